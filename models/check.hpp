@@ -1,0 +1,42 @@
+// check(): what is proved of a Program before any World runs it. It does not prove that kernels
+// compute the right function (tests/two_worlds does) nor that durations are right (tests/validation
+// does).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/cluster.hpp"
+#include "models/program.hpp"
+
+namespace motley {
+
+struct StageMemory {
+  int stage = 0;
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;
+  std::int64_t activations_peak = 0;  // all else, at the moment of the peak
+  std::int64_t peak = 0;
+  std::int64_t capacity = 0;
+};
+
+// Peak per stage: exact when streams run in the order of the Null world (a topological order of the
+// Program); a World that overlaps more can hold more, by at most p2p_buffers messages.
+std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster);
+
+struct Blocked {
+  Rank rank = 0;
+  int stream = 0, index = 0;
+  std::string why;  // "waits for rank 3 to send activation of micro-batch 2"
+};
+
+// Runs the Program in no time: a fixpoint over streams with rendezvous transfers. Returns who is
+// stuck (empty: it ends). Programs are deterministic dataflow, so one order stands for all.
+std::vector<Blocked> find_deadlock(const Program& program);
+
+// Throws Refusal: unmatched transfer, unequal bytes, collective members that disagree, deadlock
+// (exit 1), out of memory (exit 3: which stage, how many GiB, what would help), a tensor freed
+// twice or never.
+void check(const Program& program, const Cluster& cluster);
+
+}  // namespace motley

@@ -1,0 +1,42 @@
+// One accelerator (or a CPU core acting as one): peaks, memory and measured efficiency, each with
+// its source.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "models/format.hpp"
+
+namespace motley {
+
+// A figure and where it is from: "NVIDIA A100 datasheet, 2021-06" or "assumed".
+struct Sourced {
+  double value = 0;
+  std::string source;
+  bool operator==(const Sourced&) const = default;
+};
+
+struct Chip {
+  std::string name;                      // a100-80gb-sxm
+  std::string vendor;                    // nvidia
+  std::string kind;                      // gpu | cpu
+  std::map<Format, Sourced> peak_flops;  // dense, flop/s
+  Sourced memory_bytes;
+  Sourced memory_bandwidth;  // bytes/s
+  Sourced multiprocessors;   // tiles that run at once: wave quantisation; 0: not modelled
+  // GEMM: t = 2MNK/(peak*gemm_efficiency) * (1 + k_half/K) * (1 + wave*(Q-1)) + kernel_overhead,
+  // against bytes/bandwidth.
+  Sourced gemm_efficiency;       // share of peak at large shapes
+  Sourced gemm_k_half;           // K at which efficiency halves
+  Sourced gemm_wave;             // 0..1: weight of tile quantisation
+  Sourced attention_efficiency;  // share of peak of the fused attention kernel at long sequences
+  Sourced attention_s_half;      // tokens at which it halves
+  Sourced bandwidth_efficiency;  // share of memory_bandwidth that element-wise kernels reach
+  Sourced kernel_overhead;       // seconds a kernel costs beyond its work
+  Sourced step_overhead;         // seconds of an optimizer step beyond its memory traffic
+  Sourced watts;                 // TDP; 0 unknown
+  Sourced price_per_hour;        // USD; 0 unknown
+  bool operator==(const Chip&) const = default;
+};
+
+}  // namespace motley

@@ -1,0 +1,40 @@
+// How long messages take on an idle fabric: latency + size-dependent bandwidth; ring collectives.
+#pragma once
+
+#include <cstdint>
+
+#include "models/cluster.hpp"
+#include "models/program.hpp"
+
+namespace motley {
+
+// t(S) = L + 2*kappa*sqrt(L*W) + W, W = S/(efficiency*bandwidth). kappa = 0 is latency/bandwidth
+// (Hockney 1994), 1 an ideally chunked pipeline. Efficiency is a property of the transport (RDMA
+// 0.96, TCP 0.92): see .cpp for sources.
+struct Transport {
+  double efficiency = 1.0;
+  double kappa = 0.0;
+  double software_latency_s = 0.0;  // a message, beyond the links'
+};
+Transport transport_of(const Cluster& cluster, int from_chip, int to_chip);
+
+// Seconds beyond pure latency + bytes/bandwidth of the links that a message of `bytes` costs (the
+// kappa term, software).
+double message_overhead_s(const Transport& transport, const Route& route, std::int64_t bytes);
+double message_time_s(const Transport& transport, const Route& route, std::int64_t bytes);
+
+// A ring over the group's ranks in order: the slowest edge decides.
+struct RingCost {
+  int rank_count = 1;
+  double latency_s = 0;  // of the slowest edge, software included
+  double bandwidth =
+      0;  // of the slowest edge, after efficiency, shared by the group's own edges on a common link
+  double kappa = 0;
+  bool inside_node = false;
+};
+RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);
+
+// 2(R-1)(alpha + bytes/(R*beta)) (+ the kappa term): Patarasuk & Yuan 2009.
+double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes);
+
+}  // namespace motley

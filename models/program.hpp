@@ -1,0 +1,213 @@
+// A Program: what every rank does in one training step, as plain data. compile() makes it, check()
+// proves it, a World runs it. Equal ranks share one ProgramClass; what differs (peers, groups)
+// stands in the rank table. It prints as text, and parse(print(p)) == p. Read next:
+// models/world.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/strategy.hpp"
+
+namespace motley {
+
+using Rank = std::int32_t;
+
+// What a kernel does. hw/kernels runs them, models/compute_cost prices them. Shapes: N = B*T rows.
+// in/out/parameters list tensors in the order given here; [x] is there only when the family has it.
+enum class KernelOp : std::uint8_t {
+  embed,  // in: (none)            out: x(N,C)         par: token[, position]. Tokens come from the
+          // data
+  embed_backward,  // in: dx                out: -              par: token[, position] (gradients
+                   // accumulate)
+  norm,            // in: x                 out: y, statistics  par: weight[, bias]
+  norm_backward,   // in: dy, x, statistics[, residual gradient]  out: dx (= norm's part + residual)
+                   // par: weight[, bias]
+  matmul,          // in: x(N,k)            out: y(N,n)         par: weight(n,k)[, bias]: m=N
+  matmul_input_gradient,   // in: dy(N,n)           out: dx(N,k)        par: weight
+  matmul_weight_gradient,  // in: dy, x             out: -              par: weight[, bias]
+                           // (gradients accumulate)
+  rope,                    // in: qkv               out: qkv' : rotates q and k
+  rope_backward,           // in: dqkv'             out: dqkv
+  attention,  // in: qkv               out: y(N,heads*head_dim), lse(B,heads,T fp32)   causal, fused
+  attention_backward,   // in: dy, qkv, y, lse   out: dqkv
+  activation,           // in: u                 out: a : GELU(u), or SiLU(gate)*up
+  activation_backward,  // in: da, u             out: du
+  add_residual,  // in: x, residual       out: y = x + residual (+ bias)       par: [bias of a
+                 // row-parallel matmul]
+  add_residual_backward,  // in: dy                out: -              par: bias (gradient of that
+                          // bias accumulates)
+  logits_maximum,         // in: logits(N,V/tp)    out: maximum(N fp32)
+  logits_sum,     // in: logits, maximum   out: sums(N,2 fp32): sum of exp, logit of the target (0
+                  // elsewhere)
+  loss,           // in: maximum, sums     out: losses(N fp32)
+  loss_backward,  // in: logits, maximum, sums  out: dlogits : (softmax - onehot) / tokens of the
+                  // global batch
+  all_reduce,     // in: t                 out: t (same tensor, in place): over the tensor-parallel
+                  // group
+};
+inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_reduce) + 1;
+
+enum class ReduceOp : std::uint8_t { sum, maximum };
+
+enum class TensorRole : std::uint8_t {
+  activation,           // an instance per micro-batch in flight
+  activation_gradient,  // likewise
+  parameter,            // held throughout
+  gradient,             // held throughout, accumulates over micro-batches
+  optimizer,  // held throughout: master weights (if precision != fp32), both AdamW moments
+};
+
+struct Tensor {
+  std::string name;  // "layers.3.fc1" ; parameters: Parameter::name
+  TensorRole role = TensorRole::activation;
+  Format format = Format::fp32;
+  std::vector<std::int64_t> shape;  // of this rank's shard
+  std::int64_t bytes = 0;
+  int parameter = -1;  // roles parameter/gradient/optimizer: index into parameters(transformer)
+  bool operator==(const Tensor&) const = default;
+};
+
+struct Kernel {
+  KernelOp op = KernelOp::embed;
+  int layer = -1;                                 // -1 embedding, 0..L-1, L head
+  bool recompute = false;                         // repeats a forward inside a backward
+  ReduceOp reduce = ReduceOp::sum;                // all_reduce
+  std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
+  std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
+  std::int64_t m = 0, n = 0,
+               k = 0;  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim
+  double flops =
+      0;  // matmuls 2*m*n*k; attention 4*m*n*n*k forward, 8 backward (+4: scores again); else 0
+  std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
+  bool operator==(const Kernel&) const = default;
+};
+
+enum class Pass : std::uint8_t { forward, backward };
+
+// The kernels of one pass of one chunk (a stage's layers) for one micro-batch.
+struct Block {
+  std::string name;  // "forward", "backward"
+  Pass pass = Pass::forward;
+  std::vector<Kernel> kernels;
+  bool operator==(const Block&) const = default;
+};
+
+enum class Op : std::uint8_t { compute, send, recv, collective, optimizer };
+enum class CollectiveKind : std::uint8_t { all_reduce };
+
+// An instruction of the same rank that must have ended: stream and index in it.
+struct After {
+  std::int16_t stream = 0;
+  std::int32_t index = 0;
+  bool operator==(const After&) const = default;
+};
+
+struct Instruction {
+  Op op = Op::compute;
+  std::int32_t micro_batch = -1;  // -1: not of a micro-batch
+  // compute: kernels [first_kernel, last_kernel) of blocks[block]
+  std::int32_t block = -1, first_kernel = 0, last_kernel = 0;
+  // send, recv: peers[slot] of the rank; collective: groups[slot]
+  std::int32_t slot = -1;
+  // what moves: send, recv one tensor; collective a tensor (tensor-parallel) or a bucket of
+  // gradients
+  std::vector<std::int32_t> tensors;
+  CollectiveKind collective = CollectiveKind::all_reduce;
+  ReduceOp reduce = ReduceOp::sum;
+  std::int64_t bytes = 0;    // payload a rank
+  std::vector<After> after;  // besides everything earlier in its own stream
+  std::vector<std::int32_t>
+      frees;  // tensors (of this micro-batch) dead after it: a sent one, once sent and read
+  // Derived by the lifetimes pass; a World that really allocates must find the same.
+  double flops = 0;
+  std::int64_t allocated = 0;  // bytes newly live during it, in all
+  std::int64_t freed = 0;      // bytes dead by its end
+  std::int64_t peak = 0;  // most bytes live at once during it, above what was live at its start
+  bool operator==(const Instruction&) const = default;
+};
+
+enum class StreamKind : std::uint8_t {
+  compute,
+  recv_activation,
+  send_activation,
+  recv_gradient,
+  send_gradient,
+  collective
+};
+std::string_view name_of(StreamKind kind);
+
+struct Stream {
+  StreamKind kind = StreamKind::compute;
+  std::vector<Instruction> instructions;
+  bool operator==(const Stream&) const = default;
+};
+
+struct ProgramClass {
+  std::string name;  // "stage 0"
+  std::int64_t first_layer = 0, last_layer = 0;
+  bool first_stage = false, last_stage = false;
+  std::vector<Tensor> tensors;
+  std::vector<Block> blocks;
+  std::vector<Stream> streams;    // streams[0] is the compute stream
+  std::int64_t static_bytes = 0;  // parameters + gradients + optimizer
+  bool operator==(const ProgramClass&) const = default;
+};
+
+enum class GroupKind : std::uint8_t {
+  tensor,
+  data,
+  embedding
+};  // embedding: tied weights of first and last stage
+struct Group {
+  GroupKind kind = GroupKind::tensor;
+  std::vector<Rank> ranks;  // in ring order
+  bool operator==(const Group&) const = default;
+};
+
+inline constexpr int kPrevious = 0, kNext = 1;                               // peer slots
+inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2;  // group slots
+struct RankEntry {
+  std::int32_t of_class = 0;
+  std::int32_t chip = 0;  // global chip index in the cluster
+  std::int32_t stage = 0, replica = 0, tensor_index = 0;
+  std::vector<Rank> peers;  // by peer slot; -1: none
+  std::vector<std::int32_t>
+      groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
+  bool operator==(const RankEntry&) const = default;
+};
+
+struct Program {
+  std::string strategy_hash;
+  // The shape of the job, so that a World needs nothing but the Program and the Transformer.
+  std::int64_t micro_batch = 1, sequence = 0, global_batch = 0, micro_batches = 1;
+  Format precision = Format::bf16;
+  Format gradients = Format::fp32;
+  std::int64_t layers = 0;
+  int p2p_buffers = 2;
+  std::vector<ProgramClass> classes;
+  std::vector<Group> groups;
+  std::vector<RankEntry> ranks;
+  bool operator==(const Program&) const = default;
+
+  Rank rank_count() const { return static_cast<Rank>(ranks.size()); }
+  const ProgramClass& class_of(Rank rank) const {
+    return classes[static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].of_class)];
+  }
+  const Instruction& at(Rank rank, int stream, int index) const {
+    return class_of(rank)
+        .streams[static_cast<std::size_t>(stream)]
+        .instructions[static_cast<std::size_t>(index)];
+  }
+};
+
+std::string print(const Program& program);
+Program parse_program(const std::string& text, const std::string& file_name = "program");
+std::string program_hash(const Program& program);  // 16 hex digits over print()
+
+// "stage 3 rank 25 compute[17] backward micro-batch 4": for messages and tables.
+std::string describe(const Program& program, Rank rank, int stream, int index);
+std::string_view name_of(KernelOp op);
+
+}  // namespace motley

@@ -1,0 +1,67 @@
+// How Motley says no. A Refusal is the user's error: it carries where (file:line:column), what was
+// found, and a hint; main() prints it and exits with its code. A bug of ours is `check()`: on in
+// release builds too.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace motley {
+
+// Exit codes, documented in README.md and `motley --help`.
+enum class Exit : int {
+  ok = 0,
+  failed = 1,  // the run itself failed: deadlock, a peer died, a bug
+  usage = 2,   // bad input: command line, YAML, JSON
+  infeasible =
+      3,         // well-formed but impossible: out of memory, impossible degrees, unreachable ranks
+  mismatch = 4,  // a comparison or threshold failed
+  missing = 5,   // hardware or an optional part is not here
+  interrupted = 130,
+};
+
+struct Location {
+  std::string file;
+  int line = 0;    // 1-based; 0: unknown
+  int column = 0;  // 1-based
+};
+
+class Refusal : public std::runtime_error {
+ public:
+  // what() is "file:line:column: message\n  hint: hint" (parts left out when empty).
+  // `kind` is a stable slug, "unknown-key": every slug has an input in tests/refusals/.
+  Refusal(Exit exit_code, std::string kind, Location where, std::string message,
+          std::string hint = {});
+  Exit exit_code() const { return exit_code_; }
+  const std::string& kind() const { return kind_; }
+  const Location& where() const { return where_; }
+  const std::string& message() const { return message_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  Exit exit_code_;
+  std::string kind_;
+  Location where_;
+  std::string message_;
+  std::string hint_;
+};
+
+// The run failed (exit code 1): a deadlock, a dead peer, a broken connection. Names rank and
+// instruction.
+class RunFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// "did you mean `x`?" for the nearest of `known` (edit distance at most a third), else "known: a,
+// b, c".
+std::string suggest(std::string_view found, const std::vector<std::string>& known);
+
+// A broken promise of our own: throws std::logic_error with file and line.
+void check(bool condition, std::string_view what, const char* file, int line);
+#define MOTLEY_CHECK(condition) ::motley::check((condition), #condition, __FILE__, __LINE__)
+
+}  // namespace motley

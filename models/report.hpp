@@ -1,0 +1,43 @@
+// From a Trace to what people ask for: iteration time, throughput, MFU, and a breakdown per stage
+// that adds up.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/check.hpp"
+#include "models/compile.hpp"
+#include "models/trace.hpp"
+
+namespace motley {
+
+// Of the stage's slowest rank (the one whose last step ends last; lowest rank on ties). Sums to
+// iteration_s.
+struct StageBreakdown {
+  int stage = 0;
+  Rank rank = 0;
+  double compute_s = 0, recompute_s = 0;
+  double tensor_parallel_s =
+      0;                       // exposed by construction: inside computes or in the compute stream
+  double pipeline_s = 0;       // compute stream idle while a transfer it waits for is on the wire
+  double data_parallel_s = 0;  // idle while a gradient reduction is on the wire
+  double bubble_s = 0;         // all other idling: peers not ready, the tail
+  double optimizer_s = 0;
+};
+
+struct Report {
+  std::string scenario, strategy_hash, program_hash;
+  double iteration_s = 0;
+  double tokens_per_s = 0, tokens_per_s_per_chip = 0;
+  double tflops_per_chip = 0;  // model FLOPs
+  double mfu = 0, hfu = 0;     // against the peak of the training precision
+  std::vector<StageBreakdown> breakdown;
+  std::vector<StageMemory> memory;
+  std::int64_t chips = 0;
+};
+Report make_report(const Job& job, const Program& program, const Trace& trace);
+
+std::string to_json(const Report& report);  // schema "motley.simulate/1"; keys in a fixed order
+std::string to_text(const Report& report);  // for a terminal
+
+}  // namespace motley

@@ -1,0 +1,94 @@
+// A Strategy: how a Transformer is laid over a Cluster and in which order it is run. The short form
+// ({tp: 8, pp: 8, dp: 16}) expands to this explicit one; print() writes the explicit one and it
+// reads back equal. Read next: models/program.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/format.hpp"
+#include "models/transformer.hpp"
+
+namespace motley {
+
+enum class Schedule : std::uint8_t {
+  gpipe,       // all forwards, then all backwards: Huang et al. 2018, arXiv:1811.06965
+  one_f_one_b  // "1f1b": PipeDream-flush, Narayanan et al. 2020, arXiv:2006.09503
+};
+enum class Recompute : std::uint8_t {
+  none,
+  full
+};  // full: keep only each layer's input (Chen et al. 2016, arXiv:1604.06174)
+enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
+
+struct Stage {
+  std::int64_t first_layer = 0,
+               last_layer = 0;  // [first, last); embedding on the first stage, head on the last
+  std::int64_t tensor_parallel = 1;
+  bool operator==(const Stage&) const = default;
+};
+
+// A pipeline and how often it is replicated (data parallelism).
+struct PipelineTemplate {
+  std::int64_t replicas = 1;
+  std::int64_t micro_batches = 1;  // of each replica, each step
+  std::vector<Stage> stages;
+  bool operator==(const PipelineTemplate&) const = default;
+};
+
+struct Strategy {
+  std::vector<PipelineTemplate> templates;  // this version runs exactly one
+  Schedule schedule = Schedule::one_f_one_b;
+  Recompute recompute = Recompute::none;
+  int p2p_buffers = 2;      // receives posted ahead, a boundary and direction
+  bool overlap_p2p = true;  // false: transfers stand in the compute stream
+  bool overlap_gradients =
+      false;  // true: gradient buckets are reduced while the last backward still runs
+  std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they overlap
+  bool operator==(const Strategy&) const = default;
+
+  std::int64_t tp() const { return templates.at(0).stages.at(0).tensor_parallel; }
+  std::int64_t pp() const { return static_cast<std::int64_t>(templates.at(0).stages.size()); }
+  std::int64_t dp() const { return templates.at(0).replicas; }
+  std::int64_t rank_count() const { return tp() * pp() * dp(); }
+};
+
+struct Train {
+  std::int64_t global_batch = 0;    // sequences a step
+  std::int64_t micro_batch = 1;     // sequences a forward
+  std::int64_t sequence = 0;        // tokens
+  Format precision = Format::bf16;  // of weights in matmuls and activations
+  Format gradients = Format::fp32;  // accumulated and reduced in
+  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  std::uint64_t seed = 1;
+  std::int64_t steps = 20;
+  std::string text;  // path of the training text; empty: the one that ships
+  bool operator==(const Train&) const = default;
+};
+
+// How collectives are imagined (a lowering of the Program and of the Sim world, not part of the
+// Strategy).
+struct Fidelity {
+  CollectiveLevel data_parallel = CollectiveLevel::fluid;
+  // formula: inside their compute (priced, no contention); otherwise cut out as instructions of
+  // their own.
+  CollectiveLevel tensor_parallel = CollectiveLevel::formula;
+  bool fold_tensor_parallel = false;  // simulate one of each set of tensor-parallel peers
+  bool operator==(const Fidelity&) const = default;
+};
+
+// Layers as even as can be; the first L mod pp stages get one more. Refuses degrees that don't
+// divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
+// Refusal(infeasible).
+Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp,
+                std::int64_t dp);
+void validate(const Transformer&, const Train&, const Strategy&);
+
+std::string print(const Strategy& strategy);       // explicit YAML
+Strategy parse_strategy(const std::string& text);  // its inverse
+// 16 hex digits over transformer, training shape and explicit strategy: the same strategy on the
+// same job, whatever world or cluster it runs on.
+std::string strategy_hash(const Transformer&, const Train&, const Strategy&);
+
+}  // namespace motley

@@ -1,0 +1,38 @@
+// Quantities a person writes ("300 GB/s", "2 us", "80 GiB") and how numbers are printed back.
+// Inside Motley every time is a double in seconds, every size an int64 in bytes, every rate a
+// double in bytes/s or flop/s; the unit stands last in a variable's name. Read next:
+// models/chip.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace motley {
+
+enum class Dimension : std::uint8_t {
+  seconds,           // ns us ms s min h d
+  bytes,             // B kB MB GB TB KiB MiB GiB TiB
+  bytes_per_second,  // B/s .. TB/s, KiB/s .. ; bit/s: b/s kb/s Mb/s Gb/s Tb/s
+  flops,             // FLOP/s .. PFLOP/s (rate; written "312 TFLOP/s")
+  watts,             // W kW
+  dollars_per_hour,  // USD/h
+};
+
+// Reads "<number> <unit>". Returns nullopt when the unit is missing, unknown or of another
+// dimension, and when the number is not finite, overflows, or looks octal ("010"); `why` then says
+// which, with a hint.
+std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why);
+
+// "1.50 GiB", "312 TFLOP/s", "1.25 ms": three significant digits, for people. Never parsed back.
+std::string format_bytes(double bytes);
+std::string format_seconds(double seconds);
+std::string format_rate(double bytes_per_second);
+std::string format_flops(double flop_per_second);
+std::string format_count(double count);  // 175.2 B, 12.3 k
+
+// The shortest text that reads back as the same double: for every file that is parsed again.
+std::string format_exact(double value);
+
+}  // namespace motley
