@@ -1,0 +1,122 @@
+// motley doctor: what this build found, what of it really runs here, and what each missing part
+// would give. It changes nothing and always exits 0 unless a part asked for by name is missing.
+#include <fmt/format.h>
+#include <spdlog/version.h>
+
+#include <CLI/Version.hpp>
+#include <boost/version.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hw/probe.hpp"
+#include "sim/probe.hpp"
+#include "tools/command.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  bool json = false;
+  std::string need;
+};
+
+PartReport linked(std::string name, std::string version, std::string enables) {
+  return {.name = std::move(name),
+          .version = std::move(version),
+          .state = PartState::ran,
+          .detail = "linked",
+          .devices = {},
+          .enables = std::move(enables)};
+}
+
+std::string version_of(int major, int minor, int patch) {
+  return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+std::vector<PartReport> all_parts() {
+  std::vector<PartReport> parts = {
+      linked("SimGrid", simgrid_version(), "virtual time: `motley simulate`"),
+      linked("Boost",
+             version_of(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100),
+             "the cluster's topology"),
+      linked("yaml-cpp", MOTLEY_YAML_CPP_VERSION, "scenarios and platforms"),
+      linked("fmt", version_of(FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100),
+             "text"),
+      linked("spdlog", version_of(SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH), "logs"),
+      linked("nlohmann-json",
+             version_of(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                        NLOHMANN_JSON_VERSION_PATCH),
+             "--json, traces"),
+      linked("CLI11", CLI11_VERSION, "this command line"),
+  };
+  const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  for (PartReport& part : probe_hardware(folder)) parts.push_back(std::move(part));
+  return parts;
+}
+
+std::string to_json(const std::vector<PartReport>& parts) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PartReport& part : parts)
+    list.push_back({{"name", part.name},
+                    {"version", part.version},
+                    {"state", name_of(part.state)},
+                    {"detail", part.detail},
+                    {"devices", part.devices},
+                    {"enables", part.enables}});
+  const nlohmann::ordered_json whole = {
+      {"schema", "motley.doctor/1"}, {"version", MOTLEY_VERSION}, {"parts", list}};
+  return whole.dump(2) + "\n";
+}
+
+std::string to_text(const std::vector<PartReport>& parts) {
+  std::string text = fmt::format("motley {}\n\n", MOTLEY_VERSION);
+  text += fmt::format("{:<14} {:<9} {:<9} {}\n", "part", "version", "state", "what it gives");
+  for (const PartReport& part : parts) {
+    text +=
+        fmt::format("{:<14} {:<9} {:<9} {}\n", part.name, part.version.empty() ? "-" : part.version,
+                    name_of(part.state), part.enables);
+    if (part.detail != "linked") text += fmt::format("{:<34} ({})\n", "", part.detail);
+    for (const std::string& device : part.devices) text += fmt::format("{:<34} {}\n", "", device);
+  }
+  text +=
+      "\nran: linked into this program, or did real work here just now; compiled: in this build,\n"
+      "but not run here; absent: not found when this program was built.\n";
+  return text;
+}
+
+// The part asked for with --need; null when none was.
+const PartReport* needed(const std::vector<PartReport>& parts, const std::string& need) {
+  if (need.empty()) return nullptr;
+  std::vector<std::string> names;
+  for (const PartReport& part : parts) {
+    if (part.name == need) return &part;
+    names.push_back(part.name);
+  }
+  throw Refusal(Exit::usage, "unknown-part", {}, fmt::format("no part is named `{}`", need),
+                suggest(need, names));
+}
+
+Exit run(const Options& options) {
+  const std::vector<PartReport> parts = all_parts();
+  const PartReport* need = needed(parts, options.need);
+  write_result(options.json ? to_json(parts) : to_text(parts), "");
+  return need == nullptr || need->state == PartState::ran ? Exit::ok : Exit::missing;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand(
+      "doctor", "List what was found, what of it runs here, and what is missing");
+  command->add_flag("--json", options->json, "print JSON (schema motley.doctor/1)");
+  command->add_option("--need", options->need, "exit with 5 unless this part ran here");
+  command->footer(footer("motley doctor --need CUDA"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley

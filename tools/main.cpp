@@ -1,0 +1,109 @@
+// The `motley` program: reads the command line, runs one command, turns what it throws into an exit
+// code. It decides nothing about training; every command is a file of its own. Read next:
+// command.hpp, command_simulate.cpp.
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "tools/command.hpp"
+
+namespace motley {
+namespace {
+
+extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
+
+// Logs go to stderr as "motley: error: ...", coloured only for a person who looks on.
+void set_up_logs() {
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  const char* terminal = std::getenv("TERM");
+  const bool plain = std::getenv("NO_COLOR") != nullptr || isatty(STDERR_FILENO) == 0 ||
+                     terminal == nullptr || std::strcmp(terminal, "dumb") == 0;
+  sink->set_color_mode(plain ? spdlog::color_mode::never : spdlog::color_mode::always);
+  auto logger = std::make_shared<spdlog::logger>("motley", sink);
+  logger->set_pattern("motley: %^%l%$: %v");
+  spdlog::set_default_logger(logger);
+}
+
+// What --help could have told: the nearest command or option.
+std::string hint_for(const CLI::App& program, const std::vector<std::string>& arguments) {
+  const CLI::App* command = nullptr;
+  std::vector<std::string> commands;
+  for (const CLI::App* each : program.get_subcommands({})) {
+    commands.push_back(each->get_name());
+    if (!arguments.empty() && each->get_name() == arguments[0]) command = each;
+  }
+  if (arguments.empty()) return "try `motley --help`";
+  if (command == nullptr && arguments[0].rfind('-', 0) != 0) return suggest(arguments[0], commands);
+  std::vector<std::string> known;
+  for (const CLI::Option* option : (command != nullptr ? command : &program)->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
+    if (name.rfind("--", 0) == 0 && name != "--" && !is_known) return suggest(name, known);
+  }
+  return std::string("try `motley ") + (command != nullptr ? arguments[0] + " " : "") + "--help`";
+}
+
+Exit refuse_command_line(const CLI::App& program, const CLI::ParseError& error,
+                         const std::vector<std::string>& arguments) {
+  std::string message = error.what();
+  if (!arguments.empty() && arguments[0].rfind('-', 0) != 0) {
+    bool known = false;
+    for (const CLI::App* each : program.get_subcommands({}))
+      known = known || each->get_name() == arguments[0];
+    if (!known) message = "unknown command `" + arguments[0] + "`";
+  }
+  spdlog::error("{}\n  hint: {}", message, hint_for(program, arguments));
+  return Exit::usage;
+}
+
+Exit run(const Chosen& chosen) {
+  try {
+    return chosen();
+  } catch (const Refusal& refusal) {
+    spdlog::error("{}", refusal.what());
+    return refusal.exit_code();
+  } catch (const RunFailure& failure) {
+    spdlog::error("{}", failure.what());
+  } catch (const std::exception& bug) {
+    spdlog::error("internal: {}", bug.what());
+  }
+  return Exit::failed;
+}
+
+Exit main_of(int argc, char** argv) {
+  set_up_logs();
+  std::signal(SIGINT, exit_interrupted);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  CLI::App program{"Rehearse a training run on a cluster of unlike chips, then perform it.",
+                   "motley"};
+  program.set_version_flag("--version", MOTLEY_VERSION);
+  program.require_subcommand(1);
+  program.footer(footer("motley doctor"));
+  Chosen chosen;
+  add_doctor(program, chosen);
+
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return static_cast<Exit>(program.exit(error));
+    return refuse_command_line(program, error, arguments);
+  }
+  return run(chosen);
+}
+
+}  // namespace
+}  // namespace motley
+
+int main(int argc, char** argv) { return static_cast<int>(motley::main_of(argc, argv)); }
