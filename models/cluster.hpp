@@ -75,9 +75,7 @@ struct Cluster {
   std::vector<int> chip_node;            // global node index of a chip
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
-  const Chip& chip_of(int chip) const {
-    return groups[static_cast<std::size_t>(chip_group[chip])].chip;
-  }
+  const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
   // Two clusters are equal when what they were built from is.
   bool operator==(const Cluster& other) const {
     return name == other.name && groups == other.groups && links == other.links;

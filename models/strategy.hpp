@@ -41,10 +41,9 @@ struct Strategy {
   std::vector<PipelineTemplate> templates;  // this version runs exactly one
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
-  int p2p_buffers = 2;      // receives posted ahead, a boundary and direction
-  bool overlap_p2p = true;  // false: transfers stand in the compute stream
-  bool overlap_gradients =
-      false;  // true: gradient buckets are reduced while the last backward still runs
+  int p2p_buffers = 2;             // receives posted ahead, a boundary and direction
+  bool overlap_p2p = true;         // false: transfers stand in the compute stream
+  bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they overlap
   bool operator==(const Strategy&) const = default;
 
@@ -81,8 +80,7 @@ struct Fidelity {
 // Layers as even as can be; the first L mod pp stages get one more. Refuses degrees that don't
 // divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
 // Refusal(infeasible).
-Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp,
-                std::int64_t dp);
+Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp);
 void validate(const Transformer&, const Train&, const Strategy&);
 
 std::string print(const Strategy& strategy);       // explicit YAML

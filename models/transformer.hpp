@@ -39,7 +39,7 @@ struct Transformer {
 // How tensor parallelism cuts a parameter (Megatron-LM, arXiv:1909.08053).
 enum class Cut : std::uint8_t {
   replicated,  // every tensor-parallel rank holds the whole
-  rows,  // first axis cut in tp equal parts (column-parallel linear: weights are stored out x in)
+  rows,        // first axis cut in tp equal parts (column-parallel linear: weights are stored out x in)
   columns,     // second axis cut (row-parallel linear)
   vocabulary,  // first axis cut in parts of ceil(V/tp); the last part may hold rows that do not
                // exist
