@@ -14,38 +14,53 @@ namespace motley {
 
 using Rank = std::int32_t;
 
-// What a kernel does. hw/kernels runs them, models/compute_cost prices them. Shapes: N = B*T rows.
-// in/out/parameters list tensors in the order given here; [x] is there only when the family has it.
+// What a kernel does: hw/kernels runs it, models/compute_cost prices it. N = B*T rows. `in`, `out` and `par` of a Kernel
+// list tensors in the order given here; what stands in [] is there only when the family has it. "+=" accumulates
+// into the parameter's gradient.
+//
+//   op                      in                                out                 par
+//   embed                   - (tokens come from the data)     x(N,C)              token[, position]
+//                           the position part only where tensor_index = 0: an all_reduce follows if tp > 1
+//   embed_backward          dx                                -                   token[, position] +=
+//   norm                    x                                 y, statistics       weight[, bias]
+//   norm_backward           dy, x, statistics[, dresidual]    dx (+ dresidual)    weight[, bias] +=
+//   matmul                  x(N,k)                            y(N,n)              weight(n,k)[, bias]
+//   matmul_input_gradient   dy(N,n)                           dx(N,k)             weight
+//   matmul_weight_gradient  dy(N,n), x(N,k)                   -                   weight[, bias] +=
+//   rope                    qkv                               qkv, q and k turned -
+//   rope_backward           dqkv                              dqkv, turned back   -
+//   attention               qkv                               y, lse(B,heads,T)   -    causal, fused
+//   attention_backward      dy, qkv, y, lse                   dqkv                -
+//   activation              u                                 GELU(u) or SiLU(gate)*up
+//   activation_backward     da, u                             du
+//   add_residual            x, residual                       y = sum             [bias of a row-parallel matmul]
+//   add_residual_backward   dy                                -                   bias +=
+//   logits_maximum          logits(N,V/tp)                    maximum(N)          fp32 from here on
+//   logits_sum              logits, maximum                   sums(N,2): sum of exp, the target's logit (else 0)
+//   loss                    maximum, sums                     losses(N)
+//   loss_backward           logits, maximum, sums             (softmax - onehot) / tokens of the global batch
+//   all_reduce              t                                 t, in place: over the tensor-parallel group
 enum class KernelOp : std::uint8_t {
-  embed,  // in: (none)            out: x(N,C)         par: token[, position]. Tokens come from the
-          // data
-  embed_backward,  // in: dx                out: -              par: token[, position] (gradients
-                   // accumulate)
-  norm,            // in: x                 out: y, statistics  par: weight[, bias]
-  norm_backward,   // in: dy, x, statistics[, residual gradient]  out: dx (= norm's part + residual)
-                   // par: weight[, bias]
-  matmul,          // in: x(N,k)            out: y(N,n)         par: weight(n,k)[, bias]: m=N
-  matmul_input_gradient,   // in: dy(N,n)           out: dx(N,k)        par: weight
-  matmul_weight_gradient,  // in: dy, x             out: -              par: weight[, bias]
-                           // (gradients accumulate)
-  rope,                    // in: qkv               out: qkv' : rotates q and k
-  rope_backward,           // in: dqkv'             out: dqkv
-  attention,  // in: qkv               out: y(N,heads*head_dim), lse(B,heads,T fp32)   causal, fused
-  attention_backward,   // in: dy, qkv, y, lse   out: dqkv
-  activation,           // in: u                 out: a : GELU(u), or SiLU(gate)*up
-  activation_backward,  // in: da, u             out: du
-  add_residual,  // in: x, residual       out: y = x + residual (+ bias)       par: [bias of a
-                 // row-parallel matmul]
-  add_residual_backward,  // in: dy                out: -              par: bias (gradient of that
-                          // bias accumulates)
-  logits_maximum,         // in: logits(N,V/tp)    out: maximum(N fp32)
-  logits_sum,     // in: logits, maximum   out: sums(N,2 fp32): sum of exp, logit of the target (0
-                  // elsewhere)
-  loss,           // in: maximum, sums     out: losses(N fp32)
-  loss_backward,  // in: logits, maximum, sums  out: dlogits : (softmax - onehot) / tokens of the
-                  // global batch
-  all_reduce,     // in: t                 out: t (same tensor, in place): over the tensor-parallel
-                  // group
+  embed,
+  embed_backward,
+  norm,
+  norm_backward,
+  matmul,
+  matmul_input_gradient,
+  matmul_weight_gradient,
+  rope,
+  rope_backward,
+  attention,
+  attention_backward,
+  activation,
+  activation_backward,
+  add_residual,
+  add_residual_backward,
+  logits_maximum,
+  logits_sum,
+  loss,
+  loss_backward,
+  all_reduce,
 };
 inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_reduce) + 1;
 
@@ -56,7 +71,7 @@ enum class TensorRole : std::uint8_t {
   activation_gradient,  // likewise
   parameter,            // held throughout
   gradient,             // held throughout, accumulates over micro-batches
-  optimizer,  // held throughout: master weights (if precision != fp32), both AdamW moments
+  optimizer,            // held throughout: master weights (if precision != fp32), both AdamW moments
 };
 
 struct Tensor {
@@ -78,8 +93,7 @@ struct Kernel {
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
   std::int64_t m = 0, n = 0,
                k = 0;  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim
-  double flops =
-      0;  // matmuls 2*m*n*k; attention 4*m*n*n*k forward, 8 backward (+4: scores again); else 0
+  double flops = 0;    // matmuls 2*m*n*k; attention 4*m*n*n*k forward, 8 backward (+4: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
   bool operator==(const Kernel&) const = default;
 };
@@ -124,7 +138,7 @@ struct Instruction {
   double flops = 0;
   std::int64_t allocated = 0;  // bytes newly live during it, in all
   std::int64_t freed = 0;      // bytes dead by its end
-  std::int64_t peak = 0;  // most bytes live at once during it, above what was live at its start
+  std::int64_t peak = 0;       // most bytes live at once during it, above what was live at its start
   bool operator==(const Instruction&) const = default;
 };
 
@@ -172,9 +186,8 @@ struct RankEntry {
   std::int32_t of_class = 0;
   std::int32_t chip = 0;  // global chip index in the cluster
   std::int32_t stage = 0, replica = 0, tensor_index = 0;
-  std::vector<Rank> peers;  // by peer slot; -1: none
-  std::vector<std::int32_t>
-      groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
+  std::vector<Rank> peers;           // by peer slot; -1: none
+  std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
   bool operator==(const RankEntry&) const = default;
 };
 

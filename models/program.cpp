@@ -1,0 +1,86 @@
+#include "models/program.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace motley {
+
+std::string_view name_of(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::compute:
+      return "compute";
+    case StreamKind::recv_activation:
+      return "recv_activation";
+    case StreamKind::send_activation:
+      return "send_activation";
+    case StreamKind::recv_gradient:
+      return "recv_gradient";
+    case StreamKind::send_gradient:
+      return "send_gradient";
+    case StreamKind::collective:
+      return "collective";
+  }
+  return "?";
+}
+
+std::string_view name_of(KernelOp op) {
+  static constexpr std::array<std::string_view, kKernelOpCount> names = {"embed",
+                                                                         "embed_backward",
+                                                                         "norm",
+                                                                         "norm_backward",
+                                                                         "matmul",
+                                                                         "matmul_input_gradient",
+                                                                         "matmul_weight_gradient",
+                                                                         "rope",
+                                                                         "rope_backward",
+                                                                         "attention",
+                                                                         "attention_backward",
+                                                                         "activation",
+                                                                         "activation_backward",
+                                                                         "add_residual",
+                                                                         "add_residual_backward",
+                                                                         "logits_maximum",
+                                                                         "logits_sum",
+                                                                         "loss",
+                                                                         "loss_backward",
+                                                                         "all_reduce"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+std::string program_hash(const Program& program) {
+  const std::string text = print(program);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+std::string describe(const Program& program, Rank rank, int stream, int index) {
+  const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
+  const ProgramClass& of_class = program.class_of(rank);
+  const Instruction& instruction = program.at(rank, stream, index);
+  std::string what;
+  switch (instruction.op) {
+    case Op::compute:
+      what = of_class.blocks[static_cast<std::size_t>(instruction.block)].name;
+      break;
+    case Op::send:
+    case Op::recv:
+      what = fmt::format("{} {} rank {}", instruction.op == Op::send ? "send" : "recv",
+                         instruction.op == Op::send ? "to" : "from",
+                         entry.peers[static_cast<std::size_t>(instruction.slot)]);
+      break;
+    case Op::collective:
+      what = "all_reduce";
+      break;
+    case Op::optimizer:
+      what = "optimizer step";
+      break;
+  }
+  if (instruction.micro_batch >= 0) what += fmt::format(" micro-batch {}", instruction.micro_batch);
+  return fmt::format("stage {} rank {} {}[{}] {}", entry.stage, rank,
+                     name_of(of_class.streams[static_cast<std::size_t>(stream)].kind), index, what);
+}
+
+}  // namespace motley

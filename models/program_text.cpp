@@ -1,0 +1,395 @@
+// The text form of a Program: one thing a line, `key=value` words, defaults left out. It is what `motley show program`
+// prints, what is hashed, and what parses back to the same value. It refuses what it does not know.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "models/program.hpp"
+#include "models/refusal.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+constexpr const char* kHeader = "motley-program 1";
+
+template <typename E>
+constexpr int count_of();
+template <>
+constexpr int count_of<KernelOp>() {
+  return kKernelOpCount;
+}
+template <>
+constexpr int count_of<StreamKind>() {
+  return static_cast<int>(StreamKind::collective) + 1;
+}
+
+const std::vector<std::string> kRoles = {"activation", "activation_gradient", "parameter", "gradient",
+                                         "optimizer"};
+const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
+const std::vector<std::string> kGroups = {"tensor", "data", "embedding"};
+const std::vector<std::string> kReduces = {"sum", "maximum"};
+const std::vector<std::string> kPasses = {"forward", "backward"};
+
+template <typename E>
+const std::string& word(const std::vector<std::string>& words, E value) {
+  return words[static_cast<std::size_t>(value)];
+}
+
+// ---- print
+
+using Out = std::back_insert_iterator<std::string>;
+
+template <typename List>
+void put_list(Out out, const char* key, const List& list) {
+  if (!list.empty()) fmt::format_to(out, " {}={}", key, fmt::join(list, ","));
+}
+template <typename Value>
+void put(Out out, const char* key, Value value, Value standard) {
+  if (value != standard) fmt::format_to(out, " {}={}", key, value);
+}
+
+void print_kernel(Out out, const Kernel& kernel) {
+  const Kernel standard;
+  fmt::format_to(out, "    {}", name_of(kernel.op));
+  put(out, "layer", kernel.layer, standard.layer);
+  if (kernel.recompute) fmt::format_to(out, " recompute=1");
+  if (kernel.reduce != standard.reduce) fmt::format_to(out, " reduce={}", word(kReduces, kernel.reduce));
+  put_list(out, "in", kernel.in);
+  put_list(out, "out", kernel.out);
+  put_list(out, "par", kernel.parameters);
+  put_list(out, "frees", kernel.frees);
+  put(out, "m", kernel.m, standard.m);
+  put(out, "n", kernel.n, standard.n);
+  put(out, "k", kernel.k, standard.k);
+  if (kernel.flops != 0) fmt::format_to(out, " flops={}", format_exact(kernel.flops));
+  put(out, "bytes", kernel.bytes, standard.bytes);
+  fmt::format_to(out, "\n");
+}
+
+void print_instruction(Out out, const Instruction& instruction) {
+  const Instruction standard;
+  fmt::format_to(out, "    {}", word(kOps, instruction.op));
+  put(out, "mb", instruction.micro_batch, standard.micro_batch);
+  if (instruction.op == Op::compute)
+    fmt::format_to(out, " block={} kernels={}:{}", instruction.block, instruction.first_kernel,
+                   instruction.last_kernel);
+  put(out, "slot", instruction.slot, standard.slot);
+  put_list(out, "tensors", instruction.tensors);
+  if (instruction.reduce != standard.reduce)
+    fmt::format_to(out, " reduce={}", word(kReduces, instruction.reduce));
+  put(out, "bytes", instruction.bytes, standard.bytes);
+  for (std::size_t i = 0; i < instruction.after.size(); ++i)
+    fmt::format_to(out, "{}{}.{}", i == 0 ? " after=" : ",", instruction.after[i].stream,
+                   instruction.after[i].index);
+  put_list(out, "frees", instruction.frees);
+  if (instruction.flops != 0) fmt::format_to(out, " flops={}", format_exact(instruction.flops));
+  put(out, "allocated", instruction.allocated, standard.allocated);
+  put(out, "freed", instruction.freed, standard.freed);
+  put(out, "peak", instruction.peak, standard.peak);
+  fmt::format_to(out, "\n");
+}
+
+void print_class(Out out, const ProgramClass& of_class) {
+  fmt::format_to(out, "class \"{}\" layers={}:{} first={:d} last={:d} static={}\n", of_class.name,
+                 of_class.first_layer, of_class.last_layer, of_class.first_stage, of_class.last_stage,
+                 of_class.static_bytes);
+  for (const Tensor& tensor : of_class.tensors)
+    fmt::format_to(out, "  tensor \"{}\" role={} format={} shape={} bytes={} parameter={}\n", tensor.name,
+                   word(kRoles, tensor.role), name_of(tensor.format), fmt::join(tensor.shape, ","),
+                   tensor.bytes, tensor.parameter);
+  for (const Block& block : of_class.blocks) {
+    fmt::format_to(out, "  block \"{}\" pass={}\n", block.name, word(kPasses, block.pass));
+    for (const Kernel& kernel : block.kernels) print_kernel(out, kernel);
+  }
+  for (const Stream& stream : of_class.streams) {
+    fmt::format_to(out, "  stream {}\n", name_of(stream.kind));
+    for (const Instruction& instruction : stream.instructions) print_instruction(out, instruction);
+  }
+}
+
+// ---- parse
+
+// One line: a first word, an optional "quoted name", then key=value words.
+class Line {
+ public:
+  Line(const std::string& text, const std::string& file, int number) : file_(file), number_(number) {
+    std::size_t at = text.find_first_not_of(' ');
+    while (at != std::string::npos && at < text.size()) {
+      if (text[at] == '"') {
+        const std::size_t end = text.find('"', at + 1);
+        if (end == std::string::npos) refuse("a name without its closing quote", static_cast<int>(at) + 1);
+        name_ = text.substr(at + 1, end - at - 1);
+        at = text.find_first_not_of(' ', end + 1);
+        continue;
+      }
+      const std::size_t end = std::min(text.find(' ', at), text.size());
+      take_word(text.substr(at, end - at), static_cast<int>(at) + 1);
+      at = text.find_first_not_of(' ', end);
+    }
+  }
+  const std::string& head() const { return head_; }
+  const std::string& name() const { return name_; }
+
+  [[noreturn]] void refuse(const std::string& why, int column = 1) const {
+    throw Refusal(Exit::usage, "bad-program", {file_, number_, column}, why,
+                  "`motley show program` writes this form");
+  }
+  // Takes key's value away; finish() refuses what nobody took.
+  std::optional<std::string> take(const std::string& key) {
+    const auto found = values_.find(key);
+    if (found == values_.end()) return std::nullopt;
+    std::string value = found->second;
+    values_.erase(found);
+    return value;
+  }
+  template <typename Number>
+  Number number(const std::string& text) const {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size())
+      refuse(fmt::format("`{}` is not a number that fits", text));
+    return value;
+  }
+  template <typename Number>
+  void get(const std::string& key, Number& into) {
+    if (const auto text = take(key)) into = number<Number>(*text);
+  }
+  void get(const std::string& key, bool& into) {
+    if (const auto text = take(key)) into = number<int>(*text) != 0;
+  }
+  template <typename Number>
+  void get_list(const std::string& key, std::vector<Number>& into, char separator = ',') {
+    const auto text = take(key);
+    if (!text) return;
+    std::stringstream parts(*text);
+    for (std::string part; std::getline(parts, part, separator);) into.push_back(number<Number>(part));
+  }
+  template <typename E>
+  E choice(const std::string& text, const std::vector<std::string>& words) const {
+    for (std::size_t i = 0; i < words.size(); ++i)
+      if (words[i] == text) return static_cast<E>(i);
+    refuse(fmt::format("unknown word `{}`: {}", text, suggest(text, words)));
+  }
+  template <typename E>
+  void get_choice(const std::string& key, const std::vector<std::string>& words, E& into) {
+    if (const auto text = take(key)) into = choice<E>(*text, words);
+  }
+  void finish() const {
+    if (!values_.empty()) refuse(fmt::format("unknown key `{}`", values_.begin()->first));
+  }
+
+ private:
+  void take_word(const std::string& text, int column) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos) {
+      if (head_.empty())
+        head_ = text;
+      else if (name_.empty())
+        name_ = text;
+      else
+        refuse(fmt::format("stray word `{}`", text), column);
+    } else if (!values_.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
+      refuse(fmt::format("`{}` is given twice", text.substr(0, equals)), column);
+    }
+  }
+  std::string file_;
+  int number_;
+  std::string head_, name_;
+  std::map<std::string, std::string> values_;
+};
+
+template <typename E>
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < count_of<E>(); ++i) names.emplace_back(name_of(static_cast<E>(i)));
+  return names;
+}
+const std::vector<std::string>& format_names() {
+  static const std::vector<std::string> names = {"fp32", "tf32", "bf16", "fp16"};
+  return names;
+}
+
+Tensor parse_tensor(Line& line) {
+  Tensor tensor;
+  tensor.name = line.name();
+  line.get_choice("role", kRoles, tensor.role);
+  line.get_choice("format", format_names(), tensor.format);
+  line.get_list("shape", tensor.shape);
+  line.get("bytes", tensor.bytes);
+  line.get("parameter", tensor.parameter);
+  return tensor;
+}
+
+Kernel parse_kernel(Line& line) {
+  static const auto ops = all_names<KernelOp>();
+  Kernel kernel;
+  kernel.op = line.choice<KernelOp>(line.head(), ops);
+  line.get("layer", kernel.layer);
+  line.get("recompute", kernel.recompute);
+  line.get_choice("reduce", kReduces, kernel.reduce);
+  line.get_list("in", kernel.in);
+  line.get_list("out", kernel.out);
+  line.get_list("par", kernel.parameters);
+  line.get_list("frees", kernel.frees);
+  line.get("m", kernel.m);
+  line.get("n", kernel.n);
+  line.get("k", kernel.k);
+  line.get("flops", kernel.flops);
+  line.get("bytes", kernel.bytes);
+  return kernel;
+}
+
+template <typename Number>
+void get_pair(Line& line, const std::string& key, Number& first, Number& second) {
+  std::vector<Number> both;
+  line.get_list(key, both, ':');
+  if (both.size() != 2) line.refuse(fmt::format("`{}` wants first:last", key));
+  first = both[0];
+  second = both[1];
+}
+
+Instruction parse_instruction(Line& line) {
+  Instruction instruction;
+  instruction.op = line.choice<Op>(line.head(), kOps);
+  line.get("mb", instruction.micro_batch);
+  if (instruction.op == Op::compute) {
+    line.get("block", instruction.block);
+    get_pair(line, "kernels", instruction.first_kernel, instruction.last_kernel);
+  }
+  line.get("slot", instruction.slot);
+  line.get_list("tensors", instruction.tensors);
+  line.get_choice("reduce", kReduces, instruction.reduce);
+  line.get("bytes", instruction.bytes);
+  if (const auto text = line.take("after")) {
+    std::stringstream parts(*text);
+    for (std::string part; std::getline(parts, part, ',');) {
+      const std::size_t dot = part.find('.');
+      if (dot == std::string::npos) line.refuse("`after` wants stream.index");
+      instruction.after.push_back(
+          {line.number<std::int16_t>(part.substr(0, dot)), line.number<std::int32_t>(part.substr(dot + 1))});
+    }
+  }
+  line.get_list("frees", instruction.frees);
+  line.get("flops", instruction.flops);
+  line.get("allocated", instruction.allocated);
+  line.get("freed", instruction.freed);
+  line.get("peak", instruction.peak);
+  return instruction;
+}
+
+void parse_job(Line& line, Program& program) {
+  line.get("micro_batch", program.micro_batch);
+  line.get("sequence", program.sequence);
+  line.get("global_batch", program.global_batch);
+  line.get("micro_batches", program.micro_batches);
+  line.get_choice("precision", format_names(), program.precision);
+  line.get_choice("gradients", format_names(), program.gradients);
+  line.get("layers", program.layers);
+  line.get("p2p_buffers", program.p2p_buffers);
+}
+
+ProgramClass parse_class(Line& line) {
+  ProgramClass of_class;
+  of_class.name = line.name();
+  get_pair(line, "layers", of_class.first_layer, of_class.last_layer);
+  line.get("first", of_class.first_stage);
+  line.get("last", of_class.last_stage);
+  line.get("static", of_class.static_bytes);
+  return of_class;
+}
+
+RankEntry parse_rank(Line& line) {
+  RankEntry entry;
+  line.get("class", entry.of_class);
+  line.get("chip", entry.chip);
+  line.get("stage", entry.stage);
+  line.get("replica", entry.replica);
+  line.get("tensor", entry.tensor_index);
+  line.get_list("peers", entry.peers);
+  line.get_list("groups", entry.groups);
+  return entry;
+}
+
+// A line inside a class: what stands at the deepest open level takes it.
+void parse_inside(Line& line, ProgramClass& of_class) {
+  static const auto streams = all_names<StreamKind>();
+  if (line.head() == "tensor" && of_class.blocks.empty()) {
+    of_class.tensors.push_back(parse_tensor(line));
+  } else if (line.head() == "block") {
+    Block block{line.name(), Pass::forward, {}};
+    line.get_choice("pass", kPasses, block.pass);
+    of_class.blocks.push_back(block);
+  } else if (line.head() == "stream") {
+    of_class.streams.push_back({line.choice<StreamKind>(line.name(), streams), {}});
+  } else if (!of_class.streams.empty()) {
+    of_class.streams.back().instructions.push_back(parse_instruction(line));
+  } else if (!of_class.blocks.empty()) {
+    of_class.blocks.back().kernels.push_back(parse_kernel(line));
+  } else {
+    line.refuse(fmt::format("`{}` outside a block or stream", line.head()));
+  }
+}
+
+void parse_line(Line& line, Program& program) {
+  if (line.head() == "strategy") {
+    program.strategy_hash = line.name();
+  } else if (line.head() == "job") {
+    parse_job(line, program);
+  } else if (line.head() == "class") {
+    program.classes.push_back(parse_class(line));
+  } else if (line.head() == "group") {
+    Group group;
+    group.kind = line.choice<GroupKind>(line.name(), kGroups);
+    line.get_list("ranks", group.ranks);
+    program.groups.push_back(group);
+  } else if (line.head() == "rank") {
+    program.ranks.push_back(parse_rank(line));
+  } else if (program.classes.empty()) {
+    line.refuse(fmt::format("unknown line `{}`", line.head()));
+  } else {
+    parse_inside(line, program.classes.back());
+  }
+  line.finish();
+}
+
+}  // namespace
+
+std::string print(const Program& program) {
+  std::string text;
+  Out out(text);
+  fmt::format_to(out, "{}\nstrategy {}\n", kHeader, program.strategy_hash);
+  fmt::format_to(
+      out,
+      "job micro_batch={} sequence={} global_batch={} micro_batches={} precision={} gradients={} layers={} "
+      "p2p_buffers={}\n",
+      program.micro_batch, program.sequence, program.global_batch, program.micro_batches,
+      name_of(program.precision), name_of(program.gradients), program.layers, program.p2p_buffers);
+  for (const ProgramClass& of_class : program.classes) print_class(out, of_class);
+  for (const Group& group : program.groups)
+    fmt::format_to(out, "group {} ranks={}\n", word(kGroups, group.kind), fmt::join(group.ranks, ","));
+  for (const RankEntry& entry : program.ranks)
+    fmt::format_to(out, "rank class={} chip={} stage={} replica={} tensor={} peers={} groups={}\n",
+                   entry.of_class, entry.chip, entry.stage, entry.replica, entry.tensor_index,
+                   fmt::join(entry.peers, ","), fmt::join(entry.groups, ","));
+  return text;
+}
+
+Program parse_program(const std::string& text, const std::string& file_name) {
+  Program program;
+  std::stringstream lines(text);
+  int number = 0;
+  for (std::string content; std::getline(lines, content);) {
+    Line line(content, file_name, ++number);
+    if (number == 1 && content != kHeader) line.refuse(fmt::format("the first line is not `{}`", kHeader));
+    if (number > 1 && !line.head().empty()) parse_line(line, program);
+  }
+  if (number == 0) Line("", file_name, 1).refuse("the file is empty");
+  return program;
+}
+
+}  // namespace motley
