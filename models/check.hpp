@@ -37,6 +37,7 @@ std::vector<Blocked> find_deadlock(const Program& program);
 // Throws Refusal: unmatched transfer, unequal bytes, collective members that disagree, deadlock
 // (exit 1), out of memory (exit 3: which stage, how many GiB, what would help), a tensor freed
 // twice or never.
-void check(const Program& program, const Cluster& cluster);
+// Returns the memory it found, so that nobody runs the Null world twice.
+std::vector<StageMemory> check(const Program& program, const Cluster& cluster);
 
 }  // namespace motley

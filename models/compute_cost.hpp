@@ -15,8 +15,7 @@ struct KernelTime {
   double work_s = 0, memory_s = 0;  // the two sides of the roofline
 };
 // `tensor_ring` prices all_reduce kernels (tensor-parallel, ring); may be null when there are none.
-KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip,
-                       const RingCost* tensor_ring);
+KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring);
 
 struct ComputeTime {
   double compute_s = 0, recompute_s = 0,
@@ -26,8 +25,7 @@ struct ComputeTime {
 // Compute and optimizer instructions of a class; kernels are taken in turn, without overlap.
 // Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at
 // memory bandwidth.
-ComputeTime compute_time(const Program& program, const ProgramClass& of_class,
-                         const Instruction& instruction, const Chip& chip,
-                         const RingCost* tensor_ring);
+ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
+                         const Chip& chip, const RingCost* tensor_ring);
 
 }  // namespace motley

@@ -2,9 +2,7 @@
 
 namespace motley {
 
-std::int64_t bytes_of(Format format) {
-  return format == Format::bf16 || format == Format::fp16 ? 2 : 4;
-}
+std::int64_t bytes_of(Format format) { return format == Format::bf16 || format == Format::fp16 ? 2 : 4; }
 
 std::string_view name_of(Format format) {
   switch (format) {

@@ -40,8 +40,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string message,
-                 std::string hint)
+Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint)
     : std::runtime_error(compose(where, message, hint)),
       exit_code_(exit_code),
       kind_(std::move(kind)),
@@ -50,19 +49,16 @@ Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string m
       hint_(std::move(hint)) {}
 
 std::string suggest(std::string_view found, const std::vector<std::string>& known) {
-  const auto nearest =
-      std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-        return edit_distance(found, a) < edit_distance(found, b);
-      });
-  if (nearest != known.end() &&
-      edit_distance(found, *nearest) * 3 <= std::max(found.size(), nearest->size()))
+  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(found, a) < edit_distance(found, b);
+  });
+  if (nearest != known.end() && edit_distance(found, *nearest) * 3 <= std::max(found.size(), nearest->size()))
     return fmt::format("did you mean `{}`?", *nearest);
   return fmt::format("known: {}", fmt::join(known, ", "));
 }
 
 void check(bool condition, std::string_view what, const char* file, int line) {
-  if (!condition)
-    throw std::logic_error(fmt::format("{}:{}: broken promise: {}", file, line, what));
+  if (!condition) throw std::logic_error(fmt::format("{}:{}: broken promise: {}", file, line, what));
 }
 
 }  // namespace motley

@@ -14,12 +14,11 @@ namespace motley {
 // Exit codes, documented in README.md and `motley --help`.
 enum class Exit : int {
   ok = 0,
-  failed = 1,  // the run itself failed: deadlock, a peer died, a bug
-  usage = 2,   // bad input: command line, YAML, JSON
-  infeasible =
-      3,         // well-formed but impossible: out of memory, impossible degrees, unreachable ranks
-  mismatch = 4,  // a comparison or threshold failed
-  missing = 5,   // hardware or an optional part is not here
+  failed = 1,      // the run itself failed: deadlock, a peer died, a bug
+  usage = 2,       // bad input: command line, YAML, JSON
+  infeasible = 3,  // well-formed but impossible: out of memory, impossible degrees, unreachable ranks
+  mismatch = 4,    // a comparison or threshold failed
+  missing = 5,     // hardware or an optional part is not here
   interrupted = 130,
 };
 
@@ -33,8 +32,7 @@ class Refusal : public std::runtime_error {
  public:
   // what() is "file:line:column: message\n  hint: hint" (parts left out when empty).
   // `kind` is a stable slug, "unknown-key": every slug has an input in tests/refusals/.
-  Refusal(Exit exit_code, std::string kind, Location where, std::string message,
-          std::string hint = {});
+  Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint = {});
   Exit exit_code() const { return exit_code_; }
   const std::string& kind() const { return kind_; }
   const Location& where() const { return where_; }

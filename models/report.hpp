@@ -17,11 +17,10 @@ struct StageBreakdown {
   int stage = 0;
   Rank rank = 0;
   double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s =
-      0;                       // exposed by construction: inside computes or in the compute stream
-  double pipeline_s = 0;       // compute stream idle while a transfer it waits for is on the wire
-  double data_parallel_s = 0;  // idle while a gradient reduction is on the wire
-  double bubble_s = 0;         // all other idling: peers not ready, the tail
+  double tensor_parallel_s = 0;  // exposed by construction: inside computes or in the compute stream
+  double pipeline_s = 0;         // compute stream idle while a transfer it waits for is on the wire
+  double data_parallel_s = 0;    // idle while a gradient reduction is on the wire
+  double bubble_s = 0;           // all other idling: peers not ready, the tail
   double optimizer_s = 0;
 };
 

@@ -25,8 +25,7 @@ struct Scenario {
 // name in platforms/ (searched beside the scenario, then in the data folder), a path, or inline.
 // Throws Refusal.
 Scenario load_scenario(const std::string& path);
-Transformer load_transformer(
-    const std::string& path_or_name);  // a Hugging Face config.json as it is
+Transformer load_transformer(const std::string& path_or_name);  // a Hugging Face config.json as it is
 Cluster load_cluster(const std::string& path_or_name);
 Chip load_chip(const std::string& path_or_name);
 

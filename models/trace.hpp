@@ -21,9 +21,8 @@ enum class Waited : std::uint8_t {
 
 struct TraceEvent {
   Step step;
-  double free_s = 0;  // the stream was free (its earlier step had ended)
-  double begin_s =
-      0;  // all of `after` had ended: posted (transfers, collectives) or started (compute)
+  double free_s = 0;     // the stream was free (its earlier step had ended)
+  double begin_s = 0;    // all of `after` had ended: posted (transfers, collectives) or started (compute)
   double matched_s = 0;  // transfers, collectives: every side had posted; else = begin_s
   double end_s = 0;
   Waited waited = Waited::no;

@@ -5,8 +5,7 @@
 namespace motley {
 
 void run_stream(const Program& program, Rank rank, int stream, World& world) {
-  const auto& instructions =
-      program.class_of(rank).streams[static_cast<std::size_t>(stream)].instructions;
+  const auto& instructions = program.class_of(rank).streams[static_cast<std::size_t>(stream)].instructions;
   std::vector<Step> after;
   for (std::size_t index = 0; index < instructions.size(); ++index) {
     after.clear();

@@ -23,8 +23,7 @@ class World {
   // Begins `step` once everything issued earlier on its stream and every step of `after` (same
   // rank, perhaps not yet issued) has ended. May return before the step has ended (a device's
   // stream) or after (a thread, an actor). Throws RunFailure when it cannot be done.
-  virtual void issue(const Step& step, const Instruction& instruction,
-                     std::span<const Step> after) = 0;
+  virtual void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) = 0;
   // Returns when everything issued on the stream has ended.
   virtual void await(Rank rank, int stream) = 0;
 };

@@ -1,0 +1,244 @@
+// What check() proves, in this order: every index means something; no tensor is freed twice, never, or before it is
+// there; peers can reach each other; the Program ends; it fits in memory.
+#include "models/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "models/null_world.hpp"
+#include "models/refusal.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+[[noreturn]] void refuse_program(const std::string& what) {
+  throw Refusal(Exit::usage, "broken-program", {}, what,
+                "a Program that compile() made never does this: was its text edited?");
+}
+
+template <typename List>
+bool has(const List& list, std::int64_t index) {
+  return index >= 0 && index < static_cast<std::int64_t>(list.size());
+}
+
+void check_instruction(const ProgramClass& of_class, const Instruction& instruction) {
+  if (instruction.op == Op::compute) {
+    if (!has(of_class.blocks, instruction.block)) refuse_program(of_class.name + ": no such block");
+    const auto kernels = static_cast<int>(of_class.blocks[at(instruction.block)].kernels.size());
+    if (instruction.first_kernel < 0 || instruction.last_kernel > kernels ||
+        instruction.first_kernel >= instruction.last_kernel)
+      refuse_program(of_class.name + ": kernel range outside its block");
+  }
+  for (const After& after : instruction.after)
+    if (!has(of_class.streams, after.stream) ||
+        !has(of_class.streams[at(after.stream)].instructions, after.index))
+      refuse_program(of_class.name + ": waits for an instruction that is not there");
+  for (int id : instruction.tensors)
+    if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": no such tensor");
+}
+
+void check_kernels(const ProgramClass& of_class) {
+  for (const Block& block : of_class.blocks)
+    for (const Kernel& kernel : block.kernels)
+      for (const auto* ids : {&kernel.in, &kernel.out, &kernel.parameters, &kernel.frees})
+        for (int id : *ids)
+          if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": a kernel names no tensor");
+}
+
+void check_rank(const Program& program, const RankEntry& entry) {
+  if (!has(program.classes, entry.of_class)) refuse_program("a rank of no class");
+  for (Rank peer : entry.peers)
+    if (peer != -1 && !has(program.ranks, peer)) refuse_program("a peer that is no rank");
+  for (int group : entry.groups)
+    if (group != -1 && !has(program.groups, group)) refuse_program("a group that is not there");
+  for (const Stream& stream : program.classes[at(entry.of_class)].streams)
+    for (const Instruction& instruction : stream.instructions) {
+      const bool moves = instruction.op == Op::send || instruction.op == Op::recv;
+      if (moves && (!has(entry.peers, instruction.slot) || entry.peers[at(instruction.slot)] < 0))
+        refuse_program("a transfer without a peer");
+      if (instruction.op == Op::collective &&
+          (!has(entry.groups, instruction.slot) || entry.groups[at(instruction.slot)] < 0))
+        refuse_program("a collective without a group");
+    }
+}
+
+void check_indices(const Program& program) {
+  for (const ProgramClass& of_class : program.classes) {
+    if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
+      refuse_program(of_class.name + ": the first stream is not compute");
+    check_kernels(of_class);
+    for (const Stream& stream : of_class.streams)
+      for (const Instruction& instruction : stream.instructions) check_instruction(of_class, instruction);
+  }
+  for (const RankEntry& entry : program.ranks) check_rank(program, entry);
+}
+
+// Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
+void check_lifetimes(const ProgramClass& of_class) {
+  std::map<std::pair<int, int>, int> allocated, freed;  // (tensor, micro-batch)
+  for (const Stream& stream : of_class.streams)
+    for (const Instruction& instruction : stream.instructions) {
+      const int m = instruction.micro_batch;
+      for (int id : instruction.frees) ++freed[{id, m}];
+      if (instruction.op == Op::recv)
+        for (int id : instruction.tensors) ++allocated[{id, m}];
+      if (instruction.op != Op::compute) continue;
+      const auto& kernels = of_class.blocks[at(instruction.block)].kernels;
+      for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+        for (int id : kernels[at(i)].frees) ++freed[{id, m}];
+        if (kernels[at(i)].op == KernelOp::all_reduce) continue;
+        for (int id : kernels[at(i)].out) ++allocated[{id, m}];
+      }
+    }
+  for (const auto& [key, count] : allocated)
+    if (count != 1 || freed[key] != 1)
+      refuse_program(fmt::format("{}: tensor `{}` of micro-batch {} is written {} times and freed {} times",
+                                 of_class.name, of_class.tensors[at(key.first)].name, key.second, count,
+                                 freed[key]));
+  for (const auto& [key, count] : freed)
+    if (allocated.find(key) == allocated.end())
+      refuse_program(fmt::format("{}: tensor `{}` is freed {} times and never written", of_class.name,
+                                 of_class.tensors[at(key.first)].name, count));
+}
+
+void check_reachable(const Program& program, const Cluster& cluster) {
+  const auto chip = [&](Rank rank) {
+    const int index = program.ranks[at(rank)].chip;
+    if (index < 0 || index >= cluster.chip_count())
+      throw Refusal(Exit::infeasible, "no-such-chip", {},
+                    fmt::format("rank {} stands on chip {}, cluster `{}` has {}", rank, index, cluster.name,
+                                cluster.chip_count()));
+    return index;
+  };
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (Rank peer : program.ranks[at(rank)].peers)
+      if (peer >= 0) route(cluster, chip(rank), chip(peer));
+  for (const Group& group : program.groups)
+    for (std::size_t i = 0; i < group.ranks.size(); ++i)
+      route(cluster, chip(group.ranks[i]), chip(group.ranks[(i + 1) % group.ranks.size()]));
+}
+
+struct RankMemory {
+  std::int64_t live = 0, peak = 0;
+};
+
+std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
+  memory.assign(program.ranks.size(), {});
+  NullWorld world(
+      program,
+      [&](const Step& step, const Instruction& instruction) {
+        RankMemory& of_rank = memory[at(step.rank)];
+        of_rank.peak = std::max(of_rank.peak, of_rank.live + instruction.peak);
+        of_rank.live += instruction.allocated;
+      },
+      [&](const Step& step, const Instruction& instruction) {
+        memory[at(step.rank)].live -= instruction.freed;
+      });
+  return world.run();
+}
+
+std::int64_t bytes_of_role(const ProgramClass& of_class, TensorRole role) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : of_class.tensors)
+    if (tensor.role == role) bytes += tensor.bytes;
+  return bytes;
+}
+
+std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
+                                  const std::vector<RankMemory>& memory) {
+  std::map<int, StageMemory> stages;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    const auto [found, fresh] = stages.try_emplace(entry.stage);
+    StageMemory& stage = found->second;
+    const auto capacity = static_cast<std::int64_t>(cluster.chip_of(entry.chip).memory_bytes.value);
+    stage.capacity = fresh ? capacity : std::min(stage.capacity, capacity);
+    stage.activations_peak = std::max(stage.activations_peak, memory[at(rank)].peak);
+    if (!fresh) continue;
+    const ProgramClass& of_class = program.class_of(rank);
+    stage.stage = entry.stage;
+    stage.parameters = bytes_of_role(of_class, TensorRole::parameter);
+    stage.gradients = bytes_of_role(of_class, TensorRole::gradient);
+    stage.optimizer = bytes_of_role(of_class, TensorRole::optimizer);
+  }
+  std::vector<StageMemory> result;
+  for (auto& [index, stage] : stages) {
+    stage.peak = stage.parameters + stage.gradients + stage.optimizer + stage.activations_peak;
+    result.push_back(stage);
+  }
+  return result;
+}
+
+bool recomputes(const Program& program) {
+  for (const Kernel& kernel : program.classes[0].blocks[1].kernels)
+    if (kernel.recompute) return true;
+  return false;
+}
+
+void check_fits(const Program& program, const StageMemory& stage) {
+  if (stage.peak <= stage.capacity) return;
+  const std::int64_t state = stage.parameters + stage.gradients + stage.optimizer;
+  std::string hint;
+  if (state > stage.capacity)
+    hint = "the model's state alone does not fit: raise tensor_parallel or pipeline_parallel";
+  else if (!recomputes(program))
+    hint = "recompute: full keeps only each layer's input";
+  else
+    hint = "a smaller micro_batch, or more tensor_parallel or pipeline_parallel";
+  throw Refusal(
+      Exit::infeasible, "out-of-memory", {},
+      fmt::format(
+          "stage {} needs {}, its chip has {}: {} too much (parameters {}, gradients {}, optimizer {}, "
+          "activations {})",
+          stage.stage, format_bytes(static_cast<double>(stage.peak)),
+          format_bytes(static_cast<double>(stage.capacity)),
+          format_bytes(static_cast<double>(stage.peak - stage.capacity)),
+          format_bytes(static_cast<double>(stage.parameters)),
+          format_bytes(static_cast<double>(stage.gradients)),
+          format_bytes(static_cast<double>(stage.optimizer)),
+          format_bytes(static_cast<double>(stage.activations_peak))),
+      hint);
+}
+
+[[noreturn]] void refuse_deadlock(const Program& program, const std::vector<Blocked>& stuck) {
+  constexpr std::size_t kShown = 8;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(stuck.size(), kShown); ++i)
+    list += fmt::format("\n  {} {}", describe(program, stuck[i].rank, stuck[i].stream, stuck[i].index),
+                        stuck[i].why);
+  if (stuck.size() > kShown) list += fmt::format("\n  and {} more", stuck.size() - kShown);
+  throw Refusal(Exit::failed, "deadlock", {},
+                fmt::format("the program never ends: {} streams wait for each other{}", stuck.size(), list));
+}
+
+}  // namespace
+
+std::vector<Blocked> find_deadlock(const Program& program) { return NullWorld(program, {}, {}).run(); }
+
+std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster) {
+  std::vector<RankMemory> memory;
+  run_null(program, memory);
+  return by_stage(program, cluster, memory);
+}
+
+std::vector<StageMemory> check(const Program& program, const Cluster& cluster) {
+  check_indices(program);
+  for (const ProgramClass& of_class : program.classes) check_lifetimes(of_class);
+  check_reachable(program, cluster);
+  std::vector<RankMemory> memory;
+  const auto stuck = run_null(program, memory);
+  if (!stuck.empty()) refuse_deadlock(program, stuck);
+  for (std::size_t rank = 0; rank < memory.size(); ++rank)
+    if (memory[rank].live != 0)
+      refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
+  auto stages = by_stage(program, cluster, memory);
+  for (const StageMemory& stage : stages) check_fits(program, stage);
+  return stages;
+}
+
+}  // namespace motley

@@ -1,0 +1,170 @@
+// Programs: every small strategy compiles, checks, prints and parses back; mistakes in a Program are found.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/check.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+std::vector<Job> all_jobs() {
+  auto jobs = every_small_job(Family::gpt2);
+  for (const Job& job : every_small_job(Family::llama)) jobs.push_back(job);
+  return jobs;
+}
+
+double matmul_flops(const Program& program) {
+  double flops = 0;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (const Stream& stream : program.class_of(rank).streams)
+      for (const Instruction& instruction : stream.instructions) {
+        if (instruction.op != Op::compute) continue;
+        const auto& kernels = program.class_of(rank).blocks[instruction.block].kernels;
+        for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+          const Kernel& kernel = kernels[i];
+          if (kernel.recompute) continue;
+          // of the attention backward's ten products only eight are the model's
+          flops += kernel.op == KernelOp::attention_backward ? kernel.flops * 0.8 : kernel.flops;
+        }
+      }
+  return flops;
+}
+
+Instruction& first_of(Program& program, int of_class, StreamKind kind) {
+  for (Stream& stream : program.classes[of_class].streams)
+    if (stream.kind == kind) return stream.instructions.front();
+  throw std::logic_error("no such stream");
+}
+
+std::string refusal_kind(const Program& program, const Cluster& cluster) {
+  try {
+    check(program, cluster);
+  } catch (const Refusal& refusal) {
+    return refusal.kind();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("every small strategy compiles to a program that ends, fits and frees all it takes") {
+  for (const Job& job : all_jobs()) {
+    const Program program = compile(job);
+    CAPTURE(print(job.strategy));
+    REQUIRE_NOTHROW(check(program, job.cluster));
+  }
+}
+
+TEST_CASE("a program printed and parsed is the same program") {
+  for (const Job& job : all_jobs()) {
+    const Program program = compile(job);
+    REQUIRE(parse_program(print(program)) == program);
+  }
+}
+
+TEST_CASE("the flops of every strategy are the transformer's, once for each sequence of the global batch") {
+  for (const Job& job : all_jobs()) {
+    const double expected = model_flops_per_sequence(job.transformer, job.train.sequence) *
+                            static_cast<double>(job.train.global_batch);
+    CAPTURE(print(job.strategy));
+    REQUIRE(matmul_flops(compile(job)) == Approx(expected).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("all ranks together hold each parameter once a replica, tied embeddings of a pipeline twice") {
+  for (const Job& job : all_jobs()) {
+    const Program program = compile(job);
+    std::int64_t held = 0;
+    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+      for (const Tensor& tensor : program.class_of(rank).tensors)
+        if (tensor.role == TensorRole::parameter) {
+          const Parameter parameter = parameters(job.transformer)[tensor.parameter];
+          const bool copy = tensor.name == "embedding.token.weight" && !program.class_of(rank).first_stage;
+          const std::int64_t count = tensor.bytes / bytes_of(tensor.format);
+          if (!copy)
+            held += parameter.cut == Cut::replicated ? (program.ranks[rank].tensor_index == 0 ? count : 0)
+                                                     : count;
+        }
+    REQUIRE(held == parameter_count(job.transformer) * job.strategy.dp());
+  }
+}
+
+TEST_CASE("1F1B holds as many micro-batches as stages remain, GPipe holds all") {
+  Job job = tiny_job({1, 4, 1});
+  job.train.global_batch = 32;
+  job.strategy = expand(job.transformer, job.train, 1, 4, 1);
+  std::map<Schedule, std::vector<StageMemory>> memory;
+  for (Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    job.strategy.schedule = schedule;
+    memory[schedule] = memory_by_stage(compile(job), job.cluster);
+  }
+  const auto& gpipe = memory[Schedule::gpipe];
+  const auto& one = memory[Schedule::one_f_one_b];
+  for (int stage = 0; stage < 4; ++stage)
+    REQUIRE(one[stage].activations_peak < gpipe[stage].activations_peak);
+  REQUIRE(one[0].activations_peak > one[1].activations_peak);
+  REQUIRE(one[1].activations_peak > one[2].activations_peak);
+}
+
+TEST_CASE("a transfer of other bytes than its other side's is refused") {
+  const Job job = tiny_job({1, 2, 1});
+  Program program = compile(job);
+  first_of(program, 1, StreamKind::recv_activation).bytes += 1;
+  REQUIRE(refusal_kind(program, job.cluster) == "mismatched-transfer");
+}
+
+TEST_CASE("a collective whose members disagree is refused") {
+  const Job job = tiny_job({1, 2, 1});
+  Program program = compile(job);
+  first_of(program, 1, StreamKind::collective).bytes *= 2;
+  REQUIRE(refusal_kind(program, job.cluster) == "mismatched-collective");
+}
+
+TEST_CASE("two stages that each receive before they send are named as a deadlock") {
+  const Job job = tiny_job({1, 2, 1});
+  Program program = compile(job);
+  first_of(program, 0, StreamKind::send_activation).after = {{0, 1}};  // after its own backward
+  program.classes[0].streams[0].instructions[0].after.push_back({1, 0});
+  const auto stuck = find_deadlock(program);
+  REQUIRE_FALSE(stuck.empty());
+  REQUIRE(refusal_kind(program, job.cluster) == "deadlock");
+}
+
+TEST_CASE("a tensor that is never freed is refused") {
+  const Job job = tiny_job({1, 1, 1});
+  Program program = compile(job);
+  for (Kernel& kernel : program.classes[0].blocks[1].kernels)
+    if (!kernel.frees.empty()) {
+      kernel.frees.pop_back();
+      break;
+    }
+  REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
+}
+
+TEST_CASE("out of memory names the stage, the amount and what would help") {
+  Job job = tiny_job({1, 2, 1});
+  job.cluster.groups[0].chip.memory_bytes.value = 500'000;
+  const Program program = compile(job);
+  try {
+    check(program, job.cluster);
+    FAIL("accepted");
+  } catch (const Refusal& refusal) {
+    REQUIRE(refusal.exit_code() == Exit::infeasible);
+    REQUIRE(refusal.message().find("stage 0 needs") != std::string::npos);
+    REQUIRE_FALSE(refusal.hint().empty());
+  }
+}
+
+TEST_CASE("the same job compiles to the same text and hash, another strategy to another") {
+  const Job job = tiny_job({2, 2, 1});
+  REQUIRE(print(compile(job)) == print(compile(job)));
+  REQUIRE(program_hash(compile(job)) == program_hash(compile(job)));
+  Job other = job;
+  other.strategy.schedule = Schedule::gpipe;
+  REQUIRE(program_hash(compile(other)) != program_hash(compile(job)));
+  REQUIRE(compile(other).strategy_hash != compile(job).strategy_hash);
+}

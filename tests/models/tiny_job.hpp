@@ -1,0 +1,101 @@
+// Small jobs for tests: a GPT-2 or Llama shape that runs in milliseconds, on one node of equal chips.
+#pragma once
+
+#include "models/compile.hpp"
+
+namespace motley::tests {
+
+inline Transformer tiny_transformer(Family family = Family::gpt2) {
+  Transformer t;
+  t.name = family == Family::gpt2 ? "tiny-gpt2" : "tiny-llama";
+  t.family = family;
+  t.vocabulary = 256;
+  t.hidden = 32;
+  t.layers = 4;
+  t.heads = 4;
+  t.kv_heads = family == Family::gpt2 ? 4 : 4;
+  t.head_dim = 8;
+  t.ffn = family == Family::gpt2 ? 128 : 96;
+  t.max_positions = 16;
+  t.tied_embeddings = family == Family::gpt2;
+  return t;
+}
+
+inline Chip tiny_chip() {
+  Chip chip;
+  chip.name = "tiny";
+  chip.vendor = "none";
+  chip.kind = "cpu";
+  for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
+    chip.peak_flops[format] = {1e11, "assumed"};
+  chip.memory_bytes = {4e9, "assumed"};
+  chip.memory_bandwidth = {1e10, "assumed"};
+  chip.gemm_efficiency = {0.9, "assumed"};
+  chip.gemm_k_half = {100, "assumed"};
+  chip.attention_efficiency = {0.5, "assumed"};
+  chip.attention_s_half = {100, "assumed"};
+  chip.bandwidth_efficiency = {0.8, "assumed"};
+  chip.kernel_overhead = {1e-6, "assumed"};
+  return chip;
+}
+
+inline Cluster tiny_cluster(int chips) {
+  Cluster cluster;
+  cluster.name = "tiny";
+  NodeGroup group;
+  group.name = "all";
+  group.nodes = 1;
+  group.chip = tiny_chip();
+  group.chips_per_node = chips;
+  group.inside = {FabricKind::loopback, 1e9, 1e-5};
+  cluster.groups.push_back(group);
+  build_topology(cluster);
+  return cluster;
+}
+
+struct Degrees {
+  std::int64_t tp = 1, pp = 1, dp = 1;
+};
+
+inline Job tiny_job(Degrees degrees, Family family = Family::gpt2) {
+  Job job;
+  job.transformer = tiny_transformer(family);
+  job.cluster = tiny_cluster(static_cast<int>(degrees.tp * degrees.pp * degrees.dp));
+  job.train.global_batch = 16;
+  job.train.micro_batch = 2;
+  job.train.sequence = 16;
+  job.train.precision = Format::fp32;
+  job.strategy = expand(job.transformer, job.train, degrees.tp, degrees.pp, degrees.dp);
+  return job;
+}
+
+// Every shape of this version on up to four ranks: degrees x schedule x recompute x overlaps x collectives cut out.
+inline std::vector<Job> every_small_job(Family family) {
+  std::vector<Job> jobs;
+  for (Degrees d : {Degrees{1, 1, 1},
+                    {2, 1, 1},
+                    {1, 2, 1},
+                    {1, 1, 2},
+                    {4, 1, 1},
+                    {1, 4, 1},
+                    {1, 1, 4},
+                    {2, 2, 1},
+                    {2, 1, 2},
+                    {1, 2, 2}})
+    for (Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b})
+      for (Recompute recompute : {Recompute::none, Recompute::full})
+        for (bool overlap : {false, true}) {
+          Job job = tiny_job(d, family);
+          job.strategy.schedule = schedule;
+          job.strategy.recompute = recompute;
+          job.strategy.overlap_gradients = overlap;
+          job.strategy.overlap_p2p = overlap;
+          job.strategy.p2p_buffers = overlap ? 2 : 1;
+          job.strategy.bucket_bytes = 10'000;
+          job.fidelity.tensor_parallel = overlap ? CollectiveLevel::fluid : CollectiveLevel::formula;
+          jobs.push_back(job);
+        }
+  return jobs;
+}
+
+}  // namespace motley::tests
