@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -106,4 +107,11 @@ Exit main_of(int argc, char** argv) {
 }  // namespace
 }  // namespace motley
 
-int main(int argc, char** argv) { return static_cast<int>(motley::main_of(argc, argv)); }
+int main(int argc, char** argv) {
+  try {
+    return static_cast<int>(motley::main_of(argc, argv));
+  } catch (const std::exception& bug) {
+    std::fputs(bug.what(), stderr);
+    return static_cast<int>(motley::Exit::failed);
+  }
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""The command line as a person or a script meets it: help, exit codes, streams, bytes.
+
+Arguments: the program, the source tree. Says nothing of whether the numbers are right.
+"""
+
+import json
+import os
+import pathlib
+import pty
+import subprocess
+import sys
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+OK, FAILED, USAGE, INFEASIBLE, MISMATCH, MISSING = range(6)
+
+
+def motley(*arguments, **options):
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=300, **options)
+
+
+def commands():
+    lines = motley("--help").stdout.split("Subcommands:")[1].split("\n\n")[0].strip().split("\n")
+    return [line.split()[0] for line in lines if not line.startswith("      ")]
+
+
+class Help(unittest.TestCase):
+    def test_help_lists_the_commands_and_the_exit_codes(self):
+        answer = motley("--help")
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        self.assertIn("Exit codes:", answer.stdout)
+        self.assertIn("doctor", commands())
+
+    def test_every_command_has_help_with_an_example_and_takes_json(self):
+        for command in commands():
+            answer = motley(command, "--help")
+            self.assertEqual((OK, ""), (answer.returncode, answer.stderr), command)
+            self.assertIn(f"Example:\n  motley {command}", answer.stdout)
+            self.assertIn("Exit codes:", answer.stdout, command)
+            self.assertIn("--json", answer.stdout, command)
+
+    def test_the_readme_lists_the_same_exit_codes(self):
+        readme = (ROOT / "README.md").read_text()
+        for code in ["0", "1", "2", "3", "4", "5", "130"]:
+            self.assertRegex(readme, rf"\| `?{code}`? \|")
+
+    def test_version_is_one_line(self):
+        self.assertRegex(motley("--version").stdout, r"^\d+\.\d+\.\d+\n$")
+
+
+class Mistakes(unittest.TestCase):
+    def refused(self, code, hint, *arguments):
+        answer = motley(*arguments)
+        self.assertEqual(code, answer.returncode, answer.stderr)
+        self.assertEqual("", answer.stdout)
+        self.assertTrue(answer.stderr.startswith("motley: error: "), answer.stderr)
+        self.assertIn(hint, answer.stderr)
+
+    def test_no_command_is_refused(self):
+        self.refused(USAGE, "motley --help")
+
+    def test_a_misspelt_command_names_the_nearest(self):
+        self.refused(USAGE, "did you mean `doctor`?", "docter")
+
+    def test_a_misspelt_option_names_the_nearest(self):
+        self.refused(USAGE, "did you mean `--json`?", "doctor", "--jsom")
+
+    def test_a_misspelt_option_of_the_program_names_the_nearest(self):
+        self.refused(USAGE, "did you mean `--version`?", "--versoin")
+
+    def test_a_part_that_does_not_exist_is_refused(self):
+        self.refused(USAGE, "did you mean `CUDA`?", "doctor", "--need", "CUDDA")
+
+
+class Doctor(unittest.TestCase):
+    def parts(self):
+        return {part["name"]: part for part in json.loads(motley("doctor", "--json").stdout)["parts"]}
+
+    def test_lists_every_optional_part_with_what_it_would_enable(self):
+        parts = self.parts()
+        for name in ["SimGrid", "oneDNN", "CUDA", "cuBLAS", "cuDNN", "NCCL", "HIP", "libibverbs",
+                     "librdmacm"]:
+            self.assertIn(parts[name]["state"], {"absent", "compiled", "ran"})
+            self.assertTrue(parts[name]["enables"], name)
+            if parts[name]["state"] != "absent":
+                self.assertTrue(parts[name]["version"], name)
+            else:
+                self.assertTrue(parts[name]["detail"], name)
+
+    def test_need_exits_with_5_unless_the_part_ran(self):
+        for name, part in self.parts().items():
+            expected = OK if part["state"] == "ran" else MISSING
+            self.assertEqual(expected, motley("doctor", "--need", name).returncode, name)
+
+
+class Streams(unittest.TestCase):
+    def test_a_pipe_gets_no_escape_codes(self):
+        for arguments in [("doctor",), ("docter",)]:
+            answer = motley(*arguments, env={**os.environ, "TERM": "xterm-256color"})
+            self.assertNotIn("\x1b", answer.stdout + answer.stderr)
+
+    def errors_on_a_terminal(self, **environment):
+        master, slave = pty.openpty()
+        subprocess.run([PROGRAM, "docter"], stdout=subprocess.DEVNULL, stderr=slave, cwd=ROOT,
+                       env={**os.environ, **environment}, timeout=60, check=False)
+        os.close(slave)
+        text = os.read(master, 4096).decode()
+        os.close(master)
+        return text
+
+    def test_a_terminal_gets_colour_unless_it_asked_for_none(self):
+        os.environ.pop("NO_COLOR", None)
+        self.assertIn("\x1b", self.errors_on_a_terminal(TERM="xterm"))
+        self.assertNotIn("\x1b", self.errors_on_a_terminal(TERM="dumb"))
+        self.assertNotIn("\x1b", self.errors_on_a_terminal(TERM="xterm", NO_COLOR="1"))
+
+    def test_a_full_disk_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            code = subprocess.run([PROGRAM, "doctor"], stdout=full, stderr=subprocess.DEVNULL,
+                                  timeout=60, check=False).returncode
+        self.assertEqual(FAILED, code)
+
+
+if __name__ == "__main__":
+    unittest.main()
