@@ -22,9 +22,7 @@ struct CloseLibrary {
 };
 using Library = std::unique_ptr<void, CloseLibrary>;
 
-Library open_library(const std::string& path) {
-  return Library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
-}
+Library open_library(const std::string& path) { return Library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)); }
 
 // ISO C++ leaves the cast from an object pointer to the implementation; POSIX guarantees it.
 template <class Function>
@@ -78,9 +76,8 @@ PartReport probe_library(PartReport report, const std::string& path, AskVersion 
 
 // 90101 -> 9.1.1 and the like: major * `unit`^2 + minor * `unit` + patch.
 std::string split_version(std::size_t version, std::size_t major_unit, std::size_t minor_unit) {
-  return std::to_string(version / major_unit) + "." +
-         std::to_string(version % major_unit / minor_unit) + "." +
-         std::to_string(version % minor_unit);
+  return std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit) +
+         "." + std::to_string(version % minor_unit);
 }
 
 PartReport probe_onednn() {
@@ -98,15 +95,14 @@ PartReport probe_onednn() {
 }
 
 PartReport probe_openblas() {
-  return probe_library(
-      {.name = "OpenBLAS", .enables = "a second source of matrix products on host ranks"},
-      MOTLEY_OPENBLAS_LIBRARY, [](const Library& library) -> std::optional<std::string> {
-        const auto config = find_function<char*()>(library, "openblas_get_config");
-        if (config == nullptr) return std::nullopt;
-        const std::string text = config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
-        const auto begin = text.find(' ') + 1;
-        return text.substr(begin, text.find(' ', begin) - begin);
-      });
+  return probe_library({.name = "OpenBLAS", .enables = "a second source of matrix products on host ranks"},
+                       MOTLEY_OPENBLAS_LIBRARY, [](const Library& library) -> std::optional<std::string> {
+                         const auto config = find_function<char*()>(library, "openblas_get_config");
+                         if (config == nullptr) return std::nullopt;
+                         const std::string text = config();  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+                         const auto begin = text.find(' ') + 1;
+                         return text.substr(begin, text.find(' ', begin) - begin);
+                       });
 }
 
 std::vector<PartReport> probe_cuda_libraries() {
@@ -120,21 +116,19 @@ std::vector<PartReport> probe_cuda_libraries() {
     };
   };
   return {
+      probe_library({.name = "cuBLAS", .enables = "matrix products on NVIDIA GPUs; unused in this version"},
+                    MOTLEY_CUBLASLT_LIBRARY, of_size("cublasLtGetVersion")),
+      probe_library({.name = "cuDNN", .enables = "fused attention on NVIDIA GPUs; unused in this version"},
+                    MOTLEY_CUDNN_LIBRARY, of_size("cudnnGetVersion")),
       probe_library(
-          {.name = "cuBLAS", .enables = "matrix products on NVIDIA GPUs; unused in this version"},
-          MOTLEY_CUBLASLT_LIBRARY, of_size("cublasLtGetVersion")),
-      probe_library(
-          {.name = "cuDNN", .enables = "fused attention on NVIDIA GPUs; unused in this version"},
-          MOTLEY_CUDNN_LIBRARY, of_size("cudnnGetVersion")),
-      probe_library({.name = "NCCL",
-                     .enables = "whole collectives between NVIDIA GPUs; unused in this version"},
-                    MOTLEY_NCCL_LIBRARY,
-                    [](const Library& library) -> std::optional<std::string> {
-                      const auto ask = find_function<int(int*)>(library, "ncclGetVersion");
-                      int version = 0;
-                      if (ask == nullptr || ask(&version) != 0) return std::nullopt;
-                      return split_version(static_cast<std::size_t>(version), 10000, 100);
-                    }),
+          {.name = "NCCL", .enables = "whole collectives between NVIDIA GPUs; unused in this version"},
+          MOTLEY_NCCL_LIBRARY,
+          [](const Library& library) -> std::optional<std::string> {
+            const auto ask = find_function<int(int*)>(library, "ncclGetVersion");
+            int version = 0;
+            if (ask == nullptr || ask(&version) != 0) return std::nullopt;
+            return split_version(static_cast<std::size_t>(version), 10000, 100);
+          }),
   };
 }
 
@@ -159,19 +153,17 @@ std::vector<PartReport> probe_hardware(const std::string& module_folder) {
   std::vector<PartReport> parts;
   parts.push_back(probe_onednn());
   parts.push_back(probe_openblas());
-  parts.push_back(
-      probe_module({.name = "CUDA", .enables = "NVIDIA GPUs; today: they are listed and tested"},
-                   module("libmotley_cuda.so"), MOTLEY_HAS_CUDA));
+  parts.push_back(probe_module({.name = "CUDA", .enables = "NVIDIA GPUs; today: they are listed and tested"},
+                               module("libmotley_cuda.so"), MOTLEY_HAS_CUDA));
   for (PartReport& part : probe_cuda_libraries()) parts.push_back(std::move(part));
+  parts.push_back(probe_module({.name = "HIP", .enables = "AMD GPUs; today: they are listed and tested"},
+                               module("libmotley_hip.so"), MOTLEY_HAS_HIP));
   parts.push_back(
-      probe_module({.name = "HIP", .enables = "AMD GPUs; today: they are listed and tested"},
-                   module("libmotley_hip.so"), MOTLEY_HAS_HIP));
-  parts.push_back(probe_module(
-      {.name = "libibverbs", .enables = "RDMA cards; today: they are listed and opened"},
-      module("libmotley_verbs.so"), MOTLEY_HAS_VERBS));
-  parts.push_back(probe_module(
-      {.name = "librdmacm", .enables = "RDMA connections by address; today: asked if it can"},
-      module("libmotley_rdmacm.so"), MOTLEY_HAS_RDMACM));
+      probe_module({.name = "libibverbs", .enables = "RDMA cards; today: they are listed and opened"},
+                   module("libmotley_verbs.so"), MOTLEY_HAS_VERBS));
+  parts.push_back(
+      probe_module({.name = "librdmacm", .enables = "RDMA connections by address; today: asked if it can"},
+                   module("libmotley_rdmacm.so"), MOTLEY_HAS_RDMACM));
   return parts;
 }
 

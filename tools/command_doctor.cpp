@@ -40,17 +40,15 @@ std::string version_of(int major, int minor, int patch) {
 std::vector<PartReport> all_parts() {
   std::vector<PartReport> parts = {
       linked("SimGrid", simgrid_version(), "virtual time: `motley simulate`"),
-      linked("Boost",
-             version_of(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100),
+      linked("Boost", version_of(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100),
              "the cluster's topology"),
       linked("yaml-cpp", MOTLEY_YAML_CPP_VERSION, "scenarios and platforms"),
-      linked("fmt", version_of(FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100),
-             "text"),
+      linked("fmt", version_of(FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100), "text"),
       linked("spdlog", version_of(SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH), "logs"),
-      linked("nlohmann-json",
-             version_of(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                        NLOHMANN_JSON_VERSION_PATCH),
-             "--json, traces"),
+      linked(
+          "nlohmann-json",
+          version_of(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH),
+          "--json, traces"),
       linked("CLI11", CLI11_VERSION, "this command line"),
   };
   const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
@@ -76,9 +74,8 @@ std::string to_text(const std::vector<PartReport>& parts) {
   std::string text = fmt::format("motley {}\n\n", MOTLEY_VERSION);
   text += fmt::format("{:<14} {:<9} {:<9} {}\n", "part", "version", "state", "what it gives");
   for (const PartReport& part : parts) {
-    text +=
-        fmt::format("{:<14} {:<9} {:<9} {}\n", part.name, part.version.empty() ? "-" : part.version,
-                    name_of(part.state), part.enables);
+    text += fmt::format("{:<14} {:<9} {:<9} {}\n", part.name, part.version.empty() ? "-" : part.version,
+                        name_of(part.state), part.enables);
     if (part.detail != "linked") text += fmt::format("{:<34} ({})\n", "", part.detail);
     for (const std::string& device : part.devices) text += fmt::format("{:<34} {}\n", "", device);
   }
@@ -111,8 +108,8 @@ Exit run(const Options& options) {
 
 void add_doctor(CLI::App& program, Chosen& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand(
-      "doctor", "List what was found, what of it runs here, and what is missing");
+  CLI::App* command =
+      program.add_subcommand("doctor", "List what was found, what of it runs here, and what is missing");
   command->add_flag("--json", options->json, "print JSON (schema motley.doctor/1)");
   command->add_option("--need", options->need, "exit with 5 unless this part ran here");
   command->footer(footer("motley doctor --need CUDA"));

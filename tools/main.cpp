@@ -86,8 +86,7 @@ Exit main_of(int argc, char** argv) {
   std::signal(SIGINT, exit_interrupted);
   std::signal(SIGPIPE, SIG_IGN);
 
-  CLI::App program{"Rehearse a training run on a cluster of unlike chips, then perform it.",
-                   "motley"};
+  CLI::App program{"Rehearse a training run on a cluster of unlike chips, then perform it.", "motley"};
   program.set_version_flag("--version", MOTLEY_VERSION);
   program.require_subcommand(1);
   program.footer(footer("motley doctor"));

@@ -24,14 +24,14 @@ MAY_INCLUDE = {
 # Third-party headers and the only folders that may include them.
 LIVES_IN = {
     r"simgrid/|xbt/": {"sim", "tests"},
-    r"cuda|hip/|nccl|cudnn|infiniband/|rdma/|sys/socket|netinet/": {"hw"},
+    r"cuda|hip/|nccl|cudnn|infiniband/|rdma/|sys/socket|netinet/": {"hw", "tests"},
     r"yaml-cpp/": {"models"},
     r"CLI/|spdlog/": {"tools"},
 }
 # models/ has no clock and no threads.
 NOT_IN_MODELS = r"<(thread|mutex|condition_variable|chrono|future|ctime|random_device)>"
 
-LINE_LENGTH = 100
+LINE_LENGTH = 120  # clang-format keeps code below its ColumnLimit; comments may be this long
 CODE_LENGTH = 600  # lines of a file
 FUNCTION_LENGTH = 70  # lines of a function, signature and braces included
 
@@ -135,7 +135,7 @@ class Tidy(unittest.TestCase):
                     found.append(f"{name(path)} includes {include}")
         self.none(found)
 
-    def test_no_line_is_longer_than_100_characters(self):
+    def test_no_line_is_longer_than_120_characters(self):
         found = []
         for path, text in text_files():
             if path.suffix in CODE | {".sh"} or is_script(path):

@@ -79,7 +79,8 @@ class Mistakes(unittest.TestCase):
 
 class Doctor(unittest.TestCase):
     def parts(self):
-        return {part["name"]: part for part in json.loads(motley("doctor", "--json").stdout)["parts"]}
+        parts = json.loads(motley("doctor", "--json").stdout)["parts"]
+        return {part["name"]: part for part in parts}
 
     def test_lists_every_optional_part_with_what_it_would_enable(self):
         parts = self.parts()

@@ -97,10 +97,10 @@ extern "C" int motley_probe(const MotleyProbeSink* sink) {
   for (int i = 0; devices != nullptr && i < count; ++i)
     if (describe_device(devices[i], sink)) ++ran;
   if (devices != nullptr) ibv_free_device_list(devices);
-  const std::string detail = count == 0 || devices == nullptr
-                                 ? std::string("no RDMA device")
-                                 : std::to_string(ran) + " of " + std::to_string(count) +
-                                       " devices opened and registered memory";
+  const std::string detail =
+      count == 0 || devices == nullptr
+          ? std::string("no RDMA device")
+          : std::to_string(ran) + " of " + std::to_string(count) + " devices opened and registered memory";
   sink->say(sink->context, "detail", detail.c_str());
   return ran > 0 ? 0 : 1;
 }
