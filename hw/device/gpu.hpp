@@ -2,7 +2,7 @@
 // than the prefix are mapped one by one below. The launch syntax <<<>>> is the same.
 #pragma once
 
-#ifdef __HIP_PLATFORM_AMD__
+#ifdef __HIP__
 #include <hip/hip_runtime.h>
 #define GPU(name) hip##name
 #define GPU_PROPERTIES hipDeviceProp_t

@@ -67,7 +67,7 @@ extern "C" int motley_probe(const MotleyProbeSink* sink) {
   char text[256];
   if (GPU(RuntimeGetVersion)(&version) == GPU(Success)) {
     std::snprintf(text, sizeof(text), "%d", version);
-#ifdef __HIP_PLATFORM_AMD__
+#ifdef __HIP__
     // hip_version.h: major * 10,000,000 + minor * 100,000 + patch.
     std::snprintf(text, sizeof(text), "%d.%d", version / 10000000, version / 100000 % 100);
 #else
