@@ -3,7 +3,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-  libcli11-dev libdnnl-dev
+  libcli11-dev libdnnl-dev libxxhash-dev
 )
 test_packages=(catch2 ccache python3 python3-torch)
 check_packages=(clang-format clang-tidy git)
