@@ -1,0 +1,336 @@
+// Writes a Trace as Chrome trace JSON, one event a line, streamed: the file may be hundreds of megabytes. It draws
+// nothing that the args do not also say exactly. Read next: models/trace_read.cpp, its inverse.
+#include "models/trace.hpp"
+
+#include <fmt/compile.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
+
+// Appends text and writes it out a megabyte at a time, beside `path`, then renamed: a reader never sees half a
+// trace. A device (/dev/stdout) is written as it is.
+class TraceFile {
+ public:
+  explicit TraceFile(std::string path) : path_(std::move(path)) {
+    std::error_code unknown;
+    const auto status = std::filesystem::status(path_, unknown);
+    written_ = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)
+                   ? path_
+                   : path_ + ".partial";
+    file_ = std::fopen(written_.c_str(), "wb");
+    if (file_ == nullptr) refuse();
+  }
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+  ~TraceFile() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+
+  // The next element of traceEvents: where to append it.
+  fmt::memory_buffer& next_line() {
+    text_.append(std::string_view(first_line_ ? "\n" : ",\n"));
+    first_line_ = false;
+    if (text_.size() > 1'000'000) flush();
+    return text_;
+  }
+  fmt::memory_buffer& text() { return text_; }
+
+  void close() {
+    flush();
+    const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+    std::error_code error;
+    if (closed && written_ != path_) std::filesystem::rename(written_, path_, error);
+    if (!closed || error) refuse();
+  }
+
+ private:
+  void flush() {
+    if (std::fwrite(text_.data(), 1, text_.size(), file_) != text_.size()) refuse();
+    text_.clear();
+  }
+  [[noreturn]] void refuse() const {
+    throw Refusal(Exit::usage, "unwritable-file", {.file = path_}, "cannot be written",
+                  "does its folder exist, and may you write there?");
+  }
+
+  std::string path_, written_;
+  std::FILE* file_ = nullptr;
+  fmt::memory_buffer text_;
+  bool first_line_ = true;
+};
+
+template <class Format, class... Values>
+void append(fmt::memory_buffer& text, const Format& format, const Values&... values) {
+  fmt::format_to(std::back_inserter(text), format, values...);
+}
+
+// Chrome's times are microseconds. Whole nanoseconds here, rounded once for each instant, so that a slice ends exactly
+// where the next begins and none overlaps its neighbour.
+std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+void append_time(fmt::memory_buffer& text, const char* key, std::int64_t ns) {
+  append(text, FMT_COMPILE(",\"{}\":{}{}.{:03}"), key, ns < 0 ? "-" : "", std::abs(ns) / 1000,
+         std::abs(ns) % 1000);
+}
+
+struct Span {
+  std::int64_t begin = 0, end = 0;
+  // The instant nearest to `ns` that is this slice's and no neighbour's.
+  std::int64_t inside(std::int64_t ns) const { return std::clamp(ns, begin, std::max(begin, end - 1)); }
+};
+Span span_of(const TraceEvent& event) { return {nanoseconds(event.begin_s), nanoseconds(event.end_s)}; }
+
+void append_name(fmt::memory_buffer& text, const Program& program, const Step& step) {
+  const Instruction& instruction = program.at(step.rank, step.stream, step.index);
+  const RankEntry& entry = program.ranks[at(step.rank)];
+  switch (instruction.op) {
+    case Op::compute:
+      append(text, FMT_COMPILE("{}"), program.class_of(step.rank).blocks[at(instruction.block)].name);
+      break;
+    case Op::send:
+      append(text, FMT_COMPILE("send to {}"), entry.peers[at(instruction.slot)]);
+      break;
+    case Op::recv:
+      append(text, FMT_COMPILE("recv from {}"), entry.peers[at(instruction.slot)]);
+      break;
+    case Op::collective:
+      append(text, FMT_COMPILE("all_reduce"));
+      break;
+    case Op::optimizer:
+      append(text, FMT_COMPILE("optimizer"));
+      break;
+  }
+  if (instruction.micro_batch >= 0) append(text, FMT_COMPILE(" {}"), instruction.micro_batch);
+}
+
+std::string_view category_of(Op op) {
+  switch (op) {
+    case Op::compute:
+      return "compute";
+    case Op::send:
+    case Op::recv:
+      return "transfer";
+    case Op::collective:
+      return "collective";
+    case Op::optimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+// Every field of the event that is not what its absence means: the reader's table is trace_read.cpp.
+void append_args(fmt::memory_buffer& text, const TraceEvent& event) {
+  MOTLEY_CHECK(std::isfinite(event.free_s) && std::isfinite(event.begin_s) &&
+               std::isfinite(event.matched_s) && std::isfinite(event.end_s) && std::isfinite(event.flops));
+  append(text, FMT_COMPILE("{{\"index\":{},\"free_s\":{},\"begin_s\":{},\"matched_s\":{},\"end_s\":{}"),
+         event.step.index, event.free_s, event.begin_s, event.matched_s, event.end_s);
+  if (event.waited != Waited::no)
+    append(text, FMT_COMPILE(",\"waited\":\"{}\""), event.waited == Waited::step ? "step" : "peer");
+  if (event.waited_for != Step{})
+    append(text, FMT_COMPILE(",\"waited_for\":[{},{},{}]"), event.waited_for.rank, event.waited_for.stream,
+           event.waited_for.index);
+  if (event.waited_rank != -1) append(text, FMT_COMPILE(",\"waited_rank\":{}"), event.waited_rank);
+  if (event.bytes != 0) append(text, FMT_COMPILE(",\"bytes\":{}"), event.bytes);
+  if (event.flops != 0) append(text, FMT_COMPILE(",\"flops\":{}"), event.flops);
+  if (event.allocated != 0) append(text, FMT_COMPILE(",\"allocated\":{}"), event.allocated);
+  if (event.freed != 0) append(text, FMT_COMPILE(",\"freed\":{}"), event.freed);
+  if (event.peak != 0) append(text, FMT_COMPILE(",\"peak\":{}"), event.peak);
+  append(text, FMT_COMPILE("}}"));
+}
+
+using Events = std::vector<const TraceEvent*>;
+
+void write_slices(TraceFile& file, const Program& program, const Events& events) {
+  for (const TraceEvent* event : events) {
+    const Step& step = event->step;
+    const Span span = span_of(*event);
+    fmt::memory_buffer& text = file.next_line();
+    append(text, FMT_COMPILE("{{\"ph\":\"X\",\"pid\":{},\"tid\":{}"), step.rank, step.stream);
+    append_time(text, "ts", span.begin);
+    append_time(text, "dur", span.end - span.begin);
+    append(text, FMT_COMPILE(",\"cat\":\"{}\",\"name\":\""),
+           category_of(program.at(step.rank, step.stream, step.index).op));
+    append_name(text, program, step);
+    append(text, FMT_COMPILE("\",\"args\":"));
+    append_args(text, *event);
+    append(text, FMT_COMPILE("}}"));
+  }
+}
+
+void write_names(TraceFile& file, const Program& program, const Events& events) {
+  Rank last = -1;
+  for (const TraceEvent* event : events) {
+    const Rank rank = event->step.rank;
+    if (rank == std::exchange(last, rank)) continue;
+    const RankEntry& entry = program.ranks[at(rank)];
+    append(file.next_line(),
+           FMT_COMPILE(
+               "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {}: stage {} "
+               "replica {} tensor {}\"}}}}"),
+           rank, rank, entry.stage, entry.replica, entry.tensor_index);
+    append(file.next_line(),
+           FMT_COMPILE(
+               "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}"),
+           rank, rank);
+    const auto& streams = program.class_of(rank).streams;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      append(
+          file.next_line(),
+          FMT_COMPILE(
+              "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}"),
+          rank, i, name_of(streams[i].kind));
+      append(file.next_line(),
+             FMT_COMPILE("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{"
+                         "\"sort_index\":{}}}}}"),
+             rank, i, i);
+    }
+  }
+}
+
+// The transfers of a class through each peer slot, in the order they are posted: the k-th send through a slot is
+// received by the peer's k-th recv from the opposite one.
+struct Transfers {
+  std::map<int, std::vector<After>> sends, recvs;  // by slot
+};
+std::vector<Transfers> transfers_of(const Program& program) {
+  std::vector<Transfers> of_classes;
+  for (const ProgramClass& of_class : program.classes) {
+    Transfers& found = of_classes.emplace_back();
+    for (std::size_t stream = 0; stream < of_class.streams.size(); ++stream) {
+      const auto& instructions = of_class.streams[stream].instructions;
+      for (std::size_t i = 0; i < instructions.size(); ++i) {
+        const After place{static_cast<std::int16_t>(stream), static_cast<std::int32_t>(i)};
+        if (instructions[i].op == Op::send) found.sends[instructions[i].slot].push_back(place);
+        if (instructions[i].op == Op::recv) found.recvs[instructions[i].slot].push_back(place);
+      }
+    }
+  }
+  return of_classes;
+}
+
+const TraceEvent* find_event(const Events& events, const Step& step) {
+  const auto found = std::lower_bound(
+      events.begin(), events.end(), step,
+      [](const TraceEvent* event, const Step& s) { return key_of(event->step) < key_of(s); });
+  return found != events.end() && (*found)->step == step ? *found : nullptr;
+}
+
+void write_flow(TraceFile& file, std::int64_t id, const TraceEvent& send, const TraceEvent& recv) {
+  const Span from = span_of(send), to = span_of(recv);
+  const std::int64_t leaves = from.inside(nanoseconds(send.matched_s));
+  const std::int64_t arrives = to.inside(std::max(leaves, nanoseconds(recv.matched_s)));
+  fmt::memory_buffer& start = file.next_line();
+  append(start, FMT_COMPILE("{{\"ph\":\"s\",\"id\":{},\"pid\":{},\"tid\":{}"), id, send.step.rank,
+         send.step.stream);
+  append_time(start, "ts", leaves);
+  append(start, FMT_COMPILE(",\"cat\":\"transfer\",\"name\":\"transfer\"}}"));
+  fmt::memory_buffer& finish = file.next_line();
+  append(finish, FMT_COMPILE("{{\"ph\":\"f\",\"bp\":\"e\",\"id\":{},\"pid\":{},\"tid\":{}"), id,
+         recv.step.rank, recv.step.stream);
+  append_time(finish, "ts", arrives);
+  append(finish, FMT_COMPILE(",\"cat\":\"transfer\",\"name\":\"transfer\"}}"));
+}
+
+// Only pairs of which both sides are written: a folded trace holds few ranks.
+void write_flows(TraceFile& file, const Program& program, const Events& events) {
+  const auto transfers = transfers_of(program);
+  std::int64_t id = 0;
+  std::map<std::pair<Rank, int>, std::size_t> sent;  // by rank and slot
+  for (const TraceEvent* send : events) {
+    const Step& step = send->step;
+    const Instruction& instruction = program.at(step.rank, step.stream, step.index);
+    if (instruction.op != Op::send) continue;
+    const RankEntry& entry = program.ranks[at(step.rank)];
+    const auto& sends = transfers[at(entry.of_class)].sends.at(instruction.slot);
+    std::size_t& ordinal = sent[{step.rank, instruction.slot}];
+    while (sends[ordinal] != After{step.stream, step.index}) ++ordinal;
+    const Rank peer = entry.peers[at(instruction.slot)];
+    const auto& received = transfers[at(program.ranks[at(peer)].of_class)].recvs;
+    const auto slot = received.find(instruction.slot == kNext ? kPrevious : kNext);
+    if (slot == received.end() || ordinal >= slot->second.size()) continue;
+    const After place = slot->second[ordinal];
+    const TraceEvent* recv = find_event(events, {peer, place.stream, place.index});
+    if (recv != nullptr) write_flow(file, ++id, *send, *recv);
+  }
+}
+
+// Bytes live on a rank over time: the most an instruction holds while it runs, what it leaves when it ends.
+void write_memory(TraceFile& file, const Program& program, const Events& events) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> changes;  // when (ns), by how many bytes
+  for (auto first = events.begin(); first != events.end();) {
+    const Rank rank = (*first)->step.rank;
+    changes.clear();
+    const auto last =
+        std::find_if(first, events.end(), [&](const TraceEvent* e) { return e->step.rank != rank; });
+    for (auto each = first; each != last; ++each) {
+      const TraceEvent& event = **each;
+      if (event.peak != 0) changes.emplace_back(nanoseconds(event.begin_s), event.peak);
+      if (const std::int64_t left = event.allocated - event.freed - event.peak; left != 0)
+        changes.emplace_back(nanoseconds(event.end_s), left);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::int64_t live = program.class_of(rank).static_bytes;
+    changes.insert(changes.begin(), {changes.empty() ? 0 : std::min<std::int64_t>(0, changes[0].first), 0});
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      live += changes[i].second;
+      if (i + 1 < changes.size() && changes[i + 1].first == changes[i].first) continue;
+      fmt::memory_buffer& text = file.next_line();
+      append(text, FMT_COMPILE("{{\"ph\":\"C\",\"pid\":{},\"name\":\"memory\""), rank);
+      append_time(text, "ts", changes[i].first);
+      append(text, FMT_COMPILE(",\"args\":{{\"bytes\":{}}}}}"), live);
+    }
+    first = last;
+  }
+}
+
+void write_head(TraceFile& file, const Trace& trace) {
+  append(file.text(),
+         FMT_COMPILE(
+             "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
+             "\"world\":\"{}\",\"measured_ranks\":[{}]}},\n\"displayTimeUnit\":\"ms\",\n\"traceEvents\":["),
+         trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","));
+}
+
+}  // namespace
+
+void sort_events(Trace& trace) {
+  std::sort(trace.events.begin(), trace.events.end(),
+            [](const TraceEvent& a, const TraceEvent& b) { return key_of(a.step) < key_of(b.step); });
+}
+
+void write_trace(const Trace& trace, const Program& program, const std::string& path,
+                 const std::vector<Rank>& ranks) {
+  Events events;
+  events.reserve(trace.events.size());
+  for (const TraceEvent& event : trace.events)
+    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), event.step.rank) != ranks.end())
+      events.push_back(&event);
+  MOTLEY_CHECK(std::is_sorted(events.begin(), events.end(), [](const TraceEvent* a, const TraceEvent* b) {
+    return key_of(a->step) < key_of(b->step);
+  }));
+  TraceFile file(path);
+  write_head(file, trace);
+  write_names(file, program, events);
+  write_slices(file, program, events);
+  write_flows(file, program, events);  // after the slices: at one instant Perfetto takes them in file order
+  write_memory(file, program, events);
+  append(file.text(), FMT_COMPILE("\n]}}\n"));
+  file.close();
+}
+
+}  // namespace motley

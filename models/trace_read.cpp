@@ -1,0 +1,406 @@
+// Reads back what trace.cpp writes. Of a Chrome trace it takes the head ("motley") and the args of complete events;
+// slices, flows and counters are for people. A file that is not such a trace is refused at line and column. Fields
+// are pushed in by a SAX parser: no document is ever held.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+
+#include "models/refusal.hpp"
+#include "models/trace.hpp"
+
+namespace motley {
+namespace {
+
+using nlohmann::json;
+
+Location place_of(const std::string& path, std::string_view text, std::size_t position) {
+  const std::string_view before = text.substr(0, std::min(position, text.size()));
+  const auto line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  return {path, static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
+          static_cast<int>(before.size() - line_begin) + 1};
+}
+
+// An iterator over the text that leaves word of how far the parser has come.
+class Cursor {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+  Cursor() = default;
+  Cursor(const char* here, const char** reached) : here_(here), reached_(reached) {}
+  reference operator*() const { return *here_; }
+  Cursor& operator++() {
+    *reached_ = ++here_;
+    return *this;
+  }
+  Cursor operator++(int) {
+    Cursor before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const Cursor& other) const { return here_ == other.here_; }
+  bool operator!=(const Cursor& other) const { return here_ != other.here_; }
+
+ private:
+  const char* here_ = nullptr;
+  const char** reached_ = nullptr;
+};
+
+enum class Field : std::uint8_t {
+  none,  // not ours: passed over
+  // of the head
+  schema,
+  strategy_hash,
+  program_hash,
+  world,
+  measured_ranks,
+  // of an event
+  ph,
+  pid,
+  tid,
+  index,
+  free_s,
+  begin_s,
+  matched_s,
+  end_s,
+  waited,
+  waited_for,
+  waited_rank,
+  bytes,
+  flops,
+  allocated,
+  freed,
+  peak,
+};
+
+Field head_field(std::string_view key) {
+  static const std::unordered_map<std::string_view, Field> fields = {
+      {"schema", Field::schema},
+      {"strategy_hash", Field::strategy_hash},
+      {"program_hash", Field::program_hash},
+      {"world", Field::world},
+      {"measured_ranks", Field::measured_ranks}};
+  const auto found = fields.find(key);
+  return found == fields.end() ? Field::none : found->second;
+}
+Field event_field(std::string_view key) {
+  return key == "ph" ? Field::ph : key == "pid" ? Field::pid : key == "tid" ? Field::tid : Field::none;
+}
+Field args_field(std::string_view key) {
+  static const std::unordered_map<std::string_view, Field> fields = {{"index", Field::index},
+                                                                     {"free_s", Field::free_s},
+                                                                     {"begin_s", Field::begin_s},
+                                                                     {"matched_s", Field::matched_s},
+                                                                     {"end_s", Field::end_s},
+                                                                     {"waited", Field::waited},
+                                                                     {"waited_for", Field::waited_for},
+                                                                     {"waited_rank", Field::waited_rank},
+                                                                     {"bytes", Field::bytes},
+                                                                     {"flops", Field::flops},
+                                                                     {"allocated", Field::allocated},
+                                                                     {"freed", Field::freed},
+                                                                     {"peak", Field::peak}};
+  const auto found = fields.find(key);
+  return found == fields.end() ? Field::none : found->second;
+}
+
+class TraceReader : public nlohmann::json_sax<json> {
+ public:
+  TraceReader(const std::string& path, std::string_view text)
+      : path_(path), text_(text), reached_(text.data()) {}
+
+  Trace read() {
+    json::sax_parse(Cursor(text_.data(), &reached_), Cursor(text_.data() + text_.size(), &reached_), this);
+    if (!saw_head_) refuse("no \"motley\" at the top level: not a trace that motley wrote");
+    if (!saw_events_) refuse("no \"traceEvents\" at the top level");
+    sort_events(trace_);
+    for (std::size_t i = 1; i < trace_.events.size(); ++i)
+      if (trace_.events[i].step == trace_.events[i - 1].step)
+        refuse(fmt::format("two events of {}", name_of(trace_.events[i].step)));
+    return std::move(trace_);
+  }
+
+  bool null() override { return field_ == Field::none ? true : refuse("null where a value belongs"); }
+  bool boolean(bool) override {
+    return field_ == Field::none ? true : refuse("a boolean where none belongs");
+  }
+  bool number_integer(number_integer_t value) override {
+    take_integer(value);
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (field_ != Field::none && value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      take_real(static_cast<double>(value));
+    else
+      take_integer(static_cast<std::int64_t>(value));
+    return true;
+  }
+  bool number_float(number_float_t value, const string_t&) override {
+    take_real(value);
+    return true;
+  }
+  bool string(string_t& value) override;
+  bool binary(binary_t&) override { return refuse("binary data"); }
+  bool start_object(std::size_t) override;
+  bool end_object() override;
+  bool start_array(std::size_t) override;
+  bool end_array() override;
+  bool key(string_t& name) override;
+  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
+    std::string why = error.what();
+    if (const auto at = why.find("syntax error"); at != std::string::npos) why = why.substr(at);
+    if (token.empty()) why += ": the file ends too early";
+    return refuse(why);
+  }
+
+ private:
+  enum class Where : std::uint8_t { outside, top, head, head_list, events, event, args, args_list, other };
+
+  [[noreturn]] bool refuse(const std::string& why) const {
+    throw Refusal(Exit::usage, "bad-trace",
+                  place_of(path_, text_, static_cast<std::size_t>(reached_ - text_.data())), why,
+                  "write traces with `motley simulate --trace FILE`");
+  }
+  static std::string name_of(const Step& step) {
+    return fmt::format("rank {} stream {} index {}", step.rank, step.stream, step.index);
+  }
+  Where where() const { return path_in_.empty() ? Where::outside : path_in_.back(); }
+  void open(bool is_object);
+  void close();
+  void finish_event();
+  void take_integer(std::int64_t value);
+  void take_real(double value);
+  double* real_of(Field field);
+  std::int64_t* count_of(Field field);
+  template <class Integer>
+  Integer narrow(std::int64_t value) const {
+    if (value < std::numeric_limits<Integer>::min() || value > std::numeric_limits<Integer>::max())
+      refuse(fmt::format("{} is out of range", value));
+    return static_cast<Integer>(value);
+  }
+
+  const std::string& path_;
+  std::string_view text_;
+  const char* reached_;
+  Trace trace_;
+  bool saw_head_ = false, saw_events_ = false;
+  std::vector<Where> path_in_;
+  std::string key_;  // last seen at the top level or in an event: what an object or list that opens is
+  Field field_ = Field::none;
+  // The event being read.
+  TraceEvent event_;
+  std::vector<std::int64_t> list_;
+  bool is_slice_ = false;
+  std::uint32_t seen_ = 0;  // a bit a Field
+};
+
+bool TraceReader::key(string_t& name) {
+  switch (where()) {
+    case Where::head:
+      field_ = head_field(name);
+      break;
+    case Where::event:
+      field_ = event_field(name);
+      key_ = name;
+      break;
+    case Where::args:
+      field_ = args_field(name);
+      break;
+    case Where::top:
+      key_ = name;
+      field_ = Field::none;
+      break;
+    default:
+      field_ = Field::none;
+  }
+  return true;
+}
+
+bool TraceReader::start_object(std::size_t) {
+  open(true);
+  return true;
+}
+bool TraceReader::start_array(std::size_t) {
+  open(false);
+  return true;
+}
+bool TraceReader::end_object() {
+  close();
+  return true;
+}
+bool TraceReader::end_array() {
+  close();
+  return true;
+}
+
+void TraceReader::open(bool is_object) {
+  Where inner = Where::other;
+  if (where() == Where::outside) {
+    if (!is_object) refuse("a list where the trace's object belongs");
+    inner = Where::top;
+  } else if (where() == Where::top && key_ == "motley") {
+    if (!is_object) refuse("\"motley\" is no object");
+    inner = Where::head;
+    saw_head_ = true;
+  } else if (where() == Where::top && key_ == "traceEvents") {
+    if (is_object) refuse("\"traceEvents\" is no list");
+    inner = Where::events;
+    saw_events_ = true;
+  } else if (where() == Where::events) {
+    if (!is_object) refuse("a list where an event belongs");
+    inner = Where::event;
+    event_ = {};
+    is_slice_ = false;
+    seen_ = 0;
+  } else if (where() == Where::event && is_object && key_ == "args") {
+    inner = Where::args;
+  } else if (field_ != Field::none) {
+    const bool is_list = field_ == Field::measured_ranks || field_ == Field::waited_for;
+    if (is_object || !is_list) refuse("a list or an object where a value belongs");
+    inner = where() == Where::head ? Where::head_list : Where::args_list;
+    list_.clear();
+  }
+  if (inner == Where::other || inner == Where::args) field_ = Field::none;
+  path_in_.push_back(inner);
+}
+
+void TraceReader::close() {
+  const Where ended = where();
+  path_in_.pop_back();
+  if (ended == Where::event) finish_event();
+  if (ended == Where::args_list) {
+    if (list_.size() != 3) refuse("waited_for is [rank, stream, index]");
+    event_.waited_for = {narrow<Rank>(list_[0]), narrow<std::int16_t>(list_[1]),
+                         narrow<std::int32_t>(list_[2])};
+  }
+  field_ = Field::none;
+}
+
+void TraceReader::finish_event() {
+  if (!is_slice_) return;
+  for (const auto& [field, name] : {std::pair{Field::pid, "pid"},
+                                    {Field::tid, "tid"},
+                                    {Field::index, "args.index"},
+                                    {Field::free_s, "args.free_s"},
+                                    {Field::begin_s, "args.begin_s"},
+                                    {Field::matched_s, "args.matched_s"},
+                                    {Field::end_s, "args.end_s"}})
+    if ((seen_ >> static_cast<int>(field) & 1U) == 0) refuse(fmt::format("this event lacks {}", name));
+  if (event_.end_s < event_.begin_s) refuse(fmt::format("{} ends before it begins", name_of(event_.step)));
+  trace_.events.push_back(event_);
+}
+
+bool TraceReader::string(string_t& value) {
+  switch (field_) {
+    case Field::none:
+      break;
+    case Field::schema:
+      if (value != "motley.trace/1")
+        refuse(fmt::format("schema `{}`, this motley reads motley.trace/1", value));
+      break;
+    case Field::strategy_hash:
+      trace_.strategy_hash = value;
+      break;
+    case Field::program_hash:
+      trace_.program_hash = value;
+      break;
+    case Field::world:
+      trace_.world = value;
+      break;
+    case Field::ph:
+      is_slice_ = value == "X";
+      break;
+    case Field::waited:
+      if (value != "step" && value != "peer") refuse(fmt::format("waited `{}`: known: step, peer", value));
+      event_.waited = value == "step" ? Waited::step : Waited::peer;
+      break;
+    default:
+      refuse(fmt::format("`{}` where a number belongs", value));
+  }
+  return true;
+}
+
+double* TraceReader::real_of(Field field) {
+  switch (field) {
+    case Field::free_s:
+      return &event_.free_s;
+    case Field::begin_s:
+      return &event_.begin_s;
+    case Field::matched_s:
+      return &event_.matched_s;
+    case Field::end_s:
+      return &event_.end_s;
+    case Field::flops:
+      return &event_.flops;
+    default:
+      return nullptr;
+  }
+}
+
+std::int64_t* TraceReader::count_of(Field field) {
+  switch (field) {
+    case Field::bytes:
+      return &event_.bytes;
+    case Field::allocated:
+      return &event_.allocated;
+    case Field::freed:
+      return &event_.freed;
+    case Field::peak:
+      return &event_.peak;
+    default:
+      return nullptr;
+  }
+}
+
+void TraceReader::take_real(double value) {
+  if (field_ == Field::none) return;
+  double* real = real_of(field_);
+  if (real == nullptr) refuse(fmt::format("{} where a whole number belongs", value));
+  *real = value;
+  seen_ |= 1U << static_cast<int>(field_);
+}
+
+void TraceReader::take_integer(std::int64_t value) {
+  if (field_ == Field::none) return;
+  if (real_of(field_) != nullptr) return take_real(static_cast<double>(value));
+  seen_ |= 1U << static_cast<int>(field_);
+  if (std::int64_t* count = count_of(field_)) {
+    *count = value;
+  } else if (field_ == Field::pid) {
+    event_.step.rank = narrow<Rank>(value);
+  } else if (field_ == Field::tid) {
+    event_.step.stream = narrow<std::int16_t>(value);
+  } else if (field_ == Field::index) {
+    event_.step.index = narrow<std::int32_t>(value);
+  } else if (field_ == Field::waited_rank) {
+    event_.waited_rank = narrow<Rank>(value);
+  } else if (where() == Where::head_list) {
+    trace_.measured_ranks.push_back(narrow<Rank>(value));
+  } else if (where() == Where::args_list) {
+    list_.push_back(value);
+  } else {
+    refuse(fmt::format("{} where text or a list belongs", value));
+  }
+}
+
+}  // namespace
+
+Trace read_trace(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (file) content << file.rdbuf();
+  if (!file)
+    throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
+  const std::string text = std::move(content).str();
+  return TraceReader(path, text).read();
+}
+
+}  // namespace motley

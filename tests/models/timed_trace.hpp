@@ -1,0 +1,114 @@
+// A Trace with made-up durations for tests of what reads traces: the Null world's order, each instruction as early as
+// its stream, its `after` and its other sides allow. No contention. Durations come from the caller.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "models/null_world.hpp"
+#include "models/trace.hpp"
+
+namespace motley::tests {
+
+using Durations = std::function<double(const Step&, const Instruction&)>;
+
+class TimedRun {
+ public:
+  TimedRun(const Program& program, Durations durations)
+      : program_(program), durations_(std::move(durations)) {}
+
+  Trace run() {
+    NullWorld world(
+        program_, [this](const Step& step, const Instruction& i) { post(step, i); },
+        [this](const Step& step, const Instruction& i) { end(step, i); });
+    world.run();
+    Trace trace;
+    trace.strategy_hash = program_.strategy_hash;
+    trace.program_hash = program_hash(program_);
+    trace.world = "sim";
+    for (const auto& [key, event] : events_) trace.events.push_back(event);
+    sort_events(trace);
+    return trace;
+  }
+
+ private:
+  using Key = std::tuple<Rank, int, int>;
+  static Key key_of(const Step& step) { return {step.rank, step.stream, step.index}; }
+
+  // What a transfer or collective meets its other sides at: a peer slot of the receiver's, or a group.
+  std::vector<Step>& meeting(const Step& step, const Instruction& instruction) {
+    const RankEntry& entry = program_.ranks[step.rank];
+    if (instruction.op == Op::collective) return meetings_[{-1, entry.groups[instruction.slot]}];
+    const bool sends = instruction.op == Op::send;
+    const Rank receiver = sends ? entry.peers[instruction.slot] : step.rank;
+    const int slot = sends ? 1 - instruction.slot : instruction.slot;
+    return meetings_[{receiver, slot}];
+  }
+
+  void post(const Step& step, const Instruction& instruction) {
+    TraceEvent event;
+    event.step = step;
+    if (step.index > 0) event.free_s = events_.at({step.rank, step.stream, step.index - 1}).end_s;
+    event.begin_s = event.free_s;
+    for (const After& after : instruction.after) {
+      const TraceEvent& awaited = events_.at({step.rank, after.stream, after.index});
+      if (awaited.end_s <= event.begin_s) continue;
+      event.begin_s = awaited.end_s;
+      event.waited = Waited::step;
+      event.waited_for = awaited.step;
+    }
+    event.matched_s = event.begin_s;
+    event.bytes = instruction.bytes;
+    event.flops = instruction.flops;
+    event.allocated = instruction.allocated;
+    event.freed = instruction.freed;
+    event.peak = instruction.peak;
+    events_[key_of(step)] = event;
+    if (instruction.op == Op::compute || instruction.op == Op::optimizer) return;
+    auto& met = meeting(step, instruction);
+    met.push_back(step);
+    const bool pair = instruction.op != Op::collective;
+    const std::size_t expected =
+        pair ? 2 : program_.groups[program_.ranks[step.rank].groups[instruction.slot]].ranks.size();
+    if (met.size() == expected) match(std::exchange(met, {}));
+  }
+
+  void match(const std::vector<Step>& met) {
+    const Step last = *std::max_element(met.begin(), met.end(), [this](const Step& a, const Step& b) {
+      return events_.at(key_of(a)).begin_s < events_.at(key_of(b)).begin_s;
+    });
+    const double matched_s = events_.at(key_of(last)).begin_s;
+    for (const Step& step : met) {
+      TraceEvent& event = events_.at(key_of(step));
+      event.matched_s = matched_s;
+      if (event.begin_s == matched_s) continue;
+      event.waited = Waited::peer;
+      event.waited_rank = last.rank;
+    }
+  }
+
+  void end(const Step& step, const Instruction& instruction) {
+    TraceEvent& event = events_.at(key_of(step));
+    event.end_s = event.matched_s + durations_(step, instruction);
+  }
+
+  const Program& program_;
+  Durations durations_;
+  std::map<Key, TraceEvent> events_;
+  std::map<std::pair<Rank, int>, std::vector<Step>> meetings_;
+};
+
+// Irregular but the same on all sides of a match: they share kind, bytes and micro-batch.
+inline Trace timed_trace(const Program& program) {
+  return TimedRun(program,
+                  [](const Step& step, const Instruction& i) {
+                    if (i.op == Op::compute) return 1e-9 * (i.flops + 1) * (1 + 0.01 * (step.rank % 3));
+                    if (i.op == Op::optimizer) return 1.0 / 3000;
+                    return 1.1e-6 + static_cast<double>(i.bytes) / 7e8 + 1e-8 * i.micro_batch;
+                  })
+      .run();
+}
+
+}  // namespace motley::tests
