@@ -5,7 +5,9 @@
 
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/chip.hpp"
@@ -62,6 +64,13 @@ struct LinkProperties {
 using Topology =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Vertex, LinkProperties>;
 
+// Where a group's part of the topology begins. Links are numbered in a fixed order, so that route()
+// computes ids instead of searching: node by node; in a node, for each chip first to and from the
+// inside fabric, then to and from its NIC of each kind; then for each NIC to and from its network.
+struct GroupLayout {
+  int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
+};
+
 struct Cluster {
   std::string name;
   std::vector<NodeGroup> groups;
@@ -73,6 +82,7 @@ struct Cluster {
   std::vector<std::size_t> chip_vertex;  // by global chip index
   std::vector<int> chip_group;           // group of a chip
   std::vector<int> chip_node;            // global node index of a chip
+  std::vector<GroupLayout> layout;       // by group
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
@@ -81,6 +91,9 @@ struct Cluster {
     return name == other.name && groups == other.groups && links == other.links;
   }
 };
+
+std::string_view name_of(FabricKind kind);
+std::string_view name_of(NicKind kind);
 
 // Fills in the derived part. Chips are numbered group by group, node by node, so chips of a node
 // are consecutive.
@@ -93,6 +106,9 @@ struct Route {
   bool inside_node = false;
   bool operator==(const Route&) const = default;
 };
+
+// Which NIC kind carries traffic between nodes of two groups; nothing: they cannot talk.
+std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
 // Rule (printed by `motley show cluster`): inside a node over the inside fabric; between nodes out
 // of the source's nearest NIC of the kind that joins the two groups, over that kind's network, into

@@ -32,6 +32,12 @@ Chip load_chip(const std::string& path_or_name);
 std::string print(const Transformer& transformer);  // inline YAML, parses back
 std::string print(const Cluster& cluster);
 
+Transformer parse_transformer(const std::string& text);
+Cluster parse_cluster(const std::string& text);
+
+// The text that ships for training: scenarios/text/ of the data folder.
+std::string default_text_path();
+
 // Where platforms/ and scenarios/ are: $MOTLEY_DATA, else beside the source tree, else the
 // installed share folder.
 std::string data_folder();

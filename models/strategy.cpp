@@ -1,116 +1,170 @@
-// Expansion and validation of strategies; their text form is in strategy_text.cpp.
+// What makes a Strategy legal, its short form and its hash. Reading and printing are in
+// strategy_text.cpp. Read next: models/compile.hpp.
 #include "models/strategy.hpp"
 
+#define XXH_INLINE_ALL
 #include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "models/refusal.hpp"
+#include "models/scenario.hpp"
+#include "models/strategy_complaint.hpp"
 
 namespace motley {
 namespace {
 
-[[noreturn]] void refuse(const std::string& kind, const std::string& message, const std::string& hint) {
-  throw Refusal(Exit::infeasible, kind, {}, message, hint);
-}
+using Found = std::optional<StrategyComplaint>;
 
-std::string divisors(std::int64_t number) {
+// "1, 2, 4, 8": the degrees that divide all three, as many as help.
+std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c) {
+  constexpr std::int64_t kLargestShown = 65'536;
   std::string list;
-  for (std::int64_t d = 1; d <= number && d <= 64; ++d)
-    if (number % d == 0) list += (list.empty() ? "" : ", ") + std::to_string(d);
+  for (std::int64_t degree = 1; degree <= std::min({a, b, c, kLargestShown}); ++degree)
+    if (a % degree == 0 && b % degree == 0 && c % degree == 0)
+      list += (list.empty() ? "" : ", ") + std::to_string(degree);
   return list;
 }
 
-void check_tensor_degree(const Transformer& transformer, std::int64_t tp) {
-  if (tp < 1) refuse("impossible-degree", fmt::format("tensor_parallel is {}", tp), "at least 1");
-  struct Cuts {
-    const char* what;
-    std::int64_t count;
-  };
-  for (const Cuts& cuts : {Cuts{"heads", transformer.heads}, Cuts{"kv_heads", transformer.kv_heads},
-                           Cuts{"ffn", transformer.ffn}})
-    if (cuts.count % tp != 0)
-      refuse("impossible-degree",
-             fmt::format("tensor_parallel {} does not divide the {} {} of `{}`", tp, cuts.count, cuts.what,
-                         transformer.name),
-             fmt::format("divisors of {}: {}", cuts.count, divisors(cuts.count)));
+Found find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
+  if (tp >= 1 && t.heads % tp == 0 && t.kv_heads % tp == 0 && t.ffn % tp == 0) return std::nullopt;
+  return StrategyComplaint{
+      "impossible-degree", "tensor_parallel",
+      fmt::format("tensor_parallel {} does not divide heads {}, kv_heads {} and ffn {} of `{}`", tp, t.heads,
+                  t.kv_heads, t.ffn, t.name),
+      "legal: " + divisors(t.heads, t.kv_heads, t.ffn)};
 }
 
-void check_stages(const Transformer& transformer, const PipelineTemplate& pipeline) {
+Found find_in_data_parallel(const Train& train, std::int64_t dp) {
+  const std::int64_t micro_batches = train.global_batch / train.micro_batch;
+  if (dp >= 1 && micro_batches % dp == 0) return std::nullopt;
+  return StrategyComplaint{"impossible-batch", "data_parallel",
+                           fmt::format("data_parallel {} does not divide the {} micro-batches of a step "
+                                       "(global_batch {} / micro_batch {})",
+                                       dp, micro_batches, train.global_batch, train.micro_batch),
+                           "legal: " + divisors(micro_batches, micro_batches, micro_batches)};
+}
+
+Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
   std::int64_t next = 0;
   for (const Stage& stage : pipeline.stages) {
     if (stage.first_layer != next || stage.last_layer <= stage.first_layer)
-      refuse("impossible-stages",
-             fmt::format("a stage holds layers {} to {}; the one before ends at {}", stage.first_layer,
-                         stage.last_layer - 1, next - 1),
-             "stages hold consecutive layers, at least one each");
-    if (stage.tensor_parallel != pipeline.stages.front().tensor_parallel)
-      refuse("unequal-tensor-parallel",
-             "stages of unlike tensor_parallel need resharding, which this version does not do",
-             "give every stage the same tensor_parallel");
+      return StrategyComplaint{"impossible-stages", "stages",
+                               fmt::format("a stage holds layers {}-{} where layer {} is next",
+                                           stage.first_layer, stage.last_layer - 1, next),
+                               "stages hold the layers in order, each at least one"};
+    if (stage.tensor_parallel != pipeline.stages[0].tensor_parallel)
+      return StrategyComplaint{
+          "unequal-tensor-parallel", "stages",
+          fmt::format("stages of tensor_parallel {} and {} in one pipeline: this version does not "
+                      "reshard activations between unequal stages",
+                      pipeline.stages[0].tensor_parallel, stage.tensor_parallel),
+          "give every stage the same tensor_parallel"};
     next = stage.last_layer;
   }
-  if (next != transformer.layers)
-    refuse("impossible-stages",
-           fmt::format("the stages hold {} layers, `{}` has {}", next, transformer.name, transformer.layers),
-           "");
+  if (next != t.layers)
+    return StrategyComplaint{"impossible-stages", "stages",
+                             fmt::format("the stages hold {} layers, `{}` has {}", next, t.name, t.layers),
+                             fmt::format("the last stage must end at layer {}", t.layers - 1)};
+  return std::nullopt;
+}
+
+Found find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
+  if (strategy.templates.size() != 1)
+    return StrategyComplaint{
+        "many-templates", "templates",
+        fmt::format("{} pipeline templates: this version runs exactly one, as it does not reduce "
+                    "gradients over unlike pipelines",
+                    strategy.templates.size()),
+        "give one template and its `replicas`"};
+  const PipelineTemplate& pipeline = strategy.templates[0];
+  if (pipeline.stages.empty())
+    return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
+                             "give at least one stage"};
+  if (auto found = find_in_stages(t, pipeline)) return found;
+  if (auto found = find_in_tensor_parallel(t, pipeline.stages[0].tensor_parallel)) return found;
+  const std::int64_t sequences = pipeline.replicas * pipeline.micro_batches * train.micro_batch;
+  if (pipeline.replicas < 1 || pipeline.micro_batches < 1 || sequences != train.global_batch)
+    return StrategyComplaint{
+        "impossible-batch",
+        "micro_batches",
+        fmt::format("{} replicas x {} micro_batches x micro_batch {} are not global_batch {}",
+                    pipeline.replicas, pipeline.micro_batches, train.micro_batch, train.global_batch),
+        {}};
+  return std::nullopt;
+}
+
+void refuse(const Found& found) {
+  if (found) throw Refusal(Exit::infeasible, found->kind, {}, found->message, found->hint);
 }
 
 }  // namespace
 
-Strategy expand(const Transformer& transformer, const Train& train, std::int64_t tp, std::int64_t pp,
-                std::int64_t dp) {
-  if (pp < 1 || dp < 1)
-    refuse("impossible-degree", fmt::format("pipeline_parallel {}, data_parallel {}", pp, dp),
-           "at least 1 each");
-  if (pp > transformer.layers)
-    refuse("impossible-degree",
-           fmt::format("pipeline_parallel {} is more than the {} layers of `{}`", pp, transformer.layers,
-                       transformer.name),
-           fmt::format("at most {}", transformer.layers));
-  check_tensor_degree(transformer, tp);
-  if (train.micro_batch < 1 || train.global_batch < 1 || train.global_batch % (dp * train.micro_batch) != 0)
-    refuse(
-        "impossible-batch",
-        fmt::format("global_batch {} is not a multiple of data_parallel {} x micro_batch {}",
-                    train.global_batch, dp, train.micro_batch),
-        fmt::format("nearest: {}", std::max<std::int64_t>(1, train.global_batch / (dp * train.micro_batch)) *
-                                       dp * train.micro_batch));
+std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, const Train& train) {
+  if (t.learned_positions() && train.sequence > t.max_positions)
+    return StrategyComplaint{"impossible-sequence", "sequence",
+                             fmt::format("sequence {} is longer than the {} positions of `{}`",
+                                         train.sequence, t.max_positions, t.name),
+                             fmt::format("at most {}", t.max_positions)};
+  if (train.global_batch % train.micro_batch != 0)
+    return StrategyComplaint{
+        "impossible-batch", "micro_batch",
+        fmt::format("micro_batch {} does not divide global_batch {}", train.micro_batch, train.global_batch),
+        "legal: " + divisors(train.global_batch, train.global_batch, train.global_batch)};
+  return std::nullopt;
+}
+
+std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train, std::int64_t tp,
+                                                std::int64_t pp, std::int64_t dp) {
+  if (auto found = find_batch_complaint(t, train)) return found;
+  if (auto found = find_in_tensor_parallel(t, tp)) return found;
+  if (pp < 1 || pp > t.layers)
+    return StrategyComplaint{
+        "impossible-degree", "pipeline_parallel",
+        fmt::format("pipeline_parallel {} is more than the {} layers of `{}`", pp, t.layers, t.name),
+        fmt::format("legal: 1 to {}", t.layers)};
+  return find_in_data_parallel(train, dp);
+}
+
+std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train,
+                                                const Strategy& strategy) {
+  if (auto found = find_batch_complaint(t, train)) return found;
+  return find_in_templates(t, train, strategy);
+}
+
+Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::int64_t pp, std::int64_t dp) {
+  refuse(find_complaint(t, train, tp, pp, dp));
   PipelineTemplate pipeline;
   pipeline.replicas = dp;
-  pipeline.micro_batches = train.global_batch / (dp * train.micro_batch);
-  std::int64_t first = 0;
+  pipeline.micro_batches = train.global_batch / (train.micro_batch * dp);
+  std::int64_t next = 0;
   for (std::int64_t stage = 0; stage < pp; ++stage) {
-    const std::int64_t layers = transformer.layers / pp + (stage < transformer.layers % pp ? 1 : 0);
-    pipeline.stages.push_back({first, first + layers, tp});
-    first += layers;
+    const std::int64_t layers = t.layers / pp + (stage < t.layers % pp ? 1 : 0);
+    pipeline.stages.push_back({next, next + layers, tp});
+    next += layers;
   }
   Strategy strategy;
-  strategy.templates = {pipeline};
+  strategy.templates.push_back(std::move(pipeline));
   return strategy;
 }
 
-void validate(const Transformer& transformer, const Train& train, const Strategy& strategy) {
-  if (strategy.templates.size() != 1)
-    refuse("many-templates",
-           fmt::format("{} templates: this version runs exactly one", strategy.templates.size()),
-           "keep one template and raise its replicas");
-  const PipelineTemplate& pipeline = strategy.templates[0];
-  if (pipeline.stages.empty() || pipeline.replicas < 1 || pipeline.micro_batches < 1)
-    refuse("impossible-stages", "a template wants at least one stage, one replica and one micro-batch", "");
-  check_tensor_degree(transformer, pipeline.stages[0].tensor_parallel);
-  check_stages(transformer, pipeline);
-  if (pipeline.replicas * pipeline.micro_batches * train.micro_batch != train.global_batch)
-    refuse("impossible-batch",
-           fmt::format("{} replicas x {} micro_batches x micro_batch {} is not the global_batch {}",
-                       pipeline.replicas, pipeline.micro_batches, train.micro_batch, train.global_batch),
-           "");
-  if (strategy.p2p_buffers < 1)
-    refuse("impossible-buffers", fmt::format("p2p_buffers is {}", strategy.p2p_buffers), "at least 1");
-  if (train.sequence < 1 || (transformer.max_positions > 0 && train.sequence > transformer.max_positions &&
-                             transformer.learned_positions()))
-    refuse("impossible-sequence",
-           fmt::format("sequence {} is longer than the {} positions of `{}`", train.sequence,
-                       transformer.max_positions, transformer.name),
-           fmt::format("at most {}", transformer.max_positions));
+void validate(const Transformer& t, const Train& train, const Strategy& strategy) {
+  refuse(find_complaint(t, train, strategy));
+}
+
+std::string strategy_hash(const Transformer& transformer, const Train& train, const Strategy& strategy) {
+  // Names and sources say who is meant, not what is run; learning rate, seed, steps and text do
+  // not change the Program.
+  Transformer nameless = transformer;
+  nameless.name.clear();
+  nameless.source.clear();
+  const std::string text =
+      fmt::format("{}\nglobal_batch {} micro_batch {} sequence {} precision {} gradients {}\n{}",
+                  print(nameless), train.global_batch, train.micro_batch, train.sequence,
+                  name_of(train.precision), name_of(train.gradients), print(strategy));
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 }  // namespace motley

@@ -1,41 +1,157 @@
-// The explicit text form of a Strategy (YAML that reads back equal) and the hash that names it.
+// A Strategy as YAML: the explicit form, which print() writes, and the short form people write.
 #include <fmt/format.h>
 
-#include "models/strategy.hpp"
-#include "models/units.hpp"
+#include <charconv>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "models/describe_text.hpp"
+#include "models/refusal.hpp"
+#include "models/strategy.hpp"
+#include "models/strategy_complaint.hpp"
 
 namespace motley {
 namespace {
 
+constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
+
 std::string_view name_of(Schedule schedule) { return schedule == Schedule::gpipe ? "gpipe" : "1f1b"; }
+
 std::string_view name_of(Recompute recompute) { return recompute == Recompute::full ? "full" : "none"; }
 
-// What a loss depends on, beside the strategy: everything of the transformer but its name and source.
-std::string print_shape(const Transformer& t) {
-  return fmt::format("{} V={} C={} L={} H={} kv={} hd={} ffn={} pos={} tied={} eps={} theta={}\n",
-                     static_cast<int>(t.family), t.vocabulary, t.hidden, t.layers, t.heads, t.kv_heads,
-                     t.head_dim, t.ffn, t.max_positions, t.tied_embeddings, format_exact(t.norm_epsilon),
-                     format_exact(t.rope_theta));
+const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers", "overlap"};
+
+std::vector<std::string> with_options(std::vector<std::string> keys) {
+  keys.insert(keys.end(), kOptionKeys.begin(), kOptionKeys.end());
+  return keys;
 }
-std::string print_training(const Train& train) {
-  return fmt::format("batch={} micro={} T={} {} {}\n", train.global_batch, train.micro_batch, train.sequence,
-                     motley::name_of(train.precision), motley::name_of(train.gradients));
+
+void read_options(const Fields& fields, Strategy& strategy) {
+  if (const Yaml node = fields.find("schedule"))
+    strategy.schedule =
+        to_choice(node, {"1f1b", "gpipe"}) == "gpipe" ? Schedule::gpipe : Schedule::one_f_one_b;
+  if (const Yaml node = fields.find("recompute"))
+    strategy.recompute = to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
+  if (const Yaml node = fields.find("p2p_buffers"))
+    strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
+  if (const Yaml node = fields.find("overlap")) {
+    const Fields overlap(node, "`overlap`", {"p2p", "gradients", "bucket_bytes"});
+    if (const Yaml value = overlap.find("p2p")) strategy.overlap_p2p = to_bool(value);
+    if (const Yaml value = overlap.find("gradients")) strategy.overlap_gradients = to_bool(value);
+    if (const Yaml value = overlap.find("bucket_bytes")) strategy.bucket_bytes = to_bytes(value);
+  }
+}
+
+// "0-11" or "5": first and last layer, both included.
+void read_layers(const Yaml& node, Stage& stage) {
+  const std::string text = to_text(node);
+  const std::size_t dash = text.find('-');
+  const std::string_view whole = text;
+  const std::string_view first = whole.substr(0, dash);
+  const std::string_view last = dash == std::string::npos ? first : whole.substr(dash + 1);
+  std::int64_t from = 0, to = 0;
+  const bool reads =
+      read_integer(first, from) == NumberFault::none && read_integer(last, to) == NumberFault::none;
+  if (!reads || from < 0 || to < from || to > kDegree.most)
+    throw Refusal(Exit::usage, "wrong-type", node->where,
+                  fmt::format("expected layers, found {}", describe(node)),
+                  "first and last layer, as `0-11`");
+  stage.first_layer = from;
+  stage.last_layer = to + 1;
+}
+
+PipelineTemplate read_template(const Yaml& node) {
+  const Fields fields(node, "a template", {"replicas", "micro_batches", "stages"});
+  PipelineTemplate pipeline;
+  if (const Yaml value = fields.find("replicas")) pipeline.replicas = to_integer(value, kDegree);
+  pipeline.micro_batches = to_integer(fields.need("micro_batches"), kDegree);
+  for (const Yaml& item : to_sequence(fields.need("stages"))) {
+    const Fields stage(item, "a stage", {"layers", "tensor_parallel"});
+    Stage read;
+    read_layers(stage.need("layers"), read);
+    if (const Yaml value = stage.find("tensor_parallel")) read.tensor_parallel = to_integer(value, kDegree);
+    pipeline.stages.push_back(read);
+  }
+  return pipeline;
+}
+
+// A degree has a long and a short name; only one of them may stand.
+struct Degree {
+  const YamlEntry* entry = nullptr;
+  std::int64_t value = 1;
+};
+
+Degree read_degree(const Fields& fields, const std::string& name, const std::string& short_name) {
+  const YamlEntry *by_name = fields.entry(name), *by_short_name = fields.entry(short_name);
+  if (by_name && by_short_name)
+    throw Refusal(Exit::usage, "duplicate-key", by_short_name->where,
+                  fmt::format("`{}` and `{}` are the same key", short_name, name), "keep one");
+  Degree degree;
+  degree.entry = by_name ? by_name : by_short_name;
+  if (degree.entry) degree.value = to_integer(degree.entry->value, kDegree);
+  return degree;
+}
+
+[[noreturn]] void refuse(const StrategyComplaint& complaint, const Location& where) {
+  throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint);
+}
+
+Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
+  const Fields fields(
+      node, "`strategy`",
+      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp", "templates"}));
+  const Degree tp = read_degree(fields, "tensor_parallel", "tp");
+  const Degree pp = read_degree(fields, "pipeline_parallel", "pp");
+  const Degree dp = read_degree(fields, "data_parallel", "dp");
+  Strategy options;
+  read_options(fields, options);
+  if (const auto complaint = find_complaint(transformer, train, tp.value, pp.value, dp.value)) {
+    const Degree& about = complaint->about == "tensor_parallel"     ? tp
+                          : complaint->about == "pipeline_parallel" ? pp
+                                                                    : dp;
+    refuse(*complaint, about.entry ? about.entry->where : node->where);
+  }
+  Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value);
+  options.templates = std::move(strategy.templates);
+  return options;
+}
+
+// Where in the file the thing complained about stands.
+Location locate(const Yaml& node, const StrategyComplaint& complaint) {
+  const YamlEntry* templates = node->find("templates");
+  if (complaint.about == "templates" || templates->value->items.empty()) return templates->where;
+  const Yaml& first = templates->value->items[0];
+  const YamlEntry* found = first->find(complaint.about);
+  if (complaint.about == "tensor_parallel") found = first->find("stages");
+  return found ? found->where : first->where;
 }
 
 }  // namespace
 
+Strategy read_explicit_strategy(const Yaml& node) {
+  const Fields fields(node, "an explicit strategy", with_options({"templates"}));
+  Strategy strategy;
+  read_options(fields, strategy);
+  for (const Yaml& item : to_sequence(fields.need("templates")))
+    strategy.templates.push_back(read_template(item));
+  return strategy;
+}
+
+Strategy read_strategy(const Yaml& node, const Transformer& transformer, const Train& train) {
+  if (!node->is_map() || !node->find("templates")) return read_short_form(node, transformer, train);
+  Strategy strategy = read_explicit_strategy(node);
+  if (const auto complaint = find_complaint(transformer, train, strategy))
+    refuse(*complaint, locate(node, *complaint));
+  return strategy;
+}
+
 std::string print(const Strategy& strategy) {
   std::string text = fmt::format(
-      "schedule: {}\nrecompute: {}\np2p_buffers: {}\noverlap: {{p2p: {}, gradients: {}, bucket_bytes: {} "
-      "B}}\ntemplates:\n",
+      "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
+      "overlap: {{p2p: {}, gradients: {}, bucket_bytes: {} B}}\ntemplates:{}\n",
       name_of(strategy.schedule), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
-      strategy.overlap_gradients, strategy.bucket_bytes);
+      strategy.overlap_gradients, strategy.bucket_bytes, strategy.templates.empty() ? " []" : "");
   for (const PipelineTemplate& pipeline : strategy.templates) {
-    text += fmt::format("  - replicas: {}\n    micro_batches: {}\n    stages:\n", pipeline.replicas,
-                        pipeline.micro_batches);
+    text += fmt::format("  - replicas: {}\n    micro_batches: {}\n    stages:{}\n", pipeline.replicas,
+                        pipeline.micro_batches, pipeline.stages.empty() ? " []" : "");
     for (const Stage& stage : pipeline.stages)
       text += fmt::format("      - {{layers: {}-{}, tensor_parallel: {}}}\n", stage.first_layer,
                           stage.last_layer - 1, stage.tensor_parallel);
@@ -43,9 +159,8 @@ std::string print(const Strategy& strategy) {
   return text;
 }
 
-std::string strategy_hash(const Transformer& transformer, const Train& train, const Strategy& strategy) {
-  const std::string text = print_shape(transformer) + print_training(train) + print(strategy);
-  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+Strategy parse_strategy(const std::string& text) {
+  return read_explicit_strategy(parse_yaml(text, "strategy"));
 }
 
 }  // namespace motley

@@ -1,3 +1,5 @@
+// Quantities as people write them, and numbers as people and files read them. No locale, no
+// implied unit, no guess. Read next: models/yaml_reader.hpp.
 #include "models/units.hpp"
 
 #include <fmt/format.h>
@@ -6,132 +8,236 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <vector>
-
-#include "models/refusal.hpp"
+#include <span>
 
 namespace motley {
 namespace {
 
-struct Unit {
-  const char* name;
-  Dimension dimension;
-  double factor;
-};
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-constexpr double kKi = 1024.0, kMi = kKi * 1024.0, kGi = kMi * 1024.0, kTi = kGi * 1024.0;
-
-const std::vector<Unit>& units() {
-  static const std::vector<Unit> all = [] {
-    std::vector<Unit> list = {{"ns", Dimension::seconds, 1e-9},    {"us", Dimension::seconds, 1e-6},
-                              {"ms", Dimension::seconds, 1e-3},    {"s", Dimension::seconds, 1},
-                              {"min", Dimension::seconds, 60},     {"h", Dimension::seconds, 3600},
-                              {"d", Dimension::seconds, 86400},    {"W", Dimension::watts, 1},
-                              {"kW", Dimension::watts, 1e3},       {"USD/h", Dimension::dollars_per_hour, 1},
-                              {"FLOP/s", Dimension::flops, 1},     {"kFLOP/s", Dimension::flops, 1e3},
-                              {"MFLOP/s", Dimension::flops, 1e6},  {"GFLOP/s", Dimension::flops, 1e9},
-                              {"TFLOP/s", Dimension::flops, 1e12}, {"PFLOP/s", Dimension::flops, 1e15}};
-    const std::array<std::pair<const char*, double>, 9> sizes = {{{"B", 1},
-                                                                  {"kB", 1e3},
-                                                                  {"MB", 1e6},
-                                                                  {"GB", 1e9},
-                                                                  {"TB", 1e12},
-                                                                  {"KiB", kKi},
-                                                                  {"MiB", kMi},
-                                                                  {"GiB", kGi},
-                                                                  {"TiB", kTi}}};
-    static const std::array<const char*, 9> rates = {"B/s",   "kB/s",  "MB/s",  "GB/s", "TB/s",
-                                                     "KiB/s", "MiB/s", "GiB/s", "TiB/s"};
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      list.push_back({sizes[i].first, Dimension::bytes, sizes[i].second});
-      list.push_back({rates[i], Dimension::bytes_per_second, sizes[i].second});
-    }
-    const std::array<std::pair<const char*, double>, 5> bits = {
-        {{"b/s", 1}, {"kb/s", 1e3}, {"Mb/s", 1e6}, {"Gb/s", 1e9}, {"Tb/s", 1e12}}};
-    for (const auto& [name, factor] : bits) list.push_back({name, Dimension::bytes_per_second, factor / 8});
-    return list;
-  }();
-  return all;
+std::size_t skip_digits(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_digit(text[at])) ++at;
+  return at;
 }
 
-std::vector<std::string> names_of(Dimension dimension) {
-  std::vector<std::string> names;
-  for (const Unit& unit : units())
-    if (unit.dimension == dimension) names.emplace_back(unit.name);
-  return names;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
+// Length of the decimal number `text` begins with; 0 when it begins with none.
+std::size_t number_length(std::string_view text) {
+  const std::size_t first = !text.empty() && text[0] == '-' ? 1 : 0;
+  std::size_t at = skip_digits(text, first);
+  if (at == first) return 0;
+  if (at + 1 < text.size() && text[at] == '.' && is_digit(text[at + 1])) at = skip_digits(text, at + 1);
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    std::size_t exponent = at + 1;
+    if (exponent < text.size() && (text[exponent] == '+' || text[exponent] == '-')) ++exponent;
+    const std::size_t end = skip_digits(text, exponent);
+    if (end > exponent) at = end;
+  }
+  return at;
 }
 
 bool looks_octal(std::string_view number) {
-  return number.size() > 1 && number[0] == '0' && number[1] >= '0' && number[1] <= '9';
+  const std::size_t first = !number.empty() && number[0] == '-' ? 1 : 0;
+  return number.size() > first + 1 && number[first] == '0' && is_digit(number[first + 1]);
 }
 
-// Three significant digits and the largest unit that leaves at least 1.
-std::string scaled(double value, double step, const std::vector<const char*>& names) {
+bool names_no_number(std::string_view text) {
+  std::string lower;
+  for (char c : text)
+    if (c != '.' && c != '+' && c != '-')
+      lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower == "nan" || lower == "inf" || lower == "infinity";
+}
+
+// A unit is numerator/denominator of the base unit: 3 us = 3/1e6 s is the double nearest to 3e-6,
+// which 3*1e-6 need not be.
+struct Unit {
+  std::string_view name;
+  double numerator = 1, denominator = 1;
+};
+
+constexpr std::array kSeconds = {Unit{"ns", 1, 1e9}, Unit{"us", 1, 1e6}, Unit{"ms", 1, 1e3}, Unit{"s"},
+                                 Unit{"min", 60},    Unit{"h", 3600},    Unit{"d", 86400}};
+constexpr std::array kBytes = {Unit{"B"},
+                               Unit{"kB", 1e3},
+                               Unit{"MB", 1e6},
+                               Unit{"GB", 1e9},
+                               Unit{"TB", 1e12},
+                               Unit{"KiB", 1024.0},
+                               Unit{"MiB", 1048576.0},
+                               Unit{"GiB", 1073741824.0},
+                               Unit{"TiB", 1099511627776.0}};
+constexpr std::array kBytesPerSecond = {Unit{"B/s"},
+                                        Unit{"kB/s", 1e3},
+                                        Unit{"MB/s", 1e6},
+                                        Unit{"GB/s", 1e9},
+                                        Unit{"TB/s", 1e12},
+                                        Unit{"KiB/s", 1024.0},
+                                        Unit{"MiB/s", 1048576.0},
+                                        Unit{"GiB/s", 1073741824.0},
+                                        Unit{"TiB/s", 1099511627776.0},
+                                        Unit{"b/s", 1, 8},
+                                        Unit{"kb/s", 1e3, 8},
+                                        Unit{"Mb/s", 1e6, 8},
+                                        Unit{"Gb/s", 1e9, 8},
+                                        Unit{"Tb/s", 1e12, 8}};
+constexpr std::array kFlops = {Unit{"FLOP/s"},       Unit{"kFLOP/s", 1e3},  Unit{"MFLOP/s", 1e6},
+                               Unit{"GFLOP/s", 1e9}, Unit{"TFLOP/s", 1e12}, Unit{"PFLOP/s", 1e15}};
+constexpr std::array kWatts = {Unit{"W"}, Unit{"kW", 1e3}};
+constexpr std::array kDollarsPerHour = {Unit{"USD/h"}};
+
+std::span<const Unit> units_of(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::seconds:
+      return kSeconds;
+    case Dimension::bytes:
+      return kBytes;
+    case Dimension::bytes_per_second:
+      return kBytesPerSecond;
+    case Dimension::flops:
+      return kFlops;
+    case Dimension::watts:
+      return kWatts;
+    case Dimension::dollars_per_hour:
+      return kDollarsPerHour;
+  }
+  return {};
+}
+
+std::string list_units(Dimension dimension) {
+  std::string list;
+  for (const Unit& unit : units_of(dimension)) list += (list.empty() ? "" : ", ") + std::string(unit.name);
+  return list;
+}
+
+// Three significant digits of a value in [1, 1000), or what stands left of the point above it.
+std::string three_digits(double value) {
+  const double size = std::fabs(value);
+  if (size < 9.995) return fmt::format("{:.2f}", value);
+  if (size < 99.95) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.0f}", value);
+}
+
+// Climbs the units while the value would print as `step` or more.
+std::string with_unit(double value, double step, std::span<const std::string_view> units) {
   std::size_t unit = 0;
-  while (unit + 1 < names.size() && std::abs(value) >= step * 0.9995) {
+  while (unit + 1 < units.size() && std::fabs(value) >= step - 0.5) {
     value /= step;
     ++unit;
   }
-  const double size = std::abs(value);
-  const int decimals = size >= 100 || value == std::floor(value) ? 0 : size >= 10 ? 1 : 2;
-  return fmt::format("{:.{}f} {}", value, decimals, names[unit]);
+  if (unit == 0 && value == std::floor(value)) return fmt::format("{:.0f} {}", value, units[0]);
+  return fmt::format("{} {}", three_digits(value), units[unit]);
 }
 
 }  // namespace
 
-std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why) {
-  text = trimmed(text);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view digits = text.substr(0, static_cast<std::size_t>(end - text.data()));
-  if (error == std::errc::result_out_of_range)
-    why = fmt::format("`{}` overflows", text);
-  else if (error != std::errc{})
-    why = fmt::format("`{}` does not begin with a number", text);
-  else if (!std::isfinite(number))
-    why = fmt::format("`{}` is not finite", text);
-  else if (looks_octal(digits))
-    why = fmt::format("`{}` looks octal: write it without the leading zero", digits);
-  else {
-    const std::string_view name = trimmed(text.substr(digits.size()));
-    const auto known = names_of(dimension);
-    for (const Unit& unit : units())
-      if (name == unit.name && unit.dimension == dimension) {
-        if (std::isfinite(number * unit.factor)) return number * unit.factor;
-        why = fmt::format("`{}` overflows", text);
-        return std::nullopt;
-      }
-    why = name.empty() ? fmt::format("`{}` has no unit; known: {}", text, fmt::join(known, ", "))
-                       : fmt::format("unknown unit `{}`: {}", name, suggest(name, known));
+NumberFault read_number(std::string_view text, double& value) {
+  if (names_no_number(text)) return NumberFault::not_finite;
+  if (text.empty() || number_length(text) != text.size()) return NumberFault::not_a_number;
+  if (looks_octal(text)) return NumberFault::octal;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) return NumberFault::out_of_range;
+  if (error != std::errc{} || end != text.data() + text.size()) return NumberFault::not_a_number;
+  return NumberFault::none;
+}
+
+NumberFault read_integer(std::string_view text, std::int64_t& value) {
+  double real = 0;
+  const NumberFault fault = read_number(text, real);
+  if (fault != NumberFault::none) return fault;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) return NumberFault::out_of_range;
+  if (error != std::errc{} || end != text.data() + text.size()) return NumberFault::not_a_number;
+  return NumberFault::none;
+}
+
+NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint) {
+  const std::size_t length = number_length(text);
+  std::size_t unit_at = length;
+  while (unit_at < text.size() && text[unit_at] == ' ') ++unit_at;
+  if (length == 0) {
+    hint = "write a number and its unit: " + list_units(dimension);
+    const std::string_view first = text.substr(0, text.find(' '));
+    return names_no_number(first) ? NumberFault::not_finite : NumberFault::not_a_number;
   }
+  const NumberFault fault = read_number(text.substr(0, length), value);
+  if (fault != NumberFault::none) return fault;
+  const std::string_view written = text.substr(unit_at);
+  hint = "units: " + list_units(dimension);
+  if (written.empty()) return NumberFault::missing_unit;
+  for (const Unit& unit : units_of(dimension)) {
+    if (unit.name != written) continue;
+    value = value * unit.numerator / unit.denominator;
+    return std::isfinite(value) ? NumberFault::none : NumberFault::out_of_range;
+  }
+  return NumberFault::unknown_unit;
+}
+
+std::string describe(NumberFault fault, std::string_view text) {
+  switch (fault) {
+    case NumberFault::none:
+      return fmt::format("`{}` is fine", text);
+    case NumberFault::not_a_number:
+      return fmt::format("`{}` is not a number", text);
+    case NumberFault::octal:
+      return fmt::format("`{}` looks octal: YAML readers disagree on its value", text);
+    case NumberFault::out_of_range:
+      return fmt::format("`{}` is too large or too small to hold", text);
+    case NumberFault::not_finite:
+      return fmt::format("`{}` is not a finite number", text);
+    case NumberFault::missing_unit:
+      return fmt::format("`{}` has no unit", text);
+    case NumberFault::unknown_unit:
+      return fmt::format("`{}` has a unit that does not fit here", text);
+  }
+  return {};
+}
+
+std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why) {
+  double value = 0;
+  std::string hint;
+  const NumberFault fault = read_quantity(text, dimension, value, hint);
+  if (fault == NumberFault::none) return value;
+  why = describe(fault, text) + (hint.empty() ? "" : "; " + hint);
   return std::nullopt;
 }
 
 std::string format_bytes(double bytes) {
-  return scaled(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"});
+  static constexpr std::array<std::string_view, 6> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  return with_unit(bytes, 1024, units);
 }
-std::string format_rate(double bytes_per_second) {
-  return scaled(bytes_per_second, 1000, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
-}
-std::string format_flops(double flop_per_second) {
-  return scaled(flop_per_second, 1000,
-                {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "EFLOP/s"});
-}
-std::string format_count(double count) {
-  std::string text = scaled(count, 1000, {"", "k", "M", "B", "T"});
-  if (text.back() == ' ') text.pop_back();
-  return text;
-}
+
 std::string format_seconds(double seconds) {
+  const double size = std::fabs(seconds);
   if (seconds == 0) return "0 s";
-  if (std::abs(seconds) >= 1) return scaled(seconds, 1e18, {"s"});
-  return scaled(seconds * 1e9, 1000, {"ns", "us", "ms", "s"});
+  if (size < 0.9995e-6) return three_digits(seconds * 1e9) + " ns";
+  if (size < 0.9995e-3) return three_digits(seconds * 1e6) + " us";
+  if (size < 0.9995) return three_digits(seconds * 1e3) + " ms";
+  if (size < 120) return three_digits(seconds) + " s";
+  if (size < 7200) return three_digits(seconds / 60) + " min";
+  if (size < 172800) return three_digits(seconds / 3600) + " h";
+  return three_digits(seconds / 86400) + " d";
+}
+
+std::string format_rate(double bytes_per_second) {
+  static constexpr std::array<std::string_view, 6> units = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"};
+  return with_unit(bytes_per_second, 1000, units);
+}
+
+std::string format_flops(double flop_per_second) {
+  static constexpr std::array<std::string_view, 7> units = {"FLOP/s",  "kFLOP/s", "MFLOP/s", "GFLOP/s",
+                                                            "TFLOP/s", "PFLOP/s", "EFLOP/s"};
+  return with_unit(flop_per_second, 1000, units);
+}
+
+std::string format_count(double count) {
+  static constexpr std::array<std::string_view, 5> units = {"", " k", " M", " B", " T"};
+  std::size_t unit = 0;
+  while (unit + 1 < units.size() && std::fabs(count) >= 999.95) {
+    count /= 1000;
+    ++unit;
+  }
+  if (unit == 0 && count == std::floor(count)) return fmt::format("{:.0f}", count);
+  return fmt::format("{:.1f}{}", count, units[unit]);
 }
 
 std::string format_exact(double value) { return fmt::format("{}", value); }

@@ -25,6 +25,25 @@ enum class Dimension : std::uint8_t {
 // which, with a hint.
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why);
 
+// What is wrong with a number or quantity; `none`: nothing.
+enum class NumberFault : std::uint8_t {
+  none,
+  not_a_number,
+  octal,         // "010": 8 to some readers, 10 to others
+  out_of_range,  // no double (or int64) holds it
+  not_finite,    // nan, inf
+  missing_unit,
+  unknown_unit,
+};
+
+// Decimal numbers only: an optional minus, digits without a leading zero, fraction, exponent.
+NumberFault read_number(std::string_view text, double& value);
+NumberFault read_integer(std::string_view text, std::int64_t& value);
+// As parse_quantity; `hint` lists the units of the dimension when the unit is at fault.
+NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint);
+// One sentence for a fault: "`010` looks octal".
+std::string describe(NumberFault fault, std::string_view text);
+
 // "1.50 GiB", "312 TFLOP/s", "1.25 ms": three significant digits, for people. Never parsed back.
 std::string format_bytes(double bytes);
 std::string format_seconds(double seconds);

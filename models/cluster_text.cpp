@@ -1,0 +1,240 @@
+// Chips and clusters as YAML: the files of platforms/, and what print() writes.
+#include <fmt/format.h>
+
+#include "models/describe_text.hpp"
+#include "models/refusal.hpp"
+#include "models/scenario.hpp"
+
+namespace motley {
+namespace {
+
+constexpr IntegerRange kCount{1, 1 << 20};
+
+std::string print_sourced(const Sourced& figure, std::string_view unit) {
+  return fmt::format("{{value: {}{}{}, source: {}}}", format_exact(figure.value), unit.empty() ? "" : " ",
+                     unit, quote(figure.source));
+}
+
+// `dimension` nothing: a plain number.
+Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign) {
+  const Fields fields(node, "a figure", {"value", "source"});
+  const Yaml value = fields.need("value");
+  return {dimension ? to_quantity(value, *dimension, sign) : to_number(value, sign),
+          to_text(fields.need("source"))};
+}
+
+// The figures of a chip in the order of print(); what may be left out is 0, from nobody.
+struct Figure {
+  std::string key;
+  Sourced Chip::*member;
+  std::optional<Dimension> dimension;
+  std::string unit;
+  bool needed;
+};
+
+const std::vector<Figure>& figures() {
+  using enum Dimension;
+  static const std::vector<Figure> list = {
+      {"memory", &Chip::memory_bytes, bytes, "B", true},
+      {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, "B/s", true},
+      {"multiprocessors", &Chip::multiprocessors, {}, "", false},
+      {"gemm_efficiency", &Chip::gemm_efficiency, {}, "", true},
+      {"gemm_k_half", &Chip::gemm_k_half, {}, "", false},
+      {"gemm_wave", &Chip::gemm_wave, {}, "", false},
+      {"attention_efficiency", &Chip::attention_efficiency, {}, "", true},
+      {"attention_s_half", &Chip::attention_s_half, {}, "", false},
+      {"bandwidth_efficiency", &Chip::bandwidth_efficiency, {}, "", true},
+      {"kernel_overhead", &Chip::kernel_overhead, seconds, "s", false},
+      {"step_overhead", &Chip::step_overhead, seconds, "s", false},
+      {"power", &Chip::watts, watts, "W", false},
+      {"price", &Chip::price_per_hour, dollars_per_hour, "USD/h", false},
+  };
+  return list;
+}
+
+InsideFabric read_inside(const Yaml& node) {
+  const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency"});
+  InsideFabric inside;
+  const std::string kind =
+      to_choice(fields.need("fabric"), {"nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback"});
+  for (FabricKind k : {FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh, FabricKind::pcie,
+                       FabricKind::loopback})
+    if (kind == name_of(k)) inside.kind = k;
+  inside.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
+  if (const Yaml value = fields.find("latency"))
+    inside.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  return inside;
+}
+
+NicKind to_nic_kind(const Yaml& node) {
+  const std::string kind = to_choice(node, {"infiniband", "roce", "ethernet"});
+  if (kind == "infiniband") return NicKind::infiniband;
+  return kind == "roce" ? NicKind::roce : NicKind::ethernet;
+}
+
+Nic read_nic(const Yaml& node) {
+  const Fields fields(node, "a NIC", {"kind", "count", "bandwidth", "latency"});
+  Nic nic;
+  nic.kind = to_nic_kind(fields.need("kind"));
+  nic.count = static_cast<int>(to_integer(fields.need("count"), {1, 1024}));
+  nic.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
+  if (const Yaml value = fields.find("latency"))
+    nic.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  return nic;
+}
+
+Chip read_chip_of(const Yaml& node, const std::string& folder) {
+  if (!node->is_scalar()) return read_chip(node, "chip");
+  const std::string path = find_file(to_text(node), folder, "platforms/chips", ".yaml", node->where);
+  return read_chip(read_yaml(path, node->where), stem_of(path));
+}
+
+NodeGroup read_group(const Yaml& node, const std::string& folder) {
+  const Fields fields(node, "a group", {"name", "nodes", "chip", "chips_per_node", "inside", "nics"});
+  NodeGroup group;
+  group.name = to_text(fields.need("name"));
+  group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kCount));
+  group.chip = read_chip_of(fields.need("chip"), folder);
+  group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), {1, 1024}));
+  group.inside = read_inside(fields.need("inside"));
+  const Yaml nics = fields.find("nics");
+  if (!nics) return group;
+  for (const Yaml& item : to_sequence(nics)) {
+    const Nic nic = read_nic(item);
+    for (const Nic& other : group.nics)
+      if (other.kind == nic.kind)
+        throw Refusal(Exit::usage, "listed-twice", item->where,
+                      fmt::format("group `{}` lists {} NICs twice", group.name, name_of(nic.kind)),
+                      "one entry for each kind; `count` says how many");
+    group.nics.push_back(nic);
+  }
+  return group;
+}
+
+const NodeGroup& find_group(const Cluster& cluster, const Yaml& name) {
+  std::vector<std::string> names;
+  for (const NodeGroup& group : cluster.groups) names.push_back(group.name);
+  const std::string chosen = to_choice(name, names);
+  for (const NodeGroup& group : cluster.groups)
+    if (group.name == chosen) return group;
+  return cluster.groups.front();
+}
+
+GroupLink read_link(const Yaml& node, const Cluster& cluster) {
+  const Fields fields(node, "a link", {"between", "over"});
+  const Yaml between = fields.need("between");
+  const std::vector<Yaml>& ends = to_sequence(between);
+  if (ends.size() != 2)
+    throw Refusal(Exit::usage, "wrong-type", between->where,
+                  fmt::format("expected two groups, found {}", ends.size()), "as `between: [a, b]`");
+  const NodeGroup &from = find_group(cluster, ends[0]), &to = find_group(cluster, ends[1]);
+  const Yaml over = fields.need("over");
+  const NicKind kind = to_nic_kind(over);
+  for (const NodeGroup* group : {&from, &to}) {
+    bool has = false;
+    for (const Nic& nic : group->nics) has = has || nic.kind == kind;
+    if (!has)
+      throw Refusal(Exit::usage, "no-such-nic", over->where,
+                    fmt::format("group `{}` has no {} NIC", group->name, name_of(kind)),
+                    "a link joins NICs of one kind that both groups have");
+  }
+  for (const GroupLink& other : cluster.links)
+    if ((other.from == from.name && other.to == to.name) || (other.from == to.name && other.to == from.name))
+      throw Refusal(Exit::usage, "listed-twice", node->where,
+                    fmt::format("groups `{}` and `{}` are already linked", from.name, to.name),
+                    "two groups talk over one kind of NIC: keep one link");
+  if (&from == &to)
+    throw Refusal(Exit::usage, "listed-twice", between->where,
+                  fmt::format("group `{}` is linked with itself", from.name),
+                  "nodes of one group talk over its first NIC kind");
+  return {from.name, to.name, kind};
+}
+
+std::string print_group(const NodeGroup& group) {
+  std::string text = fmt::format(
+      "  - name: {}\n    nodes: {}\n    chips_per_node: {}\n"
+      "    inside: {{fabric: {}, bandwidth: {} B/s, latency: {} s}}\n    nics:{}\n",
+      quote(group.name), group.nodes, group.chips_per_node, name_of(group.inside.kind),
+      format_exact(group.inside.bandwidth), format_exact(group.inside.latency_s),
+      group.nics.empty() ? " []" : "");
+  for (const Nic& nic : group.nics)
+    text +=
+        fmt::format("      - {{kind: {}, count: {}, bandwidth: {} B/s, latency: {} s}}\n", name_of(nic.kind),
+                    nic.count, format_exact(nic.bandwidth), format_exact(nic.latency_s));
+  return text + "    chip:\n" + print(group.chip, "      ");
+}
+
+}  // namespace
+
+Chip read_chip(const Yaml& node, const std::string& default_name) {
+  std::vector<std::string> keys = {"name", "vendor", "kind", "peak"};
+  for (const Figure& figure : figures()) keys.push_back(figure.key);
+  const Fields fields(node, "a chip", keys);
+  Chip chip;
+  const Yaml name = fields.find("name");
+  chip.name = name ? to_text(name) : default_name;
+  chip.vendor = to_text(fields.need("vendor"));
+  chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu"});
+  const Fields peaks(fields.need("peak"), "`peak`", {"fp32", "tf32", "bf16", "fp16"});
+  for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
+    if (const Yaml value = peaks.find(name_of(format)))
+      chip.peak_flops[format] = read_sourced(value, Dimension::flops, Sign::positive);
+  for (const Figure& figure : figures()) {
+    const Yaml value = figure.needed ? fields.need(figure.key) : fields.find(figure.key);
+    if (value)
+      chip.*figure.member =
+          read_sourced(value, figure.dimension, figure.needed ? Sign::positive : Sign::not_negative);
+  }
+  return chip;
+}
+
+std::string print(const Chip& chip, const std::string& indent) {
+  std::string text =
+      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{0}kind: {3}\n{0}peak:{4}\n", indent, quote(chip.name),
+                  quote(chip.vendor), chip.kind, chip.peak_flops.empty() ? " {}" : "");
+  for (const auto& [format, peak] : chip.peak_flops)
+    text += fmt::format("{}  {}: {}\n", indent, name_of(format), print_sourced(peak, "FLOP/s"));
+  for (const Figure& figure : figures())
+    if (chip.*figure.member != Sourced{})
+      text += fmt::format("{}{}: {}\n", indent, figure.key, print_sourced(chip.*figure.member, figure.unit));
+  return text;
+}
+
+Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
+  const Fields fields(node, "a cluster", {"name", "groups", "links"});
+  Cluster cluster;
+  const Yaml name = fields.find("name");
+  cluster.name = name ? to_text(name) : default_name;
+  const Yaml groups = fields.need("groups");
+  for (const Yaml& item : to_sequence(groups)) {
+    NodeGroup group = read_group(item, folder);
+    for (const NodeGroup& other : cluster.groups)
+      if (other.name == group.name)
+        throw Refusal(Exit::usage, "listed-twice", item->where,
+                      fmt::format("a second group is called `{}`", group.name));
+    cluster.groups.push_back(std::move(group));
+  }
+  std::int64_t chips = 0;
+  for (const NodeGroup& group : cluster.groups) chips += std::int64_t{group.nodes} * group.chips_per_node;
+  if (chips < 1 || chips > kCount.most)
+    throw Refusal(Exit::usage, "out-of-bounds", groups->where, fmt::format("{} chips in this cluster", chips),
+                  fmt::format("must be 1 to {}", kCount.most));
+  if (const Yaml links = fields.find("links"))
+    for (const Yaml& item : to_sequence(links)) cluster.links.push_back(read_link(item, cluster));
+  build_topology(cluster);
+  return cluster;
+}
+
+std::string print(const Cluster& cluster) {
+  std::string text = fmt::format("name: {}\ngroups:\n", quote(cluster.name));
+  for (const NodeGroup& group : cluster.groups) text += print_group(group);
+  if (!cluster.links.empty()) text += "links:\n";
+  for (const GroupLink& link : cluster.links)
+    text += fmt::format("  - {{between: [{}, {}], over: {}}}\n", quote(link.from), quote(link.to),
+                        name_of(link.over));
+  return text;
+}
+
+Cluster parse_cluster(const std::string& text) { return read_cluster(parse_yaml(text, "cluster"), "", "."); }
+
+}  // namespace motley

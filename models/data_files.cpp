@@ -1,0 +1,76 @@
+// Where the files that ship are, and how a name in a scenario becomes a path.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "models/describe_text.hpp"
+#include "models/refusal.hpp"
+#include "models/scenario.hpp"
+
+namespace motley {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Names that could have been meant, for the hint.
+std::vector<std::string> names_in(const std::string& folder, const std::string& extension) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == extension) names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string stem_of(const std::string& path) { return fs::path(path).stem().string(); }
+
+std::string data_folder() {
+  if (const char* named = std::getenv("MOTLEY_DATA"); named && *named) return named;
+  if (is_folder(std::string(MOTLEY_SOURCE_DIR) + "/platforms")) return MOTLEY_SOURCE_DIR;
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  return (program.parent_path().parent_path() / "share" / "motley").string();
+}
+
+std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
+
+std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
+                      const std::string& extension, const Location& asked_from) {
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(extension);
+  const std::string file = name.ends_with(extension) ? name : name + extension;
+  std::vector<std::string> places;
+  if (!name.empty() && name[0] == '/') {
+    places = {file, name};
+  } else {
+    const std::string beside = folder == "." ? "" : folder + "/";
+    places = {beside + file, file, data_folder() + "/" + under + "/" + file};
+    if (is_path) places.insert(places.begin(), {beside + name, name});
+  }
+  for (const std::string& place : places)
+    if (is_file(place)) return place;
+  const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
+  throw Refusal(Exit::usage, "file-not-found", asked_from,
+                fmt::format("no file `{}`, beside this one or among those that ship", file),
+                known.empty() ? fmt::format("none ship in {}", under) : suggest(name, known));
+}
+
+}  // namespace motley

@@ -1,0 +1,168 @@
+// A scenario file becomes a Job: model, cluster, training shape, strategy, world. What it does not
+// do: price, place or check anything. Read next: models/compile.hpp.
+#include "models/scenario.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "models/describe_text.hpp"
+#include "models/refusal.hpp"
+#include "models/strategy_complaint.hpp"
+
+namespace motley {
+namespace {
+
+constexpr IntegerRange kBatch{1, 1 << 20}, kTokens{1, 1 << 22};
+
+Transformer find_transformer(const std::string& name, const std::string& folder, const Location& asked_from) {
+  const std::string path = find_file(name, folder, "scenarios/models", ".json", asked_from);
+  std::string model = stem_of(path);
+  // A config.json is named by the folder that holds it, as on the Hugging Face hub.
+  if (model == "config") {
+    const std::string holder = folder_of(path);
+    if (holder != ".") model = std::filesystem::path(holder).filename().string();
+  }
+  return read_hugging_face(read_yaml(path, asked_from), model);
+}
+
+Cluster find_cluster(const std::string& name, const std::string& folder, const Location& asked_from) {
+  const std::string path = find_file(name, folder, "platforms", ".yaml", asked_from);
+  return read_cluster(read_yaml(path, asked_from), stem_of(path), folder_of(path));
+}
+
+Format to_format(const Yaml& node) {
+  return *parse_format(to_choice(node, {"fp32", "tf32", "bf16", "fp16"}));
+}
+
+std::string find_text(const Yaml& node, const std::string& folder) {
+  const std::string name = to_text(node);
+  const std::string path = name.empty() || name[0] == '/' || folder == "." ? name : folder + "/" + name;
+  std::error_code ignored;
+  if (!name.empty() && !std::filesystem::is_regular_file(path, ignored))
+    throw Refusal(Exit::usage, "file-not-found", node->where, fmt::format("no file `{}`", path),
+                  "leave `text` out to train on the one that ships");
+  return path;
+}
+
+Train read_train(const Yaml& node, const std::string& folder) {
+  const Fields fields(node, "`train`",
+                      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "learning_rate",
+                       "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
+  Train train;
+  train.global_batch = to_integer(fields.need("global_batch"), kBatch);
+  train.sequence = to_integer(fields.need("sequence"), kTokens);
+  if (const Yaml value = fields.find("micro_batch")) train.micro_batch = to_integer(value, kBatch);
+  if (const Yaml value = fields.find("precision")) train.precision = to_format(value);
+  if (const Yaml value = fields.find("gradients")) train.gradients = to_format(value);
+  if (const Yaml value = fields.find("learning_rate")) train.learning_rate = to_number(value, Sign::positive);
+  for (const auto& [key, member] : {std::pair{"beta1", &Train::beta1}, {"beta2", &Train::beta2}})
+    if (const Yaml value = fields.find(key)) {
+      train.*member = to_number(value, Sign::not_negative);
+      if (train.*member >= 1)
+        throw Refusal(Exit::usage, "out-of-bounds", value->where,
+                      fmt::format("`{}` is out of bounds", value->text), "must be less than 1");
+    }
+  if (const Yaml value = fields.find("epsilon")) train.epsilon = to_number(value, Sign::positive);
+  if (const Yaml value = fields.find("weight_decay"))
+    train.weight_decay = to_number(value, Sign::not_negative);
+  if (const Yaml value = fields.find("seed")) train.seed = static_cast<std::uint64_t>(to_integer(value, {}));
+  if (const Yaml value = fields.find("steps")) train.steps = to_integer(value, kBatch);
+  if (const Yaml value = fields.find("text")) train.text = find_text(value, folder);
+  return train;
+}
+
+CollectiveLevel to_level(const Yaml& node) {
+  const std::string level = to_choice(node, {"formula", "fluid", "expanded"});
+  if (level == "formula") return CollectiveLevel::formula;
+  return level == "fluid" ? CollectiveLevel::fluid : CollectiveLevel::expanded;
+}
+
+Fidelity read_fidelity(const Yaml& node) {
+  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold_tensor_parallel"});
+  Fidelity fidelity;
+  if (const Yaml value = fields.find("data_parallel")) fidelity.data_parallel = to_level(value);
+  if (const Yaml value = fields.find("tensor_parallel")) fidelity.tensor_parallel = to_level(value);
+  if (const Yaml value = fields.find("fold_tensor_parallel")) fidelity.fold_tensor_parallel = to_bool(value);
+  return fidelity;
+}
+
+const std::vector<std::string> kWorlds = {"sim", "real", "mixed", "replay", "null"};
+
+WorldChoice read_world(const Yaml& node, std::int64_t rank_count) {
+  WorldChoice world;
+  if (node->is_scalar()) {
+    world.kind = to_choice(node, kWorlds);
+  } else {
+    const Fields fields(node, "`world`", {"kind", "real_ranks"});
+    world.kind = to_choice(fields.need("kind"), kWorlds);
+    if (const Yaml ranks = fields.find("real_ranks"))
+      for (const Yaml& rank : to_sequence(ranks))
+        world.real_ranks.push_back(static_cast<Rank>(to_integer(rank, {0, rank_count - 1})));
+  }
+  if (world.kind == "mixed" && world.real_ranks.empty())
+    throw Refusal(Exit::usage, "missing-key", node->where, "a mixed world needs a value for `real_ranks`",
+                  "as `world: {kind: mixed, real_ranks: [0]}`");
+  return world;
+}
+
+void refuse_batch(const Fields& scenario, const Transformer& transformer, const Train& train) {
+  const auto complaint = find_batch_complaint(transformer, train);
+  if (!complaint) return;
+  const YamlEntry* key = scenario.find("train")->find(complaint->about);
+  throw Refusal(Exit::infeasible, complaint->kind, key ? key->where : scenario.where("train"),
+                complaint->message, complaint->hint);
+}
+
+void refuse_too_few_chips(const Fields& scenario, const Job& job) {
+  const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
+  if (ranks <= chips) return;
+  throw Refusal(
+      Exit::infeasible, "too-few-chips", scenario.where("strategy"),
+      fmt::format("tensor_parallel {} x pipeline_parallel {} x data_parallel {} are {} "
+                  "ranks, cluster `{}` has {} chips",
+                  job.strategy.tp(), job.strategy.pp(), job.strategy.dp(), ranks, job.cluster.name, chips),
+      "a rank needs a chip of its own: lower a degree, or take a larger cluster");
+}
+
+}  // namespace
+
+Scenario load_scenario(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const Fields fields(read_yaml(path), "a scenario",
+                      {"name", "model", "cluster", "train", "strategy", "world", "fidelity"});
+  Scenario scenario;
+  scenario.path = path;
+  const Yaml name = fields.find("name");
+  scenario.name = name ? to_text(name) : stem_of(path);
+  Job& job = scenario.job;
+  const Yaml model = fields.need("model"), cluster = fields.need("cluster");
+  job.transformer = model->is_scalar() ? find_transformer(model->text, folder, model->where)
+                                       : read_transformer(model, scenario.name);
+  job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
+                                     : read_cluster(cluster, scenario.name, folder);
+  job.train = read_train(fields.need("train"), folder);
+  refuse_batch(fields, job.transformer, job.train);
+  job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
+  refuse_too_few_chips(fields, job);
+  if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
+  // `world: null` is the world that takes no time; YAML reads it as nothing.
+  if (const Yaml world = fields.find("world"))
+    scenario.world = read_world(world, job.strategy.rank_count());
+  else if (fields.stands("world"))
+    scenario.world.kind = "null";
+  return scenario;
+}
+
+Transformer load_transformer(const std::string& path_or_name) {
+  return find_transformer(path_or_name, ".", {});
+}
+
+Cluster load_cluster(const std::string& path_or_name) { return find_cluster(path_or_name, ".", {}); }
+
+Chip load_chip(const std::string& path_or_name) {
+  const std::string path = find_file(path_or_name, ".", "platforms/chips", ".yaml", {});
+  return read_chip(read_yaml(path), stem_of(path));
+}
+
+}  // namespace motley

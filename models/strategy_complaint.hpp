@@ -1,0 +1,29 @@
+// What is impossible about a strategy, and about which key: so that whoever read it from a file can
+// point at the line. Read next: models/strategy.hpp.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "models/strategy.hpp"
+
+namespace motley {
+
+struct StrategyComplaint {
+  std::string kind;  // of the Refusal it becomes
+  // "tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch", "sequence",
+  // "templates", "stages", "micro_batches"
+  std::string about;
+  std::string message;
+  std::string hint;
+};
+
+// What concerns the training shape alone: "sequence" or "micro_batch".
+std::optional<StrategyComplaint> find_batch_complaint(const Transformer&, const Train&);
+
+// The first thing that makes it impossible; nothing: it is legal.
+std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, std::int64_t tp,
+                                                std::int64_t pp, std::int64_t dp);
+std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, const Strategy&);
+
+}  // namespace motley

@@ -1,0 +1,431 @@
+// yaml-cpp's event parser builds our own tree, so that limits are enforced while reading, before
+// anything is expanded.
+#include "models/yaml_reader.hpp"
+
+#include <fmt/format.h>
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace motley {
+namespace {
+
+// Far above any scenario or config.json people write (a few kB, a few hundred values, four levels).
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::int64_t kMostNodes = 100'000;
+constexpr int kMostLevels = 32;
+
+std::string shortened(std::string_view text) {
+  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
+}
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(std::string file) : file_(std::move(file)) {}
+
+  Yaml root() const { return root_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (documents_++ > 0)
+      throw Refusal(Exit::usage, "yaml-syntax", at(mark), "a second document begins here",
+                    "one file holds one document; remove `---`");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    leaf(mark, anchor, YamlNode::Kind::null, {}, false);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    refuse_tag(mark, tag);
+    leaf(mark, anchor, YamlNode::Kind::scalar, value, tag == "!");
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end())
+      throw Refusal(Exit::usage, "cyclic-alias", at(mark), "an alias stands inside its own anchor",
+                    "write the value out");
+    add(found->second, at(mark));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlNode::Kind::sequence);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlNode::Kind::map);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    std::shared_ptr<YamlNode> node;
+    YAML::anchor_t anchor = YAML::NullAnchor;
+    bool has_key = false;
+    std::string key;
+    Location key_where;
+    std::set<std::string> keys;
+  };
+
+  Location at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (!tag.empty() && tag != "?" && tag != "!")
+      throw Refusal(Exit::usage, "wrong-type", at(mark), fmt::format("tag `{}` is not taken", shortened(tag)),
+                    "write a plain value");
+  }
+
+  void leaf(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind, const std::string& text,
+            bool quoted) {
+    auto node = std::make_shared<YamlNode>();
+    node->kind = kind;
+    node->where = at(mark);
+    node->text = text;
+    node->quoted = quoted;
+    // As YAML 1.2's core schema has it.
+    if (!quoted && (text == "~" || text == "null" || text == "Null" || text == "NULL"))
+      node->kind = YamlNode::Kind::null;
+    finish(node, anchor, node->where);
+  }
+
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
+    refuse_tag(mark, tag);
+    if (!stack_.empty() && stack_.back().node->is_map() && !stack_.back().has_key)
+      throw Refusal(Exit::usage, "wrong-type", at(mark), "a key must be a plain word");
+    auto node = std::make_shared<YamlNode>();
+    node->kind = kind;
+    node->where = at(mark);
+    Open opened;
+    opened.node = std::move(node);
+    opened.anchor = anchor;
+    stack_.push_back(std::move(opened));
+    refuse_depth(static_cast<int>(stack_.size()), at(mark));
+  }
+
+  void close() {
+    const Open closed = std::move(stack_.back());
+    stack_.pop_back();
+    finish(closed.node, closed.anchor, closed.node->where);
+  }
+
+  void finish(const Yaml& node, YAML::anchor_t anchor, const Location& where) {
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = node;
+    add(node, where);
+  }
+
+  void add(const Yaml& node, const Location& where) {
+    if (stack_.empty()) {
+      root_ = node;
+      return;
+    }
+    Open& parent = stack_.back();
+    if (parent.node->is_map() && !parent.has_key) {
+      add_key(parent, node, where);
+      return;
+    }
+    parent.node->size += node->size;
+    parent.node->depth = std::max(parent.node->depth, node->depth + 1);
+    total_ += node->size;
+    refuse_depth(static_cast<int>(stack_.size()) + node->depth, where);
+    if (parent.node->size > kMostNodes || total_ > kMostNodes * kMostLevels)
+      throw Refusal(Exit::usage, "alias-bomb", where,
+                    fmt::format("this expands to more than {} values", kMostNodes),
+                    "aliases of aliases multiply: write less, or without aliases");
+    if (!parent.node->is_map()) {
+      parent.node->items.push_back(node);
+      return;
+    }
+    // A null is reported where its key stands: nothing stands where it is.
+    Yaml value = node;
+    if (node->kind == YamlNode::Kind::null) {
+      auto null = std::make_shared<YamlNode>(*node);
+      null->where = parent.key_where;
+      value = null;
+    }
+    parent.node->entries.push_back({std::move(parent.key), parent.key_where, value});
+    parent.has_key = false;
+  }
+
+  void add_key(Open& parent, const Yaml& node, const Location& where) {
+    if (!node->is_scalar()) throw Refusal(Exit::usage, "wrong-type", where, "a key must be a plain word");
+    if (!parent.keys.insert(node->text).second)
+      throw Refusal(
+          Exit::usage, "duplicate-key", where,
+          fmt::format("key `{}` stands here for the second time", shortened(node->text)),
+          fmt::format("it stands first at line {}: keep one", parent.node->find(node->text)->where.line));
+    parent.key = node->text;
+    parent.key_where = where;
+    parent.has_key = true;
+  }
+
+  void refuse_depth(int levels, const Location& where) const {
+    if (levels > kMostLevels)
+      throw Refusal(Exit::usage, "too-deep", where,
+                    fmt::format("more than {} levels of nesting", kMostLevels));
+  }
+
+  std::string file_;
+  int documents_ = 0;
+  std::int64_t total_ = 0;
+  std::vector<Open> stack_;
+  std::map<YAML::anchor_t, Yaml> anchors_;
+  Yaml root_;
+};
+
+// Length of the UTF-8 character that begins at `at`; 0 when none does (RFC 3629).
+std::size_t character_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
+  };
+  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\r' || first == '\t' ? 1 : 0;
+  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const bool overlong = first == 0xE0 && second < 0xA0;
+    const bool surrogate = first == 0xED && second > 0x9F;
+    return tail(1) && tail(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const bool overlong = first == 0xF0 && second < 0x90;
+    const bool beyond = first == 0xF4 && second > 0x8F;
+    return tail(1) && tail(2) && tail(3) && !overlong && !beyond ? 4 : 0;
+  }
+  return 0;
+}
+
+void refuse_not_utf8(const std::string& text, const std::string& file) {
+  int line = 1, column = 1;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = character_length(text, at);
+    if (length == 0)
+      throw Refusal(Exit::usage, "not-utf8", {file, line, column},
+                    fmt::format("byte 0x{:02x} is not text in UTF-8", static_cast<unsigned char>(text[at])),
+                    "save the file as UTF-8, without control characters");
+    ++column;
+    if (text[at] == '\n') {
+      ++line;
+      column = 1;
+    }
+    at += length;
+  }
+}
+
+[[noreturn]] void refuse_type(const Yaml& node, std::string_view wanted) {
+  throw Refusal(Exit::usage, "wrong-type", node->where,
+                fmt::format("expected {}, found {}", wanted, describe(node)));
+}
+
+// A plain (not quoted) scalar, as numbers and truth values are.
+const std::string& plain(const Yaml& node, std::string_view wanted) {
+  if (!node->is_scalar() || node->quoted) refuse_type(node, wanted);
+  return node->text;
+}
+
+void refuse_fault(NumberFault fault, const Yaml& node, std::string_view wanted, const std::string& hint) {
+  const std::string says = describe(fault, shortened(node->text));
+  switch (fault) {
+    case NumberFault::none:
+      return;
+    case NumberFault::not_a_number:
+      throw Refusal(Exit::usage, "wrong-type", node->where,
+                    fmt::format("expected {}, found {}", wanted, describe(node)), hint);
+    case NumberFault::octal:
+      throw Refusal(Exit::usage, "octal-number", node->where, says, "leave out the leading zero");
+    case NumberFault::out_of_range:
+      throw Refusal(Exit::usage, "number-out-of-range", node->where, says);
+    case NumberFault::not_finite:
+      throw Refusal(Exit::usage, "not-finite", node->where, says);
+    case NumberFault::missing_unit:
+      throw Refusal(Exit::usage, "missing-unit", node->where, says, hint);
+    case NumberFault::unknown_unit:
+      throw Refusal(Exit::usage, "unknown-unit", node->where, says, hint);
+  }
+}
+
+void refuse_sign(double value, Sign sign, const Yaml& node) {
+  if (sign == Sign::any || value > 0 || (value == 0 && sign == Sign::not_negative)) return;
+  throw Refusal(Exit::usage, "out-of-bounds", node->where,
+                fmt::format("`{}` is out of bounds", shortened(node->text)),
+                sign == Sign::positive ? "must be more than 0" : "must not be negative");
+}
+
+}  // namespace
+
+const YamlEntry* YamlNode::find(std::string_view key) const {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& entry) { return entry.key == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+std::string read_text_file(const std::string& path, const Location& asked_from) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file && !file.eof())
+    throw Refusal(Exit::usage, "file-not-found", asked_from, fmt::format("cannot read the file `{}`", path));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes)
+    throw Refusal(Exit::usage, "file-too-large", {path, 0, 0},
+                  fmt::format("larger than {}", format_bytes(static_cast<double>(kMostBytes))));
+  return text;
+}
+
+Yaml parse_yaml(const std::string& text, const std::string& file) {
+  refuse_not_utf8(text, file);
+  TreeBuilder builder(file);
+  std::istringstream stream(text);
+  try {
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& error) {
+    throw Refusal(Exit::usage, "yaml-syntax", {file, error.mark.line + 1, error.mark.column + 1}, error.msg);
+  }
+  const Yaml root = builder.root();
+  if (!root || root->kind == YamlNode::Kind::null)
+    throw Refusal(Exit::usage, "empty-file", {file, 0, 0}, "nothing is written here");
+  return root;
+}
+
+Yaml read_yaml(const std::string& path, const Location& asked_from) {
+  return parse_yaml(read_text_file(path, asked_from), path);
+}
+
+Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
+    : map_(std::move(map)), what_(std::move(what)) {
+  if (!map_->is_map()) refuse_type(map_, fmt::format("{} (a map of keys)", what_));
+  for (const YamlEntry& entry : map_->entries)
+    if (std::find(known.begin(), known.end(), entry.key) == known.end())
+      throw Refusal(Exit::usage, "unknown-key", entry.where,
+                    fmt::format("{} has no key `{}`", what_, shortened(entry.key)),
+                    suggest(entry.key, known));
+}
+
+const YamlEntry* Fields::entry(std::string_view key) const {
+  const YamlEntry* found = map_->find(key);
+  return found && found->value->kind != YamlNode::Kind::null ? found : nullptr;
+}
+
+Yaml Fields::find(std::string_view key) const {
+  const YamlEntry* found = entry(key);
+  return found ? found->value : nullptr;
+}
+
+Yaml Fields::need(std::string_view key) const {
+  const Yaml found = find(key);
+  if (!found)
+    throw Refusal(Exit::usage, "missing-key", where(key),
+                  fmt::format("{} needs a value for `{}`", what_, key));
+  return found;
+}
+
+Location Fields::where(std::string_view key) const {
+  const YamlEntry* found = map_->find(key);
+  return found ? found->where : map_->where;
+}
+
+std::int64_t to_integer(const Yaml& node, IntegerRange range) {
+  std::int64_t value = 0;
+  refuse_fault(read_integer(plain(node, "a whole number"), value), node, "a whole number", {});
+  if (value < range.least || value > range.most) {
+    const bool open = range.most == IntegerRange{}.most;
+    throw Refusal(Exit::usage, "out-of-bounds", node->where,
+                  fmt::format("`{}` is out of bounds", shortened(node->text)),
+                  open ? fmt::format("must be at least {}", range.least)
+                       : fmt::format("must be {} to {}", range.least, range.most));
+  }
+  return value;
+}
+
+double to_number(const Yaml& node, Sign sign) {
+  double value = 0;
+  refuse_fault(read_number(plain(node, "a number"), value), node, "a number", {});
+  refuse_sign(value, sign, node);
+  return value;
+}
+
+double to_quantity(const Yaml& node, Dimension dimension, Sign sign) {
+  if (!node->is_scalar()) refuse_type(node, "a number with its unit");
+  double value = 0;
+  std::string hint;
+  const NumberFault fault = read_quantity(node->text, dimension, value, hint);
+  refuse_fault(fault, node, "a number with its unit", hint);
+  refuse_sign(value, sign, node);
+  return value;
+}
+
+std::int64_t to_bytes(const Yaml& node) {
+  const double bytes = to_quantity(node, Dimension::bytes, Sign::positive);
+  // 2^53: beyond it a double skips whole numbers.
+  if (bytes != std::floor(bytes) || bytes > 9007199254740992.0)
+    throw Refusal(Exit::usage, "out-of-bounds", node->where,
+                  fmt::format("`{}` is no whole number of bytes", shortened(node->text)));
+  return static_cast<std::int64_t>(bytes);
+}
+
+bool to_bool(const Yaml& node) {
+  const std::string& text = plain(node, "true or false");
+  if (text == "true") return true;
+  if (text != "false") refuse_type(node, "true or false");
+  return false;
+}
+
+std::string to_text(const Yaml& node) {
+  if (!node->is_scalar()) refuse_type(node, "text");
+  return node->text;
+}
+
+std::string to_choice(const Yaml& node, const std::vector<std::string>& choices) {
+  std::string text = to_text(node);
+  if (std::find(choices.begin(), choices.end(), text) == choices.end())
+    throw Refusal(Exit::usage, "unknown-value", node->where,
+                  fmt::format("`{}` is not known here", shortened(text)), suggest(text, choices));
+  return text;
+}
+
+const std::vector<Yaml>& to_sequence(const Yaml& node) {
+  if (node->kind != YamlNode::Kind::sequence) refuse_type(node, "a list");
+  return node->items;
+}
+
+std::string describe(const Yaml& node) {
+  switch (node->kind) {
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::scalar:
+      return node->quoted ? fmt::format("the text \"{}\"", shortened(node->text))
+                          : fmt::format("`{}`", shortened(node->text));
+    case YamlNode::Kind::sequence:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
+  }
+  return {};
+}
+
+std::string quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (c == '\n')
+      quoted += "\\n";
+    else if (c == '\t')
+      quoted += "\\t";
+    else if (c == '\r')
+      quoted += "\\r";
+    else
+      quoted += c;
+  }
+  return quoted + "\"";
+}
+
+}  // namespace motley

@@ -1,0 +1,69 @@
+// Quantities as people write them, read and refused.
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "models/units.hpp"
+
+using namespace motley;
+
+TEST_CASE("quantities read as the nearest double of their decimal value") {
+  std::string why;
+  CHECK(parse_quantity("3 us", Dimension::seconds, why) == 3e-6);
+  CHECK(parse_quantity("7 ns", Dimension::seconds, why) == 7e-9);
+  CHECK(parse_quantity("300 GB/s", Dimension::bytes_per_second, why) == 300e9);
+  CHECK(parse_quantity("200 Gb/s", Dimension::bytes_per_second, why) == 25e9);
+  CHECK(parse_quantity("80 GiB", Dimension::bytes, why) == 80.0 * (1 << 30));
+  CHECK(parse_quantity("312 TFLOP/s", Dimension::flops, why) == 312e12);
+  CHECK(parse_quantity("1.5e2 W", Dimension::watts, why) == 150);
+}
+
+TEST_CASE("quantities that could mean two things are refused with the reason") {
+  const auto [text, reason] = GENERATE(table<std::string, std::string>({
+      {"300", "has no unit"},
+      {"300 GB", "unit that does not fit"},
+      {"300 gb/s", "unit that does not fit"},
+      {"010 GB/s", "looks octal"},
+      {"1e999 GB/s", "too large"},
+      {"nan GB/s", "not a finite number"},
+      {"inf", "not a finite number"},
+      {"fast", "not a number"},
+      {"", "not a number"},
+      {"0x10 GB/s", "unit that does not fit"},
+      {"1,000 GB/s", "unit that does not fit"},
+  }));
+  std::string why;
+  INFO(text);
+  CHECK_FALSE(parse_quantity(text, Dimension::bytes_per_second, why));
+  CHECK_THAT(why, Catch::Contains(reason));
+}
+
+TEST_CASE("whole numbers refuse fractions and what int64 cannot hold") {
+  std::int64_t value = 0;
+  CHECK(read_integer("-12", value) == NumberFault::none);
+  CHECK(value == -12);
+  CHECK(read_integer("1.5", value) == NumberFault::not_a_number);
+  CHECK(read_integer("9223372036854775808", value) == NumberFault::out_of_range);
+  CHECK(read_integer("007", value) == NumberFault::octal);
+  CHECK(read_integer("0", value) == NumberFault::none);
+}
+
+TEST_CASE("numbers for people have three digits and a unit") {
+  CHECK(format_bytes(1.5 * (1 << 30)) == "1.50 GiB");
+  CHECK(format_bytes(1023) == "1023 B");
+  CHECK(format_seconds(1.25e-3) == "1.25 ms");
+  CHECK(format_seconds(0.9996) == "1.00 s");
+  CHECK(format_rate(25e9) == "25.0 GB/s");
+  CHECK(format_flops(312e12) == "312 TFLOP/s");
+  CHECK(format_count(175.2e9) == "175.2 B");
+  CHECK(format_count(12300) == "12.3 k");
+}
+
+TEST_CASE("an exactly printed number reads back as the same double") {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 600) - 300);
+    double read = 0;
+    REQUIRE(read_number(format_exact(value), read) == NumberFault::none);
+    REQUIRE(read == value);
+  }
+}
