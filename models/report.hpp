@@ -34,7 +34,10 @@ struct Report {
   std::vector<StageMemory> memory;
   std::int64_t chips = 0;
 };
-Report make_report(const Job& job, const Program& program, const Trace& trace);
+// `memory`: what check() found; empty: found here, which runs the Null world again. A folded Trace
+// holds representatives only: sums over ranks come from the Program.
+Report make_report(const Job& job, const Program& program, const Trace& trace,
+                   std::vector<StageMemory> memory = {});
 
 std::string to_json(const Report& report);  // schema "motley.simulate/1"; keys in a fixed order
 std::string to_text(const Report& report);  // for a terminal

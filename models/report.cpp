@@ -1,0 +1,234 @@
+// make_report: where a rank's step went. The compute stream of a stage's slowest rank is walked once; every second of
+// it falls into exactly one column, so a row adds up to the iteration by construction. Definitions: report.hpp.
+#include "models/report.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "models/compute_cost.hpp"
+#include "models/network_cost.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+struct Interval {
+  double begin_s = 0, end_s = 0;
+  double overlap_s(double other_begin_s, double other_end_s) const {
+    return std::max(0.0, std::min(end_s, other_end_s) - std::max(begin_s, other_begin_s));
+  }
+};
+
+// The events of one rank; the Trace is sorted by rank, stream, index.
+class RankEvents {
+ public:
+  RankEvents(const Trace& trace, Rank rank) {
+    const auto [first, last] = std::equal_range(trace.events.begin(), trace.events.end(), rank, ByRank{});
+    events_ = {first, last};
+  }
+  std::span<const TraceEvent> stream(int stream) const {
+    const auto [first, last] = std::equal_range(events_.begin(), events_.end(), stream, ByStream{});
+    return {first, last};
+  }
+  const TraceEvent* find(const Step& step) const {
+    const auto events = stream(step.stream);
+    const auto found =
+        std::lower_bound(events.begin(), events.end(), step.index,
+                         [](const TraceEvent& event, int index) { return event.step.index < index; });
+    return found != events.end() && found->step == step ? &*found : nullptr;
+  }
+
+ private:
+  struct ByRank {
+    bool operator()(const TraceEvent& event, Rank rank) const { return event.step.rank < rank; }
+    bool operator()(Rank rank, const TraceEvent& event) const { return rank < event.step.rank; }
+  };
+  struct ByStream {
+    bool operator()(const TraceEvent& event, int stream) const { return event.step.stream < stream; }
+    bool operator()(int stream, const TraceEvent& event) const { return stream < event.step.stream; }
+  };
+  std::span<const TraceEvent> events_;
+};
+
+// Walks the compute stream of one rank.
+class Walk {
+ public:
+  Walk(const Job& job, const Program& program, const Trace& trace, Rank rank)
+      : program_(program),
+        class_(program.class_of(rank)),
+        chip_(job.cluster.chip_of(program.ranks[at(rank)].chip)),
+        events_(trace, rank) {
+    result_.stage = program.ranks[at(rank)].stage;
+    result_.rank = rank;
+    const auto& groups = program.ranks[at(rank)].groups;
+    if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
+      tensor_ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
+  }
+
+  StageBreakdown run(Interval iteration) {
+    double reached_s = iteration.begin_s;
+    for (const TraceEvent& event : events_.stream(0)) {
+      attribute_idle(event, {reached_s, event.begin_s});
+      attribute_work(event);
+      reached_s = event.end_s;
+    }
+    result_.bubble_s += iteration.end_s - reached_s;
+    return result_;
+  }
+
+ private:
+  const Instruction& instruction_of(const TraceEvent& event) const {
+    return program_.at(event.step.rank, event.step.stream, event.step.index);
+  }
+
+  // Idle time belongs to what was waited for only while that was on the wire; before, a peer was late.
+  void attribute_idle(const TraceEvent& event, Interval idle) {
+    double wire_s = 0;
+    const TraceEvent* awaited = event.waited == Waited::step ? events_.find(event.waited_for) : nullptr;
+    if (awaited != nullptr) {
+      const Op op = instruction_of(*awaited).op;
+      if (op == Op::send || op == Op::recv) {
+        wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
+        result_.pipeline_s += wire_s;
+      } else if (op == Op::collective) {
+        for (const TraceEvent& other : events_.stream(event.waited_for.stream))
+          if (instruction_of(other).op == Op::collective)
+            wire_s += idle.overlap_s(other.matched_s, other.end_s);
+        result_.data_parallel_s += wire_s;
+      }
+    }
+    result_.bubble_s += idle.end_s - idle.begin_s - wire_s;
+  }
+
+  void attribute_work(const TraceEvent& event) {
+    const Instruction& instruction = instruction_of(event);
+    const double whole_s = event.end_s - event.begin_s, wire_s = event.end_s - event.matched_s;
+    switch (instruction.op) {
+      case Op::compute:
+        return attribute_compute(instruction, whole_s);
+      case Op::optimizer:
+        result_.optimizer_s += whole_s;
+        return;
+      case Op::send:
+      case Op::recv:
+        result_.pipeline_s += wire_s;
+        break;
+      case Op::collective:
+        (instruction.slot == kTensorGroup ? result_.tensor_parallel_s : result_.data_parallel_s) += wire_s;
+        break;
+    }
+    result_.bubble_s += whole_s - wire_s;
+  }
+
+  // Assumes: a compute that took longer or shorter than its price did so evenly over its kernels.
+  void attribute_compute(const Instruction& instruction, double seconds) {
+    const ComputeTime& priced = price(instruction);
+    if (priced.seconds() <= 0) {
+      result_.compute_s += seconds;
+      return;
+    }
+    const double recompute_s = seconds * (priced.recompute_s / priced.seconds());
+    const double tensor_parallel_s = seconds * (priced.tensor_parallel_s / priced.seconds());
+    result_.recompute_s += recompute_s;
+    result_.tensor_parallel_s += tensor_parallel_s;
+    result_.compute_s += seconds - recompute_s - tensor_parallel_s;
+  }
+
+  const ComputeTime& price(const Instruction& instruction) {
+    const auto key = std::make_tuple(instruction.block, instruction.first_kernel, instruction.last_kernel);
+    const auto known = prices_.find(key);
+    if (known != prices_.end()) return known->second;
+    const RingCost* ring = tensor_ring_ ? &*tensor_ring_ : nullptr;
+    return prices_[key] = compute_time(program_, class_, instruction, chip_, ring);
+  }
+
+  const Program& program_;
+  const ProgramClass& class_;
+  const Chip& chip_;
+  RankEvents events_;
+  std::optional<RingCost> tensor_ring_;
+  std::map<std::tuple<int, int, int>, ComputeTime> prices_;
+  StageBreakdown result_;
+};
+
+// Of each stage, the rank whose last step ends last among those the Trace holds (a folded one holds representatives).
+std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
+  std::map<int, std::pair<double, Rank>> slowest;
+  for (const TraceEvent& event : trace.events) {
+    const int stage = program.ranks[at(event.step.rank)].stage;
+    const auto [entry, is_new] = slowest.try_emplace(stage, event.end_s, event.step.rank);
+    if (!is_new && event.end_s > entry->second.first) entry->second = {event.end_s, event.step.rank};
+  }
+  std::map<int, Rank> ranks;
+  for (const auto& [stage, found] : slowest) ranks[stage] = found.second;
+  return ranks;
+}
+
+// From the first instant a stream was free to the last end.
+Interval iteration_of(const Trace& trace) {
+  Interval iteration;
+  if (!trace.events.empty()) iteration = {trace.events[0].free_s, trace.events[0].end_s};
+  for (const TraceEvent& event : trace.events) {
+    iteration.begin_s = std::min(iteration.begin_s, event.free_s);
+    iteration.end_s = std::max(iteration.end_s, event.end_s);
+  }
+  return iteration;
+}
+
+// Of all ranks, present in the Trace or not: what their instructions compute, recompute included.
+double executed_flops(const Program& program) {
+  std::vector<double> of_class(program.classes.size());
+  for (std::size_t i = 0; i < of_class.size(); ++i)
+    for (const Stream& stream : program.classes[i].streams)
+      for (const Instruction& instruction : stream.instructions) of_class[i] += instruction.flops;
+  double flops = 0;
+  for (const RankEntry& entry : program.ranks) flops += of_class[at(entry.of_class)];
+  return flops;
+}
+
+double peak_flops(const Job& job, const Program& program) {
+  double peak = 0;
+  for (const RankEntry& entry : program.ranks) {
+    const Chip& chip = job.cluster.chip_of(entry.chip);
+    const auto of_format = chip.peak_flops.find(program.precision);
+    if (of_format != chip.peak_flops.end()) peak += of_format->second.value;
+  }
+  return peak;
+}
+
+double ratio(double numerator, double denominator) { return denominator > 0 ? numerator / denominator : 0; }
+
+}  // namespace
+
+Report make_report(const Job& job, const Program& program, const Trace& trace,
+                   std::vector<StageMemory> memory) {
+  Report report;
+  report.strategy_hash = trace.strategy_hash;
+  report.program_hash = trace.program_hash;
+  report.chips = program.rank_count();
+  report.memory = memory.empty() ? memory_by_stage(program, job.cluster) : std::move(memory);
+  const Interval iteration = iteration_of(trace);
+  report.iteration_s = iteration.end_s - iteration.begin_s;
+  for (const auto& [stage, rank] : slowest_ranks(program, trace))
+    report.breakdown.push_back(Walk(job, program, trace, rank).run(iteration));
+
+  const auto chips = static_cast<double>(report.chips);
+  const double tokens = static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);
+  report.tokens_per_s = ratio(tokens, report.iteration_s);
+  report.tokens_per_s_per_chip = ratio(report.tokens_per_s, chips);
+  const double model_flops =
+      model_flops_per_sequence(job.transformer, program.sequence) * static_cast<double>(program.global_batch);
+  const double peak = peak_flops(job, program);
+  report.tflops_per_chip = ratio(model_flops, report.iteration_s * chips) / 1e12;
+  report.mfu = ratio(model_flops, report.iteration_s * peak);
+  report.hfu = ratio(executed_flops(program), report.iteration_s * peak);
+  return report;
+}
+
+}  // namespace motley

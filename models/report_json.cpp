@@ -1,0 +1,65 @@
+// The Report as JSON, schema "motley.simulate/1": keys in a fixed order, seconds and bytes unrounded. A key is never
+// renamed within a schema; new ones may be added.
+#include <nlohmann/json.hpp>
+
+#include "models/report.hpp"
+
+namespace motley {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const StageBreakdown& row) {
+  return {{"stage", row.stage},
+          {"rank", row.rank},
+          {"compute_s", row.compute_s},
+          {"recompute_s", row.recompute_s},
+          {"bubble_s", row.bubble_s},
+          {"exposed_tensor_parallel_s", row.tensor_parallel_s},
+          {"exposed_pipeline_parallel_s", row.pipeline_s},
+          {"exposed_data_parallel_s", row.data_parallel_s},
+          {"optimizer_s", row.optimizer_s}};
+}
+
+ordered_json json_of(const StageMemory& row) {
+  const double fraction =
+      row.capacity > 0 ? static_cast<double>(row.peak) / static_cast<double>(row.capacity) : 0;
+  return {{"stage", row.stage},
+          {"parameters", row.parameters},
+          {"gradients", row.gradients},
+          {"optimizer", row.optimizer},
+          {"activations", row.activations_peak},
+          {"peak", row.peak},
+          {"capacity", row.capacity},
+          {"fraction", fraction}};
+}
+
+template <class Row>
+ordered_json list_of(const std::vector<Row>& rows) {
+  ordered_json list = ordered_json::array();
+  for (const Row& row : rows) list.push_back(json_of(row));
+  return list;
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  ordered_json json;
+  json["schema"] = "motley.simulate/1";
+  json["scenario"] = report.scenario;
+  json["strategy_hash"] = report.strategy_hash;
+  json["program_hash"] = report.program_hash;
+  json["iteration_s"] = report.iteration_s;
+  json["tokens_per_s"] = report.tokens_per_s;
+  json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
+  json["tflops_per_chip"] = report.tflops_per_chip;
+  json["mfu"] = report.mfu;
+  json["hfu"] = report.hfu;
+  json["flop_formula"] = kFlopFormula;
+  json["chips"] = report.chips;
+  json["breakdown"] = list_of(report.breakdown);
+  json["memory"] = list_of(report.memory);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace motley

@@ -1,0 +1,130 @@
+// The Report for a terminal: the figures, where each stage's step went, memory, and one line on what bounds it. Advice
+// is by rule from the breakdown alone; only a new simulation says whether it helps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "models/report.hpp"
+#include "models/table.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+struct Part {
+  const char* name;
+  double StageBreakdown::*seconds;
+  const char* helps;
+};
+constexpr std::array<Part, 7> kParts = {{
+    {"compute", &StageBreakdown::compute_s,
+     "chips with more FLOP/s or larger kernels (a larger micro-batch, less tensor parallelism) would help"},
+    {"recompute", &StageBreakdown::recompute_s,
+     "`recompute: none` would help where memory allows, or more stages to make room"},
+    {"bubble", &StageBreakdown::bubble_s, "more micro-batches a step or fewer stages would help"},
+    {"exposed TP", &StageBreakdown::tensor_parallel_s,
+     "less tensor parallelism, or a faster fabric inside the node, would help"},
+    {"exposed PP", &StageBreakdown::pipeline_s,
+     "`overlap_p2p`, fewer stages or faster links between stages would help"},
+    {"exposed DP", &StageBreakdown::data_parallel_s,
+     "overlapping gradients with the backward, a larger batch or faster links between replicas would help"},
+    {"optimizer", &StageBreakdown::optimizer_s,
+     "more tensor or pipeline parallelism (fewer parameters a chip) would help"},
+}};
+static_assert(kParts.size() * sizeof(double) + 2 * sizeof(int) == sizeof(StageBreakdown),
+              "every column is printed");
+
+double sum_of(const StageBreakdown& row) {
+  double sum = 0;
+  for (const Part& part : kParts) sum += row.*part.seconds;
+  return sum;
+}
+
+// Mean over the stages, as a share of the step.
+double share_of(const Report& report, const Part& part) {
+  double sum = 0;
+  for (const StageBreakdown& row : report.breakdown) sum += row.*part.seconds;
+  const double whole = report.iteration_s * static_cast<double>(report.breakdown.size());
+  return whole > 0 ? sum / whole : 0;
+}
+
+std::string print_breakdown(const Report& report) {
+  const SecondsColumn seconds(report.iteration_s);
+  std::vector<std::string> header = {"stage", "rank"}, shares = {"mean", ""};
+  for (const Part& part : kParts) {
+    header.emplace_back(part.name);
+    shares.push_back(format_percent(share_of(report, part)));
+  }
+  header.emplace_back("sum");
+  shares.emplace_back("");
+  Table table("lrrrrrrrrr", header);
+  for (const StageBreakdown& row : report.breakdown) {
+    std::vector<std::string> cells = {fmt::to_string(row.stage), fmt::to_string(row.rank)};
+    for (const Part& part : kParts) cells.push_back(seconds.print(row.*part.seconds));
+    cells.push_back(seconds.print(sum_of(row)));
+    table.add(cells);
+  }
+  table.add(shares);
+  return fmt::format("where the step went, in {}, of each stage's slowest rank:\n{}", seconds.unit(),
+                     table.print());
+}
+
+std::string print_memory(const Report& report) {
+  Table table("lrrrrrrr",
+              {"stage", "parameters", "gradients", "optimizer", "activations", "peak", "capacity", "used"});
+  for (const StageMemory& row : report.memory) {
+    std::vector<std::string> cells = {fmt::to_string(row.stage)};
+    for (std::int64_t bytes :
+         {row.parameters, row.gradients, row.optimizer, row.activations_peak, row.peak, row.capacity})
+      cells.push_back(format_bytes(static_cast<double>(bytes)));
+    cells.push_back(format_percent(
+        row.capacity > 0 ? static_cast<double>(row.peak) / static_cast<double>(row.capacity) : 0));
+    table.add(cells);
+  }
+  return "memory a chip, at its peak:\n" + table.print();
+}
+
+// A pipeline runs at the pace of its slowest stage: worth a word from a tenth on.
+std::string print_imbalance(const Report& report) {
+  const auto work_s = [](const StageBreakdown& row) {
+    return row.compute_s + row.recompute_s + row.tensor_parallel_s;
+  };
+  const auto [least, most] =
+      std::minmax_element(report.breakdown.begin(), report.breakdown.end(),
+                          [&](const auto& a, const auto& b) { return work_s(a) < work_s(b); });
+  if (report.breakdown.size() < 2 || work_s(*most) < 1.1 * work_s(*least) || work_s(*least) <= 0) return "";
+  return fmt::format("; stage {} works {:.2f} times as long as stage {}: layers moved off it would help",
+                     most->stage, work_s(*most) / work_s(*least), least->stage);
+}
+
+// The largest loss when computing is less than half of the step, or that loss more than a tenth.
+std::string print_verdict(const Report& report) {
+  if (report.breakdown.empty()) return "";
+  const Part* worst = &kParts[1];
+  for (const Part& part : kParts)
+    if (&part != &kParts[0] && share_of(report, part) > share_of(report, *worst)) worst = &part;
+  if (share_of(report, *worst) < 0.1 && share_of(report, kParts[0]) > 0.5) worst = &kParts[0];
+  return fmt::format("bound by {} ({} of the step): {}{}\n", worst->name,
+                     format_percent(share_of(report, *worst)), worst->helps,
+                     worst->seconds == &StageBreakdown::bubble_s ? print_imbalance(report) : "");
+}
+
+}  // namespace
+
+std::string to_text(const Report& report) {
+  Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
+  figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),
+                                     format_count(report.tokens_per_s_per_chip))});
+  figures.add({"model FLOPs", fmt::format("{} a chip on {} chips",
+                                          format_flops(report.tflops_per_chip * 1e12), report.chips)});
+  figures.add({"MFU", format_percent(report.mfu)});
+  figures.add({"HFU", format_percent(report.hfu) + ", recompute counted"});
+  figures.add({"formula", kFlopFormula});
+  figures.add({"strategy", report.strategy_hash});
+  figures.add({"program", report.program_hash});
+  return fmt::format("{}{}{}\n{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
+                     figures.print(), print_breakdown(report), print_memory(report), print_verdict(report));
+}
+
+}  // namespace motley
