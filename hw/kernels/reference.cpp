@@ -1,0 +1,328 @@
+#include "hw/kernels/reference.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace motley::reference {
+
+void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, const float* position,
+           float* x) {
+  // x is (B,T,C), token (R,C), position (T or more, C)
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    const std::int64_t local = tokens[row] - s.first;
+    const bool mine = local >= 0 && local < s.R;
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      float value = mine ? token[local * s.C + c] : 0.0F;
+      if (position != nullptr) value += position[(row % s.T) * s.C + c];
+      x[row * s.C + c] = value;
+    }
+  }
+}
+
+void embed_backward(const EmbedShape& s, const std::int32_t* tokens, const float* dx, float* dtoken,
+                    float* dposition) {
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    const std::int64_t local = tokens[row] - s.first;
+    if (local >= 0 && local < s.R)
+      for (std::int64_t c = 0; c < s.C; ++c) dtoken[local * s.C + c] += dx[row * s.C + c];
+    if (dposition != nullptr)
+      for (std::int64_t c = 0; c < s.C; ++c) dposition[(row % s.T) * s.C + c] += dx[row * s.C + c];
+  }
+}
+
+void norm(const NormShape& s, const float* x, const float* weight, const float* bias, float* y,
+          float* statistics) {
+  // statistics is (N,2): mean and 1/std, or (N,1): 1/rms
+  const auto C = static_cast<double>(s.C);
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    const float* in = x + row * s.C;
+    float* out = y + row * s.C;
+    double mean = 0, square = 0;
+    if (s.centred) {
+      for (std::int64_t c = 0; c < s.C; ++c) mean += in[c];
+      mean /= C;
+    }
+    for (std::int64_t c = 0; c < s.C; ++c) square += (in[c] - mean) * (in[c] - mean);
+    const double scale = 1.0 / std::sqrt(square / C + s.epsilon);
+    for (std::int64_t c = 0; c < s.C; ++c)
+      out[c] = static_cast<float>((in[c] - mean) * scale * weight[c] + (bias != nullptr ? bias[c] : 0.0F));
+    if (s.centred) {
+      statistics[2 * row] = static_cast<float>(mean);
+      statistics[2 * row + 1] = static_cast<float>(scale);
+    } else {
+      statistics[row] = static_cast<float>(scale);
+    }
+  }
+}
+
+void norm_backward(const NormShape& s, const float* dy, const float* x, const float* statistics,
+                   const float* dresidual, const float* weight, float* dx, float* dweight, float* dbias) {
+  // With h = (x - mean) * scale: dx = scale * (dy*w - [mean of dy*w] - h * mean of dy*w*h); [] only when centred.
+  const auto C = static_cast<double>(s.C);
+  std::vector<double> weight_sum(static_cast<std::size_t>(s.C)), bias_sum(static_cast<std::size_t>(s.C));
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    const float* in = x + row * s.C;
+    const float* g = dy + row * s.C;
+    const double mean = s.centred ? statistics[2 * row] : 0.0;
+    const double scale = s.centred ? statistics[2 * row + 1] : statistics[row];
+    double sum = 0, product = 0;
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      const double h = (in[c] - mean) * scale, dh = static_cast<double>(g[c]) * weight[c];
+      sum += dh;
+      product += dh * h;
+      weight_sum[static_cast<std::size_t>(c)] += g[c] * h;
+      bias_sum[static_cast<std::size_t>(c)] += g[c];
+    }
+    sum = s.centred ? sum / C : 0.0;
+    product /= C;
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      const double h = (in[c] - mean) * scale, dh = static_cast<double>(g[c]) * weight[c];
+      const double residual = dresidual != nullptr ? dresidual[row * s.C + c] : 0.0;
+      dx[row * s.C + c] = static_cast<float>(scale * (dh - sum - h * product) + residual);
+    }
+  }
+  for (std::int64_t c = 0; c < s.C; ++c) {
+    dweight[c] += static_cast<float>(weight_sum[static_cast<std::size_t>(c)]);
+    if (dbias != nullptr) dbias[c] += static_cast<float>(bias_sum[static_cast<std::size_t>(c)]);
+  }
+}
+
+void matmul(const MatmulShape& s, const float* x, const float* weight, const float* bias, float* y) {
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      double sum = bias != nullptr ? bias[j] : 0.0;
+      for (std::int64_t p = 0; p < s.k; ++p) sum += static_cast<double>(x[i * s.k + p]) * weight[j * s.k + p];
+      y[i * s.n + j] = static_cast<float>(sum);
+    }
+}
+
+void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx) {
+  std::vector<double> sum(static_cast<std::size_t>(s.k));
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    for (double& value : sum) value = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      const double g = dy[i * s.n + j];
+      for (std::int64_t p = 0; p < s.k; ++p) sum[static_cast<std::size_t>(p)] += g * weight[j * s.k + p];
+    }
+    for (std::int64_t p = 0; p < s.k; ++p)
+      dx[i * s.k + p] = static_cast<float>(sum[static_cast<std::size_t>(p)]);
+  }
+}
+
+void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
+                            float* dbias) {
+  std::vector<double> sum(static_cast<std::size_t>(s.k));
+  for (std::int64_t j = 0; j < s.n; ++j) {
+    double bias_sum = 0;
+    for (double& value : sum) value = 0;
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      const double g = dy[i * s.n + j];
+      bias_sum += g;
+      for (std::int64_t p = 0; p < s.k; ++p) sum[static_cast<std::size_t>(p)] += g * x[i * s.k + p];
+    }
+    for (std::int64_t p = 0; p < s.k; ++p)
+      dweight[j * s.k + p] += static_cast<float>(sum[static_cast<std::size_t>(p)]);
+    if (dbias != nullptr) dbias[j] += static_cast<float>(bias_sum);
+  }
+}
+
+void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
+  // qkv is (B,T,(H+2G)*D); values pass as they are
+  const std::int64_t half = s.D / 2;
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    const auto position = static_cast<double>(row % s.T);
+    const float* in = qkv + row * s.row();
+    float* out = turned + row * s.row();
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle =
+          sign * position * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.D));
+      const double cosine = std::cos(angle), sine = std::sin(angle);
+      for (std::int64_t head = 0; head < s.H + s.G; ++head) {
+        const double a = in[head * s.D + i], b = in[head * s.D + half + i];
+        out[head * s.D + i] = static_cast<float>(a * cosine - b * sine);
+        out[head * s.D + half + i] = static_cast<float>(b * cosine + a * sine);
+      }
+    }
+    for (std::int64_t c = (s.H + s.G) * s.D; c < s.row(); ++c) out[c] = in[c];
+  }
+}
+
+namespace {
+
+// Where the query, key and value of a head begin, for position t of sequence b.
+struct Heads {
+  const HeadShape& s;
+  std::int64_t query(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return (b * s.T + t) * s.row() + h * s.D;
+  }
+  std::int64_t key(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return (b * s.T + t) * s.row() + (s.H + h * s.G / s.H) * s.D;
+  }
+  std::int64_t value(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return key(b, t, h) + s.G * s.D;
+  }
+  std::int64_t out(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return ((b * s.T + t) * s.H + h) * s.D;
+  }
+};
+
+double dot(const float* a, const float* b, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * b[i];
+  return sum;
+}
+
+}  // namespace
+
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
+  // y is (B,T,H,D), lse (B,H,T)
+  const Heads at{s};
+  const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
+  std::vector<double> score(static_cast<std::size_t>(s.T)), sum(static_cast<std::size_t>(s.D));
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.H; ++h)
+      for (std::int64_t t = 0; t < s.T; ++t) {
+        double maximum = -std::numeric_limits<double>::infinity(), total = 0;
+        for (std::int64_t u = 0; u <= t; ++u) {
+          const double value = scale * dot(qkv + at.query(b, t, h), qkv + at.key(b, u, h), s.D);
+          score[static_cast<std::size_t>(u)] = value;
+          if (value > maximum) maximum = value;
+        }
+        for (double& value : sum) value = 0;
+        for (std::int64_t u = 0; u <= t; ++u) {
+          const double weight = std::exp(score[static_cast<std::size_t>(u)] - maximum);
+          total += weight;
+          const float* v = qkv + at.value(b, u, h);
+          for (std::int64_t d = 0; d < s.D; ++d) sum[static_cast<std::size_t>(d)] += weight * v[d];
+        }
+        for (std::int64_t d = 0; d < s.D; ++d)
+          y[at.out(b, t, h) + d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
+        lse[(b * s.H + h) * s.T + t] = static_cast<float>(maximum + std::log(total));
+      }
+}
+
+void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
+                        const float* lse, float* dqkv) {
+  // P = exp(scores - lse); dV = P' dY; dS = P * (dY V' - rowsum(dY * Y)); dQ = dS K / sqrt(D); dK = dS' Q / sqrt(D)
+  const Heads at{s};
+  const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
+  std::vector<double> sum(static_cast<std::size_t>(s.B * s.T * s.row()));
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.H; ++h)
+      for (std::int64_t t = 0; t < s.T; ++t) {
+        const float* g = dy + at.out(b, t, h);
+        const float* q = qkv + at.query(b, t, h);
+        const double row = dot(g, y + at.out(b, t, h), s.D);
+        double* dq = sum.data() + at.query(b, t, h);
+        for (std::int64_t u = 0; u <= t; ++u) {
+          const float* k = qkv + at.key(b, u, h);
+          const double p = std::exp(scale * dot(q, k, s.D) - lse[(b * s.H + h) * s.T + t]);
+          const double ds = scale * p * (dot(g, qkv + at.value(b, u, h), s.D) - row);
+          double* dk = sum.data() + at.key(b, u, h);
+          double* dv = sum.data() + at.value(b, u, h);
+          for (std::int64_t d = 0; d < s.D; ++d) {
+            dv[d] += p * g[d];
+            dq[d] += ds * k[d];
+            dk[d] += ds * q[d];
+          }
+        }
+      }
+  for (std::size_t i = 0; i < sum.size(); ++i) dqkv[i] = static_cast<float>(sum[i]);
+}
+
+namespace {
+constexpr double kGeluScale = 0.7978845608028654;  // sqrt(2/pi)
+constexpr double kGeluCubic = 0.044715;            // arXiv:1606.08415
+}  // namespace
+
+void gelu(const InnerShape& s, const float* u, float* y) {
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
+    const double x = u[i];
+    y[i] = static_cast<float>(0.5 * x * (1.0 + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x))));
+  }
+}
+
+void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  for (std::int64_t i = 0; i < s.N * s.F; ++i) {
+    const double x = u[i];
+    const double tanh = std::tanh(kGeluScale * (x + kGeluCubic * x * x * x));
+    const double inner = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+    du[i] = static_cast<float>(dy[i] * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner));
+  }
+}
+
+void swiglu(const InnerShape& s, const float* u, float* y) {
+  // u is (N,2F): gate, up
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      const double gate = u[row * 2 * s.F + f], up = u[row * 2 * s.F + s.F + f];
+      y[row * s.F + f] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up);
+    }
+}
+
+void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      const double gate = u[row * 2 * s.F + f], up = u[row * 2 * s.F + s.F + f];
+      const double sigmoid = 1.0 / (1.0 + std::exp(-gate)), g = dy[row * s.F + f];
+      du[row * 2 * s.F + f] = static_cast<float>(g * up * sigmoid * (1.0 + gate * (1.0 - sigmoid)));
+      du[row * 2 * s.F + s.F + f] = static_cast<float>(g * gate * sigmoid);
+    }
+}
+
+void add_residual(std::int64_t N, std::int64_t C, const float* x, const float* residual, const float* bias,
+                  float* y) {
+  for (std::int64_t row = 0; row < N; ++row)
+    for (std::int64_t c = 0; c < C; ++c)
+      y[row * C + c] = x[row * C + c] + (bias != nullptr ? bias[c] : 0.0F) + residual[row * C + c];
+}
+
+void add_bias_gradient(std::int64_t N, std::int64_t C, const float* dy, float* dbias) {
+  for (std::int64_t c = 0; c < C; ++c) {
+    double sum = 0;
+    for (std::int64_t row = 0; row < N; ++row) sum += dy[row * C + c];
+    dbias[c] += static_cast<float>(sum);
+  }
+}
+
+void logits_maximum(const LogitsShape& s, const float* logits, float* maximum) {
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    maximum[row] = -std::numeric_limits<float>::infinity();
+    for (std::int64_t r = 0; r < s.exist; ++r)
+      if (logits[row * s.R + r] > maximum[row]) maximum[row] = logits[row * s.R + r];
+  }
+}
+
+void logits_sum(const LogitsShape& s, const float* logits, const float* maximum, const std::int32_t* targets,
+                float* sums) {
+  // sums is (N,2)
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < s.exist; ++r)
+      sum += std::exp(static_cast<double>(logits[row * s.R + r]) - maximum[row]);
+    const std::int64_t target = targets[row] - s.first;
+    sums[2 * row] = static_cast<float>(sum);
+    sums[2 * row + 1] = target >= 0 && target < s.exist ? logits[row * s.R + target] : 0.0F;
+  }
+}
+
+void loss(std::int64_t N, const float* maximum, const float* sums, float* losses) {
+  for (std::int64_t row = 0; row < N; ++row)
+    losses[row] = static_cast<float>(std::log(static_cast<double>(sums[2 * row])) + maximum[row] -
+                                     static_cast<double>(sums[2 * row + 1]));
+}
+
+void loss_backward(const LogitsShape& s, double scale, const float* logits, const float* maximum,
+                   const float* sums, const std::int32_t* targets, float* dlogits) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t r = 0; r < s.R; ++r) {
+      double value = 0;
+      if (r < s.exist)
+        value = std::exp(static_cast<double>(logits[row * s.R + r]) - maximum[row]) / sums[2 * row] -
+                (targets[row] - s.first == r ? 1.0 : 0.0);
+      dlogits[row * s.R + r] = static_cast<float>(value * scale);
+    }
+}
+
+}  // namespace motley::reference

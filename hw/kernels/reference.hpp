@@ -1,0 +1,94 @@
+// The kernels of a dense Transformer as plain loops on fp32. They define the meaning and stay for ever: every faster
+// kernel is compared with them. Sums run in double, so that the order of summation hardly shows. They are not quick
+// and know nothing of ranks beyond a shard's offset. models/program.hpp says what each one takes. Read next:
+// hw/kernels/kernels.hpp.
+//
+// Letters: N = B*T rows, C hidden, H query heads and G key/value heads of this rank, D width of a head, F inner width
+// of this rank, R vocabulary rows of this rank. Matrices are row-major. "+=" accumulates.
+#pragma once
+
+#include <cstdint>
+
+namespace motley::reference {
+
+// Token and position tables. The rows [first, first + R) of the vocabulary are this rank's; other tokens give zero.
+struct EmbedShape {
+  std::int64_t B = 0, T = 0, C = 0, R = 0, first = 0;
+};
+// x(N,C) = token[tokens] (+ position, unless null). tokens(N).
+void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, const float* position,
+           float* x);
+// dtoken(R,C) += rows of dx(N,C); dposition(T,C) += sum over sequences (unless null).
+void embed_backward(const EmbedShape& s, const std::int32_t* tokens, const float* dx, float* dtoken,
+                    float* dposition);
+
+// LayerNorm (arXiv:1607.06450): statistics(N,2) = mean, 1/std. RMSNorm (arXiv:1910.07467): statistics(N,1) = 1/rms.
+struct NormShape {
+  std::int64_t N = 0, C = 0;
+  double epsilon = 1e-5;
+  bool centred = true;  // LayerNorm; else RMSNorm
+};
+void norm(const NormShape& s, const float* x, const float* weight, const float* bias, float* y,
+          float* statistics);
+// dx = gradient through the norm (+ dresidual, unless null); dweight += ; dbias += (unless null).
+void norm_backward(const NormShape& s, const float* dy, const float* x, const float* statistics,
+                   const float* dresidual, const float* weight, float* dx, float* dweight, float* dbias);
+
+struct MatmulShape {
+  std::int64_t m = 0, n = 0, k = 0;
+};
+// y(m,n) = x(m,k) weight(n,k)' (+ bias(n), unless null)
+void matmul(const MatmulShape& s, const float* x, const float* weight, const float* bias, float* y);
+// dx(m,k) = dy(m,n) weight(n,k)
+void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx);
+// dweight(n,k) += dy(m,n)' x(m,k); dbias(n) += column sums of dy (unless null)
+void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
+                            float* dbias);
+
+// qkv(N, (H+2G)*D): a row is [H query heads | G key heads | G value heads]; query head h reads key head h*G/H.
+struct HeadShape {
+  std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
+  std::int64_t row() const { return (H + 2 * G) * D; }
+};
+// Turns q and k by position (RoPE, arXiv:2104.09864) in the half-rotating layout of Hugging Face's Llama: element i
+// of the first half of a head is paired with element i of the second. `sign` -1 turns back, which is the gradient.
+void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned);
+// y(N, H*D) = softmax(q k' / sqrt(D), causal) v; lse(B,H,T) = log of the sum of exponentials of the scores.
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
+// Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv like qkv.
+void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
+                        const float* lse, float* dqkv);
+
+struct InnerShape {
+  std::int64_t N = 0, F = 0;
+};
+// y(N,F) = GELU(u(N,F)), tanh form (arXiv:1606.08415, section 2).
+void gelu(const InnerShape& s, const float* u, float* y);
+void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
+// y(N,F) = SiLU(gate) * up, u(N,2F) a row [gate | up] (arXiv:2002.05202).
+void swiglu(const InnerShape& s, const float* u, float* y);
+void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
+
+// y(N,C) = x + residual (+ bias(C), unless null)
+void add_residual(std::int64_t N, std::int64_t C, const float* x, const float* residual, const float* bias,
+                  float* y);
+// dbias(C) += column sums of dy(N,C)
+void add_bias_gradient(std::int64_t N, std::int64_t C, const float* dy, float* dbias);
+
+// Vocabulary-parallel cross-entropy (arXiv:1909.08053). Of the R columns only those below `exist` are real: the last
+// shard is padded. first: vocabulary index of column 0. targets(N).
+struct LogitsShape {
+  std::int64_t N = 0, R = 0, first = 0, exist = 0;
+};
+// maximum(N) over this shard; -infinity when it has no real column.
+void logits_maximum(const LogitsShape& s, const float* logits, float* maximum);
+// sums(N,2) = sum of exp(logit - maximum), the target's logit (0 when it is another shard's).
+void logits_sum(const LogitsShape& s, const float* logits, const float* maximum, const std::int32_t* targets,
+                float* sums);
+// losses(N) from whole maximum and sums.
+void loss(std::int64_t N, const float* maximum, const float* sums, float* losses);
+// dlogits(N,R) = (softmax - onehot) * scale; 0 in columns that do not exist.
+void loss_backward(const LogitsShape& s, double scale, const float* logits, const float* maximum,
+                   const float* sums, const std::int32_t* targets, float* dlogits);
+
+}  // namespace motley::reference

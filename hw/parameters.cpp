@@ -1,0 +1,105 @@
+#include "hw/parameters.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::uint64_t splitmix64(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+// FNV-1a: a name as a number, the same in every build.
+std::uint64_t number_of(const std::string& name) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  return hash;
+}
+
+double uniform(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53; }
+
+double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  const double u = uniform(random_bits(seed, stream, 2 * index));
+  const double v = uniform(random_bits(seed, stream, 2 * index + 1));
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+// Row of the whole that each row of the shard is; -1: none.
+std::vector<std::int64_t> shard_rows(const Parameter& parameter, std::int64_t tp, std::int64_t tensor_index) {
+  const std::int64_t local_rows = shard_shape(parameter, tp)[0];
+  std::vector<std::int64_t> rows;
+  if (parameter.cut == Cut::fused_rows) {
+    std::int64_t first = 0;
+    for (std::int64_t part : parameter.parts) {
+      for (std::int64_t row = 0; row < part / tp; ++row)
+        rows.push_back(first + tensor_index * (part / tp) + row);
+      first += part;
+    }
+    MOTLEY_CHECK(static_cast<std::int64_t>(rows.size()) == local_rows);
+    return rows;
+  }
+  const bool cut = parameter.cut == Cut::rows || parameter.cut == Cut::vocabulary;
+  for (std::int64_t row = 0; row < local_rows; ++row) {
+    const std::int64_t whole = row + (cut ? tensor_index * local_rows : 0);
+    rows.push_back(whole < parameter.shape[0] ? whole : -1);
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter) {
+  return splitmix64(splitmix64(splitmix64(seed) ^ stream) ^ counter);
+}
+
+std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_t tp,
+                                         std::int64_t tensor_index) {
+  const auto shape = shard_shape(parameter, tp);
+  const std::int64_t width = shape.size() > 1 ? shape[1] : 1;
+  const std::int64_t whole_width = shape.size() > 1 ? parameter.shape[1] : 1;
+  const std::int64_t first_column = parameter.cut == Cut::columns ? tensor_index * width : 0;
+  std::vector<std::int64_t> elements;
+  for (std::int64_t row : shard_rows(parameter, tp, tensor_index))
+    for (std::int64_t column = 0; column < width; ++column)
+      elements.push_back(row < 0 ? -1 : row * whole_width + first_column + column);
+  return elements;
+}
+
+void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
+                  std::span<float> values) {
+  const auto elements = shard_elements(parameter, tp, tensor_index);
+  MOTLEY_CHECK(elements.size() == values.size());
+  const std::uint64_t stream = number_of(parameter.name);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double value = parameter.init_value;
+    if (parameter.init_std > 0 && elements[i] >= 0)
+      value = parameter.init_std * normal(seed, stream, static_cast<std::uint64_t>(elements[i]));
+    values[i] = elements[i] < 0 ? 0.0F : static_cast<float>(value);
+  }
+}
+
+void adamw(const Train& train, bool decays, std::int64_t step, std::span<const float> gradient,
+           std::span<float> moments, std::span<float> values) {
+  const std::size_t count = values.size();
+  MOTLEY_CHECK(gradient.size() == count && moments.size() == 2 * count);
+  const double correction1 = 1.0 - std::pow(train.beta1, static_cast<double>(step));
+  const double correction2 = 1.0 - std::pow(train.beta2, static_cast<double>(step));
+  const double keep = decays ? 1.0 - train.learning_rate * train.weight_decay : 1.0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double g = gradient[i];
+    const double first = train.beta1 * moments[i] + (1.0 - train.beta1) * g;
+    const double second = train.beta2 * moments[count + i] + (1.0 - train.beta2) * g * g;
+    moments[i] = static_cast<float>(first);
+    moments[count + i] = static_cast<float>(second);
+    const double update = first / correction1 / (std::sqrt(second / correction2) + train.epsilon);
+    values[i] = static_cast<float>(values[i] * keep - train.learning_rate * update);
+  }
+}
+
+}  // namespace motley

@@ -1,0 +1,221 @@
+// Kernels: every backward against central differences of its forward, and the fast matmuls against the reference, in
+// one table of shapes. The loss stands for "any function": a fixed random weighting of the outputs.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "hw/kernels/fast.hpp"
+#include "hw/kernels/reference.hpp"
+
+using namespace motley;
+
+namespace {
+
+using Values = std::vector<float>;
+
+Values random_values(std::size_t count, unsigned seed, float scale = 1.0F) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0F, scale);
+  Values values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+double weighted(const Values& values, const Values& weights) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sum += static_cast<double>(values[i]) * weights[i];
+  return sum;
+}
+
+// The gradient of f at x, found by moving each element, must be `expected`.
+void check_gradient(Values x, const Values& expected, const std::function<double(const Values&)>& f) {
+  REQUIRE(x.size() == expected.size());
+  constexpr float kStep = 1e-2F;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float at = x[i];
+    x[i] = at + kStep;
+    const double above = f(x);
+    x[i] = at - kStep;
+    const double below = f(x);
+    x[i] = at;
+    const double found = (above - below) / (2.0 * static_cast<double>(kStep));
+    INFO("element " << i);
+    REQUIRE(expected[i] == Approx(found).epsilon(2e-3).margin(2e-3));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("norm_backward is the gradient of norm, centred or not") {
+  const bool centred = GENERATE(true, false);
+  const reference::NormShape s{3, 6, 1e-5, centred};
+  const Values x = random_values(18, 1), weight = random_values(6, 2), bias = random_values(6, 3),
+               dy = random_values(18, 4), residual = random_values(18, 5);
+  const auto f = [&](const Values& at_x, const Values& at_weight, const Values& at_bias) {
+    Values y(18), statistics(6);
+    reference::norm(s, at_x.data(), at_weight.data(), centred ? at_bias.data() : nullptr, y.data(),
+                    statistics.data());
+    return weighted(y, dy) + weighted(at_x, residual);
+  };
+  Values y(18), statistics(6), dx(18), dweight(6, 0.5F), dbias(6);
+  reference::norm(s, x.data(), weight.data(), bias.data(), y.data(), statistics.data());
+  reference::norm_backward(s, dy.data(), x.data(), statistics.data(), residual.data(), weight.data(),
+                           dx.data(), dweight.data(), centred ? dbias.data() : nullptr);
+  for (float& value : dweight) value -= 0.5F;  // it accumulates
+  check_gradient(x, dx, [&](const Values& v) { return f(v, weight, bias); });
+  check_gradient(weight, dweight, [&](const Values& v) { return f(x, v, bias); });
+  if (centred) check_gradient(bias, dbias, [&](const Values& v) { return f(x, weight, v); });
+}
+
+TEST_CASE("attention_backward is the gradient of attention, with shared key heads too") {
+  const std::int64_t G = GENERATE(1, 2, 4);
+  const reference::HeadShape s{2, 5, 4, G, 3};
+  const auto count = static_cast<std::size_t>(s.B * s.T * s.row());
+  const auto out = static_cast<std::size_t>(s.B * s.T * s.H * s.D);
+  const Values qkv = random_values(count, 6), dy = random_values(out, 7);
+  Values y(out), lse(static_cast<std::size_t>(s.B * s.H * s.T)), dqkv(count);
+  reference::attention(s, qkv.data(), y.data(), lse.data());
+  reference::attention_backward(s, dy.data(), qkv.data(), y.data(), lse.data(), dqkv.data());
+  check_gradient(qkv, dqkv, [&](const Values& v) {
+    reference::attention(s, v.data(), y.data(), lse.data());
+    return weighted(y, dy);
+  });
+}
+
+TEST_CASE("attention looks at no later position") {
+  const reference::HeadShape s{1, 4, 1, 1, 2};
+  Values qkv = random_values(24, 8), y(8), changed(8), lse(4);
+  reference::attention(s, qkv.data(), y.data(), lse.data());
+  for (std::size_t c = 18; c < 24; ++c) qkv[c] += 3.0F;  // the last position
+  reference::attention(s, qkv.data(), changed.data(), lse.data());
+  for (std::size_t i = 0; i < 6; ++i) REQUIRE(y[i] == changed[i]);
+  REQUIRE(y[6] != changed[6]);
+}
+
+TEST_CASE("rope turned back is what it was, and keeps the length of every pair") {
+  const reference::HeadShape s{2, 5, 2, 1, 4};
+  const Values qkv = random_values(160, 9);
+  Values turned(160), back(160);
+  reference::rope(s, 10000.0, 1.0, qkv.data(), turned.data());
+  reference::rope(s, 10000.0, -1.0, turned.data(), back.data());
+  for (std::size_t i = 0; i < 160; ++i) REQUIRE(back[i] == Approx(qkv[i]).margin(1e-6));
+  REQUIRE(turned[16 + 0] != qkv[16 + 0]);
+  const auto length = [](const Values& v, std::size_t i) { return v[i] * v[i] + v[i + 2] * v[i + 2]; };
+  REQUIRE(length(turned, 16) == Approx(length(qkv, 16)));
+}
+
+TEST_CASE("activation_backward is the gradient of GELU and of SwiGLU") {
+  const reference::InnerShape s{3, 4};
+  const Values u = random_values(12, 10), gated = random_values(24, 11), dy = random_values(12, 12);
+  Values y(12), du(12), dgated(24);
+  reference::gelu_backward(s, dy.data(), u.data(), du.data());
+  check_gradient(u, du, [&](const Values& v) {
+    reference::gelu(s, v.data(), y.data());
+    return weighted(y, dy);
+  });
+  reference::swiglu_backward(s, dy.data(), gated.data(), dgated.data());
+  check_gradient(gated, dgated, [&](const Values& v) {
+    reference::swiglu(s, v.data(), y.data());
+    return weighted(y, dy);
+  });
+}
+
+TEST_CASE("embed_backward is the gradient of embed, and touches only rows of its shard") {
+  const reference::EmbedShape s{2, 3, 2, 4, 4};  // tokens 4..7 are ours
+  const std::vector<std::int32_t> tokens = {4, 1, 7, 4, 4, 9};
+  const Values token = random_values(8, 13), position = random_values(6, 14), dx = random_values(12, 15);
+  Values x(12), dtoken(8), dposition(6);
+  reference::embed_backward(s, tokens.data(), dx.data(), dtoken.data(), dposition.data());
+  check_gradient(token, dtoken, [&](const Values& v) {
+    reference::embed(s, tokens.data(), v.data(), position.data(), x.data());
+    return weighted(x, dx);
+  });
+  check_gradient(position, dposition, [&](const Values& v) {
+    reference::embed(s, tokens.data(), token.data(), v.data(), x.data());
+    return weighted(x, dx);
+  });
+}
+
+TEST_CASE("loss_backward is the gradient of the loss, cut over any number of shards") {
+  const std::int64_t V = 7, N = 4, shards = GENERATE(1, 2, 3, 5, 7);
+  const std::int64_t R = (V + shards - 1) / shards;
+  const std::vector<std::int32_t> targets = {0, 6, 3, 5};
+  const Values whole = random_values(static_cast<std::size_t>(N * V), 16);
+  const auto shape = [&](std::int64_t shard) {
+    return reference::LogitsShape{N, R, shard * R, std::clamp<std::int64_t>(V - shard * R, 0, R)};
+  };
+  const auto cut = [&](const Values& logits, std::int64_t shard) {
+    Values part(static_cast<std::size_t>(N * R), 77.0F);  // padding that must not matter
+    for (std::int64_t i = 0; i < N; ++i)
+      for (std::int64_t r = 0; r < shape(shard).exist; ++r)
+        part[static_cast<std::size_t>(i * R + r)] = logits[static_cast<std::size_t>(i * V + shard * R + r)];
+    return part;
+  };
+  Values maximum, sums;
+  const auto total = [&](const Values& logits) {
+    maximum.assign(static_cast<std::size_t>(N), -INFINITY);
+    sums.assign(static_cast<std::size_t>(2 * N), 0.0F);
+    Values partial(static_cast<std::size_t>(2 * N)), losses(static_cast<std::size_t>(N));
+    for (std::int64_t shard = 0; shard < shards; ++shard) {
+      reference::logits_maximum(shape(shard), cut(logits, shard).data(), partial.data());
+      for (std::size_t i = 0; i < maximum.size(); ++i) maximum[i] = std::max(maximum[i], partial[i]);
+    }
+    for (std::int64_t shard = 0; shard < shards; ++shard) {
+      reference::logits_sum(shape(shard), cut(logits, shard).data(), maximum.data(), targets.data(),
+                            partial.data());
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += partial[i];
+    }
+    reference::loss(N, maximum.data(), sums.data(), losses.data());
+    double sum = 0;
+    for (float value : losses) sum += value;
+    return sum / static_cast<double>(N);
+  };
+  total(whole);
+  Values gradient(whole.size());
+  for (std::int64_t shard = 0; shard < shards; ++shard) {
+    Values part(static_cast<std::size_t>(N * R));
+    reference::loss_backward(shape(shard), 1.0 / static_cast<double>(N), cut(whole, shard).data(),
+                             maximum.data(), sums.data(), targets.data(), part.data());
+    for (std::int64_t i = 0; i < N; ++i)
+      for (std::int64_t r = 0; r < R; ++r) {
+        const float value = part[static_cast<std::size_t>(i * R + r)];
+        if (r < shape(shard).exist)
+          gradient[static_cast<std::size_t>(i * V + shard * R + r)] = value;
+        else
+          REQUIRE(value == 0.0F);
+      }
+  }
+  check_gradient(whole, gradient, total);
+}
+
+TEST_CASE("the matmul kernels agree with their definition and with each other, whoever computes them") {
+  const reference::MatmulShape s = GENERATE(
+      reference::MatmulShape{1, 1, 1}, reference::MatmulShape{3, 5, 7}, reference::MatmulShape{32, 96, 32},
+      reference::MatmulShape{17, 33, 65}, reference::MatmulShape{64, 256, 128});
+  const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
+  const Values x = random_values(count(s.m, s.k), 20), weight = random_values(count(s.n, s.k), 21),
+               bias = random_values(count(s.n, 1), 22), dy = random_values(count(s.m, s.n), 23);
+  const auto near = [&](const Values& a, const Values& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == Approx(b[i]).epsilon(1e-4).margin(1e-4));
+  };
+  Values y(dy.size()), y_fast(dy.size(), 9.0F), dx(x.size()), dx_fast(x.size(), 9.0F),
+      dw(weight.size(), 1.0F), dw_fast(weight.size(), 1.0F), db(bias.size(), 1.0F),
+      db_fast(bias.size(), 1.0F);
+  reference::matmul(s, x.data(), weight.data(), bias.data(), y.data());
+  fast::matmul(s, x.data(), weight.data(), bias.data(), y_fast.data());
+  near(y, y_fast);
+  reference::matmul_input_gradient(s, dy.data(), weight.data(), dx.data());
+  fast::matmul_input_gradient(s, dy.data(), weight.data(), dx_fast.data());
+  near(dx, dx_fast);
+  reference::matmul_weight_gradient(s, dy.data(), x.data(), dw.data(), db.data());
+  fast::matmul_weight_gradient(s, dy.data(), x.data(), dw_fast.data(), db_fast.data());
+  near(dw, dw_fast);
+  near(db, db_fast);
+  // <dy, x w'> = <dx, x> = <dw, w>, as for every bilinear form
+  for (float& value : dw) value -= 1.0F;
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % bias.size()];
+  const double product = weighted(y, dy);
+  REQUIRE(weighted(dx, x) == Approx(product).epsilon(1e-4).margin(1e-3));
+  REQUIRE(weighted(dw, weight) == Approx(product).epsilon(1e-4).margin(1e-3));
+}
