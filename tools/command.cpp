@@ -1,6 +1,7 @@
 #include "tools/command.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,20 +17,40 @@ std::string footer(const std::string& example) {
          "130 interrupted.";
 }
 
+namespace {
+
+void write_stdout(const std::string& text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return;
+  if (errno == EPIPE) {  // the reader has seen enough (`| head`): end as every filter does
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  throw RunFailure(std::string("cannot write to stdout: ") + std::strerror(errno));
+}
+
+// A device or a pipe is written as it is; nothing may be renamed over it.
+bool is_special(const std::string& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
+}  // namespace
+
 void write_result(const std::string& text, const std::string& path) {
   if (path.empty()) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    if (std::fflush(stdout) != 0)
-      throw RunFailure(std::string("cannot write to stdout: ") + std::strerror(errno));
+    write_stdout(text);
     return;
   }
   // Beside the file and then renamed: a reader never sees half a result.
-  const std::string partial = path + ".partial";
+  const std::string partial = is_special(path) ? path : path + ".partial";
   std::ofstream file(partial, std::ios::binary);
   file << text;
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(partial, path, error);
+  if (file && partial != path) std::filesystem::rename(partial, path, error);
   if (!file || error)
     throw Refusal(Exit::usage, "unwritable-file", {.file = path}, "cannot be written",
                   "does its folder exist, and may you write there?");

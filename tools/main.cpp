@@ -33,37 +33,52 @@ void set_up_logs() {
   spdlog::set_default_logger(logger);
 }
 
-// What --help could have told: the nearest command or option.
-std::string hint_for(const CLI::App& program, const std::vector<std::string>& arguments) {
+// How far the arguments name commands: `motley show program --jsom` is at program, path "show program".
+struct Named {
   const CLI::App* command = nullptr;
-  std::vector<std::string> commands;
-  for (const CLI::App* each : program.get_subcommands({})) {
-    commands.push_back(each->get_name());
-    if (!arguments.empty() && each->get_name() == arguments[0]) command = each;
+  std::string path;                // with a space behind it, when not empty
+  std::string unknown;             // the word where a command should stand
+  std::vector<std::string> known;  // what could stand there
+};
+Named named(const CLI::App& program, const std::vector<std::string>& arguments) {
+  Named found{.command = &program, .path = {}, .unknown = {}, .known = {}};
+  for (const std::string& argument : arguments) {
+    const std::vector<const CLI::App*> commands = found.command->get_subcommands({});
+    if (commands.empty() || argument.rfind('-', 0) == 0) break;
+    const auto same = std::find_if(commands.begin(), commands.end(),
+                                   [&](const CLI::App* each) { return each->get_name() == argument; });
+    if (same == commands.end()) {
+      found.unknown = argument;
+      for (const CLI::App* each : commands) found.known.push_back(each->get_name());
+      break;
+    }
+    found.command = *same;
+    found.path += argument + " ";
   }
-  if (arguments.empty()) return "try `motley --help`";
-  if (command == nullptr && arguments[0].rfind('-', 0) != 0) return suggest(arguments[0], commands);
+  return found;
+}
+
+// The first option that the command does not know, and the nearest that it does; else where help is.
+std::string hint_for(const Named& found, const std::vector<std::string>& arguments) {
   std::vector<std::string> known;
-  for (const CLI::Option* option : (command != nullptr ? command : &program)->get_options())
+  for (const CLI::Option* option : found.command->get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   for (const std::string& argument : arguments) {
     const std::string name = argument.substr(0, argument.find('='));
     const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
     if (name.rfind("--", 0) == 0 && name != "--" && !is_known) return suggest(name, known);
   }
-  return std::string("try `motley ") + (command != nullptr ? arguments[0] + " " : "") + "--help`";
+  return "try `motley " + found.path + "--help`";
 }
 
 Exit refuse_command_line(const CLI::App& program, const CLI::ParseError& error,
                          const std::vector<std::string>& arguments) {
-  std::string message = error.what();
-  if (!arguments.empty() && arguments[0].rfind('-', 0) != 0) {
-    bool known = false;
-    for (const CLI::App* each : program.get_subcommands({}))
-      known = known || each->get_name() == arguments[0];
-    if (!known) message = "unknown command `" + arguments[0] + "`";
-  }
-  spdlog::error("{}\n  hint: {}", message, hint_for(program, arguments));
+  const Named found = named(program, arguments);
+  if (!found.unknown.empty())
+    spdlog::error("unknown command `{}{}`\n  hint: {}", found.path, found.unknown,
+                  suggest(found.unknown, found.known));
+  else
+    spdlog::error("{}\n  hint: {}", error.what(), hint_for(found, arguments));
   return Exit::usage;
 }
 
@@ -91,6 +106,8 @@ Exit main_of(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(footer("motley doctor"));
   Chosen chosen;
+  add_check(program, chosen);
+  add_show(program, chosen);
   add_doctor(program, chosen);
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);

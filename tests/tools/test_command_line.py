@@ -24,9 +24,14 @@ def motley(*arguments, **options):
         capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=300, **options)
 
 
-def commands():
-    lines = motley("--help").stdout.split("Subcommands:")[1].split("\n\n")[0].strip().split("\n")
-    return [line.split()[0] for line in lines if not line.startswith("      ")]
+def commands(*above):
+    """Every command that runs something, as lists of words: [["doctor"], ["show", "model"], ...]."""
+    text = motley(*above, "--help").stdout
+    if "Subcommands:" not in text:
+        return [list(above)]
+    lines = text.split("Subcommands:")[1].split("\n\n")[0].strip("\n").split("\n")
+    names = [line.split()[0] for line in lines if not line.startswith("      ")]
+    return [each for name in names for each in commands(*above, name)]
 
 
 class Help(unittest.TestCase):
@@ -34,13 +39,13 @@ class Help(unittest.TestCase):
         answer = motley("--help")
         self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
         self.assertIn("Exit codes:", answer.stdout)
-        self.assertIn("doctor", commands())
+        self.assertIn(["doctor"], commands())
 
     def test_every_command_has_help_with_an_example_and_takes_json(self):
         for command in commands():
-            answer = motley(command, "--help")
+            answer = motley(*command, "--help")
             self.assertEqual((OK, ""), (answer.returncode, answer.stderr), command)
-            self.assertIn(f"Example:\n  motley {command}", answer.stdout)
+            self.assertIn("Example:\n  motley " + " ".join(command), answer.stdout)
             self.assertIn("Exit codes:", answer.stdout, command)
             self.assertIn("--json", answer.stdout, command)
 
@@ -69,6 +74,9 @@ class Mistakes(unittest.TestCase):
 
     def test_a_misspelt_option_names_the_nearest(self):
         self.refused(USAGE, "did you mean `--json`?", "doctor", "--jsom")
+
+    def test_a_misspelt_command_under_another_names_the_nearest(self):
+        self.refused(USAGE, "did you mean `program`?", "show", "programme", "x")
 
     def test_a_misspelt_option_of_the_program_names_the_nearest(self):
         self.refused(USAGE, "did you mean `--version`?", "--versoin")

@@ -1,0 +1,78 @@
+// motley check: compiles a scenario and proves what can be proved before anything runs: every transfer
+// has its other side, the Program ends, memory fits. It knows nothing of time. Read next: models/check.hpp.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/check.hpp"
+#include "models/compile.hpp"
+#include "models/scenario.hpp"
+#include "models/units.hpp"
+#include "tools/command.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  std::string scenario;
+  bool json = false;
+};
+
+std::string to_json(const Program& program, const std::vector<StageMemory>& memory) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const StageMemory& stage : memory)
+    stages.push_back({{"stage", stage.stage},
+                      {"parameters", stage.parameters},
+                      {"gradients", stage.gradients},
+                      {"optimizer", stage.optimizer},
+                      {"activations_peak", stage.activations_peak},
+                      {"peak", stage.peak},
+                      {"capacity", stage.capacity}});
+  const nlohmann::ordered_json whole = {{"schema", "motley.check/1"},
+                                        {"strategy_hash", program.strategy_hash},
+                                        {"program_hash", program_hash(program)},
+                                        {"ranks", program.rank_count()},
+                                        {"memory", stages}};
+  return whole.dump(2) + "\n";
+}
+
+std::string to_text(const Program& program, const std::vector<StageMemory>& memory) {
+  std::string text = fmt::format(
+      "{} ranks: every transfer has its other side, the program ends, memory fits\n\n", program.rank_count());
+  text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}\n", "stage", "parameters", "gradients",
+                      "optimizer", "activations", "peak", "capacity");
+  for (const StageMemory& stage : memory)
+    text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}\n", stage.stage,
+                        format_bytes(static_cast<double>(stage.parameters)),
+                        format_bytes(static_cast<double>(stage.gradients)),
+                        format_bytes(static_cast<double>(stage.optimizer)),
+                        format_bytes(static_cast<double>(stage.activations_peak)),
+                        format_bytes(static_cast<double>(stage.peak)),
+                        format_bytes(static_cast<double>(stage.capacity)));
+  return text + fmt::format("\nstrategy {}, program {}\n", program.strategy_hash, program_hash(program));
+}
+
+Exit run(const Options& options) {
+  const Scenario scenario = load_scenario(options.scenario);
+  const Program program = compile(scenario.job);
+  const std::vector<StageMemory> memory = check(program, scenario.job.cluster);
+  write_result(options.json ? to_json(program, memory) : to_text(program, memory), "");
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_check(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("check", "Prove that a scenario's Program ends and fits in memory");
+  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
+  command->add_flag("--json", options->json, "print JSON (schema motley.check/1)");
+  command->footer(footer("motley check scenarios/quickstart.yaml"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley

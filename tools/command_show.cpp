@@ -1,0 +1,172 @@
+// motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
+// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "models/compile.hpp"
+#include "models/scenario.hpp"
+#include "models/units.hpp"
+#include "tools/command.hpp"
+
+namespace motley {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string what;
+  bool json = false;
+  bool passes = false;
+  std::string out;
+};
+
+// A scenario names its cluster; neither a platform's file nor a config.json has that key at its margin.
+bool is_scenario(const std::string& what) {
+  std::ifstream file(what);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("cluster:")) return true;
+  return false;
+}
+
+std::string dump(const Json& json) { return json.dump(2) + "\n"; }
+
+std::string show_model(const Options& options) {
+  const Transformer transformer = is_scenario(options.what) ? load_scenario(options.what).job.transformer
+                                                            : load_transformer(options.what);
+  const std::int64_t count = parameter_count(transformer);
+  if (options.json) {
+    Json list = Json::array();
+    for (const Parameter& parameter : parameters(transformer))
+      list.push_back({{"name", parameter.name}, {"shape", parameter.shape}, {"layer", parameter.layer}});
+    return dump({{"schema", "motley.model/1"},
+                 {"name", transformer.name},
+                 {"parameter_count", count},
+                 {"text", print(transformer)},
+                 {"flop_formula", kFlopFormula},
+                 {"parameters", list}});
+  }
+  return print(transformer) +
+         fmt::format(
+             "# {} parameters ({}); a sequence of {} tokens takes {:.4g} FLOP forward and backward\n"
+             "# FLOP formula: {}\n",
+             count, format_count(static_cast<double>(count)), transformer.max_positions,
+             model_flops_per_sequence(transformer, transformer.max_positions), kFlopFormula);
+}
+
+std::string show_cluster(const Options& options) {
+  const Cluster cluster =
+      is_scenario(options.what) ? load_scenario(options.what).job.cluster : load_cluster(options.what);
+  Json routes = Json::array();
+  std::string text = print(cluster);
+  text += fmt::format("# {} chips, {} directed links\n", cluster.chip_count(), cluster.link_count);
+  text +=
+      "# routes: inside a node over its fabric; between nodes out of the source's nearest NIC of the kind\n"
+      "# that joins the two groups, over that kind's network, into the destination's nearest NIC\n";
+  int previous_group = -1;
+  for (int chip = 1; chip < cluster.chip_count(); ++chip) {
+    const bool another_node = cluster.chip_node[static_cast<std::size_t>(chip)] !=
+                              cluster.chip_node[static_cast<std::size_t>(chip) - 1];
+    const int group = cluster.chip_group[static_cast<std::size_t>(chip)];
+    if (chip != 1 && !(another_node && group != previous_group)) continue;
+    if (another_node) previous_group = group;
+    const Route found = route(cluster, 0, chip);
+    text += fmt::format("# chip 0 to chip {}: {} links, {}, {}\n", chip, found.links.size(),
+                        format_rate(found.bandwidth), format_seconds(found.latency_s));
+    routes.push_back({{"from", 0},
+                      {"to", chip},
+                      {"links", found.links.size()},
+                      {"bandwidth", found.bandwidth},
+                      {"latency_s", found.latency_s}});
+  }
+  if (!options.json) return text;
+  return dump({{"schema", "motley.cluster/1"},
+               {"name", cluster.name},
+               {"chips", cluster.chip_count()},
+               {"links", cluster.link_count},
+               {"text", print(cluster)},
+               {"routes", routes}});
+}
+
+std::string show_strategy(const Options& options) {
+  const Scenario scenario = load_scenario(options.what);
+  const Strategy& strategy = scenario.job.strategy;
+  const std::string hash = strategy_hash(scenario.job.transformer, scenario.job.train, strategy);
+  if (options.json)
+    return dump({{"schema", "motley.strategy/1"},
+                 {"strategy_hash", hash},
+                 {"tp", strategy.tp()},
+                 {"pp", strategy.pp()},
+                 {"dp", strategy.dp()},
+                 {"ranks", strategy.rank_count()},
+                 {"text", print(strategy)}});
+  return print(strategy) + fmt::format("# strategy {}: tp {} x pp {} x dp {} = {} ranks\n", hash,
+                                       strategy.tp(), strategy.pp(), strategy.dp(), strategy.rank_count());
+}
+
+std::string show_program(const Options& options) {
+  const Scenario scenario = load_scenario(options.what);
+  if (options.passes) {
+    std::string text;
+    for (const CompilePass& pass : compile_passes()) text += fmt::format("{:<20} {}\n", pass.name, pass.does);
+    return text;
+  }
+  const Program program = compile(scenario.job);
+  if (!options.json) return print(program);
+  std::int64_t instructions = 0;
+  for (const RankEntry& rank : program.ranks)
+    for (const Stream& stream : program.classes[static_cast<std::size_t>(rank.of_class)].streams)
+      instructions += static_cast<std::int64_t>(stream.instructions.size());
+  return dump({{"schema", "motley.program/1"},
+               {"strategy_hash", program.strategy_hash},
+               {"program_hash", program_hash(program)},
+               {"ranks", program.rank_count()},
+               {"classes", program.classes.size()},
+               {"instructions", instructions},
+               {"text", print(program)}});
+}
+
+struct Part {
+  const char* name;
+  const char* description;
+  const char* what;
+  std::string (*show)(const Options&);
+};
+constexpr Part kParts[] = {
+    {"model", "The Transformer: its figures, parameters and FLOP formula",
+     "a scenario, a shipped model's name, or a config.json", show_model},
+    {"cluster", "The Cluster: groups, links, how routes are chosen",
+     "a scenario, or a cluster's name or file", show_cluster},
+    {"strategy", "The Strategy, written out in full", "a scenario", show_strategy},
+    {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
+};
+
+}  // namespace
+
+void add_show(CLI::App& program, Chosen& chosen) {
+  CLI::App* command = program.add_subcommand("show", "Print a stage of the way from scenario to Program");
+  command->require_subcommand(1);
+  command->footer(footer("motley show program scenarios/quickstart.yaml"));
+  for (const Part& part : kParts) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* shown = command->add_subcommand(part.name, part.description);
+    shown->add_option("what", options->what, part.what)->required();
+    shown->add_flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));
+    shown->add_option("--out", options->out, "write to this file instead of stdout");
+    if (part.show == show_program)
+      shown->add_flag("--passes", options->passes, "list the passes of the compiler instead");
+    shown->footer(footer(fmt::format("motley show {} scenarios/quickstart.yaml", part.name)));
+    shown->callback([options, part, &chosen] {
+      chosen = [options, part] {
+        write_result(part.show(*options), options->out);
+        return Exit::ok;
+      };
+    });
+  }
+}
+
+}  // namespace motley
