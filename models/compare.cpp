@@ -1,0 +1,180 @@
+#include "models/compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
+
+double work_s(const TraceEvent& event) { return event.end_s - event.matched_s; }
+
+std::set<Rank> ranks_of(const Trace& trace) {
+  std::set<Rank> ranks;
+  for (const TraceEvent& event : trace.events) ranks.insert(ranks.end(), event.step.rank);
+  return ranks;
+}
+
+ComparedSide side_of(const Trace& trace, const std::set<Rank>& own, const std::set<Rank>& others) {
+  ComparedSide side;
+  side.world = trace.world;
+  side.strategy_hash = trace.strategy_hash;
+  side.program_hash = trace.program_hash;
+  side.events = static_cast<std::int64_t>(trace.events.size());
+  std::set_difference(own.begin(), own.end(), others.begin(), others.end(),
+                      std::back_inserter(side.own_ranks));
+  if (trace.events.empty()) return side;
+  double begin_s = trace.events[0].free_s, end_s = trace.events[0].end_s;
+  for (const TraceEvent& event : trace.events) {
+    begin_s = std::min(begin_s, event.free_s);
+    end_s = std::max(end_s, event.end_s);
+  }
+  side.iteration_s = end_s - begin_s;
+  return side;
+}
+
+void check_comparable(const Program& program, const Trace& a, const Trace& b) {
+  if (a.strategy_hash != b.strategy_hash)
+    throw Refusal(
+        Exit::mismatch, "different-programs", {},
+        fmt::format("the traces are of different strategies: {} and {}", a.strategy_hash, b.strategy_hash),
+        "compare two worlds of one strategy");
+  const std::string hash = program_hash(program);
+  if (a.program_hash != hash && b.program_hash != hash)
+    throw Refusal(Exit::mismatch, "different-programs", {},
+                  fmt::format("the scenario compiles to program {}, the traces are of {} and {}", hash,
+                              a.program_hash, b.program_hash),
+                  "is it the scenario the traces were made from, unchanged since?");
+}
+
+// Walks both traces at once; both are sorted by rank, stream, index.
+class Walk {
+ public:
+  Walk(const Program& program, const CompareOptions& options, Comparison& result)
+      : program_(program), options_(options), result_(result) {}
+
+  void run(const Trace& a, const Trace& b, const std::set<Rank>& common) {
+    auto left = a.events.begin(), right = b.events.begin();
+    while (left != a.events.end() || right != b.events.end()) {
+      const bool take_left =
+          right == b.events.end() || (left != a.events.end() && key_of(left->step) <= key_of(right->step));
+      const bool take_right =
+          left == a.events.end() || (right != b.events.end() && key_of(right->step) <= key_of(left->step));
+      const Step step = take_left ? left->step : right->step;
+      if (common.count(step.rank) > 0) {
+        if (take_left && take_right)
+          pair(*left, *right);
+        else
+          differ(step, "missing", take_left ? 1 : 0, take_right ? 1 : 0);
+      }
+      if (take_left) ++left;
+      if (take_right) ++right;
+    }
+    for (const auto& [key, total] : totals_) result_.totals.push_back(total);
+    keep_largest();
+  }
+
+ private:
+  void differ(const Step& step, const char* what, double a, double b) {
+    ++result_.difference_count;
+    if (result_.differences.size() < options_.differences)
+      result_.differences.push_back(
+          {step, describe(program_, step.rank, step.stream, step.index), what, a, b});
+  }
+
+  void expect_equal(const Step& step, const char* what, double a, double b) {
+    if (a != b) differ(step, what, a, b);
+  }
+
+  void pair(const TraceEvent& a, const TraceEvent& b) {
+    ++result_.compared;
+    const Step& step = a.step;
+    expect_equal(step, "bytes", static_cast<double>(a.bytes), static_cast<double>(b.bytes));
+    expect_equal(step, "flops", a.flops, b.flops);
+    expect_equal(step, "allocated", static_cast<double>(a.allocated), static_cast<double>(b.allocated));
+    expect_equal(step, "freed", static_cast<double>(a.freed), static_cast<double>(b.freed));
+    const auto peak_a = static_cast<double>(a.peak), peak_b = static_cast<double>(b.peak);
+    if (std::abs(peak_a - peak_b) > options_.peak_tolerance * std::max(peak_a, peak_b))
+      differ(step, "peak", peak_a, peak_b);
+
+    const int stage = program_.ranks[static_cast<std::size_t>(step.rank)].stage;
+    const StreamKind stream =
+        program_.class_of(step.rank).streams[static_cast<std::size_t>(step.stream)].kind;
+    const Op op = program_.at(step.rank, step.stream, step.index).op;
+    OpTotal& total = totals_[{stage, stream, op}];
+    total.stage = stage;
+    total.stream = stream;
+    total.op = op;
+    ++total.count;
+    total.a_s += work_s(a);
+    total.b_s += work_s(b);
+    deviations_.push_back({step, "", work_s(a), work_s(b)});
+  }
+
+  void keep_largest() {
+    const auto larger = [](const Deviation& x, const Deviation& y) {
+      const double x_s = std::abs(x.b_s - x.a_s), y_s = std::abs(y.b_s - y.a_s);
+      return x_s != y_s ? x_s > y_s : key_of(x.step) < key_of(y.step);
+    };
+    const auto kept = static_cast<std::ptrdiff_t>(std::min(options_.deviations, deviations_.size()));
+    std::partial_sort(deviations_.begin(), deviations_.begin() + kept, deviations_.end(), larger);
+    for (auto each = deviations_.begin(); each != deviations_.begin() + kept && each->a_s != each->b_s;
+         ++each) {
+      each->where = describe(program_, each->step.rank, each->step.stream, each->step.index);
+      result_.deviations.push_back(*each);
+    }
+  }
+
+  const Program& program_;
+  const CompareOptions& options_;
+  Comparison& result_;
+  std::map<std::tuple<int, StreamKind, Op>, OpTotal> totals_;
+  std::vector<Deviation> deviations_;
+};
+
+void check_is_of(const Program& program, const Trace& trace) {
+  for (const TraceEvent& event : trace.events) {
+    const Step& step = event.step;
+    const bool known =
+        step.rank >= 0 && step.rank < program.rank_count() && step.stream >= 0 && step.index >= 0 &&
+        static_cast<std::size_t>(step.stream) < program.class_of(step.rank).streams.size() &&
+        static_cast<std::size_t>(step.index) <
+            program.class_of(step.rank).streams[static_cast<std::size_t>(step.stream)].instructions.size();
+    if (!known)
+      throw Refusal(Exit::mismatch, "different-programs", {},
+                    fmt::format("a trace has rank {} stream {} instruction {}, its program {} has not",
+                                step.rank, step.stream, step.index, trace.program_hash),
+                    "was the trace edited?");
+  }
+}
+
+}  // namespace
+
+Comparison compare(const Program& program, const Trace& a, const Trace& b, const CompareOptions& options) {
+  check_comparable(program, a, b);
+  const std::set<Rank> ranks_a = ranks_of(a), ranks_b = ranks_of(b);
+  std::set<Rank> common;
+  std::set_intersection(ranks_a.begin(), ranks_a.end(), ranks_b.begin(), ranks_b.end(),
+                        std::inserter(common, common.end()));
+  Comparison result;
+  result.a = side_of(a, ranks_a, ranks_b);
+  result.b = side_of(b, ranks_b, ranks_a);
+  result.same_program = a.program_hash == b.program_hash;
+  result.ranks = static_cast<std::int64_t>(common.size());
+  if (!result.same_program) return result;
+  check_is_of(program, a);
+  check_is_of(program, b);
+  Walk(program, options, result).run(a, b, common);
+  return result;
+}
+
+}  // namespace motley

@@ -1,0 +1,149 @@
+// The Comparison for a terminal and as JSON (schema "motley.compare/1": a key is never renamed within a schema).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "models/compare.hpp"
+#include "models/table.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::compute:
+      return "compute";
+    case Op::send:
+      return "send";
+    case Op::recv:
+      return "recv";
+    case Op::collective:
+      return "collective";
+    case Op::optimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+ordered_json json_of(const ComparedSide& side) {
+  return {{"world", side.world},   {"strategy_hash", side.strategy_hash}, {"program_hash", side.program_hash},
+          {"events", side.events}, {"iteration_s", side.iteration_s},     {"own_ranks", side.own_ranks}};
+}
+ordered_json json_of(const Step& step) {
+  return {{"rank", step.rank}, {"stream", step.stream}, {"index", step.index}};
+}
+
+// null where there is nothing to divide by: JSON has no infinity.
+ordered_json ratio(double a, double b) { return a > 0 ? ordered_json(b / a) : ordered_json(nullptr); }
+std::string print_ratio(double a, double b) { return a > 0 ? fmt::format("{:.3f}", b / a) : "-"; }
+
+std::string print_differences(const Comparison& comparison) {
+  if (!comparison.same_program)
+    return fmt::format("programs differ ({} and {}): only the iterations are compared\n",
+                       comparison.a.program_hash, comparison.b.program_hash);
+  const std::string compared =
+      fmt::format("{} instructions of {} ranks", comparison.compared, comparison.ranks);
+  if (comparison.difference_count == 0)
+    return fmt::format("structure: equal, {}: same bytes, flops, allocations; peaks within tolerance\n",
+                       compared);
+  Table table("lrrl", {"differs in", "A", "B", "instruction"});
+  for (const Difference& difference : comparison.differences) {
+    const bool missing = difference.what == "missing";
+    const auto cell = [&](double value) {
+      return missing ? std::string(value > 0 ? "there" : "missing") : format_exact(value);
+    };
+    table.add(
+        {missing ? "presence" : difference.what, cell(difference.a), cell(difference.b), difference.where});
+  }
+  return fmt::format("structure: {} {} in {}; the first {}:\n{}", comparison.difference_count, compared,
+                     comparison.differences.size(), table.print());
+}
+
+std::string print_totals(const Comparison& comparison) {
+  if (comparison.totals.empty()) return "";
+  double largest_s = 0;
+  for (const OpTotal& total : comparison.totals) largest_s = std::max({largest_s, total.a_s, total.b_s});
+  const SecondsColumn seconds(largest_s);
+  Table table("lllrrrr", {"stage", "stream", "op", "count", "A", "B", "B/A"});
+  for (const OpTotal& total : comparison.totals)
+    table.add({fmt::to_string(total.stage), std::string(motley::name_of(total.stream)),
+               std::string(name_of(total.op)), fmt::to_string(total.count), seconds.print(total.a_s),
+               seconds.print(total.b_s), print_ratio(total.a_s, total.b_s)});
+  return fmt::format("\nwork in {}, transfers and collectives once all sides are there:\n{}", seconds.unit(),
+                     table.print());
+}
+
+std::string print_deviations(const Comparison& comparison) {
+  if (comparison.deviations.empty()) return "";
+  Table table("rrrrl", {"A", "B", "B-A", "B/A", "instruction"});
+  for (const Deviation& deviation : comparison.deviations)
+    table.add({format_seconds(deviation.a_s), format_seconds(deviation.b_s),
+               format_seconds(deviation.b_s - deviation.a_s), print_ratio(deviation.a_s, deviation.b_s),
+               deviation.where});
+  return fmt::format("\nlargest deviations:\n{}", table.print());
+}
+
+std::string print_own_ranks(const char* name, const ComparedSide& side) {
+  if (side.own_ranks.empty()) return "";
+  return fmt::format("{} ranks are only in {}, the first is {}\n", side.own_ranks.size(), name,
+                     side.own_ranks[0]);
+}
+
+}  // namespace
+
+std::string to_text(const Comparison& comparison) {
+  const ComparedSide &a = comparison.a, &b = comparison.b;
+  Table sides("lllrr", {"", "world", "program", "events", "iteration"});
+  for (const auto& [name, side] : {std::pair<const char*, const ComparedSide&>{"A", a}, {"B", b}})
+    sides.add(
+        {name, side.world, side.program_hash, fmt::to_string(side.events), format_seconds(side.iteration_s)});
+  return fmt::format("strategy {}\n{}iteration: B/A = {}\n{}{}{}{}{}", a.strategy_hash, sides.print(0),
+                     print_ratio(a.iteration_s, b.iteration_s), print_own_ranks("A", a),
+                     print_own_ranks("B", b), print_differences(comparison), print_totals(comparison),
+                     print_deviations(comparison));
+}
+
+std::string to_json(const Comparison& comparison) {
+  ordered_json json;
+  json["schema"] = "motley.compare/1";
+  json["strategy_hash"] = comparison.a.strategy_hash;
+  json["equal_structure"] = comparison.equal_structure();
+  json["same_program"] = comparison.same_program;
+  json["iteration_ratio"] = ratio(comparison.a.iteration_s, comparison.b.iteration_s);
+  json["ranks_compared"] = comparison.ranks;
+  json["instructions_compared"] = comparison.compared;
+  json["difference_count"] = comparison.difference_count;
+  json["a"] = json_of(comparison.a);
+  json["b"] = json_of(comparison.b);
+  auto& differences = json["differences"] = ordered_json::array();
+  for (const Difference& each : comparison.differences) {
+    ordered_json row = json_of(each.step);
+    row.update({{"instruction", each.where}, {"what", each.what}, {"a", each.a}, {"b", each.b}});
+    differences.push_back(row);
+  }
+  auto& totals = json["totals"] = ordered_json::array();
+  for (const OpTotal& each : comparison.totals)
+    totals.push_back({{"stage", each.stage},
+                      {"stream", motley::name_of(each.stream)},
+                      {"op", name_of(each.op)},
+                      {"count", each.count},
+                      {"a_s", each.a_s},
+                      {"b_s", each.b_s},
+                      {"ratio", ratio(each.a_s, each.b_s)}});
+  auto& deviations = json["deviations"] = ordered_json::array();
+  for (const Deviation& each : comparison.deviations) {
+    ordered_json row = json_of(each.step);
+    row.update({{"instruction", each.where},
+                {"a_s", each.a_s},
+                {"b_s", each.b_s},
+                {"ratio", ratio(each.a_s, each.b_s)}});
+    deviations.push_back(row);
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace motley
