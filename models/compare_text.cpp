@@ -59,7 +59,8 @@ std::string print_differences(const Comparison& comparison) {
     table.add(
         {missing ? "presence" : difference.what, cell(difference.a), cell(difference.b), difference.where});
   }
-  return fmt::format("structure: {} {} in {}; the first {}:\n{}", comparison.difference_count, compared,
+  return fmt::format("structure: {} {} in {}; the first {}:\n{}", comparison.difference_count,
+                     comparison.difference_count == 1 ? "difference" : "differences", compared,
                      comparison.differences.size(), table.print());
 }
 
