@@ -48,6 +48,11 @@ Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string m
       message_(std::move(message)),
       hint_(std::move(hint)) {}
 
+Refusal located(const Refusal& refusal, const Location& where) {
+  if (!refusal.where().file.empty()) return refusal;
+  return Refusal(refusal.exit_code(), refusal.kind(), where, refusal.message(), refusal.hint());
+}
+
 std::string suggest(std::string_view found, const std::vector<std::string>& known) {
   const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
     return edit_distance(found, a) < edit_distance(found, b);

@@ -47,6 +47,10 @@ class Refusal : public std::runtime_error {
   std::string hint_;
 };
 
+// The same refusal at a place: for what is thrown by code that knows no file (compile, check) about
+// something that stands in one. A refusal that knows its place keeps it.
+Refusal located(const Refusal& refusal, const Location& where);
+
 // The run failed (exit code 1): a deadlock, a dead peer, a broken connection. Names rank and
 // instruction.
 class RunFailure : public std::runtime_error {

@@ -137,6 +137,9 @@ Scenario load_scenario(const std::string& path) {
   scenario.name = name ? to_text(name) : stem_of(path);
   Job& job = scenario.job;
   const Yaml model = fields.need("model"), cluster = fields.need("cluster");
+  scenario.model_location = fields.where("model");
+  scenario.cluster_location = fields.where("cluster");
+  scenario.strategy_location = fields.where("strategy");
   job.transformer = model->is_scalar() ? find_transformer(model->text, folder, model->where)
                                        : read_transformer(model, scenario.name);
   job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)

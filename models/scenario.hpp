@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/compile.hpp"
+#include "models/refusal.hpp"
 
 namespace motley {
 
@@ -19,6 +20,9 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
+  // Of the keys in the file: where a later refusal points (out of memory, unreachable ranks), by
+  // located() of models/refusal.hpp.
+  Location model_location, cluster_location, strategy_location;
 };
 
 // `model:` a shipped name, a path of a Hugging Face config.json, or written inline; `cluster:` a
