@@ -1,0 +1,216 @@
+#include "hw/transport/tcp/socket.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+[[noreturn]] void fail(SocketEnd end, const std::string& doing) {
+  throw SocketFailure(end, fmt::format("{}: {}", doing, std::strerror(errno)));
+}
+
+void prepare(int descriptor) {
+  const int on = 1;
+  fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+// Waits for `events`; false when the deadline passes first.
+bool wait_for(int descriptor, short events, double until_s) {
+  for (;;) {
+    const double left_s = until_s - monotonic_s();
+    if (left_s <= 0) return false;
+    pollfd waiting{descriptor, events, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::min(left_s, 1000.0) * 1000.0) + 1);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) fail(SocketEnd::closed, "poll");
+  }
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses resolve(const Address& address, bool to_listen) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_INET;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = to_listen ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  const int status = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
+                                 std::to_string(address.port).c_str(), &wanted, &found);
+  if (status != 0)
+    throw SocketFailure(SocketEnd::refused, fmt::format("{}: {}", address.host, gai_strerror(status)));
+  return Addresses(found);
+}
+
+// A connection, or none when nobody listens there (yet).
+Socket try_connect(const addrinfo& target, double until_s) {
+  Socket made(socket(target.ai_family, target.ai_socktype, target.ai_protocol));
+  if (!made.open()) fail(SocketEnd::refused, "socket");
+  prepare(made.descriptor());
+  if (connect(made.descriptor(), target.ai_addr, target.ai_addrlen) == 0) return made;
+  if (errno != EINPROGRESS) return {};
+  if (!wait_for(made.descriptor(), POLLOUT, until_s)) return {};
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(made.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return {};
+  return made;
+}
+
+}  // namespace
+
+double monotonic_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Socket::Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+Socket::~Socket() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void Socket::shut_down() const {
+  if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+}
+
+std::size_t Socket::write_some(std::span<const std::byte> bytes) const {
+  const ssize_t written = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (written >= 0) return static_cast<std::size_t>(written);
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  fail(SocketEnd::closed, "send");
+}
+
+std::size_t Socket::read_some(std::span<std::byte> bytes) const {
+  const ssize_t got = recv(descriptor_, bytes.data(), bytes.size(), 0);
+  if (got > 0) return static_cast<std::size_t>(got);
+  if (got == 0) throw SocketFailure(SocketEnd::closed, "the connection was closed");
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  fail(SocketEnd::closed, "recv");
+}
+
+void Socket::write_all(std::span<const std::byte> bytes, double timeout_s) const {
+  while (!bytes.empty()) {
+    if (!wait_for(descriptor_, POLLOUT, monotonic_s() + timeout_s))
+      throw SocketFailure(SocketEnd::timed_out, fmt::format("nothing was taken for {} s", timeout_s));
+    bytes = bytes.subspan(write_some(bytes));
+  }
+}
+
+void Socket::read_all(std::span<std::byte> bytes, double timeout_s) const {
+  while (!bytes.empty()) {
+    if (!wait_for(descriptor_, POLLIN, monotonic_s() + timeout_s))
+      throw SocketFailure(SocketEnd::timed_out, fmt::format("nothing came for {} s", timeout_s));
+    bytes = bytes.subspan(read_some(bytes));
+  }
+}
+
+std::string Socket::peer_host() const {
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  char text[INET_ADDRSTRLEN] = "";
+  getpeername(descriptor_, reinterpret_cast<sockaddr*>(&address), &length);
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return text;
+}
+
+std::uint16_t Socket::local_port() const {
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.sin_port);
+}
+
+Socket listen_on(const Address& address) {
+  const Addresses target = resolve(address, true);
+  Socket made(socket(target->ai_family, target->ai_socktype, target->ai_protocol));
+  if (!made.open()) fail(SocketEnd::refused, "socket");
+  const int on = 1;
+  setsockopt(made.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const std::string doing = fmt::format("listen on {}:{}", address.host, address.port);
+  if (bind(made.descriptor(), target->ai_addr, target->ai_addrlen) != 0) fail(SocketEnd::refused, doing);
+  if (listen(made.descriptor(), SOMAXCONN) != 0) fail(SocketEnd::refused, doing);
+  prepare(made.descriptor());
+  return made;
+}
+
+Socket adopt_listener(int descriptor) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0)
+    throw SocketFailure(SocketEnd::refused, fmt::format("descriptor {} does not listen", descriptor));
+  prepare(descriptor);
+  return Socket(descriptor);
+}
+
+Socket accept_from(const Socket& listener, double timeout_s) {
+  const double until_s = monotonic_s() + timeout_s;
+  for (;;) {
+    if (!wait_for(listener.descriptor(), POLLIN, until_s))
+      throw SocketFailure(SocketEnd::timed_out, fmt::format("nobody came for {} s", timeout_s));
+    Socket made(accept(listener.descriptor(), nullptr, nullptr));
+    if (made.open()) {
+      prepare(made.descriptor());
+      return made;
+    }
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) fail(SocketEnd::closed, "accept");
+  }
+}
+
+Socket connect_to(const Address& address, double timeout_s) {
+  const double until_s = monotonic_s() + timeout_s;
+  const Addresses target = resolve(address, false);
+  for (;;) {
+    Socket made = try_connect(*target, until_s);
+    if (made.open()) return made;
+    if (monotonic_s() >= until_s)
+      throw SocketFailure(SocketEnd::refused,
+                          fmt::format("nobody listens on {}:{}", address.host, address.port));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+Address parse_address(const std::string& text) {
+  const auto colon = text.rfind(':');
+  Address address;
+  unsigned port = 0;
+  if (colon != std::string::npos) {
+    address.host = text.substr(0, colon);
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+    if (parsed.ec != std::errc() || parsed.ptr != end) port = 0;
+  }
+  if (address.host.empty() || port == 0 || port > 65535)
+    throw Refusal(Exit::usage, "bad-rendezvous", {}, fmt::format("`{}` is no host:port", text),
+                  "for example 10.0.0.1:29500: where rank 0 listens");
+  address.port = static_cast<std::uint16_t>(port);
+  return address;
+}
+
+}  // namespace motley

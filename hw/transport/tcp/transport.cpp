@@ -1,0 +1,242 @@
+#include "hw/transport/tcp/transport.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// Both control messages. Assumes: every rank has this byte order; the rendezvous compares the binaries.
+struct Control {
+  std::uint64_t tag = 0, bytes = 0;
+  double posted_s = 0;
+  std::int64_t posted_rank = -1;
+};
+struct Hello {  // the first bytes on a connection
+  std::uint32_t magic = 0x4d4f544c;
+  std::int32_t from = 0, to = 0;
+  std::uint32_t channel = 0;
+};
+
+template <typename T>
+std::span<const std::byte> bytes_of_value(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+template <typename T>
+std::span<std::byte> writable_bytes_of_value(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+class TcpTransport : public Transport {
+ public:
+  TcpTransport(Rank rank, double timeout_s) : rank_(rank), timeout_s_(timeout_s) {}
+  Rank rank() const override { return rank_; }
+  Posted exchange(const Exchange& exchange, Posted mine) override;
+  void abort() override;
+  void add(const Link& link, Socket socket) { sockets_.emplace(link, std::move(socket)); }
+
+ private:
+  friend class Transfer;
+  const Rank rank_;
+  const double timeout_s_;
+  std::map<Link, Socket> sockets_;
+  std::atomic<bool> aborted_{false};
+
+  const Socket& socket_of(const Link& link) const {
+    const auto found = sockets_.find(link);
+    MOTLEY_CHECK(found != sockets_.end());
+    return found->second;
+  }
+};
+
+// One exchange under way: two little state machines under one poll.
+class Transfer {
+ public:
+  Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
+      : transport_(transport), exchange_(exchange), latest_(mine) {
+    if (exchange.to >= 0) {
+      out_ = &transport.socket_of({transport.rank_, exchange.to, exchange.channel});
+      out_state_ = Out::await_ready;
+      out_left_ = {};
+      ready_left_ = writable_bytes_of_value(ready_);
+    }
+    if (exchange.from >= 0) {
+      in_ = &transport.socket_of({exchange.from, transport.rank_, exchange.channel});
+      in_state_ = In::say_ready;
+      said_ = {exchange.tag, exchange.incoming.size(), mine.at_s, mine.rank};
+      said_left_ = bytes_of_value(said_);
+      begin_left_ = writable_bytes_of_value(begin_);
+      in_left_ = exchange.incoming;
+    }
+  }
+
+  Posted run() {
+    double progress_s = monotonic_s();
+    while (advance()) {
+      if (moved_) progress_s = monotonic_s();
+      wait(progress_s);
+    }
+    return latest_;
+  }
+
+ private:
+  enum class Out { await_ready, say_begin, data, done };
+  enum class In { say_ready, await_begin, data, done };
+  TcpTransport& transport_;
+  const Exchange& exchange_;
+  Posted latest_;
+  const Socket* out_ = nullptr;
+  const Socket* in_ = nullptr;
+  Out out_state_ = Out::done;
+  In in_state_ = In::done;
+  Control said_, begin_, ready_, beginning_;
+  std::span<const std::byte> said_left_, out_left_;
+  std::span<std::byte> begin_left_, ready_left_, in_left_;
+  bool moved_ = false;
+
+  void learn(const Control& control, Rank peer, std::size_t bytes) {
+    if (control.tag != exchange_.tag || control.bytes != bytes)
+      throw RunFailure(
+          fmt::format("rank {}: rank {} spoke of transfer {:x} of {} bytes on channel {}, not of "
+                      "{:x} of {} bytes",
+                      transport_.rank_, peer, control.tag, control.bytes, name_of(exchange_.channel),
+                      exchange_.tag, bytes));
+    if (control.posted_s > latest_.at_s) latest_ = {control.posted_s, static_cast<Rank>(control.posted_rank)};
+  }
+
+  template <typename Span, typename Move>
+  bool move_some(Span& left, Move&& some) {
+    while (!left.empty()) {
+      const std::size_t count = some(left);
+      if (count == 0) return false;
+      moved_ = true;
+      left = left.subspan(count);
+    }
+    return true;
+  }
+
+  void advance_out() {
+    const auto read = [&](std::span<std::byte> into) { return out_->read_some(into); };
+    const auto write = [&](std::span<const std::byte> from) { return out_->write_some(from); };
+    if (out_state_ == Out::await_ready && move_some(ready_left_, read)) {
+      learn(ready_, exchange_.to, exchange_.outgoing.size());
+      beginning_ = {exchange_.tag, exchange_.outgoing.size(), latest_.at_s, latest_.rank};
+      out_left_ = bytes_of_value(beginning_);
+      out_state_ = Out::say_begin;
+    }
+    if (out_state_ == Out::say_begin && move_some(out_left_, write)) {
+      out_left_ = exchange_.outgoing;
+      out_state_ = Out::data;
+    }
+    if (out_state_ == Out::data && move_some(out_left_, write)) out_state_ = Out::done;
+  }
+
+  void advance_in() {
+    const auto read = [&](std::span<std::byte> into) { return in_->read_some(into); };
+    const auto write = [&](std::span<const std::byte> from) { return in_->write_some(from); };
+    if (in_state_ == In::say_ready && move_some(said_left_, write)) in_state_ = In::await_begin;
+    if (in_state_ == In::await_begin && move_some(begin_left_, read)) {
+      learn(begin_, exchange_.from, exchange_.incoming.size());
+      in_state_ = In::data;
+    }
+    if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;
+  }
+
+  // False when both ways are done.
+  bool advance() {
+    moved_ = false;
+    Rank peer = exchange_.from;
+    try {
+      if (in_state_ != In::done) advance_in();
+      peer = exchange_.to;
+      if (out_state_ != Out::done) advance_out();
+    } catch (const SocketFailure& failure) {
+      throw_failure(peer, fmt::format("is gone ({})", failure.what()));
+    }
+    return in_state_ != In::done || out_state_ != Out::done;
+  }
+
+  [[noreturn]] void throw_failure(Rank peer, const std::string& what) const {
+    if (transport_.aborted_) throw RunFailure(fmt::format("rank {}: stopped", transport_.rank_));
+    throw RunFailure(fmt::format("rank {}: rank {} {}, channel {}", transport_.rank_, peer, what,
+                                 name_of(exchange_.channel)));
+  }
+
+  void wait(double progress_s) const {
+    pollfd waiting[2];
+    nfds_t count = 0;
+    if (out_state_ != Out::done)
+      waiting[count++] = {out_->descriptor(),
+                          static_cast<short>(out_state_ == Out::await_ready ? POLLIN : POLLOUT), 0};
+    if (in_state_ != In::done)
+      waiting[count++] = {in_->descriptor(),
+                          static_cast<short>(in_state_ == In::say_ready ? POLLOUT : POLLIN), 0};
+    const double left_s = progress_s + transport_.timeout_s_ - monotonic_s();
+    const int timeout_ms = static_cast<int>(std::clamp(left_s, 0.0, 1000.0) * 1000.0) + 1;
+    const int ready = poll(waiting, count, timeout_ms);
+    MOTLEY_CHECK(ready >= 0 || errno == EINTR);
+    if (ready == 0 && monotonic_s() > progress_s + transport_.timeout_s_)
+      throw_failure(in_state_ != In::done ? exchange_.from : exchange_.to,
+                    fmt::format("was silent for {} s", transport_.timeout_s_));
+  }
+};
+
+Posted TcpTransport::exchange(const Exchange& exchange, Posted mine) {
+  if (aborted_) throw RunFailure(fmt::format("rank {}: stopped", rank_));
+  return Transfer(*this, exchange, mine).run();
+}
+
+void TcpTransport::abort() {
+  aborted_ = true;
+  for (const auto& [link, socket] : sockets_) socket.shut_down();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpOptions& options) {
+  auto transport = std::make_unique<TcpTransport>(options.rank, options.timeout_s);
+  std::size_t expected = 0;
+  for (const Link& link : options.links) {
+    if (link.to == options.rank) ++expected;
+    if (link.from != options.rank) continue;
+    try {
+      // The peer's backlog takes the connection and the hello before it accepts: nobody waits for anybody here.
+      Socket made = connect_to(options.addresses.at(static_cast<std::size_t>(link.to)), options.timeout_s);
+      Hello hello;
+      hello.from = link.from;
+      hello.to = link.to;
+      hello.channel = static_cast<std::uint32_t>(link.channel);
+      made.write_all(bytes_of_value(hello), options.timeout_s);
+      transport->add(link, std::move(made));
+    } catch (const SocketFailure& failure) {
+      throw RunFailure(
+          fmt::format("rank {}: cannot connect to rank {}: {}", options.rank, link.to, failure.what()));
+    }
+  }
+  while (expected > 0) {
+    try {
+      Socket made = accept_from(listener, options.timeout_s);
+      Hello hello;
+      hello.magic = 0;
+      made.read_all(writable_bytes_of_value(hello), options.timeout_s);
+      const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel)};
+      if (hello.magic != Hello{}.magic || link.to != options.rank ||
+          std::find(options.links.begin(), options.links.end(), link) == options.links.end())
+        continue;  // a stranger
+      transport->add(link, std::move(made));
+      --expected;
+    } catch (const SocketFailure& failure) {
+      throw RunFailure(
+          fmt::format("rank {}: {} peers did not connect: {}", options.rank, expected, failure.what()));
+    }
+  }
+  return transport;
+}
+
+}  // namespace motley

@@ -1,0 +1,57 @@
+// How bytes go from rank to rank. A transfer is a rendezvous: the sender's bytes flow only once the receiver has
+// posted, as the Program's send and recv mean in every World. A transport is a folder, and every one has the same
+// file names. It knows nothing of tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
+// hw/collective/ring.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "models/program.hpp"
+
+namespace motley {
+
+// Transfers of different channels never wait for each other.
+enum class Channel : std::uint8_t { activation, gradient, tensor_group, data_group, embedding_group };
+std::string_view name_of(Channel channel);
+
+// When a side was ready, in seconds of the run's common clock.
+struct Posted {
+  double at_s = 0;
+  Rank rank = -1;
+};
+
+// At most one each way. Both sides of a transfer name the same tag and the same number of bytes.
+struct Exchange {
+  Channel channel = Channel::activation;
+  std::uint64_t tag = 0;
+  Rank to = -1;  // -1: sends nothing
+  std::span<const std::byte> outgoing = {};
+  Rank from = -1;  // -1: receives nothing
+  std::span<std::byte> incoming = {};
+};
+
+// A direction that a Program uses.
+struct Link {
+  Rank from = 0, to = 0;
+  Channel channel = Channel::activation;
+  auto operator<=>(const Link&) const = default;
+};
+std::vector<Link> links_of(const Program& program);  // sorted, each once
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual Rank rank() const = 0;
+  // Blocks until what goes out has left the buffer and what comes in has filled it. `mine`: when this side was ready;
+  // returns the latest that is known of any side (partners pass on what they know). One thread at a time on a link.
+  // Throws RunFailure naming the peer when it died, was silent too long, or spoke of another transfer.
+  virtual Posted exchange(const Exchange& exchange, Posted mine) = 0;
+  // Ends every exchange under way, here and (they see us gone) at the peers. From any thread.
+  virtual void abort() = 0;
+};
+
+}  // namespace motley

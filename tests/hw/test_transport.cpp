@@ -1,0 +1,176 @@
+// The TCP transport and the ring on it: sizes around every edge, the rendezvous, and what a dead, silent or confused
+// peer looks like.
+#include <atomic>
+#include <catch2/catch.hpp>
+
+#include "hw/collective/ring.hpp"
+#include "models/refusal.hpp"
+#include "tests/hw/loopback.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+std::byte pattern(std::size_t i, Rank rank) {
+  return static_cast<std::byte>(i * 31 + i / 251 + 7U * static_cast<unsigned>(rank));
+}
+
+// Everybody sends to the next and receives from the previous at once.
+void pass_round(Transport& transport, int ranks, std::size_t bytes) {
+  const Rank rank = transport.rank(), previous = (rank + ranks - 1) % ranks;
+  std::vector<std::byte> out(bytes), in(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = pattern(i, rank);
+  transport.exchange({Channel::data_group, bytes, (rank + 1) % ranks, out, previous, in}, {1.0 + rank, rank});
+  for (std::size_t i = 0; i < bytes; ++i)
+    if (in[i] != pattern(i, previous)) throw std::logic_error("wrong byte");
+}
+
+std::string message_of(const std::exception_ptr& thrown) {
+  if (!thrown) return "";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const RunFailure& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("bytes of any number arrive whole, whatever the number of ranks") {
+  const std::size_t bytes = GENERATE(0U, 1U, 7U, 12345U, 65535U, 65536U, 65537U, 8U << 20U);
+  const int ranks = GENERATE(1, 2, 3, 5);
+  const auto thrown = tests::on_loopback(ranks, tests::ring_links(ranks), [&](Transport& transport) {
+    if (ranks > 1) pass_round(transport, ranks, bytes);
+  });
+  REQUIRE_NOTHROW(tests::rethrow_first(thrown));
+}
+
+TEST_CASE("a send does not end before its recv is posted") {
+  std::atomic<bool> posted{false}, early{false};
+  const std::vector<Link> links = {{0, 1, Channel::activation}, {0, 1, Channel::gradient}};
+  const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
+    std::vector<std::byte> byte(1);
+    if (transport.rank() == 0) {
+      // The other channel is free while this one waits.
+      std::thread waits([&] {
+        transport.exchange({Channel::activation, 1, 1, byte, -1, {}}, {0.5, 0});
+        if (!posted) early = true;
+      });
+      std::vector<std::byte> other(1);
+      transport.exchange({Channel::gradient, 2, 1, other, -1, {}}, {0.5, 0});
+      waits.join();
+    } else {
+      transport.exchange({Channel::gradient, 2, -1, {}, 0, byte}, {0.5, 1});
+      posted = true;
+      const Posted latest = transport.exchange({Channel::activation, 1, -1, {}, 0, byte}, {0.25, 1});
+      if (latest.at_s != 0.5 || latest.rank != 0) throw RunFailure("the later side was not told");
+    }
+  });
+  REQUIRE_NOTHROW(tests::rethrow_first(thrown));
+  REQUIRE_FALSE(early);
+}
+
+TEST_CASE("a peer that dies is named") {
+  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
+    std::vector<std::byte> bytes(100);
+    if (transport.rank() == 1) transport.exchange({Channel::activation, 1, -1, {}, 0, bytes}, {});
+  });
+  REQUIRE(message_of(thrown[0]).empty());
+  REQUIRE_THAT(message_of(thrown[1]), Catch::Contains("rank 1: rank 0 is gone"));
+}
+
+TEST_CASE("a peer that is silent too long is named") {
+  const std::vector<Link> links = {{0, 1, Channel::gradient}};
+  std::atomic<bool> ended{false};
+  const auto thrown = tests::on_loopback(
+      2, links,
+      [&](Transport& transport) {
+        std::vector<std::byte> bytes(100);
+        if (transport.rank() == 0) {
+          while (!ended) std::this_thread::yield();
+        } else {
+          try {
+            transport.exchange({Channel::gradient, 1, -1, {}, 0, bytes}, {});
+          } catch (...) {
+            ended = true;
+            throw;
+          }
+        }
+      },
+      0.2);
+  REQUIRE_THAT(message_of(thrown[1]), Catch::Contains("rank 0 was silent for 0.2 s, channel gradient"));
+}
+
+TEST_CASE("two sides that speak of different transfers both fail") {
+  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
+    std::vector<std::byte> bytes(8);
+    if (transport.rank() == 0)
+      transport.exchange({Channel::activation, 1, 1, bytes, -1, {}}, {});
+    else
+      transport.exchange({Channel::activation, 2, -1, {}, 0, bytes}, {});
+  });
+  REQUIRE_THAT(message_of(thrown[0]), Catch::Contains("spoke of transfer 2 of 8 bytes"));
+  REQUIRE(thrown[1]);
+}
+
+TEST_CASE("aborting ends an exchange under way") {
+  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  std::atomic<bool> ended{false};
+  const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
+    std::vector<std::byte> bytes(8);
+    if (transport.rank() == 0) {
+      std::thread stops([&] { transport.abort(); });
+      try {
+        transport.exchange({Channel::activation, 1, 1, bytes, -1, {}}, {});
+      } catch (...) {
+        stops.join();
+        ended = true;
+        throw;
+      }
+    }
+    while (!ended) std::this_thread::yield();
+  });
+  REQUIRE_THAT(message_of(thrown[0]), Catch::Contains("stopped"));
+}
+
+TEST_CASE("after a ring all-reduce every rank holds each contribution exactly once") {
+  const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9);
+  for (std::size_t count : {0U, 1U, 2U, 5U, 9U, 10U, 1000U}) {
+    Group group{GroupKind::data, {}};
+    for (Rank rank = 0; rank < ranks; ++rank) group.ranks.push_back(rank);
+    const auto thrown = tests::on_loopback(ranks, tests::ring_links(ranks), [&](Transport& transport) {
+      const Rank rank = transport.rank();
+      // Contribution r of an element is 4^r: a sum's base-4 digits say how often each came. Exact up to 2^24.
+      std::vector<float> digits(count, static_cast<float>(1 << (2 * rank)));
+      std::vector<float> maxima(count);
+      for (std::size_t i = 0; i < count; ++i)
+        maxima[i] =
+            static_cast<float>((i + static_cast<std::size_t>(rank)) % static_cast<std::size_t>(ranks));
+      const Posted latest = ring_all_reduce(transport, group, Channel::data_group, 1, ReduceOp::sum, digits,
+                                            {1.0 + rank, rank});
+      ring_all_reduce(transport, group, Channel::data_group, 2, ReduceOp::maximum, maxima, {});
+      float once = 0;
+      for (int r = 0; r < ranks; ++r) once += static_cast<float>(1 << (2 * r));
+      for (float value : digits)
+        if (value != once) throw std::logic_error("not each contribution once");
+      for (float value : maxima)
+        if (value != static_cast<float>(ranks - 1)) throw std::logic_error("not the maximum");
+      if (latest.rank != ranks - 1) throw std::logic_error("the last to come was not known");
+    });
+    INFO(ranks << " ranks, " << count << " values");
+    REQUIRE_NOTHROW(tests::rethrow_first(thrown));
+  }
+}
+
+TEST_CASE("the links of a program are those its ranks use, each once") {
+  const Program program = compile(tests::tiny_job({1, 2, 2}));
+  const auto links = links_of(program);
+  REQUIRE(std::is_sorted(links.begin(), links.end()));
+  REQUIRE(std::adjacent_find(links.begin(), links.end()) == links.end());
+  // Two pipelines: an activation and a gradient link each; two data rings of two; two rings of tied embeddings.
+  REQUIRE(links.size() == 4 + 4 + 4);
+  REQUIRE(links_of(compile(tests::tiny_job({1, 1, 1}))).empty());
+}
