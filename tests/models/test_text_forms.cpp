@@ -1,0 +1,279 @@
+// Values print as text and read back equal, for random values as for those that ship; and whatever
+// stands in a file, the readers answer with a value or a Refusal that points into it.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "models/describe_text.hpp"
+#include "models/scenario.hpp"
+#include "models/strategy.hpp"
+
+using namespace motley;
+
+namespace {
+
+const std::string kRoot = MOTLEY_SOURCE_DIR;
+
+class Random {
+ public:
+  explicit Random(std::uint32_t seed) : engine_(seed) {}
+
+  std::int64_t integer(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(engine_);
+  }
+  bool coin() { return integer(0, 1) == 1; }
+  // Over twenty-four powers of ten, so that exponents are printed too.
+  double positive() { return std::pow(10.0, std::uniform_real_distribution<double>(-12, 12)(engine_)); }
+  // Words that a careless printer gets wrong.
+  std::string word() {
+    static const std::vector<std::string> words = {"a100-80gb-sxm",
+                                                   "",
+                                                   "null",
+                                                   "true",
+                                                   "010",
+                                                   "1e3",
+                                                   "- a: b",
+                                                   "#",
+                                                   "say \"so\"",
+                                                   "back\\slash",
+                                                   "two\nlines",
+                                                   "tab\there",
+                                                   "{a: ",
+                                                   "[",
+                                                   "&x",
+                                                   "*x",
+                                                   "! y",
+                                                   "'",
+                                                   "%",
+                                                   "caf\xc3\xa9",
+                                                   " lead and trail "};
+    return words[static_cast<std::size_t>(integer(0, static_cast<std::int64_t>(words.size()) - 1))];
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+Transformer random_transformer(Random& random) {
+  Transformer t;
+  t.name = random.word();
+  t.family = random.coin() ? Family::gpt2 : Family::llama;
+  t.vocabulary = random.integer(1, 1 << 18);
+  t.layers = random.integer(1, 200);
+  t.kv_heads = random.integer(1, 16);
+  t.heads = t.family == Family::gpt2 ? t.kv_heads : t.kv_heads * random.integer(1, 8);
+  t.head_dim = 2 * random.integer(1, 128);
+  t.hidden = random.coin() ? t.heads * t.head_dim : random.integer(1, 1 << 14);
+  t.ffn = random.integer(1, 1 << 16);
+  t.max_positions = random.integer(1, 1 << 20);
+  t.tied_embeddings = random.coin();
+  t.norm_epsilon = random.positive();
+  t.rope_theta = random.positive();
+  t.source = random.word();
+  return t;
+}
+
+Sourced random_figure(Random& random) { return {random.positive(), random.word()}; }
+
+Chip random_chip(Random& random) {
+  Chip chip;
+  chip.name = random.word();
+  chip.vendor = random.word();
+  chip.kind = random.coin() ? "gpu" : "cpu";
+  for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
+    if (random.coin()) chip.peak_flops[format] = random_figure(random);
+  for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth, &Chip::gemm_efficiency,
+                                &Chip::attention_efficiency, &Chip::bandwidth_efficiency})
+    chip.*needed = random_figure(random);
+  for (Sourced Chip::*optional :
+       {&Chip::multiprocessors, &Chip::gemm_k_half, &Chip::gemm_wave, &Chip::attention_s_half,
+        &Chip::kernel_overhead, &Chip::step_overhead, &Chip::watts, &Chip::price_per_hour})
+    if (random.coin()) chip.*optional = random_figure(random);
+  return chip;
+}
+
+Cluster random_cluster(Random& random) {
+  Cluster cluster;
+  cluster.name = random.word();
+  const std::int64_t groups = random.integer(1, 4);
+  for (std::int64_t i = 0; i < groups; ++i) {
+    NodeGroup group;
+    group.name = random.word() + std::to_string(i);
+    group.nodes = static_cast<int>(random.integer(1, 3));
+    group.chip = random_chip(random);
+    group.chips_per_node = static_cast<int>(random.integer(1, 8));
+    group.inside = {static_cast<FabricKind>(random.integer(0, 4)), random.positive(),
+                    random.coin() ? 0.0 : random.positive()};
+    group.nics.push_back({NicKind::ethernet, 1, random.positive(), random.positive()});
+    if (random.coin())
+      group.nics.push_back({NicKind::roce, static_cast<int>(random.integer(1, 8)), random.positive(), 0.0});
+    cluster.groups.push_back(group);
+    for (std::int64_t other = 0; other < i; ++other)
+      if (random.coin())
+        cluster.links.push_back(
+            {cluster.groups[static_cast<std::size_t>(other)].name, group.name, NicKind::ethernet});
+  }
+  build_topology(cluster);
+  return cluster;
+}
+
+Strategy random_strategy(Random& random) {
+  Strategy strategy;
+  strategy.schedule = random.coin() ? Schedule::gpipe : Schedule::one_f_one_b;
+  strategy.recompute = random.coin() ? Recompute::full : Recompute::none;
+  strategy.p2p_buffers = static_cast<int>(random.integer(1, 8));
+  strategy.overlap_p2p = random.coin();
+  strategy.overlap_gradients = random.coin();
+  strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);
+  for (std::int64_t i = random.integer(1, 3); i > 0; --i) {
+    PipelineTemplate pipeline;
+    pipeline.replicas = random.integer(1, 1000);
+    pipeline.micro_batches = random.integer(1, 1000);
+    std::int64_t next = 0;
+    for (std::int64_t stage = random.integer(1, 6); stage > 0; --stage) {
+      const std::int64_t last = next + random.integer(1, 40);
+      pipeline.stages.push_back({next, last, random.integer(1, 64)});
+      next = last;
+    }
+    strategy.templates.push_back(pipeline);
+  }
+  return strategy;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+// One to three edits: a byte changed, a piece cut out or doubled, or something odd put in.
+std::string damaged(std::string text, Random& random) {
+  static const std::vector<std::string> oddities = {
+      ":",  "- ",     "{",     "}",    "[",    "]",  "&a ",   "*a",
+      "\n", "\"",     "'",     "010",  "nan",  "-1", "1e999", "99999999999999999999",
+      "0",  "!!int ", "---\n", "null", "\xff", "#",  "? ",    "| ",
+      "> ", "%",      "\t"};
+  for (std::int64_t edit = random.integer(1, 3); edit > 0 && !text.empty(); --edit) {
+    const auto at = static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(text.size()) - 1));
+    const auto length = static_cast<std::size_t>(random.integer(1, 12));
+    const std::string piece = text.substr(at, length);
+    switch (random.integer(0, 3)) {
+      case 0:
+        text[at] = static_cast<char>(random.integer(32, 126));
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, piece);
+        break;
+      default:
+        text.insert(at, oddities[static_cast<std::size_t>(
+                            random.integer(0, static_cast<std::int64_t>(oddities.size()) - 1))]);
+    }
+  }
+  return text;
+}
+
+// How many of `count` damaged forms of the text are refused. Anything thrown that is no Refusal fails the test.
+template <typename Read>
+int refused_of(int count, const std::string& text, Read read) {
+  int refused = 0;
+  for (int seed = 1; seed <= count; ++seed) {
+    Random random(static_cast<std::uint32_t>(seed));
+    const std::string wrong = damaged(text, random);
+    INFO("seed " << seed << ":\n" << wrong);
+    try {
+      read(parse_yaml(wrong, "file.yaml"));
+    } catch (const Refusal& refusal) {
+      ++refused;
+      CHECK_FALSE(refusal.message().empty());
+      CHECK(refusal.where().file.find(".yaml") != std::string::npos);
+    } catch (const std::exception& error) {
+      FAIL("not a Refusal: " << error.what());
+    }
+  }
+  return refused;
+}
+
+}  // namespace
+
+TEST_CASE("any transformer prints as text that reads back equal") {
+  for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+    Random random(seed);
+    const Transformer value = random_transformer(random);
+    INFO("seed " << seed << ":\n" << print(value));
+    REQUIRE(parse_transformer(print(value)) == value);
+  }
+}
+
+TEST_CASE("any cluster prints as text that reads back equal") {
+  for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    const Cluster value = random_cluster(random);
+    INFO("seed " << seed << ":\n" << print(value));
+    const Cluster read = parse_cluster(print(value));
+    REQUIRE(read == value);
+    REQUIRE(read.link_count == value.link_count);
+    REQUIRE(read.chip_node == value.chip_node);
+  }
+}
+
+TEST_CASE("any strategy prints as text that reads back equal") {
+  for (std::uint32_t seed = 1; seed <= 300; ++seed) {
+    Random random(seed);
+    const Strategy value = random_strategy(random);
+    INFO("seed " << seed << ":\n" << print(value));
+    REQUIRE(parse_strategy(print(value)) == value);
+  }
+}
+
+TEST_CASE("a changed value prints as another text") {
+  Random random(1);
+  for (int i = 0; i < 50; ++i) {
+    const Strategy a = random_strategy(random), b = random_strategy(random);
+    REQUIRE((a == b) == (print(a) == print(b)));
+  }
+}
+
+TEST_CASE("every model and cluster that ships prints as text that reads back equal") {
+  int models = 0, clusters = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/scenarios/models")) {
+    const Transformer value = load_transformer(entry.path().string());
+    INFO(entry.path());
+    CHECK(parse_transformer(print(value)) == value);
+    CHECK_FALSE(value.source.empty());
+    ++models;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/platforms")) {
+    if (!entry.is_regular_file()) continue;
+    const Cluster value = load_cluster(entry.path().string());
+    INFO(entry.path());
+    CHECK(parse_cluster(print(value)) == value);
+    ++clusters;
+  }
+  CHECK(models >= 13);
+  CHECK(clusters >= 6);
+}
+
+TEST_CASE("a damaged cluster, model or strategy is read or refused, never worse") {
+  const int count = 400;
+  const int clusters =
+      refused_of(count, text_of(kRoot + "/platforms/holmes-hybrid-8.yaml"),
+                 [](const Yaml& node) { read_cluster(node, "damaged", kRoot + "/platforms"); });
+  const int chips = refused_of(count, text_of(kRoot + "/platforms/chips/a100-80gb-sxm.yaml"),
+                               [](const Yaml& node) { read_chip(node, "damaged"); });
+  const int models = refused_of(count, text_of(kRoot + "/scenarios/models/llama-3-8b.json"),
+                                [](const Yaml& node) { read_hugging_face(node, "damaged"); });
+  Random random(1);
+  const int strategies = refused_of(count, print(random_strategy(random)),
+                                    [](const Yaml& node) { read_explicit_strategy(node); });
+  for (int refused : {clusters, chips, models, strategies}) {
+    CHECK(refused > count / 20);
+    CHECK(refused < count);
+  }
+}
