@@ -1,0 +1,196 @@
+#include "models/costs_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "models/compute_cost.hpp"
+#include "models/network_cost.hpp"
+#include "models/table.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+Bound bound_of(const KernelCost& cost) {
+  if (cost.op == KernelOp::all_reduce) return Bound::network;
+  const double roof_s = std::max(cost.work_s, cost.memory_s);
+  if (cost.seconds - roof_s > roof_s) return Bound::overhead;
+  return cost.work_s >= cost.memory_s ? Bound::compute : Bound::memory;
+}
+
+// Prices the passes of one rank.
+class Pricer {
+ public:
+  Pricer(const Job& job, const Program& program, Rank rank)
+      : program_(program),
+        rank_(rank),
+        class_(program.class_of(rank)),
+        chip_(job.cluster.chip_of(program.ranks[at(rank)].chip)) {
+    const auto& groups = program.ranks[at(rank)].groups;
+    if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
+      ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
+  }
+
+  void add_to(std::vector<PassCost>& passes) const {
+    for (std::size_t block = 0; block < class_.blocks.size(); ++block) passes.push_back(price_block(block));
+    for (const Instruction& instruction : class_.streams[0].instructions)
+      if (instruction.op == Op::optimizer) {
+        PassCost pass = empty_pass("optimizer");
+        pass.times = 1;
+        pass.seconds = compute_time(program_, class_, instruction, chip_, ring()).seconds();
+        passes.push_back(pass);
+      }
+  }
+
+ private:
+  const RingCost* ring() const { return ring_ ? &*ring_ : nullptr; }
+
+  PassCost empty_pass(const std::string& name) const {
+    PassCost pass;
+    pass.stage = program_.ranks[at(rank_)].stage;
+    pass.chip = chip_.name;
+    pass.rank = rank_;
+    pass.pass = name;
+    return pass;
+  }
+
+  // Whole passes a step: a pass cut into pieces at its collectives counts once, at its first piece.
+  std::int64_t times_of(std::size_t block) const {
+    return std::count_if(class_.streams[0].instructions.begin(), class_.streams[0].instructions.end(),
+                         [&](const Instruction& i) {
+                           return i.op == Op::compute && at(i.block) == block && i.first_kernel == 0;
+                         });
+  }
+
+  PassCost price_block(std::size_t block) const {
+    PassCost pass = empty_pass(class_.blocks[block].name);
+    pass.times = times_of(block);
+    std::map<std::pair<KernelOp, bool>, KernelCost> by_op;
+    for (const Kernel& kernel : class_.blocks[block].kernels) {
+      const KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
+      KernelCost& cost = by_op[{kernel.op, kernel.recompute}];
+      cost.op = kernel.op;
+      cost.recompute = kernel.recompute;
+      ++cost.count;
+      cost.flops += kernel.flops;
+      cost.bytes += static_cast<double>(kernel.bytes);
+      cost.seconds += time.seconds;
+      cost.work_s += time.work_s;
+      cost.memory_s += time.memory_s;
+      pass.seconds += time.seconds;
+    }
+    for (auto& [op, cost] : by_op) {
+      cost.bound = bound_of(cost);
+      pass.kernels.push_back(cost);
+    }
+    return pass;
+  }
+
+  const Program& program_;
+  Rank rank_;
+  const ProgramClass& class_;
+  const Chip& chip_;
+  std::optional<RingCost> ring_;
+};
+
+double achieved(double flops, double seconds) { return seconds > 0 ? flops / seconds : 0; }
+double flops_of(const PassCost& pass) {
+  double flops = 0;
+  for (const KernelCost& kernel : pass.kernels) flops += kernel.flops;
+  return flops;
+}
+
+std::string print_pass(const PassCost& pass) {
+  std::string text = fmt::format("stage {} {} on {} (rank {}): {}, {} a step", pass.stage, pass.pass,
+                                 pass.chip, pass.rank, format_seconds(pass.seconds),
+                                 pass.times == 1 ? "once" : fmt::format("{} times", pass.times));
+  if (pass.kernels.empty()) return text + "\n";
+  text += fmt::format(", {}\n", format_flops(achieved(flops_of(pass), pass.seconds)));
+  const SecondsColumn seconds(pass.seconds);
+  Table table("lrrrrrlr",
+              {"kernel", "count", "FLOP", "bytes", seconds.unit(), "share", "bound by", "achieved"});
+  for (const KernelCost& kernel : pass.kernels)
+    table.add({fmt::format("{}{}", name_of(kernel.op), kernel.recompute ? " (recompute)" : ""),
+               fmt::to_string(kernel.count), kernel.flops > 0 ? format_count(kernel.flops) : "-",
+               format_bytes(kernel.bytes), seconds.print(kernel.seconds),
+               format_percent(pass.seconds > 0 ? kernel.seconds / pass.seconds : 0),
+               std::string(name_of(kernel.bound)),
+               kernel.flops > 0 ? format_flops(achieved(kernel.flops, kernel.seconds)) : "-"});
+  return text + table.print();
+}
+
+}  // namespace
+
+std::string_view name_of(Bound bound) {
+  switch (bound) {
+    case Bound::compute:
+      return "compute";
+    case Bound::memory:
+      return "memory";
+    case Bound::overhead:
+      return "overhead";
+    case Bound::network:
+      return "network";
+  }
+  return "?";
+}
+
+std::vector<PassCost> price_passes(const Job& job, const Program& program) {
+  std::map<std::pair<int, std::string>, Rank> first;  // by stage and chip
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    first.try_emplace({entry.stage, job.cluster.chip_of(entry.chip).name}, rank);
+  }
+  std::vector<PassCost> passes;
+  for (const auto& [stage_and_chip, rank] : first) Pricer(job, program, rank).add_to(passes);
+  return passes;
+}
+
+std::string costs_text(const std::vector<PassCost>& passes) {
+  std::string text;
+  for (const PassCost& pass : passes) {
+    if (!text.empty()) text += "\n";
+    text += print_pass(pass);
+  }
+  return text;
+}
+
+std::string costs_json(const std::vector<PassCost>& passes) {
+  ordered_json json;
+  json["schema"] = "motley.costs/1";
+  auto& list = json["passes"] = ordered_json::array();
+  for (const PassCost& pass : passes) {
+    ordered_json kernels = ordered_json::array();
+    for (const KernelCost& kernel : pass.kernels)
+      kernels.push_back({{"op", name_of(kernel.op)},
+                         {"recompute", kernel.recompute},
+                         {"count", kernel.count},
+                         {"flops", kernel.flops},
+                         {"bytes", kernel.bytes},
+                         {"seconds", kernel.seconds},
+                         {"share", pass.seconds > 0 ? kernel.seconds / pass.seconds : 0},
+                         {"work_s", kernel.work_s},
+                         {"memory_s", kernel.memory_s},
+                         {"bound_by", name_of(kernel.bound)},
+                         {"achieved_flops", achieved(kernel.flops, kernel.seconds)}});
+    list.push_back({{"stage", pass.stage},
+                    {"chip", pass.chip},
+                    {"rank", pass.rank},
+                    {"pass", pass.pass},
+                    {"times", pass.times},
+                    {"seconds", pass.seconds},
+                    {"kernels", kernels}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace motley
