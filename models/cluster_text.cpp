@@ -10,12 +10,13 @@ namespace {
 
 constexpr IntegerRange kCount{1, 1 << 20};
 
-std::string print_sourced(const Sourced& figure, std::string_view unit) {
-  return fmt::format("{{value: {}{}{}, source: {}}}", format_exact(figure.value), unit.empty() ? "" : " ",
-                     unit, quote(figure.source));
+// `dimension` nothing: a plain number, here and below.
+std::string print_sourced(const Sourced& figure, std::optional<Dimension> dimension) {
+  return fmt::format("{{value: {}, source: {}}}",
+                     dimension ? format_exact(figure.value, *dimension) : format_exact(figure.value),
+                     quote(figure.source));
 }
 
-// `dimension` nothing: a plain number.
 Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign) {
   const Fields fields(node, "a figure", {"value", "source"});
   const Yaml value = fields.need("value");
@@ -28,26 +29,25 @@ struct Figure {
   std::string key;
   Sourced Chip::*member;
   std::optional<Dimension> dimension;
-  std::string unit;
   bool needed;
 };
 
 const std::vector<Figure>& figures() {
   using enum Dimension;
   static const std::vector<Figure> list = {
-      {"memory", &Chip::memory_bytes, bytes, "B", true},
-      {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, "B/s", true},
-      {"multiprocessors", &Chip::multiprocessors, {}, "", false},
-      {"gemm_efficiency", &Chip::gemm_efficiency, {}, "", true},
-      {"gemm_k_half", &Chip::gemm_k_half, {}, "", false},
-      {"gemm_wave", &Chip::gemm_wave, {}, "", false},
-      {"attention_efficiency", &Chip::attention_efficiency, {}, "", true},
-      {"attention_s_half", &Chip::attention_s_half, {}, "", false},
-      {"bandwidth_efficiency", &Chip::bandwidth_efficiency, {}, "", true},
-      {"kernel_overhead", &Chip::kernel_overhead, seconds, "s", false},
-      {"step_overhead", &Chip::step_overhead, seconds, "s", false},
-      {"power", &Chip::watts, watts, "W", false},
-      {"price", &Chip::price_per_hour, dollars_per_hour, "USD/h", false},
+      {"memory", &Chip::memory_bytes, bytes, true},
+      {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, true},
+      {"multiprocessors", &Chip::multiprocessors, {}, false},
+      {"gemm_efficiency", &Chip::gemm_efficiency, {}, true},
+      {"gemm_k_half", &Chip::gemm_k_half, {}, false},
+      {"gemm_wave", &Chip::gemm_wave, {}, false},
+      {"attention_efficiency", &Chip::attention_efficiency, {}, true},
+      {"attention_s_half", &Chip::attention_s_half, {}, false},
+      {"bandwidth_efficiency", &Chip::bandwidth_efficiency, {}, true},
+      {"kernel_overhead", &Chip::kernel_overhead, seconds, false},
+      {"step_overhead", &Chip::step_overhead, seconds, false},
+      {"power", &Chip::watts, watts, false},
+      {"price", &Chip::price_per_hour, dollars_per_hour, false},
   };
   return list;
 }
@@ -153,14 +153,14 @@ GroupLink read_link(const Yaml& node, const Cluster& cluster) {
 std::string print_group(const NodeGroup& group) {
   std::string text = fmt::format(
       "  - name: {}\n    nodes: {}\n    chips_per_node: {}\n"
-      "    inside: {{fabric: {}, bandwidth: {} B/s, latency: {} s}}\n    nics:{}\n",
+      "    inside: {{fabric: {}, bandwidth: {}, latency: {}}}\n    nics:{}\n",
       quote(group.name), group.nodes, group.chips_per_node, name_of(group.inside.kind),
-      format_exact(group.inside.bandwidth), format_exact(group.inside.latency_s),
-      group.nics.empty() ? " []" : "");
+      format_exact(group.inside.bandwidth, Dimension::bytes_per_second),
+      format_exact(group.inside.latency_s, Dimension::seconds), group.nics.empty() ? " []" : "");
   for (const Nic& nic : group.nics)
-    text +=
-        fmt::format("      - {{kind: {}, count: {}, bandwidth: {} B/s, latency: {} s}}\n", name_of(nic.kind),
-                    nic.count, format_exact(nic.bandwidth), format_exact(nic.latency_s));
+    text += fmt::format("      - {{kind: {}, count: {}, bandwidth: {}, latency: {}}}\n", name_of(nic.kind),
+                        nic.count, format_exact(nic.bandwidth, Dimension::bytes_per_second),
+                        format_exact(nic.latency_s, Dimension::seconds));
   return text + "    chip:\n" + print(group.chip, "      ");
 }
 
@@ -193,10 +193,11 @@ std::string print(const Chip& chip, const std::string& indent) {
       fmt::format("{0}name: {1}\n{0}vendor: {2}\n{0}kind: {3}\n{0}peak:{4}\n", indent, quote(chip.name),
                   quote(chip.vendor), chip.kind, chip.peak_flops.empty() ? " {}" : "");
   for (const auto& [format, peak] : chip.peak_flops)
-    text += fmt::format("{}  {}: {}\n", indent, name_of(format), print_sourced(peak, "FLOP/s"));
+    text += fmt::format("{}  {}: {}\n", indent, name_of(format), print_sourced(peak, Dimension::flops));
   for (const Figure& figure : figures())
     if (chip.*figure.member != Sourced{})
-      text += fmt::format("{}{}: {}\n", indent, figure.key, print_sourced(chip.*figure.member, figure.unit));
+      text +=
+          fmt::format("{}{}: {}\n", indent, figure.key, print_sourced(chip.*figure.member, figure.dimension));
   return text;
 }
 

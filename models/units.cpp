@@ -242,4 +242,23 @@ std::string format_count(double count) {
 
 std::string format_exact(double value) { return fmt::format("{}", value); }
 
+std::string format_exact(double value, Dimension dimension) {
+  std::string shortest;
+  const auto offer = [&](const Unit& unit) {
+    const double number = value * unit.denominator / unit.numerator;
+    // Fewer digits first: 2e-6 * 1e6 need not be 2.
+    for (const std::string& digits : {fmt::format("{:.12g}", number), fmt::format("{}", number)}) {
+      const std::string text = fmt::format("{} {}", digits, unit.name);
+      double read = 0;
+      std::string hint;
+      if (read_quantity(text, dimension, read, hint) != NumberFault::none || read != value) continue;
+      if (shortest.empty() || text.size() < shortest.size()) shortest = text;
+    }
+  };
+  for (const Unit& unit : units_of(dimension))  // the base unit always reads back
+    if (unit.numerator == 1 && unit.denominator == 1) offer(unit);
+  for (const Unit& unit : units_of(dimension)) offer(unit);
+  return shortest;
+}
+
 }  // namespace motley

@@ -53,5 +53,7 @@ std::string format_count(double count);  // 175.2 B, 12.3 k
 
 // The shortest text that reads back as the same double: for every file that is parsed again.
 std::string format_exact(double value);
+// The same with its unit, in the unit that makes it shortest: "300 GB/s", "2 us", "80 GiB".
+std::string format_exact(double value, Dimension dimension);
 
 }  // namespace motley

@@ -67,3 +67,18 @@ TEST_CASE("an exactly printed number reads back as the same double") {
     REQUIRE(read == value);
   }
 }
+
+TEST_CASE("an exactly printed quantity is short and reads back as the same double") {
+  CHECK(format_exact(300e9, Dimension::bytes_per_second) == "300 GB/s");
+  CHECK(format_exact(2e-6, Dimension::seconds) == "2 us");
+  CHECK(format_exact(0, Dimension::seconds) == "0 s");
+  CHECK(format_exact(80.0 * (1 << 30), Dimension::bytes) == "80 GiB");
+  CHECK(format_exact(19.5e12, Dimension::flops) == "19.5 TFLOP/s");
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 3000; ++i) {
+    const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 600) - 300);
+    const auto dimension = static_cast<Dimension>(i % 6);
+    std::string why;
+    REQUIRE(parse_quantity(format_exact(value, dimension), dimension, why) == value);
+  }
+}
