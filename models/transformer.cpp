@@ -1,4 +1,3 @@
-// A Transformer as parameters, shards and FLOPs. Read next: models/transformer_text.cpp.
 // What a Transformer is made of: its parameters, how tensor parallelism cuts them, and its FLOPs.
 // Nothing here knows a strategy or a chip. Read next: models/strategy.cpp.
 #include "models/transformer.hpp"
