@@ -114,11 +114,11 @@ void refuse_batch(const Fields& scenario, const Transformer& transformer, const 
                 complaint->message, complaint->hint);
 }
 
-void refuse_too_few_chips(const Fields& scenario, const Job& job) {
+void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
   const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
   if (ranks <= chips) return;
   throw Refusal(
-      Exit::infeasible, "too-few-chips", scenario.where("strategy"),
+      Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
       fmt::format("tensor_parallel {} x pipeline_parallel {} x data_parallel {} are {} "
                   "ranks, cluster `{}` has {} chips",
                   job.strategy.tp(), job.strategy.pp(), job.strategy.dp(), ranks, job.cluster.name, chips),
@@ -147,7 +147,7 @@ Scenario load_scenario(const std::string& path) {
   job.train = read_train(fields.need("train"), folder);
   refuse_batch(fields, job.transformer, job.train);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
-  refuse_too_few_chips(fields, job);
+  refuse_too_many_ranks(fields, job);
   if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
   // `world: null` is the world that takes no time; YAML reads it as nothing.
   if (const Yaml world = fields.find("world"))

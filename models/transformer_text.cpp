@@ -79,7 +79,7 @@ class Config {
     for (const std::string& value : supported)
       if (to_text(found) == value) return;
     throw Refusal(Exit::usage, "unsupported-model", found->where,
-                  fmt::format("{} {} is not supported", key, describe(found)),
+                  fmt::format("{} `{}` is not supported", key, to_text(found)),
                   fmt::format("supported: {}", fmt::join(supported, ", ")));
   }
 

@@ -56,6 +56,8 @@ def is_script(path):
 
 def text_files():
     for path in files():
+        if "refusals" in path.relative_to(ROOT).parts[:2] and path.suffix != ".md":
+            continue  # bad on purpose, not even UTF-8
         if path.suffix in CODE | DATA | {".sh"} or is_script(path):
             yield path, path.read_text(encoding="utf-8")
 
