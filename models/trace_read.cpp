@@ -155,8 +155,10 @@ class TraceReader : public nlohmann::json_sax<json> {
   bool end_array() override;
   bool key(string_t& name) override;
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
-    std::string why = error.what();
-    if (const auto at = why.find("syntax error"); at != std::string::npos) why = why.substr(at);
+    std::string why = error.what();  // "[json.exception...] parse error at line ...: syntax error ..."
+    for (const char* before : {"] ", "syntax error"})
+      if (const auto begin = why.find(before); begin != std::string::npos)
+        why.erase(0, before[0] == ']' ? begin + 2 : begin);
     if (token.empty()) why += ": the file ends too early";
     return refuse(why);
   }
@@ -397,8 +399,7 @@ Trace read_trace(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;
   if (file) content << file.rdbuf();
-  if (!file)
-    throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
+  if (!file) throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
   const std::string text = std::move(content).str();
   return TraceReader(path, text).read();
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "models/refusal.hpp"
@@ -200,4 +201,32 @@ TEST_CASE("an event that says too little or the impossible is refused") {
   REQUIRE(refusal_of(event(whole + "},{\"ph\":\"X\",\"pid\":0,\"tid\":0" + whole)).message() ==
           "two events of rank 0 stream 0 index 0");
   REQUIRE(refusal_of(event(",\"pid\":99999999999")).message() == "99999999999 is out of range");
+}
+
+TEST_CASE("a trace cut short or with bytes changed is read or refused, never anything else") {
+  const Program program = compile(tiny_job({1, 2, 1}));
+  const ScratchFile file;
+  write_trace(timed_trace(program), program, file.path);
+  const std::string whole = file.read();
+  std::minstd_rand random(7);
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string text = whole;
+    if (i % 2 == 0)
+      text.resize(random() % whole.size());
+    else
+      for (int j = 0; j < 3; ++j) text[random() % whole.size()] = "0123456789-.,:[]{}\"eX"[random() % 21];
+    file.write(text);
+    try {
+      read_trace(file.path);
+    } catch (const Refusal& refusal) {
+      REQUIRE(refusal.kind() == "bad-trace");
+      REQUIRE(refusal.where().line > 0);
+      ++refused;
+    }
+  }
+  REQUIRE(refused > 200);
+  REQUIRE(
+      refusal_of("{\"motley\":{},\"traceEvents\":[{\"pid\":1e999}]}").message().rfind("number overflow", 0) ==
+      0);
 }
