@@ -219,6 +219,13 @@ std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_gro
   return std::nullopt;
 }
 
+const Nic& joining_nic(const Cluster& c, int from_chip, int to_chip) {
+  const int from_group = c.chip_group[static_cast<std::size_t>(from_chip)];
+  const auto kind = joining_kind(c, from_group, c.chip_group[static_cast<std::size_t>(to_chip)]);
+  if (!kind) refuse_unreachable(c, from_chip, to_chip);
+  return *find_nic(c.groups[static_cast<std::size_t>(from_group)], *kind);
+}
+
 Route route(const Cluster& c, int from_chip, int to_chip) {
   Route route;
   route.inside_node =

@@ -115,5 +115,7 @@ std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int 
 // the destination's nearest NIC. Throws Refusal(infeasible, "unreachable") when no common NIC kind
 // joins them.
 Route route(const Cluster& cluster, int from_chip, int to_chip);
+// The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.
+const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip);
 
 }  // namespace motley

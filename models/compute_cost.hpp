@@ -2,7 +2,11 @@
 // GEMM and attention curves of published kernels (A100/H100), see platforms/chips/.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <unordered_map>
 
 #include "models/chip.hpp"
 #include "models/network_cost.hpp"
@@ -27,5 +31,32 @@ struct ComputeTime {
 // memory bandwidth.
 ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
                          const Chip& chip, const RingCost* tensor_ring);
+
+// Prices each distinct instruction of a Program once: a thousand ranks cost what their classes cost. Keeps references;
+// both must outlive it.
+class CostTable {
+ public:
+  CostTable(const Program& program, const Cluster& cluster);
+  // Of a compute or optimizer instruction of that rank. Throws Refusal("unsupported-format").
+  const ComputeTime& of(Rank rank, const Instruction& instruction);
+  const RingCost& ring(int group);  // index into Program::groups
+
+ private:
+  struct Key {
+    int of_class, chip_group, ring, block, first_kernel, last_kernel;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct RingIndex {
+    int index = 0;
+  };
+  using Rings = std::unordered_map<int, RingIndex>;
+  Rings::iterator ring_of(int group);
+
+  const Program& program_;
+  const Cluster& cluster_;
+  std::map<Key, ComputeTime> times_;
+  Rings rings_;
+  std::deque<RingCost> ring_classes_;  // distinct ones; references stay valid
+};
 
 }  // namespace motley

@@ -31,6 +31,7 @@ struct RingCost {
       0;  // of the slowest edge, after efficiency, shared by the group's own edges on a common link
   double kappa = 0;
   bool inside_node = false;
+  bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);
 

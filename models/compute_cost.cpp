@@ -1,0 +1,152 @@
+#include "models/compute_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+struct Tile {
+  double rows, columns, speed;
+};
+// Tile shapes of GEMM libraries and their relative speeds: best candidate wins. Fitted on published A100 and H100 GEMMs.
+constexpr std::array<Tile, 5> kTiles = {
+    {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.9}, {64, 128, 0.72}, {64, 64, 0.55}}};
+
+// Time lost to tiles that do not fill the chip's last wave, >= 1.
+double wave_quantisation(const Kernel& kernel, double multiprocessors) {
+  if (multiprocessors <= 0) return 1.0;
+  const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n);
+  double best = 1e300;
+  for (const Tile& tile : kTiles) {
+    const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
+    const double waves = std::ceil(tiles / multiprocessors);
+    best = std::min(best, waves * multiprocessors * tile.rows * tile.columns / (m * n) / tile.speed);
+  }
+  return std::max(1.0, best);
+}
+
+double peak_of(const Chip& chip, Format format) {
+  const auto found = chip.peak_flops.find(format);
+  if (found != chip.peak_flops.end()) return found->second.value;
+  std::vector<std::string> known;
+  for (const auto& [other, peak] : chip.peak_flops) known.emplace_back(name_of(other));
+  throw Refusal(Exit::infeasible, "unsupported-format", {},
+                fmt::format("chip `{}` has no {} peak", chip.name, name_of(format)),
+                fmt::format("it has: {}", fmt::join(known, ", ")));
+}
+
+bool is_matmul(KernelOp op) {
+  return op == KernelOp::matmul || op == KernelOp::matmul_input_gradient ||
+         op == KernelOp::matmul_weight_gradient;
+}
+
+double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
+  const double inner = static_cast<double>(kernel.k);
+  return kernel.flops / (peak_of(chip, format) * chip.gemm_efficiency.value) *
+         (1 + chip.gemm_k_half.value / inner) *
+         (1 + chip.gemm_wave.value * (wave_quantisation(kernel, chip.multiprocessors.value) - 1));
+}
+
+double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
+  const double T = static_cast<double>(kernel.n);
+  return kernel.flops / (peak_of(chip, format) * chip.attention_efficiency.value) *
+         (1 + chip.attention_s_half.value / T);
+}
+
+// Bytes an AdamW step moves: parameters written (read too, where they are the master weights), gradients read and
+// zeroed, master weights and moments read and written.
+double optimizer_bytes(const ProgramClass& of_class) {
+  double bytes = 0;
+  for (const Tensor& tensor : of_class.tensors) {
+    if (tensor.role == TensorRole::parameter)
+      bytes += static_cast<double>(tensor.bytes) * (tensor.format == Format::fp32 ? 2 : 1);
+    if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::optimizer)
+      bytes += 2.0 * static_cast<double>(tensor.bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
+  KernelTime time;
+  if (kernel.op == KernelOp::all_reduce) {
+    MOTLEY_CHECK(tensor_ring != nullptr);
+    time.seconds = time.memory_s = ring_all_reduce_s(*tensor_ring, kernel.bytes);
+    return time;
+  }
+  if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
+  if (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward)
+    time.work_s = attention_work_s(kernel, format, chip);
+  time.memory_s =
+      static_cast<double>(kernel.bytes) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
+  time.seconds = std::max(time.work_s, time.memory_s) + chip.kernel_overhead.value;
+  return time;
+}
+
+ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
+                         const Chip& chip, const RingCost* tensor_ring) {
+  ComputeTime time;
+  if (instruction.op == Op::optimizer) {
+    time.compute_s =
+        optimizer_bytes(of_class) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value) +
+        chip.step_overhead.value;
+    return time;
+  }
+  const auto& kernels = of_class.blocks[static_cast<std::size_t>(instruction.block)].kernels;
+  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+    const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+    const double seconds = kernel_time(kernel, program.precision, chip, tensor_ring).seconds;
+    if (kernel.op == KernelOp::all_reduce)
+      time.tensor_parallel_s += seconds;
+    else if (kernel.recompute)
+      time.recompute_s += seconds;
+    else
+      time.compute_s += seconds;
+  }
+  return time;
+}
+
+CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
+
+const ComputeTime& CostTable::of(Rank rank, const Instruction& instruction) {
+  const RankEntry& entry = program_.ranks[static_cast<std::size_t>(rank)];
+  const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
+  const auto ring = group < 0 ? rings_.end() : ring_of(group);
+  const int ring_class = group < 0 ? -1 : ring->second.index;
+  const Key key{entry.of_class,
+                cluster_.chip_group[static_cast<std::size_t>(entry.chip)],
+                ring_class,
+                instruction.block,
+                instruction.first_kernel,
+                instruction.last_kernel};
+  const auto found = times_.find(key);
+  if (found != times_.end()) return found->second;
+  const RingCost* cost = group < 0 ? nullptr : &ring_classes_[static_cast<std::size_t>(ring_class)];
+  return times_
+      .emplace(key, compute_time(program_, program_.class_of(rank), instruction, cluster_.chip_of(entry.chip),
+                                 cost))
+      .first->second;
+}
+
+const RingCost& CostTable::ring(int group) {
+  return ring_classes_[static_cast<std::size_t>(ring_of(group)->second.index)];
+}
+
+CostTable::Rings::iterator CostTable::ring_of(int group) {
+  const auto found = rings_.find(group);
+  if (found != rings_.end()) return found;
+  const RingCost cost = ring_cost(program_, cluster_, program_.groups[static_cast<std::size_t>(group)]);
+  std::size_t index = 0;
+  while (index < ring_classes_.size() && !(ring_classes_[index] == cost)) ++index;
+  if (index == ring_classes_.size()) ring_classes_.push_back(cost);
+  return rings_.emplace(group, RingIndex{static_cast<int>(index)}).first;
+}
+
+}  // namespace motley
