@@ -14,9 +14,9 @@ namespace motley {
 
 using Rank = std::int32_t;
 
-// What a kernel does: hw/kernels runs it, models/compute_cost prices it. N = B*T rows. `in`, `out` and `par` of a Kernel
-// list tensors in the order given here; what stands in [] is there only when the family has it. "+=" accumulates
-// into the parameter's gradient.
+// What a kernel does: hw/kernels runs it, models/compute_cost prices it. N = B*T rows. `in`, `out` and `par` of a
+// Kernel list tensors in the order given here; what stands in [] is there only when the family has it. "+="
+// accumulates into the parameter's gradient.
 //
 //   op                      in                                out                 par
 //   embed                   - (tokens come from the data)     x(N,C)              token[, position]

@@ -45,7 +45,7 @@ class ParameterList {
 
   // A linear layer: its bias is cut as its output rows are.
   void linear(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
-              double init_std, std::vector<std::int64_t> parts = {}) {
+              double init_std, const std::vector<std::int64_t>& parts = {}) {
     matrix(name, layer, rows, columns, cut, init_std, parts);
     if (t_.biases()) bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
   }
