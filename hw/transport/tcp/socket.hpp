@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace motley {
 
@@ -33,6 +34,7 @@ class Socket {
 
   bool open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }  // the caller's to close
   void shut_down() const;  // wakes whoever waits on it, here and at the peer; from any thread
 
   // As much as goes without waiting; 0 when nothing does. Throw SocketFailure(closed).

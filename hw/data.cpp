@@ -1,0 +1,47 @@
+#include "hw/data.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "hw/parameters.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+
+Text Text::load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  if (file) bytes << file.rdbuf();
+  if (!file || bytes.str().empty())
+    throw Refusal(Exit::usage, "unreadable-text", {path, 0, 0}, "cannot read the training text",
+                  "train: {text: FILE}, any file that is not empty");
+  return Text(std::move(bytes).str());
+}
+
+void Text::suits(const Transformer& transformer, const Train& train) const {
+  if (transformer.vocabulary < 256)
+    throw Refusal(Exit::infeasible, "text-vocabulary", {},
+                  fmt::format("a vocabulary of {} cannot name every byte", transformer.vocabulary),
+                  "text is trained on byte by byte: a vocabulary of 256 or more");
+  if (static_cast<std::int64_t>(bytes_.size()) <= train.sequence)
+    throw Refusal(
+        Exit::infeasible, "short-text", {},
+        fmt::format("the training text has {} bytes, a sequence needs {}", bytes_.size(), train.sequence + 1),
+        "a longer text, or a shorter `sequence`");
+}
+
+void Text::append(const Train& train, std::int64_t step, std::int64_t sequence,
+                  std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) const {
+  const std::uint64_t starts = bytes_.size() - static_cast<std::size_t>(train.sequence);
+  const std::uint64_t first =
+      random_bits(train.seed, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(sequence)) %
+      starts;
+  for (std::uint64_t i = first; i < first + static_cast<std::uint64_t>(train.sequence); ++i) {
+    tokens.push_back(static_cast<unsigned char>(bytes_[i]));
+    targets.push_back(static_cast<unsigned char>(bytes_[i + 1]));
+  }
+}
+
+}  // namespace motley

@@ -1,0 +1,31 @@
+// The training data: the bytes of a text file, a byte a token. Which sequence is trained on when depends on (seed,
+// step, number in the global batch) alone, so every layout of ranks sees the same. No tokenizer. Read next:
+// hw/train.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/strategy.hpp"
+#include "models/transformer.hpp"
+
+namespace motley {
+
+class Text {
+ public:
+  explicit Text(std::string bytes) : bytes_(std::move(bytes)) {}
+  static Text load(const std::string& path);  // Refusal "unreadable-text"
+
+  // Refuses what cannot be trained on it: "text-vocabulary" (fewer than 256 tokens), "short-text".
+  void suits(const Transformer& transformer, const Train& train) const;
+
+  // Appends T tokens and, shifted by one, the T that follow them. `sequence`: 0 .. global_batch-1.
+  void append(const Train& train, std::int64_t step, std::int64_t sequence, std::vector<std::int32_t>& tokens,
+              std::vector<std::int32_t>& targets) const;
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace motley

@@ -1,0 +1,205 @@
+#include "hw/train.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+
+#include "hw/rendezvous.hpp"
+#include "hw/transport/tcp/transport.hpp"
+#include "hw/world.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// Values as bytes for the side channel. Every rank runs the same binary on the same byte order (rendezvous).
+template <typename T>
+std::string packed(const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+template <typename T>
+std::vector<T> unpacked(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty())
+    std::memcpy(static_cast<void*>(values.data()), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+// One rank's run from the rendezvous to the result.
+class RankRun {
+ public:
+  RankRun(const Job& job, const Program& program, const Text& text, const Place& place,
+          const TrainOptions& options)
+      : program_(program),
+        text_(text),
+        options_(options),
+        rank_(place.rank),
+        rendezvous_(rendezvous_options(program, place, options)),
+        transport_(connect(options)),
+        work_(program, job.transformer, job.train, rank_, options.library,
+              [this](ReduceOp reduce, std::span<float> values) { world_.tensor_all_reduce(reduce, values); }),
+        world_(program, work_, rank_, transport_.get()) {}
+
+  TrainResult run() {
+    if (options_.on_start) options_.on_start(rank_, work_);
+    double begin_s = rendezvous_.start_clock();
+    const double tokens = static_cast<double>(program_.global_batch * program_.sequence);
+    for (std::int64_t step = 0; step < options_.steps; ++step) {
+      const bool traced = step == options_.trace_step;
+      const auto events = world_.run_step(text_, step, traced ? rendezvous_.start_clock() : begin_s);
+      end_step(step, tokens);
+      if (traced) collect(events);
+      if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
+    }
+    rendezvous_.barrier();
+    const double seconds = monotonic_s() - begin_s;
+    const auto timed = static_cast<double>(options_.steps > 1 ? options_.steps - 1 : options_.steps);
+    if (rank_ == 0) result_.tokens_per_s = timed * tokens / seconds;
+    for (const std::string& peak : rendezvous_.gather(packed(std::vector{work_.memory().peak_bytes()})))
+      result_.peak_bytes.push_back(unpacked<std::int64_t>(peak).at(0));
+    return result_;
+  }
+
+ private:
+  const Program& program_;
+  const Text& text_;
+  const TrainOptions& options_;
+  const Rank rank_;
+  Rendezvous rendezvous_;
+  std::unique_ptr<Transport> transport_;
+  RankWork work_;
+  RealWorld world_;
+  TrainResult result_;
+
+  static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
+                                              const TrainOptions& options) {
+    static const std::string binary = hash_of_this_binary();
+    return {place.rank, place.rank_count,     place.rendezvous, place.listener, options.rendezvous_timeout_s,
+            binary,     program_hash(program)};
+  }
+  std::unique_ptr<Transport> connect(const TrainOptions& options) const {
+    return make_tcp_transport(rendezvous_.listener(),
+                              {rank_, links_of(program_), rendezvous_.addresses(), options.timeout_s});
+  }
+  void end_step(std::int64_t step, double tokens) {
+    double sum = 0;
+    for (const std::string& part : rendezvous_.gather(packed(std::vector{work_.loss_sum()})))
+      sum += unpacked<double>(part).at(0);
+    if (rank_ != 0) return;
+    result_.losses.push_back(sum / tokens);
+    if (options_.on_step) options_.on_step(step, result_.losses.back());
+  }
+  void collect(const std::vector<TraceEvent>& events) {
+    result_.trace.world = "real";
+    result_.trace.strategy_hash = program_.strategy_hash;
+    result_.trace.program_hash = program_hash(program_);
+    for (const std::string& part : rendezvous_.gather(packed(events)))
+      for (const TraceEvent& event : unpacked<TraceEvent>(part)) result_.trace.events.push_back(event);
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank) result_.trace.measured_ranks.push_back(rank);
+    sort_events(result_.trace);
+  }
+};
+
+// What one way of starting ranks says; rank_count 0: nothing.
+struct Said {
+  const char* by = "";
+  long rank = 0, rank_count = 0;
+};
+
+long number(const Environment& environment, const char* name, long least) {
+  const char* const text = environment(name);
+  char* end = nullptr;
+  const long value = text != nullptr ? std::strtol(text, &end, 10) : -1;
+  if (text == nullptr || *text == '\0' || *end != '\0' || value < least || value > 1'000'000)
+    throw Refusal(Exit::usage, "bad-rank", {},
+                  fmt::format("{} is {}", name, text == nullptr ? "not set" : fmt::format("`{}`", text)),
+                  "ranks count from 0, and each way of starting them sets both the rank and the count");
+  return value;
+}
+
+std::optional<Said> said(const Environment& environment, const char* rank, const char* rank_count) {
+  if (environment(rank) == nullptr && environment(rank_count) == nullptr) return std::nullopt;
+  Said made{rank, number(environment, rank, 0), number(environment, rank_count, 1)};
+  if (made.rank >= made.rank_count)
+    throw Refusal(Exit::usage, "bad-rank", {},
+                  fmt::format("{}={} of {}={}", rank, made.rank, rank_count, made.rank_count),
+                  "ranks count from 0 to one less than their number");
+  return made;
+}
+
+Address rendezvous_from(const Environment& environment) {
+  if (const char* at = environment("MOTLEY_RENDEZVOUS")) return parse_address(at);
+  const char* const host = environment("MASTER_ADDR");
+  const char* const port = environment("MASTER_PORT");
+  if (host != nullptr && port != nullptr) return parse_address(fmt::format("{}:{}", host, port));
+  throw Refusal(Exit::usage, "bad-rendezvous", {}, "several ranks, and no place where they meet",
+                "MOTLEY_RENDEZVOUS=host:port, where rank 0 listens (or MASTER_ADDR and MASTER_PORT)");
+}
+
+}  // namespace
+
+std::optional<Place> place_from(const Environment& environment) {
+  std::optional<Said> agreed;
+  for (const auto& [rank, rank_count] : {std::pair{"MOTLEY_RANK", "MOTLEY_RANK_COUNT"},
+                                         {"RANK", "WORLD_SIZE"},
+                                         {"SLURM_PROCID", "SLURM_NTASKS"}}) {
+    const auto found = said(environment, rank, rank_count);
+    if (!found) continue;
+    if (agreed && (agreed->rank != found->rank || agreed->rank_count != found->rank_count))
+      throw Refusal(Exit::usage, "rank-conflict", {},
+                    fmt::format("{} says rank {} of {}, {} says rank {} of {}", agreed->by, agreed->rank,
+                                agreed->rank_count, found->by, found->rank, found->rank_count),
+                    "unset the one that does not hold");
+    agreed = found;
+  }
+  if (!agreed) return std::nullopt;
+  Place place;
+  place.rank = static_cast<Rank>(agreed->rank);
+  place.rank_count = static_cast<Rank>(agreed->rank_count);
+  if (place.rank_count > 1) place.rendezvous = rendezvous_from(environment);
+  if (environment("MOTLEY_RENDEZVOUS_LISTENER") != nullptr && place.rank == 0)
+    place.listener = static_cast<int>(number(environment, "MOTLEY_RENDEZVOUS_LISTENER", 0));
+  return place;
+}
+
+TrainResult train_rank(const Job& job, const Program& program, const Text& text, const Place& place,
+                       const TrainOptions& options) {
+  text.suits(job.transformer, job.train);
+  if (place.rank_count != program.rank_count())
+    throw Refusal(
+        Exit::usage, "rank-count", {},
+        fmt::format("{} ranks were started, the strategy has {}", place.rank_count, program.rank_count()),
+        fmt::format("motley launch -n {} ...", program.rank_count()));
+  return RankRun(job, program, text, place, options).run();
+}
+
+TrainResult train_in_process(const Job& job, const Program& program, const Text& text,
+                             const TrainOptions& options) {
+  Socket door = listen_on({"127.0.0.1", 0});
+  const Address at{"127.0.0.1", door.local_port()};
+  std::mutex mutex;
+  std::exception_ptr first;
+  TrainResult result;
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        Place place{rank, program.rank_count(), at, -1};
+        if (rank == 0) place.listener = door.release();
+        TrainResult mine = train_rank(job, program, text, place, options);
+        if (rank == 0) result = std::move(mine);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  if (first) std::rethrow_exception(first);
+  return result;
+}
+
+}  // namespace motley

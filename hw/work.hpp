@@ -1,0 +1,56 @@
+// What one host rank computes: its tensors, its micro-batches, and the kernels of a compute or optimizer step on them.
+// It never communicates: an all_reduce inside a compute is handed to whoever runs it. Read next: hw/world.hpp (really
+// trains), hw/executor.hpp (one rank alone, for Mixed).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "hw/data.hpp"
+#include "hw/kernels/kernels.hpp"
+#include "hw/memory.hpp"
+#include "models/program.hpp"
+
+namespace motley {
+
+class RankWork {
+ public:
+  using AllReduce = std::function<void(ReduceOp, std::span<float>)>;
+  // Keeps references to all but `train`. Fills the parameters with their first values.
+  RankWork(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
+           KernelLibrary library, AllReduce all_reduce);
+
+  // Loads the micro-batches of a training step (from 0) and forgets the losses of the last.
+  void begin_step(const Text& text, std::int64_t step);
+  // Returns the floating-point operations done.
+  double compute(const Instruction& instruction, MemoryLedger& ledger);
+  void optimize();  // AdamW on every parameter; gradients are zero afterwards
+
+  // Sum over the tokens of this rank's micro-batches since begin_step; 0 where this rank has no head or is not the
+  // first of its tensor-parallel group.
+  double loss_sum() const { return loss_sum_; }
+  Memory& memory() { return memory_; }
+  std::span<float> values(int tensor, int micro_batch);
+  const ProgramClass& of_class() const { return class_; }
+  // Called with each kernel's outputs just after it ran; for tests and dumps. Not copied by anything.
+  std::function<void(const Kernel&, int micro_batch)> observer;
+
+ private:
+  const Program& program_;
+  const RankEntry& entry_;
+  const ProgramClass& class_;
+  const Train train_;
+  const std::vector<Parameter> parameters_;
+  KernelContext context_;
+  AllReduce all_reduce_;
+  Memory memory_;
+  std::vector<std::vector<std::int32_t>> tokens_, targets_;  // by micro-batch
+  std::int64_t optimizer_steps_ = 0;
+  double loss_sum_ = 0;
+
+  double run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
+  KernelTensors tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
+};
+
+}  // namespace motley

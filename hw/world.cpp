@@ -1,0 +1,199 @@
+#include "hw/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "hw/collective/ring.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+double steady_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// A stream that gave up because another one failed.
+struct Stopped {};
+
+}  // namespace
+
+RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport)
+    : program_(program), work_(work), rank_(rank), transport_(transport) {}
+
+double RealWorld::now_s() const { return steady_s() - origin_s_; }
+
+std::vector<TraceEvent> RealWorld::run_step(const Text& text, std::int64_t step, double origin_s) {
+  const auto& streams = program_.class_of(rank_).streams;
+  origin_s_ = origin_s;
+  step_ = step;
+  failure_ = nullptr;
+  streams_.assign(streams.size(), {});
+  work_.begin_step(text, step);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    if (!streams[i].instructions.empty())
+      threads.emplace_back([this, i] {
+        try {
+          run_stream(program_, rank_, static_cast<int>(i), *this);
+        } catch (const Stopped&) {
+        } catch (...) {
+          fail(std::current_exception());
+        }
+      });
+  for (std::thread& thread : threads) thread.join();
+  if (failure_) std::rethrow_exception(failure_);
+  std::vector<TraceEvent> events;
+  for (const StreamState& state : streams_)
+    events.insert(events.end(), state.events.begin(), state.events.end());
+  return events;
+}
+
+void RealWorld::fail(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = std::move(failure);
+  }
+  ended_.notify_all();
+  if (transport_ != nullptr) transport_->abort();
+}
+
+void RealWorld::wait_for(std::span<const Step> after, TraceEvent& event) {
+  std::unique_lock lock(mutex_);
+  for (const Step& awaited : after) {
+    const StreamState& state = streams_[at(awaited.stream)];
+    ended_.wait(lock, [&] { return failure_ || state.ended > awaited.index; });
+    if (failure_) throw Stopped();
+  }
+  double latest_s = event.free_s;
+  for (const Step& awaited : after) {
+    const double end_s = streams_[at(awaited.stream)].end_s[at(awaited.index)];
+    if (end_s <= latest_s) continue;
+    latest_s = end_s;
+    event.waited = Waited::step;
+    event.waited_for = awaited;
+  }
+}
+
+void RealWorld::issue(const Step& step, const Instruction& instruction, std::span<const Step> after) {
+  StreamState& state = streams_[at(step.stream)];  // `ended` and `end_s` are shared, `events` this thread's
+  TraceEvent event;
+  event.step = step;
+  event.free_s = now_s();
+  wait_for(after, event);
+  event.begin_s = event.matched_s = now_s();
+  try {
+    perform(instruction, event);
+  } catch (const RunFailure& failure) {
+    throw RunFailure(
+        fmt::format("{} (at {})", failure.what(), describe(program_, rank_, step.stream, step.index)));
+  }
+  event.end_s = now_s();
+  state.events.push_back(event);
+  {
+    const std::lock_guard lock(mutex_);
+    state.end_s.push_back(event.end_s);
+    state.ended = step.index + 1;
+  }
+  ended_.notify_all();
+}
+
+void RealWorld::await(Rank, int) {}  // issue() returns when its step has ended
+
+void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
+  MemoryLedger ledger;
+  switch (instruction.op) {
+    case Op::compute:
+      event.flops = work_.compute(instruction, ledger);
+      break;
+    case Op::optimizer:
+      work_.optimize();
+      break;
+    case Op::send:
+    case Op::recv:
+      transfer(instruction, event, ledger);
+      break;
+    case Op::collective:
+      reduce_gradients(instruction, event);
+      break;
+  }
+  event.allocated = ledger.allocated;
+  event.freed = ledger.freed;
+  event.peak = ledger.peak;
+}
+
+void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {
+  const int tensor = instruction.tensors[0];
+  const Rank peer = program_.ranks[at(rank_)].peers[at(instruction.slot)];
+  const bool sends = instruction.op == Op::send;
+  if (!sends) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
+  const std::span<float> values = work_.values(tensor, instruction.micro_batch);
+  Exchange exchange;
+  // Activations flow to the next stage, gradients to the previous one.
+  exchange.channel = (instruction.slot == kNext) == sends ? Channel::activation : Channel::gradient;
+  exchange.tag =
+      static_cast<std::uint64_t>(step_) << 32U | static_cast<std::uint32_t>(instruction.micro_batch);
+  if (sends) {
+    exchange.to = peer;
+    exchange.outgoing = std::as_bytes(values);
+  } else {
+    exchange.from = peer;
+    exchange.incoming = std::as_writable_bytes(values);
+  }
+  matched(transport_->exchange(exchange, {event.begin_s, rank_}), event);
+  event.bytes = static_cast<std::int64_t>(values.size_bytes());
+  for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
+}
+
+// A bucket is reduced as one run of values, as frameworks do; one tensor in place.
+void RealWorld::reduce_gradients(const Instruction& instruction, TraceEvent& event) {
+  std::vector<std::span<float>> parts;
+  std::size_t count = 0;
+  for (int id : instruction.tensors) {
+    parts.push_back(work_.values(id, instruction.micro_batch));
+    count += parts.back().size();
+  }
+  event.bytes = static_cast<std::int64_t>(count * sizeof(float));
+  if (parts.size() == 1) {
+    matched(all_reduce(instruction.slot, instruction.reduce, parts[0], event.begin_s), event);
+    return;
+  }
+  std::vector<float> bucket;
+  bucket.reserve(count);
+  for (const auto& part : parts) bucket.insert(bucket.end(), part.begin(), part.end());
+  matched(all_reduce(instruction.slot, instruction.reduce, bucket, event.begin_s), event);
+  auto from = bucket.begin();
+  for (const auto& part : parts) {
+    std::copy_n(from, part.size(), part.begin());
+    from += static_cast<std::ptrdiff_t>(part.size());
+  }
+}
+
+Posted RealWorld::all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s) {
+  const int index = program_.ranks[at(rank_)].groups[at(slot)];
+  if (index < 0) return {begin_s, rank_};  // a group of one
+  const Group& group = program_.groups[at(index)];
+  const Channel channel = channel_of(group.kind);
+  const std::uint64_t tag = ++collectives_[static_cast<std::size_t>(channel)];
+  return ring_all_reduce(*transport_, group, channel, tag, reduce, values, {begin_s, rank_});
+}
+
+void RealWorld::tensor_all_reduce(ReduceOp reduce, std::span<float> values) {
+  all_reduce(kTensorGroup, reduce, values, now_s());
+}
+
+void RealWorld::matched(const Posted& latest, TraceEvent& event) const {
+  event.matched_s = std::max(event.begin_s, latest.at_s);
+  if (latest.rank == rank_ || latest.at_s <= event.begin_s) return;
+  event.waited = Waited::peer;
+  event.waited_rank = latest.rank;
+  event.waited_for = {};
+}
+
+}  // namespace motley

@@ -1,0 +1,65 @@
+// The Real world of one host rank: a thread a stream, kernels on this processor, bytes over a Transport. Nothing is
+// reordered; an instruction blocks its stream's thread until what it waits for has ended. It measures; it does not
+// read the figures a Program foretells. Read next: hw/train.hpp.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "hw/transport/transport.hpp"
+#include "hw/work.hpp"
+#include "models/trace.hpp"
+#include "models/world.hpp"
+
+namespace motley {
+
+class RealWorld : public World {
+ public:
+  // Keeps references. `transport` may be null when the Program has one rank.
+  RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport);
+
+  // One training step; every rank runs the same number of them. Times count from `origin_s` of this host's steady
+  // clock, which all ranks should have read at one moment (a barrier). Returns this rank's events, by stream and index.
+  // Throws the failure that came first; the transport is then aborted.
+  std::vector<TraceEvent> run_step(const Text& text, std::int64_t step, double origin_s);
+
+  void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
+  void await(Rank rank, int stream) override;
+
+ private:
+  struct StreamState {
+    int ended = 0;  // instructions
+    std::vector<double> end_s;
+    std::vector<TraceEvent> events;
+  };
+  const Program& program_;
+  RankWork& work_;
+  const Rank rank_;
+  Transport* const transport_;
+  double origin_s_ = 0;
+  std::int64_t step_ = 0;
+  std::array<std::uint64_t, 5> collectives_{};  // begun, by channel: each channel belongs to one stream
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::vector<StreamState> streams_;
+  std::exception_ptr failure_;  // the first
+
+  double now_s() const;
+  void wait_for(std::span<const Step> after, TraceEvent& event);
+  void perform(const Instruction& instruction, TraceEvent& event);
+  void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
+  void reduce_gradients(const Instruction& instruction, TraceEvent& event);
+  Posted all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s);
+  void matched(const Posted& latest, TraceEvent& event) const;
+  void fail(std::exception_ptr failure);
+
+ public:
+  // What RankWork calls for an all_reduce inside a compute.
+  void tensor_all_reduce(ReduceOp reduce, std::span<float> values);
+};
+
+}  // namespace motley

@@ -1,0 +1,171 @@
+// Real training on one and on several ranks of this host: the loss falls, what was done is what the Program foretold,
+// ranks that do not belong together are refused.
+#include <catch2/catch.hpp>
+#include <map>
+#include <thread>
+
+#include "hw/rendezvous.hpp"
+#include "hw/train.hpp"
+#include "models/refusal.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+std::optional<Place> place_of(const std::map<std::string, std::string>& variables) {
+  return place_from([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string refused(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Refusal& refusal) {
+    return refusal.kind() + ": " + refusal.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("one rank learns a small text") {
+  for (Family family : {Family::gpt2, Family::llama}) {
+    Job job = tests::tiny_job({1, 1, 1}, family);
+    const auto result = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 60});
+    REQUIRE(result.losses.size() == 60);
+    REQUIRE(result.losses.front() == Approx(std::log(256.0)).margin(0.1));
+    REQUIRE(result.losses.back() < 4.0);
+    REQUIRE(result.tokens_per_s > 0);
+  }
+}
+
+TEST_CASE("the fast kernels train as the reference kernels do") {
+  Job job = tests::tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  const auto reference =
+      train_in_process(job, program, tests::tiny_text(), {.steps = 10, .library = KernelLibrary::reference});
+  const auto fast = train_in_process(job, program, tests::tiny_text(), {.steps = 10});
+  for (std::size_t i = 0; i < 10; ++i) REQUIRE(fast.losses[i] == Approx(reference.losses[i]).margin(1e-5));
+}
+
+TEST_CASE(
+    "a real trace has every instruction once, with the flops, bytes and allocations the Program foretold") {
+  Job job = tests::tiny_job({2, 2, 1});
+  job.fidelity.tensor_parallel = CollectiveLevel::fluid;
+  const Program program = compile(job);
+  const auto result = train_in_process(job, program, tests::tiny_text(), {.steps = 2, .trace_step = 1});
+  std::size_t next = 0;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const auto& streams = program.class_of(rank).streams;
+    for (std::size_t stream = 0; stream < streams.size(); ++stream) {
+      double free_s = 0;
+      for (std::size_t index = 0; index < streams[stream].instructions.size(); ++index) {
+        const Instruction& foretold = streams[stream].instructions[index];
+        const TraceEvent& event = result.trace.events.at(next++);
+        INFO(describe(program, rank, static_cast<int>(stream), static_cast<int>(index)));
+        REQUIRE(event.step ==
+                Step{rank, static_cast<std::int16_t>(stream), static_cast<std::int32_t>(index)});
+        REQUIRE(event.flops == foretold.flops);
+        REQUIRE(event.bytes == foretold.bytes);
+        REQUIRE(event.allocated == foretold.allocated);
+        REQUIRE(event.freed == foretold.freed);
+        REQUIRE(event.peak == foretold.peak);
+        REQUIRE(event.free_s >= free_s);
+        REQUIRE(event.begin_s >= event.free_s);
+        REQUIRE(event.matched_s >= event.begin_s);
+        REQUIRE(event.end_s >= event.matched_s);
+        free_s = event.end_s;
+      }
+    }
+  }
+  REQUIRE(next == result.trace.events.size());
+  REQUIRE(result.peak_bytes.size() == 4);
+  for (std::int64_t peak : result.peak_bytes) REQUIRE(peak > program.classes[0].static_bytes / 2);
+}
+
+TEST_CASE("a rank that fails ends the others, and its own message is the one that is told") {
+  Job job = tests::tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  TrainOptions options{.steps = 3};
+  options.on_start = [](Rank rank, RankWork&) {
+    if (rank == 1) throw RunFailure("rank 1 broke");
+  };
+  REQUIRE_THROWS_WITH(train_in_process(job, program, tests::tiny_text(), options), "rank 1 broke");
+}
+
+TEST_CASE(
+    "ranks with another binary, another Program, another count or a taken rank are refused on every side") {
+  const auto meet = [](Rank rank, Rank rank_count, const char* binary, const char* of_program) {
+    Socket door = listen_on({"127.0.0.1", 0});
+    RendezvousOptions lead{0, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
+    const RendezvousOptions other{rank, rank_count, lead.at, -1, 30, binary, of_program};
+    lead.listener = door.release();
+    std::string theirs;
+    std::thread follows([&] { theirs = refused([&] { Rendezvous{other}; }); });
+    const std::string mine = refused([&] { Rendezvous{lead}; });
+    follows.join();
+    REQUIRE(mine == theirs);
+    return mine;
+  };
+  REQUIRE(meet(1, 2, "b0", "p0").empty());
+  REQUIRE_THAT(meet(1, 2, "b1", "p0"),
+               Catch::StartsWith("binary-differs: rank 1 has binary b1, rank 0 has b0"));
+  REQUIRE_THAT(meet(1, 2, "b0", "p1"),
+               Catch::StartsWith("program-differs: rank 1 has Program p1, rank 0 has p0"));
+  REQUIRE_THAT(meet(1, 3, "b0", "p0"), Catch::StartsWith("rank-conflict: rank 1 has a rank count of 3"));
+  REQUIRE_THAT(meet(2, 2, "b0", "p0"), Catch::StartsWith("rank-conflict: rank 2 of 2 came twice or is none"));
+}
+
+TEST_CASE("a stranger at the rendezvous is left alone, and who is missing is named") {
+  Socket door = listen_on({"127.0.0.1", 0});
+  const Address at{"127.0.0.1", door.local_port()};
+  const Socket stranger = connect_to(at, 10);
+  stranger.write_all(std::as_bytes(std::span("GET / HTTP/1.1\r\n\r\n", 18)), 10);
+  REQUIRE_THROWS_WITH((Rendezvous({0, 3, at, door.release(), 0.3, "b", "p"})),
+                      Catch::Contains("rank 1, 2 did not come"));
+}
+
+TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm, and they must agree") {
+  REQUIRE_FALSE(place_of({}));
+  const auto mine =
+      place_of({{"MOTLEY_RANK", "1"}, {"MOTLEY_RANK_COUNT", "4"}, {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"}});
+  REQUIRE(mine->rank == 1);
+  REQUIRE(mine->rank_count == 4);
+  REQUIRE(mine->rendezvous.host == "10.0.0.1");
+  REQUIRE(mine->rendezvous.port == 29500);
+  const auto torch =
+      place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "7"}});
+  REQUIRE(torch->rank == 2);
+  REQUIRE(torch->rendezvous.host == "h");
+  REQUIRE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->rank_count == 1);
+
+  const auto kind = [](const std::map<std::string, std::string>& variables) {
+    const std::string all = refused([&] { place_of(variables); });
+    return all.substr(0, all.find(':'));
+  };
+  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) ==
+          "rank-conflict");
+  REQUIRE(kind({{"RANK", "1"}}) == "bad-rank");
+  REQUIRE(kind({{"RANK", "x"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
+  REQUIRE(kind({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
+  REQUIRE(kind({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
+  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}}) == "bad-rendezvous");
+  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MOTLEY_RENDEZVOUS", "nowhere"}}) == "bad-rendezvous");
+  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MOTLEY_RENDEZVOUS", "h:70000"}}) == "bad-rendezvous");
+}
+
+TEST_CASE("text that cannot be trained on is refused") {
+  Job job = tests::tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  REQUIRE_THAT(refused([&] { train_in_process(job, program, Text("too short"), {}); }),
+               Catch::StartsWith("short-text"));
+  REQUIRE_THAT(refused([&] { Text::load("no-such-file"); }),
+               Catch::StartsWith("unreadable-text: no-such-file"));
+  job.transformer.vocabulary = 100;
+  REQUIRE_THAT(refused([&] { train_in_process(job, program, tests::tiny_text(), {}); }),
+               Catch::StartsWith("text-vocabulary"));
+}
