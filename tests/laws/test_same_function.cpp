@@ -1,0 +1,68 @@
+// The law the whole suite hangs from: any legal Strategy trains the same function. Every small Strategy is trained for
+// real and must show, step by step, the losses that one rank shows.
+#include <catch2/catch.hpp>
+
+#include "hw/train.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+constexpr std::int64_t kSteps = 20;
+
+std::vector<double> train(const Job& job) {
+  TrainOptions options;
+  options.steps = kSteps;
+  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+}
+
+void check_family(Family family) {
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
+  REQUIRE(alone.back() < alone.front() - 1.0);  // it learns, so agreeing means something
+  for (const Job& job : tests::every_small_job(family)) {
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    REQUIRE(together.size() == alone.size());
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every small strategy trains the same GPT-2 as one rank") { check_family(Family::gpt2); }
+
+TEST_CASE("every small strategy trains the same Llama as one rank") { check_family(Family::llama); }
+
+TEST_CASE("a vocabulary that tensor parallelism must pad trains the same function") {
+  Job job = tests::tiny_job({1, 1, 1});
+  job.transformer.vocabulary = 257;
+  const auto alone = train(job);
+  Job cut = tests::tiny_job({4, 1, 1});
+  cut.transformer.vocabulary = 257;
+  const auto together = train(cut);
+  for (std::size_t step = 0; step < alone.size(); ++step)
+    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+}
+
+TEST_CASE("heads that share keys train the same function when tensor parallelism cuts them") {
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  job.transformer.kv_heads = 2;
+  const auto alone = train(job);
+  Job cut = tests::tiny_job({2, 1, 1}, Family::llama);
+  cut.transformer.kv_heads = 2;
+  const auto together = train(cut);
+  for (std::size_t step = 0; step < alone.size(); ++step)
+    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+}
+
+TEST_CASE("another seed trains another function, so agreeing is no accident") {
+  Job job = tests::tiny_job({1, 1, 1});
+  const auto one = train(job);
+  job.train.seed = 2;
+  REQUIRE(std::abs(train(job)[0] - one[0]) > 1e-3);
+}
