@@ -69,7 +69,7 @@ std::string find_file(const std::string& name, const std::string& folder, const 
     if (is_file(place)) return place;
   const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
   throw Refusal(Exit::usage, "file-not-found", asked_from,
-                fmt::format("no file `{}`, beside this one or among those that ship", file),
+                fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),
                 known.empty() ? fmt::format("none ship in {}", under) : suggest(name, known));
 }
 

@@ -10,6 +10,19 @@
 namespace motley {
 namespace {
 
+// What a file says must not steer the terminal that shows it: control characters are written out.
+std::string printable(const std::string& text) {
+  std::string printed;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f)
+      printed += fmt::format("\\x{:02x}", byte);
+    else
+      printed += c;
+  }
+  return printed;
+}
+
 std::string compose(const Location& where, const std::string& message, const std::string& hint) {
   std::string text;
   if (!where.file.empty()) {
@@ -19,7 +32,7 @@ std::string compose(const Location& where, const std::string& message, const std
   }
   text += message;
   if (!hint.empty()) text += "\n  hint: " + hint;
-  return text;
+  return printable(text);
 }
 
 // Levenshtein distance, by rows.

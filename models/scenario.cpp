@@ -125,7 +125,26 @@ void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
       "a rank needs a chip of its own: lower a degree, or take a larger cluster");
 }
 
+template <typename Do>
+auto placing_refusals(const Scenario& scenario, Do act) {
+  try {
+    return act();
+  } catch (const Refusal& refusal) {
+    if (refusal.exit_code() != Exit::infeasible) throw;
+    throw located(refusal,
+                  refusal.kind() == "unreachable" ? scenario.cluster_location : scenario.strategy_location);
+  }
+}
+
 }  // namespace
+
+Program compile(const Scenario& scenario) {
+  return placing_refusals(scenario, [&] { return compile(scenario.job); });
+}
+
+std::vector<StageMemory> check(const Program& program, const Scenario& scenario) {
+  return placing_refusals(scenario, [&] { return check(program, scenario.job.cluster); });
+}
 
 Scenario load_scenario(const std::string& path) {
   const std::string folder = folder_of(path);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/check.hpp"
 #include "models/compile.hpp"
 #include "models/refusal.hpp"
 
@@ -20,8 +21,7 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
-  // Of the keys in the file: where a later refusal points (out of memory, unreachable ranks), by
-  // located() of models/refusal.hpp.
+  // Of the keys in the file: where later refusals point.
   Location model_location, cluster_location, strategy_location;
 };
 
@@ -29,6 +29,12 @@ struct Scenario {
 // name in platforms/ (searched beside the scenario, then in the data folder), a path, or inline.
 // Throws Refusal.
 Scenario load_scenario(const std::string& path);
+
+// compile() and check() of the scenario's job, with refusals (out of memory, unreachable ranks) that point into
+// its file.
+Program compile(const Scenario& scenario);
+std::vector<StageMemory> check(const Program& program, const Scenario& scenario);
+
 Transformer load_transformer(const std::string& path_or_name);  // a Hugging Face config.json as it is
 Cluster load_cluster(const std::string& path_or_name);
 Chip load_chip(const std::string& path_or_name);

@@ -23,9 +23,9 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::int64_t kMostNodes = 100'000;
 constexpr int kMostLevels = 32;
 
-std::string shortened(std::string_view text) {
-  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
-}
+// A comment put after the text. When it stands in a value, a quote before it never closed, which
+// yaml-cpp lets pass. No file holds it: control characters are refused.
+constexpr std::string_view kEnd = "# \x01 end";
 
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -45,6 +45,8 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_tag(mark, tag);
+    if (tag == "!" && value.find(kEnd) != std::string::npos)
+      throw Refusal(Exit::usage, "yaml-syntax", at(mark), "a quote opens here and never closes");
     leaf(mark, anchor, YamlNode::Kind::scalar, value, tag == "!");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -219,6 +221,19 @@ void refuse_not_utf8(const std::string& text, const std::string& file) {
   }
 }
 
+Yaml build_tree(const std::string& text, const std::string& file) {
+  TreeBuilder builder(file);
+  std::istringstream stream(text);
+  try {
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& error) {
+    throw Refusal(Exit::usage, "yaml-syntax", {file, error.mark.line + 1, error.mark.column + 1}, error.msg);
+  }
+  return builder.root();
+}
+
 [[noreturn]] void refuse_type(const Yaml& node, std::string_view wanted) {
   throw Refusal(Exit::usage, "wrong-type", node->where,
                 fmt::format("expected {}, found {}", wanted, describe(node)));
@@ -281,16 +296,8 @@ std::string read_text_file(const std::string& path, const Location& asked_from) 
 
 Yaml parse_yaml(const std::string& text, const std::string& file) {
   refuse_not_utf8(text, file);
-  TreeBuilder builder(file);
-  std::istringstream stream(text);
-  try {
-    YAML::Parser parser(stream);
-    while (parser.HandleNextDocument(builder)) {
-    }
-  } catch (const YAML::Exception& error) {
-    throw Refusal(Exit::usage, "yaml-syntax", {file, error.mark.line + 1, error.mark.column + 1}, error.msg);
-  }
-  const Yaml root = builder.root();
+  const Yaml root = build_tree(text, file);
+  if (text.find_first_of("\"'") != std::string::npos) build_tree(fmt::format("{}\n{}\n", text, kEnd), file);
   if (!root || root->kind == YamlNode::Kind::null)
     throw Refusal(Exit::usage, "empty-file", {file, 0, 0}, "nothing is written here");
   return root;
@@ -410,6 +417,10 @@ std::string describe(const Yaml& node) {
       return "a map";
   }
   return {};
+}
+
+std::string shortened(std::string_view text) {
+  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
 }
 
 std::string quote(std::string_view text) {

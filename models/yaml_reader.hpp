@@ -89,6 +89,9 @@ const std::vector<Yaml>& to_sequence(const Yaml& node);
 // "`300`", "a list", "a map": what stands there, for messages.
 std::string describe(const Yaml& node);
 
+// At most 60 bytes of it, for messages.
+std::string shortened(std::string_view text);
+
 // A double-quoted scalar that reads back as `text`.
 std::string quote(std::string_view text);
 

@@ -57,8 +57,8 @@ std::string to_text(const Program& program, const std::vector<StageMemory>& memo
 
 Exit run(const Options& options) {
   const Scenario scenario = load_scenario(options.scenario);
-  const Program program = compile(scenario.job);
-  const std::vector<StageMemory> memory = check(program, scenario.job.cluster);
+  const Program program = compile(scenario);
+  const std::vector<StageMemory> memory = check(program, scenario);
   write_result(options.json ? to_json(program, memory) : to_text(program, memory), "");
   return Exit::ok;
 }

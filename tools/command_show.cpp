@@ -115,7 +115,7 @@ std::string show_program(const Options& options) {
     for (const CompilePass& pass : compile_passes()) text += fmt::format("{:<20} {}\n", pass.name, pass.does);
     return text;
   }
-  const Program program = compile(scenario.job);
+  const Program program = compile(scenario);
   if (!options.json) return print(program);
   std::int64_t instructions = 0;
   for (const RankEntry& rank : program.ranks)

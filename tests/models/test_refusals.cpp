@@ -52,16 +52,10 @@ void take(const fs::path& folder) {
     return;
   }
   const Scenario scenario = load_scenario("input.yaml");
-  try {
-    Program program = compile(scenario.job);
-    if (fs::exists("edit.txt"))
-      program = parse_program(edited(print(program), text_of(folder / "edit.txt")), "program");
-    check(program, scenario.job.cluster);
-  } catch (const Refusal& refusal) {
-    if (refusal.exit_code() != Exit::infeasible) throw;
-    throw located(refusal,
-                  refusal.kind() == "unreachable" ? scenario.cluster_location : scenario.strategy_location);
-  }
+  Program program = compile(scenario);
+  if (fs::exists("edit.txt"))
+    program = parse_program(edited(print(program), text_of(folder / "edit.txt")), "program");
+  check(program, scenario);
 }
 
 void compare(const fs::path& folder, const Refusal& refusal) {

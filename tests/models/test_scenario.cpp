@@ -52,3 +52,9 @@ TEST_CASE("a refusal without a place gets one, and one that has a place keeps it
   CHECK(placed.exit_code() == Exit::infeasible);
   CHECK(std::string(located(placed, {"b.yaml", 9, 9}).what()) == placed.what());
 }
+
+TEST_CASE("a refusal cannot steer the terminal that shows it") {
+  const Refusal refusal(Exit::usage, "unknown-key", {"a\x1b]0;b\x07.yaml", 1, 1}, "key `\x1b[31m` \x7f",
+                        "\r");
+  CHECK(std::string(refusal.what()) == "a\\x1b]0;b\\x07.yaml:1:1: key `\\x1b[31m` \\x7f\n  hint: \\x0d");
+}
