@@ -1,5 +1,5 @@
 // motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
-// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp.
+// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp, show_costs.cpp.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -12,6 +12,7 @@
 #include "models/scenario.hpp"
 #include "models/units.hpp"
 #include "tools/command.hpp"
+#include "tools/show_costs.hpp"
 
 namespace motley {
 namespace {
@@ -130,6 +131,13 @@ std::string show_program(const Options& options) {
                {"text", print(program)}});
 }
 
+std::string show_costs(const Options& options) {
+  const Scenario scenario = load_scenario(options.what);
+  const Program program = compile(scenario.job);
+  const std::vector<KernelCost> costs = kernel_costs(program, scenario.job.cluster);
+  return options.json ? dump(to_json(costs)) : to_text(costs);
+}
+
 struct Part {
   const char* name;
   const char* description;
@@ -143,6 +151,8 @@ constexpr Part kParts[] = {
      "a scenario, or a cluster's name or file", show_cluster},
     {"strategy", "The Strategy, written out in full", "a scenario", show_strategy},
     {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
+    {"costs", "What every kind of kernel costs, and which side of the roofline holds it", "a scenario",
+     show_costs},
 };
 
 }  // namespace

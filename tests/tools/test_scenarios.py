@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The commands on the scenarios that ship: what they answer, on which stream, and that they answer the same twice.
+
+Arguments: the program, the source tree. Whether the numbers are right is asked elsewhere (tests/laws, tests/sim).
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+QUICKSTART = "scenarios/quickstart.yaml"
+LARGE = "scenarios/gpt3-175b-1024.yaml"
+
+OK, FAILED, USAGE, INFEASIBLE, MISMATCH, MISSING = range(6)
+
+
+def motley(*arguments, cwd=ROOT, **options):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
+                          stdin=subprocess.DEVNULL, timeout=500, **options)
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def right(self, *arguments, **options):
+        answer = motley(*arguments, **options)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr), arguments)
+        self.assertNotIn("\x1b", answer.stdout)
+        return answer.stdout
+
+    def right_json(self, *arguments, **options):
+        return json.loads(self.right(*arguments, "--json", **options))
+
+
+class Show(Commands):
+    def test_every_part_answers_as_text_and_as_json_with_its_schema(self):
+        for part in ["model", "cluster", "strategy", "program", "costs"]:
+            self.assertTrue(self.right("show", part, QUICKSTART))
+            self.assertEqual(f"motley.{part}/1", self.right_json("show", part, QUICKSTART)["schema"])
+
+    def test_what_is_shown_is_the_same_twice(self):
+        for part in ["model", "cluster", "strategy", "program", "costs"]:
+            for json_or_not in [[], ["--json"]]:
+                once = self.right("show", part, QUICKSTART, *json_or_not)
+                self.assertEqual(once, self.right("show", part, QUICKSTART, *json_or_not))
+
+    def test_out_writes_the_same_bytes_to_a_file(self):
+        path = self.folder / "program.txt"
+        self.assertEqual("", self.right("show", "program", QUICKSTART, "--out", path))
+        self.assertEqual(self.right("show", "program", QUICKSTART), path.read_text())
+
+    def test_a_file_that_cannot_be_written_is_refused(self):
+        answer = motley("show", "program", QUICKSTART, "--out", self.folder / "missing" / "program.txt")
+        self.assertEqual(USAGE, answer.returncode)
+        self.assertIn("cannot be written", answer.stderr)
+
+    def test_a_reader_that_stops_early_ends_it_without_a_word(self):
+        command = f'"{PROGRAM}" show program {LARGE} | head -1'
+        answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT,
+                                timeout=300, check=False)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+
+    def test_costs_name_the_side_of_the_roofline(self):
+        kernels = self.right_json("show", "costs", QUICKSTART)["kernels"]
+        self.assertTrue(kernels)
+        for kernel in kernels:
+            self.assertIn(kernel["bound"], {"compute", "memory", "network"})
+            self.assertGreater(kernel["seconds"], 0)
+
+    def test_a_misspelt_part_names_the_nearest(self):
+        answer = motley("show", "programme", QUICKSTART)
+        self.assertEqual(USAGE, answer.returncode)
+        self.assertIn("did you mean `program`?", answer.stderr)
+
+
+class Check(Commands):
+    def test_names_hashes_and_memory(self):
+        found = self.right_json("check", QUICKSTART)
+        self.assertEqual("motley.check/1", found["schema"])
+        for stage in found["memory"]:
+            self.assertLessEqual(stage["peak"], stage["capacity"])
+
+
+class Scenarios(Commands):
+    def test_every_scenario_that_ships_compiles_and_fits(self):
+        for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+            self.right("check", path)
+
+
+if __name__ == "__main__":
+    unittest.main()
