@@ -114,6 +114,21 @@ void refuse_batch(const Fields& scenario, const Transformer& transformer, const 
                 complaint->message, complaint->hint);
 }
 
+// A chip without a figure for the format cannot be priced.
+void refuse_format(const Fields& scenario, const Job& job) {
+  for (const NodeGroup& group : job.cluster.groups) {
+    const auto& peaks = group.chip.peak_flops;
+    if (peaks.contains(job.train.precision)) continue;
+    std::vector<std::string> known;
+    for (const auto& [format, peak] : peaks) known.emplace_back(name_of(format));
+    const YamlEntry* key = scenario.find("train")->find("precision");
+    throw Refusal(Exit::infeasible, "unsupported-format", key ? key->where : scenario.where("train"),
+                  fmt::format("chip `{}` has no {} peak", group.chip.name, name_of(job.train.precision)),
+                  fmt::format("{}it has: {}", key ? "" : "`precision` is bf16 unless it is given; ",
+                              fmt::join(known, ", ")));
+  }
+}
+
 void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
   const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
   if (ranks <= chips) return;
@@ -167,6 +182,7 @@ Scenario load_scenario(const std::string& path) {
   refuse_batch(fields, job.transformer, job.train);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
   refuse_too_many_ranks(fields, job);
+  refuse_format(fields, job);
   if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
   // `world: null` is the world that takes no time; YAML reads it as nothing.
   if (const Yaml world = fields.find("world"))
