@@ -1,5 +1,10 @@
 // Scenarios from files: what ships reads whole, and what is refused later still knows its place.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
 
 #include "models/scenario.hpp"
 
@@ -8,6 +13,47 @@ using namespace motley;
 namespace {
 
 const std::string kRoot = MOTLEY_SOURCE_DIR;
+
+// A file in a folder of its own that is gone when the test is over.
+class Written {
+ public:
+  explicit Written(const std::string& text, const std::string& name = "written.yaml") {
+    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    folder_ = pattern;
+    add(text, name);
+    path_ = folder_ / name;
+  }
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+  ~Written() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  void add(const std::string& text, const std::string& name) const {
+    std::filesystem::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path folder_, path_;
+};
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
+}
+
+// A job on two cores with the given `strategy:` and whatever stands after it.
+std::string tiny(const std::string& strategy_and_more) {
+  return "model: tiny-gpt2\ncluster: host-2\n"
+         "train: {global_batch: 8, micro_batch: 2, sequence: 64, precision: fp32}\nstrategy: " +
+         strategy_and_more + "\n";
+}
+
+Scenario read(const std::string& text) { return load_scenario(Written(text).path()); }
 
 }  // namespace
 
@@ -57,4 +103,113 @@ TEST_CASE("a refusal cannot steer the terminal that shows it") {
   const Refusal refusal(Exit::usage, "unknown-key", {"a\x1b]0;b\x07.yaml", 1, 1}, "key `\x1b[31m` \x7f",
                         "\r");
   CHECK(std::string(refusal.what()) == "a\\x1b]0;b\\x07.yaml:1:1: key `\\x1b[31m` \\x7f\n  hint: \\x0d");
+}
+
+TEST_CASE("short, long and explicit forms of a strategy are the same strategy") {
+  const Scenario brief = read(tiny("{pp: 2, schedule: gpipe, recompute: full}"));
+  const Scenario longer =
+      read(tiny("{pipeline_parallel: 2, tp: 1, dp: 1, schedule: gpipe, recompute: full}"));
+  CHECK(brief.job.strategy == longer.job.strategy);
+  std::string explicit_form = print(brief.job.strategy);
+  explicit_form = "\n  " + std::regex_replace(explicit_form, std::regex("\n"), "\n  ");
+  CHECK(read(tiny(explicit_form)).job.strategy == brief.job.strategy);
+}
+
+TEST_CASE("what a scenario leaves out is the default") {
+  const Scenario scenario = read(tiny("{}"));
+  CHECK(scenario.name == "written");
+  CHECK(scenario.world == WorldChoice{});
+  CHECK(scenario.job.fidelity == Fidelity{});
+  CHECK(scenario.job.strategy.rank_count() == 1);
+  Train train;
+  train.global_batch = 8;
+  train.micro_batch = 2;
+  train.sequence = 64;
+  train.precision = Format::fp32;
+  CHECK(scenario.job.train == train);
+}
+
+TEST_CASE("worlds, fidelity and training figures are read as written") {
+  const Scenario mixed =
+      read(tiny("{dp: 2}\nname: two\nworld: {kind: mixed, real_ranks: [1]}\n"
+                "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
+                "fold_tensor_parallel: true}"));
+  CHECK(mixed.name == "two");
+  CHECK(mixed.world == WorldChoice{"mixed", {1}});
+  CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
+  CHECK(read(tiny("{}\nworld: null")).world.kind == "null");
+  CHECK(read(tiny("{}\nworld: real")).world.kind == "real");
+  const std::string text = std::regex_replace(
+      tiny("{}"), std::regex("precision: fp32"),
+      "precision: bf16, gradients: bf16, learning_rate: 3e-4, beta1: 0.8, beta2: 0.9, epsilon: 1e-6, "
+      "weight_decay: 0, seed: 7, steps: 9");
+  const Train train = read(text).job.train;
+  CHECK(train == Train{8, 2, 64, Format::bf16, Format::bf16, 3e-4, 0.8, 0.9, 1e-6, 0, 7, 9, ""});
+}
+
+TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {
+  const Scenario shipped = read(tiny("{pp: 2}"));
+  const Written beside(
+      std::regex_replace(std::regex_replace(tiny("{pp: 2}"), std::regex("tiny-gpt2"), "mine/config.json"),
+                         std::regex("host-2"), "own.yaml"));
+  beside.add(text_of(kRoot + "/scenarios/models/tiny-gpt2.json"), "mine/config.json");
+  beside.add(text_of(kRoot + "/platforms/host-2.yaml"), "own.yaml");
+  const Scenario own = load_scenario(beside.path());
+  CHECK(own.job.transformer.name == "mine");
+  CHECK(own.job.cluster.name == "own");
+  CHECK(own.job.cluster.groups == shipped.job.cluster.groups);
+  CHECK(strategy_hash(own.job.transformer, own.job.train, own.job.strategy) ==
+        strategy_hash(shipped.job.transformer, shipped.job.train, shipped.job.strategy));
+  const auto indented = [](const std::string& text) {
+    return "\n  " + std::regex_replace(text, std::regex("\n"), "\n  ");
+  };
+  const Scenario inlined = read(std::regex_replace(
+      std::regex_replace(tiny("{pp: 2}"), std::regex("host-2"), indented(print(shipped.job.cluster))),
+      std::regex("tiny-gpt2"), indented(print(shipped.job.transformer))));
+  CHECK(inlined.job.cluster == shipped.job.cluster);
+  CHECK(inlined.job.transformer == shipped.job.transformer);
+}
+
+TEST_CASE("refusals of compile and check point into the scenario") {
+  const Scenario large = read(
+      "model: gpt3-175b\ncluster: dgx-a100\ntrain: {global_batch: 8, sequence: 2048}\nstrategy: {tp: 8}\n");
+  try {
+    check(compile(large), large);
+    FAIL("175 B parameters do not fit on one node");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "out-of-memory");
+    CHECK(refusal.where().file == large.path);
+    CHECK(refusal.where().line == 4);
+  }
+}
+
+TEST_CASE("every figure of every chip that ships names its source and date, or says it is assumed") {
+  const std::regex dated(".*(20[0-9]{2}|assumed).*");
+  int chips = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/platforms/chips")) {
+    const Chip chip = load_chip(entry.path().string());
+    INFO(chip.name);
+    ++chips;
+    std::vector<Sourced> figures = {
+        chip.memory_bytes,         chip.memory_bandwidth, chip.multiprocessors,      chip.gemm_efficiency,
+        chip.gemm_k_half,          chip.gemm_wave,        chip.attention_efficiency, chip.attention_s_half,
+        chip.bandwidth_efficiency, chip.kernel_overhead,  chip.step_overhead,        chip.watts,
+        chip.price_per_hour};
+    for (const auto& [format, peak] : chip.peak_flops) figures.push_back(peak);
+    for (const Sourced& figure : figures) {
+      INFO(figure.value << " from: " << figure.source);
+      CHECK((figure == Sourced{} || std::regex_match(figure.source, dated)));
+    }
+    CHECK(chip.gemm_efficiency.value <= 1);
+    CHECK(chip.attention_efficiency.value <= 1);
+    CHECK(chip.bandwidth_efficiency.value <= 1);
+    CHECK(chip.peak_flops.contains(Format::fp32));
+  }
+  CHECK(chips >= 4);
+}
+
+TEST_CASE("the text to train on is plain ASCII, long enough for a batch") {
+  const std::string text = text_of(default_text_path());
+  CHECK(text.size() > 10'000);
+  for (const char c : text) REQUIRE((c == '\n' || (c >= ' ' && c <= '~')));
 }
