@@ -71,7 +71,7 @@ void compare(const fs::path& folder, const Refusal& refusal) {
 // sends to all ranks.
 std::set<std::string> kinds_in_sources() {
   const std::regex thrown(
-      R"re((?:Refusal\(\s*Exit::\w+,\s*|Complaint\{\s*|differs\((?="[a-z]+-)|\{"kind", )"([a-z0-9-]+)")re");
+      R"re((?:Refusal\(\s*Exit::\w+,\s*|Complaint\{\s*|differs\(|json\{\{"kind", )"([a-z0-9-]+)")re");
   std::set<std::string> kinds;
   for (const char* folder : {"models", "sim", "hw", "tools"}) {
     if (!fs::exists(kRoot / folder)) continue;
