@@ -1,0 +1,206 @@
+// The Report: every second of a step is in exactly one column, what was made up is found again, totals follow from
+// the Program. And the cost tables of `motley show costs`.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "models/compute_cost.hpp"
+#include "models/costs_text.hpp"
+#include "models/report.hpp"
+#include "tests/models/timed_trace.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+using nlohmann::json;
+
+namespace {
+
+double sum_of(const StageBreakdown& row) {
+  return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.pipeline_s + row.data_parallel_s +
+         row.bubble_s + row.optimizer_s;
+}
+
+// Every compute takes a second, an optimizer step half; transfers and collectives as given.
+Trace seconds_trace(const Program& program, double transfer_s, double collective_s) {
+  return TimedRun(program,
+                  [=](const Step&, const Instruction& i) {
+                    if (i.op == Op::compute) return 1.0;
+                    if (i.op == Op::optimizer) return 0.5;
+                    return i.op == Op::collective ? collective_s : transfer_s;
+                  })
+      .run();
+}
+
+// The first instruction that runs the block of this name on the rank.
+double priced(const Job& job, const Program& program, Rank rank, const std::string& block) {
+  const ProgramClass& of_class = program.class_of(rank);
+  const RankEntry& entry = program.ranks[rank];
+  RingCost ring;
+  if (job.strategy.tp() > 1)
+    ring = ring_cost(program, job.cluster, program.groups[entry.groups[kTensorGroup]]);
+  for (const Instruction& i : of_class.streams[0].instructions)
+    if (i.op == Op::compute && of_class.blocks[i.block].name == block)
+      return compute_time(program, of_class, i, job.cluster.chip_of(entry.chip), &ring).seconds();
+  throw std::logic_error("no such block");
+}
+
+Job pipeline_job(Schedule schedule) {
+  Job job = tiny_job({1, 4, 1});
+  job.strategy.schedule = schedule;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("the breakdown of every stage adds up to the iteration, for every small strategy") {
+  for (Family family : {Family::gpt2, Family::llama})
+    for (const Job& job : every_small_job(family)) {
+      const Program program = compile(job);
+      const Report report = make_report(job, program, timed_trace(program));
+      CAPTURE(print(job.strategy));
+      REQUIRE(report.breakdown.size() == static_cast<std::size_t>(job.strategy.pp()));
+      for (const StageBreakdown& row : report.breakdown) {
+        REQUIRE(sum_of(row) == Approx(report.iteration_s).epsilon(1e-12));
+        for (double part : {row.compute_s, row.recompute_s, row.tensor_parallel_s, row.pipeline_s,
+                            row.data_parallel_s, row.bubble_s, row.optimizer_s})
+          REQUIRE(part >= -1e-15);
+        REQUIRE((row.recompute_s > 0) == (job.strategy.recompute == Recompute::full));
+        REQUIRE((row.tensor_parallel_s > 0) == (job.strategy.tp() > 1));
+        REQUIRE(row.optimizer_s == Approx(1.0 / 3000));
+      }
+    }
+}
+
+TEST_CASE("equal stages and free transfers leave the bubble of the closed form: p - 1 of m + p - 1 slots") {
+  for (Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    const Job job = pipeline_job(schedule);
+    const Program program = compile(job);
+    const Report report = make_report(job, program, seconds_trace(program, 0, 0));
+    const auto m = static_cast<double>(program.micro_batches);
+    REQUIRE(report.iteration_s == Approx(2 * (m + 3) + 0.5));
+    for (const StageBreakdown& row : report.breakdown) {
+      REQUIRE(row.compute_s == Approx(2 * m));
+      REQUIRE(row.bubble_s == Approx(2 * 3));
+      REQUIRE(row.pipeline_s == Approx(0).margin(1e-12));
+    }
+  }
+}
+
+TEST_CASE("idle time is the pipeline's only while the awaited transfer is on the wire") {
+  Job job = tiny_job({1, 2, 1});
+  job.train.global_batch = 2;
+  job.strategy = expand(job.transformer, job.train, 1, 2, 1);
+  const Program program = compile(job);
+  const Report report = make_report(job, program, seconds_trace(program, 0.25, 0));
+  // one micro-batch: forward, wire, forward, backward, wire, backward
+  REQUIRE(report.iteration_s == Approx(4 + 2 * 0.25 + 0.5));
+  const StageBreakdown& first = report.breakdown[0];
+  REQUIRE(first.pipeline_s == Approx(0.25));
+  REQUIRE(first.bubble_s == Approx(2.25));  // the other stage's work and the way there
+  const StageBreakdown& second = report.breakdown[1];
+  REQUIRE(second.pipeline_s == Approx(0.25));
+  REQUIRE(second.compute_s == Approx(2));
+}
+
+TEST_CASE("idle time is data parallelism's while gradients are on the wire") {
+  const Job job = tiny_job({1, 1, 2});
+  const Program program = compile(job);
+  const Report report = make_report(job, program, seconds_trace(program, 0, 3));
+  const auto m = static_cast<double>(program.micro_batches);
+  REQUIRE(report.iteration_s == Approx(2 * m + 3 + 0.5));
+  REQUIRE(report.breakdown[0].data_parallel_s == Approx(3));
+  REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-12));
+}
+
+TEST_CASE("a separated tensor-parallel collective is exposed from the instant all its members are there") {
+  Job job = tiny_job({2, 1, 1});
+  job.fidelity.tensor_parallel = CollectiveLevel::fluid;
+  const Program program = compile(job);
+  std::int64_t collectives = 0;
+  for (const Instruction& i : program.class_of(0).streams[0].instructions)
+    collectives += i.op == Op::collective;
+  REQUIRE(collectives > 0);
+  const Trace trace = TimedRun(program, [](const Step& step, const Instruction& i) {
+                        if (i.op == Op::compute) return step.rank == 0 ? 1.0 : 1.5;
+                        return i.op == Op::collective ? 0.25 : 0.5;
+                      }).run();
+  const Report report = make_report(job, program, trace);
+  REQUIRE(report.breakdown[0].rank == 1);
+  REQUIRE(report.breakdown[0].tensor_parallel_s == Approx(0.25 * static_cast<double>(collectives)));
+  REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-9));
+}
+
+TEST_CASE("throughput and MFU follow from the transformer, the batch and the peaks; HFU counts recompute") {
+  Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  const Report report = make_report(job, program, timed_trace(program));
+  const double flops = model_flops_per_sequence(job.transformer, 16) * 16;
+  REQUIRE(report.chips == 2);
+  REQUIRE(report.tokens_per_s == Approx(16 * 16 / report.iteration_s));
+  REQUIRE(report.tokens_per_s_per_chip == Approx(report.tokens_per_s / 2));
+  REQUIRE(report.tflops_per_chip == Approx(flops / report.iteration_s / 2 / 1e12));
+  REQUIRE(report.mfu == Approx(flops / report.iteration_s / 2e11));
+
+  job.strategy.recompute = Recompute::full;
+  const Program again = compile(job);
+  const Report recomputed = make_report(job, again, timed_trace(again));
+  REQUIRE(recomputed.hfu * recomputed.iteration_s > 1.2 * report.hfu * report.iteration_s);
+  REQUIRE(recomputed.mfu * recomputed.iteration_s == Approx(report.mfu * report.iteration_s));
+}
+
+TEST_CASE("a folded trace, of one rank a stage, reports the same but for the ranks it lacks") {
+  const Job job = tiny_job({2, 2, 1});
+  const Program program = compile(job);
+  const Trace whole = seconds_trace(program, 0.125, 0.25);
+  Trace folded = whole;
+  folded.events.erase(
+      std::remove_if(folded.events.begin(), folded.events.end(),
+                     [&](const TraceEvent& e) { return program.ranks[e.step.rank].tensor_index != 0; }),
+      folded.events.end());
+  REQUIRE(folded.events.size() < whole.events.size());
+  REQUIRE(to_json(make_report(job, program, folded)) == to_json(make_report(job, program, whole)));
+}
+
+TEST_CASE("the report's JSON has its keys in order and its text names what bounds the step") {
+  const Job job = pipeline_job(Schedule::gpipe);
+  const Program program = compile(job);
+  Report report = make_report(job, program, seconds_trace(program, 0, 0));
+  report.scenario = "tiny";
+  const auto parsed = nlohmann::ordered_json::parse(to_json(report));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : parsed.items()) keys.push_back(key);
+  REQUIRE(keys == std::vector<std::string>{"schema", "scenario", "strategy_hash", "program_hash",
+                                           "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
+                                           "tflops_per_chip", "mfu", "hfu", "flop_formula", "chips",
+                                           "breakdown", "memory"});
+  REQUIRE(parsed["schema"] == "motley.simulate/1");
+  REQUIRE(parsed["breakdown"].size() == 4);
+  REQUIRE(parsed["memory"][3]["fraction"].get<double>() ==
+          Approx(parsed["memory"][3]["peak"].get<double>() / 4e9));
+  REQUIRE(to_text(report).find("bound by bubble (26.7 % of the step)") != std::string::npos);
+}
+
+TEST_CASE("the cost tables price each pass as the sum of its kernels, and as compute_time() does") {
+  for (Degrees degrees : {Degrees{1, 1, 1}, {2, 2, 1}}) {
+    Job job = tiny_job(degrees);
+    job.strategy.recompute = Recompute::full;
+    const Program program = compile(job);
+    const auto passes = price_passes(job, program);
+    REQUIRE(passes.size() == static_cast<std::size_t>(3 * degrees.pp));  // forward, backward, optimizer
+    for (const PassCost& pass : passes) {
+      REQUIRE(pass.seconds > 0);
+      if (pass.pass == "optimizer") continue;
+      double seconds = 0;
+      for (const KernelCost& kernel : pass.kernels) seconds += kernel.seconds;
+      REQUIRE(pass.seconds == Approx(seconds));
+      REQUIRE(pass.times == program.micro_batches);
+      REQUIRE(pass.seconds == Approx(priced(job, program, pass.rank, pass.pass)));
+    }
+    const json parsed = json::parse(costs_json(passes));
+    REQUIRE(parsed["schema"] == "motley.costs/1");
+    REQUIRE(parsed["passes"].size() == passes.size());
+    REQUIRE(costs_text(passes).find("matmul (recompute)") != std::string::npos);
+    REQUIRE((costs_text(passes).find("network") != std::string::npos) == (degrees.tp > 1));
+  }
+}
