@@ -1,0 +1,203 @@
+#include "hw/launch.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "hw/transport/tcp/socket.hpp"
+#include "models/refusal.hpp"
+
+extern char** environ;
+
+namespace motley {
+namespace {
+
+// What other launchers set would contradict ours.
+constexpr const char* kTakenAway[] = {
+    "MOTLEY_RANK",  "MOTLEY_RANK_COUNT", "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
+    "RANK",         "WORLD_SIZE",        "MASTER_ADDR",       "MASTER_PORT",
+    "SLURM_PROCID", "SLURM_NTASKS"};
+
+std::vector<std::string> environment_of(int rank, int rank_count, const Socket& door) {
+  std::vector<std::string> made;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::find(std::begin(kTakenAway), std::end(kTakenAway), name) == std::end(kTakenAway))
+      made.push_back(variable);
+  }
+  made.push_back(fmt::format("MOTLEY_RANK={}", rank));
+  made.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
+  made.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
+  if (rank == 0) made.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
+  return made;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> made;
+  for (std::string& each : strings) made.push_back(each.data());
+  made.push_back(nullptr);
+  return made;
+}
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int each : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, each);
+  return set;
+}
+
+// Blocks the watched signals, so that they wait for sigtimedwait; gives back the old mask.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    const sigset_t set = watched_signals();
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+  }
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+class Ranks {
+ public:
+  explicit Ranks(const LaunchOptions& options) : options_(options), door_(listen_on({"127.0.0.1", 0})) {}
+  ~Ranks() {  // also when starting one of them threw
+    signal_all(SIGKILL);
+    for (const Child& child : children_)
+      if (child.running) waitpid(child.process, nullptr, 0);
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  void start_all() {
+    for (int rank = 0; rank < options_.rank_count; ++rank) start(rank);
+    door_ = Socket();  // rank 0 has it
+  }
+
+  LaunchResult wait_all() {
+    while (running() > 0) {
+      const timespec while_waiting{0, 100'000'000};
+      const sigset_t set = watched_signals();
+      const int caught = sigtimedwait(&set, nullptr, &while_waiting);
+      if (caught == SIGINT || caught == SIGTERM || caught == SIGHUP) pass_on(caught);
+      reap();
+      if (ending_since_s_ > 0 && monotonic_s() > ending_since_s_ + options_.grace_s) signal_all(SIGKILL);
+    }
+    return result_;
+  }
+
+ private:
+  struct Child {
+    int rank = 0;
+    pid_t process = 0;
+    bool running = true;
+  };
+  const LaunchOptions& options_;
+  Socket door_;
+  std::vector<Child> children_;
+  LaunchResult result_;
+  double ending_since_s_ = 0;
+  bool passed_on_ = false;
+
+  long running() const {
+    return std::count_if(children_.begin(), children_.end(),
+                         [](const Child& child) { return child.running; });
+  }
+  void signal_all(int number) const {
+    for (const Child& child : children_)
+      if (child.running) kill(-child.process, number);  // the rank and what it started
+  }
+  void pass_on(int number) {
+    signal_all(passed_on_ ? SIGKILL : number);
+    passed_on_ = true;
+  }
+
+  void start(int rank) {
+    auto environment = environment_of(rank, options_.rank_count, door_);
+    auto command = options_.command;
+    const auto environment_pointers = pointers(environment), command_pointers = pointers(command);
+    int failure[2];
+    MOTLEY_CHECK(pipe2(failure, O_CLOEXEC) == 0);
+    const Socket reading(failure[0]);
+    const pid_t launcher = getpid();
+    const pid_t process = fork();
+    if (process == 0) {
+      become(rank, launcher, command_pointers, environment_pointers);
+      const int why = errno;
+      [[maybe_unused]] const ssize_t written = write(failure[1], &why, sizeof why);
+      _exit(127);
+    }
+    close(failure[1]);
+    MOTLEY_CHECK(process > 0);
+    setpgid(process, process);  // the child does so too: whoever comes first
+    children_.push_back({rank, process, true});
+    int why = 0;
+    if (read(reading.descriptor(), &why, sizeof why) == sizeof why)
+      throw Refusal(Exit::usage, "cannot-run", {},
+                    fmt::format("cannot run `{}`: {}", options_.command[0], std::strerror(why)),
+                    "the command stands after `--` and is searched in PATH");
+  }
+
+  // In the child, until exec: nothing but system calls.
+  void become(int rank, pid_t launcher, const std::vector<char*>& command,
+              const std::vector<char*>& environment) const {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(127);  // it died before prctl
+    if (rank == 0) fcntl(door_.descriptor(), F_SETFD, 0);
+    if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execvpe(command[0], command.data(), environment.data());
+  }
+
+  void reap() {
+    for (Child& child : children_) {
+      int status = 0;
+      if (!child.running || waitpid(child.process, &status, WNOHANG) != child.process) continue;
+      kill(-child.process, SIGKILL);  // what it left behind
+      child.running = false;
+      if (status != 0) note(child, status);
+    }
+  }
+  void note(const Child& child, int status) {
+    if (result_.exit_code != 0) return;  // a later one, most likely because of the first
+    const bool by_signal = WIFSIGNALED(status);
+    result_.exit_code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    result_.message = by_signal ? fmt::format("rank {} (process {}) was ended by signal {} ({})", child.rank,
+                                              child.process, WTERMSIG(status), strsignal(WTERMSIG(status)))
+                                : fmt::format("rank {} (process {}) ended with exit code {}", child.rank,
+                                              child.process, result_.exit_code);
+    ending_since_s_ = monotonic_s();
+    signal_all(SIGTERM);
+  }
+};
+
+}  // namespace
+
+LaunchResult launch(const LaunchOptions& options) {
+  if (options.rank_count < 1 || options.rank_count > 1024)
+    throw Refusal(Exit::usage, "bad-rank-count", {}, fmt::format("{} ranks on one host", options.rank_count),
+                  "from 1 to 1024");
+  if (options.command.empty())
+    throw Refusal(Exit::usage, "cannot-run", {}, "no command to run",
+                  "motley launch -n 2 -- motley train FILE");
+  const SignalsHeld held;
+  Ranks ranks(options);
+  ranks.start_all();
+  return ranks.wait_all();
+}
+
+}  // namespace motley

@@ -1,0 +1,140 @@
+// Launching: real processes, how they end, and that nothing is left of them. A rank that trains is this test program
+// itself, called with the hidden test "[rank of a launch]".
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "hw/launch.hpp"
+#include "hw/train.hpp"
+#include "models/refusal.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+LaunchResult shell(int ranks, const std::string& script) {
+  return launch({ranks, {"/bin/sh", "-c", script}, 20});
+}
+
+bool no_child_is_left() { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }
+
+// A folder that goes when the test ends.
+struct Folder {
+  std::string path;
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string read(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(path + "/" + name).rdbuf();
+    return text.str();
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "every rank is told its number and nothing of other launchers, and when all end well so does the "
+    "launch") {
+  setenv("SLURM_PROCID", "7", 1);
+  const Folder folder;
+  const auto result =
+      shell(3, "echo $MOTLEY_RANK of $MOTLEY_RANK_COUNT$SLURM_PROCID > " + folder.path + "/$MOTLEY_RANK");
+  unsetenv("SLURM_PROCID");
+  REQUIRE(result.exit_code == 0);
+  REQUIRE(result.message.empty());
+  for (int rank = 0; rank < 3; ++rank)
+    REQUIRE(folder.read(std::to_string(rank)) == std::to_string(rank) + " of 3\n");
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("when a rank fails the others are ended, and its exit code and number are told") {
+  const auto result = shell(3, "if [ $MOTLEY_RANK = 1 ]; then exit 7; fi; sleep 600");
+  REQUIRE(result.exit_code == 7);
+  REQUIRE_THAT(result.message, Catch::StartsWith("rank 1 (process ") && Catch::EndsWith("exit code 7"));
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("a rank that a signal ends is told as such") {
+  const auto result = shell(2, "if [ $MOTLEY_RANK = 0 ]; then kill -9 $$; fi; sleep 600");
+  REQUIRE(result.exit_code == 137);
+  REQUIRE_THAT(result.message, Catch::Contains("rank 0 ") && Catch::Contains("signal 9"));
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("a rank that will not end is killed after the grace") {
+  const auto result = launch(
+      {2,
+       {"/bin/sh", "-c", "if [ $MOTLEY_RANK = 1 ]; then exit 3; fi; trap '' TERM; while :; do sleep 1; done"},
+       0.2});
+  REQUIRE(result.exit_code == 3);
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("what cannot be run is refused, and so is a number of ranks that makes no sense") {
+  REQUIRE_THROWS_WITH(launch({2, {"no-such-command-anywhere"}}),
+                      Catch::Contains("cannot run `no-such-command-anywhere`"));
+  REQUIRE_THROWS_AS(launch({0, {"true"}}), Refusal);
+  REQUIRE_THROWS_AS(launch({1, {}}), Refusal);
+  REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("a signal to the launcher reaches the ranks") {
+  const Folder folder;
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const auto result =
+        shell(2, "trap 'echo got it > " + folder.path + "/got$MOTLEY_RANK; exit 5' TERM; : > " + folder.path +
+                     "/ready$MOTLEY_RANK; while :; do sleep 0.05; done");
+    _exit(result.exit_code);
+  }
+  for (const char* name : {"/ready0", "/ready1"})
+    while (!std::filesystem::exists(folder.path + name)) usleep(1000);
+  kill(launcher, SIGTERM);
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  REQUIRE(WEXITSTATUS(status) == 5);
+  REQUIRE(folder.read("got0") == "got it\n");
+  REQUIRE(folder.read("got1") == "got it\n");
+}
+
+TEST_CASE("launched processes train as threads do") {
+  const Folder folder;
+  const Job job = tests::tiny_job({1, 2, 1});
+  TrainOptions options;
+  options.steps = 3;
+  const auto threads = train_in_process(job, compile(job), tests::tiny_text(), options);
+  setenv("MOTLEY_TEST_LOSSES", (folder.path + "/losses").c_str(), 1);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const auto result = launch({2, {self, "[rank of a launch]", "-o", "/dev/null"}, 5});
+  INFO(result.message);
+  REQUIRE(result.exit_code == 0);
+  std::ostringstream expected;
+  expected << std::hexfloat;
+  for (double loss : threads.losses) expected << loss << "\n";
+  REQUIRE(folder.read("losses") == expected.str());
+}
+
+TEST_CASE("trains as one rank of a launch", "[.][rank of a launch]") {
+  const auto place = place_from([](const char* name) { return std::getenv(name); });
+  if (!place) return;  // only a launch has work for it
+  const Job job = tests::tiny_job({1, 2, 1});
+  TrainOptions options;
+  options.steps = 3;
+  const auto result = train_rank(job, compile(job), tests::tiny_text(), *place, options);
+  if (place->rank != 0) return;
+  std::ofstream file(std::getenv("MOTLEY_TEST_LOSSES"));
+  file << std::hexfloat;
+  for (double loss : result.losses) file << loss << "\n";
+}
