@@ -14,7 +14,7 @@ namespace {
 struct Tile {
   double rows, columns, speed;
 };
-// Tile shapes of GEMM libraries and their relative speeds: the best wins. Fitted to published A100 and H100 GEMMs.
+// Tile shapes of GEMM libraries and their relative speeds: the best wins. Fitted to published GEMMs of A100, H100.
 constexpr std::array<Tile, 5> kTiles = {
     {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.9}, {64, 128, 0.72}, {64, 64, 0.55}}};
 

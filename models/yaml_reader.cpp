@@ -221,6 +221,16 @@ void refuse_not_utf8(const std::string& text, const std::string& file) {
   }
 }
 
+// The mistake that the parser's words never name.
+std::string hint_about_tabs(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != std::string::npos)
+      return fmt::format("line {} is indented with a tab: YAML takes spaces", number);
+  return {};
+}
+
 Yaml build_tree(const std::string& text, const std::string& file) {
   TreeBuilder builder(file);
   std::istringstream stream(text);
@@ -229,7 +239,8 @@ Yaml build_tree(const std::string& text, const std::string& file) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    throw Refusal(Exit::usage, "yaml-syntax", {file, error.mark.line + 1, error.mark.column + 1}, error.msg);
+    throw Refusal(Exit::usage, "yaml-syntax", {file, error.mark.line + 1, error.mark.column + 1}, error.msg,
+                  hint_about_tabs(text));
   }
   return builder.root();
 }
