@@ -14,6 +14,7 @@ namespace motley {
 // Set by the command that was named on the command line; main() runs it once parsing is over.
 using Chosen = std::function<Exit()>;
 
+void add_train(CLI::App& program, Chosen& chosen);
 void add_check(CLI::App& program, Chosen& chosen);
 void add_show(CLI::App& program, Chosen& chosen);
 void add_doctor(CLI::App& program, Chosen& chosen);

@@ -106,6 +106,7 @@ Exit main_of(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(footer("motley doctor"));
   Chosen chosen;
+  add_train(program, chosen);
   add_check(program, chosen);
   add_show(program, chosen);
   add_doctor(program, chosen);

@@ -13,6 +13,7 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+TRAIN = "scenarios/quickstart-train.yaml"
 QUICKSTART = "scenarios/quickstart.yaml"
 LARGE = "scenarios/gpt3-175b-1024.yaml"
 
@@ -87,6 +88,25 @@ class Check(Commands):
         self.assertEqual("motley.check/1", found["schema"])
         for stage in found["memory"]:
             self.assertLessEqual(stage["peak"], stage["capacity"])
+
+
+class Train(Commands):
+    def test_json_has_the_promised_keys_and_a_loss_a_step_that_falls(self):
+        found = self.right_json("train", TRAIN, "--steps", "8")
+        self.assertEqual("motley.train/1", found["schema"])
+        self.assertEqual(self.right_json("check", TRAIN)["strategy_hash"], found["strategy_hash"])
+        self.assertEqual(8, len(found["loss"]))
+        self.assertLess(found["loss"][-1], found["loss"][0])
+        self.assertGreater(found["tokens_per_s"], 0)
+
+    def test_plain_and_fast_kernels_train_the_same_function(self):
+        plain, fast = (self.right_json("train", TRAIN, "--steps", "3", "--kernels", kernels)["loss"]
+                       for kernels in ["reference", "fast"])
+        for one, other in zip(plain, fast):
+            self.assertAlmostEqual(one, other, delta=1e-4 * one)
+
+    def test_no_steps_are_refused(self):
+        self.assertEqual(USAGE, motley("train", TRAIN, "--steps", "0").returncode)
 
 
 class Scenarios(Commands):

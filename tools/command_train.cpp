@@ -1,0 +1,114 @@
+// motley train: really trains a scenario on host ranks, prints the loss of every step and how fast it went. It
+// runs the very Program that `motley simulate` imagines. Read next: hw/train.hpp, hw/world.hpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "hw/train.hpp"
+#include "models/units.hpp"
+#include "tools/command.hpp"
+#include "tools/progress.hpp"
+#include "tools/runs.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  std::string scenario;
+  std::int64_t steps = 0;  // 0: the scenario's
+  std::string kernels = "fast";
+  std::string trace;
+  bool json = false;
+  std::string out;
+};
+
+struct Trained {
+  const Prepared& prepared;
+  const TrainResult& result;
+  std::int64_t peak_bytes() const {
+    return *std::max_element(result.peak_bytes.begin(), result.peak_bytes.end());
+  }
+};
+
+std::string to_json(const Trained& trained) {
+  const nlohmann::ordered_json whole = {{"schema", "motley.train/1"},
+                                        {"scenario", trained.prepared.scenario.name},
+                                        {"strategy_hash", trained.prepared.program.strategy_hash},
+                                        {"program_hash", program_hash(trained.prepared.program)},
+                                        {"ranks", trained.prepared.program.rank_count()},
+                                        {"steps", trained.result.losses.size()},
+                                        {"loss", trained.result.losses},
+                                        {"tokens_per_s", trained.result.tokens_per_s},
+                                        {"peak_bytes", trained.result.peak_bytes}};
+  return whole.dump(2) + "\n";
+}
+
+std::string to_text(const Trained& trained) {
+  const std::vector<double>& losses = trained.result.losses;
+  const Program& program = trained.prepared.program;
+  std::string text = fmt::format("{}: trained {} steps on {} host rank{}\n\n", trained.prepared.scenario.name,
+                                 losses.size(), program.rank_count(), program.rank_count() == 1 ? "" : "s");
+  text += fmt::format("{:>6}  {}\n", "step", "loss");
+  const std::size_t every = std::max<std::size_t>(1, losses.size() / 10);
+  for (std::size_t step = 0; step < losses.size(); ++step)
+    if (step % every == 0 || step + 1 == losses.size())
+      text += fmt::format("{:>6}  {:.4f}\n", step, losses[step]);
+  text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
+                      format_bytes(static_cast<double>(trained.peak_bytes())));
+  return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
+}
+
+TrainOptions train_options(const Options& options, const Job& job, Progress& progress) {
+  TrainOptions chosen;
+  chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
+  chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
+  // The last step: the first ones warm up.
+  if (!options.trace.empty()) chosen.trace_step = chosen.steps - 1;
+  chosen.on_step = [&progress](std::int64_t step, double loss) {
+    progress.show(step + 1, fmt::format("loss {:.4f}", loss));
+  };
+  return chosen;
+}
+
+Exit run(const Options& options) {
+  const Prepared prepared = prepare(load_scenario(options.scenario));
+  const Job& job = prepared.scenario.job;
+  const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
+  text.suits(job.transformer, job.train);
+  TrainResult result;
+  {
+    Progress progress("step", options.steps > 0 ? options.steps : job.train.steps);
+    result = train_in_process(job, prepared.program, text, train_options(options, job, progress));
+  }
+  if (!options.trace.empty()) write_trace(result.trace, prepared.program, options.trace);
+  const Trained trained{.prepared = prepared, .result = result};
+  write_result(options.json ? to_json(trained) : to_text(trained), options.out);
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("train", "Really train a scenario on host ranks of this machine");
+  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
+  command->add_option("--steps", options->steps, "training steps, instead of the scenario's")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  command
+      ->add_option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
+      ->check(CLI::IsMember({"reference", "fast"}));
+  command->add_option("--trace", options->trace,
+                      "write a trace of the last step, for ui.perfetto.dev and compare");
+  command->add_flag("--json", options->json, "print JSON (schema motley.train/1)");
+  command->add_option("--out", options->out, "write the result to this file instead of stdout");
+  command->footer(footer("motley train scenarios/quickstart-train.yaml --steps 20"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley

@@ -1,0 +1,29 @@
+// How far a long command is, for a person who looks on: one line on stderr, redrawn, with the time that is
+// left. Silent unless stderr is a terminal that can redraw a line. Results never depend on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace motley {
+
+class Progress {
+ public:
+  Progress(std::string what, std::int64_t total);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // clears the line
+  // `done` of the total; `note` stands behind it ("loss 2.31").
+  void show(std::int64_t done, const std::string& note = {});
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  std::int64_t total_;
+  bool visible_;
+  bool drawn_ = false;
+  Clock::time_point begin_, last_;
+};
+
+}  // namespace motley
