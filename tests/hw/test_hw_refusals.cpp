@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "hw/launch.hpp"
 #include "hw/memory.hpp"
 #include "hw/rendezvous.hpp"
 #include "hw/train.hpp"
@@ -64,6 +65,11 @@ TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
   of_class.tensors[0].name = "layers.0.qkv.weight";
   of_class.tensors[0].format = Format::bf16;
   CHECK(said([&] { Memory{of_class}; }) == expected("host-precision"));
+}
+
+TEST_CASE("a launch of no ranks or of no command is refused with its message") {
+  CHECK(said([] { launch({.rank_count = 0, .command = {"true"}}); }) == expected("bad-rank-count"));
+  CHECK(said([] { launch({.rank_count = 2, .command = {}}); }) == expected("cannot-run"));
 }
 
 TEST_CASE("ranks that the environment does not tell are refused with their messages") {
