@@ -109,9 +109,42 @@ double flops_of(const PassCost& pass) {
   return flops;
 }
 
-std::string print_pass(const PassCost& pass) {
-  std::string text = fmt::format("stage {} {} on {} (rank {}): {}, {} a step", pass.stage, pass.pass,
-                                 pass.chip, pass.rank, format_seconds(pass.seconds),
+bool costs_the_same(const PassCost& a, const PassCost& b) {
+  return a.pass == b.pass && a.chip == b.chip && a.times == b.times && a.seconds == b.seconds &&
+         a.kernels == b.kernels;
+}
+
+// The passes of a stage on a chip, and the last of the stages in a row that cost the same.
+struct StageCosts {
+  std::vector<PassCost> passes;
+  int last_stage = 0;
+  bool extends(const StageCosts& other) const {
+    return passes[0].stage == other.last_stage + 1 &&
+           std::equal(passes.begin(), passes.end(), other.passes.begin(), other.passes.end(), costs_the_same);
+  }
+};
+
+std::vector<StageCosts> group_equal_stages(const std::vector<PassCost>& passes) {
+  std::vector<StageCosts> single, groups;
+  for (const PassCost& pass : passes) {
+    if (single.empty() || single.back().last_stage != pass.stage || single.back().passes[0].chip != pass.chip)
+      single.push_back({{}, pass.stage});
+    single.back().passes.push_back(pass);
+  }
+  for (const StageCosts& stage : single) {
+    if (!groups.empty() && stage.extends(groups.back()))
+      groups.back().last_stage = stage.last_stage;
+    else
+      groups.push_back(stage);
+  }
+  return groups;
+}
+
+std::string print_pass(const PassCost& pass, int last_stage) {
+  const std::string stages = last_stage == pass.stage ? fmt::format("stage {}", pass.stage)
+                                                      : fmt::format("stages {}-{}", pass.stage, last_stage);
+  std::string text = fmt::format("{} {} on {} (rank {}): {}, {} a step", stages, pass.pass, pass.chip,
+                                 pass.rank, format_seconds(pass.seconds),
                                  pass.times == 1 ? "once" : fmt::format("{} times", pass.times));
   if (pass.kernels.empty()) return text + "\n";
   text += fmt::format(", {}\n", format_flops(achieved(flops_of(pass), pass.seconds)));
@@ -157,10 +190,11 @@ std::vector<PassCost> price_passes(const Job& job, const Program& program) {
 
 std::string costs_text(const std::vector<PassCost>& passes) {
   std::string text;
-  for (const PassCost& pass : passes) {
-    if (!text.empty()) text += "\n";
-    text += print_pass(pass);
-  }
+  for (const StageCosts& group : group_equal_stages(passes))
+    for (const PassCost& pass : group.passes) {
+      if (!text.empty()) text += "\n";
+      text += print_pass(pass, group.last_stage);
+    }
   return text;
 }
 

@@ -21,9 +21,10 @@ struct KernelCost {  // of all kernels of one op in a block, once
   double flops = 0, bytes = 0;
   double seconds = 0, work_s = 0, memory_s = 0;
   Bound bound = Bound::compute;
+  bool operator==(const KernelCost&) const = default;
 };
 
-struct PassCost {
+struct PassCost {  // of one micro-batch
   int stage = 0;
   std::string chip;                 // its name
   Rank rank = 0;                    // the first of this stage on such a chip: priced for it

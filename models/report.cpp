@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "models/compute_cost.hpp"
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -59,16 +55,10 @@ class RankEvents {
 // Walks the compute stream of one rank.
 class Walk {
  public:
-  Walk(const Job& job, const Program& program, const Trace& trace, Rank rank)
-      : program_(program),
-        class_(program.class_of(rank)),
-        chip_(job.cluster.chip_of(program.ranks[at(rank)].chip)),
-        events_(trace, rank) {
+  Walk(const Program& program, CostTable& costs, const Trace& trace, Rank rank)
+      : program_(program), costs_(costs), events_(trace, rank) {
     result_.stage = program.ranks[at(rank)].stage;
     result_.rank = rank;
-    const auto& groups = program.ranks[at(rank)].groups;
-    if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
-      tensor_ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
   }
 
   StageBreakdown run(Interval iteration) {
@@ -128,7 +118,7 @@ class Walk {
 
   // Assumes: a compute that took longer or shorter than its price did so evenly over its kernels.
   void attribute_compute(const Instruction& instruction, double seconds) {
-    const ComputeTime& priced = price(instruction);
+    const ComputeTime& priced = costs_.of(result_.rank, instruction);
     if (priced.seconds() <= 0) {
       result_.compute_s += seconds;
       return;
@@ -140,20 +130,9 @@ class Walk {
     result_.compute_s += seconds - recompute_s - tensor_parallel_s;
   }
 
-  const ComputeTime& price(const Instruction& instruction) {
-    const auto key = std::make_tuple(instruction.block, instruction.first_kernel, instruction.last_kernel);
-    const auto known = prices_.find(key);
-    if (known != prices_.end()) return known->second;
-    const RingCost* ring = tensor_ring_ ? &*tensor_ring_ : nullptr;
-    return prices_[key] = compute_time(program_, class_, instruction, chip_, ring);
-  }
-
   const Program& program_;
-  const ProgramClass& class_;
-  const Chip& chip_;
+  CostTable& costs_;
   RankEvents events_;
-  std::optional<RingCost> tensor_ring_;
-  std::map<std::tuple<int, int, int>, ComputeTime> prices_;
   StageBreakdown result_;
 };
 
@@ -215,8 +194,9 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.memory = memory.empty() ? memory_by_stage(program, job.cluster) : std::move(memory);
   const Interval iteration = iteration_of(trace);
   report.iteration_s = iteration.end_s - iteration.begin_s;
+  CostTable costs(program, job.cluster);
   for (const auto& [stage, rank] : slowest_ranks(program, trace))
-    report.breakdown.push_back(Walk(job, program, trace, rank).run(iteration));
+    report.breakdown.push_back(Walk(program, costs, trace, rank).run(iteration));
 
   const auto chips = static_cast<double>(report.chips);
   const double tokens = static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);

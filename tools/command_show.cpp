@@ -1,5 +1,5 @@
 // motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
-// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp, show_costs.cpp.
+// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp, models/costs_text.hpp.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "models/compile.hpp"
+#include "models/costs_text.hpp"
 #include "models/scenario.hpp"
 #include "models/units.hpp"
 #include "tools/command.hpp"
-#include "tools/show_costs.hpp"
 
 namespace motley {
 namespace {
@@ -134,8 +134,8 @@ std::string show_program(const Options& options) {
 std::string show_costs(const Options& options) {
   const Scenario scenario = load_scenario(options.what);
   const Program program = compile(scenario.job);
-  const std::vector<KernelCost> costs = kernel_costs(program, scenario.job.cluster);
-  return options.json ? dump(to_json(costs)) : to_text(costs);
+  const std::vector<PassCost> passes = price_passes(scenario.job, program);
+  return options.json ? costs_json(passes) : costs_text(passes);
 }
 
 struct Part {

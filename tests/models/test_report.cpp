@@ -204,3 +204,13 @@ TEST_CASE("the cost tables price each pass as the sum of its kernels, and as com
     REQUIRE((costs_text(passes).find("network") != std::string::npos) == (degrees.tp > 1));
   }
 }
+
+TEST_CASE("stages that cost the same are printed once, under the numbers of the first and last") {
+  Job job = tiny_job({1, 4, 1});
+  const Program program = compile(job);
+  const std::string text = costs_text(price_passes(job, program));
+  REQUIRE(text.find("stage 0 forward") != std::string::npos);
+  REQUIRE(text.find("stages 1-2 forward") != std::string::npos);
+  REQUIRE(text.find("stage 2 ") == std::string::npos);
+  REQUIRE(text.find("stage 3 backward") != std::string::npos);
+}

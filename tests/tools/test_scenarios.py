@@ -70,10 +70,10 @@ class Show(Commands):
         self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
 
     def test_costs_name_the_side_of_the_roofline(self):
-        kernels = self.right_json("show", "costs", QUICKSTART)["kernels"]
-        self.assertTrue(kernels)
-        for kernel in kernels:
-            self.assertIn(kernel["bound"], {"compute", "memory", "network"})
+        passes = self.right_json("show", "costs", QUICKSTART)["passes"]
+        self.assertEqual({"forward", "backward", "optimizer"}, {each["pass"] for each in passes})
+        for kernel in (kernel for each in passes for kernel in each["kernels"]):
+            self.assertIn(kernel["bound_by"], {"compute", "memory", "overhead", "network"})
             self.assertGreater(kernel["seconds"], 0)
 
     def test_a_misspelt_part_names_the_nearest(self):
