@@ -1,0 +1,73 @@
+#include "sim/mixed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// Clocks tick in nanoseconds; and the difference of two instants of a trace, rounded to them, is again exactly the
+// duration that was put in, which no difference of doubles would be.
+double whole_nanoseconds(double seconds) { return std::round(seconds * 1e9) / 1e9; }
+
+}  // namespace
+
+Durations::Durations(const Job& job, const Program& program, const SimOptions& options)
+    : program_(program), options_(options), costs_(program, job.cluster) {
+  if (options.tape != nullptr) check_tape();
+  const std::vector<Rank>& ranks =
+      options.tape != nullptr ? options.tape->measured_ranks : options.real_ranks;
+  if (ranks.empty()) return;
+  MOTLEY_CHECK(options.tape != nullptr || options.executor != nullptr);
+  measured_.resize(program.ranks.size());
+  for (Rank rank : ranks) measured_.at(static_cast<std::size_t>(rank)) = true;
+}
+
+void Durations::check_tape() const {
+  const std::string hash = program_hash(program_);
+  if (options_.tape->program_hash != hash)
+    throw Refusal(Exit::usage, "wrong-tape", {},
+                  fmt::format("the tape was recorded of program {}, this is program {}",
+                              options_.tape->program_hash, hash),
+                  "record it again, or replay it with the scenario it was recorded with");
+  for (Rank rank : options_.tape->measured_ranks)
+    if (rank < 0 || rank >= program_.rank_count())
+      throw Refusal(
+          Exit::usage, "wrong-tape", {},
+          fmt::format("the tape has rank {} measured, the program has {} ranks", rank, program_.rank_count()),
+          "record it again");
+}
+
+double Durations::recorded_s(const Step& step) const {
+  const auto key = [](const Step& of) { return std::make_tuple(of.rank, of.stream, of.index); };
+  const auto& events = options_.tape->events;
+  const auto found =
+      std::lower_bound(events.begin(), events.end(), step,
+                       [&](const TraceEvent& event, const Step& of) { return key(event.step) < key(of); });
+  if (found == events.end() || found->step != step)
+    throw Refusal(Exit::usage, "wrong-tape", {},
+                  fmt::format("the tape lacks {}", describe(program_, step.rank, step.stream, step.index)),
+                  "record it again, with every event of the measured ranks");
+  return whole_nanoseconds(found->end_s - found->begin_s);
+}
+
+double Durations::of(const Step& step, const Instruction& instruction) {
+  if (options_.null) return 0;
+  if (!is_measured(step.rank)) return costs_.of(step.rank, instruction).seconds();
+  if (options_.tape != nullptr) return recorded_s(step);
+  return whole_nanoseconds(options_.executor->execute(step, instruction));
+}
+
+std::vector<Rank> Durations::measured_ranks() const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+    if (is_measured(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace motley

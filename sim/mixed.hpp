@@ -1,0 +1,36 @@
+// Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
+// (Mixed), or a recorded trace (Replay). One question, asked once an instruction. Read next: sim/world.hpp.
+#pragma once
+
+#include <vector>
+
+#include "models/compute_cost.hpp"
+#include "sim/world.hpp"
+
+namespace motley {
+
+class Durations {
+ public:
+  // Keeps references to all; they must outlive it. Throws Refusal("wrong-tape").
+  Durations(const Job& job, const Program& program, const SimOptions& options);
+  // Of a compute or optimizer instruction; executes it where the rank is real.
+  double of(const Step& step, const Instruction& instruction);
+  const RingCost& ring(int group) { return costs_.ring(group); }
+  // Its computes run on the actor's stack.
+  bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
+  std::vector<Rank> measured_ranks() const;
+
+ private:
+  bool is_measured(Rank rank) const {
+    return !measured_.empty() && measured_[static_cast<std::size_t>(rank)];
+  }
+  double recorded_s(const Step& step) const;
+  void check_tape() const;
+
+  const Program& program_;
+  const SimOptions& options_;
+  CostTable costs_;
+  std::vector<bool> measured_;  // by rank; empty: none
+};
+
+}  // namespace motley

@@ -1,0 +1,96 @@
+// The Sim world's state while it runs: streams, meetings of transfers, gangs of collectives. Private to sim/world.cpp
+// and sim/sim_world.cpp; sim/world.hpp is the way in.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "models/world.hpp"
+#include "sim/fabric.hpp"
+#include "sim/mixed.hpp"
+
+namespace motley {
+
+class SimWorld : public World {
+ public:
+  // All must outlive it.
+  SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
+           simgrid::s4u::Engine& engine);
+  // Runs every stream to its end. Throws RunFailure on a deadlock, and what a stream threw.
+  Trace run();
+
+  void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
+  void await(Rank, int) override {}  // issue() returns when the instruction has ended
+
+ private:
+  enum class Blocked : std::uint8_t { no, after, other_side };
+  struct Waiter {
+    std::int32_t index;  // waits for the end of this instruction
+    simgrid::s4u::Actor* actor;
+  };
+  struct StreamState {
+    simgrid::s4u::Actor* actor = nullptr;
+    std::size_t first_event = 0;  // in trace_.events
+    std::int32_t ended = 0;       // instructions that have ended
+    std::int32_t count = 0;
+    Blocked blocked = Blocked::no;
+    bool released = false;  // by the other side
+    Step waits_for;         // blocked == after
+    std::vector<Waiter> waiters;
+  };
+  struct Posted {  // who is there, and waits
+    StreamState* stream = nullptr;
+    TraceEvent* event = nullptr;
+    bool sends = false;
+  };
+  struct Gang {
+    std::vector<Posted> here;
+    std::size_t expected = 0;
+    std::vector<simgrid::s4u::Mailbox*> edges;  // expanded: to the next member, by member
+  };
+
+  StreamState& state(Rank rank, int stream) {
+    return streams_[first_stream_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(stream)];
+  }
+  TraceEvent& event_of(const Step& step) {
+    return trace_.events[state(step.rank, step.stream).first_event + static_cast<std::size_t>(step.index)];
+  }
+  bool simulated(Rank rank) const { return simulated_[static_cast<std::size_t>(rank)]; }
+  CollectiveLevel level_of(const Group& group) const;
+
+  void lay_out_streams();
+  void lay_out_fabric();
+  void start_actors(simgrid::s4u::Engine& engine);
+  void run_actor(Rank rank, int stream);
+
+  void wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after);
+  void end(StreamState& stream, TraceEvent& event);
+  void block(StreamState& stream);                                  // until released
+  void release(const Posted& posted);                               // from block()
+  static void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited
+
+  void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
+  void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
+  void run_whole(int group, std::int64_t bytes, CollectiveLevel level);
+  void run_expanded(int group, Rank rank, std::int64_t bytes);
+  std::string describe_deadlock();
+  std::string why(Rank rank, int stream);
+
+  const Job& job_;
+  const Program& program_;
+  const SimOptions& options_;
+  Durations& durations_;
+  simgrid::s4u::Engine& engine_;
+  Fabric fabric_;
+  std::vector<bool> simulated_;
+  std::vector<std::size_t> first_stream_;  // by rank, into streams_
+  std::vector<StreamState> streams_;
+  std::vector<std::vector<Posted>> meetings_;  // [sender][slot]
+  std::vector<Gang> gangs_;                    // by group
+  Trace trace_;
+  std::exception_ptr failure_;
+  std::string deadlock_;
+};
+
+}  // namespace motley

@@ -1,0 +1,110 @@
+// Mixed and Replay: measured seconds enter virtual time, and a tape gives the same run again.
+#include <catch2/catch.hpp>
+
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+// Seconds that no cost model gives, different each time; uses some stack, as real kernels do.
+class Device : public Executor {
+ public:
+  double execute(const Step& step, const Instruction&) override {
+    volatile char scratch[1 << 20];
+    for (std::size_t i = 0; i < sizeof scratch; i += 4096) scratch[i] = 1;
+    return 1e-4 * (1 + step.index % 7) + 1e-10 / 3 * ++executed_;
+  }
+
+ private:
+  int executed_ = 0;
+};
+
+class Broken : public Executor {
+ public:
+  double execute(const Step& step, const Instruction&) override {
+    throw RunFailure("rank " + std::to_string(step.rank) + " ran out of memory");
+  }
+};
+
+std::string refused(const Job& job, const Program& program, const Trace& tape) {
+  SimOptions options;
+  options.tape = &tape;
+  try {
+    simulate_in_child(job, program, options);
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "wrong-tape");
+    return refusal.what();
+  }
+  return "replayed";
+}
+
+}  // namespace
+
+TEST_CASE("mixed with every rank simulated is the simulation") {
+  const Job job = tiny_job({2, 2, 1});
+  const Program program = compile(job);
+  Device device;
+  SimOptions options;
+  options.executor = &device;
+  CHECK(simulate_in_child(job, program, options) == simulate_in_child(job, program));
+}
+
+TEST_CASE("the measured seconds of a real rank enter virtual time") {
+  const Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  Device device;
+  SimOptions options;
+  options.executor = &device;
+  options.real_ranks = {1};
+  const Trace mixed = simulate_in_child(job, program, options);
+  CHECK(mixed.measured_ranks == std::vector<Rank>{1});
+  CHECK(mixed.world == "sim");
+  const TraceEvent& third = event_of(mixed, 1, {0, 2});
+  CHECK(third.end_s - third.begin_s == Approx(3e-4).epsilon(1e-4));
+  CHECK(mixed.events != simulate_in_child(job, program).events);
+}
+
+TEST_CASE("a tape of a mixed run replays to the same trace without an executor") {
+  for (Degrees degrees : {Degrees{1, 4, 1}, {2, 2, 1}, {1, 2, 2}}) {
+    const Job job = tiny_job(degrees);
+    const Program program = compile(job);
+    Device device;
+    SimOptions options;
+    options.executor = &device;
+    options.real_ranks = {0, 3};
+    const Trace tape = simulate_in_child(job, program, options);
+    SimOptions replay;
+    replay.tape = &tape;
+    CHECK(simulate_in_child(job, program, replay) == tape);
+  }
+}
+
+TEST_CASE("what an executor throws ends the run") {
+  const Job job = tiny_job({1, 2, 1});
+  Broken broken;
+  SimOptions options;
+  options.executor = &broken;
+  options.real_ranks = {1};
+  CHECK_THROWS_WITH(simulate_in_child(job, compile(job), options), "rank 1 ran out of memory");
+}
+
+TEST_CASE("a tape of another program, of unknown ranks or with gaps is refused") {
+  const Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  Trace tape = simulate_in_child(job, program);
+  tape.measured_ranks = {1};
+  CHECK(refused(job, program, tape) == "replayed");
+  Trace other = tape;
+  other.program_hash = "0123456789abcdef";
+  CHECK_THAT(refused(job, program, other), Catch::Contains("recorded of program 0123456789abcdef"));
+  Trace crowded = tape;
+  crowded.measured_ranks = {7};
+  CHECK_THAT(refused(job, program, crowded), Catch::Contains("has rank 7 measured, the program has 2 ranks"));
+  Trace gap = tape;
+  std::erase_if(gap.events, [](const TraceEvent& event) { return event.step == Step{1, 0, 3}; });
+  CHECK_THAT(refused(job, program, gap), Catch::Contains("the tape lacks stage 1 rank 1 compute[3]"));
+}

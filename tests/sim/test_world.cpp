@@ -1,0 +1,89 @@
+// The Sim world on programs small enough to time by hand.
+#include <catch2/catch.hpp>
+
+#include "models/refusal.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+Approx exactly(double value) { return Approx(value).epsilon(1e-9); }
+
+}  // namespace
+
+TEST_CASE("a single flow takes latency plus bytes over bandwidth") {
+  HandMade p(one_node(2));
+  p.join(0, 1);
+  p.send(0, kNext, 1'000'000'000);
+  p.recv(1, kPrevious, 1'000'000'000);
+  CHECK(end_of(p.run()) == exactly(1.0 + 1e-5));
+}
+
+TEST_CASE("two flows into one chip take twice as long") {
+  HandMade p(one_node(3));
+  p.join(0, 1);
+  p.join(1, 2);
+  p.send(0, kNext, 1'000'000'000);
+  p.recv(1, kPrevious, 1'000'000'000);
+  p.send(2, kPrevious, 1'000'000'000);
+  p.recv(1, kNext, 1'000'000'000);
+  CHECK(end_of(p.run()) == exactly(2.0 + 1e-5));
+}
+
+TEST_CASE("opposite flows do not disturb each other") {
+  HandMade p(one_node(2));
+  p.join(0, 1);
+  p.send(0, kNext, 1'000'000'000);
+  p.recv(1, kPrevious, 1'000'000'000);
+  p.send(1, kPrevious, 1'000'000'000);
+  p.recv(0, kNext, 1'000'000'000);
+  CHECK(end_of(p.run()) == exactly(1.0 + 1e-5));
+}
+
+TEST_CASE("a transfer starts when both sides have posted, and the trace says who was waited for") {
+  HandMade p(one_node(2));
+  p.join(0, 1);
+  const After work = p.compute(0, 0.5);
+  const After sent = p.send(0, kNext, 1'000'000'000, {work});
+  const After received = p.recv(1, kPrevious, 1'000'000'000);
+  const After next = p.compute(1, 0.25, {received});
+  const Trace trace = p.run();
+  const TraceEvent& send = event_of(trace, 0, sent);
+  CHECK(send.free_s == 0);
+  CHECK(send.begin_s == exactly(0.5));
+  CHECK(send.matched_s == send.begin_s);
+  CHECK(send.waited == Waited::step);
+  CHECK(send.waited_for == Step{0, work.stream, work.index});
+  const TraceEvent& recv = event_of(trace, 1, received);
+  CHECK(recv.begin_s == 0);
+  CHECK(recv.matched_s == send.matched_s);
+  CHECK(recv.end_s == send.end_s);
+  CHECK(recv.waited == Waited::peer);
+  CHECK(recv.waited_rank == 0);
+  CHECK(recv.bytes == 1'000'000'000);
+  CHECK(event_of(trace, 1, next).begin_s == recv.end_s);
+  CHECK(end_of(trace) == exactly(1.75 + 1e-5));
+}
+
+TEST_CASE("a deadlock is a failure that names the waiting ranks and their instructions") {
+  HandMade p(one_node(2));
+  p.join(0, 1);
+  p.compute(0, 1.0);
+  p.send(0, kNext, 100);
+  p.recv(0, kNext, 100);
+  p.send(1, kPrevious, 100, {{1, 0}});
+  p.compute(1, 0.5, {{1, 0}});
+  p.recv(1, kPrevious, 100, {{0, 0}});
+  try {
+    p.run();
+    FAIL("the deadlock went unnoticed");
+  } catch (const RunFailure& failure) {
+    const std::string text = failure.what();
+    CHECK_THAT(text, Catch::Contains("deadlock at 1 s"));
+    CHECK_THAT(text, Catch::Contains("rank 0 send_activation[0]"));
+    CHECK_THAT(text, Catch::Contains("waits for rank 1 to post its recv"));
+    CHECK_THAT(text, Catch::Contains("rank 1 compute[0]"));
+  }
+}
