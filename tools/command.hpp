@@ -15,6 +15,7 @@ namespace motley {
 using Chosen = std::function<Exit()>;
 
 void add_train(CLI::App& program, Chosen& chosen);
+void add_launch(CLI::App& program, Chosen& chosen);
 void add_check(CLI::App& program, Chosen& chosen);
 void add_show(CLI::App& program, Chosen& chosen);
 void add_doctor(CLI::App& program, Chosen& chosen);

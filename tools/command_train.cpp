@@ -1,14 +1,20 @@
 // motley train: really trains a scenario on host ranks, prints the loss of every step and how fast it went. It
-// runs the very Program that `motley simulate` imagines. Read next: hw/train.hpp, hw/world.hpp.
+// runs the very Program that `motley simulate` imagines, each rank a process: those that a launcher started, or,
+// started alone, its own. Read next: hw/train.hpp, hw/world.hpp.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
+#include "hw/launch.hpp"
 #include "hw/train.hpp"
 #include "models/units.hpp"
 #include "tools/command.hpp"
@@ -75,16 +81,37 @@ TrainOptions train_options(const Options& options, const Job& job, Progress& pro
   return chosen;
 }
 
+// What this process was started as, rank variables aside: the same again is what every rank runs.
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return words;
+}
+
+// One process a rank, on this machine. Rank 0 says the result; what a rank complains of it says itself.
+Exit launch_ranks(const Program& program) {
+  const LaunchResult launched = launch({.rank_count = program.rank_count(), .command = own_command()});
+  if (!launched.message.empty()) spdlog::error("{}", launched.message);
+  return static_cast<Exit>(launched.exit_code);
+}
+
 Exit run(const Options& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   const Job& job = prepared.scenario.job;
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
+  const std::optional<Place> place = place_from(std::getenv);
+  if (!place && prepared.program.rank_count() > 1) return launch_ranks(prepared.program);
+
   TrainResult result;
   {
     Progress progress("step", options.steps > 0 ? options.steps : job.train.steps);
-    result = train_in_process(job, prepared.program, text, train_options(options, job, progress));
+    result = train_rank(job, prepared.program, text, place.value_or(Place{}),
+                        train_options(options, job, progress));
   }
+  if (place && place->rank != 0) return Exit::ok;
   if (!options.trace.empty()) write_trace(result.trace, prepared.program, options.trace);
   const Trained trained{.prepared = prepared, .result = result};
   write_result(options.json ? to_json(trained) : to_text(trained), options.out);

@@ -107,6 +107,7 @@ Exit main_of(int argc, char** argv) {
   program.footer(footer("motley doctor"));
   Chosen chosen;
   add_train(program, chosen);
+  add_launch(program, chosen);
   add_check(program, chosen);
   add_show(program, chosen);
   add_doctor(program, chosen);

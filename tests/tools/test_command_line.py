@@ -47,7 +47,8 @@ class Help(unittest.TestCase):
             self.assertEqual((OK, ""), (answer.returncode, answer.stderr), command)
             self.assertIn("Example:\n  motley " + " ".join(command), answer.stdout)
             self.assertIn("Exit codes:", answer.stdout, command)
-            self.assertIn("--json", answer.stdout, command)
+            if command != ["launch"]:  # its result is that of the command it starts
+                self.assertIn("--json", answer.stdout, command)
 
     def test_the_readme_lists_the_same_exit_codes(self):
         readme = (ROOT / "README.md").read_text()

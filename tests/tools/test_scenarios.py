@@ -6,6 +6,8 @@ Arguments: the program, the source tree. Whether the numbers are right is asked 
 
 import json
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,13 @@ OK, FAILED, USAGE, INFEASIBLE, MISMATCH, MISSING = range(6)
 def motley(*arguments, cwd=ROOT, **options):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
                           stdin=subprocess.DEVNULL, timeout=500, **options)
+
+
+def catches_interrupts(process):
+    """Whether the program is far enough to have set its handler."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    caught = int(re.search(r"SigCgt:\s*([0-9a-f]+)", status).group(1), 16)
+    return caught >> (signal.SIGINT - 1) & 1
 
 
 class Commands(unittest.TestCase):
@@ -104,6 +113,30 @@ class Train(Commands):
                        for kernels in ["reference", "fast"])
         for one, other in zip(plain, fast):
             self.assertAlmostEqual(one, other, delta=1e-4 * one)
+
+    def test_ranks_that_a_launcher_started_train_the_same_as_its_own(self):
+        alone = self.right_json("train", TRAIN, "--steps", "2")["loss"]
+        launched = self.right("launch", "-n", "2", "--", PROGRAM, "train", TRAIN, "--steps", "2", "--json")
+        self.assertEqual(alone, json.loads(launched)["loss"])
+
+    def test_another_number_of_ranks_is_refused_by_every_rank(self):
+        answer = motley("launch", "-n", "3", "--", PROGRAM, "train", TRAIN)
+        self.assertEqual((USAGE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("3 ranks were started, the strategy has 2", answer.stderr)
+
+    def test_an_interrupt_ends_every_rank_and_exits_with_130(self):
+        run = subprocess.Popen([PROGRAM, "train", TRAIN, "--steps", "1000000"], cwd=ROOT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        while len(children.read_text().split()) < 2:
+            self.assertIsNone(run.poll())
+        ranks = children.read_text().split()
+        while not all(catches_interrupts(rank) for rank in ranks):
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(130, run.wait(timeout=120))
+        run.stderr.close()
+        self.assertFalse(any(pathlib.Path(f"/proc/{rank}").exists() for rank in ranks))
 
     def test_no_steps_are_refused(self):
         self.assertEqual(USAGE, motley("train", TRAIN, "--steps", "0").returncode)
