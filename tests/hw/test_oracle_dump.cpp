@@ -1,0 +1,113 @@
+// Writes what one rank computed, for tests/hw/torch_oracle.py to compare with PyTorch: run by it as the hidden test
+// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family in MOTLEY_DUMP_FAMILY. JSON:
+//
+//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied
+//   train: learning_rate, beta1, beta2, epsilon, weight_decay
+//   parameters, final: {name: {shape, decays, values}} before the first and after the last step
+//   gradients: {name: values} of the first step      logits: [values], a micro-batch each, of the first step
+//   steps: [{tokens: [[..]], targets: [[..]], loss}]
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "hw/train.hpp"
+#include "hw/work.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kSteps = 5;
+
+json values_of(RankWork& work, int tensor, int micro_batch) {
+  const auto values = work.values(tensor, micro_batch);
+  return std::vector<float>(values.begin(), values.end());
+}
+
+json parameters_of(RankWork& work, const std::vector<Parameter>& all) {
+  json dumped;
+  const auto& tensors = work.of_class().tensors;
+  for (std::size_t id = 0; id < tensors.size(); ++id)
+    if (tensors[id].role == TensorRole::parameter)
+      dumped[tensors[id].name] = {{"shape", tensors[id].shape},
+                                  {"decays", all[static_cast<std::size_t>(tensors[id].parameter)].decays},
+                                  {"values", values_of(work, static_cast<int>(id), -1)}};
+  return dumped;
+}
+
+json gradients_of(RankWork& work) {
+  json dumped;
+  const auto& tensors = work.of_class().tensors;
+  for (std::size_t id = 0; id < tensors.size(); ++id)
+    if (tensors[id].role == TensorRole::parameter)
+      dumped[tensors[id].name] = values_of(work, work.memory().gradient_of(static_cast<int>(id)), -1);
+  return dumped;
+}
+
+json data_of(const Job& job, const Text& text, std::int64_t step) {
+  json tokens = json::array(), targets = json::array();
+  for (std::int64_t sequence = 0; sequence < job.train.global_batch; ++sequence) {
+    std::vector<std::int32_t> these, next;
+    text.append(job.train, step, sequence, these, next);
+    tokens.push_back(these);
+    targets.push_back(next);
+  }
+  return {{"tokens", tokens}, {"targets", targets}};
+}
+
+json described(const Job& job) {
+  const Transformer& t = job.transformer;
+  return {{"transformer",
+           {{"family", t.family == Family::gpt2 ? "gpt2" : "llama"},
+            {"layers", t.layers},
+            {"heads", t.heads},
+            {"kv_heads", t.kv_heads},
+            {"head_dim", t.head_dim},
+            {"norm_epsilon", t.norm_epsilon},
+            {"rope_theta", t.rope_theta},
+            {"tied", t.tied_embeddings}}},
+          {"train",
+           {{"learning_rate", job.train.learning_rate},
+            {"beta1", job.train.beta1},
+            {"beta2", job.train.beta2},
+            {"epsilon", job.train.epsilon},
+            {"weight_decay", job.train.weight_decay}}}};
+}
+
+}  // namespace
+
+TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
+  const char* const path = std::getenv("MOTLEY_DUMP");
+  if (path == nullptr) return;  // only the oracle has use for it
+  const bool llama = std::string(std::getenv("MOTLEY_DUMP_FAMILY")) == "llama";
+  Job job = tests::tiny_job({1, 1, 1}, llama ? Family::llama : Family::gpt2);
+  if (llama) job.transformer.kv_heads = 2;  // grouped queries
+  const Text text = tests::tiny_text();
+  const auto all = parameters(job.transformer);
+  json dumped = described(job);
+  bool first_step = true;
+  RankWork* work = nullptr;
+  TrainOptions options;
+  options.steps = kSteps;
+  options.on_start = [&](Rank, RankWork& started) {
+    work = &started;
+    dumped["parameters"] = parameters_of(started, all);
+    started.observer = [&](const Kernel& kernel, int micro_batch) {
+      if (first_step && kernel.op == KernelOp::matmul && kernel.layer == job.transformer.layers)
+        dumped["logits"].push_back(values_of(*work, kernel.out[0], micro_batch));
+      if (first_step && kernel.op == KernelOp::embed_backward) dumped["gradients"] = gradients_of(*work);
+    };
+  };
+  options.on_step = [&](std::int64_t step, double loss) {
+    dumped["steps"].push_back(data_of(job, text, step));
+    dumped["steps"].back()["loss"] = loss;
+    first_step = false;
+    if (step + 1 == kSteps) dumped["final"] = parameters_of(*work, all);
+  };
+  train_in_process(job, compile(job), text, options);
+  std::ofstream(path) << dumped;
+}
