@@ -4,12 +4,13 @@
 
 #include <string>
 
-#include "models/cluster.hpp"
-#include "models/strategy.hpp"
-#include "models/transformer.hpp"
+#include "models/scenario.hpp"
 #include "models/yaml_reader.hpp"
 
 namespace motley {
+
+// `path`: where it stands, or would; files it names are searched beside that.
+Scenario read_scenario(const Yaml& node, const std::string& path);
 
 // `short_form`: tensor_parallel, pipeline_parallel and data_parallel may stand for the templates;
 // they are expanded for the transformer and training shape. Every refusal points at its key.

@@ -161,9 +161,11 @@ std::vector<StageMemory> check(const Program& program, const Scenario& scenario)
   return placing_refusals(scenario, [&] { return check(program, scenario.job.cluster); });
 }
 
-Scenario load_scenario(const std::string& path) {
+Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml(path), path); }
+
+Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
-  const Fields fields(read_yaml(path), "a scenario",
+  const Fields fields(node, "a scenario",
                       {"name", "model", "cluster", "train", "strategy", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;

@@ -250,7 +250,7 @@ TEST_CASE("every model and cluster that ships prints as text that reads back equ
     ++models;
   }
   for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/platforms")) {
-    if (!entry.is_regular_file()) continue;
+    if (entry.path().extension() != ".yaml") continue;
     const Cluster value = load_cluster(entry.path().string());
     INFO(entry.path());
     CHECK(parse_cluster(print(value)) == value);

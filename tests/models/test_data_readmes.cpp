@@ -1,0 +1,108 @@
+// The pages that say what may stand in scenarios and platforms: their examples are read, and no key is missing.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "models/describe_text.hpp"
+#include "models/scenario.hpp"
+
+namespace fs = std::filesystem;
+using namespace motley;
+
+namespace {
+
+const fs::path kRoot = MOTLEY_SOURCE_DIR;
+
+// The blocks between ```yaml and ``` of a page.
+std::vector<std::string> examples(const fs::path& page) {
+  std::vector<std::string> blocks;
+  std::ifstream file(page);
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```yaml";
+      if (inside) blocks.emplace_back();
+    } else if (inside) {
+      blocks.back() += line + "\n";
+    }
+  }
+  return blocks;
+}
+
+void collect_keys(const Yaml& node, std::set<std::string>& keys) {
+  for (const YamlEntry& entry : node->entries) {
+    keys.insert(entry.key);
+    collect_keys(entry.value, keys);
+  }
+  for (const Yaml& item : node->items) collect_keys(item, keys);
+}
+
+// The keys that the readers' sources know: the words in lists given to Fields, and the tables of figures.
+std::set<std::string> keys_known(const std::string& source) {
+  std::ostringstream text;
+  text << std::ifstream(kRoot / "models" / source).rdbuf();
+  const std::string code = text.str();
+  const std::regex asked(R"re((?:find|need|entry)\("([a-z0-9_]+)"\)|\{"([a-z0-9_]+)", &Chip::)re");
+  std::set<std::string> keys;
+  for (std::sregex_iterator it(code.begin(), code.end(), asked), end; it != end; ++it)
+    keys.insert((*it)[1].matched ? (*it)[1] : (*it)[2]);
+  return keys;
+}
+
+void expect_all_named(const std::vector<std::string>& blocks, const std::vector<std::string>& sources,
+                      const std::set<std::string>& not_ours) {
+  std::set<std::string> named;
+  for (const std::string& block : blocks) collect_keys(parse_yaml(block, "README.md"), named);
+  int known = 0;
+  for (const std::string& source : sources)
+    for (const std::string& key : keys_known(source)) {
+      if (not_ours.contains(key)) continue;
+      INFO(key << " of models/" << source);
+      CHECK(named.contains(key));
+      ++known;
+    }
+  CHECK(known > 20);
+}
+
+}  // namespace
+
+TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key") {
+  const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
+  REQUIRE(blocks.size() == 2);
+  for (const std::string& block : blocks) {
+    // Beside the page, as its relative paths are.
+    const Yaml node = parse_yaml(block, (kRoot / "scenarios/README.md").string());
+    const Scenario scenario = read_scenario(node, (kRoot / "scenarios/README.md").string());
+    CHECK_NOTHROW(check(compile(scenario), scenario));
+  }
+  expect_all_named(blocks, {"scenario.cpp", "strategy_text.cpp"}, {});
+}
+
+TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
+  const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
+  REQUIRE(blocks.size() == 2);
+  const std::string page = (kRoot / "scenarios/README.md").string();
+  const Scenario scenario = read_scenario(parse_yaml(blocks[0], page), page);
+  Train train;
+  train.global_batch = 8;
+  train.sequence = 128;
+  train.text = scenario.job.train.text;
+  CHECK(scenario.job.train == train);
+  CHECK(fs::equivalent(train.text, default_text_path()));
+  CHECK(scenario.job.fidelity == Fidelity{});
+  Strategy standard;
+  standard.templates = scenario.job.strategy.templates;
+  CHECK(scenario.job.strategy == standard);
+}
+
+TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and name every key") {
+  const std::vector<std::string> blocks = examples(kRoot / "platforms/README.md");
+  REQUIRE(blocks.size() == 2);
+  const Cluster cluster = read_cluster(parse_yaml(blocks[0], "README.md"), "", kRoot / "platforms");
+  CHECK(cluster.chip_count() == 24);
+  CHECK(read_chip(parse_yaml(blocks[1], "README.md"), "").name == "example");
+  expect_all_named(blocks, {"cluster_text.cpp"}, {});
+}
