@@ -1,0 +1,214 @@
+// What has a closed form comes out of the Sim world to 1e-6 or better.
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "models/network_cost.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+constexpr CollectiveLevel kLevels[] = {CollectiveLevel::formula, CollectiveLevel::fluid,
+                                       CollectiveLevel::expanded};
+
+HandMade ring_of(int ranks, Cluster cluster, CollectiveLevel level, std::int64_t bytes) {
+  Fidelity fidelity;
+  fidelity.data_parallel = level;
+  HandMade p(std::move(cluster), fidelity);
+  std::vector<Rank> members;
+  for (Rank rank = 0; rank < ranks; ++rank) members.push_back(rank);
+  p.group(GroupKind::data, kDataGroup, members);
+  for (Rank rank : members) p.all_reduce(rank, kDataGroup, bytes);
+  return p;
+}
+
+// A pipeline of equal stages: every forward and every backward takes the given seconds, messages are free.
+struct EqualStages {
+  Schedule schedule = Schedule::gpipe;
+  std::int64_t stages = 4, micro_batches = 8;
+  double forward_s = 0.5, backward_s = 1.25;
+};
+Trace run(const EqualStages& shape) {
+  Job job = tiny_job({1, shape.stages, 1}, Family::llama);  // untied: no reduction of embeddings
+  job.cluster = one_node(static_cast<int>(shape.stages), {FabricKind::loopback, 1e24, 0});
+  job.train.global_batch = shape.micro_batches * job.train.micro_batch;
+  job.strategy = expand(job.transformer, job.train, 1, shape.stages, 1);
+  job.strategy.schedule = shape.schedule;
+  Program program = compile(job);
+  for (ProgramClass& of_class : program.classes) {
+    for (Block& block : of_class.blocks) {
+      Kernel kernel;
+      kernel.op = KernelOp::activation;
+      kernel.bytes =
+          static_cast<std::int64_t>(1e9 * (block.pass == Pass::forward ? shape.forward_s : shape.backward_s));
+      block.kernels = {kernel};
+    }
+    for (Instruction& instruction : of_class.streams[0].instructions)
+      if (instruction.op == Op::compute) instruction.last_kernel = 1;
+    of_class.tensors.clear();  // the optimizer step is free
+  }
+  return simulate_in_child(job, program);
+}
+
+double busy_s(const Trace& trace, Rank rank) {
+  double busy = 0;
+  for (const TraceEvent& event : trace.events)
+    if (event.step.rank == rank && event.step.stream == 0) busy += event.end_s - event.begin_s;
+  return busy;
+}
+
+}  // namespace
+
+TEST_CASE("a ring all-reduce on an idle fabric takes 2(R-1)(alpha + bytes/(R beta)) at every level") {
+  for (int ranks : {2, 3, 4, 8})
+    for (CollectiveLevel level : kLevels) {
+      const std::int64_t bytes = 24'000'000;
+      const double closed = 2.0 * (ranks - 1) * (1e-5 + static_cast<double>(bytes) / (ranks * 1e9));
+      CAPTURE(ranks, static_cast<int>(level));
+      CHECK(end_of(ring_of(ranks, one_node(ranks), level, bytes).run()) == Approx(closed).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("formula and fluid agree on an idle fabric with software latency, odd sizes and unlike links") {
+  Cluster cluster;
+  cluster.name = "unlike";
+  NodeGroup fast;
+  fast.name = "fast";
+  fast.nodes = 2;
+  fast.chip = unit_chip();
+  fast.chips_per_node = 2;
+  fast.inside = {FabricKind::nvswitch, 1e9, 2e-6};
+  fast.nics = {{NicKind::infiniband, 2, 1e8, 5e-6}, {NicKind::ethernet, 1, 3e7, 2e-5}};
+  NodeGroup slow = fast;
+  slow.name = "slow";
+  slow.nics = {{NicKind::roce, 1, 5e7, 5e-6}, {NicKind::ethernet, 1, 2e7, 2e-5}};
+  cluster.groups = {fast, slow};
+  cluster.links = {{"fast", "slow", NicKind::ethernet}};
+  build_topology(cluster);
+  for (std::int64_t bytes : {std::int64_t{1}, std::int64_t{1001}, std::int64_t{123'456'789}}) {
+    const double formula = end_of(ring_of(8, cluster, CollectiveLevel::formula, bytes).run());
+    const double fluid = end_of(ring_of(8, cluster, CollectiveLevel::fluid, bytes).run());
+    CAPTURE(bytes);
+    CHECK(fluid == Approx(formula).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a collective starts when its last member has come") {
+  for (CollectiveLevel level : kLevels) {
+    Fidelity fidelity;
+    fidelity.data_parallel = level;
+    HandMade p(one_node(3), fidelity);
+    p.group(GroupKind::data, kDataGroup, {0, 1, 2});
+    for (Rank rank : {0, 1, 2}) {
+      const After work = p.compute(rank, rank == 1 ? 2.0 : 1.0);
+      p.all_reduce(rank, kDataGroup, 3'000'000, {work});
+    }
+    const Trace trace = p.run();
+    CAPTURE(static_cast<int>(level));
+    const TraceEvent& early = event_of(trace, 0, {1, 0});
+    CHECK(early.begin_s == Approx(1.0));
+    CHECK(early.matched_s == Approx(2.0));
+    CHECK(early.waited == Waited::peer);
+    CHECK(early.waited_rank == 1);
+    CHECK(event_of(trace, 1, {1, 0}).waited == Waited::step);
+    if (level != CollectiveLevel::expanded)  // there, the first chunks of early members have gone before
+      CHECK(early.end_s == Approx(2.0 + 4 * (1e-5 + 1e-3)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("GPipe and 1F1B with p equal stages and m micro-batches take m+p-1 of a stage's time") {
+  for (Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b})
+    for (std::int64_t stages : {1, 2, 4})
+      for (std::int64_t micro_batches : {1, 2, 4, 8, 32}) {
+        const EqualStages shape{schedule, stages, micro_batches};
+        const double one_s = shape.forward_s + shape.backward_s;
+        const auto m = static_cast<double>(micro_batches), p = static_cast<double>(stages);
+        const Trace trace = run(shape);
+        CAPTURE(static_cast<int>(schedule), stages, micro_batches);
+        CHECK(end_of(trace) == Approx((m + p - 1) * one_s).epsilon(1e-6));
+        for (Rank rank = 0; rank < stages; ++rank)  // the bubble is (p-1)/m of the work
+          CHECK(end_of(trace) / busy_s(trace, rank) - 1 == Approx((p - 1) / m).epsilon(1e-6));
+      }
+}
+
+TEST_CASE(
+    "under fair sharing a faster compute can lengthen: two senders on one link, 20 s to 10 s, 120 to 130 s") {
+  const auto makespan = [](double compute_s) {
+    HandMade p(one_node(3, {FabricKind::loopback, 1e9, 0}));
+    p.join(0, 1);
+    p.join(1, 2);
+    p.send(0, kNext, 20'000'000'000);
+    const After received = p.recv(1, kPrevious, 20'000'000'000);
+    p.compute(1, 100, {received});
+    const After work = p.compute(2, compute_s);
+    p.send(2, kPrevious, 20'000'000'000, {work});
+    p.recv(1, kNext, 20'000'000'000);
+    return end_of(p.run());
+  };
+  CHECK(makespan(20) == Approx(120).epsilon(1e-9));
+  CHECK(makespan(10) == Approx(130).epsilon(1e-9));
+}
+
+TEST_CASE("a ring on unlike links frees no healthy link early") {
+  // Ranks 0 and 1 share a node with rank 2; the ring 0-1-3 crosses a slow NIC, so it moves at the NIC's rate on the
+  // inside links too, and a bystander from rank 0 to rank 2 has the rest of rank 0's link all the while.
+  Cluster cluster = one_node(3, {FabricKind::loopback, 1e9, 0});
+  cluster.groups[0].chips_per_node = 2;
+  cluster.groups[0].nodes = 2;
+  cluster.groups[0].nics = {{NicKind::infiniband, 1, 1e8, 0}};
+  build_topology(cluster);
+  Fidelity fidelity;
+  fidelity.data_parallel = CollectiveLevel::fluid;
+  HandMade p(cluster, fidelity);
+  p.group(GroupKind::data, kDataGroup, {0, 1, 2});
+  for (Rank rank : {0, 1, 2}) p.all_reduce(rank, kDataGroup, 960'000'000);
+  p.join(0, 1);
+  p.send(0, kNext, 1'000'000'000);
+  const After received = p.recv(1, kPrevious, 1'000'000'000);
+  const Trace trace = p.run();
+  // The ring's edge 0-1 is held at 0.96e8 of 1e9 bytes/s.
+  const double bystander_s = event_of(trace, 1, received).end_s;
+  CHECK(bystander_s == Approx(1e9 / (1e9 - 0.96e8)).epsilon(1e-2));
+}
+
+TEST_CASE("null <= infinite bandwidth <= sim") {
+  for (Degrees degrees : {Degrees{2, 2, 2}, {1, 4, 1}, {4, 1, 2}})
+    for (CollectiveLevel level : kLevels) {
+      Job job = tiny_job(degrees);
+      job.fidelity = {level, level, false};
+      const Program program = compile(job);
+      SimOptions null;
+      null.null = true;
+      const double null_s = end_of(simulate_in_child(job, program, null));
+      const double sim_s = end_of(simulate_in_child(job, program));
+      job.cluster.groups[0].inside.bandwidth = 1e24;
+      build_topology(job.cluster);
+      const double infinite_s = end_of(simulate_in_child(job, program));
+      CHECK(null_s == 0);
+      CHECK(null_s < infinite_s);
+      CHECK(infinite_s < sim_s);
+    }
+}
+
+TEST_CASE("the same job simulated twice gives the same trace") {
+  for (const Job& job : every_small_job(Family::gpt2)) {
+    const Program program = compile(job);
+    CHECK(simulate_in_child(job, program) == simulate_in_child(job, program));
+  }
+}
+
+TEST_CASE("a refusal raised deep in an actor comes out as itself") {
+  Job job = tiny_job({2, 1, 1});
+  const Program program = compile(job);
+  job.cluster.groups[0].chip.peak_flops.erase(Format::fp32);
+  try {
+    simulate_in_child(job, program);
+    FAIL("priced without a peak");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "unsupported-format");
+  }
+}
