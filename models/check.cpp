@@ -26,7 +26,11 @@ bool has(const List& list, std::int64_t index) {
   return index >= 0 && index < static_cast<std::int64_t>(list.size());
 }
 
-void check_instruction(const ProgramClass& of_class, const Instruction& instruction) {
+void check_instruction(const Program& program, const ProgramClass& of_class, const Instruction& instruction) {
+  if (instruction.micro_batch < -1 || instruction.micro_batch >= program.micro_batches)
+    refuse_program(of_class.name + ": a micro-batch that is not there");
+  for (int id : instruction.frees)
+    if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": frees no tensor");
   if (instruction.op == Op::compute) {
     if (!has(of_class.blocks, instruction.block)) refuse_program(of_class.name + ": no such block");
     const auto kernels = static_cast<int>(of_class.blocks[at(instruction.block)].kernels.size());
@@ -68,42 +72,46 @@ void check_rank(const Program& program, const RankEntry& entry) {
 }
 
 void check_indices(const Program& program) {
+  if (program.micro_batches < 1 || program.micro_batches > 1'000'000)
+    refuse_program(fmt::format("{} micro-batches", program.micro_batches));
   for (const ProgramClass& of_class : program.classes) {
     if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
       refuse_program(of_class.name + ": the first stream is not compute");
     check_kernels(of_class);
     for (const Stream& stream : of_class.streams)
-      for (const Instruction& instruction : stream.instructions) check_instruction(of_class, instruction);
+      for (const Instruction& instruction : stream.instructions)
+        check_instruction(program, of_class, instruction);
   }
   for (const RankEntry& entry : program.ranks) check_rank(program, entry);
 }
 
 // Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
-void check_lifetimes(const ProgramClass& of_class) {
-  std::map<std::pair<int, int>, int> allocated, freed;  // (tensor, micro-batch)
+void check_lifetimes(const Program& program, const ProgramClass& of_class) {
+  struct Count {
+    int written = 0, freed = 0;
+  };
+  const std::size_t tensors = of_class.tensors.size();
+  std::vector<Count> counts(tensors * at(program.micro_batches + 1));  // by micro-batch (-1 first), tensor
   for (const Stream& stream : of_class.streams)
     for (const Instruction& instruction : stream.instructions) {
-      const int m = instruction.micro_batch;
-      for (int id : instruction.frees) ++freed[{id, m}];
+      Count* const of = counts.data() + at(instruction.micro_batch + 1) * tensors;
+      for (int id : instruction.frees) ++of[id].freed;
       if (instruction.op == Op::recv)
-        for (int id : instruction.tensors) ++allocated[{id, m}];
+        for (int id : instruction.tensors) ++of[id].written;
       if (instruction.op != Op::compute) continue;
       const auto& kernels = of_class.blocks[at(instruction.block)].kernels;
       for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-        for (int id : kernels[at(i)].frees) ++freed[{id, m}];
+        for (int id : kernels[at(i)].frees) ++of[id].freed;
         if (kernels[at(i)].op == KernelOp::all_reduce) continue;
-        for (int id : kernels[at(i)].out) ++allocated[{id, m}];
+        for (int id : kernels[at(i)].out) ++of[id].written;
       }
     }
-  for (const auto& [key, count] : allocated)
-    if (count != 1 || freed[key] != 1)
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i].written != counts[i].freed || counts[i].written > 1)
       refuse_program(fmt::format("{}: tensor `{}` of micro-batch {} is written {} times and freed {} times",
-                                 of_class.name, of_class.tensors[at(key.first)].name, key.second, count,
-                                 freed[key]));
-  for (const auto& [key, count] : freed)
-    if (allocated.find(key) == allocated.end())
-      refuse_program(fmt::format("{}: tensor `{}` is freed {} times and never written", of_class.name,
-                                 of_class.tensors[at(key.first)].name, count));
+                                 of_class.name, of_class.tensors[i % tensors].name,
+                                 static_cast<std::int64_t>(i / tensors) - 1, counts[i].written,
+                                 counts[i].freed));
 }
 
 void check_reachable(const Program& program, const Cluster& cluster) {
@@ -228,7 +236,7 @@ std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& 
 
 std::vector<StageMemory> check(const Program& program, const Cluster& cluster) {
   check_indices(program);
-  for (const ProgramClass& of_class : program.classes) check_lifetimes(of_class);
+  for (const ProgramClass& of_class : program.classes) check_lifetimes(program, of_class);
   check_reachable(program, cluster);
   std::vector<RankMemory> memory;
   const auto stuck = run_null(program, memory);
