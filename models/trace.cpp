@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -317,9 +318,9 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
                  const std::vector<Rank>& ranks) {
   Events events;
   events.reserve(trace.events.size());
+  const std::set<Rank> written(ranks.begin(), ranks.end());
   for (const TraceEvent& event : trace.events)
-    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), event.step.rank) != ranks.end())
-      events.push_back(&event);
+    if (written.empty() || written.count(event.step.rank) > 0) events.push_back(&event);
   MOTLEY_CHECK(std::is_sorted(events.begin(), events.end(), [](const TraceEvent* a, const TraceEvent* b) {
     return key_of(a->step) < key_of(b->step);
   }));
