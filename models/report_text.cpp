@@ -98,16 +98,30 @@ std::string print_imbalance(const Report& report) {
                      most->stage, work_s(*most) / work_s(*least), least->stage);
 }
 
-// The largest loss when computing is less than half of the step, or that loss more than a tenth.
+// Whether there is room to keep activations instead of computing them again.
+std::string print_room(const Report& report) {
+  double fullest = 0;
+  for (const StageMemory& row : report.memory)
+    if (row.capacity > 0)
+      fullest = std::max(fullest, static_cast<double>(row.peak) / static_cast<double>(row.capacity));
+  return fmt::format("; the fullest stage uses {} of its memory", format_percent(fullest));
+}
+
+// The largest loss, or computing itself where that takes more than half of the step and no loss a tenth.
 std::string print_verdict(const Report& report) {
   if (report.breakdown.empty()) return "";
+  const Part& compute = kParts[0];
   const Part* worst = &kParts[1];
   for (const Part& part : kParts)
-    if (&part != &kParts[0] && share_of(report, part) > share_of(report, *worst)) worst = &part;
-  if (share_of(report, *worst) < 0.1 && share_of(report, kParts[0]) > 0.5) worst = &kParts[0];
-  return fmt::format("bound by {} ({} of the step): {}{}\n", worst->name,
-                     format_percent(share_of(report, *worst)), worst->helps,
-                     worst->seconds == &StageBreakdown::bubble_s ? print_imbalance(report) : "");
+    if (&part != &compute && share_of(report, part) > share_of(report, *worst)) worst = &part;
+  const std::string computing = format_percent(share_of(report, compute));
+  if (share_of(report, *worst) < 0.1 && share_of(report, compute) > 0.5)
+    return fmt::format("bound by compute ({} of the step): {}\n", computing, compute.helps);
+  std::string more;
+  if (worst->seconds == &StageBreakdown::bubble_s) more = print_imbalance(report);
+  if (worst->seconds == &StageBreakdown::recompute_s) more = print_room(report);
+  return fmt::format("computing is {} of the step; most is lost to {} ({}): {}{}\n", computing, worst->name,
+                     format_percent(share_of(report, *worst)), worst->helps, more);
 }
 
 }  // namespace
