@@ -35,10 +35,10 @@ std::string refused(const std::function<void()>& act) {
 TEST_CASE("one rank learns a small text") {
   for (Family family : {Family::gpt2, Family::llama}) {
     Job job = tests::tiny_job({1, 1, 1}, family);
-    const auto result = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 60});
-    REQUIRE(result.losses.size() == 60);
+    const auto result = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 25});
+    REQUIRE(result.losses.size() == 25);
     REQUIRE(result.losses.front() == Approx(std::log(256.0)).margin(0.1));
-    REQUIRE(result.losses.back() < 4.0);
+    REQUIRE(result.losses.back() < 4.5);
     REQUIRE(result.tokens_per_s > 0);
   }
 }
