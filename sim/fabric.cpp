@@ -46,9 +46,13 @@ std::vector<double> bandwidths(const Cluster& cluster) {
   return of;
 }
 
+// A guard page under every stack turns an overflow into a fault; each splits a mapping, and Linux allows a process
+// 65,530 of them (vm.max_map_count).
+constexpr std::size_t kMostGuarded = 20'000;
+
 }  // namespace
 
-sg::Engine& make_engine() {
+sg::Engine& make_engine(std::size_t actors) {
   MOTLEY_CHECK(!sg::Engine::has_instance());
   static const std::vector<std::string> arguments = {
     "motley",
@@ -63,7 +67,7 @@ sg::Engine& make_engine() {
     "--cfg=maxmin/precision:1e-9",
     // An actor runs the interpreter and one World call deep (tests/sim has a test).
     "--cfg=contexts/stack-size:64",
-    "--cfg=contexts/guard-size:0",
+    "--cfg=contexts/guard-size:1",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     "--cfg=contexts/factory:thread",  // sanitizers follow threads, not swapped stacks
 #endif

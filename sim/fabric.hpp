@@ -70,7 +70,8 @@ class Fabric {
   int hosts_made_ = 0;
 };
 
-// SimGrid's one Engine, set for a plain fluid fabric, silent. A process has one; a second call is a bug of the caller.
-simgrid::s4u::Engine& make_engine();
+// SimGrid's one Engine, set for a plain fluid fabric, silent, for about so many actors. A process has one; a second
+// call is a bug of the caller.
+simgrid::s4u::Engine& make_engine(std::size_t actors);
 
 }  // namespace motley

@@ -6,7 +6,10 @@ namespace motley {
 
 Trace simulate(const Job& job, const Program& program, const SimOptions& options) {
   Durations durations(job, program, options);
-  simgrid::s4u::Engine& engine = make_engine();
+  std::size_t streams = 0;
+  for (const RankEntry& entry : program.ranks)
+    streams += program.classes[static_cast<std::size_t>(entry.of_class)].streams.size();
+  simgrid::s4u::Engine& engine = make_engine(streams);
   SimWorld world(job, program, options, durations, engine);
   return world.run();
 }

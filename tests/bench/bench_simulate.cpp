@@ -1,0 +1,211 @@
+// How fast Motley simulates, against a plain SimGrid DAG of the same Program in the same run: every compute an Exec,
+// every transfer a Comm, all created up front and ordered by add_successor, on the same fabric. Collectives are priced
+// by formula on both sides, so that both simulate the same thing; the iteration times must agree. Then the large case,
+// with compile, check and the report. Every measurement is a process of its own.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "models/check.hpp"
+#include "models/compute_cost.hpp"
+#include "models/refusal.hpp"
+#include "models/report.hpp"
+#include "models/scenario.hpp"
+#include "sim/fabric.hpp"
+#include "sim/world.hpp"
+
+using namespace motley;
+namespace sg = simgrid::s4u;
+
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+struct Result {
+  double iteration_s = 0;
+  std::int64_t activities = 0;
+  double wall_s = 0, cpu_s = 0, peak_mib = 0;
+};
+
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+Result measure(const std::function<Result()>& work) {
+  int ends[2];
+  MOTLEY_CHECK(pipe(ends) == 0);
+  std::fflush(nullptr);
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t child = fork();
+  if (child == 0) {
+    const Result result = work();
+    _exit(write(ends[1], &result, sizeof result) == sizeof result ? 0 : 1);
+  }
+  close(ends[1]);
+  Result result;
+  const bool got = read(ends[0], &result, sizeof result) == sizeof result;
+  close(ends[0]);
+  rusage usage{};
+  int status = 0;
+  wait4(child, &status, 0, &usage);
+  MOTLEY_CHECK(got && status == 0);
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.cpu_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  result.peak_mib = static_cast<double>(usage.ru_maxrss) / 1024;
+  return result;
+}
+
+// The rival.
+class UpFrontDag {
+ public:
+  UpFrontDag(const Program& program, const Cluster& cluster)
+      : program_(program), engine_(make_engine(0)), fabric_(program, cluster, {}), costs_(program, cluster) {
+    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+      for (Rank peer : program.ranks[at(rank)].peers)
+        if (peer >= 0) fabric_.add_route(rank, peer);
+    fabric_.seal();
+  }
+
+  Result run() {
+    each([this](const Step& step, const Instruction& instruction) { activity(step, instruction); });
+    each([this](const Step& step, const Instruction& instruction) {
+      const auto& to = activity(step, instruction);
+      if (step.index > 0) order({step.rank, step.stream, step.index - 1}, to);
+      for (const After& after : instruction.after) order({step.rank, after.stream, after.index}, to);
+    });
+    for (const auto& [key, made] : activities_) made->vetoable_start();
+    engine_.run();
+    return {sg::Engine::get_clock(), static_cast<std::int64_t>(activities_.size()), 0, 0, 0};
+  }
+
+ private:
+  // An activity is known by its compute, its send, or its group and place in the stream.
+  using Key = std::tuple<int, int, int>;
+
+  void each(const std::function<void(const Step&, const Instruction&)>& visit) {
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
+      const auto& streams = program_.class_of(rank).streams;
+      for (std::size_t stream = 0; stream < streams.size(); ++stream)
+        for (std::size_t index = 0; index < streams[stream].instructions.size(); ++index)
+          visit({rank, static_cast<std::int16_t>(stream), static_cast<std::int32_t>(index)},
+                streams[stream].instructions[index]);
+    }
+  }
+
+  Key key_of(const Step& step, const Instruction& instruction) const {
+    const RankEntry& entry = program_.ranks[at(step.rank)];
+    if (instruction.op == Op::collective) return {-1 - entry.groups[at(instruction.slot)], 0, step.index};
+    if (instruction.op != Op::recv) return {step.rank, step.stream, step.index};
+    const Rank sender = entry.peers[at(instruction.slot)];
+    const auto& streams = program_.class_of(sender).streams;
+    for (std::size_t stream = 0; stream < streams.size(); ++stream) {
+      const auto& first = streams[stream].instructions.front();
+      if (first.op == Op::send && first.slot == 1 - instruction.slot)
+        return {sender, static_cast<int>(stream), step.index};
+    }
+    throw std::logic_error("a recv without its send");
+  }
+
+  const sg::ActivityPtr& activity(const Step& step, const Instruction& instruction) {
+    sg::ActivityPtr& made = activities_[key_of(step, instruction)];
+    if (made != nullptr) return made;
+    const RankEntry& entry = program_.ranks[at(step.rank)];
+    sg::Host* host = fabric_.host_of(step.rank);
+    if (instruction.op == Op::send || instruction.op == Op::recv) {
+      sg::Host* other = fabric_.host_of(entry.peers[at(instruction.slot)]);
+      const bool sends = instruction.op == Op::send;
+      made = sg::Comm::sendto_init(sends ? host : other, sends ? other : host)
+                 ->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
+      return made;
+    }
+    const double seconds =
+        instruction.op == Op::collective
+            ? ring_all_reduce_s(costs_.ring(entry.groups[at(instruction.slot)]), instruction.bytes)
+            : costs_.of(step.rank, instruction).seconds();
+    made = sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
+    return made;
+  }
+
+  void order(const Step& before, const sg::ActivityPtr& to) {
+    activity(before, program_.at(before.rank, before.stream, before.index))->add_successor(to);
+  }
+
+  const Program& program_;
+  sg::Engine& engine_;
+  Fabric fabric_;
+  CostTable costs_;
+  std::map<Key, sg::ActivityPtr> activities_;
+};
+
+double iteration_of(const Trace& trace) {
+  double end_s = 0;
+  for (const TraceEvent& event : trace.events) end_s = std::max(end_s, event.end_s);
+  return end_s;
+}
+
+struct Size {
+  std::int64_t data_parallel, micro_batches;
+};
+
+void compare(Job job, Size size) {
+  job.train.global_batch = size.data_parallel * size.micro_batches * job.train.micro_batch;
+  const Strategy given = job.strategy;
+  job.strategy = expand(job.transformer, job.train, given.tp(), given.pp(), size.data_parallel);
+  job.strategy.schedule = given.schedule;
+  job.strategy.recompute = given.recompute;
+  job.fidelity.data_parallel = CollectiveLevel::formula;
+  const Program program = compile(job);
+  const Result rival = measure([&] { return UpFrontDag(program, job.cluster).run(); });
+  const Result ours = measure([&] {
+    const Trace trace = simulate(job, program);
+    return Result{iteration_of(trace), 0, 0, 0, 0};
+  });
+  fmt::print("{:>6}{:>15}{:>12}{:>12.3f}{:>12.3f}{:>8.1f}x\n", program.rank_count(), size.micro_batches,
+             rival.activities, rival.cpu_s, ours.cpu_s, rival.cpu_s / ours.cpu_s);
+  MOTLEY_CHECK(std::abs(rival.iteration_s - ours.iteration_s) < 1e-6 * ours.iteration_s);
+}
+
+void whole_run(const Job& given, bool folded) {
+  const Result result = measure([&] {
+    Job job = given;
+    job.fidelity.fold_tensor_parallel = folded;
+    const Program program = compile(job);
+    check(program, job.cluster);
+    const Trace trace = simulate(job, program);
+    const std::string json = to_json(make_report(job, program, trace));
+    MOTLEY_CHECK(!json.empty());
+    return Result{iteration_of(trace), static_cast<std::int64_t>(trace.events.size()), 0, 0, 0};
+  });
+  fmt::print("{:<28}{:>12}{:>10.2f}{:>10.2f}{:>10.0f}\n", folded ? "TP peers folded" : "every rank an actor",
+             result.activities, result.wall_s, result.cpu_s, result.peak_mib);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool smoke = argc > 1 && std::strcmp(argv[1], "--smoke") == 0;
+  const Job job = load_scenario(data_folder() + "/scenarios/gpt3-175b-1024.yaml").job;
+  fmt::print("GPT-3 175B, TP 8, PP 8; CPU seconds, one process each\n");
+  fmt::print("{:>6}{:>15}{:>12}{:>12}{:>12}{:>9}\n", "ranks", "micro-batches", "activities", "SimGrid DAG",
+             "Motley", "faster");
+  const std::vector<Size> sizes =
+      smoke ? std::vector<Size>{{1, 8}} : std::vector<Size>{{1, 16}, {2, 16}, {2, 32}, {4, 32}};
+  for (const Size& size : sizes) compare(job, size);
+  if (smoke) return 0;
+  fmt::print(
+      "\nscenarios/gpt3-175b-1024.yaml: 1,024 ranks, 128 micro-batches; compile, check, report and JSON "
+      "included\n");
+  fmt::print("{:<28}{:>12}{:>10}{:>10}{:>10}\n", "", "events", "wall s", "CPU s", "peak MiB");
+  whole_run(job, false);
+  whole_run(job, true);
+  return 0;
+}
