@@ -65,9 +65,9 @@ sg::Engine& make_engine(std::size_t actors) {
     // Times are doubles of some hundred seconds at most: 1e-12 s is just above their rounding.
     "--cfg=surf/precision:1e-12",
     "--cfg=maxmin/precision:1e-9",
-    // An actor runs the interpreter and one World call deep (tests/sim has a test).
+    // KiB: an actor runs the interpreter and one World call deep.
     "--cfg=contexts/stack-size:64",
-    "--cfg=contexts/guard-size:1",
+    fmt::format("--cfg=contexts/guard-size:{}", actors <= kMostGuarded ? 1 : 0),  // pages
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     "--cfg=contexts/factory:thread",  // sanitizers follow threads, not swapped stacks
 #endif

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "models/check.hpp"
 #include "models/compute_cost.hpp"
@@ -82,7 +83,10 @@ class UpFrontDag {
       if (step.index > 0) order({step.rank, step.stream, step.index - 1}, to);
       for (const After& after : instruction.after) order({step.rank, after.stream, after.index}, to);
     });
-    for (const auto& [key, made] : activities_) made->vetoable_start();
+    for (const auto& [key, made] : activities_) {
+      if (made.exec != nullptr) made.exec->vetoable_start();
+      if (made.comm != nullptr) made.comm->vetoable_start();
+    }
     engine_.run();
     return {sg::Engine::get_clock(), static_cast<std::int64_t>(activities_.size()), 0, 0, 0};
   }
@@ -90,6 +94,16 @@ class UpFrontDag {
  private:
   // An activity is known by its compute, its send, or its group and place in the stream.
   using Key = std::tuple<int, int, int>;
+  struct Made {  // one of the two
+    sg::ExecPtr exec;
+    sg::CommPtr comm;
+    void before(const Made& later) const {
+      const sg::ActivityPtr to =
+          later.exec != nullptr ? sg::ActivityPtr(later.exec) : sg::ActivityPtr(later.comm);
+      if (exec != nullptr) exec->add_successor(to);
+      if (comm != nullptr) comm->add_successor(to);
+    }
+  };
 
   void each(const std::function<void(const Step&, const Instruction&)>& visit) {
     for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
@@ -115,35 +129,37 @@ class UpFrontDag {
     throw std::logic_error("a recv without its send");
   }
 
-  const sg::ActivityPtr& activity(const Step& step, const Instruction& instruction) {
-    sg::ActivityPtr& made = activities_[key_of(step, instruction)];
-    if (made != nullptr) return made;
+  const Made& activity(const Step& step, const Instruction& instruction) {
+    Made& made = activities_[key_of(step, instruction)];
+    if (made.exec != nullptr || made.comm != nullptr) return made;
     const RankEntry& entry = program_.ranks[at(step.rank)];
     sg::Host* host = fabric_.host_of(step.rank);
     if (instruction.op == Op::send || instruction.op == Op::recv) {
       sg::Host* other = fabric_.host_of(entry.peers[at(instruction.slot)]);
       const bool sends = instruction.op == Op::send;
-      made = sg::Comm::sendto_init(sends ? host : other, sends ? other : host)
-                 ->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
+      made.comm = sg::Comm::sendto_init(sends ? host : other, sends ? other : host)
+                      ->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
       return made;
     }
     const double seconds =
         instruction.op == Op::collective
             ? ring_all_reduce_s(costs_.ring(entry.groups[at(instruction.slot)]), instruction.bytes)
             : costs_.of(step.rank, instruction).seconds();
-    made = sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
+    made.exec = sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
     return made;
   }
 
-  void order(const Step& before, const sg::ActivityPtr& to) {
-    activity(before, program_.at(before.rank, before.stream, before.index))->add_successor(to);
+  void order(const Step& before, const Made& to) {
+    const Made& from = activity(before, program_.at(before.rank, before.stream, before.index));
+    if (ordered_.emplace(&from, &to).second) from.before(to);
   }
 
   const Program& program_;
   sg::Engine& engine_;
   Fabric fabric_;
   CostTable costs_;
-  std::map<Key, sg::ActivityPtr> activities_;
+  std::map<Key, Made> activities_;
+  std::set<std::pair<const Made*, const Made*>> ordered_;
 };
 
 double iteration_of(const Trace& trace) {
@@ -179,9 +195,9 @@ void whole_run(const Job& given, bool folded) {
     Job job = given;
     job.fidelity.fold_tensor_parallel = folded;
     const Program program = compile(job);
-    check(program, job.cluster);
+    const std::vector<StageMemory> memory = check(program, job.cluster);
     const Trace trace = simulate(job, program);
-    const std::string json = to_json(make_report(job, program, trace));
+    const std::string json = to_json(make_report(job, program, trace, memory));
     MOTLEY_CHECK(!json.empty());
     return Result{iteration_of(trace), static_cast<std::int64_t>(trace.events.size()), 0, 0, 0};
   });
