@@ -1,5 +1,7 @@
 #include "hw/kernels/fast.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #ifdef MOTLEY_ONEDNN
@@ -11,6 +13,19 @@
 
 namespace motley::fast {
 namespace {
+
+// A row-major matrix, perhaps inside a wider one: `stride` floats from row to row.
+struct Matrix {
+  const float* values;
+  std::int64_t stride;
+  bool transposed = false;
+};
+
+// c(m,n) = alpha a(m,k) b(k,n) + beta c, with a and b as they read once transposed.
+struct GemmShape {
+  std::int64_t m, n, k;
+  float alpha = 1, beta = 0;
+};
 
 #ifdef MOTLEY_ONEDNN
 
@@ -24,31 +39,31 @@ void stay_on_one_thread() {
     reinterpret_cast<void (*)(int)>(found)(1);
 }
 
-// c(m,n) = a(m,k) b(k,n) + beta c, row-major; a and b perhaps stored transposed.
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
-          const float* b, float beta, float* c) {
+void gemm(const GemmShape& s, const Matrix& a, const Matrix& b, float* c, std::int64_t c_stride) {
   stay_on_one_thread();
-  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0F, a,
-                                          transpose_a ? m : k, b, transpose_b ? k : n, beta, c, n);
+  const dnnl_status_t status =
+      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', s.m, s.n, s.k, s.alpha, a.values,
+                 a.stride, b.values, b.stride, s.beta, c, c_stride);
   MOTLEY_CHECK(status == dnnl_success);
 }
 
 #else
 
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
-          const float* b, float beta, float* c) {
-  std::vector<float> row(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t j = 0; j < n; ++j)
-      row[static_cast<std::size_t>(j)] = beta == 0 ? 0 : beta * c[i * n + j];
-    for (std::int64_t p = 0; p < k; ++p) {
-      const float value = transpose_a ? a[p * m + i] : a[i * k + p];
-      if (transpose_b)
-        for (std::int64_t j = 0; j < n; ++j) row[static_cast<std::size_t>(j)] += value * b[j * k + p];
+void gemm(const GemmShape& s, const Matrix& a, const Matrix& b, float* c, std::int64_t c_stride) {
+  std::vector<float> row(static_cast<std::size_t>(s.n));
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    for (std::int64_t j = 0; j < s.n; ++j)
+      row[static_cast<std::size_t>(j)] = s.beta == 0 ? 0 : s.beta * c[i * c_stride + j];
+    for (std::int64_t p = 0; p < s.k; ++p) {
+      const float value = s.alpha * a.values[a.transposed ? p * a.stride + i : i * a.stride + p];
+      if (b.transposed)
+        for (std::int64_t j = 0; j < s.n; ++j)
+          row[static_cast<std::size_t>(j)] += value * b.values[j * b.stride + p];
       else
-        for (std::int64_t j = 0; j < n; ++j) row[static_cast<std::size_t>(j)] += value * b[p * n + j];
+        for (std::int64_t j = 0; j < s.n; ++j)
+          row[static_cast<std::size_t>(j)] += value * b.values[p * b.stride + j];
     }
-    for (std::int64_t j = 0; j < n; ++j) c[i * n + j] = row[static_cast<std::size_t>(j)];
+    std::copy(row.begin(), row.end(), c + i * c_stride);
   }
 }
 
@@ -58,7 +73,7 @@ void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, st
 
 void matmul(const MatmulShape& s, const float* x, const float* weight, const float* bias, float* y) {
   // y(m,n) = x(m,k) weight(n,k)'
-  gemm(false, true, s.m, s.n, s.k, x, weight, 0, y);
+  gemm({s.m, s.n, s.k}, {x, s.k}, {weight, s.k, true}, y, s.n);
   if (bias == nullptr) return;
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) y[i * s.n + j] += bias[j];
@@ -66,14 +81,99 @@ void matmul(const MatmulShape& s, const float* x, const float* weight, const flo
 
 void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx) {
   // dx(m,k) = dy(m,n) weight(n,k)
-  gemm(false, false, s.m, s.k, s.n, dy, weight, 0, dx);
+  gemm({s.m, s.k, s.n}, {dy, s.n}, {weight, s.k}, dx, s.k);
 }
 
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias) {
   // dweight(n,k) += dy(m,n)' x(m,k)
-  gemm(true, false, s.n, s.k, s.m, dy, x, 1, dweight);
+  gemm({s.n, s.k, s.m, 1, 1}, {dy, s.n, true}, {x, s.k}, dweight, s.k);
   if (dbias != nullptr) reference::add_bias_gradient(s.m, s.n, dy, dbias);
+}
+
+namespace {
+
+// Where a head lies in one sequence of qkv (T,(H+2G)*D) and of y (T,H*D).
+struct Head {
+  std::int64_t query, key, value, out;
+};
+Head head_of(const HeadShape& s, std::int64_t h) {
+  const std::int64_t shared = h * s.G / s.H;
+  return {h * s.D, (s.H + shared) * s.D, (s.H + s.G + shared) * s.D, h * s.D};
+}
+
+// Scores (T,T) become probabilities over u <= t, zero beyond; lse is (T).
+void causal_softmax(std::int64_t T, float* scores, float* lse) {
+  for (std::int64_t t = 0; t < T; ++t) {
+    float* row = scores + t * T;
+    const float maximum = *std::max_element(row, row + t + 1);
+    double total = 0;
+    for (std::int64_t u = 0; u <= t; ++u) total += row[u] = std::exp(row[u] - maximum);
+    const auto inverse = static_cast<float>(1.0 / total);
+    for (std::int64_t u = 0; u <= t; ++u) row[u] *= inverse;
+    std::fill(row + t + 1, row + T, 0.0F);
+    lse[t] = static_cast<float>(maximum + std::log(total));
+  }
+}
+
+// Scores (T,T) become probabilities P by lse, dP (T,T) becomes the gradient of the products of query and key;
+// dy and y are (T,D), `stride` floats from row to row.
+void causal_softmax_backward(const HeadShape& s, float scale, const float* lse, const float* dy,
+                             const float* y, float* scores, float* dp) {
+  const std::int64_t stride = s.H * s.D;
+  for (std::int64_t t = 0; t < s.T; ++t) {
+    double row = 0;
+    for (std::int64_t d = 0; d < s.D; ++d) row += static_cast<double>(dy[t * stride + d]) * y[t * stride + d];
+    const auto shift = static_cast<float>(row);
+    float *const p = scores + t * s.T, *const g = dp + t * s.T;
+    for (std::int64_t u = 0; u <= t; ++u) {
+      p[u] = std::exp(p[u] - lse[t]);
+      g[u] = scale * p[u] * (g[u] - shift);
+    }
+    std::fill(p + t + 1, p + s.T, 0.0F);
+    std::fill(g + t + 1, g + s.T, 0.0F);
+  }
+}
+
+}  // namespace
+
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
+  // y is (B,T,H,D), lse (B,H,T)
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  std::vector<float> scores(static_cast<std::size_t>(s.T * s.T));
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.H; ++h) {
+      const Head at = head_of(s, h);
+      const float* in = qkv + b * s.T * s.row();
+      gemm({s.T, s.T, s.D, scale}, {in + at.query, s.row()}, {in + at.key, s.row(), true}, scores.data(),
+           s.T);
+      causal_softmax(s.T, scores.data(), lse + (b * s.H + h) * s.T);
+      gemm({s.T, s.D, s.T}, {scores.data(), s.T}, {in + at.value, s.row()}, y + b * s.T * s.H * s.D + at.out,
+           s.H * s.D);
+    }
+}
+
+void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
+                        const float* lse, float* dqkv) {
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
+  const std::int64_t stride = s.H * s.D;
+  std::vector<float> scores(static_cast<std::size_t>(s.T * s.T)), dp(scores.size());
+  std::fill_n(dqkv, s.B * s.T * s.row(), 0.0F);
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.H; ++h) {
+      const Head at = head_of(s, h);
+      const float *in = qkv + b * s.T * s.row(), *g = dy + b * s.T * stride + at.out;
+      float* din = dqkv + b * s.T * s.row();
+      const Matrix query{in + at.query, s.row()}, key{in + at.key, s.row()};
+      gemm({s.T, s.T, s.D, scale}, query, {key.values, key.stride, true}, scores.data(), s.T);
+      gemm({s.T, s.T, s.D}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
+      causal_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
+                              scores.data(), dp.data());
+      // Heads that share a key and a value add up there.
+      gemm({s.T, s.D, s.T}, {dp.data(), s.T}, key, din + at.query, s.row());
+      gemm({s.T, s.D, s.T, 1, 1}, {dp.data(), s.T, true}, query, din + at.key, s.row());
+      gemm({s.T, s.D, s.T, 1, 1}, {scores.data(), s.T, true}, {g, stride}, din + at.value, s.row());
+    }
 }
 
 const char* library_name() {

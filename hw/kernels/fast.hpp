@@ -1,4 +1,4 @@
-// Matmuls by oneDNN on one thread (a rank is one core's worth of a host); where oneDNN was not built in, single-
+// Matmuls and attention by oneDNN on one thread (a rank is one core's worth of a host); where oneDNN was not built in, single-
 // precision loops that a compiler turns into vectors. Same meaning as hw/kernels/reference.hpp, which tests hold
 // them to. Read next: tests/hw/test_kernels.cpp.
 #pragma once
@@ -7,6 +7,7 @@
 
 namespace motley::fast {
 
+using reference::HeadShape;
 using reference::MatmulShape;
 
 // As in reference. Safe to call from several threads at once.
@@ -14,6 +15,10 @@ void matmul(const MatmulShape& s, const float* x, const float* weight, const flo
 void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx);
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias);
+// One (T,T) square of scores at a time.
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
+void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
+                        const float* lse, float* dqkv);
 
 // "oneDNN" or "plain loops".
 const char* library_name();

@@ -52,10 +52,12 @@ class Runner {
   void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
   double attention(bool backward) const {
     const reference::HeadShape shape = heads();
+    const bool fast = c_.library == KernelLibrary::fast;
     if (backward)
-      reference::attention_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0]);
+      (fast ? fast::attention_backward : reference::attention_backward)(shape, t_.in[0], t_.in[1], t_.in[2],
+                                                                        t_.in[3], t_.out[0]);
     else
-      reference::attention(shape, t_.in[0], t_.out[0], t_.out[1]);
+      (fast ? fast::attention : reference::attention)(shape, t_.in[0], t_.out[0], t_.out[1]);
     // Two products forward, five backward, each 2*T*T*D a head; the causal half is counted like the rest.
     return (backward ? 10.0 : 4.0) * static_cast<double>(shape.B * shape.H) * static_cast<double>(shape.T) *
            static_cast<double>(shape.T) * static_cast<double>(shape.D);

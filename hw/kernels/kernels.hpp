@@ -1,6 +1,6 @@
 // Runs one Kernel of a Program on host memory: from KernelOp and tensors to loops. It neither allocates tensors nor
 // frees them (hw/memory) and does not talk to other ranks: all_reduce is the World's. fp32 only. Read next:
-// hw/kernels/reference.hpp (what each kernel means), hw/kernels/fast.hpp (matmuls by oneDNN).
+// hw/kernels/reference.hpp (what each kernel means), hw/kernels/fast.hpp (matmuls and attention by oneDNN).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace motley {
 
 enum class KernelLibrary : std::uint8_t {
   reference,  // plain loops
-  fast,       // oneDNN for matmuls where it was built in, single-precision loops; else reference
+  fast,       // oneDNN for matmuls and attention where it was built in, else loops; all else reference
 };
 
 // What a rank's kernels need besides their tensors.

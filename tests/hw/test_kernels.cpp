@@ -1,4 +1,4 @@
-// Kernels: every backward against central differences of its forward, and the fast matmuls against the reference, in
+// Kernels: every backward against central differences of its forward, and the fast ones against the reference, in
 // one table of shapes. The loss stands for "any function": a fixed random weighting of the outputs.
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -218,4 +218,40 @@ TEST_CASE("the matmul kernels agree with their definition and with each other, w
   const double product = weighted(y, dy);
   REQUIRE(weighted(dx, x) == Approx(product).epsilon(1e-4).margin(1e-3));
   REQUIRE(weighted(dw, weight) == Approx(product).epsilon(1e-4).margin(1e-3));
+}
+
+namespace {
+
+struct Attended {
+  Values y, lse, dqkv;
+};
+
+template <typename Forward, typename Backward>
+Attended attend(const reference::HeadShape& s, Forward forward, Backward backward) {
+  const Values qkv = random_values(static_cast<std::size_t>(s.B * s.T * s.row()), 24);
+  const Values dy = random_values(static_cast<std::size_t>(s.B * s.T * s.H * s.D), 25);
+  Attended made;
+  made.y.assign(dy.size(), 9.0F);
+  made.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), 9.0F);
+  made.dqkv.assign(qkv.size(), 9.0F);
+  forward(s, qkv.data(), made.y.data(), made.lse.data());
+  backward(s, dy.data(), qkv.data(), made.y.data(), made.lse.data(), made.dqkv.data());
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("the attention kernels agree with their definition, whoever computes them") {
+  const reference::HeadShape s =
+      GENERATE(reference::HeadShape{1, 1, 1, 1, 2}, reference::HeadShape{2, 5, 4, 2, 3},
+               reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16});
+  const Attended slow = attend(s, reference::attention, reference::attention_backward);
+  const Attended quick = attend(s, fast::attention, fast::attention_backward);
+  const auto near = [](const Values& a, const Values& b) {
+    REQUIRE(a.size() == b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == Approx(b[i]).epsilon(2e-5).margin(2e-5));
+  };
+  near(slow.y, quick.y);
+  near(slow.lse, quick.lse);
+  near(slow.dqkv, quick.dqkv);
 }
