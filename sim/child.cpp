@@ -30,7 +30,7 @@ class Writer {
   explicit Writer(std::FILE* file) : file_(file) {}
   template <class T>
   void values(const T* data, std::size_t count) {
-    MOTLEY_CHECK(std::fwrite(data, sizeof(T), count, file_) == count);
+    MOTLEY_CHECK(count == 0 || std::fwrite(data, sizeof(T), count, file_) == count);
   }
   template <class T>
   void value(const T& data) {
@@ -50,7 +50,7 @@ class Reader {
   explicit Reader(std::FILE* file) : file_(file) {}
   template <class T>
   bool values(T* data, std::size_t count) {
-    return std::fread(data, sizeof(T), count, file_) == count;
+    return count == 0 || std::fread(data, sizeof(T), count, file_) == count;
   }
   template <class T>
   T value() {
