@@ -1,7 +1,5 @@
 #include "hw/executor.hpp"
 
-#include <set>
-
 #include "hw/transport/tcp/socket.hpp"
 #include "models/refusal.hpp"
 

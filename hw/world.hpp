@@ -28,6 +28,8 @@ class RealWorld : public World {
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, int stream) override;
+  // What RankWork calls for an all_reduce inside a compute.
+  void tensor_all_reduce(ReduceOp reduce, std::span<float> values);
 
  private:
   struct StreamState {
@@ -56,10 +58,6 @@ class RealWorld : public World {
   Posted all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s);
   void matched(const Posted& latest, TraceEvent& event) const;
   void fail(std::exception_ptr failure);
-
- public:
-  // What RankWork calls for an all_reduce inside a compute.
-  void tensor_all_reduce(ReduceOp reduce, std::span<float> values);
 };
 
 }  // namespace motley
