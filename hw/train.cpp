@@ -174,7 +174,13 @@ TrainResult train_rank(const Job& job, const Program& program, const Text& text,
         Exit::usage, "rank-count", {},
         fmt::format("{} ranks were started, the strategy has {}", place.rank_count, program.rank_count()),
         fmt::format("motley launch -n {} ...", program.rank_count()));
-  return RankRun(job, program, text, place, options).run();
+  RankRun rank(job, program, text, place, options);
+  try {
+    return rank.run();
+  } catch (...) {
+    if (options.on_failure) options.on_failure(std::current_exception());
+    throw;
+  }
 }
 
 TrainResult train_in_process(const Job& job, const Program& program, const Text& text,
@@ -185,12 +191,20 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
   std::exception_ptr first;
   TrainResult result;
   std::vector<std::thread> ranks;
+  // Noted before unwinding closes the rank's connections, which the others would complain of. A failure within a
+  // step has ended its transfers by then, so there the first to notice is told.
+  TrainOptions noting = options;
+  noting.on_failure = [&](const std::exception_ptr& failure) {
+    if (options.on_failure) options.on_failure(failure);
+    const std::lock_guard lock(mutex);
+    if (!first) first = failure;
+  };
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
     ranks.emplace_back([&, rank] {
       try {
         Place place{rank, program.rank_count(), at, -1};
         if (rank == 0) place.listener = door.release();
-        TrainResult mine = train_rank(job, program, text, place, options);
+        TrainResult mine = train_rank(job, program, text, place, noting);
         if (rank == 0) result = std::move(mine);
       } catch (...) {
         const std::lock_guard lock(mutex);

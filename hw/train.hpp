@@ -3,6 +3,7 @@
 // that is hw/launch. Read next: hw/world.hpp.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ struct TrainOptions {
   std::function<void(std::int64_t, double)> on_step = {};
   // Before the first step of each rank; for tests and dumps.
   std::function<void(Rank, RankWork&)> on_start = {};
+  // When a rank's run fails, while it is still connected to the others.
+  std::function<void(const std::exception_ptr&)> on_failure = {};
 };
 
 // Complete on rank 0; elsewhere losses, rates and traces are empty.
@@ -54,7 +57,7 @@ struct TrainResult {
 
 TrainResult train_rank(const Job& job, const Program& program, const Text& text, const Place& place,
                        const TrainOptions& options);
-// Throws what the first rank to fail threw.
+// Throws what the first rank noted as failed threw.
 TrainResult train_in_process(const Job& job, const Program& program, const Text& text,
                              const TrainOptions& options);
 
