@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -299,12 +300,14 @@ void write_memory(TraceFile& file, const Program& program, const Events& events)
   }
 }
 
-void write_head(TraceFile& file, const Trace& trace) {
+void write_head(TraceFile& file, const Program& program, const Trace& trace) {
   append(file.text(),
          FMT_COMPILE(
              "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
-             "\"world\":\"{}\",\"measured_ranks\":[{}]}},\n\"displayTimeUnit\":\"ms\",\n\"traceEvents\":["),
-         trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","));
+             "\"world\":\"{}\",\"measured_ranks\":[{}],\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
+             "\"traceEvents\":["),
+         trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","),
+         nlohmann::json(print(program)).dump());
 }
 
 }  // namespace
@@ -325,7 +328,7 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
     return key_of(a->step) < key_of(b->step);
   }));
   TraceFile file(path);
-  write_head(file, trace);
+  write_head(file, program, trace);
   write_names(file, program, events);
   write_slices(file, program, events);
   write_flows(file, program, events);  // after the slices: at one instant Perfetto takes them in file order

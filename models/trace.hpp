@@ -50,5 +50,7 @@ void sort_events(Trace& trace);
 void write_trace(const Trace& trace, const Program& program, const std::string& path,
                  const std::vector<Rank>& ranks = {});
 Trace read_trace(const std::string& path);  // exact inverse on what was written
+// The Program that a written trace is of: it stands in the trace's head, so that a trace explains itself.
+Program read_program_of_trace(const std::string& path);
 
 }  // namespace motley

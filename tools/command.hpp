@@ -14,7 +14,9 @@ namespace motley {
 // Set by the command that was named on the command line; main() runs it once parsing is over.
 using Chosen = std::function<Exit()>;
 
+void add_simulate(CLI::App& program, Chosen& chosen);
 void add_train(CLI::App& program, Chosen& chosen);
+void add_compare(CLI::App& program, Chosen& chosen);
 void add_launch(CLI::App& program, Chosen& chosen);
 void add_check(CLI::App& program, Chosen& chosen);
 void add_show(CLI::App& program, Chosen& chosen);

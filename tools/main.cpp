@@ -104,9 +104,11 @@ Exit main_of(int argc, char** argv) {
   CLI::App program{"Rehearse a training run on a cluster of unlike chips, then perform it.", "motley"};
   program.set_version_flag("--version", MOTLEY_VERSION);
   program.require_subcommand(1);
-  program.footer(footer("motley doctor"));
+  program.footer(footer("motley simulate scenarios/quickstart.yaml"));
   Chosen chosen;
+  add_simulate(program, chosen);
   add_train(program, chosen);
+  add_compare(program, chosen);
   add_launch(program, chosen);
   add_check(program, chosen);
   add_show(program, chosen);

@@ -1,13 +1,104 @@
 #include "tools/runs.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <utility>
 
+#include "hw/executor.hpp"
+#include "hw/launch.hpp"
+#include "sim/world.hpp"
+
 namespace motley {
+namespace {
+
+// Several real ranks of one simulation, one after another on this processor.
+class Executors : public Executor {
+ public:
+  Executors(const Prepared& prepared, const std::vector<Rank>& ranks, KernelLibrary library) {
+    const Job& job = prepared.scenario.job;
+    for (const Rank rank : ranks)
+      executors_.emplace(
+          rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, library));
+  }
+  double execute(const Step& step, const Instruction& instruction) override {
+    return executors_.at(step.rank)->execute(step, instruction);
+  }
+
+ private:
+  std::map<Rank, std::unique_ptr<HostExecutor>> executors_;
+};
+
+void need_option(bool given, const std::string& kind, const char* option, const char* hint) {
+  if (!given)
+    throw Refusal(Exit::usage, "missing-option", {}, fmt::format("--world {} needs {}", kind, option), hint);
+}
+
+// A folder of one's own that goes when its owner does.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw RunFailure("cannot make a temporary folder: " + pattern);
+    path_ = pattern;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string file(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace
 
 Prepared prepare(Scenario scenario) {
   Program program = compile(scenario);
   std::vector<StageMemory> memory = check(program, scenario);
   return {.scenario = std::move(scenario), .program = std::move(program), .memory = std::move(memory)};
+}
+
+Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
+  SimOptions options;
+  options.null = world.kind == "null";
+  std::unique_ptr<Executors> executors;
+  Trace tape;
+  if (world.kind == "mixed") {
+    need_option(!world.real_ranks.empty(), world.kind, "real ranks",
+                "--real-rank 0, or `real_ranks` in the scenario");
+    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+    executors = std::make_unique<Executors>(prepared, world.real_ranks, library);
+    options.executor = executors.get();
+    options.real_ranks = world.real_ranks;
+  }
+  if (world.kind == "replay") {
+    need_option(!world.tape.empty(), world.kind, "a tape",
+                "--tape TAPE, which --world mixed --record TAPE wrote");
+    tape = read_trace(world.tape);
+    options.tape = &tape;
+  }
+  const Job& job = prepared.scenario.job;
+  return in_child ? simulate_in_child(job, prepared.program, options)
+                  : simulate(job, prepared.program, options);
+}
+
+Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("trace.json");
+  const LaunchResult launched = launch(
+      {.rank_count = prepared.program.rank_count(),
+       .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
+                   "--steps", std::to_string(steps), "--trace", trace, "--out", folder.file("result.txt")}});
+  if (launched.exit_code != 0) throw RunFailure(launched.message);
+  return read_trace(trace);
 }
 
 }  // namespace motley

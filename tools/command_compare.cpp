@@ -1,0 +1,85 @@
+// motley compare: two traces of one strategy side by side, instruction by instruction. A scenario stands for the trace
+// that its world makes of it, so that one command proves the simulator against the real run. It judges only what it is
+// asked to: structure always, durations with --within. Read next: models/compare.hpp, runs.hpp.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "models/compare.hpp"
+#include "tools/command.hpp"
+#include "tools/runs.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  std::string a, b;
+  std::optional<double> within;  // percent
+  int steps = 3;
+  bool json = false;
+  std::string out;
+};
+
+struct Side {
+  Program program;
+  Trace trace;
+};
+
+bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
+Side side_of(const std::string& path, const std::string& world, int steps) {
+  if (!is_scenario(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
+  const Prepared prepared = prepare(load_scenario(path));
+  const std::string kind = world.empty() ? prepared.scenario.world.kind : world;
+  Trace trace = kind == "real" ? train_world(prepared, path, steps)
+                               : simulate_world(prepared,
+                                                {.kind = kind,
+                                                 .real_ranks = prepared.scenario.world.real_ranks,
+                                                 .tape = {},
+                                                 .reference_kernels = false},
+                                                true);
+  return {.program = prepared.program, .trace = std::move(trace)};
+}
+
+Exit run(const Options& options) {
+  const bool both_worlds = options.b.empty();
+  if (both_worlds && !is_scenario(options.a))
+    throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
+                  "give a second trace or scenario; a scenario alone is compared in both worlds");
+  const Side a = side_of(options.a, both_worlds ? "sim" : "", options.steps);
+  const Side b = side_of(both_worlds ? options.a : options.b, both_worlds ? "real" : "", options.steps);
+  const Comparison comparison = compare(a.program, a.trace, b.trace);
+  write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
+  if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
+  const double apart = std::abs(comparison.b.iteration_s / comparison.a.iteration_s - 1) * 100;
+  if (options.within && !(apart <= *options.within)) {
+    spdlog::error("the iterations are {:.1f} % apart, more than {} %", apart, *options.within);
+    return Exit::mismatch;
+  }
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("compare", "Lay two traces side by side, instruction by instruction");
+  command->add_option("a", options->a, "a trace, or a scenario, which then runs in its world")->required();
+  command->add_option("b", options->b, "another; left out: the scenario simulated against really run");
+  command->add_option("--within", options->within, "exit with 4 when the iterations are more percent apart")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--steps", options->steps, "of a real run; the last is compared")
+      ->check(CLI::Range(1, 1000000));
+  command->add_flag("--json", options->json, "print JSON (schema motley.compare/1)");
+  command->add_option("--out", options->out, "write the result to this file instead of stdout");
+  command->footer(footer("motley compare scenarios/quickstart-train.yaml"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley

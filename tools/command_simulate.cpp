@@ -1,0 +1,75 @@
+// motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes and
+// what memory it takes. With --world mixed some ranks really compute; their durations enter virtual time and, kept
+// with --record, can be had again with --world replay. Read next: runs.hpp, models/report.hpp.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "models/report.hpp"
+#include "tools/command.hpp"
+#include "tools/rank_list.hpp"
+#include "tools/runs.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  std::string scenario;
+  std::string world, real_ranks, record, tape;
+  std::string trace, trace_ranks;
+  std::optional<bool> fold;
+  bool json = false;
+  std::string out;
+};
+
+// The command line over the scenario; a real scenario is imagined here.
+SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
+  SimulatedWorld world;
+  world.kind = !options.world.empty() ? options.world : prepared.scenario.world.kind;
+  if (world.kind == "real") world.kind = "sim";
+  world.real_ranks = prepared.scenario.world.real_ranks;
+  if (!options.real_ranks.empty())
+    world.real_ranks = parse_ranks(options.real_ranks, prepared.program.rank_count());
+  world.tape = options.tape;
+  return world;
+}
+
+Exit run(const Options& options) {
+  Scenario scenario = load_scenario(options.scenario);
+  if (options.fold) scenario.job.fidelity.fold_tensor_parallel = *options.fold;
+  const Prepared prepared = prepare(std::move(scenario));
+  std::vector<Rank> traced;
+  if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
+  const Trace trace = simulate_world(prepared, world_of(options, prepared));
+  if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
+  if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
+  Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
+  report.scenario = prepared.scenario.name;
+  write_result(options.json ? to_json(report) : to_text(report), options.out);
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("simulate", "Run a scenario in virtual time: how fast, and why");
+  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
+  command->add_option("--world", options->world, "which world, instead of the scenario's")
+      ->check(CLI::IsMember({"sim", "null", "mixed", "replay"}));
+  command->add_option("--real-rank", options->real_ranks,
+                      "mixed: ranks that really compute, for example 0,3");
+  command->add_option("--record", options->record, "mixed: write the tape that --world replay reads");
+  command->add_option("--tape", options->tape, "replay: a tape that --record wrote");
+  command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
+  command->add_option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
+  command->add_flag("--fold,!--no-fold", options->fold,
+                    "simulate one of each set of tensor-parallel peers, instead of the scenario's choice");
+  command->add_flag("--json", options->json, "print JSON (schema motley.simulate/1)");
+  command->add_option("--out", options->out, "write the result to this file instead of stdout");
+  command->footer(footer("motley simulate scenarios/quickstart.yaml --trace run.json"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley
