@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM = sys.argv.pop(1)
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 TRAIN = "scenarios/quickstart-train.yaml"
 QUICKSTART = "scenarios/quickstart.yaml"
@@ -97,6 +97,94 @@ class Check(Commands):
         self.assertEqual("motley.check/1", found["schema"])
         for stage in found["memory"]:
             self.assertLessEqual(stage["peak"], stage["capacity"])
+
+
+class Simulate(Commands):
+    def test_json_has_the_promised_keys(self):
+        found = self.right_json("simulate", QUICKSTART)
+        self.assertEqual("motley.simulate/1", found["schema"])
+        for key in ["strategy_hash", "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
+                    "tflops_per_chip", "mfu", "hfu", "breakdown", "memory"]:
+            self.assertIn(key, found)
+
+    def test_the_same_scenario_twice_gives_the_same_bytes(self):
+        for extra in [[], ["--json"]]:
+            self.assertEqual(self.right("simulate", QUICKSTART, *extra),
+                             self.right("simulate", QUICKSTART, *extra))
+        traces = [self.folder / "a.json", self.folder / "b.json"]
+        for trace in traces:
+            self.right("simulate", QUICKSTART, "--trace", trace)
+        self.assertEqual(traces[0].read_bytes(), traces[1].read_bytes())
+
+    def test_the_working_directory_changes_nothing(self):
+        here = self.right("simulate", QUICKSTART, "--json")
+        elsewhere = self.right("simulate", ROOT / QUICKSTART, "--json", cwd=self.folder)
+        strip = re.compile(r'"scenario": "[^"]*"')
+        self.assertEqual(strip.sub("", here), strip.sub("", elsewhere))
+
+    def test_every_command_names_the_same_strategy(self):
+        simulated = self.right_json("simulate", QUICKSTART)["strategy_hash"]
+        for command in [["show", "strategy"], ["show", "program"], ["check"]]:
+            self.assertEqual(simulated, self.right_json(*command, QUICKSTART)["strategy_hash"])
+        self.assertIn(simulated, self.right("simulate", QUICKSTART))
+
+    def test_trace_ranks_chooses_ranks(self):
+        path = self.folder / "trace.json"
+        self.right("simulate", QUICKSTART, "--trace", path, "--trace-ranks", "1")
+        events = json.loads(path.read_text())["traceEvents"]
+        self.assertEqual({1}, {event["pid"] for event in events if event["ph"] == "X"})
+
+    def test_a_rank_list_that_is_none_is_refused(self):
+        for bad in ["", "a", "3-1", "0-", "99999", "-1", "0,,1"]:
+            answer = motley("simulate", QUICKSTART, "--trace", self.folder / "t", f"--trace-ranks={bad}")
+            self.assertEqual(USAGE, answer.returncode, bad)
+            self.assertIn("motley: error: ", answer.stderr)
+
+    def test_an_interrupt_exits_with_130(self):
+        run = subprocess.Popen([PROGRAM, "simulate", LARGE], cwd=ROOT, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        while not catches_interrupts(run.pid):
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(130, run.wait(timeout=60))
+
+    def test_a_recorded_tape_replays_byte_for_byte(self):
+        tape, trace = self.folder / "tape.json", self.folder / "trace.json"
+        mixed = self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--record", tape, "--json")
+        replayed = self.right("simulate", TRAIN, "--world", "replay", "--tape", tape, "--json", "--trace", trace)
+        self.assertEqual(mixed, replayed)
+        self.assertEqual(tape.read_bytes(), trace.read_bytes())
+
+    def test_a_world_that_lacks_what_it_needs_is_refused(self):
+        for world in ["mixed", "replay"]:
+            answer = motley("simulate", TRAIN, "--world", world)
+            self.assertEqual((USAGE, ""), (answer.returncode, answer.stdout))
+            self.assertIn(f"--world {world} needs", answer.stderr)
+
+
+class Compare(Commands):
+    def test_a_scenario_is_the_same_in_both_worlds(self):
+        found = self.right_json("compare", TRAIN)
+        self.assertEqual("motley.compare/1", found["schema"])
+        self.assertIn(self.right_json("check", TRAIN)["strategy_hash"], json.dumps(found))
+
+    def test_a_trace_compared_with_itself_is_the_same(self):
+        trace = self.folder / "trace.json"
+        self.right("simulate", QUICKSTART, "--trace", trace)
+        self.right("compare", trace, trace, "--within", "0")
+
+    def test_a_changed_trace_exits_with_4(self):
+        trace, changed = self.folder / "trace.json", self.folder / "changed.json"
+        self.right("simulate", TRAIN, "--trace", trace)
+        text = trace.read_text()
+        changed.write_text(re.sub(r'"bytes":(\d+),"allocated"', r'"bytes":7,"allocated"', text, count=1))
+        self.assertNotEqual(text, changed.read_text())
+        self.assertEqual(MISMATCH, motley("compare", trace, changed).returncode)
+
+    def test_a_trace_alone_is_refused(self):
+        trace = self.folder / "trace.json"
+        self.right("simulate", TRAIN, "--trace", trace)
+        self.assertEqual(USAGE, motley("compare", trace).returncode)
 
 
 class Train(Commands):
