@@ -1,4 +1,4 @@
-// Matmuls and attention by oneDNN on one thread (a rank is one core's worth of a host); where oneDNN was not built in, single-
+// Matmuls and attention by oneDNN on one thread (a rank is one core of a host); where oneDNN was not built in, single-
 // precision loops that a compiler turns into vectors. Same meaning as hw/kernels/reference.hpp, which tests hold
 // them to. Read next: tests/hw/test_kernels.cpp.
 #pragma once

@@ -1,4 +1,4 @@
-// Two worlds: the same Program really run (host kernels, loopback) and imagined (SimGrid). Both traces must hold the same
+// Two worlds: the same Program really run (host kernels, loopback) and imagined (SimGrid). Both traces hold the same
 // events with the same matching, membership, bytes, flops and allocations, in the same order per stream, and the same
 // peak memory within 2 %. Durations are not compared: tests never depend on timing.
 #include <algorithm>
