@@ -32,8 +32,7 @@ std::vector<Rank> parse_ranks(const std::string& text, Rank rank_count) {
     if (first < 0 || last < first || last >= rank_count)
       throw Refusal(Exit::usage, "bad-rank-list", {},
                     fmt::format("`{}` in the rank list `{}` is no rank or range of ranks", part, text),
-                    fmt::format("ranks go from 0 to {}; for example 0-{},{}", rank_count - 1,
-                                std::min(rank_count - 1, 1), rank_count - 1));
+                    fmt::format("ranks go from 0 to {}; a list is 0,3 or 0-3,7", rank_count - 1));
     for (Rank rank = first; rank <= last; ++rank) ranks.insert(rank);
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
