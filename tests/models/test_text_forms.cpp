@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 
+#include "models/check.hpp"
 #include "models/describe_text.hpp"
 #include "models/scenario.hpp"
 #include "models/strategy.hpp"
@@ -276,4 +277,18 @@ TEST_CASE("a damaged cluster, model or strategy is read or refused, never worse"
     CHECK(refused > count / 20);
     CHECK(refused < count);
   }
+}
+
+TEST_CASE("a damaged scenario is compiled and checked, or refused, never worse") {
+  const std::string page = kRoot + "/scenarios/quickstart-train.yaml";
+  const std::string text = text_of(page) + "fidelity: {tensor_parallel: fluid, data_parallel: formula}\n";
+  int checked = 0;
+  const int refused = refused_of(600, text, [&](const Yaml& node) {
+    const Scenario scenario = read_scenario(node, page);
+    if (scenario.job.strategy.templates[0].micro_batches > 1000) return;  // legal, but slow
+    check(compile(scenario), scenario);
+    ++checked;
+  });
+  CHECK(refused > 200);
+  CHECK(checked > 60);
 }
