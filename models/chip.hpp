@@ -25,11 +25,13 @@ struct Chip {
   Sourced memory_bandwidth;  // bytes/s
   Sourced multiprocessors;   // tiles that run at once: wave quantisation; 0: not modelled
   // GEMM: t = 2MNK/(peak*gemm_efficiency) * (1 + k_half/K) * (1 + wave*(Q-1)) + kernel_overhead,
-  // against bytes/bandwidth.
+  // against bytes/bandwidth. K is the length of the sums: of the product at hand, so the rows N for
+  // a weight gradient.
   Sourced gemm_efficiency;       // share of peak at large shapes
   Sourced gemm_k_half;           // K at which efficiency halves
   Sourced gemm_wave;             // 0..1: weight of tile quantisation
-  Sourced attention_efficiency;  // share of peak of the fused attention kernel at long sequences
+  Sourced attention_efficiency;  // share of peak of the fused causal kernel at long sequences,
+                                 // the masked half not counted
   Sourced attention_s_half;      // tokens at which it halves
   Sourced bandwidth_efficiency;  // share of memory_bandwidth that element-wise kernels reach
   Sourced kernel_overhead;       // seconds a kernel costs beyond its work

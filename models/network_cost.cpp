@@ -1,3 +1,5 @@
+// The transports' constants, each with its source, and the closed forms over an idle fabric. It knows nothing of other
+// traffic: contention is the simulator's. Read next: models/cluster.cpp, where routes come from.
 #include "models/network_cost.hpp"
 
 #include <algorithm>
@@ -15,16 +17,18 @@ constexpr double kKappa = 0.48;
 
 // Rings in an NVLink island reach 0.783 (A100), 0.812 (H200), 0.758 (B200) of the link rate: nccl-tests, 2023-2025,
 // github:stas00/ml-engineering network/README.md.
-constexpr Transport kNvlink{0.78, kKappa,
-                            3.4e-6};  // ring hop of the Simple protocol: NCCL 2.30 src/graph/tuning
-// Full xGMI mesh of eight: 0.70 (MI300X), 0.67 (MI350X), 0.76 (MI355X): rccl-tests, same collection.
-constexpr Transport kXgmi{0.71, kKappa, 2.5e-6};  // RCCL 2.21.5 tuning, xGMI hop
-// PCIe gen5 x16: 55.4 of 63 GB/s host to device, same collection.
-constexpr Transport kPcie{0.88, kKappa, 5.7e-6};  // NCCL 2.30, PCIe ring hop
+// Hop: that of the low-latency protocol, which small messages take (NCCL 2.30 src/graph/tuning, ring, NVLink).
+constexpr Transport kNvlink{0.78, kKappa, 0.6e-6};
+// Full xGMI mesh of eight: 0.70 (MI300X), 0.67 (MI350X), 0.76 (MI355X): rccl-tests, same collection. Hop: RCCL 2.21.5
+// tuning, low-latency protocol.
+constexpr Transport kXgmi{0.71, kKappa, 0.8e-6};
+// PCIe gen5 x16: 55.4 of 63 GB/s host to device, same collection. Hop: NCCL 2.30, low-latency protocol.
+constexpr Transport kPcie{0.88, kKappa, 1.0e-6};
 // RDMA: 46 to 48 of 50 GB/s (NVIDIA/nccl-tests#290), 48.2 to 49.0 of 50 (DLSlime d665792).
-constexpr Transport kRdma{0.96, kKappa, 14e-6};  // NCCL 2.30, network hop of the Simple protocol
+// Hop: NCCL 2.30, ring over the network, bulk protocol.
+constexpr Transport kRdma{0.96, kKappa, 14e-6};
 // TCP: 30.6 to 31.4 of 32 Gb/s with one GPU a node, 0.45 to 0.72 with eight (NVIDIA/nccl#209); 0.32 to 0.48 at 100 Gb/s
-// (NVIDIA/nccl#450). Assumes: sockets keep up to 32 Gb/s, and fall to 0.4 of the line above it.
+// (NVIDIA/nccl#450). Assumes: sockets reach 0.92 of lines up to 32 Gb/s and 0.4 of faster ones; a message costs 30 us.
 constexpr Transport kTcp{0.92, kKappa, 30e-6};
 constexpr Transport kFastTcp{0.40, kKappa, 30e-6};
 constexpr double kTcpKeepsUp = 32e9 / 8;

@@ -1,0 +1,202 @@
+// The compute cost model: closed forms at hand-made kernels, laws over sizes and chips, and a table that prices once.
+#include <catch2/catch.hpp>
+
+#include "models/compute_cost.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+Kernel product(KernelOp op, std::int64_t m, std::int64_t n, std::int64_t k) {
+  Kernel kernel;
+  kernel.op = op;
+  kernel.m = m;
+  kernel.n = n;
+  kernel.k = k;
+  kernel.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return kernel;
+}
+Kernel matmul(std::int64_t m, std::int64_t n, std::int64_t k) { return product(KernelOp::matmul, m, n, k); }
+
+Kernel attention(std::int64_t heads, std::int64_t T, std::int64_t head_dim) {
+  Kernel kernel = product(KernelOp::attention, heads, T, head_dim);
+  kernel.flops *= 2.0 * static_cast<double>(T);
+  return kernel;
+}
+
+double seconds(const Kernel& kernel, const Chip& chip, Format format = Format::bf16) {
+  return kernel_time(kernel, format, chip, nullptr).seconds;
+}
+
+Chip waving_chip() {
+  Chip chip = tiny_chip();
+  chip.multiprocessors = {108, "assumed"};
+  chip.gemm_wave = {0.5, "assumed"};
+  return chip;
+}
+
+}  // namespace
+
+TEST_CASE("a matmul takes its FLOPs at the efficient peak, longer for short sums, plus the overhead") {
+  const Chip chip = tiny_chip();
+  const double work_s = 2.0 * 1000 * 500 * 300 / (1e11 * 0.9) * (1 + 100.0 / 300);
+  REQUIRE(seconds(matmul(1000, 500, 300), chip) == Approx(work_s + 1e-6).epsilon(1e-12));
+}
+
+TEST_CASE("the gradients of a matmul sum over what the forward had as columns and rows") {
+  const Chip chip = tiny_chip();
+  const double flops_s = 2.0 * 1000 * 500 * 300 / (1e11 * 0.9);
+  const Kernel input = product(KernelOp::matmul_input_gradient, 1000, 500, 300);
+  const Kernel weight = product(KernelOp::matmul_weight_gradient, 1000, 500, 300);
+  REQUIRE(seconds(input, chip) == Approx(flops_s * (1 + 100.0 / 500) + 1e-6).epsilon(1e-12));
+  REQUIRE(seconds(weight, chip) == Approx(flops_s * (1 + 100.0 / 1000) + 1e-6).epsilon(1e-12));
+}
+
+TEST_CASE("one tile more than the chip runs at once costs part of a wave") {
+  const Chip chip = waving_chip();
+  const double full = kernel_time(matmul(128 * 108, 256, 4096), Format::bf16, chip, nullptr).work_s;
+  const double flops_s = matmul(128 * 108, 256, 4096).flops / (1e11 * 0.9) * (1 + 100.0 / 4096);
+  REQUIRE(full == Approx(flops_s).epsilon(1e-12));
+  const Kernel more = matmul(128 * 109, 256, 4096);
+  const double more_s = kernel_time(more, Format::bf16, chip, nullptr).work_s;
+  REQUIRE(more_s > 1.05 * full * 109 / 108);
+  REQUIRE(more_s < 2 * full);
+}
+
+TEST_CASE("attention takes the unmasked half of its FLOPs at P*s/(s+s_half)") {
+  const Chip chip = tiny_chip();
+  for (std::int64_t T : {100, 1000, 10000}) {
+    const Kernel kernel = attention(8, T, 64);
+    const double rate = 1e11 * 0.5 * static_cast<double>(T) / (static_cast<double>(T) + 100);
+    REQUIRE(seconds(kernel, chip) == Approx(kernel.flops / 2 / rate + 1e-6).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("element-wise kernels take their bytes at the efficient bandwidth; so does a thin matmul") {
+  const Chip chip = tiny_chip();
+  for (int op = 0; op < kKernelOpCount; ++op) {
+    Kernel kernel = matmul(1, 1, 1);
+    kernel.op = static_cast<KernelOp>(op);
+    kernel.flops = 0;
+    kernel.bytes = 12'345'678;
+    if (kernel.op == KernelOp::all_reduce) continue;
+    REQUIRE(seconds(kernel, chip) == Approx(12'345'678 / (1e10 * 0.8) + 1e-6).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("an all_reduce kernel takes what the ring takes, and counts as tensor parallelism") {
+  const Job job = tiny_job({4, 1, 1});
+  const Program program = compile(job);
+  const RingCost ring = ring_cost(program, job.cluster, program.groups[0]);
+  Kernel kernel;
+  kernel.op = KernelOp::all_reduce;
+  kernel.bytes = 1'000'000;
+  REQUIRE(kernel_time(kernel, Format::fp32, tiny_chip(), &ring).seconds ==
+          ring_all_reduce_s(ring, 1'000'000));
+  const ProgramClass& stage = program.classes[0];
+  double rings_s = 0;
+  for (const Kernel& each : stage.blocks[0].kernels)
+    if (each.op == KernelOp::all_reduce) rings_s += ring_all_reduce_s(ring, each.bytes);
+  const ComputeTime priced =
+      compute_time(program, stage, stage.streams[0].instructions[0], job.cluster.chip_of(0), &ring);
+  REQUIRE(rings_s > 0);
+  REQUIRE(priced.tensor_parallel_s == Approx(rings_s).epsilon(1e-12));
+}
+
+TEST_CASE("more work never takes less time") {
+  for (const Chip& chip : {tiny_chip(), waving_chip()}) {
+    double before = 0;
+    for (std::int64_t k = 1; k < 5000; k = k * 3 / 2 + 1) {
+      REQUIRE(seconds(matmul(512, 512, k), chip) > before);
+      before = seconds(matmul(512, 512, k), chip);
+    }
+    before = 0;
+    for (std::int64_t T = 1; T < 40000; T = T * 3 / 2 + 1) {
+      REQUIRE(seconds(attention(8, T, 64), chip) > before);
+      before = seconds(attention(8, T, 64), chip);
+    }
+  }
+}
+
+TEST_CASE("rates times k and overheads over k make every kernel's time over k") {
+  const Chip chip = waving_chip();
+  Chip faster = chip;
+  for (auto& [format, peak] : faster.peak_flops) peak.value *= 4;
+  faster.memory_bandwidth.value *= 4;
+  faster.kernel_overhead.value /= 4;
+  for (Kernel kernel : {matmul(777, 333, 555), attention(3, 100, 17), matmul(1, 1, 1)})
+    for (std::int64_t bytes : {0, 1'000, 1'000'000'000}) {
+      kernel.bytes = bytes;
+      REQUIRE(seconds(kernel, faster) == Approx(seconds(kernel, chip) / 4).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("an optimizer step of fp32 moves 32 bytes a parameter, one of bf16 with fp32 gradients 34") {
+  for (const auto& [precision, bytes] : {std::pair{Format::fp32, 32.0}, {Format::bf16, 34.0}}) {
+    Job job = tiny_job({1, 1, 1});
+    job.train.precision = precision;
+    job.cluster.groups[0].chip.step_overhead = {0.25, "assumed"};
+    const Program program = compile(job);
+    const auto& instructions = program.classes[0].streams[0].instructions;
+    REQUIRE(instructions.back().op == Op::optimizer);
+    const ComputeTime time =
+        compute_time(program, program.classes[0], instructions.back(), job.cluster.chip_of(0), nullptr);
+    const auto count = static_cast<double>(parameter_count(job.transformer));
+    REQUIRE(time.seconds() == Approx(bytes * count / (1e10 * 0.8) + 0.25).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("recompute is priced as the forward it repeats") {
+  Job job = tiny_job({1, 1, 1});
+  job.strategy.recompute = Recompute::full;
+  const Program program = compile(job);
+  const ProgramClass& stage = program.classes[0];
+  double forward_s = 0, recompute_s = 0;
+  for (const Kernel& kernel : stage.blocks[0].kernels)
+    if (kernel.layer >= 0 && kernel.layer < job.transformer.layers)
+      forward_s += seconds(kernel, job.cluster.chip_of(0));
+  for (const Instruction& instruction : stage.streams[0].instructions)
+    if (instruction.op == Op::compute &&
+        stage.blocks[static_cast<std::size_t>(instruction.block)].pass == Pass::backward)
+      recompute_s = compute_time(program, stage, instruction, job.cluster.chip_of(0), nullptr).recompute_s;
+  REQUIRE(forward_s > 0);
+  REQUIRE(recompute_s == Approx(forward_s).epsilon(1e-12));
+}
+
+TEST_CASE("a chip without a peak of the format is refused by name, with the formats it has") {
+  Chip chip = tiny_chip();
+  chip.peak_flops.erase(Format::fp16);
+  try {
+    kernel_time(matmul(1, 1, 1), Format::fp16, chip, nullptr);
+    FAIL("priced");
+  } catch (const Refusal& refusal) {
+    REQUIRE(refusal.kind() == "unsupported-format");
+    REQUIRE(refusal.message() == "chip `tiny` has no fp16 peak");
+  }
+}
+
+TEST_CASE("the cost table says what compute_time says, once for every distinct instruction") {
+  for (const Job& job : every_small_job(Family::llama)) {
+    const Program program = compile(job);
+    CostTable table(program, job.cluster);
+    std::map<const Instruction*, const ComputeTime*> priced;
+    for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+      const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
+      const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
+      for (const Stream& stream : program.class_of(rank).streams)
+        for (const Instruction& instruction : stream.instructions) {
+          if (instruction.op != Op::compute && instruction.op != Op::optimizer) continue;
+          const ComputeTime& time = table.of(rank, instruction);
+          const RingCost* ring = group < 0 ? nullptr : &table.ring(group);
+          REQUIRE(time.seconds() == compute_time(program, program.class_of(rank), instruction,
+                                                 job.cluster.chip_of(entry.chip), ring)
+                                        .seconds());
+          const auto [known, is_new] = priced.emplace(&instruction, &time);
+          REQUIRE(known->second == &time);  // ranks of a class share one price
+        }
+    }
+  }
+}

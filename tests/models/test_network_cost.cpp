@@ -1,0 +1,148 @@
+// The network cost model on an idle fabric: closed forms, laws over size and bandwidth, rings that share links, and one
+// published sweep.
+#include <catch2/catch.hpp>
+
+#include "models/network_cost.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+// Nodes of `chips` chips each, NVSwitch inside; NICs as given.
+Cluster nodes_of(int nodes, int chips, std::vector<Nic> nics) {
+  Cluster cluster;
+  NodeGroup group;
+  group.name = "all";
+  group.nodes = nodes;
+  group.chip = tiny_chip();
+  group.chips_per_node = chips;
+  group.inside = {FabricKind::nvswitch, 300e9, 2e-6};
+  group.nics = std::move(nics);
+  cluster.groups.push_back(group);
+  build_topology(cluster);
+  return cluster;
+}
+
+// A Program of one group over these chips, in this order.
+Program ring_over(const std::vector<int>& chips) {
+  Program program;
+  Group group;
+  for (int chip : chips) {
+    group.ranks.push_back(program.rank_count());
+    RankEntry entry;
+    entry.chip = chip;
+    program.ranks.push_back(entry);
+  }
+  program.groups.push_back(group);
+  return program;
+}
+
+RingCost ring_of(const Cluster& cluster, const std::vector<int>& chips) {
+  const Program program = ring_over(chips);
+  return ring_cost(program, cluster, program.groups[0]);
+}
+
+}  // namespace
+
+TEST_CASE("without kappa a message takes latency plus bytes over bandwidth") {
+  const Cluster cluster = tiny_cluster(2);
+  const Route path = route(cluster, 0, 1);
+  const Transport transport = transport_of(cluster, 0, 1);
+  REQUIRE(transport.kappa == 0);
+  for (std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{123'456'789}}) {
+    const double expected = path.latency_s + static_cast<double>(bytes) / path.bandwidth;
+    REQUIRE(message_time_s(transport, path, bytes) == Approx(expected).epsilon(1e-12));
+    REQUIRE(message_overhead_s(transport, path, bytes) == 0);
+  }
+}
+
+TEST_CASE("kappa 1 is an ideally chunked pipeline: the square of the sum of roots") {
+  const Cluster cluster = nodes_of(2, 1, {{NicKind::infiniband, 1, 25e9, 5e-6}});
+  const Route path = route(cluster, 0, 1);
+  const Transport transport{0.5, 1.0, 3e-6};
+  const double latency_s = path.latency_s + 3e-6, wire_s = 1e6 / (25e9 * 0.5);
+  const double root = std::sqrt(latency_s) + std::sqrt(wire_s);
+  REQUIRE(message_time_s(transport, path, 1'000'000) == Approx(root * root).epsilon(1e-12));
+}
+
+TEST_CASE("a larger message never takes less time, a faster or nearer path never more") {
+  const Cluster slow = nodes_of(2, 2, {{NicKind::roce, 1, 12.5e9, 9e-6}});
+  const Cluster fast = nodes_of(2, 2, {{NicKind::roce, 1, 25e9, 5e-6}});
+  double before = 0;
+  for (std::int64_t bytes = 1; bytes < 1'000'000'000; bytes *= 7) {
+    const auto took = [&](const Cluster& cluster, int to) {
+      return message_time_s(transport_of(cluster, 0, to), route(cluster, 0, to), bytes);
+    };
+    REQUIRE(took(slow, 2) > before);
+    REQUIRE(took(fast, 2) < took(slow, 2));
+    REQUIRE(took(fast, 1) < took(fast, 2));  // inside the node
+    before = took(slow, 2);
+  }
+}
+
+TEST_CASE("sockets reach less of a line than RDMA, and little of a fast one") {
+  const auto efficiency = [](NicKind kind, double bandwidth) {
+    return transport_of(nodes_of(2, 1, {{kind, 1, bandwidth, 5e-6}}), 0, 1).efficiency;
+  };
+  REQUIRE(efficiency(NicKind::infiniband, 25e9) == efficiency(NicKind::roce, 25e9));
+  REQUIRE(efficiency(NicKind::ethernet, 3e9) < efficiency(NicKind::infiniband, 3e9));
+  REQUIRE(efficiency(NicKind::ethernet, 12.5e9) < efficiency(NicKind::ethernet, 3e9));
+}
+
+TEST_CASE("a ring all-reduce takes 2(R-1)(alpha + bytes/(R*beta)) without kappa, and nothing alone") {
+  for (int R : {2, 3, 8, 1000}) {
+    const RingCost ring{R, 7e-6, 3e9, 0, true};
+    const double expected = 2.0 * (R - 1) * (7e-6 + 1e9 / (R * 3e9));
+    REQUIRE(ring_all_reduce_s(ring, 1'000'000'000) == Approx(expected).epsilon(1e-12));
+  }
+  REQUIRE(ring_all_reduce_s({}, 1'000'000'000) == 0);
+}
+
+TEST_CASE("a ring of one rank has no edges, and one inside a node never leaves it") {
+  const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
+  REQUIRE(ring_of(cluster, {3}).rank_count == 1);
+  const RingCost inside = ring_of(cluster, {0, 1, 2, 3});
+  REQUIRE(inside.inside_node);
+  REQUIRE(inside.bandwidth == Approx(300e9 * transport_of(cluster, 0, 1).efficiency).epsilon(1e-12));
+}
+
+TEST_CASE("the slowest edge decides a ring") {
+  const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
+  const RingCost across = ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7});
+  const Transport rdma = transport_of(cluster, 3, 4);
+  REQUIRE(!across.inside_node);
+  REQUIRE(across.bandwidth == Approx(25e9 * rdma.efficiency).epsilon(1e-12));
+  REQUIRE(across.latency_s ==
+          Approx(route(cluster, 3, 4).latency_s + rdma.software_latency_s).epsilon(1e-12));
+}
+
+TEST_CASE("edges of a ring that share a NIC and direction share its bandwidth") {
+  const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 1, 25e9, 5e-6}});
+  const double once = ring_of(cluster, {0, 1, 4, 5}).bandwidth;   // out and back: one edge a direction
+  const double twice = ring_of(cluster, {0, 4, 1, 5}).bandwidth;  // two out, two back
+  const double thrice = ring_of(cluster, {0, 4, 1, 5, 2, 6}).bandwidth;
+  REQUIRE(twice == Approx(once / 2).epsilon(1e-12));
+  REQUIRE(thrice == Approx(once / 3).epsilon(1e-12));
+}
+
+TEST_CASE("a ring over chips that cannot talk is refused") {
+  const Cluster cluster = nodes_of(2, 1, {});
+  REQUIRE_THROWS_AS(ring_of(cluster, {0, 1}), Refusal);
+}
+
+// nccl-tests all_reduce on one DGX A100 (8 GPUs, NVLink 3): github:stas00/ml-engineering network/README.md. Below 4 MiB
+// its times include 28 us of launch a call, which a queued kernel does not have.
+TEST_CASE("rings inside a DGX A100 are within 20 % of a published sweep from 4 MiB on") {
+  const Cluster cluster = nodes_of(1, 8, {});
+  const RingCost ring = ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7});
+  const std::vector<std::pair<std::int64_t, double>> measured_us = {
+      {4 << 20, 101.5},    {8 << 20, 133.5},    {16 << 20, 276.6},   {32 << 20, 424.0}, {64 << 20, 684.6},
+      {128 << 20, 1327.6}, {256 << 20, 2420.6}, {512 << 20, 4218.4}, {1 << 30, 8203.9}};
+  for (const auto& [bytes, microseconds] : measured_us) {
+    INFO(bytes);
+    REQUIRE(ring_all_reduce_s(ring, bytes) * 1e6 == Approx(microseconds).epsilon(0.20));
+  }
+}
