@@ -68,12 +68,11 @@ double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
          (1 + chip.gemm_wave.value * (wave_quantisation(product, chip.multiprocessors.value) - 1));
 }
 
-// Assumes: the fused kernel skips what the causal mask hides, half of the counted FLOPs. Published curves of causal
-// kernels count that half only (FlashAttention-2, arXiv:2307.08691), and so does attention_efficiency.
-constexpr double kUnmasked = 0.5;
+bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
+
 double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const double T = static_cast<double>(kernel.n);
-  return kUnmasked * kernel.flops / (peak_of(chip, format) * chip.attention_efficiency.value) *
+  return computed_flops(kernel) / (peak_of(chip, format) * chip.attention_efficiency.value) *
          (1 + chip.attention_s_half.value / T);
 }
 
@@ -92,6 +91,10 @@ double optimizer_bytes(const ProgramClass& of_class) {
 
 }  // namespace
 
+double computed_flops(const Kernel& kernel) {
+  return is_attention(kernel.op) ? kernel.flops / 2 : kernel.flops;
+}
+
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
   KernelTime time;
   if (kernel.op == KernelOp::all_reduce) {
@@ -100,8 +103,7 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
     return time;
   }
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
-  if (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward)
-    time.work_s = attention_work_s(kernel, format, chip);
+  if (is_attention(kernel.op)) time.work_s = attention_work_s(kernel, format, chip);
   time.memory_s =
       static_cast<double>(kernel.bytes) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
   time.seconds = std::max(time.work_s, time.memory_s) + chip.kernel_overhead.value;

@@ -82,6 +82,7 @@ class Pricer {
       cost.recompute = kernel.recompute;
       ++cost.count;
       cost.flops += kernel.flops;
+      cost.computed_flops += computed_flops(kernel);
       cost.bytes += static_cast<double>(kernel.bytes);
       cost.seconds += time.seconds;
       cost.work_s += time.work_s;
@@ -105,7 +106,7 @@ class Pricer {
 double achieved(double flops, double seconds) { return seconds > 0 ? flops / seconds : 0; }
 double flops_of(const PassCost& pass) {
   double flops = 0;
-  for (const KernelCost& kernel : pass.kernels) flops += kernel.flops;
+  for (const KernelCost& kernel : pass.kernels) flops += kernel.computed_flops;
   return flops;
 }
 
@@ -157,7 +158,7 @@ std::string print_pass(const PassCost& pass, int last_stage) {
                format_bytes(kernel.bytes), seconds.print(kernel.seconds),
                format_percent(pass.seconds > 0 ? kernel.seconds / pass.seconds : 0),
                std::string(name_of(kernel.bound)),
-               kernel.flops > 0 ? format_flops(achieved(kernel.flops, kernel.seconds)) : "-"});
+               kernel.flops > 0 ? format_flops(achieved(kernel.computed_flops, kernel.seconds)) : "-"});
   return text + table.print();
 }
 
@@ -209,13 +210,14 @@ std::string costs_json(const std::vector<PassCost>& passes) {
                          {"recompute", kernel.recompute},
                          {"count", kernel.count},
                          {"flops", kernel.flops},
+                         {"computed_flops", kernel.computed_flops},
                          {"bytes", kernel.bytes},
                          {"seconds", kernel.seconds},
                          {"share", pass.seconds > 0 ? kernel.seconds / pass.seconds : 0},
                          {"work_s", kernel.work_s},
                          {"memory_s", kernel.memory_s},
                          {"bound_by", name_of(kernel.bound)},
-                         {"achieved_flops", achieved(kernel.flops, kernel.seconds)}});
+                         {"achieved_flops", achieved(kernel.computed_flops, kernel.seconds)}});
     list.push_back({{"stage", pass.stage},
                     {"chip", pass.chip},
                     {"rank", pass.rank},

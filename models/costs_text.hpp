@@ -19,6 +19,7 @@ struct KernelCost {  // of all kernels of one op in a block, once
   bool recompute = false;
   std::int64_t count = 0;
   double flops = 0, bytes = 0;
+  double computed_flops = 0;  // without what attention masks
   double seconds = 0, work_s = 0, memory_s = 0;
   Bound bound = Bound::compute;
   bool operator==(const KernelCost&) const = default;
