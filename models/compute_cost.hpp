@@ -18,9 +18,9 @@ struct KernelTime {
   double seconds = 0;
   double work_s = 0, memory_s = 0;  // the two sides of the roofline
 };
-// What the chip computes of Kernel::flops. Assumes: the fused attention kernel skips what the causal mask hides, half of
-// the counted FLOPs; published curves of causal kernels count that half only (FlashAttention-2, arXiv:2307.08691), and
-// so does Chip::attention_efficiency.
+// What the chip computes of Kernel::flops. Assumes: the fused attention kernel skips what the causal mask hides, half
+// of the counted FLOPs; published curves of causal kernels count that half only (FlashAttention-2, arXiv:2307.08691),
+// and so does Chip::attention_efficiency.
 double computed_flops(const Kernel& kernel);
 
 // `tensor_ring` prices all_reduce kernels (tensor-parallel, ring); may be null when there are none.
