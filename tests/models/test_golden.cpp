@@ -1,5 +1,5 @@
-// Golden text: the Program of a small job, word for word. MOTLEY_REWRITE=1 in the environment writes it anew, to be read
-// in `git diff`: a change of what strategies compile to is seen there, line by line.
+// Golden text: the Program of a small job, word for word. MOTLEY_REWRITE=1 in the environment writes it anew, to be
+// read in `git diff`: a change of what strategies compile to is seen there, line by line.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
