@@ -75,8 +75,8 @@ std::string suggest(std::string_view found, const std::vector<std::string>& know
   return fmt::format("known: {}", fmt::join(known, ", "));
 }
 
-void check(bool condition, std::string_view what, const char* file, int line) {
-  if (!condition) throw std::logic_error(fmt::format("{}:{}: broken promise: {}", file, line, what));
+void break_promise(std::string_view what, const char* file, int line) {
+  throw std::logic_error(fmt::format("{}:{}: broken promise: {}", file, line, what));
 }
 
 }  // namespace motley

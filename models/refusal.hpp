@@ -63,7 +63,8 @@ class RunFailure : public std::runtime_error {
 std::string suggest(std::string_view found, const std::vector<std::string>& known);
 
 // A broken promise of our own: throws std::logic_error with file and line.
-void check(bool condition, std::string_view what, const char* file, int line);
-#define MOTLEY_CHECK(condition) ::motley::check((condition), #condition, __FILE__, __LINE__)
+[[noreturn]] void break_promise(std::string_view what, const char* file, int line);
+#define MOTLEY_CHECK(condition) \
+  ((condition) ? static_cast<void>(0) : ::motley::break_promise(#condition, __FILE__, __LINE__))
 
 }  // namespace motley
