@@ -136,7 +136,8 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   const std::span<float> values = work_.values(tensor, instruction.micro_batch);
   Exchange exchange;
   // Activations flow to the next stage, gradients to the previous one.
-  exchange.channel = (instruction.slot == kNext) == sends ? Channel::activation : Channel::gradient;
+  exchange.channel = is_next(instruction.slot) == sends ? Channel::activation : Channel::gradient;
+  exchange.lane = (sends ? instruction.slot : other_end(program_, rank_, instruction.slot)) / 2;
   exchange.tag =
       static_cast<std::uint64_t>(step_) << 32U | static_cast<std::uint32_t>(instruction.micro_batch);
   if (sends) {

@@ -54,8 +54,8 @@ void check_kernels(const ProgramClass& of_class) {
           if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": a kernel names no tensor");
 }
 
-void check_rank(const Program& program, const RankEntry& entry) {
-  if (!has(program.classes, entry.of_class)) refuse_program("a rank of no class");
+void check_rank(const Program& program, Rank rank) {
+  const RankEntry& entry = program.ranks[at(rank)];
   for (Rank peer : entry.peers)
     if (peer != -1 && !has(program.ranks, peer)) refuse_program("a peer that is no rank");
   for (int group : entry.groups)
@@ -65,6 +65,8 @@ void check_rank(const Program& program, const RankEntry& entry) {
       const bool moves = instruction.op == Op::send || instruction.op == Op::recv;
       if (moves && (!has(entry.peers, instruction.slot) || entry.peers[at(instruction.slot)] < 0))
         refuse_program("a transfer without a peer");
+      if (moves && other_end(program, rank, instruction.slot) < 0)
+        refuse_program("a transfer whose peer does not hold the neighbouring virtual stage");
       if (instruction.op == Op::collective &&
           (!has(entry.groups, instruction.slot) || entry.groups[at(instruction.slot)] < 0))
         refuse_program("a collective without a group");
@@ -82,7 +84,9 @@ void check_indices(const Program& program) {
       for (const Instruction& instruction : stream.instructions)
         check_instruction(program, of_class, instruction);
   }
-  for (const RankEntry& entry : program.ranks) check_rank(program, entry);
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    if (!has(program.classes, program.ranks[at(rank)].of_class)) refuse_program("a rank of no class");
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) check_rank(program, rank);
 }
 
 // Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
@@ -183,8 +187,9 @@ std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster
 }
 
 bool recomputes(const Program& program) {
-  for (const Kernel& kernel : program.classes[0].blocks[1].kernels)
-    if (kernel.recompute) return true;
+  for (const Block& block : program.classes[0].blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.recompute) return true;
   return false;
 }
 

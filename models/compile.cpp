@@ -1,6 +1,8 @@
 // The list of passes: the one page to read about what a Program is made of.
 #include "models/compile.hpp"
 
+#include <fmt/format.h>
+
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 
@@ -29,28 +31,40 @@ Program compile(const Job& job) {
   return program;
 }
 
-int find_stream(const ProgramClass& of_class, StreamKind kind) {
+int find_stream(const ProgramClass& of_class, StreamKind kind, int chunk) {
   for (std::size_t i = 0; i < of_class.streams.size(); ++i)
-    if (of_class.streams[i].kind == kind) return static_cast<int>(i);
+    if (of_class.streams[i].kind == kind && of_class.streams[i].chunk == chunk) return static_cast<int>(i);
   return -1;
 }
 
-int stream_of(ProgramClass& of_class, StreamKind kind) {
-  const int found = find_stream(of_class, kind);
+int stream_of(ProgramClass& of_class, StreamKind kind, int chunk) {
+  const int found = find_stream(of_class, kind, chunk);
   if (found >= 0) return found;
-  of_class.streams.push_back({kind, {}});
+  of_class.streams.push_back({kind, chunk, {}});
   return static_cast<int>(of_class.streams.size()) - 1;
 }
 
-int find_compute(const ProgramClass& of_class, Pass pass, int micro_batch) {
-  const auto& computes = of_class.streams[0].instructions;
-  for (int i = static_cast<int>(computes.size()) - 1; i >= 0; --i) {
-    const Instruction& instruction = computes[static_cast<std::size_t>(i)];
-    if (instruction.op == Op::compute && instruction.micro_batch == micro_batch &&
-        of_class.blocks[static_cast<std::size_t>(instruction.block)].pass == pass)
-      return i;
-  }
-  MOTLEY_CHECK(!"no such compute");
+int block_of(const ProgramClass& of_class, Pass pass, int chunk) {
+  for (std::size_t i = 0; i < of_class.blocks.size(); ++i)
+    if (of_class.blocks[i].pass == pass && of_class.blocks[i].chunk == chunk) return static_cast<int>(i);
+  MOTLEY_CHECK(!"no such block");
+  return -1;
+}
+
+std::string block_name(const ProgramClass& of_class, Pass pass, int chunk) {
+  std::string name(name_of(pass));
+  if (of_class.chunks.size() > 1) name += fmt::format(" {}", chunk);
+  return name;
+}
+
+std::string boundary_name(const ProgramClass& of_class, int chunk, const char* what) {
+  if (of_class.chunks.size() == 1) return fmt::format("stage.{}", what);
+  return fmt::format("stage {}.{}", of_class.chunks[static_cast<std::size_t>(chunk)].virtual_stage, what);
+}
+
+int chunk_at(const ProgramClass& of_class, int virtual_stage) {
+  for (std::size_t i = 0; i < of_class.chunks.size(); ++i)
+    if (of_class.chunks[i].virtual_stage == virtual_stage) return static_cast<int>(i);
   return -1;
 }
 

@@ -1,4 +1,5 @@
-// Pass "kernels": the tensors a stage holds and the kernels of its forward and backward, for one micro-batch.
+// Pass "kernels": the tensors a stage holds and the kernels of its chunks' forward and backward, for one micro-batch.
+// Where one stage holds two virtual stages in a row, the first hands its output over: no tensor of its own leaves.
 // Tensor parallelism as in Megatron-LM (arXiv:1909.08053): qkv and fc1 cut by rows, proj and fc2 by columns, one
 // all-reduce after each of the latter forward and before each of the former's input backward; vocabulary-parallel
 // embedding and cross-entropy. Activations are kept whole between (no sequence parallelism in this version).
@@ -39,9 +40,10 @@ class StageBuilder {
 
   void build() {
     add_parameters();
-    class_.blocks = {{"forward", Pass::forward, {}}, {"backward", Pass::backward, {}}};
-    forward();
-    backward();
+    const int chunks = static_cast<int>(class_.chunks.size());
+    // In the order in which a micro-batch passes them: what is handed over is there when it is asked for.
+    for (chunk_ = 0; chunk_ < chunks; ++chunk_) forward();
+    for (chunk_ = chunks - 1; chunk_ >= 0; --chunk_) backward();
   }
 
  private:
@@ -55,6 +57,8 @@ class StageBuilder {
   std::map<std::string, int> parameter_ids_;
   std::map<int, Kept> kept_;
   KeptHead head_;
+  std::map<int, int> outputs_, input_gradients_;  // by chunk: what is handed over
+  int chunk_ = 0;
   int block_ = 0;
   int layer_ = 0;
   bool again_ = false;  // building a recomputed forward
@@ -66,6 +70,14 @@ class StageBuilder {
   std::int64_t inner_rows() const { return (transformer_.gated() ? 2 : 1) * transformer_.ffn / tp_; }
   std::int64_t statistics_width() const { return transformer_.family == Family::gpt2 ? 2 : 1; }
   std::int64_t vocabulary_rows() const { return (transformer_.vocabulary + tp_ - 1) / tp_; }
+
+  const Chunk& chunk() const { return class_.chunks[static_cast<std::size_t>(chunk_)]; }
+  bool begins() const { return chunk().first_layer == 0; }                 // holds the embedding
+  bool ends() const { return chunk().last_layer == transformer_.layers; }  // holds the head
+  int previous_here() const { return chunk_at(class_, chunk().virtual_stage - 1); }
+  int next_here() const { return chunk_at(class_, chunk().virtual_stage + 1); }
+  bool receives_input() const { return !begins() && previous_here() < 0; }
+  bool sends_output() const { return !ends() && next_here() < 0; }
 
   Tensor& tensor(int id) { return class_.tensors[static_cast<std::size_t>(id)]; }
 
@@ -154,7 +166,9 @@ class StageBuilder {
       return class_.first_stage || copy_for_head;
     }
     if (parameter.layer == transformer_.layers) return class_.last_stage;
-    return parameter.layer >= class_.first_layer && parameter.layer < class_.last_layer;
+    for (const Chunk& chunk : class_.chunks)
+      if (parameter.layer >= chunk.first_layer && parameter.layer < chunk.last_layer) return true;
+    return false;
   }
 
   void add_parameters() {
@@ -227,17 +241,26 @@ class StageBuilder {
     const int contracted = activation("fc2", {N_, C});
     matmul(kept.activated, contracted, layer_weights({"fc2.weight"}), C, transformer_.ffn / tp_);
     all_reduce(contracted);
-    const bool leaves = !again_ && layer_ + 1 == class_.last_layer && !class_.last_stage;
-    kept.output = leaves ? add_tensor("stage.output", TensorRole::activation, format_, {N_, C})
-                         : activation("output", {N_, C});
+    const bool leaves = !again_ && layer_ + 1 == chunk().last_layer && sends_output();
+    kept.output = leaves ? boundary("output", TensorRole::activation) : activation("output", {N_, C});
     emit(KernelOp::add_residual, {contracted, kept.middle}, {kept.output}, layer_weights({"fc2.bias"}));
   }
 
+  // A tensor that another rank sends or is sent.
+  int boundary(const char* what, TensorRole role) {
+    return add_tensor(boundary_name(class_, chunk_, what), role, format_, {N_, transformer_.hidden});
+  }
+
+  void add_block(Pass pass) {
+    block_ = static_cast<int>(class_.blocks.size());
+    class_.blocks.push_back({block_name(class_, pass, chunk_), pass, chunk_, {}});
+  }
+
   void forward() {
-    block_ = 0;
+    add_block(Pass::forward);
     const std::int64_t C = transformer_.hidden;
     int x = -1;
-    if (class_.first_stage) {
+    if (begins()) {
       layer_ = -1;
       x = activation("output", {N_, C});
       // Assumes: a look-up reads and writes one row a token, not the table.
@@ -245,13 +268,14 @@ class StageBuilder {
           2 * tensor(x).bytes;
       all_reduce(x);
     } else {
-      x = add_tensor("stage.input", TensorRole::activation, format_, {N_, C});
+      x = receives_input() ? boundary("input", TensorRole::activation) : outputs_.at(previous_here());
     }
-    for (layer_ = static_cast<int>(class_.first_layer); layer_ < class_.last_layer; ++layer_) {
+    for (layer_ = static_cast<int>(chunk().first_layer); layer_ < chunk().last_layer; ++layer_) {
       kept_[layer_] = layer_forward(x);
       x = kept_[layer_].output;
     }
-    if (class_.last_stage) head_forward(x);
+    outputs_[chunk_] = x;
+    if (ends()) head_forward(x);
   }
   void head_forward(int x) {
     layer_ = static_cast<int>(transformer_.layers);
@@ -318,10 +342,9 @@ class StageBuilder {
     const int dy1 = gradient("norm1", {N_, C});
     matmul_gradients(dqkv, dy1, kept.y1, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), C);
     all_reduce(dy1);
-    const bool leaves = layer_ == class_.first_layer && !class_.first_stage;
-    const int dx = leaves
-                       ? add_tensor("stage.input.gradient", TensorRole::activation_gradient, format_, {N_, C})
-                       : gradient("input", {N_, C});
+    const bool leaves = layer_ == chunk().first_layer && receives_input();
+    const int dx =
+        leaves ? boundary("input.gradient", TensorRole::activation_gradient) : gradient("input", {N_, C});
     emit(KernelOp::norm_backward, {dy1, kept.input, kept.statistics1, dmiddle}, {dx},
          layer_weights({"norm1.weight", "norm1.bias"}));
     return dx;
@@ -332,11 +355,11 @@ class StageBuilder {
   }
 
   void backward() {
-    block_ = 1;
-    int dx = class_.last_stage ? head_backward(kept_[static_cast<int>(class_.last_layer) - 1].output)
-                               : add_tensor("stage.output.gradient", TensorRole::activation_gradient, format_,
-                                            {N_, transformer_.hidden});
-    for (layer_ = static_cast<int>(class_.last_layer) - 1; layer_ >= class_.first_layer; --layer_) {
+    add_block(Pass::backward);
+    int dx = ends()           ? head_backward(outputs_.at(chunk_))
+             : sends_output() ? boundary("output.gradient", TensorRole::activation_gradient)
+                              : input_gradients_.at(next_here());
+    for (layer_ = static_cast<int>(chunk().last_layer) - 1; layer_ >= chunk().first_layer; --layer_) {
       Kept kept = kept_[layer_];
       if (recompute_ == Recompute::full) {  // the whole layer again, collectives included, as frameworks do
         again_ = true;
@@ -345,7 +368,8 @@ class StageBuilder {
       }
       dx = layer_backward(kept, dx);
     }
-    if (!class_.first_stage) return;
+    input_gradients_[chunk_] = dx;
+    if (!begins()) return;
     layer_ = -1;
     emit(KernelOp::embed_backward, {dx}, {}, weights({"embedding.token.weight", "embedding.position.weight"}))
         .bytes = 3 * tensor(dx).bytes;

@@ -14,12 +14,20 @@ void add_optimizer(const Job& job, Program& program);                // compile_
 void separate_tensor_collectives(const Job& job, Program& program);  // compile_separate.cpp
 void derive_lifetimes(const Job& job, Program& program);             // compile_lifetimes.cpp
 
-// The stream of that kind; added at the end (the compute stream first) when absent. Returns its index.
-int stream_of(ProgramClass& of_class, StreamKind kind);
-int find_stream(const ProgramClass& of_class, StreamKind kind);  // -1: none
+// The stream of that kind (and chunk, of transfers); added at the end when absent. Returns its index.
+int stream_of(ProgramClass& of_class, StreamKind kind, int chunk = 0);
+int find_stream(const ProgramClass& of_class, StreamKind kind, int chunk = 0);  // -1: none
 
-// Index in streams[0] of the compute of this pass and micro-batch: the last piece where it is cut in several.
-int find_compute(const ProgramClass& of_class, Pass pass, int micro_batch);
+// Index into the class's blocks; there must be one.
+int block_of(const ProgramClass& of_class, Pass pass, int chunk);
+
+std::string block_name(const ProgramClass& of_class, Pass pass, int chunk);
+
+// What a chunk takes in and gives out, and their gradients: "stage.input", "stage.output.gradient", ...; in a class of
+// several chunks "stage 5.input" with the number of the virtual stage.
+std::string boundary_name(const ProgramClass& of_class, int chunk, const char* what);
+// The chunk of this class that holds that virtual stage; -1: another rank does, or nobody.
+int chunk_at(const ProgramClass& of_class, int virtual_stage);
 
 // Replaces instruction `index` of the compute stream by `pieces`; events of it become events of the last piece,
 // later indices move. The pieces' own `after` must be in the numbering after the replacement.

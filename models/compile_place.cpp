@@ -73,8 +73,7 @@ void place(const Job& job, Program& program) {
     const Stage& of = strategy.templates[0].stages[static_cast<std::size_t>(stage)];
     ProgramClass stage_class;
     stage_class.name = fmt::format("stage {}", stage);
-    stage_class.first_layer = of.first_layer;
-    stage_class.last_layer = of.last_layer;
+    stage_class.chunks = {{stage, of.first_layer, of.last_layer}};
     stage_class.first_stage = stage == 0;
     stage_class.last_stage = stage + 1 == strategy.pp();
     program.classes.push_back(stage_class);

@@ -46,7 +46,7 @@ void schedule_computes(const Job& job, Program& program) {
       Instruction compute;
       compute.op = Op::compute;
       compute.micro_batch = slot.micro_batch;
-      compute.block = slot.pass == Pass::forward ? 0 : 1;
+      compute.block = block_of(of_class, slot.pass, 0);
       compute.last_kernel =
           static_cast<int>(of_class.blocks[static_cast<std::size_t>(compute.block)].kernels.size());
       computes.instructions.push_back(compute);

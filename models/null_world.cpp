@@ -10,7 +10,6 @@ namespace motley {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-int opposite(int slot) { return slot == kNext ? kPrevious : kNext; }
 
 }  // namespace
 
@@ -57,7 +56,7 @@ bool NullWorld::match_transfer(Rank rank, int stream) {
   const Rank peer = program_.ranks[at(rank)].peers[at(mine.slot)];
   const bool sends = mine.op == Op::send;
   (sends ? sender_ : receiver_)[at(rank)][at(mine.slot)] = stream;
-  int& other = (sends ? receiver_ : sender_)[at(peer)][at(opposite(mine.slot))];
+  int& other = (sends ? receiver_ : sender_)[at(peer)][at(other_end(program_, rank, mine.slot))];
   if (other < 0) return false;
   const int other_stream = std::exchange(other, -1);
   (sends ? sender_ : receiver_)[at(rank)][at(mine.slot)] = -1;

@@ -27,6 +27,12 @@ std::string_view name_of(StreamKind kind) {
   return "?";
 }
 
+std::string_view name_of(Pass pass) {
+  static constexpr std::array<std::string_view, 4> names = {"forward", "backward", "input_gradient",
+                                                            "weight_gradient"};
+  return names[static_cast<std::size_t>(pass)];
+}
+
 std::string_view name_of(KernelOp op) {
   static constexpr std::array<std::string_view, kKernelOpCount> names = {"embed",
                                                                          "embed_backward",
@@ -49,6 +55,19 @@ std::string_view name_of(KernelOp op) {
                                                                          "loss_backward",
                                                                          "all_reduce"};
   return names[static_cast<std::size_t>(op)];
+}
+
+int other_end(const Program& program, Rank rank, int slot) {
+  const auto chunk = static_cast<std::size_t>(slot / 2);
+  const auto& mine = program.class_of(rank).chunks;
+  const Rank peer = program.ranks[static_cast<std::size_t>(rank)].peers[static_cast<std::size_t>(slot)];
+  const auto& theirs = program.class_of(peer).chunks;
+  if (chunk >= mine.size()) return -1;
+  const int wanted = mine[chunk].virtual_stage + (is_next(slot) ? 1 : -1);
+  for (std::size_t i = 0; i < theirs.size(); ++i)
+    if (theirs[i].virtual_stage == wanted)
+      return is_next(slot) ? previous_slot(static_cast<int>(i)) : next_slot(static_cast<int>(i));
+  return -1;
 }
 
 std::string program_hash(const Program& program) {

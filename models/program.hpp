@@ -98,12 +98,15 @@ struct Kernel {
   bool operator==(const Kernel&) const = default;
 };
 
-enum class Pass : std::uint8_t { forward, backward };
+// A backward is whole, or split (zero-bubble schedules): the gradient of what came in, and later that of the weights.
+enum class Pass : std::uint8_t { forward, backward, input_gradient, weight_gradient };
+std::string_view name_of(Pass pass);
 
 // The kernels of one pass of one chunk (a stage's layers) for one micro-batch.
 struct Block {
-  std::string name;  // "forward", "backward"
+  std::string name;  // "forward", "backward"; "forward 1" where the class holds several chunks
   Pass pass = Pass::forward;
+  int chunk = 0;  // index into ProgramClass::chunks
   std::vector<Kernel> kernels;
   bool operator==(const Block&) const = default;
 };
@@ -123,7 +126,7 @@ struct Instruction {
   std::int32_t micro_batch = -1;  // -1: not of a micro-batch
   // compute: kernels [first_kernel, last_kernel) of blocks[block]
   std::int32_t block = -1, first_kernel = 0, last_kernel = 0;
-  // send, recv: peers[slot] of the rank; collective: groups[slot]
+  // send, recv: peers[slot] of the rank (previous_slot and next_slot of a chunk); collective: groups[slot]
   std::int32_t slot = -1;
   // what moves: send, recv one tensor; collective a tensor (tensor-parallel) or a bucket of
   // gradients
@@ -154,14 +157,23 @@ std::string_view name_of(StreamKind kind);
 
 struct Stream {
   StreamKind kind = StreamKind::compute;
+  int chunk = 0;  // whose transfers; compute and collective streams: 0
   std::vector<Instruction> instructions;
   bool operator==(const Stream&) const = default;
 };
 
+// Consecutive layers of a stage. A pipeline numbers the chunks of all its stages in the order in which a micro-batch
+// passes them: their virtual stages. Most schedules have one chunk a stage, and there the two numbers are the same.
+struct Chunk {
+  int virtual_stage = 0;
+  std::int64_t first_layer = 0, last_layer = 0;
+  bool operator==(const Chunk&) const = default;
+};
+
 struct ProgramClass {
   std::string name;  // "stage 0"
-  std::int64_t first_layer = 0, last_layer = 0;
-  bool first_stage = false, last_stage = false;
+  std::vector<Chunk> chunks;
+  bool first_stage = false, last_stage = false;  // holds the first, the last virtual stage
   std::vector<Tensor> tensors;
   std::vector<Block> blocks;
   std::vector<Stream> streams;    // streams[0] is the compute stream
@@ -180,13 +192,16 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-inline constexpr int kPrevious = 0, kNext = 1;                               // peer slots
+inline constexpr int kPrevious = 0, kNext = 1;  // peer slots of chunk 0
+constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
+constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }
+constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the loss: activations go there
 inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2;  // group slots
 struct RankEntry {
   std::int32_t of_class = 0;
   std::int32_t chip = 0;  // global chip index in the cluster
   std::int32_t stage = 0, replica = 0, tensor_index = 0;
-  std::vector<Rank> peers;           // by peer slot; -1: none
+  std::vector<Rank> peers;           // by peer slot; -1: none, or this rank holds that virtual stage too
   std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
   bool operator==(const RankEntry&) const = default;
 };
@@ -214,6 +229,9 @@ struct Program {
         .instructions[static_cast<std::size_t>(index)];
   }
 };
+
+// The slot of the peer's that is the other end of a transfer through this slot; -1: it has none.
+int other_end(const Program& program, Rank rank, int slot);
 
 std::string print(const Program& program);
 Program parse_program(const std::string& text, const std::string& file_name = "program");

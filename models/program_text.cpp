@@ -33,7 +33,7 @@ const std::vector<std::string> kRoles = {"activation", "activation_gradient", "p
 const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
 const std::vector<std::string> kGroups = {"tensor", "data", "embedding"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
-const std::vector<std::string> kPasses = {"forward", "backward"};
+const std::vector<std::string> kPasses = {"forward", "backward", "input_gradient", "weight_gradient"};
 
 template <typename E>
 const std::string& word(const std::vector<std::string>& words, E value) {
@@ -95,19 +95,25 @@ void print_instruction(Out out, const Instruction& instruction) {
 }
 
 void print_class(Out out, const ProgramClass& of_class) {
-  fmt::format_to(out, "class \"{}\" layers={}:{} first={:d} last={:d} static={}\n", of_class.name,
-                 of_class.first_layer, of_class.last_layer, of_class.first_stage, of_class.last_stage,
-                 of_class.static_bytes);
+  fmt::format_to(out, "class \"{}\" first={:d} last={:d} static={}\n", of_class.name, of_class.first_stage,
+                 of_class.last_stage, of_class.static_bytes);
+  for (const Chunk& chunk : of_class.chunks)
+    fmt::format_to(out, "  chunk virtual_stage={} layers={}:{}\n", chunk.virtual_stage, chunk.first_layer,
+                   chunk.last_layer);
   for (const Tensor& tensor : of_class.tensors)
     fmt::format_to(out, "  tensor \"{}\" role={} format={} shape={} bytes={} parameter={}\n", tensor.name,
                    word(kRoles, tensor.role), name_of(tensor.format), fmt::join(tensor.shape, ","),
                    tensor.bytes, tensor.parameter);
   for (const Block& block : of_class.blocks) {
-    fmt::format_to(out, "  block \"{}\" pass={}\n", block.name, word(kPasses, block.pass));
+    fmt::format_to(out, "  block \"{}\" pass={}", block.name, word(kPasses, block.pass));
+    put(out, "chunk", block.chunk, 0);
+    fmt::format_to(out, "\n");
     for (const Kernel& kernel : block.kernels) print_kernel(out, kernel);
   }
   for (const Stream& stream : of_class.streams) {
-    fmt::format_to(out, "  stream {}\n", name_of(stream.kind));
+    fmt::format_to(out, "  stream {}", name_of(stream.kind));
+    put(out, "chunk", stream.chunk, 0);
+    fmt::format_to(out, "\n");
     for (const Instruction& instruction : stream.instructions) print_instruction(out, instruction);
   }
 }
@@ -296,7 +302,6 @@ void parse_job(Line& line, Program& program) {
 ProgramClass parse_class(Line& line) {
   ProgramClass of_class;
   of_class.name = line.name();
-  get_pair(line, "layers", of_class.first_layer, of_class.last_layer);
   line.get("first", of_class.first_stage);
   line.get("last", of_class.last_stage);
   line.get("static", of_class.static_bytes);
@@ -315,17 +320,31 @@ RankEntry parse_rank(Line& line) {
   return entry;
 }
 
+Chunk parse_chunk(Line& line) {
+  Chunk chunk;
+  line.get("virtual_stage", chunk.virtual_stage);
+  get_pair(line, "layers", chunk.first_layer, chunk.last_layer);
+  return chunk;
+}
+
 // A line inside a class: what stands at the deepest open level takes it.
 void parse_inside(Line& line, ProgramClass& of_class) {
   static const auto streams = all_names<StreamKind>();
-  if (line.head() == "tensor" && of_class.blocks.empty()) {
+  if (line.head() == "chunk" && of_class.tensors.empty()) {
+    of_class.chunks.push_back(parse_chunk(line));
+  } else if (line.head() == "tensor" && of_class.blocks.empty()) {
     of_class.tensors.push_back(parse_tensor(line));
   } else if (line.head() == "block") {
-    Block block{line.name(), Pass::forward, {}};
+    Block block;
+    block.name = line.name();
     line.get_choice("pass", kPasses, block.pass);
+    line.get("chunk", block.chunk);
     of_class.blocks.push_back(block);
   } else if (line.head() == "stream") {
-    of_class.streams.push_back({line.choice<StreamKind>(line.name(), streams), {}});
+    Stream stream;
+    stream.kind = line.choice<StreamKind>(line.name(), streams);
+    line.get("chunk", stream.chunk);
+    of_class.streams.push_back(stream);
   } else if (!of_class.streams.empty()) {
     of_class.streams.back().instructions.push_back(parse_instruction(line));
   } else if (!of_class.blocks.empty()) {

@@ -205,7 +205,7 @@ void write_names(TraceFile& file, const Program& program, const Events& events) 
 }
 
 // The transfers of a class through each peer slot, in the order they are posted: the k-th send through a slot is
-// received by the peer's k-th recv from the opposite one.
+// received by the peer's k-th recv through the other end.
 struct Transfers {
   std::map<int, std::vector<After>> sends, recvs;  // by slot
 };
@@ -263,7 +263,7 @@ void write_flows(TraceFile& file, const Program& program, const Events& events) 
     while (sends[ordinal] != After{step.stream, step.index}) ++ordinal;
     const Rank peer = entry.peers[at(instruction.slot)];
     const auto& received = transfers[at(program.ranks[at(peer)].of_class)].recvs;
-    const auto slot = received.find(instruction.slot == kNext ? kPrevious : kNext);
+    const auto slot = received.find(other_end(program, step.rank, instruction.slot));
     if (slot == received.end() || ordinal >= slot->second.size()) continue;
     const After place = slot->second[ordinal];
     const TraceEvent* recv = find_event(events, {peer, place.stream, place.index});

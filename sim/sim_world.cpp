@@ -15,7 +15,6 @@ namespace sg = simgrid::s4u;
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-int opposite(int slot) { return slot == kNext ? kPrevious : kNext; }
 double now_s() { return sg::Engine::get_clock(); }
 
 // Real kernels want a real stack.
@@ -214,7 +213,8 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instructio
   const Rank peer = program_.ranks[at(rank)].peers[at(instruction.slot)];
   const bool sends = instruction.op == Op::send;
   const Rank from = sends ? rank : peer, to = sends ? peer : rank;
-  Posted& meeting = meetings_[at(from)][at(sends ? instruction.slot : opposite(instruction.slot))];
+  Posted& meeting =
+      meetings_[at(from)][at(sends ? instruction.slot : other_end(program_, rank, instruction.slot))];
   const Posted me{&stream, &event, sends};
   if (meeting.stream == nullptr) {
     meeting = me;

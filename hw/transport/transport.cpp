@@ -29,14 +29,15 @@ std::vector<Link> links_of(const Program& program) {
     for (std::size_t slot = 0; slot < entry.peers.size(); ++slot)
       if (entry.peers[slot] >= 0)  // activations go to the next stage, gradients to the previous one
         links.insert({rank, entry.peers[slot],
-                      static_cast<int>(slot) == kNext ? Channel::activation : Channel::gradient});
+                      is_next(static_cast<int>(slot)) ? Channel::activation : Channel::gradient,
+                      static_cast<int>(slot) / 2});
   }
   for (const Group& group : program.groups) {
     const Channel channel = group.kind == GroupKind::tensor ? Channel::tensor_group
                             : group.kind == GroupKind::data ? Channel::data_group
                                                             : Channel::embedding_group;
     for (std::size_t i = 0; group.ranks.size() > 1 && i < group.ranks.size(); ++i)
-      links.insert({group.ranks[i], group.ranks[(i + 1) % group.ranks.size()], channel});
+      links.insert({group.ranks[i], group.ranks[(i + 1) % group.ranks.size()], channel, 0});
   }
   return {links.begin(), links.end()};
 }

@@ -32,12 +32,15 @@ struct Exchange {
   std::span<const std::byte> outgoing = {};
   Rank from = -1;  // -1: receives nothing
   std::span<std::byte> incoming = {};
+  int lane = 0;  // of the channel; see Link
 };
 
 // A direction that a Program uses.
 struct Link {
   Rank from = 0, to = 0;
   Channel channel = Channel::activation;
+  int lane =
+      0;  // activation, gradient: the sender's chunk, so that boundaries of virtual stages never wait in line
   auto operator<=>(const Link&) const = default;
 };
 std::vector<Link> links_of(const Program& program);  // sorted, each once

@@ -53,6 +53,7 @@ class HandMade {
       of_class.streams.resize(1);
       of_class.blocks.resize(1);
       of_class.blocks[0].name = "work";
+      of_class.chunks = {{rank, 0, 0}};
       program.classes.push_back(of_class);
       RankEntry entry;
       entry.of_class = entry.chip = entry.stage = rank;

@@ -22,6 +22,7 @@ struct Hello {  // the first bytes on a connection
   std::uint32_t magic = 0x4d4f544c;
   std::int32_t from = 0, to = 0;
   std::uint32_t channel = 0;
+  std::int32_t lane = 0;
 };
 
 template <typename T>
@@ -61,13 +62,13 @@ class Transfer {
   Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
       : transport_(transport), exchange_(exchange), latest_(mine) {
     if (exchange.to >= 0) {
-      out_ = &transport.socket_of({transport.rank_, exchange.to, exchange.channel});
+      out_ = &transport.socket_of({transport.rank_, exchange.to, exchange.channel, exchange.lane});
       out_state_ = Out::await_ready;
       out_left_ = {};
       ready_left_ = writable_bytes_of_value(ready_);
     }
     if (exchange.from >= 0) {
-      in_ = &transport.socket_of({exchange.from, transport.rank_, exchange.channel});
+      in_ = &transport.socket_of({exchange.from, transport.rank_, exchange.channel, exchange.lane});
       in_state_ = In::say_ready;
       said_ = {exchange.tag, exchange.incoming.size(), mine.at_s, mine.rank};
       said_left_ = bytes_of_value(said_);
@@ -212,6 +213,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
       hello.from = link.from;
       hello.to = link.to;
       hello.channel = static_cast<std::uint32_t>(link.channel);
+      hello.lane = link.lane;
       made.write_all(bytes_of_value(hello), options.timeout_s);
       transport->add(link, std::move(made));
     } catch (const SocketFailure& failure) {
@@ -225,7 +227,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
       Hello hello;
       hello.magic = 0;
       made.read_all(writable_bytes_of_value(hello), options.timeout_s);
-      const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel)};
+      const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel), hello.lane};
       if (hello.magic != Hello{}.magic || link.to != options.rank ||
           std::find(options.links.begin(), options.links.end(), link) == options.links.end())
         continue;  // a stranger
