@@ -1,5 +1,6 @@
 #include "hw/parameters.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -36,11 +37,12 @@ std::vector<std::int64_t> shard_rows(const Parameter& parameter, std::int64_t tp
   std::vector<std::int64_t> rows;
   if (parameter.cut == Cut::fused_rows) {
     std::int64_t first = 0;
-    for (std::int64_t part : parameter.parts) {
-      for (std::int64_t row = 0; row < part / tp; ++row)
-        rows.push_back(first + tensor_index * (part / tp) + row);
-      first += part;
-    }
+    for (std::int64_t expert = 0; expert < std::max<std::int64_t>(parameter.experts, 1); ++expert)
+      for (std::int64_t part : parameter.parts) {
+        for (std::int64_t row = 0; row < part / tp; ++row)
+          rows.push_back(first + tensor_index * (part / tp) + row);
+        first += part;
+      }
     MOTLEY_CHECK(static_cast<std::int64_t>(rows.size()) == local_rows);
     return rows;
   }

@@ -235,7 +235,8 @@ class StageBuilder {
     emit(KernelOp::norm, {kept.middle}, {kept.y2, kept.statistics2},
          layer_weights({"norm2.weight", "norm2.bias"}));
     kept.inner = activation("inner", {N_, inner_rows()});
-    matmul(kept.y2, kept.inner, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias"}), inner_rows(), C);
+    matmul(kept.y2, kept.inner, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
+           inner_rows(), C);
     kept.activated = activation("activated", {N_, transformer_.ffn / tp_});
     emit(KernelOp::activation, {kept.inner}, {kept.activated});
     const int contracted = activation("fc2", {N_, C});
@@ -315,7 +316,8 @@ class StageBuilder {
     const int dinner = gradient("inner", {N_, inner_rows()});
     emit(KernelOp::activation_backward, {dactivated, kept.inner}, {dinner});
     const int dy2 = gradient("norm2", {N_, C});
-    matmul_gradients(dinner, dy2, kept.y2, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias"}),
+    matmul_gradients(dinner, dy2, kept.y2,
+                     layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
                      inner_rows(), C);
     all_reduce(dy2);
     const int dmiddle = gradient("middle", {N_, C});
@@ -376,9 +378,26 @@ class StageBuilder {
   }
 };
 
+// What is read and counted, but has no kernels here.
+void refuse_without_kernels(const Transformer& t) {
+  const char* missing = t.experts.count > 0    ? "routed experts"
+                        : t.latent.used()      ? "latent attention"
+                        : t.qk_norm            ? "normalised queries and keys"
+                        : t.sliding_window > 0 ? "sliding-window attention"
+                                               : nullptr;
+  if (missing == nullptr) return;
+  throw Refusal(
+      Exit::infeasible, "no-kernels", {},
+      fmt::format("`{}` has {}: this version counts its parameters and FLOPs, but compiles no kernels "
+                  "for that",
+                  t.name, missing),
+      "`motley show model` prints the counts");
+}
+
 }  // namespace
 
 void build_kernels(const Job& job, Program& program) {
+  refuse_without_kernels(job.transformer);
   for (ProgramClass& of_class : program.classes) StageBuilder(job, of_class).build();
 }
 

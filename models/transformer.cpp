@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -43,11 +44,22 @@ class ParameterList {
                      .init_std = init_std});
   }
 
+  // The weight of an RMSNorm over `width` elements.
+  void scale(const std::string& name, int layer, std::int64_t width) {
+    list_.push_back(
+        {.name = name + ".weight", .shape = {width}, .layer = layer, .parts = {}, .init_value = 1.0});
+  }
+  void untrained_bias(const std::string& name, int layer, std::int64_t rows) {
+    bias(name, layer, rows, Cut::replicated, {});
+    last().trained = false;
+  }
+  Parameter& last() { return list_.back(); }
+
   // A linear layer: its bias is cut as its output rows are.
   void linear(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
-              double init_std, const std::vector<std::int64_t>& parts = {}) {
+              double init_std, bool biased, const std::vector<std::int64_t>& parts = {}) {
     matrix(name, layer, rows, columns, cut, init_std, parts);
-    if (t_.biases()) bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
+    if (t_.biases() || biased) bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
   }
 
  private:
@@ -60,19 +72,77 @@ class ParameterList {
   std::vector<Parameter> list_;
 };
 
-void add_layer(ParameterList& list, const Transformer& t, int layer) {
-  const std::string prefix = fmt::format("layers.{}.", layer);
-  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(t.layers));
+struct LayerNames {
+  std::string prefix;
+  int layer;
+};
+
+void add_latent_attention(ParameterList& list, const Transformer& t, const LayerNames& at) {
+  const LatentAttention& latent = t.latent;
+  if (latent.q_rank > 0) {
+    list.matrix(at.prefix + "q_down", at.layer, latent.q_rank, t.hidden, Cut::replicated, kInitStd);
+    list.scale(at.prefix + "q_down_norm", at.layer, latent.q_rank);
+    list.matrix(at.prefix + "q_up", at.layer, t.heads * t.head_dim, latent.q_rank, Cut::rows, kInitStd);
+  } else {
+    list.matrix(at.prefix + "q", at.layer, t.heads * t.head_dim, t.hidden, Cut::rows, kInitStd);
+  }
+  list.matrix(at.prefix + "kv_down", at.layer, latent.kv_rank + latent.rope_dim, t.hidden, Cut::replicated,
+              kInitStd);
+  list.scale(at.prefix + "kv_down_norm", at.layer, latent.kv_rank);
+  list.matrix(at.prefix + "kv_up", at.layer, t.heads * (t.head_dim - latent.rope_dim + latent.value_dim),
+              latent.kv_rank, Cut::rows, kInitStd);
+}
+
+void add_attention(ParameterList& list, const Transformer& t, const LayerNames& at, double residual_std) {
   const std::int64_t q = t.heads * t.head_dim, kv = t.kv_heads * t.head_dim;
-  list.norm(prefix + "norm1", layer);
-  list.linear(prefix + "qkv", layer, q + 2 * kv, t.hidden, Cut::fused_rows, kInitStd, {q, kv, kv});
-  list.linear(prefix + "proj", layer, t.hidden, q, Cut::columns, residual_std);
-  list.norm(prefix + "norm2", layer);
-  if (t.gated())
-    list.linear(prefix + "gate_up", layer, 2 * t.ffn, t.hidden, Cut::fused_rows, kInitStd, {t.ffn, t.ffn});
+  if (t.latent.used())
+    add_latent_attention(list, t, at);
   else
-    list.linear(prefix + "fc1", layer, t.ffn, t.hidden, Cut::rows, kInitStd);
-  list.linear(prefix + "fc2", layer, t.hidden, t.ffn, Cut::columns, residual_std);
+    list.linear(at.prefix + "qkv", at.layer, q + 2 * kv, t.hidden, Cut::fused_rows, kInitStd, t.qkv_bias,
+                {q, kv, kv});
+  if (t.qk_norm) {
+    list.scale(at.prefix + "q_norm", at.layer, t.head_dim);
+    list.scale(at.prefix + "k_norm", at.layer, t.head_dim);
+  }
+  list.linear(at.prefix + "proj", at.layer, t.hidden, t.heads * t.value_dim(), Cut::columns, residual_std,
+              t.output_bias);
+}
+
+void add_dense(ParameterList& list, const Transformer& t, const LayerNames& at, double residual_std) {
+  if (t.gated())
+    list.linear(at.prefix + "gate_up", at.layer, 2 * t.ffn, t.hidden, Cut::fused_rows, kInitStd, t.ffn_bias,
+                {t.ffn, t.ffn});
+  else
+    list.linear(at.prefix + "fc1", at.layer, t.ffn, t.hidden, Cut::rows, kInitStd, t.ffn_bias);
+  list.linear(at.prefix + "fc2", at.layer, t.hidden, t.ffn, Cut::columns, residual_std, t.ffn_bias);
+}
+
+void add_experts(ParameterList& list, const Transformer& t, const LayerNames& at, double residual_std) {
+  const Experts& e = t.experts;
+  list.matrix(at.prefix + "router", at.layer, e.count, t.hidden, Cut::replicated, kInitStd);
+  if (e.balancing_bias) list.untrained_bias(at.prefix + "router", at.layer, e.count);
+  list.matrix(at.prefix + "experts.gate_up", at.layer, e.count * 2 * e.ffn, t.hidden, Cut::fused_rows,
+              kInitStd, {e.ffn, e.ffn});
+  list.last().experts = e.count;
+  list.matrix(at.prefix + "experts.down", at.layer, e.count * t.hidden, e.ffn, Cut::columns, residual_std);
+  list.last().experts = e.count;
+  if (e.shared_ffn == 0) return;
+  list.matrix(at.prefix + "shared.gate_up", at.layer, 2 * e.shared_ffn, t.hidden, Cut::fused_rows, kInitStd,
+              {e.shared_ffn, e.shared_ffn});
+  list.matrix(at.prefix + "shared.down", at.layer, t.hidden, e.shared_ffn, Cut::columns, residual_std);
+  if (e.shared_gate) list.matrix(at.prefix + "shared.gate", at.layer, 1, t.hidden, Cut::replicated, kInitStd);
+}
+
+void add_layer(ParameterList& list, const Transformer& t, int layer) {
+  const LayerNames at{fmt::format("layers.{}.", layer), layer};
+  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(t.layers));
+  list.norm(at.prefix + "norm1", layer);
+  add_attention(list, t, at, residual_std);
+  list.norm(at.prefix + "norm2", layer);
+  if (t.has_experts(layer))
+    add_experts(list, t, at, residual_std);
+  else
+    add_dense(list, t, at, residual_std);
 }
 
 std::int64_t divided(std::int64_t size, std::int64_t tp) {
@@ -115,6 +185,7 @@ std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t t
     case Cut::fused_rows:
       shape[0] = 0;
       for (std::int64_t rows : parameter.parts) shape[0] += divided(rows, tp);
+      shape[0] *= std::max<std::int64_t>(parameter.experts, 1);
       break;
   }
   return shape;
@@ -126,16 +197,52 @@ std::int64_t parameter_count(const Transformer& transformer) {
   return count;
 }
 
+std::int64_t active_parameter_count(const Transformer& t) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters(t))
+    count += parameter.experts == 0 ? parameter.count()
+                                    : parameter.count() / parameter.experts * t.experts.per_token;
+  return count;
+}
+
+std::int64_t extra_prediction_count(const Transformer& t) {
+  if (t.extra_predictions == 0) return 0;
+  ParameterList list(t);
+  add_layer(list, t, static_cast<int>(t.layers) - 1);
+  std::int64_t count = 2 * t.hidden + 2 * t.hidden * t.hidden + t.hidden;
+  for (const Parameter& parameter : std::move(list).take()) count += parameter.count();
+  return count * t.extra_predictions;
+}
+
+bool Transformer::has_experts(std::int64_t layer) const {
+  return experts.count > 0 &&
+         !std::binary_search(experts.dense_layers.begin(), experts.dense_layers.end(), layer);
+}
+
+std::int64_t Transformer::window(std::int64_t layer) const {
+  return std::binary_search(full_attention.begin(), full_attention.end(), layer) ? 0 : sliding_window;
+}
+
+double attention_pairs(std::int64_t T, std::int64_t window) {
+  const double tokens = static_cast<double>(T), seen = static_cast<double>(window);
+  return window <= 0 || window >= T ? tokens * tokens : seen * (2 * tokens - seen);
+}
+
 double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
   // In doubles: 128 k tokens of a large model pass 2^63.
-  const double L = static_cast<double>(t.layers), C = static_cast<double>(t.hidden);
-  const double q = static_cast<double>(t.heads * t.head_dim);
-  const double kv = static_cast<double>(t.kv_heads * t.head_dim);
-  const double ffn_matrices = t.gated() ? 3 : 2;
-  const double per_layer = C * (q + 2 * kv) + q * C + ffn_matrices * C * static_cast<double>(t.ffn);
-  const double matmul_parameters = L * per_layer + static_cast<double>(t.vocabulary) * C;
-  const double tokens = static_cast<double>(T);
-  return 6 * matmul_parameters * tokens + 12 * L * tokens * q * tokens;
+  double matmul_parameters = static_cast<double>(t.vocabulary) * static_cast<double>(t.hidden);  // the head's
+  double attention = 0;
+  for (const Parameter& parameter : parameters(t)) {
+    if (parameter.layer < 0 || parameter.layer >= t.layers || parameter.shape.size() < 2) continue;
+    const double share = parameter.experts == 0 ? 1.0
+                                                : static_cast<double>(t.experts.per_token) /
+                                                      static_cast<double>(parameter.experts);
+    matmul_parameters += static_cast<double>(parameter.count()) * share;
+  }
+  for (std::int64_t layer = 0; layer < t.layers; ++layer)
+    attention +=
+        static_cast<double>(6 * t.heads * (t.head_dim + t.value_dim())) * attention_pairs(T, t.window(layer));
+  return 6 * matmul_parameters * static_cast<double>(T) + attention;
 }
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-// A dense decoder-only Transformer: what is trained. Values and arithmetic only.
+// A decoder-only Transformer, dense or with routed experts: what is trained. Values and arithmetic only.
 // Shapes use the letters of the papers: B sequences, T tokens a sequence, C hidden, H heads, L
 // layers, V vocabulary. Read next: models/strategy.hpp.
 #pragma once
@@ -11,7 +11,43 @@ namespace motley {
 
 enum class Family : std::uint8_t {
   gpt2,   // learned positions, LayerNorm, biases, GELU (tanh form), tied embeddings
-  llama,  // RoPE, RMSNorm, no biases, SwiGLU, grouped-query attention
+  llama,  // RoPE, RMSNorm, no biases, SwiGLU, grouped-query attention. Mistral, Mixtral, Qwen2, Qwen3 and
+          // DeepSeek-V3 are this with some of the fields below
+};
+
+// Keys and values from one narrow vector a token (DeepSeek-V2, arXiv:2405.04434, section 2.1). kv_rank 0: not used.
+struct LatentAttention {
+  std::int64_t q_rank = 0;  // 0: queries straight from the hidden vector
+  std::int64_t kv_rank = 0;
+  std::int64_t rope_dim = 0;  // of head_dim: turned by position; the keys' share of it is common to all heads
+  std::int64_t value_dim = 0;  // width of a head's values
+
+  bool operator==(const LatentAttention&) const = default;
+  bool used() const { return kv_rank > 0; }
+};
+
+enum class RouterScores : std::uint8_t {
+  softmax,  // over all experts, then the best are taken
+  sigmoid   // each expert's own (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
+};
+
+// A feed-forward part of which a token passes only some (arXiv:2101.03961). count 0: none.
+struct Experts {
+  std::int64_t count = 0;
+  std::int64_t per_token = 0;              // routed experts a token passes
+  std::int64_t ffn = 0;                    // inner width of each
+  std::int64_t shared_ffn = 0;             // inner width of what every token passes besides, 0: nothing
+  bool shared_gate = false;                // that part's output times a sigmoid of its own (Qwen2-MoE)
+  std::vector<std::int64_t> dense_layers;  // layers that have the ordinary feed-forward part, ascending
+  RouterScores scores = RouterScores::softmax;
+  bool normalise = false;  // the taken scores are divided by their sum
+  double scale = 1.0;      // and multiplied by this
+  // A bias an expert, added to the scores when choosing alone; a rule moves it, not a gradient (arXiv:2408.15664).
+  bool balancing_bias = false;
+  // Experts stand in `groups` equal groups; only the best `groups_per_token` of them are looked at.
+  std::int64_t groups = 1, groups_per_token = 1;
+
+  bool operator==(const Experts&) const = default;
 };
 
 struct Transformer {
@@ -28,13 +64,27 @@ struct Transformer {
   bool tied_embeddings = true;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;
-  std::string source;  // where the figures come from
+  bool qkv_bias = false, output_bias = false, ffn_bias = false;  // llama family; gpt2 has them all
+  bool qk_norm = false;             // RMSNorm over each query and key head before RoPE (Qwen3)
+  std::int64_t sliding_window = 0;  // tokens a query sees, its own included (arXiv:2310.06825); 0: all before
+  std::vector<std::int64_t> full_attention;  // layers without that window, ascending
+  LatentAttention latent;
+  Experts experts;
+  std::int64_t extra_predictions = 0;  // modules that predict further tokens (arXiv:2412.19437, section 2.2)
+  std::string source;                  // where the figures come from
 
   bool operator==(const Transformer&) const = default;
   bool learned_positions() const { return family == Family::gpt2; }
   bool biases() const { return family == Family::gpt2; }
   bool gated() const { return family == Family::llama; }
+  bool has_experts(std::int64_t layer) const;
+  std::int64_t window(std::int64_t layer) const;  // tokens a query of this layer sees; 0: all before
+  std::int64_t value_dim() const { return latent.used() ? latent.value_dim : head_dim; }
 };
+
+// Pairs of query and key that a sequence of T tokens counts, by the convention that the causal half is counted like
+// the rest: T*T, with a window of W < T twice the pairs that are not masked, W*(2T - W).
+double attention_pairs(std::int64_t T, std::int64_t window);
 
 // How tensor parallelism cuts a parameter (Megatron-LM, arXiv:1909.08053).
 enum class Cut : std::uint8_t {
@@ -52,10 +102,12 @@ struct Parameter {
   std::vector<std::int64_t> shape;  // whole, unpadded
   int layer = -1;                   // -1 embedding, 0..L-1, L head
   Cut cut = Cut::replicated;
-  std::vector<std::int64_t> parts;  // fused_rows: rows of each stacked matrix (sum = shape[0])
+  std::vector<std::int64_t> parts;  // fused_rows: rows of each stacked matrix (of an expert)
+  std::int64_t experts = 0;         // routed experts stacked along the first axis; 0: belongs to all tokens
   bool decays = false;              // weight decay applies (matrices yes; biases and norms no)
   double init_std = 0.0;            // 0: constant `init_value`
   double init_value = 0.0;
+  bool trained = true;  // false: no gradient reaches it
 
   std::int64_t count() const;
   bool operator==(const Parameter&) const = default;
@@ -68,7 +120,14 @@ struct Parameter {
 //   layers.i.fc1.weight (ffn,C) [.bias]  -- gated: layers.i.gate_up.weight (2*ffn,C), gate rows
 //   first layers.i.fc2.weight (C,ffn) [.bias]   head.norm.weight [.bias]   head.weight (V,C) unless
 //   tied
-// Initial values: normal(0, 0.02); proj and fc2 normal(0, 0.02/sqrt(2L)); norms 1; biases 0
+// with qk_norm, after qkv: layers.i.q_norm.weight, k_norm.weight (head_dim)
+// with latent attention, instead of qkv: layers.i.q_down.weight (q_rank,C), q_down_norm.weight,
+//   q_up.weight (H*head_dim, q_rank), or q.weight (H*head_dim, C); kv_down.weight (kv_rank+rope_dim, C), latent first;
+//   kv_down_norm.weight (kv_rank); kv_up.weight (H*(head_dim-rope_dim+value_dim), kv_rank), a head's key part first
+// in a layer with experts, instead of the feed-forward matrices: layers.i.router.weight (experts,C) [router.bias],
+//   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
+//   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
+// Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
 // (GPT-2's).
 std::vector<Parameter> parameters(const Transformer& transformer);
 
@@ -77,13 +136,20 @@ std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t t
 
 // All parameters; tied embeddings count once. Published counts are reproduced exactly
 // (tests/transformer).
+// Modules that predict further tokens are not among them.
 std::int64_t parameter_count(const Transformer& transformer);
 
-// Model FLOPs of one sequence of T tokens, forward + backward, no recompute:
-// matmuls 2*M*N*K each, backward twice the forward; attention counted full (not causal-halved),
-// logits included, embedding look-up not. With H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 +
-// T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473), without its full-recompute factor
-// 4/3.
+// Of these, what one token passes: all but the routed experts that it does not take.
+std::int64_t active_parameter_count(const Transformer& transformer);
+
+// What the modules that predict further tokens add: two norms, a (C,2C) matrix, a layer and its norm each; embedding
+// and head are the model's own.
+std::int64_t extra_prediction_count(const Transformer& transformer);
+
+// Model FLOPs of one sequence of T tokens, forward + backward, no recompute: matmuls 2*M*N*K each, those of a token's
+// own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not. With
+// H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473),
+// without its full-recompute factor 4/3.
 double model_flops_per_sequence(const Transformer& transformer, std::int64_t T);
 inline constexpr const char* kFlopFormula =
     "arXiv:2104.04473 eq. 3 without recompute: 6*matmul_parameters*tokens + "

@@ -36,6 +36,23 @@ bool is_scenario(const std::string& what) {
 
 std::string dump(const Json& json) { return json.dump(2) + "\n"; }
 
+std::string counted(std::int64_t count, const char* what) {
+  return fmt::format("{} {} ({})", count, what, format_count(static_cast<double>(count)));
+}
+
+std::string describe_active(const Transformer& t) {
+  const std::int64_t active = active_parameter_count(t), table = t.vocabulary * t.hidden;
+  std::string text = fmt::format("# active a token: {}", counted(active, "parameters"));
+  if (!t.tied_embeddings)
+    text += fmt::format("; without the embedding table, of which it reads a row: {}",
+                        format_count(static_cast<double>(active - table)));
+  text += "\n";
+  if (t.extra_predictions > 0)
+    text += fmt::format("# not counted: {} to predict further tokens, which are not trained here\n",
+                        counted(extra_prediction_count(t), "parameters"));
+  return text;
+}
+
 std::string show_model(const Options& options) {
   const Transformer transformer = is_scenario(options.what) ? load_scenario(options.what).job.transformer
                                                             : load_transformer(options.what);
@@ -47,15 +64,17 @@ std::string show_model(const Options& options) {
     return dump({{"schema", "motley.model/1"},
                  {"name", transformer.name},
                  {"parameter_count", count},
+                 {"active_parameter_count", active_parameter_count(transformer)},
+                 {"extra_prediction_count", extra_prediction_count(transformer)},
                  {"text", print(transformer)},
                  {"flop_formula", kFlopFormula},
                  {"parameters", list}});
   }
   return print(transformer) +
          fmt::format(
-             "# {} parameters ({}); a sequence of {} tokens takes {:.4g} FLOP forward and backward\n"
+             "# {}\n{}# a sequence of {} tokens takes {:.4g} FLOP forward and backward\n"
              "# FLOP formula: {}\n",
-             count, format_count(static_cast<double>(count)), transformer.max_positions,
+             counted(count, "parameters"), describe_active(transformer), transformer.max_positions,
              model_flops_per_sequence(transformer, transformer.max_positions), kFlopFormula);
 }
 

@@ -58,6 +58,49 @@ class Random {
   std::mt19937 engine_;
 };
 
+// A few of the layers, ascending.
+std::vector<std::int64_t> random_layers(Random& random, std::int64_t layers) {
+  std::vector<std::int64_t> some;
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    if (random.integer(0, 9) == 0) some.push_back(layer);
+  return some;
+}
+
+Experts random_experts(Random& random, std::int64_t layers) {
+  Experts e;
+  e.groups = random.integer(1, 8);
+  e.groups_per_token = random.integer(1, e.groups);
+  e.count = e.groups * random.integer(1, 16);
+  e.per_token = random.integer(1, e.count / e.groups * e.groups_per_token);
+  e.ffn = random.integer(1, 4096);
+  e.shared_ffn = random.integer(0, 2) * 512;
+  e.shared_gate = random.coin();
+  e.dense_layers = random_layers(random, layers);
+  e.scores = random.coin() ? RouterScores::softmax : RouterScores::sigmoid;
+  e.normalise = random.coin();
+  e.scale = random.coin() ? 1.0 : random.positive();
+  e.balancing_bias = random.coin();
+  return e;
+}
+
+// What sets the families that descend from Llama apart.
+void vary(Random& random, Transformer& t) {
+  t.output_bias = random.coin();
+  t.ffn_bias = random.coin();
+  t.extra_predictions = random.integer(0, 2);
+  if (random.coin()) t.experts = random_experts(random, t.layers);
+  if (random.coin()) {
+    t.kv_heads = t.heads;
+    t.head_dim += 2;
+    t.latent = {random.integer(0, 1) * 96, random.integer(1, 512), 2, random.integer(1, 128)};
+    return;
+  }
+  t.qkv_bias = random.coin();
+  t.qk_norm = random.coin();
+  t.sliding_window = random.integer(0, 1) * random.integer(1, 4096);
+  t.full_attention = random_layers(random, t.layers);
+}
+
 Transformer random_transformer(Random& random) {
   Transformer t;
   t.name = random.word();
@@ -74,6 +117,7 @@ Transformer random_transformer(Random& random) {
   t.norm_epsilon = random.positive();
   t.rope_theta = random.positive();
   t.source = random.word();
+  if (t.family == Family::llama) vary(random, t);
   return t;
 }
 

@@ -22,9 +22,72 @@ TEST_CASE("parameter counts are the published ones") {
       {"llama-3.2-1b", 1'235'814'400},
       {"tinyllama-1.1b", 1'100'048'384},
       {"gpt3-175b", 174'615'846'912},
+      {"llama-3-70b", 70'553'706'496},
+      {"llama-3.1-405b", 405'853'388'800},
+      {"mistral-7b", 7'241'732'096},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"qwen2-7b", 7'615'616'512},
+      {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-72b", 72'706'203'648},
+      {"qwen3-0.6b", 596'049'920},
+      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"deepseek-v3", 671'026'419'200},
   }));
   INFO(name);
   CHECK(parameter_count(load_transformer(name)) == published);
+}
+
+TEST_CASE("active parameter counts are the published ones") {
+  // Rounded as published. Mixtral: arXiv:2401.04088, abstract ("13B active"). Qwen3-30B-A3B: its model card (3.3B).
+  // Qwen1.5-MoE-A2.7B: its model card ("2.7B activated"). DeepSeek-V3: README_WEIGHTS.md of its repository: 36.6 B
+  // with the head and without the embedding table.
+  const auto [name, billions, with_table] = GENERATE(table<std::string, double, bool>({
+      {"mixtral-8x7b", 13, true},
+      {"qwen3-30b-a3b", 3.3, true},
+      {"qwen1.5-moe-a2.7b", 2.7, true},
+      {"deepseek-v3", 36.6, false},
+      {"llama-3-8b", 8.03, true},
+  }));
+  INFO(name);
+  const Transformer t = load_transformer(name);
+  const std::int64_t active = active_parameter_count(t) - (with_table ? 0 : t.vocabulary * t.hidden);
+  CHECK(static_cast<double>(active) / 1e9 == Approx(billions).epsilon(0.02));
+}
+
+TEST_CASE("DeepSeek-V3's module for a second token is counted apart") {
+  // README_WEIGHTS.md of its repository: 11.5 B beside the model's own embedding and head.
+  CHECK(extra_prediction_count(load_transformer("deepseek-v3")) / 1e9 == Approx(11.5).epsilon(0.01));
+  CHECK(extra_prediction_count(load_transformer("llama-3-8b")) == 0);
+}
+
+TEST_CASE("layers of one model may differ from each other") {
+  const Transformer t = load_transformer("deepseek-v3");
+  CHECK_FALSE(t.has_experts(2));
+  CHECK(t.has_experts(3));
+  CHECK(load_transformer("mistral-7b").window(0) == 4096);
+  CHECK(load_transformer("qwen2-7b").window(27) == 0);
+  std::int64_t dense = 0, routed = 0;
+  for (const Parameter& parameter : parameters(t)) {
+    dense += parameter.name == "layers.2.gate_up.weight" ? parameter.count() : 0;
+    routed += parameter.name == "layers.3.experts.gate_up.weight" ? parameter.count() : 0;
+  }
+  CHECK(dense == 2 * 18432 * 7168);
+  CHECK(routed == 256LL * 2 * 2048 * 7168);
+}
+
+TEST_CASE("a sliding window counts the pairs it does not mask") {
+  // Counted one by one, doubled and without the diagonal's half, as T*T counts the causal triangle.
+  for (std::int64_t window : {1, 3, 7, 8, 20}) {
+    double pairs = 0;
+    for (std::int64_t query = 0; query < 8; ++query)
+      for (std::int64_t key = 0; key <= query; ++key) pairs += query - key < window ? 1 : 0;
+    const double diagonal = std::min<double>(8, static_cast<double>(window));
+    INFO(window);
+    CHECK(attention_pairs(8, window) == 2 * pairs - diagonal);
+  }
+  CHECK(attention_pairs(8, 0) == 64);
 }
 
 TEST_CASE("model FLOPs are those of arXiv:2104.04473, without its recompute factor") {

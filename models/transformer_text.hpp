@@ -1,0 +1,42 @@
+// What reading a Hugging Face config.json and reading our own keys share; not for others. Read next:
+// models/transformer_config.cpp, models/transformer_text.cpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/refusal.hpp"
+#include "models/transformer.hpp"
+#include "models/yaml_reader.hpp"
+
+namespace motley {
+
+// Beyond every published model by 10x and more; products stay within int64.
+inline constexpr IntegerRange kWidth{1, 1 << 20}, kRows{1, 1 << 22}, kLayers{1, 10'000};
+
+// A view of a map of which keys that are not asked for are not looked at; a null value counts as none.
+class Config {
+ public:
+  explicit Config(Yaml node) : node_(std::move(node)) {}
+
+  Yaml find(std::string_view key) const;
+  std::int64_t need(std::string_view key, IntegerRange range) const;
+  std::int64_t integer(std::string_view key, IntegerRange range, std::int64_t otherwise) const;
+  double number(std::string_view key, double otherwise) const;
+  bool truth(std::string_view key, bool otherwise) const;
+  std::string text(std::string_view key, const std::string& otherwise) const;
+  // Layer numbers, ascending and each once.
+  std::vector<std::int64_t> layers(std::string_view key) const;
+  // Refuses a value that would make it another function than the family's.
+  void require(std::string_view key, const std::vector<std::string>& supported) const;
+
+ private:
+  Yaml node_;
+};
+
+std::int64_t default_head_dim(const Transformer& t);  // 0: none
+// Refuses shapes that no kernel could hold ("impossible-model").
+void refuse_impossible(const Transformer& t, const Location& where);
+
+}  // namespace motley
