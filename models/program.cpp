@@ -27,12 +27,6 @@ std::string_view name_of(StreamKind kind) {
   return "?";
 }
 
-std::string_view name_of(Pass pass) {
-  static constexpr std::array<std::string_view, 4> names = {"forward", "backward", "input_gradient",
-                                                            "weight_gradient"};
-  return names[static_cast<std::size_t>(pass)];
-}
-
 std::string_view name_of(KernelOp op) {
   static constexpr std::array<std::string_view, kKernelOpCount> names = {"embed",
                                                                          "embed_backward",

@@ -98,10 +98,6 @@ struct Kernel {
   bool operator==(const Kernel&) const = default;
 };
 
-// A backward is whole, or split (zero-bubble schedules): the gradient of what came in, and later that of the weights.
-enum class Pass : std::uint8_t { forward, backward, input_gradient, weight_gradient };
-std::string_view name_of(Pass pass);
-
 // The kernels of one pass of one chunk (a stage's layers) for one micro-batch.
 struct Block {
   std::string name;  // "forward", "backward"; "forward 1" where the class holds several chunks

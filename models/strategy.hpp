@@ -8,14 +8,11 @@
 #include <vector>
 
 #include "models/format.hpp"
+#include "models/schedule.hpp"
 #include "models/transformer.hpp"
 
 namespace motley {
 
-enum class Schedule : std::uint8_t {
-  gpipe,       // all forwards, then all backwards: Huang et al. 2018, arXiv:1811.06965
-  one_f_one_b  // "1f1b": PipeDream-flush, Narayanan et al. 2020, arXiv:2006.09503
-};
 enum class Recompute : std::uint8_t {
   none,
   full

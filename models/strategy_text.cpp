@@ -13,8 +13,6 @@ namespace {
 
 constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
 
-std::string_view name_of(Schedule schedule) { return schedule == Schedule::gpipe ? "gpipe" : "1f1b"; }
-
 std::string_view name_of(Recompute recompute) { return recompute == Recompute::full ? "full" : "none"; }
 
 const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers", "overlap"};
@@ -26,8 +24,7 @@ std::vector<std::string> with_options(std::vector<std::string> keys) {
 
 void read_options(const Fields& fields, Strategy& strategy) {
   if (const Yaml node = fields.find("schedule"))
-    strategy.schedule =
-        to_choice(node, {"1f1b", "gpipe"}) == "gpipe" ? Schedule::gpipe : Schedule::one_f_one_b;
+    strategy.schedule = schedule_named(to_choice(node, {"1f1b", "gpipe"}));
   if (const Yaml node = fields.find("recompute"))
     strategy.recompute = to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
   if (const Yaml node = fields.find("p2p_buffers"))

@@ -1,0 +1,107 @@
+// A schedule as data: which computes each pipeline rank does, in which order. Made by name from its paper's rule, or read
+// from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or chips: durations are
+// given to it. Read next: models/compile_schedule.cpp, which lays one down as a Program's compute streams.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace motley {
+
+// A backward is whole, or split (zero-bubble schedules): the gradient of what came in, and later that of the weights.
+enum class Pass : std::uint8_t { forward, backward, input_gradient, weight_gradient };
+std::string_view name_of(Pass pass);
+
+enum class Schedule : std::uint8_t {
+  gpipe,        // schedule_gpipe.cpp
+  one_f_one_b,  // "1f1b": schedule_1f1b.cpp
+  interleaved,  // schedule_interleaved.cpp
+  zb_h1,        // "zb-h1", "zb-h2": schedule_zero_bubble.cpp
+  zb_h2,
+  zb_v,        // "zb-v": schedule_zb_v.cpp
+  dualpipe_v,  // "dualpipe-v": schedule_dualpipe_v.cpp
+  custom       // read from CSV: schedule_text.cpp
+};
+std::string_view name_of(Schedule schedule);
+const std::vector<std::string>& schedule_names();  // all but custom
+Schedule schedule_named(std::string_view name);    // one of schedule_names()
+
+// Virtual stages are numbered as a micro-batch passes them forward. "2F5" in text: forward of micro-batch 5 in stage 2.
+struct Action {
+  Pass pass = Pass::forward;
+  int virtual_stage = 0, micro_batch = 0;
+  bool operator==(const Action&) const = default;
+};
+
+struct Timetable {
+  std::vector<std::vector<Action>> ranks;  // of one pipeline, each in its order
+  bool operator==(const Timetable&) const = default;
+};
+
+struct PipelineShape {
+  int ranks = 1;
+  int chunks = 1;  // virtual stages a rank
+  int micro_batches = 1;
+};
+
+// How many chunks a rank holds when nothing is said: 2 where the schedule needs two, else 1.
+int standard_chunks(Schedule schedule);
+
+// The rank that holds each virtual stage. In a loop (0 1 2 0 1 2), or in a V (0 1 2 2 1 0) for zb-v and dualpipe-v.
+std::vector<int> placement(Schedule schedule, const PipelineShape& shape);
+// Of a timetable itself; it must be sound.
+std::vector<int> placement(const Timetable& timetable);
+
+// What a virtual stage takes, in seconds (or any unit); a whole backward takes both gradients.
+struct PassTimes {
+  double forward_s = 1, input_gradient_s = 1, weight_gradient_s = 1;
+  double of(Pass pass) const;
+};
+
+struct ScheduleTimes {
+  std::vector<PassTimes> stages;  // by virtual stage; one for all; none: every pass takes 1
+  double transfer_s = 0;          // between virtual stages on different ranks
+  const PassTimes& of(int virtual_stage) const;
+};
+
+// What is wrong with the shape for that schedule (too few micro-batches, chunks it has no use for); nothing: it can be made.
+std::optional<std::string> find_complaint(Schedule schedule, const PipelineShape& shape);
+
+// The schedule by its rule; find_complaint() must be silent, and the schedule not custom. Where backwards are split, when
+// each weight gradient runs is decided from `times`; everything else only from the shape.
+Timetable make_timetable(Schedule schedule, const PipelineShape& shape, const ScheduleTimes& times = {});
+
+// What is wrong with a timetable: an action missing or there twice, a stage on two ranks, a gradient before what it needs,
+// micro-batches that overtake each other on the way to the next stage, ranks that wait for each other for ever.
+std::optional<std::string> find_complaint(const Timetable& timetable, int micro_batches);
+
+struct RankTimes {
+  double first_s = 0, last_s = 0;  // begin of its first action, end of its last
+  double busy_s = 0;
+  int in_flight =
+      0;  // most micro-batches (of each chunk) whose forward has begun and whose gradients are not complete
+  double idle_s() const { return last_s - first_s - busy_s; }
+};
+struct ScheduleResult {
+  double makespan_s = 0;
+  std::vector<RankTimes> ranks;
+  std::vector<std::vector<double>> begin_s;  // [rank][action]
+};
+// When everything runs as early as its order and its needs allow. A receive is posted `p2p_buffers` actions of its chunk
+// ahead, and as many sends of a boundary may be outstanding; 0: any number. Nothing: it never ends.
+std::optional<ScheduleResult> evaluate(const Timetable& timetable, const ScheduleTimes& times,
+                                       int p2p_buffers = 0);
+
+// One line a rank, "0F0,0F1,1B0": what PyTorch's pipelining calls its compute-only format.
+std::string to_csv(const Timetable& timetable);
+// Reads it, empty cells and overlapped pairs "(0F1;1B0)OVERLAP_F_B" too; the pair runs forward first. Refuses actions that
+// only say how to communicate (Refusal, "bad-schedule"). Does not check sense.
+Timetable parse_csv(const std::string& text, const std::string& file_name);
+
+// A picture: one row a rank, time to the right, `columns` wide at most.
+std::string to_grid(const Timetable& timetable, const ScheduleTimes& times, int columns = 160);
+
+}  // namespace motley

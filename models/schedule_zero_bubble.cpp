@@ -1,0 +1,26 @@
+// Zero bubble, one chunk a rank (Qi et al. 2023, arXiv:2401.10241): a backward is split, so that the gradient of the input
+// goes on at once and that of the weights fills what would be idle.
+//   ZB-H1: the forwards and input gradients of 1F1B, no more memory than its first rank's: p micro-batches everywhere.
+//          Bubble (p-1)(F+I-W).
+//   ZB-H2: about twice the forwards to warm up, up to 2p-1 in flight. Bubble (p-1)(F+I-2W) between the first and the last
+//          action of a rank; ranks begin, and end, one after another, so it takes an optimizer that needs no rank to wait.
+#include "models/schedule_rules.hpp"
+
+namespace motley {
+
+Timetable zero_bubble_h1(const PipelineShape& shape, const ScheduleTimes& times) {
+  Timetable ordered;
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    ordered.ranks.push_back(in_turn(rank, shape.micro_batches, shape.ranks - 1 - rank, Pass::input_gradient));
+  return fill_with_weight_gradients(ordered, times, shape.ranks);
+}
+
+Timetable zero_bubble_h2(const PipelineShape& shape, const ScheduleTimes& times) {
+  Timetable ordered;
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    ordered.ranks.push_back(
+        in_turn(rank, shape.micro_batches, 2 * (shape.ranks - 1 - rank), Pass::input_gradient));
+  return fill_with_weight_gradients(ordered, times, 2 * shape.ranks - 1);
+}
+
+}  // namespace motley
