@@ -68,7 +68,7 @@ double RankWork::run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger
   if (kernel.op == KernelOp::all_reduce)
     all_reduce_(kernel.reduce, values(kernel.out[0], micro_batch));
   else
-    flops = run_kernel(context_, kernel.op, kernel.n, kernel.k, tensors_of(kernel, micro_batch, ledger));
+    flops = run_kernel(context_, kernel, tensors_of(kernel, micro_batch, ledger));
   if (kernel.op == KernelOp::loss && context_.tensor_index == 0)
     for (float loss : values(kernel.out[0], micro_batch)) loss_sum_ += loss;
   if (observer) observer(kernel, micro_batch);

@@ -19,6 +19,7 @@ using Ids = std::vector<std::int32_t>;
 struct Kept {
   int input = -1, y1 = -1, statistics1 = -1, qkv = -1, attention = -1, lse = -1, middle = -1, y2 = -1,
       statistics2 = -1, inner = -1, activated = -1, output = -1;
+  int unnormed = -1, qk_statistics = -1;  // qk_norm
 };
 struct KeptHead {
   int y = -1, statistics = -1, logits = -1, maximum = -1, sums = -1;
@@ -201,6 +202,7 @@ class StageBuilder {
     emit(KernelOp::norm, {input}, {kept.y1, kept.statistics1}, layer_weights({"norm1.weight", "norm1.bias"}));
     kept.qkv = activation("qkv", {N_, qkv_rows()});
     matmul(kept.y1, kept.qkv, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), C);
+    if (transformer_.qk_norm) normalise_heads(kept);
     if (transformer_.family == Family::llama) {
       const int rotated = activation("qkv.rotated", {N_, qkv_rows()});
       emit(KernelOp::rope, {kept.qkv}, {rotated});
@@ -215,18 +217,39 @@ class StageBuilder {
     feed_forward(kept);
     return kept;
   }
+  void normalise_heads(Kept& kept) {
+    const std::int64_t heads = (transformer_.heads + transformer_.kv_heads) / tp_;
+    kept.unnormed = kept.qkv;
+    kept.qkv = activation("qkv.normed", {N_, qkv_rows()});
+    kept.qk_statistics = exact("qkv.statistics", {N_, heads});
+    emit(KernelOp::qk_norm, {kept.unnormed}, {kept.qkv, kept.qk_statistics},
+         layer_weights({"q_norm.weight", "k_norm.weight"}));
+  }
+  // Every rank has some of the heads, all have the weights: their gradients are summed before they accumulate.
+  int normalise_heads_backward(const Kept& kept, int dqkv) {
+    const Ids both = layer_weights({"q_norm.weight", "k_norm.weight"});
+    const int dunnormed = gradient("qkv.unnormed", {N_, qkv_rows()});
+    const int dweights = add_tensor(prefixed("qk_norm") + ".gradient", TensorRole::activation_gradient,
+                                    Format::fp32, {2, transformer_.head_dim});
+    emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed, kept.qk_statistics}, {dunnormed, dweights}, both);
+    all_reduce(dweights);
+    emit(KernelOp::accumulate, {dweights}, {}, both).n = transformer_.head_dim;
+    return dunnormed;
+  }
   void attend(Kept& kept) {
     const std::int64_t heads = transformer_.heads / tp_;
     kept.attention = activation("attention", {N_, attention_width()});
     kept.lse = exact("attention.lse", {B_, heads, T_});
-    shape_of_attention(emit(KernelOp::attention, {kept.qkv}, {kept.attention, kept.lse}), 4.0);
+    // Products: over head_dim the scores, over the values' width the output.
+    shape_of_attention(emit(KernelOp::attention, {kept.qkv}, {kept.attention, kept.lse}),
+                       transformer_.head_dim + transformer_.value_dim());
   }
-  void shape_of_attention(Kernel& kernel, double products) {
+  void shape_of_attention(Kernel& kernel, std::int64_t widths) {
     kernel.m = B_ * transformer_.heads / tp_;
     kernel.n = T_;
     kernel.k = transformer_.head_dim;
-    kernel.flops = products * static_cast<double>(kernel.m) * static_cast<double>(T_) *
-                   static_cast<double>(T_) * static_cast<double>(kernel.k);
+    kernel.flops = 2.0 * static_cast<double>(kernel.m) * attention_pairs(T_, transformer_.window(layer_)) *
+                   static_cast<double>(widths);
   }
   void feed_forward(Kept& kept) {
     const std::int64_t C = transformer_.hidden;
@@ -335,12 +358,14 @@ class StageBuilder {
     // Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
     // 8 of the 10 are the model's; Program counts all ten as done.
     shape_of_attention(
-        emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}), 10.0);
+        emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}),
+        3 * transformer_.head_dim + 2 * transformer_.value_dim());
     if (transformer_.family == Family::llama) {
       const int unrotated = gradient("qkv.unrotated", {N_, qkv_rows()});
       emit(KernelOp::rope_backward, {dqkv}, {unrotated});
       dqkv = unrotated;
     }
+    if (transformer_.qk_norm) dqkv = normalise_heads_backward(kept, dqkv);
     const int dy1 = gradient("norm1", {N_, C});
     matmul_gradients(dqkv, dy1, kept.y1, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), C);
     all_reduce(dy1);
@@ -380,11 +405,9 @@ class StageBuilder {
 
 // What is read and counted, but has no kernels here.
 void refuse_without_kernels(const Transformer& t) {
-  const char* missing = t.experts.count > 0    ? "routed experts"
-                        : t.latent.used()      ? "latent attention"
-                        : t.qk_norm            ? "normalised queries and keys"
-                        : t.sliding_window > 0 ? "sliding-window attention"
-                                               : nullptr;
+  const char* missing = t.experts.count > 0 ? "routed experts"
+                        : t.latent.used()   ? "latent attention"
+                                            : nullptr;
   if (missing == nullptr) return;
   throw Refusal(
       Exit::infeasible, "no-kernels", {},

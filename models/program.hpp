@@ -29,7 +29,10 @@ using Rank = std::int32_t;
 //   matmul_weight_gradient  dy(N,n), x(N,k)                   -                   weight[, bias] +=
 //   rope                    qkv                               qkv, q and k turned -
 //   rope_backward           dqkv                              dqkv, turned back   -
-//   attention               qkv                               y, lse(B,heads,T)   -    causal, fused
+//   qk_norm                 qkv                               qkv, q and k normed; statistics(N,heads+kv)   q, k weight
+//   qk_norm_backward        dqkv, qkv, statistics             dqkv, dweights(2,D) q, k weight
+//   accumulate              gradients, one after the other    -                   each of n elements: +=
+//   attention               qkv                               y, lse(B,heads,T)   -    causal, windowed, fused
 //   attention_backward      dy, qkv, y, lse                   dqkv                -
 //   activation              u                                 GELU(u) or SiLU(gate)*up
 //   activation_backward     da, u                             du
@@ -50,6 +53,9 @@ enum class KernelOp : std::uint8_t {
   matmul_weight_gradient,
   rope,
   rope_backward,
+  qk_norm,
+  qk_norm_backward,
+  accumulate,
   attention,
   attention_backward,
   activation,
@@ -93,7 +99,7 @@ struct Kernel {
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
   std::int64_t m = 0, n = 0,
                k = 0;  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim
-  double flops = 0;    // matmuls 2*m*n*k; attention 4*m*n*n*k forward, 8 backward (+4: scores again); else 0
+  double flops = 0;    // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
   bool operator==(const Kernel&) const = default;
 };

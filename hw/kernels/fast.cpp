@@ -93,43 +93,49 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 
 namespace {
 
-// Where a head lies in one sequence of qkv (T,(H+2G)*D) and of y (T,H*D).
+// Where a head lies in one sequence of qkv (T,row) and of y (T,H*V).
 struct Head {
   std::int64_t query, key, value, out;
 };
 Head head_of(const HeadShape& s, std::int64_t h) {
   const std::int64_t shared = h * s.G / s.H;
-  return {h * s.D, (s.H + shared) * s.D, (s.H + s.G + shared) * s.D, h * s.D};
+  return {h * s.D, (s.H + shared) * s.D, (s.H + s.G) * s.D + shared * s.V(), h * s.V()};
 }
 
-// Scores (T,T) become probabilities over u <= t, zero beyond; lse is (T).
-void causal_softmax(std::int64_t T, float* scores, float* lse) {
-  for (std::int64_t t = 0; t < T; ++t) {
-    float* row = scores + t * T;
-    const float maximum = *std::max_element(row, row + t + 1);
+// Scores (T,T) become probabilities over what a query sees, zero beyond; lse is (T).
+void masked_softmax(const HeadShape& s, float* scores, float* lse) {
+  for (std::int64_t t = 0; t < s.T; ++t) {
+    float* row = scores + t * s.T;
+    const std::int64_t first = s.first_seen(t);
+    const float maximum = *std::max_element(row + first, row + t + 1);
     double total = 0;
-    for (std::int64_t u = 0; u <= t; ++u) total += row[u] = std::exp(row[u] - maximum);
+    for (std::int64_t u = first; u <= t; ++u) total += row[u] = std::exp(row[u] - maximum);
     const auto inverse = static_cast<float>(1.0 / total);
-    for (std::int64_t u = 0; u <= t; ++u) row[u] *= inverse;
-    std::fill(row + t + 1, row + T, 0.0F);
+    for (std::int64_t u = first; u <= t; ++u) row[u] *= inverse;
+    std::fill(row, row + first, 0.0F);
+    std::fill(row + t + 1, row + s.T, 0.0F);
     lse[t] = static_cast<float>(maximum + std::log(total));
   }
 }
 
 // Scores (T,T) become probabilities P by lse, dP (T,T) becomes the gradient of the products of query and key;
-// dy and y are (T,D), `stride` floats from row to row.
-void causal_softmax_backward(const HeadShape& s, float scale, const float* lse, const float* dy,
+// dy and y are (T,V), `stride` floats from row to row.
+void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, const float* dy,
                              const float* y, float* scores, float* dp) {
-  const std::int64_t stride = s.H * s.D;
+  const std::int64_t stride = s.H * s.V();
   for (std::int64_t t = 0; t < s.T; ++t) {
     double row = 0;
-    for (std::int64_t d = 0; d < s.D; ++d) row += static_cast<double>(dy[t * stride + d]) * y[t * stride + d];
+    for (std::int64_t d = 0; d < s.V(); ++d)
+      row += static_cast<double>(dy[t * stride + d]) * y[t * stride + d];
     const auto shift = static_cast<float>(row);
+    const std::int64_t first = s.first_seen(t);
     float *const p = scores + t * s.T, *const g = dp + t * s.T;
-    for (std::int64_t u = 0; u <= t; ++u) {
+    for (std::int64_t u = first; u <= t; ++u) {
       p[u] = std::exp(p[u] - lse[t]);
       g[u] = scale * p[u] * (g[u] - shift);
     }
+    std::fill(p, p + first, 0.0F);
+    std::fill(g, g + first, 0.0F);
     std::fill(p + t + 1, p + s.T, 0.0F);
     std::fill(g + t + 1, g + s.T, 0.0F);
   }
@@ -138,7 +144,7 @@ void causal_softmax_backward(const HeadShape& s, float scale, const float* lse, 
 }  // namespace
 
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
-  // y is (B,T,H,D), lse (B,H,T)
+  // y is (B,T,H,V), lse (B,H,T)
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T));
   for (std::int64_t b = 0; b < s.B; ++b)
@@ -147,16 +153,16 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
       const float* in = qkv + b * s.T * s.row();
       gemm({s.T, s.T, s.D, scale}, {in + at.query, s.row()}, {in + at.key, s.row(), true}, scores.data(),
            s.T);
-      causal_softmax(s.T, scores.data(), lse + (b * s.H + h) * s.T);
-      gemm({s.T, s.D, s.T}, {scores.data(), s.T}, {in + at.value, s.row()}, y + b * s.T * s.H * s.D + at.out,
-           s.H * s.D);
+      masked_softmax(s, scores.data(), lse + (b * s.H + h) * s.T);
+      gemm({s.T, s.V(), s.T}, {scores.data(), s.T}, {in + at.value, s.row()},
+           y + b * s.T * s.H * s.V() + at.out, s.H * s.V());
     }
 }
 
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv) {
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.D)));
-  const std::int64_t stride = s.H * s.D;
+  const std::int64_t stride = s.H * s.V();
   std::vector<float> scores(static_cast<std::size_t>(s.T * s.T)), dp(scores.size());
   std::fill_n(dqkv, s.B * s.T * s.row(), 0.0F);
   for (std::int64_t b = 0; b < s.B; ++b)
@@ -166,13 +172,13 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       float* din = dqkv + b * s.T * s.row();
       const Matrix query{in + at.query, s.row()}, key{in + at.key, s.row()};
       gemm({s.T, s.T, s.D, scale}, query, {key.values, key.stride, true}, scores.data(), s.T);
-      gemm({s.T, s.T, s.D}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
-      causal_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
+      gemm({s.T, s.T, s.V()}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
+      masked_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
                               scores.data(), dp.data());
       // Heads that share a key and a value add up there.
       gemm({s.T, s.D, s.T}, {dp.data(), s.T}, key, din + at.query, s.row());
       gemm({s.T, s.D, s.T, 1, 1}, {dp.data(), s.T, true}, query, din + at.key, s.row());
-      gemm({s.T, s.D, s.T, 1, 1}, {scores.data(), s.T, true}, {g, stride}, din + at.value, s.row());
+      gemm({s.T, s.V(), s.T, 1, 1}, {scores.data(), s.T, true}, {g, stride}, din + at.value, s.row());
     }
 }
 

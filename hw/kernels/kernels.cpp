@@ -16,7 +16,8 @@ Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
 
 class Runner {
  public:
-  Runner(const KernelContext& context, const KernelTensors& tensors) : c_(context), t_(tensors) {}
+  Runner(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
+      : c_(context), kernel_(kernel), t_(tensors) {}
 
   void embed(bool backward) const {
     const reference::EmbedShape shape{c_.B, c_.T, model().hidden, c_.vocabulary_rows(), first_row()};
@@ -35,8 +36,9 @@ class Runner {
     else
       reference::norm(shape, t_.in[0], t_.parameters[0], optional(t_.parameters, 1), t_.out[0], t_.out[1]);
   }
-  double matmul(KernelOp op, std::int64_t n, std::int64_t k) const {
-    const reference::MatmulShape shape{rows(), n, k};
+  double matmul() const {
+    const KernelOp op = kernel_.op;
+    const reference::MatmulShape shape{rows(), kernel_.n, kernel_.k};
     const bool fast = c_.library == KernelLibrary::fast;
     if (op == KernelOp::matmul)
       (fast ? fast::matmul : reference::matmul)(shape, t_.in[0], t_.parameters[0], optional(t_.parameters, 1),
@@ -47,7 +49,7 @@ class Runner {
     else
       (fast ? fast::matmul_weight_gradient : reference::matmul_weight_gradient)(
           shape, t_.in[0], t_.in[1], t_.gradients[0], optional(t_.gradients, 1));
-    return 2.0 * static_cast<double>(shape.m) * static_cast<double>(n) * static_cast<double>(k);
+    return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   }
   void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
   double attention(bool backward) const {
@@ -58,9 +60,24 @@ class Runner {
                                                                         t_.in[3], t_.out[0]);
     else
       (fast ? fast::attention : reference::attention)(shape, t_.in[0], t_.out[0], t_.out[1]);
-    // Two products forward, five backward, each 2*T*T*D a head; the causal half is counted like the rest.
-    return (backward ? 10.0 : 4.0) * static_cast<double>(shape.B * shape.H) * static_cast<double>(shape.T) *
-           static_cast<double>(shape.T) * static_cast<double>(shape.D);
+    // Forward a product over D and one over V, backward three and two; the causal half is counted like the rest.
+    const std::int64_t widths = backward ? 3 * shape.D + 2 * shape.V() : shape.D + shape.V();
+    return 2.0 * static_cast<double>(shape.B * shape.H) * attention_pairs(shape.T, shape.window) *
+           static_cast<double>(widths);
+  }
+  void qk_norm(bool backward) const {
+    if (backward)
+      reference::qk_norm_backward(heads(), t_.in[0], t_.in[1], t_.in[2], t_.parameters[0], t_.parameters[1],
+                                  t_.out[0], t_.out[1]);
+    else
+      reference::qk_norm(heads(), model().norm_epsilon, t_.parameters[0], t_.parameters[1], t_.in[0],
+                         t_.out[0], t_.out[1]);
+  }
+  // The gradients of parameters, one after the other in one tensor.
+  void accumulate() const {
+    const float* next = t_.in[0];
+    for (float* gradient : t_.gradients)
+      for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
   }
   void activation(bool backward) const {
     const reference::InnerShape shape{rows(), model().ffn / c_.tensor_parallel};
@@ -77,7 +94,8 @@ class Runner {
       reference::add_residual(rows(), model().hidden, t_.in[0], t_.in[1], optional(t_.parameters, 0),
                               t_.out[0]);
   }
-  void loss(KernelOp op) const {
+  void loss() const {
+    const KernelOp op = kernel_.op;
     const std::int64_t R = c_.vocabulary_rows();
     const reference::LogitsShape shape{rows(), R, first_row(),
                                        std::clamp<std::int64_t>(model().vocabulary - first_row(), 0, R)};
@@ -90,22 +108,28 @@ class Runner {
 
  private:
   const KernelContext& c_;
+  const Kernel& kernel_;
   const KernelTensors& t_;
 
   const Transformer& model() const { return *c_.transformer; }
   std::int64_t rows() const { return c_.B * c_.T; }
   std::int64_t first_row() const { return c_.vocabulary_rows() * c_.tensor_index; }
   reference::HeadShape heads() const {
-    return {c_.B, c_.T, model().heads / c_.tensor_parallel, model().kv_heads / c_.tensor_parallel,
-            model().head_dim};
+    return {c_.B,
+            c_.T,
+            model().heads / c_.tensor_parallel,
+            model().kv_heads / c_.tensor_parallel,
+            model().head_dim,
+            model().window(kernel_.layer),
+            model().value_dim()};
   }
 };
 
 }  // namespace
 
-double run_kernel(const KernelContext& context, KernelOp op, std::int64_t n, std::int64_t k,
-                  const KernelTensors& tensors) {
-  const Runner runner(context, tensors);
+double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {
+  const Runner runner(context, kernel, tensors);
+  const KernelOp op = kernel.op;
   switch (op) {
     case KernelOp::embed:
     case KernelOp::embed_backward:
@@ -118,7 +142,7 @@ double run_kernel(const KernelContext& context, KernelOp op, std::int64_t n, std
     case KernelOp::matmul:
     case KernelOp::matmul_input_gradient:
     case KernelOp::matmul_weight_gradient:
-      return runner.matmul(op, n, k);
+      return runner.matmul();
     case KernelOp::rope:
     case KernelOp::rope_backward:
       runner.rope(op == KernelOp::rope ? 1.0 : -1.0);
@@ -126,6 +150,13 @@ double run_kernel(const KernelContext& context, KernelOp op, std::int64_t n, std
     case KernelOp::attention:
     case KernelOp::attention_backward:
       return runner.attention(op == KernelOp::attention_backward);
+    case KernelOp::qk_norm:
+    case KernelOp::qk_norm_backward:
+      runner.qk_norm(op == KernelOp::qk_norm_backward);
+      return 0;
+    case KernelOp::accumulate:
+      runner.accumulate();
+      return 0;
     case KernelOp::activation:
     case KernelOp::activation_backward:
       runner.activation(op == KernelOp::activation_backward);
@@ -138,7 +169,7 @@ double run_kernel(const KernelContext& context, KernelOp op, std::int64_t n, std
     case KernelOp::logits_sum:
     case KernelOp::loss:
     case KernelOp::loss_backward:
-      runner.loss(op);
+      runner.loss();
       return 0;
     case KernelOp::all_reduce:
       break;

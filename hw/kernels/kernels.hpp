@@ -41,7 +41,6 @@ struct KernelTensors {
 };
 
 // Returns the floating-point operations done, by the shapes at hand and the convention of Kernel::flops.
-double run_kernel(const KernelContext& context, KernelOp op, std::int64_t n, std::int64_t k,
-                  const KernelTensors& tensors);
+double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors);
 
 }  // namespace motley

@@ -148,6 +148,52 @@ void rope(const HeadShape& s, double theta, double sign, const float* qkv, float
   }
 }
 
+void qk_norm(const HeadShape& s, double epsilon, const float* q_weight, const float* k_weight,
+             const float* qkv, float* normed, float* statistics) {
+  // qkv is (N,row): H+G heads of D to norm, then the values
+  const std::int64_t heads = s.H + s.G;
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const float* in = qkv + row * s.row() + head * s.D;
+      const float* weight = head < s.H ? q_weight : k_weight;
+      double square = 0;
+      for (std::int64_t d = 0; d < s.D; ++d) square += static_cast<double>(in[d]) * in[d];
+      const double scale = 1.0 / std::sqrt(square / static_cast<double>(s.D) + epsilon);
+      for (std::int64_t d = 0; d < s.D; ++d)
+        normed[row * s.row() + head * s.D + d] = static_cast<float>(in[d] * scale * weight[d]);
+      statistics[row * heads + head] = static_cast<float>(scale);
+    }
+    for (std::int64_t c = heads * s.D; c < s.row(); ++c) normed[row * s.row() + c] = qkv[row * s.row() + c];
+  }
+}
+
+void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv, const float* statistics,
+                      const float* q_weight, const float* k_weight, float* dqkv, float* dweights) {
+  // With h = x * scale: dx = scale * (dy*w - h * mean of dy*w*h)
+  const std::int64_t heads = s.H + s.G;
+  std::vector<double> sums(static_cast<std::size_t>(2 * s.D));
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      const std::int64_t at = row * s.row() + head * s.D;
+      const float* weight = head < s.H ? q_weight : k_weight;
+      double* sum = sums.data() + (head < s.H ? 0 : s.D);
+      const double scale = statistics[row * heads + head];
+      double product = 0;
+      for (std::int64_t d = 0; d < s.D; ++d) {
+        const double h = qkv[at + d] * scale;
+        product += static_cast<double>(dnormed[at + d]) * weight[d] * h;
+        sum[d] += dnormed[at + d] * h;
+      }
+      product /= static_cast<double>(s.D);
+      for (std::int64_t d = 0; d < s.D; ++d)
+        dqkv[at + d] = static_cast<float>(
+            scale * (static_cast<double>(dnormed[at + d]) * weight[d] - qkv[at + d] * scale * product));
+    }
+    for (std::int64_t c = heads * s.D; c < s.row(); ++c) dqkv[row * s.row() + c] = dnormed[row * s.row() + c];
+  }
+  for (std::size_t d = 0; d < sums.size(); ++d) dweights[d] = static_cast<float>(sums[d]);
+}
+
 namespace {
 
 // Where the query, key and value of a head begin, for position t of sequence b.
@@ -160,10 +206,10 @@ struct Heads {
     return (b * s.T + t) * s.row() + (s.H + h * s.G / s.H) * s.D;
   }
   std::int64_t value(std::int64_t b, std::int64_t t, std::int64_t h) const {
-    return key(b, t, h) + s.G * s.D;
+    return (b * s.T + t) * s.row() + (s.H + s.G) * s.D + h * s.G / s.H * s.V();
   }
   std::int64_t out(std::int64_t b, std::int64_t t, std::int64_t h) const {
-    return ((b * s.T + t) * s.H + h) * s.D;
+    return ((b * s.T + t) * s.H + h) * s.V();
   }
 };
 
@@ -176,27 +222,27 @@ double dot(const float* a, const float* b, std::int64_t count) {
 }  // namespace
 
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
-  // y is (B,T,H,D), lse (B,H,T)
+  // y is (B,T,H,V), lse (B,H,T)
   const Heads at{s};
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
-  std::vector<double> score(static_cast<std::size_t>(s.T)), sum(static_cast<std::size_t>(s.D));
+  std::vector<double> score(static_cast<std::size_t>(s.T)), sum(static_cast<std::size_t>(s.V()));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
         double maximum = -std::numeric_limits<double>::infinity(), total = 0;
-        for (std::int64_t u = 0; u <= t; ++u) {
+        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
           const double value = scale * dot(qkv + at.query(b, t, h), qkv + at.key(b, u, h), s.D);
           score[static_cast<std::size_t>(u)] = value;
           if (value > maximum) maximum = value;
         }
         for (double& value : sum) value = 0;
-        for (std::int64_t u = 0; u <= t; ++u) {
+        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
           const double weight = std::exp(score[static_cast<std::size_t>(u)] - maximum);
           total += weight;
           const float* v = qkv + at.value(b, u, h);
-          for (std::int64_t d = 0; d < s.D; ++d) sum[static_cast<std::size_t>(d)] += weight * v[d];
+          for (std::int64_t d = 0; d < s.V(); ++d) sum[static_cast<std::size_t>(d)] += weight * v[d];
         }
-        for (std::int64_t d = 0; d < s.D; ++d)
+        for (std::int64_t d = 0; d < s.V(); ++d)
           y[at.out(b, t, h) + d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
         lse[(b * s.H + h) * s.T + t] = static_cast<float>(maximum + std::log(total));
       }
@@ -213,16 +259,16 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       for (std::int64_t t = 0; t < s.T; ++t) {
         const float* g = dy + at.out(b, t, h);
         const float* q = qkv + at.query(b, t, h);
-        const double row = dot(g, y + at.out(b, t, h), s.D);
+        const double row = dot(g, y + at.out(b, t, h), s.V());
         double* dq = sum.data() + at.query(b, t, h);
-        for (std::int64_t u = 0; u <= t; ++u) {
+        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
           const float* k = qkv + at.key(b, u, h);
           const double p = std::exp(scale * dot(q, k, s.D) - lse[(b * s.H + h) * s.T + t]);
-          const double ds = scale * p * (dot(g, qkv + at.value(b, u, h), s.D) - row);
+          const double ds = scale * p * (dot(g, qkv + at.value(b, u, h), s.V()) - row);
           double* dk = sum.data() + at.key(b, u, h);
           double* dv = sum.data() + at.value(b, u, h);
+          for (std::int64_t d = 0; d < s.V(); ++d) dv[d] += p * g[d];
           for (std::int64_t d = 0; d < s.D; ++d) {
-            dv[d] += p * g[d];
             dq[d] += ds * k[d];
             dk[d] += ds * q[d];
           }

@@ -45,15 +45,26 @@ void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* w
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias);
 
-// qkv(N, (H+2G)*D): a row is [H query heads | G key heads | G value heads]; query head h reads key head h*G/H.
+// qkv(N, (H+G)*D + G*V): a row is [H query heads | G key heads | G value heads]; query head h reads key head h*G/H.
 struct HeadShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
-  std::int64_t row() const { return (H + 2 * G) * D; }
+  std::int64_t window = 0;       // tokens a query sees, its own included (arXiv:2310.06825); 0: all before
+  std::int64_t value_width = 0;  // V; 0: D
+  std::int64_t V() const { return value_width > 0 ? value_width : D; }
+  std::int64_t row() const { return (H + G) * D + G * V(); }
+  std::int64_t first_seen(std::int64_t t) const { return window > 0 && t >= window ? t - window + 1 : 0; }
 };
 // Turns q and k by position (RoPE, arXiv:2104.09864) in the half-rotating layout of Hugging Face's Llama: element i
 // of the first half of a head is paired with element i of the second. `sign` -1 turns back, which is the gradient.
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned);
-// y(N, H*D) = softmax(q k' / sqrt(D), causal) v; lse(B,H,T) = log of the sum of exponentials of the scores.
+// RMSNorm of each query and each key head over its D elements; values pass as they are. statistics(N, H+G) = 1/rms,
+// queries first; the weights are (D).
+void qk_norm(const HeadShape& s, double epsilon, const float* q_weight, const float* k_weight,
+             const float* qkv, float* normed, float* statistics);
+// dweights(2,D) = gradients of q_weight and k_weight; not accumulated.
+void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv, const float* statistics,
+                      const float* q_weight, const float* k_weight, float* dqkv, float* dweights);
+// y(N, H*V) = softmax(q k' / sqrt(D), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of the scores.
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
 // Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv like qkv.
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,

@@ -69,10 +69,10 @@ TEST_CASE("norm_backward is the gradient of norm, centred or not") {
 }
 
 TEST_CASE("attention_backward is the gradient of attention, with shared key heads too") {
-  const std::int64_t G = GENERATE(1, 2, 4);
-  const reference::HeadShape s{2, 5, 4, G, 3};
+  const std::int64_t G = GENERATE(1, 2, 4), window = GENERATE(0, 1, 3), V = GENERATE(0, 2);
+  const reference::HeadShape s{2, 5, 4, G, 3, window, V};
   const auto count = static_cast<std::size_t>(s.B * s.T * s.row());
-  const auto out = static_cast<std::size_t>(s.B * s.T * s.H * s.D);
+  const auto out = static_cast<std::size_t>(s.B * s.T * s.H * s.V());
   const Values qkv = random_values(count, 6), dy = random_values(out, 7);
   Values y(out), lse(static_cast<std::size_t>(s.B * s.H * s.T)), dqkv(count);
   reference::attention(s, qkv.data(), y.data(), lse.data());
@@ -81,6 +81,36 @@ TEST_CASE("attention_backward is the gradient of attention, with shared key head
     reference::attention(s, v.data(), y.data(), lse.data());
     return weighted(y, dy);
   });
+}
+
+TEST_CASE("qk_norm_backward is the gradient of qk_norm, which leaves values alone") {
+  const reference::HeadShape s{1, 3, 2, 1, 4};
+  const auto count = static_cast<std::size_t>(s.B * s.T * s.row());
+  const Values qkv = random_values(count, 30), dy = random_values(count, 31), q = random_values(4, 32),
+               k = random_values(4, 33);
+  const auto f = [&](const Values& x, const Values& q_weight, const Values& k_weight) {
+    Values normed(count), statistics(9);
+    reference::qk_norm(s, 1e-5, q_weight.data(), k_weight.data(), x.data(), normed.data(), statistics.data());
+    return weighted(normed, dy);
+  };
+  Values normed(count), statistics(9), dqkv(count), dweights(8, 9.0F);
+  reference::qk_norm(s, 1e-5, q.data(), k.data(), qkv.data(), normed.data(), statistics.data());
+  reference::qk_norm_backward(s, dy.data(), qkv.data(), statistics.data(), q.data(), k.data(), dqkv.data(),
+                              dweights.data());
+  check_gradient(qkv, dqkv, [&](const Values& v) { return f(v, q, k); });
+  check_gradient(q, {dweights.begin(), dweights.begin() + 4}, [&](const Values& v) { return f(qkv, v, k); });
+  check_gradient(k, {dweights.begin() + 4, dweights.end()}, [&](const Values& v) { return f(qkv, q, v); });
+  for (std::size_t c = 12; c < 16; ++c) REQUIRE(normed[c] == qkv[c]);
+}
+
+TEST_CASE("attention with a window looks at that many positions, its own the last") {
+  const reference::HeadShape s{1, 5, 1, 1, 2, 2};
+  Values qkv = random_values(30, 34), y(10), changed(10), lse(5);
+  reference::attention(s, qkv.data(), y.data(), lse.data());
+  for (std::size_t c = 12; c < 18; ++c) qkv[c] += 3.0F;  // the third position
+  reference::attention(s, qkv.data(), changed.data(), lse.data());
+  for (std::size_t i : {0, 1, 2, 3, 8, 9}) REQUIRE(y[i] == changed[i]);
+  for (std::size_t i : {4, 5, 6, 7}) REQUIRE(y[i] != changed[i]);
 }
 
 TEST_CASE("attention looks at no later position") {
@@ -229,7 +259,7 @@ struct Attended {
 template <typename Forward, typename Backward>
 Attended attend(const reference::HeadShape& s, Forward forward, Backward backward) {
   const Values qkv = random_values(static_cast<std::size_t>(s.B * s.T * s.row()), 24);
-  const Values dy = random_values(static_cast<std::size_t>(s.B * s.T * s.H * s.D), 25);
+  const Values dy = random_values(static_cast<std::size_t>(s.B * s.T * s.H * s.V()), 25);
   Attended made;
   made.y.assign(dy.size(), 9.0F);
   made.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), 9.0F);
@@ -244,7 +274,8 @@ Attended attend(const reference::HeadShape& s, Forward forward, Backward backwar
 TEST_CASE("the attention kernels agree with their definition, whoever computes them") {
   const reference::HeadShape s =
       GENERATE(reference::HeadShape{1, 1, 1, 1, 2}, reference::HeadShape{2, 5, 4, 2, 3},
-               reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16});
+               reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16},
+               reference::HeadShape{1, 33, 4, 2, 8, 7}, reference::HeadShape{2, 16, 4, 4, 12, 0, 8});
   const Attended slow = attend(s, reference::attention, reference::attention_backward);
   const Attended quick = attend(s, fast::attention, fast::attention_backward);
   const auto near = [](const Values& a, const Values& b) {

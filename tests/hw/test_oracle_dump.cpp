@@ -1,7 +1,7 @@
 // Writes what one rank computed, for tests/hw/torch_oracle.py to compare with PyTorch: run by it as the hidden test
-// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family in MOTLEY_DUMP_FAMILY. JSON:
+// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in MOTLEY_DUMP_FAMILY. JSON:
 //
-//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied
+//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
 //   gradients: {name: values} of the first step      logits: [values], a micro-batch each, of the first step
@@ -61,6 +61,8 @@ json data_of(const Job& job, const Text& text, std::int64_t step) {
 
 json described(const Job& job) {
   const Transformer& t = job.transformer;
+  json windows = json::array();
+  for (std::int64_t layer = 0; layer < t.layers; ++layer) windows.push_back(t.window(layer));
   return {{"transformer",
            {{"family", t.family == Family::gpt2 ? "gpt2" : "llama"},
             {"layers", t.layers},
@@ -69,6 +71,8 @@ json described(const Job& job) {
             {"head_dim", t.head_dim},
             {"norm_epsilon", t.norm_epsilon},
             {"rope_theta", t.rope_theta},
+            {"qk_norm", t.qk_norm},
+            {"windows", windows},
             {"tied", t.tied_embeddings}}},
           {"train",
            {{"learning_rate", job.train.learning_rate},
@@ -83,9 +87,9 @@ json described(const Job& job) {
 TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
   const char* const path = std::getenv("MOTLEY_DUMP");
   if (path == nullptr) return;  // only the oracle has use for it
-  const bool llama = std::string(std::getenv("MOTLEY_DUMP_FAMILY")) == "llama";
-  Job job = tests::tiny_job({1, 1, 1}, llama ? Family::llama : Family::gpt2);
-  if (llama) job.transformer.kv_heads = 2;  // grouped queries
+  const std::string family = std::getenv("MOTLEY_DUMP_FAMILY");
+  const Job job =
+      tests::tiny_job({1, 1, 1}, family == "gpt2" ? tests::tiny_transformer() : tests::tiny_variant(family));
   const Text text = tests::tiny_text();
   const auto all = parameters(job.transformer);
   json dumped = described(job);

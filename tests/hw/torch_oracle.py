@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch as the oracle: builds GPT-2 and Llama from dumped parameters and compares what one rank computed.
+"""PyTorch as the oracle: builds GPT-2, Llama and its descendants from dumped parameters and compares what one rank computed.
 
 Logits, gradients, losses over several AdamW steps and the parameters after them must agree. The model is written with
 torch.nn.functional alone, in double precision, from the papers and from nothing of Motley's but the names of parameters
@@ -32,24 +32,31 @@ def rotate(x, theta):
     return x * cosine + torch.cat([-b, a], -1) * sine
 
 
+def rms_norm(x, weight, t):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + t["norm_epsilon"]) * weight
+
+
 def normalise(x, p, name, t):
     if t["family"] == "gpt2":
         return F.layer_norm(x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"], t["norm_epsilon"])
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + t["norm_epsilon"]) * p[name + ".weight"]
+    return rms_norm(x, p[name + ".weight"], t)
 
 
-def attend(x, p, name, t):
+def attend(x, p, name, t, window):
     B, T, _ = x.shape
     H, G, D = t["heads"], t["kv_heads"], t["head_dim"]
     qkv = F.linear(x, p[name + ".qkv.weight"], p.get(name + ".qkv.bias"))
     q, k, v = qkv.split([H * D, G * D, G * D], -1)
     q, k, v = (each.view(B, T, -1, D).transpose(1, 2) for each in (q, k, v))
+    if t["qk_norm"]:
+        q, k = (rms_norm(each, p[name + which], t) for each, which in ((q, ".q_norm.weight"), (k, ".k_norm.weight")))
     if t["family"] == "llama":
         q, k = rotate(q, t["rope_theta"]), rotate(k, t["rope_theta"])
     k, v = (each.repeat_interleave(H // G, dim=1) for each in (k, v))
     scores = q @ k.transpose(-1, -2) / D**0.5
-    later = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
-    y = scores.masked_fill(later, float("-inf")).softmax(-1) @ v
+    distance = torch.arange(T)[:, None] - torch.arange(T)[None, :]
+    hidden = (distance < 0) | (distance >= (window or T))
+    y = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
     return F.linear(y.transpose(1, 2).reshape(B, T, H * D), p[name + ".proj.weight"], p.get(name + ".proj.bias"))
 
 
@@ -57,8 +64,8 @@ def feed_forward(x, p, name, t):
     if t["family"] == "gpt2":
         inner = F.linear(x, p[name + ".fc1.weight"], p[name + ".fc1.bias"])
         return F.linear(F.gelu(inner, approximate="tanh"), p[name + ".fc2.weight"], p[name + ".fc2.bias"])
-    gate, up = F.linear(x, p[name + ".gate_up.weight"]).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, p[name + ".fc2.weight"])
+    gate, up = F.linear(x, p[name + ".gate_up.weight"], p.get(name + ".gate_up.bias")).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
 
 
 def logits_of(tokens, p, t):
@@ -67,7 +74,7 @@ def logits_of(tokens, p, t):
         x = x + p["embedding.position.weight"][: tokens.shape[1]]
     for i in range(t["layers"]):
         name = f"layers.{i}"
-        x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t)
+        x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t, t["windows"][i])
         x = x + feed_forward(normalise(x, p, name + ".norm2", t), p, name, t)
     x = normalise(x, p, "head.norm", t)
     return F.linear(x, p["embedding.token.weight"] if t["tied"] else p["head.weight"])
@@ -133,5 +140,5 @@ def compare(family, program):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    results = [compare(family, sys.argv[1]) for family in ("gpt2", "llama")]
+    results = [compare(family, sys.argv[1]) for family in ("gpt2", "llama", "qwen2", "qwen3", "mistral")]
     sys.exit(0 if all(results) else 1)

@@ -60,6 +60,32 @@ TEST_CASE("heads that share keys train the same function when tensor parallelism
     REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
 }
 
+TEST_CASE("every family trains the same function however it is cut") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  REQUIRE(alone.back() < alone.front() - 1.0);
+  for (tests::Degrees degrees : {tests::Degrees{2, 1, 1}, {2, 2, 1}, {1, 2, 2}})
+    for (Recompute recompute : {Recompute::none, Recompute::full}) {
+      Job job = tests::tiny_job(degrees, transformer);
+      job.strategy.recompute = recompute;
+      job.strategy.overlap_gradients = recompute == Recompute::full;
+      INFO(name << "\n" << print(job.strategy));
+      const auto together = train(job);
+      for (std::size_t step = 0; step < alone.size(); ++step)
+        REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+}
+
+TEST_CASE("what sets a family apart changes the function, so agreeing is no accident") {
+  const auto plain = train(tests::tiny_job({1, 1, 1}, tests::tiny_variant("none")));
+  for (const std::string& name : tests::variants()) {
+    INFO(name);
+    const auto other = train(tests::tiny_job({1, 1, 1}, tests::tiny_variant(name)));
+    CHECK(std::abs(other.back() - plain.back()) > 1e-4);
+  }
+}
+
 TEST_CASE("another seed trains another function, so agreeing is no accident") {
   Job job = tests::tiny_job({1, 1, 1});
   const auto one = train(job);

@@ -75,6 +75,17 @@ TEST_CASE("the flops of every strategy are the transformer's, once for each sequ
   }
 }
 
+TEST_CASE("every family's Program does its model's FLOPs, masked pairs of a sliding window left out") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  INFO(name);
+  for (tests::Degrees degrees : {tests::Degrees{1, 1, 1}, {2, 2, 2}}) {
+    const Job job = tests::tiny_job(degrees, tests::tiny_variant(name));
+    const double model = model_flops_per_sequence(job.transformer, job.train.sequence) *
+                         static_cast<double>(job.train.global_batch);
+    REQUIRE(matmul_flops(compile(job)) == Approx(model).epsilon(1e-12));
+  }
+}
+
 TEST_CASE("all ranks together hold each parameter once a replica, tied embeddings of a pipeline twice") {
   for (const Job& job : all_jobs()) {
     const Program program = compile(job);

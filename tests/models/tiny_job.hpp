@@ -21,6 +21,25 @@ inline Transformer tiny_transformer(Family family = Family::gpt2) {
   return t;
 }
 
+// The families that descend from Llama, each by what sets it apart; on odd layers where layers may differ.
+inline Transformer tiny_variant(const std::string& name) {
+  Transformer t = tiny_transformer(Family::llama);
+  t.name = "tiny-" + name;
+  t.kv_heads = 2;
+  if (name == "llama") t.output_bias = t.qkv_bias = t.ffn_bias = true;
+  if (name == "qwen2") t.qkv_bias = t.tied_embeddings = true;
+  if (name == "qwen3") t.qk_norm = true;
+  if (name == "mistral") {
+    t.sliding_window = 5;
+    t.full_attention = {1};
+  }
+  return t;
+}
+inline const std::vector<std::string>& variants() {
+  static const std::vector<std::string> names = {"llama", "qwen2", "qwen3", "mistral"};
+  return names;
+}
+
 inline Chip tiny_chip() {
   Chip chip;
   chip.name = "tiny";
@@ -57,9 +76,9 @@ struct Degrees {
   std::int64_t tp = 1, pp = 1, dp = 1;
 };
 
-inline Job tiny_job(Degrees degrees, Family family = Family::gpt2) {
+inline Job tiny_job(Degrees degrees, const Transformer& transformer) {
   Job job;
-  job.transformer = tiny_transformer(family);
+  job.transformer = transformer;
   job.cluster = tiny_cluster(static_cast<int>(degrees.tp * degrees.pp * degrees.dp));
   job.train.global_batch = 16;
   job.train.micro_batch = 2;
@@ -67,6 +86,9 @@ inline Job tiny_job(Degrees degrees, Family family = Family::gpt2) {
   job.train.precision = Format::fp32;
   job.strategy = expand(job.transformer, job.train, degrees.tp, degrees.pp, degrees.dp);
   return job;
+}
+inline Job tiny_job(Degrees degrees, Family family = Family::gpt2) {
+  return tiny_job(degrees, tiny_transformer(family));
 }
 
 // Every shape of this version on up to four ranks: degrees x schedule x recompute x overlaps x collectives cut out.
