@@ -73,6 +73,31 @@ std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_
   return elements;
 }
 
+std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t tp, std::int64_t part,
+                                        std::int64_t parts) {
+  const auto shape = shard_shape(parameter, tp);
+  const std::int64_t width = shape.size() > 1 ? shape[1] : 1;
+  std::vector<std::int64_t> stacked = {shape[0]};  // rows of each matrix that is cut on its own
+  if (parameter.cut == Cut::fused_rows) {
+    stacked.clear();
+    for (std::int64_t rows : parameter.parts) stacked.push_back(rows / tp);
+  }
+  const bool by_columns = parameter.cut == Cut::columns;
+  const std::int64_t columns = by_columns ? width / parts : width;
+  const std::int64_t first_column = by_columns ? part * columns : 0;
+  std::vector<std::int64_t> elements;
+  std::int64_t first_row = 0;
+  for (std::int64_t matrix : stacked) {
+    const std::int64_t rows = by_columns ? matrix : matrix / parts;
+    const std::int64_t from = first_row + (by_columns ? 0 : part * rows);
+    for (std::int64_t row = from; row < from + rows; ++row)
+      for (std::int64_t column = 0; column < columns; ++column)
+        elements.push_back(row * width + first_column + column);
+    first_row += matrix;
+  }
+  return elements;
+}
+
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
                   std::span<float> values) {
   const auto elements = shard_elements(parameter, tp, tensor_index);

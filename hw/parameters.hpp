@@ -19,6 +19,11 @@ std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_
 
 // Normal(0, init_std) by Box and Muller (1958) over a counter-based generator (splitmix64, Steele et al. 2014), or
 // init_value. Rows that do not exist are 0. `values` holds the shard.
+// Elements of that shard, in its own order, which part `part` of `parts` equal ones holds: a finer cut along the same
+// axis. A replicated parameter has one part.
+std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t tp, std::int64_t part,
+                                        std::int64_t parts);
+
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
                   std::span<float> values);
 

@@ -22,7 +22,7 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
       all_reduce_(std::move(all_reduce)),
       memory_(class_) {
   context_.transformer = &transformer;
-  context_.B = program.micro_batch;
+  context_.B = class_.micro_batch;
   context_.T = program.sequence;
   context_.tensor_index = entry_.tensor_index;
   const int group = entry_.groups.size() > at(kTensorGroup) ? entry_.groups[at(kTensorGroup)] : -1;
@@ -40,14 +40,19 @@ std::span<float> RankWork::values(int tensor, int micro_batch) {
   return {memory_.at(tensor, micro_batch), at(memory_.count(tensor))};
 }
 
+std::vector<std::int64_t> RankWork::elements(int tensor, int part, int parts) const {
+  return part_elements(parameters_[at(class_.tensors[at(tensor)].parameter)], context_.tensor_parallel, part,
+                       parts);
+}
+
 void RankWork::begin_step(const Text& text, std::int64_t step) {
-  const std::int64_t M = program_.micro_batches, B = program_.micro_batch;
+  const std::int64_t M = class_.micro_batches, B = class_.micro_batch;
   loss_sum_ = 0;
   tokens_.assign(at(M), {});
   targets_.assign(at(M), {});
   for (std::int64_t m = 0; m < M; ++m)
     for (std::int64_t b = 0; b < B; ++b)
-      text.append(train_, step, (entry_.replica * M + m) * B + b, tokens_[at(m)], targets_[at(m)]);
+      text.append(train_, step, entry_.first_sequence + m * B + b, tokens_[at(m)], targets_[at(m)]);
 }
 
 KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger) {

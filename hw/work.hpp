@@ -21,6 +21,8 @@ class RankWork {
   RankWork(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
            KernelLibrary library, AllReduce all_reduce);
 
+  // Elements of that parameter's or gradient's part, in the shard.
+  std::vector<std::int64_t> elements(int tensor, int part, int parts) const;
   // Loads the micro-batches of a training step (from 0) and forgets the losses of the last.
   void begin_step(const Text& text, std::int64_t step);
   // Returns the floating-point operations done.

@@ -24,7 +24,11 @@ struct Stopped {};
 }  // namespace
 
 RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport)
-    : program_(program), work_(work), rank_(rank), transport_(transport) {}
+    : program_(program),
+      work_(work),
+      rank_(rank),
+      transport_(transport),
+      collectives_(program.groups.size()) {}
 
 double RealWorld::now_s() const { return steady_s() - origin_s_; }
 
@@ -152,8 +156,28 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
 }
 
+// Tensors of which only a part is reduced, or weighted: gathered, reduced and put back.
+void RealWorld::reduce_parts(const Instruction& instruction, TraceEvent& event) {
+  std::vector<std::vector<std::int64_t>> elements;
+  std::vector<float> bucket;
+  const auto scale = static_cast<float>(instruction.scale);
+  for (int id : instruction.tensors) {
+    elements.push_back(work_.elements(id, instruction.part, instruction.parts));
+    const auto values = work_.values(id, instruction.micro_batch);
+    for (std::int64_t element : elements.back()) bucket.push_back(values[at(element)] * scale);
+  }
+  event.bytes = static_cast<std::int64_t>(bucket.size() * sizeof(float));
+  matched(all_reduce(instruction.slot, instruction.reduce, bucket, event.begin_s), event);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const auto values = work_.values(instruction.tensors[i], instruction.micro_batch);
+    for (std::int64_t element : elements[i]) values[at(element)] = bucket[next++];
+  }
+}
+
 // A bucket is reduced as one run of values, as frameworks do; one tensor in place.
 void RealWorld::reduce_gradients(const Instruction& instruction, TraceEvent& event) {
+  if (instruction.parts > 1 || instruction.scale != 1.0) return reduce_parts(instruction, event);
   std::vector<std::span<float>> parts;
   std::size_t count = 0;
   for (int id : instruction.tensors) {
@@ -181,7 +205,7 @@ Posted RealWorld::all_reduce(int slot, ReduceOp reduce, std::span<float> values,
   if (index < 0) return {begin_s, rank_};  // a group of one
   const Group& group = program_.groups[at(index)];
   const Channel channel = channel_of(group.kind);
-  const std::uint64_t tag = ++collectives_[static_cast<std::size_t>(channel)];
+  const std::uint64_t tag = static_cast<std::uint64_t>(index) << 32U | ++collectives_[at(index)];
   return ring_all_reduce(*transport_, group, channel, tag, reduce, values, {begin_s, rank_});
 }
 

@@ -43,7 +43,7 @@ class RealWorld : public World {
   Transport* const transport_;
   double origin_s_ = 0;
   std::int64_t step_ = 0;
-  std::array<std::uint64_t, 5> collectives_{};  // begun, by channel: each channel belongs to one stream
+  std::vector<std::uint64_t> collectives_;  // begun, by group: each group belongs to one stream
 
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -54,6 +54,7 @@ class RealWorld : public World {
   void wait_for(std::span<const Step> after, TraceEvent& event);
   void perform(const Instruction& instruction, TraceEvent& event);
   void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
+  void reduce_parts(const Instruction& instruction, TraceEvent& event);
   void reduce_gradients(const Instruction& instruction, TraceEvent& event);
   Posted all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s);
   void matched(const Posted& latest, TraceEvent& event) const;

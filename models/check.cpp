@@ -26,8 +26,8 @@ bool has(const List& list, std::int64_t index) {
   return index >= 0 && index < static_cast<std::int64_t>(list.size());
 }
 
-void check_instruction(const Program& program, const ProgramClass& of_class, const Instruction& instruction) {
-  if (instruction.micro_batch < -1 || instruction.micro_batch >= program.micro_batches)
+void check_instruction(const ProgramClass& of_class, const Instruction& instruction) {
+  if (instruction.micro_batch < -1 || instruction.micro_batch >= of_class.micro_batches)
     refuse_program(of_class.name + ": a micro-batch that is not there");
   for (int id : instruction.frees)
     if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": frees no tensor");
@@ -74,15 +74,14 @@ void check_rank(const Program& program, Rank rank) {
 }
 
 void check_indices(const Program& program) {
-  if (program.micro_batches < 1 || program.micro_batches > 1'000'000)
-    refuse_program(fmt::format("{} micro-batches", program.micro_batches));
   for (const ProgramClass& of_class : program.classes) {
+    if (of_class.micro_batches < 1 || of_class.micro_batches > 1'000'000)
+      refuse_program(fmt::format("{} micro-batches", of_class.micro_batches));
     if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
       refuse_program(of_class.name + ": the first stream is not compute");
     check_kernels(of_class);
     for (const Stream& stream : of_class.streams)
-      for (const Instruction& instruction : stream.instructions)
-        check_instruction(program, of_class, instruction);
+      for (const Instruction& instruction : stream.instructions) check_instruction(of_class, instruction);
   }
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
     if (!has(program.classes, program.ranks[at(rank)].of_class)) refuse_program("a rank of no class");
@@ -90,12 +89,12 @@ void check_indices(const Program& program) {
 }
 
 // Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
-void check_lifetimes(const Program& program, const ProgramClass& of_class) {
+void check_lifetimes(const ProgramClass& of_class) {
   struct Count {
     int written = 0, freed = 0;
   };
   const std::size_t tensors = of_class.tensors.size();
-  std::vector<Count> counts(tensors * at(program.micro_batches + 1));  // by micro-batch (-1 first), tensor
+  std::vector<Count> counts(tensors * at(of_class.micro_batches + 1));  // by micro-batch (-1 first), tensor
   for (const Stream& stream : of_class.streams)
     for (const Instruction& instruction : stream.instructions) {
       Count* const of = counts.data() + at(instruction.micro_batch + 1) * tensors;
@@ -241,7 +240,7 @@ std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& 
 
 std::vector<StageMemory> check(const Program& program, const Cluster& cluster) {
   check_indices(program);
-  for (const ProgramClass& of_class : program.classes) check_lifetimes(program, of_class);
+  for (const ProgramClass& of_class : program.classes) check_lifetimes(of_class);
   check_reachable(program, cluster);
   std::vector<RankMemory> memory;
   const auto stuck = run_null(program, memory);

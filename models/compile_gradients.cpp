@@ -1,119 +1,197 @@
-// Passes "gradients" and "optimizer": after the last backward the gradients are summed over replicas (one all-reduce
-// after it, or bucket by bucket while it still runs), then tied embeddings over the first and last stage, then AdamW.
+// Passes "gradients" and "optimizer": after the last backward the gradients are summed over all who hold the parameter
+// (one all-reduce a share after it, or bucket by bucket while it still runs), then tied embeddings over the first and
+// last stage, then AdamW.
 #include <algorithm>
 #include <cstdint>
 #include <map>
 
 #include "models/compile_passes.hpp"
+#include "models/gradient_shares.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
 namespace {
 
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+// Where in the compute stream something is complete: an instruction, and how many of its block's kernels it takes.
+struct Point {
+  int index = 0, kernels = 0;
+  auto operator<=>(const Point&) const = default;
+};
+
 struct Bucket {
-  int last_kernel = 0;  // the gradients are complete once kernels [0, last_kernel) have run
+  int layer = 0;   // the last layer whose gradients are in it: what all members order their buckets by
+  Point complete;  // its gradients are, from there on
   std::vector<std::int32_t> gradients;
   std::int64_t bytes = 0;
 };
 
-// Gradient tensor of each parameter tensor.
+// The gradient tensor of each parameter that the class holds.
 std::map<int, int> gradients_of(const ProgramClass& of_class) {
-  std::map<int, int> by_parameter, result;
+  std::map<int, int> result;
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i)
     if (of_class.tensors[i].role == TensorRole::gradient)
-      by_parameter[of_class.tensors[i].parameter] = static_cast<int>(i);
-  for (std::size_t i = 0; i < of_class.tensors.size(); ++i)
-    if (of_class.tensors[i].role == TensorRole::parameter)
-      result[static_cast<int>(i)] = by_parameter.at(of_class.tensors[i].parameter);
+      result[of_class.tensors[i].parameter] = static_cast<int>(i);
   return result;
 }
 
-// Gradients by the kernel that completes them; a bucket closes at the end of a layer once it holds bucket_bytes.
-std::vector<Bucket> buckets_of(const ProgramClass& of_class, std::int64_t bucket_bytes) {
-  const auto& kernels = of_class.blocks[1].kernels;
+const std::vector<Kernel>& kernels_at(const ProgramClass& of_class, int index) {
+  return of_class.blocks[at(of_class.streams[0].instructions[at(index)].block)].kernels;
+}
+
+// Where each parameter's gradient is complete: after the last kernel of a backward that names it, which adds to it or
+// only reads the weight and so does no harm. Only a block's last run counts.
+std::map<int, Point> completions_of(const ProgramClass& of_class) {
+  std::map<int, int> last_run;  // by block
+  const auto& computes = of_class.streams[0].instructions;
+  for (std::size_t i = 0; i < computes.size(); ++i) last_run[computes[i].block] = static_cast<int>(i);
+  std::map<int, Point> result;
+  for (const auto& [block, index] : last_run) {
+    if (of_class.blocks[at(block)].pass == Pass::forward) continue;
+    const auto& kernels = of_class.blocks[at(block)].kernels;
+    for (std::size_t i = 0; i < kernels.size(); ++i)
+      for (int tensor : kernels[i].parameters) {
+        Point& complete = result[of_class.tensors[at(tensor)].parameter];
+        complete = std::max(complete, Point{index, static_cast<int>(i) + 1});
+      }
+  }
+  return result;
+}
+
+int layer_at(const ProgramClass& of_class, const Point& point) {
+  return kernels_at(of_class, point.index)[at(point.kernels - 1)].layer;
+}
+
+// The end of the layer, in its block, that the point is in.
+Point end_of_layer(const ProgramClass& of_class, Point point) {
+  const auto& kernels = kernels_at(of_class, point.index);
+  const int layer = layer_at(of_class, point);
+  while (point.kernels < static_cast<int>(kernels.size()) && kernels[at(point.kernels)].layer == layer)
+    ++point.kernels;
+  return point;
+}
+
+// The share's gradients from the last layer to the first, the order in which backwards complete them; a bucket closes
+// at the end of a layer once what is reduced of it holds bucket_bytes. Equal for all members of the share's groups.
+std::vector<Bucket> buckets_of(const ProgramClass& of_class, const GradientShare& share, std::int32_t parts,
+                               std::int64_t bucket_bytes) {
   const auto gradient = gradients_of(of_class);
-  std::map<int, int> completed_by;  // parameter tensor -> kernel; kernels that only read a weight do no harm
-  for (std::size_t i = 0; i < kernels.size(); ++i)
-    for (int parameter : kernels[i].parameters) completed_by[parameter] = static_cast<int>(i);
+  const auto completions = completions_of(of_class);
+  struct Entry {
+    int layer;
+    Point complete;
+    int parameter;
+  };
+  std::vector<Entry> order;
+  for (std::int32_t parameter : share.parameters) {
+    const Point complete = completions.at(parameter);
+    order.push_back({layer_at(of_class, complete), complete, parameter});
+  }
+  std::stable_sort(order.begin(), order.end(), [](const Entry& a, const Entry& b) {
+    return a.layer != b.layer ? a.layer > b.layer : a.complete < b.complete;
+  });
   std::vector<Bucket> buckets;
   Bucket open;
-  for (int i = 0; i < static_cast<int>(kernels.size()); ++i) {
-    for (const auto& [parameter, kernel] : completed_by)
-      if (kernel == i) {
-        open.gradients.push_back(gradient.at(parameter));
-        open.bytes += of_class.tensors[static_cast<std::size_t>(gradient.at(parameter))].bytes;
-      }
-    const bool last = i + 1 == static_cast<int>(kernels.size());
-    const bool layer_ends =
-        last || kernels[static_cast<std::size_t>(i) + 1].layer != kernels[static_cast<std::size_t>(i)].layer;
-    if (!open.gradients.empty() && (last || (layer_ends && open.bytes >= bucket_bytes))) {
-      open.last_kernel = i + 1;
-      buckets.push_back(open);
-      open = {};
-    }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const int id = gradient.at(order[i].parameter);
+    open.gradients.push_back(id);
+    open.bytes += of_class.tensors[at(id)].bytes / parts;
+    open.layer = order[i].layer;
+    open.complete = std::max(open.complete, end_of_layer(of_class, order[i].complete));
+    const bool last = i + 1 == order.size();
+    if (!last && (order[i + 1].layer == open.layer || open.bytes < bucket_bytes)) continue;
+    buckets.push_back(open);
+    open = {};
   }
-  MOTLEY_CHECK(open.gradients.empty());
   return buckets;
 }
 
-Instruction reduction(int slot, const std::vector<std::int32_t>& gradients, std::int64_t bytes, int after) {
+Instruction reduction(const ShareSlot& slot, const Bucket& bucket, int after) {
   Instruction made;
   made.op = Op::collective;
-  made.slot = slot;
-  made.tensors = gradients;
-  made.bytes = bytes;
+  made.slot = slot.slot;
+  made.tensors = bucket.gradients;
+  made.part = slot.part;
+  made.parts = slot.parts;
+  made.scale = slot.scale;
+  made.bytes = bucket.bytes;
   made.after = {{0, after}};
   return made;
 }
 
-// Cuts the last backward where buckets are complete; returns the compute index of each bucket's last kernel.
-std::vector<int> cut_last_backward(ProgramClass& of_class, const std::vector<Bucket>& buckets) {
-  const int index = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
-  const Instruction whole = of_class.streams[0].instructions.back();
-  MOTLEY_CHECK(whole.block == 1);
-  std::vector<Instruction> pieces;
-  std::vector<int> ends;
-  int first = 0;
-  for (const Bucket& bucket : buckets) {
-    Instruction piece = whole;
-    if (!pieces.empty()) piece.after.clear();
-    piece.first_kernel = first;
-    piece.last_kernel = first = bucket.last_kernel;
-    ends.push_back(index + static_cast<int>(pieces.size()));
-    pieces.push_back(piece);
+// Cuts the computes at these points; returns the index of the piece that ends at each.
+std::map<Point, int> cut_computes(ProgramClass& of_class, const std::vector<Point>& points) {
+  std::map<int, std::vector<int>> cuts;  // kernels, by instruction
+  for (const Point& point : points) cuts[point.index].push_back(point.kernels);
+  std::map<Point, int> ends;
+  int more = 0;  // pieces that earlier cuts added
+  for (auto& [index, at_kernels] : cuts) {
+    const Instruction whole = of_class.streams[0].instructions[at(index + more)];
+    at_kernels.push_back(whole.last_kernel);
+    std::sort(at_kernels.begin(), at_kernels.end());
+    at_kernels.erase(std::unique(at_kernels.begin(), at_kernels.end()), at_kernels.end());
+    std::vector<Instruction> pieces;
+    int first = whole.first_kernel;
+    for (int cut : at_kernels) {
+      Instruction piece = whole;
+      if (!pieces.empty()) piece.after.clear();
+      piece.first_kernel = first;
+      piece.last_kernel = first = cut;
+      ends[{index, cut}] = index + more + static_cast<int>(pieces.size());
+      pieces.push_back(piece);
+    }
+    replace_compute(of_class, index + more, pieces);
+    more += static_cast<int>(pieces.size()) - 1;
   }
-  replace_compute(of_class, index, pieces);
   return ends;
 }
 
-void reduce_over_replicas(const Job& job, ProgramClass& of_class) {
-  const bool overlap = job.strategy.overlap_gradients;
-  const auto buckets = buckets_of(of_class, overlap ? job.strategy.bucket_bytes : INT64_MAX);
-  const auto ends = cut_last_backward(of_class, buckets);
-  const auto stream = static_cast<std::size_t>(stream_of(of_class, StreamKind::collective));
-  for (std::size_t i = 0; i < buckets.size(); ++i)
-    of_class.streams[stream].instructions.push_back(
-        reduction(kDataGroup, buckets[i].gradients, buckets[i].bytes, ends[i]));
-}
+struct Due {
+  ShareSlot slot;
+  Bucket bucket;
+  bool of_embedding = false;
+};
 
-void reduce_tied_embedding(ProgramClass& of_class) {
-  const auto stream = static_cast<std::size_t>(stream_of(of_class, StreamKind::collective));
-  for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
-    const Tensor& tensor = of_class.tensors[i];
-    if (tensor.role == TensorRole::gradient && tensor.name == "embedding.token.weight.gradient")
-      of_class.streams[stream].instructions.push_back(
-          reduction(kEmbeddingGroup, {static_cast<std::int32_t>(i)}, tensor.bytes,
-                    static_cast<int>(of_class.streams[0].instructions.size()) - 1));
+std::vector<Due> reductions_of(const Job& job, const std::vector<GradientShare>& shares,
+                               const std::vector<ShareSlot>& slots, const ProgramClass& of_class) {
+  const std::int64_t bucket_bytes = job.strategy.overlap_gradients ? job.strategy.bucket_bytes : INT64_MAX;
+  std::vector<Due> due;
+  for (const ShareSlot& slot : slots) {
+    const GradientShare& share = shares[at(slot.share)];
+    for (Bucket& bucket : buckets_of(of_class, share, slot.parts, bucket_bytes)) {
+      if (share.last) bucket.layer = -2;
+      due.push_back({slot, std::move(bucket), share.kind == GroupKind::embedding});
+    }
   }
+  std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
+    if (a.of_embedding != b.of_embedding) return b.of_embedding;
+    if (a.bucket.layer != b.bucket.layer) return a.bucket.layer > b.bucket.layer;
+    return a.slot.share < b.slot.share;
+  });
+  return due;
 }
 
 }  // namespace
 
 void add_gradient_reduction(const Job& job, Program& program) {
-  for (ProgramClass& of_class : program.classes) {
-    if (job.strategy.dp() > 1) reduce_over_replicas(job, of_class);
-    const bool ties = job.transformer.tied_embeddings && job.strategy.pp() > 1;
-    if (ties && (of_class.first_stage || of_class.last_stage)) reduce_tied_embedding(of_class);
+  const auto shares = gradient_shares(job, program);
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    ProgramClass& of_class = program.classes[i];
+    const auto slots = share_slots(shares, program, static_cast<std::int32_t>(i));
+    const auto due = reductions_of(job, shares, slots, of_class);
+    if (due.empty()) continue;
+    std::vector<Point> points;
+    for (const Due& each : due)
+      if (job.strategy.overlap_gradients && !each.of_embedding) points.push_back(each.bucket.complete);
+    const auto ends = cut_computes(of_class, points);
+    const int last = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
+    const auto stream = at(stream_of(of_class, StreamKind::collective));
+    for (const Due& each : due) {
+      const bool early = job.strategy.overlap_gradients && !each.of_embedding;
+      of_class.streams[stream].instructions.push_back(
+          reduction(each.slot, each.bucket, early ? ends.at(each.bucket.complete) : last));
+    }
   }
 }
 

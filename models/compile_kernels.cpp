@@ -25,17 +25,22 @@ struct KeptHead {
   int y = -1, statistics = -1, logits = -1, maximum = -1, sums = -1;
 };
 
+Recompute recompute_of(const Job& job, const ProgramClass& of_class) {
+  const auto& stages = job.strategy.templates[static_cast<std::size_t>(of_class.pipeline)].stages;
+  return stages[static_cast<std::size_t>(of_class.stage)].recompute.value_or(job.strategy.recompute);
+}
+
 class StageBuilder {
  public:
   StageBuilder(const Job& job, ProgramClass& of_class)
       : transformer_(job.transformer),
         class_(of_class),
-        tp_(job.strategy.tp()),
+        tp_(of_class.tensor_parallel),
         tied_(job.transformer.tied_embeddings),
-        recompute_(job.strategy.recompute),
+        recompute_(recompute_of(job, of_class)),
         format_(job.train.precision),
         gradient_format_(job.train.gradients),
-        B_(job.train.micro_batch),
+        B_(of_class.micro_batch),
         T_(job.train.sequence),
         N_(B_ * T_) {}
 

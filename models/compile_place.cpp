@@ -1,92 +1,163 @@
-// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then replica, then stage), rank r on chip r, so
-// tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
+// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then replica, then stage, then template). A stage
+// takes chips of the groups it names, in order, else the first free ones: rank r stands on chip r where nothing is
+// named, so tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/compile_passes.hpp"
+#include "models/gradient_shares.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
 namespace {
 
-Rank rank_at(const Strategy& strategy, std::int64_t stage, std::int64_t replica, std::int64_t tensor) {
-  return static_cast<Rank>((stage * strategy.dp() + replica) * strategy.tp() + tensor);
-}
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Adds the group (of two ranks or more) and enters it at `slot` of each member.
-void add_group(Program& program, GroupKind kind, int slot, std::vector<Rank> ranks) {
-  if (ranks.size() < 2) return;
-  for (Rank rank : ranks)
-    program.ranks[static_cast<std::size_t>(rank)].groups[static_cast<std::size_t>(slot)] =
-        static_cast<std::int32_t>(program.groups.size());
-  program.groups.push_back({kind, std::move(ranks)});
-}
+// Hands out the chips of a cluster, each once.
+class FreeChips {
+ public:
+  explicit FreeChips(const Cluster& cluster) : cluster_(cluster), taken_(at(cluster.chip_count())) {
+    for (const GroupLayout& layout : cluster.layout) next_.push_back(layout.first_chip);
+  }
 
-void add_groups(const Job& job, Program& program) {
-  const Strategy& strategy = job.strategy;
-  for (int stage = 0; stage < strategy.pp(); ++stage)
-    for (int replica = 0; replica < strategy.dp(); ++replica) {
-      std::vector<Rank> ranks;
-      for (int tensor = 0; tensor < strategy.tp(); ++tensor)
-        ranks.push_back(rank_at(strategy, stage, replica, tensor));
-      add_group(program, GroupKind::tensor, kTensorGroup, ranks);
+  int take() {
+    while (first_ < cluster_.chip_count() && taken_[at(first_)]) ++first_;
+    if (first_ == cluster_.chip_count())
+      throw Refusal(Exit::infeasible, "too-many-ranks", {},
+                    fmt::format("cluster `{}` has {} chips, and the strategy takes more", cluster_.name,
+                                cluster_.chip_count()),
+                    "fewer replicas or smaller degrees");
+    taken_[at(first_)] = true;
+    return first_;
+  }
+  int take(const std::string& name) {
+    const std::size_t group = find(name);
+    const NodeGroup& of = cluster_.groups[group];
+    const int end = cluster_.layout[group].first_chip + of.nodes * of.chips_per_node;
+    while (next_[group] < end && taken_[at(next_[group])]) ++next_[group];
+    if (next_[group] == end)
+      throw Refusal(Exit::infeasible, "too-many-ranks", {},
+                    fmt::format("group `{}` of cluster `{}` has {} chips, and the strategy takes more", name,
+                                cluster_.name, of.nodes * of.chips_per_node),
+                    "fewer replicas or smaller degrees there, or part of them `on` another group");
+    taken_[at(next_[group])] = true;
+    return next_[group];
+  }
+
+ private:
+  std::size_t find(const std::string& name) const {
+    std::vector<std::string> known;
+    for (std::size_t i = 0; i < cluster_.groups.size(); ++i) {
+      if (cluster_.groups[i].name == name) return i;
+      known.push_back(cluster_.groups[i].name);
     }
-  for (int stage = 0; stage < strategy.pp(); ++stage)
-    for (int tensor = 0; tensor < strategy.tp(); ++tensor) {
-      std::vector<Rank> ranks;
-      for (int replica = 0; replica < strategy.dp(); ++replica)
-        ranks.push_back(rank_at(strategy, stage, replica, tensor));
-      add_group(program, GroupKind::data, kDataGroup, ranks);
+    throw Refusal(Exit::infeasible, "unknown-group", {},
+                  fmt::format("`on: {}`: cluster `{}` has no such group", name, cluster_.name),
+                  fmt::format("its groups: {}", fmt::join(known, ", ")));
+  }
+
+  const Cluster& cluster_;
+  std::vector<bool> taken_;
+  std::vector<int> next_;
+  int first_ = 0;
+};
+
+void add_tensor_groups(Program& program) {
+  for (Rank rank = 0; rank < program.rank_count();) {
+    const auto tp = static_cast<Rank>(program.class_of(rank).tensor_parallel);
+    if (tp > 1) {
+      Group group{GroupKind::tensor, {}};
+      for (Rank peer = rank; peer < rank + tp; ++peer) {
+        program.ranks[at(peer)].groups[kTensorGroup] = static_cast<std::int32_t>(program.groups.size());
+        group.ranks.push_back(peer);
+      }
+      program.groups.push_back(std::move(group));
     }
-  if (!job.transformer.tied_embeddings || strategy.pp() == 1) return;
-  for (int replica = 0; replica < strategy.dp(); ++replica)
-    for (int tensor = 0; tensor < strategy.tp(); ++tensor)
-      add_group(
-          program, GroupKind::embedding, kEmbeddingGroup,
-          {rank_at(strategy, 0, replica, tensor), rank_at(strategy, strategy.pp() - 1, replica, tensor)});
+    rank += tp;
+  }
 }
 
 void set_job(const Job& job, Program& program) {
   program.strategy_hash = strategy_hash(job.transformer, job.train, job.strategy);
-  program.micro_batch = job.train.micro_batch;
   program.sequence = job.train.sequence;
   program.global_batch = job.train.global_batch;
-  program.micro_batches = job.strategy.templates[0].micro_batches;
   program.precision = job.train.precision;
   program.gradients = job.train.gradients;
   program.layers = job.transformer.layers;
   program.p2p_buffers = job.strategy.p2p_buffers;
 }
 
+void place_stage(const PipelineTemplate& pipeline, int stage, FreeChips& chips, std::int64_t first_sequence,
+                 Program& program) {
+  const Stage& of = pipeline.stages[at(stage)];
+  const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
+  const ProgramClass& placed = program.classes.back();
+  const auto per_stage = static_cast<Rank>(pipeline.replicas * of.tensor_parallel);
+  for (std::int64_t replica = 0; replica < pipeline.replicas; ++replica)
+    for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
+      RankEntry entry;
+      entry.of_class = entry.stage = of_class;
+      entry.chip =
+          of.on.empty()
+              ? chips.take()
+              : chips.take(of.on[at(replica * static_cast<std::int64_t>(of.on.size()) / pipeline.replicas)]);
+      entry.replica = static_cast<std::int32_t>(replica);
+      entry.tensor_index = static_cast<std::int32_t>(tensor);
+      entry.first_sequence = first_sequence + replica * placed.micro_batches * placed.micro_batch;
+      const Rank rank = program.rank_count();
+      entry.peers = {placed.first_stage ? -1 : rank - per_stage, placed.last_stage ? -1 : rank + per_stage};
+      entry.groups = {-1, -1, -1};
+      program.ranks.push_back(entry);
+    }
+}
+
+void refuse_too_many(const Job& job) {
+  if (job.strategy.rank_count() <= job.cluster.chip_count()) return;
+  const Strategy& strategy = job.strategy;
+  const bool one = strategy.templates.size() == 1;
+  throw Refusal(
+      Exit::infeasible, "too-many-ranks", {},
+      fmt::format(
+          "the strategy needs {} ranks{}, cluster `{}` has {} chips", strategy.rank_count(),
+          one ? fmt::format(" (tp {} x pp {} x dp {})", strategy.tp(), strategy.pp(), strategy.dp()) : "",
+          job.cluster.name, job.cluster.chip_count()),
+      one ? fmt::format("largest dp that fits: {}",
+                        job.cluster.chip_count() / (strategy.tp() * strategy.pp()))
+          : "fewer replicas or smaller degrees");
+}
+
 }  // namespace
 
 void place(const Job& job, Program& program) {
-  const Strategy& strategy = job.strategy;
-  if (strategy.rank_count() > job.cluster.chip_count())
-    throw Refusal(
-        Exit::infeasible, "too-many-ranks", {},
-        fmt::format("the strategy needs {} ranks (tp {} x pp {} x dp {}), cluster `{}` has {} chips",
-                    strategy.rank_count(), strategy.tp(), strategy.pp(), strategy.dp(), job.cluster.name,
-                    job.cluster.chip_count()),
-        fmt::format("largest dp that fits: {}", job.cluster.chip_count() / (strategy.tp() * strategy.pp())));
+  refuse_too_many(job);
   set_job(job, program);
-  for (int stage = 0; stage < strategy.pp(); ++stage) {
-    const Stage& of = strategy.templates[0].stages[static_cast<std::size_t>(stage)];
-    ProgramClass stage_class;
-    stage_class.name = fmt::format("stage {}", stage);
-    stage_class.chunks = {{stage, of.first_layer, of.last_layer}};
-    stage_class.first_stage = stage == 0;
-    stage_class.last_stage = stage + 1 == strategy.pp();
-    program.classes.push_back(stage_class);
-    for (int replica = 0; replica < strategy.dp(); ++replica)
-      for (int tensor = 0; tensor < strategy.tp(); ++tensor) {
-        RankEntry entry{stage, rank_at(strategy, stage, replica, tensor), stage, replica, tensor, {}, {}};
-        entry.peers = {stage == 0 ? -1 : rank_at(strategy, stage - 1, replica, tensor),
-                       stage_class.last_stage ? -1 : rank_at(strategy, stage + 1, replica, tensor)};
-        entry.groups = {-1, -1, -1};
-        program.ranks.push_back(entry);
-      }
+  FreeChips chips(job.cluster);
+  std::int64_t first_sequence = 0;
+  for (std::size_t t = 0; t < job.strategy.templates.size(); ++t) {
+    const PipelineTemplate& pipeline = job.strategy.templates[t];
+    const int stages = static_cast<int>(pipeline.stages.size());
+    for (int stage = 0; stage < stages; ++stage) {
+      const Stage& of = pipeline.stages[at(stage)];
+      ProgramClass placed;
+      placed.name = job.strategy.templates.size() == 1 ? fmt::format("stage {}", stage)
+                                                       : fmt::format("pipeline {} stage {}", t, stage);
+      placed.pipeline = static_cast<std::int32_t>(t);
+      placed.stage = stage;
+      placed.chunks = {{stage, of.first_layer, of.last_layer}};
+      placed.first_stage = stage == 0;
+      placed.last_stage = stage + 1 == stages;
+      placed.tensor_parallel = of.tensor_parallel;
+      placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
+      placed.micro_batches = pipeline.micro_batches;
+      program.classes.push_back(std::move(placed));
+      place_stage(pipeline, stage, chips, first_sequence, program);
+    }
+    first_sequence +=
+        pipeline.replicas * program.classes.back().micro_batches * program.classes.back().micro_batch;
   }
-  add_groups(job, program);
+  add_tensor_groups(program);
+  add_gradient_groups(job, program);
 }
 
 }  // namespace motley

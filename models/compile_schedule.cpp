@@ -35,13 +35,14 @@ std::vector<Slot> one_f_one_b(int micro_batches, int stages, int stage) {
 }  // namespace
 
 void schedule_computes(const Job& job, Program& program) {
-  const int micro_batches = static_cast<int>(program.micro_batches);
-  const int stages = static_cast<int>(job.strategy.pp());
-  for (int stage = 0; stage < stages; ++stage) {
-    ProgramClass& of_class = program.classes[static_cast<std::size_t>(stage)];
+  for (ProgramClass& of_class : program.classes) {
+    const int micro_batches = static_cast<int>(of_class.micro_batches);
+    const int stages =
+        static_cast<int>(job.strategy.templates[static_cast<std::size_t>(of_class.pipeline)].stages.size());
     Stream& computes = of_class.streams[static_cast<std::size_t>(stream_of(of_class, StreamKind::compute))];
-    const auto order = job.strategy.schedule == Schedule::gpipe ? gpipe(micro_batches)
-                                                                : one_f_one_b(micro_batches, stages, stage);
+    const auto order = job.strategy.schedule == Schedule::gpipe
+                           ? gpipe(micro_batches)
+                           : one_f_one_b(micro_batches, stages, of_class.stage);
     for (const Slot& slot : order) {
       Instruction compute;
       compute.op = Op::compute;

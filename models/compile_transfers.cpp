@@ -1,7 +1,7 @@
-// Pass "transfers": sends and receives between neighbouring virtual stages of different ranks. Each boundary has a stream
-// of its own in each direction: a receive is posted p2p_buffers computes ahead, a send may be outstanding that long. Without overlap (overlap_p2p: false) the next
-// compute waits for what the last one sent, and receives are posted together with those sends, as Megatron-LM's fused
-// send_forward_recv_backward does.
+// Pass "transfers": sends and receives between neighbouring virtual stages of different ranks. Each boundary has a
+// stream of its own in each direction: a receive is posted p2p_buffers computes ahead, a send may be outstanding that
+// long. Without overlap (overlap_p2p: false) the next compute waits for what the last one sent, and receives are posted
+// together with those sends, as Megatron-LM's fused send_forward_recv_backward does.
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 

@@ -135,6 +135,10 @@ struct Instruction {
   std::vector<std::int32_t> tensors;
   CollectiveKind collective = CollectiveKind::all_reduce;
   ReduceOp reduce = ReduceOp::sum;
+  // collective: only this part of each tensor, cut along the axis that tensor parallelism cuts; and what a member
+  // multiplies its contribution by.
+  std::int32_t part = 0, parts = 1;
+  double scale = 1.0;
   std::int64_t bytes = 0;    // payload a rank
   std::vector<After> after;  // besides everything earlier in its own stream
   std::vector<std::int32_t>
@@ -176,6 +180,9 @@ struct ProgramClass {
   std::string name;  // "stage 0"
   std::vector<Chunk> chunks;
   bool first_stage = false, last_stage = false;  // holds the first, the last virtual stage
+  std::int32_t pipeline = 0, stage = 0;          // template of the strategy, and stage in it
+  std::int64_t tensor_parallel = 1;
+  std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
   std::vector<Tensor> tensors;
   std::vector<Block> blocks;
   std::vector<Stream> streams;    // streams[0] is the compute stream
@@ -198,11 +205,14 @@ inline constexpr int kPrevious = 0, kNext = 1;  // peer slots of chunk 0
 constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
 constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }
 constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the loss: activations go there
-inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2;  // group slots
+// Group slots; further ones are data or embedding groups (models/gradient_shares.hpp).
+inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2;
 struct RankEntry {
   std::int32_t of_class = 0;
   std::int32_t chip = 0;  // global chip index in the cluster
+  // Stages are numbered through all templates, replicas within theirs.
   std::int32_t stage = 0, replica = 0, tensor_index = 0;
+  std::int64_t first_sequence = 0;   // of its replica, in the global batch
   std::vector<Rank> peers;           // by peer slot; -1: none, or this rank holds that virtual stage too
   std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
   bool operator==(const RankEntry&) const = default;
@@ -211,7 +221,7 @@ struct RankEntry {
 struct Program {
   std::string strategy_hash;
   // The shape of the job, so that a World needs nothing but the Program and the Transformer.
-  std::int64_t micro_batch = 1, sequence = 0, global_batch = 0, micro_batches = 1;
+  std::int64_t sequence = 0, global_batch = 0;
   Format precision = Format::bf16;
   Format gradients = Format::fp32;
   std::int64_t layers = 0;

@@ -82,6 +82,9 @@ void print_instruction(Out out, const Instruction& instruction) {
   put_list(out, "tensors", instruction.tensors);
   if (instruction.reduce != standard.reduce)
     fmt::format_to(out, " reduce={}", word(kReduces, instruction.reduce));
+  put(out, "part", instruction.part, standard.part);
+  put(out, "parts", instruction.parts, standard.parts);
+  put(out, "scale", instruction.scale, standard.scale);
   put(out, "bytes", instruction.bytes, standard.bytes);
   for (std::size_t i = 0; i < instruction.after.size(); ++i)
     fmt::format_to(out, "{}{}.{}", i == 0 ? " after=" : ",", instruction.after[i].stream,
@@ -95,8 +98,12 @@ void print_instruction(Out out, const Instruction& instruction) {
 }
 
 void print_class(Out out, const ProgramClass& of_class) {
-  fmt::format_to(out, "class \"{}\" first={:d} last={:d} static={}\n", of_class.name, of_class.first_stage,
-                 of_class.last_stage, of_class.static_bytes);
+  fmt::format_to(out,
+                 "class \"{}\" pipeline={} stage={} first={:d} last={:d} tensor_parallel={} micro_batch={} "
+                 "micro_batches={} static={}\n",
+                 of_class.name, of_class.pipeline, of_class.stage, of_class.first_stage, of_class.last_stage,
+                 of_class.tensor_parallel, of_class.micro_batch, of_class.micro_batches,
+                 of_class.static_bytes);
   for (const Chunk& chunk : of_class.chunks)
     fmt::format_to(out, "  chunk virtual_stage={} layers={}:{}\n", chunk.virtual_stage, chunk.first_layer,
                    chunk.last_layer);
@@ -281,6 +288,9 @@ Instruction parse_instruction(Line& line) {
     }
   }
   line.get_list("frees", instruction.frees);
+  line.get("part", instruction.part);
+  line.get("parts", instruction.parts);
+  line.get("scale", instruction.scale);
   line.get("flops", instruction.flops);
   line.get("allocated", instruction.allocated);
   line.get("freed", instruction.freed);
@@ -289,10 +299,8 @@ Instruction parse_instruction(Line& line) {
 }
 
 void parse_job(Line& line, Program& program) {
-  line.get("micro_batch", program.micro_batch);
   line.get("sequence", program.sequence);
   line.get("global_batch", program.global_batch);
-  line.get("micro_batches", program.micro_batches);
   line.get_choice("precision", format_names(), program.precision);
   line.get_choice("gradients", format_names(), program.gradients);
   line.get("layers", program.layers);
@@ -304,6 +312,11 @@ ProgramClass parse_class(Line& line) {
   of_class.name = line.name();
   line.get("first", of_class.first_stage);
   line.get("last", of_class.last_stage);
+  line.get("pipeline", of_class.pipeline);
+  line.get("stage", of_class.stage);
+  line.get("tensor_parallel", of_class.tensor_parallel);
+  line.get("micro_batch", of_class.micro_batch);
+  line.get("micro_batches", of_class.micro_batches);
   line.get("static", of_class.static_bytes);
   return of_class;
 }
@@ -315,6 +328,7 @@ RankEntry parse_rank(Line& line) {
   line.get("stage", entry.stage);
   line.get("replica", entry.replica);
   line.get("tensor", entry.tensor_index);
+  line.get("sequence", entry.first_sequence);
   line.get_list("peers", entry.peers);
   line.get_list("groups", entry.groups);
   return entry;
@@ -382,19 +396,17 @@ std::string print(const Program& program) {
   std::string text;
   Out out(text);
   fmt::format_to(out, "{}\nstrategy {}\n", kHeader, program.strategy_hash);
-  fmt::format_to(
-      out,
-      "job micro_batch={} sequence={} global_batch={} micro_batches={} precision={} gradients={} layers={} "
-      "p2p_buffers={}\n",
-      program.micro_batch, program.sequence, program.global_batch, program.micro_batches,
-      name_of(program.precision), name_of(program.gradients), program.layers, program.p2p_buffers);
+  fmt::format_to(out, "job sequence={} global_batch={} precision={} gradients={} layers={} p2p_buffers={}\n",
+                 program.sequence, program.global_batch, name_of(program.precision),
+                 name_of(program.gradients), program.layers, program.p2p_buffers);
   for (const ProgramClass& of_class : program.classes) print_class(out, of_class);
   for (const Group& group : program.groups)
     fmt::format_to(out, "group {} ranks={}\n", word(kGroups, group.kind), fmt::join(group.ranks, ","));
   for (const RankEntry& entry : program.ranks)
-    fmt::format_to(out, "rank class={} chip={} stage={} replica={} tensor={} peers={} groups={}\n",
+    fmt::format_to(out,
+                   "rank class={} chip={} stage={} replica={} tensor={} sequence={} peers={} groups={}\n",
                    entry.of_class, entry.chip, entry.stage, entry.replica, entry.tensor_index,
-                   fmt::join(entry.peers, ","), fmt::join(entry.groups, ","));
+                   entry.first_sequence, fmt::join(entry.peers, ","), fmt::join(entry.groups, ","));
   return text;
 }
 

@@ -132,12 +132,15 @@ void refuse_format(const Fields& scenario, const Job& job) {
 void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
   const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
   if (ranks <= chips) return;
-  throw Refusal(
-      Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
-      fmt::format("tensor_parallel {} x pipeline_parallel {} x data_parallel {} are {} "
-                  "ranks, cluster `{}` has {} chips",
-                  job.strategy.tp(), job.strategy.pp(), job.strategy.dp(), ranks, job.cluster.name, chips),
-      "a rank needs a chip of its own: lower a degree, or take a larger cluster");
+  const Strategy& strategy = job.strategy;
+  const std::string what =
+      strategy.templates.size() > 1
+          ? fmt::format("the pipelines take {} ranks", ranks)
+          : fmt::format("tensor_parallel {} x pipeline_parallel {} x data_parallel {} are {} ranks",
+                        strategy.tp(), strategy.pp(), strategy.dp(), ranks);
+  throw Refusal(Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
+                fmt::format("{}, cluster `{}` has {} chips", what, job.cluster.name, chips),
+                "a rank needs a chip of its own: lower a degree, or take a larger cluster");
 }
 
 template <typename Do>

@@ -48,6 +48,9 @@ Found find_in_data_parallel(const Train& train, std::int64_t dp) {
 }
 
 Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
+  if (pipeline.stages.empty())
+    return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
+                             "give at least one stage"};
   std::int64_t next = 0;
   for (const Stage& stage : pipeline.stages) {
     if (stage.first_layer != next || stage.last_layer <= stage.first_layer)
@@ -62,6 +65,12 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                       "reshard activations between unequal stages",
                       pipeline.stages[0].tensor_parallel, stage.tensor_parallel),
           "give every stage the same tensor_parallel"};
+    if (auto found = find_in_tensor_parallel(t, stage.tensor_parallel)) return found;
+    if (!stage.on.empty() && pipeline.replicas % static_cast<std::int64_t>(stage.on.size()) != 0)
+      return StrategyComplaint{"uneven-placement", "stages",
+                               fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
+                                           pipeline.replicas, stage.on.size()),
+                               "as many replicas on each group, or a template for each"};
     next = stage.last_layer;
   }
   if (next != t.layers)
@@ -72,27 +81,24 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
 }
 
 Found find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
-  if (strategy.templates.size() != 1)
-    return StrategyComplaint{
-        "many-templates", "templates",
-        fmt::format("{} pipeline templates: this version runs exactly one, as it does not reduce "
-                    "gradients over unlike pipelines",
-                    strategy.templates.size()),
-        "give one template and its `replicas`"};
-  const PipelineTemplate& pipeline = strategy.templates[0];
-  if (pipeline.stages.empty())
-    return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
-                             "give at least one stage"};
-  if (auto found = find_in_stages(t, pipeline)) return found;
-  if (auto found = find_in_tensor_parallel(t, pipeline.stages[0].tensor_parallel)) return found;
-  const std::int64_t sequences = pipeline.replicas * pipeline.micro_batches * train.micro_batch;
-  if (pipeline.replicas < 1 || pipeline.micro_batches < 1 || sequences != train.global_batch)
-    return StrategyComplaint{
-        "impossible-batch",
-        "micro_batches",
-        fmt::format("{} replicas x {} micro_batches x micro_batch {} are not global_batch {}",
-                    pipeline.replicas, pipeline.micro_batches, train.micro_batch, train.global_batch),
-        {}};
+  if (strategy.templates.empty())
+    return StrategyComplaint{"impossible-stages", "templates", "a strategy without templates",
+                             "give at least one template"};
+  std::int64_t sequences = 0;
+  std::string sum;
+  for (const PipelineTemplate& pipeline : strategy.templates) {
+    if (auto found = find_in_stages(t, pipeline)) return found;
+    const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
+    sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
+    sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
+                       pipeline.replicas, pipeline.micro_batches, micro_batch);
+    if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;
+  }
+  if (sequences != train.global_batch)
+    return StrategyComplaint{"impossible-batch",
+                             "micro_batches",
+                             fmt::format("{} are not global_batch {}", sum, train.global_batch),
+                             {}};
   return std::nullopt;
 }
 
@@ -142,12 +148,19 @@ Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::
   std::int64_t next = 0;
   for (std::int64_t stage = 0; stage < pp; ++stage) {
     const std::int64_t layers = t.layers / pp + (stage < t.layers % pp ? 1 : 0);
-    pipeline.stages.push_back({next, next + layers, tp});
+    pipeline.stages.push_back({next, next + layers, tp, {}, {}});
     next += layers;
   }
   Strategy strategy;
   strategy.templates.push_back(std::move(pipeline));
   return strategy;
+}
+
+std::int64_t Strategy::rank_count() const {
+  std::int64_t count = 0;
+  for (const PipelineTemplate& pipeline : templates)
+    for (const Stage& stage : pipeline.stages) count += pipeline.replicas * stage.tensor_parallel;
+  return count;
 }
 
 void validate(const Transformer& t, const Train& train, const Strategy& strategy) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,19 +24,25 @@ struct Stage {
   std::int64_t first_layer = 0,
                last_layer = 0;  // [first, last); embedding on the first stage, head on the last
   std::int64_t tensor_parallel = 1;
+  // Groups of the cluster: the replicas are divided over them evenly, in order. Empty: the first chips that no stage
+  // before it took.
+  std::vector<std::string> on;
+  std::optional<Recompute> recompute;  // else the strategy's
   bool operator==(const Stage&) const = default;
 };
 
-// A pipeline and how often it is replicated (data parallelism).
+// A pipeline and how often it is replicated (data parallelism). Templates of one strategy may differ in everything:
+// the gradient of a parameter is summed over all who hold it, each weighted by its tokens.
 struct PipelineTemplate {
   std::int64_t replicas = 1;
   std::int64_t micro_batches = 1;  // of each replica, each step
+  std::int64_t micro_batch = 0;    // sequences a forward; 0: the training shape's
   std::vector<Stage> stages;
   bool operator==(const PipelineTemplate&) const = default;
 };
 
 struct Strategy {
-  std::vector<PipelineTemplate> templates;  // this version runs exactly one
+  std::vector<PipelineTemplate> templates;
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
   int p2p_buffers = 2;             // receives posted ahead, a boundary and direction
@@ -44,10 +51,11 @@ struct Strategy {
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they overlap
   bool operator==(const Strategy&) const = default;
 
+  // Of the first template; what a strategy of equal stages is called by.
   std::int64_t tp() const { return templates.at(0).stages.at(0).tensor_parallel; }
   std::int64_t pp() const { return static_cast<std::int64_t>(templates.at(0).stages.size()); }
   std::int64_t dp() const { return templates.at(0).replicas; }
-  std::int64_t rank_count() const { return tp() * pp() * dp(); }
+  std::int64_t rank_count() const;
 };
 
 struct Train {

@@ -22,11 +22,22 @@ std::vector<std::string> with_options(std::vector<std::string> keys) {
   return keys;
 }
 
+Recompute to_recompute(const Yaml& node) {
+  return to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
+}
+
+// A name, or several.
+std::vector<std::string> to_names(const Yaml& node) {
+  if (node->is_scalar()) return {to_text(node)};
+  std::vector<std::string> names;
+  for (const Yaml& item : to_sequence(node)) names.push_back(to_text(item));
+  return names;
+}
+
 void read_options(const Fields& fields, Strategy& strategy) {
   if (const Yaml node = fields.find("schedule"))
     strategy.schedule = schedule_named(to_choice(node, {"1f1b", "gpipe"}));
-  if (const Yaml node = fields.find("recompute"))
-    strategy.recompute = to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
+  if (const Yaml node = fields.find("recompute")) strategy.recompute = to_recompute(node);
   if (const Yaml node = fields.find("p2p_buffers"))
     strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
   if (const Yaml node = fields.find("overlap")) {
@@ -35,6 +46,23 @@ void read_options(const Fields& fields, Strategy& strategy) {
     if (const Yaml value = overlap.find("gradients")) strategy.overlap_gradients = to_bool(value);
     if (const Yaml value = overlap.find("bucket_bytes")) strategy.bucket_bytes = to_bytes(value);
   }
+}
+
+// A degree has a long and a short name; only one of them may stand.
+struct Degree {
+  const YamlEntry* entry = nullptr;
+  std::int64_t value = 1;
+};
+
+Degree read_degree(const Fields& fields, const std::string& name, const std::string& short_name) {
+  const YamlEntry *by_name = fields.entry(name), *by_short_name = fields.entry(short_name);
+  if (by_name && by_short_name)
+    throw Refusal(Exit::usage, "duplicate-key", by_short_name->where,
+                  fmt::format("`{}` and `{}` are the same key", short_name, name), "keep one");
+  Degree degree;
+  degree.entry = by_name ? by_name : by_short_name;
+  if (degree.entry) degree.value = to_integer(degree.entry->value, kDegree);
+  return degree;
 }
 
 // "0-11" or "5": first and last layer, both included.
@@ -56,35 +84,21 @@ void read_layers(const Yaml& node, Stage& stage) {
 }
 
 PipelineTemplate read_template(const Yaml& node) {
-  const Fields fields(node, "a template", {"replicas", "micro_batches", "stages"});
+  const Fields fields(node, "a template", {"replicas", "micro_batches", "micro_batch", "stages"});
   PipelineTemplate pipeline;
   if (const Yaml value = fields.find("replicas")) pipeline.replicas = to_integer(value, kDegree);
   pipeline.micro_batches = to_integer(fields.need("micro_batches"), kDegree);
+  if (const Yaml value = fields.find("micro_batch")) pipeline.micro_batch = to_integer(value, kDegree);
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
-    const Fields stage(item, "a stage", {"layers", "tensor_parallel"});
+    const Fields stage(item, "a stage", {"layers", "tensor_parallel", "tp", "on", "recompute"});
     Stage read;
     read_layers(stage.need("layers"), read);
-    if (const Yaml value = stage.find("tensor_parallel")) read.tensor_parallel = to_integer(value, kDegree);
+    read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
+    if (const Yaml value = stage.find("on")) read.on = to_names(value);
+    if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
     pipeline.stages.push_back(read);
   }
   return pipeline;
-}
-
-// A degree has a long and a short name; only one of them may stand.
-struct Degree {
-  const YamlEntry* entry = nullptr;
-  std::int64_t value = 1;
-};
-
-Degree read_degree(const Fields& fields, const std::string& name, const std::string& short_name) {
-  const YamlEntry *by_name = fields.entry(name), *by_short_name = fields.entry(short_name);
-  if (by_name && by_short_name)
-    throw Refusal(Exit::usage, "duplicate-key", by_short_name->where,
-                  fmt::format("`{}` and `{}` are the same key", short_name, name), "keep one");
-  Degree degree;
-  degree.entry = by_name ? by_name : by_short_name;
-  if (degree.entry) degree.value = to_integer(degree.entry->value, kDegree);
-  return degree;
 }
 
 [[noreturn]] void refuse(const StrategyComplaint& complaint, const Location& where) {
@@ -140,6 +154,14 @@ Strategy read_strategy(const Yaml& node, const Transformer& transformer, const T
   return strategy;
 }
 
+static std::string print(const Stage& stage) {
+  std::string text = fmt::format("      - {{layers: {}-{}, tensor_parallel: {}", stage.first_layer,
+                                 stage.last_layer - 1, stage.tensor_parallel);
+  if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
+  if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
+  return text + "}\n";
+}
+
 std::string print(const Strategy& strategy) {
   std::string text = fmt::format(
       "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
@@ -147,11 +169,11 @@ std::string print(const Strategy& strategy) {
       name_of(strategy.schedule), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
       strategy.overlap_gradients, strategy.bucket_bytes, strategy.templates.empty() ? " []" : "");
   for (const PipelineTemplate& pipeline : strategy.templates) {
-    text += fmt::format("  - replicas: {}\n    micro_batches: {}\n    stages:{}\n", pipeline.replicas,
-                        pipeline.micro_batches, pipeline.stages.empty() ? " []" : "");
-    for (const Stage& stage : pipeline.stages)
-      text += fmt::format("      - {{layers: {}-{}, tensor_parallel: {}}}\n", stage.first_layer,
-                          stage.last_layer - 1, stage.tensor_parallel);
+    text +=
+        fmt::format("  - replicas: {}\n    micro_batches: {}\n", pipeline.replicas, pipeline.micro_batches);
+    if (pipeline.micro_batch > 0) text += fmt::format("    micro_batch: {}\n", pipeline.micro_batch);
+    text += pipeline.stages.empty() ? "    stages: []\n" : "    stages:\n";
+    for (const Stage& stage : pipeline.stages) text += print(stage);
   }
   return text;
 }

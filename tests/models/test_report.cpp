@@ -77,7 +77,7 @@ TEST_CASE("equal stages and free transfers leave the bubble of the closed form: 
     const Job job = pipeline_job(schedule);
     const Program program = compile(job);
     const Report report = make_report(job, program, seconds_trace(program, 0, 0));
-    const auto m = static_cast<double>(program.micro_batches);
+    const auto m = static_cast<double>(program.classes[0].micro_batches);
     REQUIRE(report.iteration_s == Approx(2 * (m + 3) + 0.5));
     for (const StageBreakdown& row : report.breakdown) {
       REQUIRE(row.compute_s == Approx(2 * m));
@@ -107,7 +107,7 @@ TEST_CASE("idle time is data parallelism's while gradients are on the wire") {
   const Job job = tiny_job({1, 1, 2});
   const Program program = compile(job);
   const Report report = make_report(job, program, seconds_trace(program, 0, 3));
-  const auto m = static_cast<double>(program.micro_batches);
+  const auto m = static_cast<double>(program.classes[0].micro_batches);
   REQUIRE(report.iteration_s == Approx(2 * m + 3 + 0.5));
   REQUIRE(report.breakdown[0].data_parallel_s == Approx(3));
   REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-12));
@@ -195,7 +195,7 @@ TEST_CASE("the cost tables price each pass as the sum of its kernels, and as com
       double seconds = 0;
       for (const KernelCost& kernel : pass.kernels) seconds += kernel.seconds;
       REQUIRE(pass.seconds == Approx(seconds));
-      REQUIRE(pass.times == program.micro_batches);
+      REQUIRE(pass.times == program.classes[0].micro_batches);
       REQUIRE(pass.seconds == Approx(priced(job, program, pass.rank, pass.pass)));
     }
     const json parsed = json::parse(costs_json(passes));

@@ -1,4 +1,6 @@
 // What a scenario says about its strategy, model and world: forms that mean the same, and what they hash to.
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -12,7 +14,8 @@ namespace {
 
 // A scenario in a file of its own.
 Scenario load(const std::string& text) {
-  const std::string path = std::filesystem::temp_directory_path() / "motley-scenario.yaml";
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("motley-scenario-" + std::to_string(getpid()) + ".yaml");
   std::ofstream(path) << text;
   const Scenario scenario = load_scenario(path);
   std::filesystem::remove(path);

@@ -177,10 +177,14 @@ Strategy random_strategy(Random& random) {
     PipelineTemplate pipeline;
     pipeline.replicas = random.integer(1, 1000);
     pipeline.micro_batches = random.integer(1, 1000);
+    pipeline.micro_batch = random.integer(0, 3);
     std::int64_t next = 0;
     for (std::int64_t stage = random.integer(1, 6); stage > 0; --stage) {
       const std::int64_t last = next + random.integer(1, 40);
-      pipeline.stages.push_back({next, last, random.integer(1, 64)});
+      Stage made{next, last, random.integer(1, 64), {}, {}};
+      for (std::int64_t on = random.integer(0, 2); on > 0; --on) made.on.push_back(on == 1 ? "ib" : "roce");
+      if (random.coin()) made.recompute = random.coin() ? Recompute::full : Recompute::none;
+      pipeline.stages.push_back(made);
       next = last;
     }
     strategy.templates.push_back(pipeline);

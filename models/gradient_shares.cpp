@@ -1,0 +1,207 @@
+#include "models/gradient_shares.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+bool is_tied_embedding(const Job& job, const Parameter& parameter) {
+  return job.transformer.tied_embeddings && parameter.name == "embedding.token.weight";
+}
+
+bool holds(const Job& job, const ProgramClass& of_class, const Parameter& parameter, bool copy_for_head) {
+  if (copy_for_head) return of_class.last_stage && !of_class.first_stage;
+  if (parameter.layer == -1) return of_class.first_stage;
+  if (parameter.layer == job.transformer.layers) return of_class.last_stage;
+  for (const Chunk& chunk : of_class.chunks)
+    if (parameter.layer >= chunk.first_layer && parameter.layer < chunk.last_layer) return true;
+  return false;
+}
+
+std::vector<std::int32_t> holders_of(const Job& job, const Program& program, const Parameter& parameter,
+                                     bool copy_for_head) {
+  std::vector<std::int32_t> holders;
+  for (std::size_t i = 0; i < program.classes.size(); ++i)
+    if (holds(job, program.classes[i], parameter, copy_for_head))
+      holders.push_back(static_cast<std::int32_t>(i));
+  return holders;
+}
+
+// Sets `finest`; refuses degrees that do not divide it.
+void set_finest(const Job& job, const Program& program, const Parameter& parameter, GradientShare& share) {
+  for (std::int32_t holder : share.holders)
+    share.finest = std::max(share.finest, program.classes[at(holder)].tensor_parallel);
+  for (std::int32_t holder : share.holders) {
+    const std::int64_t tp = program.classes[at(holder)].tensor_parallel;
+    if (tp == share.finest) continue;
+    const bool padded = parameter.cut == Cut::vocabulary && job.transformer.vocabulary % share.finest != 0;
+    if (share.finest % tp == 0 && !padded) {
+      share.whole = parameter.cut == Cut::replicated;
+      continue;
+    }
+    throw Refusal(
+        Exit::infeasible, "unequal-tensor-parallel", {},
+        padded ? fmt::format(
+                     "tensor_parallel {} and {} hold the same vocabulary of {}, which {} does not divide", tp,
+                     share.finest, job.transformer.vocabulary, share.finest)
+               : fmt::format("stages of tensor_parallel {} and {} hold the same layers", tp, share.finest),
+        "where degrees differ the smaller must divide the larger, and the larger the vocabulary");
+  }
+}
+
+// Ranks of a class by replica and tensor index: place() numbers them so.
+class RanksOf {
+ public:
+  explicit RanksOf(const Program& program) : program_(program), first_(program.classes.size(), -1) {
+    counts_.resize(program.classes.size());
+    for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+      const auto of_class = at(program.ranks[at(rank)].of_class);
+      if (first_[of_class] < 0) first_[of_class] = rank;
+      ++counts_[of_class];
+    }
+  }
+  std::int64_t replicas(std::int32_t of_class) const {
+    return counts_[at(of_class)] / program_.classes[at(of_class)].tensor_parallel;
+  }
+  std::int64_t count(std::int32_t of_class) const { return counts_[at(of_class)]; }
+  Rank rank(std::int32_t of_class, std::int64_t replica, std::int64_t tensor) const {
+    return static_cast<Rank>(first_[at(of_class)] + replica * program_.classes[at(of_class)].tensor_parallel +
+                             tensor);
+  }
+
+ private:
+  const Program& program_;
+  std::vector<std::int64_t> first_, counts_;
+};
+
+bool reduces_anything(const GradientShare& share, const RanksOf& ranks) {
+  if (share.kind == GroupKind::embedding) return true;
+  return share.holders.size() > 1 || ranks.replicas(share.holders[0]) > 1;
+}
+
+bool unlike_templates(const Program& program) { return program.classes.back().pipeline > 0; }
+
+void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int32_t parameter) {
+  for (GradientShare& known : shares)
+    if (known.kind == share.kind && known.holders == share.holders && known.whole == share.whole &&
+        known.last == share.last) {
+      known.parameters.push_back(parameter);
+      return;
+    }
+  share.parameters = {parameter};
+  shares.push_back(std::move(share));
+}
+
+// The groups of part `fine` of the share: one, or one a replica where a pipeline's own copies are summed.
+std::vector<Group> groups_of(const GradientShare& share, const Program& program, const RanksOf& ranks,
+                             std::int64_t fine) {
+  std::vector<Group> groups;
+  const bool by_replica = share.kind == GroupKind::embedding;
+  const std::int64_t group_count = by_replica ? ranks.replicas(share.holders[0]) : 1;
+  for (std::int64_t g = 0; g < group_count; ++g) {
+    Group group{share.kind, {}};
+    for (std::int32_t holder : share.holders) {
+      const std::int64_t tp = program.classes[at(holder)].tensor_parallel;
+      const std::int64_t first = by_replica ? g : 0, last = by_replica ? g + 1 : ranks.replicas(holder);
+      for (std::int64_t replica = first; replica < last; ++replica)
+        for (std::int64_t tensor = 0; tensor < tp; ++tensor)
+          if (share.whole || tensor == fine * tp / share.finest)
+            group.ranks.push_back(ranks.rank(holder, replica, tensor));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<GradientShare> gradient_shares(const Job& job, const Program& program) {
+  const RanksOf ranks(program);
+  const auto all = parameters(job.transformer);
+  std::vector<GradientShare> shares, embeddings;
+  const bool unlike = unlike_templates(program);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const bool copy_for_head : {false, true}) {
+      if (copy_for_head && (unlike || !is_tied_embedding(job, all[i]))) continue;
+      GradientShare share;
+      share.holders = holders_of(job, program, all[i], copy_for_head);
+      if (unlike &&
+          is_tied_embedding(job, all[i])) {  // every copy of it in one group: pipelines may have one or two
+        share.last = true;
+        for (std::int32_t copy : holders_of(job, program, all[i], true)) share.holders.push_back(copy);
+        std::sort(share.holders.begin(), share.holders.end());
+      }
+      if (share.holders.empty()) continue;
+      set_finest(job, program, all[i], share);
+      if (reduces_anything(share, ranks)) add_share(shares, share, static_cast<std::int32_t>(i));
+    }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (unlike || !is_tied_embedding(job, all[i])) continue;
+    const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
+    for (std::int32_t head : last) {  // of the same template: the nearest first stage before it
+      GradientShare share;
+      share.kind = GroupKind::embedding;
+      share.holders = {*(std::upper_bound(first.begin(), first.end(), head) - 1), head};
+      set_finest(job, program, all[i], share);
+      add_share(embeddings, share, static_cast<std::int32_t>(i));
+    }
+  }
+  shares.insert(shares.end(), embeddings.begin(), embeddings.end());
+  return shares;
+}
+
+std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
+                                   std::int32_t of_class) {
+  std::vector<ShareSlot> slots;
+  int next = kEmbeddingGroup + 1;
+  bool first_data = true, first_embedding = true;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const GradientShare& share = shares[i];
+    if (std::find(share.holders.begin(), share.holders.end(), of_class) == share.holders.end()) continue;
+    const std::int64_t tp = program.classes[at(of_class)].tensor_parallel;
+    const auto parts = static_cast<std::int32_t>(share.whole ? 1 : share.finest / tp);
+    for (std::int32_t part = 0; part < parts; ++part) {
+      bool& is_first = share.kind == GroupKind::data ? first_data : first_embedding;
+      const int usual = share.kind == GroupKind::data ? kDataGroup : kEmbeddingGroup;
+      slots.push_back({static_cast<int>(i), is_first ? usual : next++, part, parts,
+                       share.whole ? 1.0 / static_cast<double>(tp) : 1.0});
+      is_first = false;
+    }
+  }
+  return slots;
+}
+
+void add_gradient_groups(const Job& job, Program& program) {
+  const auto shares = gradient_shares(job, program);
+  const RanksOf ranks(program);
+  std::vector<std::vector<ShareSlot>> slots;
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i)));
+    int most = kEmbeddingGroup;
+    for (const ShareSlot& slot : slots.back()) most = std::max(most, slot.slot);
+    if (most == kEmbeddingGroup) continue;
+    for (std::int64_t rank = 0; rank < ranks.count(static_cast<std::int32_t>(i)); ++rank)
+      program.ranks[at(ranks.rank(static_cast<std::int32_t>(i), 0, 0) + rank)].groups.resize(at(most + 1),
+                                                                                             -1);
+  }
+  for (std::size_t i = 0; i < shares.size(); ++i)
+    for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine)
+      for (Group& group : groups_of(shares[i], program, ranks, fine)) {
+        for (Rank rank : group.ranks) {
+          RankEntry& entry = program.ranks[at(rank)];
+          for (const ShareSlot& slot : slots[at(entry.of_class)])
+            if (slot.share == static_cast<int>(i) && (shares[i].whole || slot.part == fine % slot.parts))
+              entry.groups[at(slot.slot)] = static_cast<std::int32_t>(program.groups.size());
+        }
+        program.groups.push_back(std::move(group));
+      }
+}
+
+}  // namespace motley

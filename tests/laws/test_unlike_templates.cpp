@@ -1,0 +1,109 @@
+// Unlike pipelines of one strategy train the same function as one rank: gradients are summed over whoever holds a
+// parameter, by the finest cut where degrees differ, every token weighing the same. And both worlds agree on them.
+#include <catch2/catch.hpp>
+
+#include "hw/train.hpp"
+#include "models/check.hpp"
+#include "models/compare.hpp"
+#include "sim/world.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+// Each: 16 sequences a step over 4 layers.
+const std::vector<std::string> kUnlike = {
+    // two micro-batch sizes
+    "templates: [{micro_batches: 4, micro_batch: 2, stages: [{layers: 0-3}]},"
+    " {micro_batches: 8, micro_batch: 1, stages: [{layers: 0-3}]}]",
+    // unequal shares of the batch
+    "templates: [{micro_batches: 5, stages: [{layers: 0-3}]}, {micro_batches: 3, stages: [{layers: 0-3}]}]",
+    // one stage beside two
+    "templates: [{micro_batches: 4, stages: [{layers: 0-3}]},"
+    " {micro_batches: 4, stages: [{layers: 0-0}, {layers: 1-3}]}]",
+    // two beside three, cut at other layers, one of them recomputed
+    "templates: [{micro_batches: 2, stages: [{layers: 0-1}, {layers: 2-3, recompute: full}]},"
+    " {micro_batches: 6, stages: [{layers: 0-0}, {layers: 1-2}, {layers: 3-3}]}]",
+    // tensor parallel degrees 2 and 1
+    "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}]}, {micro_batches: 2, stages: [{layers: "
+    "0-3}]}]",
+    // 4, 2 and 1, with replicas
+    "templates: [{micro_batches: 2, stages: [{layers: 0-3, tp: 4}]}, {micro_batches: 2, stages: [{layers: "
+    "0-3, tp: 2}]},"
+    " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]}]",
+    // unlike in everything
+    "templates: [{micro_batches: 4, stages: [{layers: 0-2, tp: 2}, {layers: 3-3, tp: 2}]},"
+    " {micro_batches: 8, micro_batch: 1, stages: [{layers: 0-0, tp: 1}, {layers: 1-3, tp: 1}]}]",
+};
+
+std::vector<Job> unlike_jobs(Family family) {
+  std::vector<Job> jobs;
+  for (const std::string& text : kUnlike)
+    for (const std::string overlap :
+         {"{p2p: true, gradients: false}", "{gradients: true, bucket_bytes: 20 kB}"})
+      for (const std::string schedule : {"1f1b", "gpipe"}) {
+        Job job = tests::tiny_job({1, 1, 1}, family);
+        job.strategy = parse_strategy("schedule: " + schedule + "\noverlap: " + overlap + "\n" + text + "\n");
+        validate(job.transformer, job.train, job.strategy);
+        job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+        jobs.push_back(job);
+      }
+  return jobs;
+}
+
+void check_family(Family family) {
+  TrainOptions options;
+  options.steps = 10;
+  const Job one = tests::tiny_job({1, 1, 1}, family);
+  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  REQUIRE(alone.back() < alone.front() - 0.5);
+  for (const Job& job : unlike_jobs(family)) {
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    check(program, job.cluster);
+    REQUIRE(parse_program(print(program)) == program);
+    const auto together = train_in_process(job, program, tests::tiny_text(), options).losses;
+    REQUIRE(together.size() == alone.size());
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("unlike pipelines train the same GPT-2 as one rank") { check_family(Family::gpt2); }
+
+TEST_CASE("unlike pipelines train the same Llama as one rank") { check_family(Family::llama); }
+
+TEST_CASE("unlike pipelines do the same in the real and the imagined world") {
+  for (const Job& job : unlike_jobs(Family::gpt2)) {
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    TrainOptions options;
+    options.steps = 2;
+    options.trace_step = 1;
+    const Trace real = train_in_process(job, program, tests::tiny_text(), options).trace;
+    const Trace imagined = simulate_in_child(job, program);
+    const Comparison comparison = compare(program, real, imagined);
+    INFO(to_text(comparison));
+    REQUIRE(comparison.compared == static_cast<std::int64_t>(imagined.events.size()));
+    REQUIRE(comparison.equal_structure());
+  }
+}
+
+TEST_CASE("a pipeline that drops its share of the gradients trains another function") {
+  Job job = unlike_jobs(Family::gpt2)[0];
+  TrainOptions options;
+  options.steps = 10;
+  Program program = compile(job);
+  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  for (Stream& stream : program.classes[0].streams)
+    for (Instruction& instruction : stream.instructions)
+      if (instruction.op == Op::collective) instruction.scale = 0.0;
+  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
+}
