@@ -1,6 +1,7 @@
-// A cluster: groups of alike nodes, what is inside a node, its NICs, the switches between them;
-// held as a Boost.Graph topology of directed links. No routes are stored: route() derives them by
-// one stated rule. Read next: models/network_cost.hpp.
+// A cluster: groups of alike nodes, what is inside a node, its NICs, the networks between them; held
+// as a table of directed links and as a Boost.Graph topology over them. No routes are stored:
+// route() derives them by one stated rule. Which software moves a group's bytes is models/transport.
+// Read next: models/cluster_layout.hpp, models/network_cost.hpp.
 #pragma once
 
 #include <boost/graph/adjacency_list.hpp>
@@ -19,16 +20,36 @@ enum class NicKind : std::uint8_t { infiniband, roce, ethernet };
 
 struct InsideFabric {  // chip to chip inside a node
   FabricKind kind = FabricKind::nvswitch;
-  double bandwidth = 0;  // bytes/s a chip and direction
+  double bandwidth = 0;  // bytes/s a chip and direction; a mesh divides it over the other chips
   double latency_s = 0;
+  double reaches = 0;  // measured rate of one flow at this bandwidth; 0: the fabric's usual share
   bool operator==(const InsideFabric&) const = default;
+};
+
+// The PCIe tree of a node: chips and NICs behind switches, in equal contiguous runs, switches at
+// sockets. Each switch has one uplink, each pair of sockets one link; all traffic through them
+// shares it.
+struct Pcie {
+  int generation = 5;
+  int lanes = 16;          // of a chip
+  int nic_lanes = 16;      // of a NIC
+  int switches = 1;        // a node; 1: the root complex alone, no uplinks
+  int uplink_lanes = 16;   // of a switch
+  int sockets = 1;         // divides `switches`
+  double socket_link = 0;  // bytes/s between two sockets, a direction; more than one socket only
+  double reaches = 0;      // measured rate of one chip's link; 0: the usual share of its lanes
+  bool operator==(const Pcie&) const = default;
 };
 
 struct Nic {
   NicKind kind = NicKind::infiniband;
-  int count = 0;         // a node; chip i uses NIC i*count/chips_per_node (its nearest)
+  int count = 0;         // a node
   double bandwidth = 0;  // bytes/s each, each direction (written in bits: 200 Gb/s)
-  double latency_s = 0;  // one way, NIC to NIC through the switch
+  double latency_s = 0;  // one way, NIC to NIC through one switch
+  // By NIC: the chips of the node near it. Empty: NICs and chips side by side in contiguous runs.
+  std::vector<std::vector<int>> near = {};
+  double far = 1;      // share of its end's rate that a chip keeps on a NIC that is not near it
+  double reaches = 0;  // measured rate of one flow over one NIC; 0: the transport's usual share
   bool operator==(const Nic&) const = default;
 };
 
@@ -39,6 +60,7 @@ struct NodeGroup {
   int chips_per_node = 0;
   InsideFabric inside;
   std::vector<Nic> nics;
+  std::optional<Pcie> pcie = {};  // nothing: chips reach NICs at the rate of the inside fabric
   bool operator==(const NodeGroup&) const = default;
 };
 
@@ -50,25 +72,38 @@ struct GroupLink {
   bool operator==(const GroupLink&) const = default;
 };
 
-enum class VertexKind : std::uint8_t { chip, inside, nic, network };
+enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network };
 struct Vertex {
   VertexKind kind = VertexKind::chip;
-  std::string name;  // "ib.3.chip5", "ib.3.nvswitch", "ib.3.nic0", "infiniband"
+  std::string name;  // "ib.3.chip5", "ib.3.nvswitch", "ib.3.pcie0", "ib.3.infiniband0", "infiniband"
   int chip = -1;     // global chip index when kind == chip
 };
 struct LinkProperties {
   int id = -1;           // 0..link_count-1, directed: there and back are two ids
   double bandwidth = 0;  // bytes/s
   double latency_s = 0;
+  double efficiency = 1;  // share of the bandwidth that the traffic it is built for reaches
 };
 using Topology =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Vertex, LinkProperties>;
 
-// Where a group's part of the topology begins. Links are numbered in a fixed order, so that route()
-// computes ids instead of searching: node by node; in a node, for each chip first to and from the
-// inside fabric, then to and from its NIC of each kind; then for each NIC to and from its network.
+// The NICs of one kind in a node, as ports. A port is all the NICs near one set of chips: their
+// flows are striped over them evenly, so that they act as one.
+struct PortLayout {
+  int first_link = 0;            // of the ports' links, from the node's first
+  std::vector<int> of_chip;      // port of a chip
+  std::vector<char> near;        // by chip: whether its port is near it
+  std::vector<int> width;        // NICs in a port
+  std::vector<int> pcie_switch;  // that a port is behind
+  int count() const { return static_cast<int>(width.size()); }
+};
+
+// Where a group's part of the topology begins, and how the links of one node are numbered: see
+// models/cluster_layout.hpp.
 struct GroupLayout {
   int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
+  int links_a_chip = 0, mesh = 0, uplinks = 0, sockets = 0;  // offsets in a node
+  std::vector<PortLayout> ports;                             // by NIC kind, as NodeGroup::nics
 };
 
 struct Cluster {
@@ -79,10 +114,11 @@ struct Cluster {
   // Derived by build_topology().
   Topology topology;
   int link_count = 0;
-  std::vector<std::size_t> chip_vertex;  // by global chip index
-  std::vector<int> chip_group;           // group of a chip
-  std::vector<int> chip_node;            // global node index of a chip
-  std::vector<GroupLayout> layout;       // by group
+  std::vector<LinkProperties> link_table;  // by link id
+  std::vector<std::size_t> chip_vertex;    // by global chip index
+  std::vector<int> chip_group;             // group of a chip
+  std::vector<int> chip_node;              // global node index of a chip
+  std::vector<GroupLayout> layout;         // by group
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
@@ -102,7 +138,8 @@ void build_topology(Cluster& cluster);
 struct Route {
   std::vector<int> links;  // directed link ids, in order
   double latency_s = 0;    // sum
-  double bandwidth = 0;    // smallest
+  double bandwidth = 0;    // smallest of the links
+  double rate = 0;         // what one flow alone reaches: efficiencies and the chips' NIC affinity in
   bool inside_node = false;
   bool operator==(const Route&) const = default;
 };
@@ -111,8 +148,8 @@ struct Route {
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
 // Rule (printed by `motley show cluster`): inside a node over the inside fabric; between nodes out
-// of the source's nearest NIC of the kind that joins the two groups, over that kind's network, into
-// the destination's nearest NIC. Throws Refusal(infeasible, "unreachable") when no common NIC kind
+// of the source's nearest NICs of the kind that joins the two groups, over that kind's network, into
+// the destination's nearest NICs. Throws Refusal(infeasible, "unreachable") when no common NIC kind
 // joins them.
 Route route(const Cluster& cluster, int from_chip, int to_chip);
 // The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.

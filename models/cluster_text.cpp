@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/describe_text.hpp"
+#include "models/node_text.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
 
@@ -52,37 +53,6 @@ const std::vector<Figure>& figures() {
   return list;
 }
 
-InsideFabric read_inside(const Yaml& node) {
-  const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency"});
-  InsideFabric inside;
-  const std::string kind =
-      to_choice(fields.need("fabric"), {"nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback"});
-  for (FabricKind k : {FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh, FabricKind::pcie,
-                       FabricKind::loopback})
-    if (kind == name_of(k)) inside.kind = k;
-  inside.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
-  if (const Yaml value = fields.find("latency"))
-    inside.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
-  return inside;
-}
-
-NicKind to_nic_kind(const Yaml& node) {
-  const std::string kind = to_choice(node, {"infiniband", "roce", "ethernet"});
-  if (kind == "infiniband") return NicKind::infiniband;
-  return kind == "roce" ? NicKind::roce : NicKind::ethernet;
-}
-
-Nic read_nic(const Yaml& node) {
-  const Fields fields(node, "a NIC", {"kind", "count", "bandwidth", "latency"});
-  Nic nic;
-  nic.kind = to_nic_kind(fields.need("kind"));
-  nic.count = static_cast<int>(to_integer(fields.need("count"), {1, 1024}));
-  nic.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
-  if (const Yaml value = fields.find("latency"))
-    nic.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
-  return nic;
-}
-
 Chip read_chip_of(const Yaml& node, const std::string& folder) {
   if (!node->is_scalar()) return read_chip(node, "chip");
   const std::string path = find_file(to_text(node), folder, "platforms/chips", ".yaml", node->where);
@@ -90,17 +60,18 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
 }
 
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
-  const Fields fields(node, "a group", {"name", "nodes", "chip", "chips_per_node", "inside", "nics"});
+  const Fields fields(node, "a group", {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "nics"});
   NodeGroup group;
   group.name = to_text(fields.need("name"));
   group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kCount));
   group.chip = read_chip_of(fields.need("chip"), folder);
   group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), {1, 1024}));
-  group.inside = read_inside(fields.need("inside"));
+  if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
+  group.inside = read_inside(fields.need("inside"), group.pcie);
   const Yaml nics = fields.find("nics");
   if (!nics) return group;
   for (const Yaml& item : to_sequence(nics)) {
-    const Nic nic = read_nic(item);
+    const Nic nic = read_nic(item, group.chips_per_node);
     for (const Nic& other : group.nics)
       if (other.kind == nic.kind)
         throw Refusal(Exit::usage, "listed-twice", item->where,
@@ -151,16 +122,11 @@ GroupLink read_link(const Yaml& node, const Cluster& cluster) {
 }
 
 std::string print_group(const NodeGroup& group) {
-  std::string text = fmt::format(
-      "  - name: {}\n    nodes: {}\n    chips_per_node: {}\n"
-      "    inside: {{fabric: {}, bandwidth: {}, latency: {}}}\n    nics:{}\n",
-      quote(group.name), group.nodes, group.chips_per_node, name_of(group.inside.kind),
-      format_exact(group.inside.bandwidth, Dimension::bytes_per_second),
-      format_exact(group.inside.latency_s, Dimension::seconds), group.nics.empty() ? " []" : "");
-  for (const Nic& nic : group.nics)
-    text += fmt::format("      - {{kind: {}, count: {}, bandwidth: {}, latency: {}}}\n", name_of(nic.kind),
-                        nic.count, format_exact(nic.bandwidth, Dimension::bytes_per_second),
-                        format_exact(nic.latency_s, Dimension::seconds));
+  std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
+                                 quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
+  if (group.pcie) text += fmt::format("    pcie: {}\n", print(*group.pcie));
+  text += fmt::format("    nics:{}\n", group.nics.empty() ? " []" : "");
+  for (const Nic& nic : group.nics) text += fmt::format("      - {}\n", print(nic));
   return text + "    chip:\n" + print(group.chip, "      ");
 }
 

@@ -5,17 +5,11 @@
 
 #include "models/cluster.hpp"
 #include "models/program.hpp"
+#include "models/transport.hpp"
 
 namespace motley {
 
-// t(S) = L + 2*kappa*sqrt(L*W) + W, W = S/(efficiency*bandwidth). kappa = 0 is latency/bandwidth
-// (Hockney 1994), 1 an ideally chunked pipeline. Efficiency is a property of the transport (RDMA
-// 0.96, TCP 0.92): see .cpp for sources.
-struct Transport {
-  double efficiency = 1.0;
-  double kappa = 0.0;
-  double software_latency_s = 0.0;  // a message, beyond the links'
-};
+// Of one message between two chips on their route.
 Transport transport_of(const Cluster& cluster, int from_chip, int to_chip);
 
 // Seconds beyond pure latency + bytes/bandwidth of the links that a message of `bytes` costs (the

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <simgrid/kernel/resource/NetworkModelIntf.hpp>
 #include <simgrid/kernel/routing/NetPoint.hpp>
 #include <simgrid/kernel/routing/NetZoneImpl.hpp>
@@ -35,16 +36,6 @@ class FabricZone : public routing::NetZoneImpl {
 namespace {
 
 std::uint64_t key_of(unsigned long from, unsigned long to) { return (std::uint64_t{from} << 32) | to; }
-
-// Of each directed link id.
-std::vector<double> bandwidths(const Cluster& cluster) {
-  std::vector<double> of(static_cast<std::size_t>(cluster.link_count));
-  for (const auto edge : boost::make_iterator_range(boost::edges(cluster.topology))) {
-    const LinkProperties& link = cluster.topology[edge];
-    of[static_cast<std::size_t>(link.id)] = link.bandwidth;
-  }
-  return of;
-}
 
 // A guard page under every stack turns an overflow into a fault; each splits a mapping, and Linux allows a process
 // 65,530 of them (vm.max_map_count).
@@ -84,8 +75,7 @@ Fabric::Fabric(const Program& program, const Cluster& cluster, Shares shares)
     : program_(program),
       cluster_(cluster),
       shares_(std::move(shares)),
-      zone_(new FabricZone("fabric", *this)),  // owned by the Engine
-      bandwidth_(bandwidths(cluster)) {
+      zone_(new FabricZone("fabric", *this)) {  // owned by the Engine
   hosts_.resize(program.ranks.size());
 }
 
@@ -95,15 +85,24 @@ sg::Host* Fabric::make_host() {
   return host;
 }
 
-sg::Link* Fabric::link_of(int id, double efficiency) {
+sg::Link* Fabric::link_of(int id) {
   const auto share = shares_.find(id);
   const int stands = share == shares_.end() ? id : share->second.link;
   const double part = share == shares_.end() ? 1.0 : share->second.part;
   sg::Link*& link = links_[stands];
   if (link != nullptr) return link;
-  const double bandwidth = bandwidth_[static_cast<std::size_t>(id)] * efficiency * part;
-  link = zone_->get_iface()->create_link(fmt::format("link{}", stands), bandwidth);
+  const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(id)];
+  link = zone_->get_iface()->create_link(fmt::format("link{}", stands), of.bandwidth * of.efficiency * part);
   link->seal();
+  return link;
+}
+
+// Holds each flow over it, alone, to `rate`.
+sg::Link* Fabric::cap_of(double rate) {
+  sg::Link*& link = caps_[rate];
+  if (link != nullptr) return link;
+  link = zone_->get_iface()->create_link(fmt::format("cap{}", caps_.size()), rate);
+  link->set_sharing_policy(sg::Link::SharingPolicy::FATPIPE)->seal();
   return link;
 }
 
@@ -113,10 +112,14 @@ Fabric::Path Fabric::make_path(Rank from, Rank to) {
   Path path;
   path.route = route(cluster_, from_chip, to_chip);
   path.transport = transport_of(cluster_, from_chip, to_chip);
+  double capacity = std::numeric_limits<double>::infinity();
   for (int id : path.route.links) {
-    auto* link = link_of(id, path.transport.efficiency)->get_impl();
+    const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(id)];
+    capacity = std::min(capacity, of.bandwidth * of.efficiency);
+    auto* link = link_of(id)->get_impl();
     if (std::find(path.links.begin(), path.links.end(), link) == path.links.end()) path.links.push_back(link);
   }
+  if (path.route.rate < capacity) path.links.push_back(cap_of(path.route.rate)->get_impl());
   return path;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <simgrid/s4u.hpp>
 #include <unordered_map>
 #include <vector>
@@ -54,7 +55,8 @@ class Fabric {
   Path make_path(Rank from, Rank to);
   static std::vector<double> effective_rates(const std::vector<Path>& edges);
   simgrid::s4u::Host* make_host();
-  simgrid::s4u::Link* link_of(int id, double efficiency);
+  simgrid::s4u::Link* link_of(int id);
+  simgrid::s4u::Link* cap_of(double rate);
   const Path& path(unsigned long from, unsigned long to) const;
   double latency_s(double bytes, const simgrid::s4u::Host& from, const simgrid::s4u::Host& to) const;
 
@@ -62,10 +64,10 @@ class Fabric {
   const Cluster& cluster_;
   Shares shares_;
   FabricZone* zone_;
-  std::vector<double> bandwidth_;  // by directed link id
   std::vector<simgrid::s4u::Host*> hosts_;
   std::unordered_map<int, std::vector<simgrid::s4u::Host*>> rings_;  // by group: an endpoint a member
   std::unordered_map<int, simgrid::s4u::Link*> links_;
+  std::map<double, simgrid::s4u::Link*> caps_;     // by rate
   std::unordered_map<std::uint64_t, Path> paths_;  // by the two endpoints' ids in the zone
   int hosts_made_ = 0;
 };

@@ -22,11 +22,7 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 // The quotient of the fabric: links that one transfer of every peer crosses at the same place are one class.
 class Quotient {
  public:
-  Quotient(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {
-    bandwidth_.resize(at(cluster.link_count));
-    for (const auto edge : boost::make_iterator_range(boost::edges(cluster.topology)))
-      bandwidth_[at(cluster.topology[edge].id)] = cluster.topology[edge].bandwidth;
-  }
+  Quotient(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
 
   // The same transfer of each of the peers: from[i] to to[i].
   void add(const std::vector<Rank>& from, const std::vector<Rank>& to) {
@@ -56,7 +52,7 @@ class Quotient {
                          least->second));
     for (const auto& [link, count] : uses) {
       links.insert(link);
-      if (bandwidth_[at(link)] != bandwidth_[at(*links.begin())])
+      if (cluster_.link_table[at(link)].bandwidth != cluster_.link_table[at(*links.begin())].bandwidth)
         refuse(fmt::format("the links of rank {} and its peers differ in bandwidth", peers[0]));
     }
     for (int link : links) {
@@ -72,7 +68,6 @@ class Quotient {
 
   const Program& program_;
   const Cluster& cluster_;
-  std::vector<double> bandwidth_;
   std::map<int, std::set<int>> classes_;
   Fabric::Shares shares_;
 };

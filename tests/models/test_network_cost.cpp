@@ -62,7 +62,7 @@ TEST_CASE("without kappa a message takes latency plus bytes over bandwidth") {
 TEST_CASE("kappa 1 is an ideally chunked pipeline: the square of the sum of roots") {
   const Cluster cluster = nodes_of(2, 1, {{NicKind::infiniband, 1, 25e9, 5e-6}});
   const Route path = route(cluster, 0, 1);
-  const Transport transport{0.5, 1.0, 3e-6};
+  const Transport transport{0.5, 0.0, 3e-6, 1.0};
   const double latency_s = path.latency_s + 3e-6, wire_s = 1e6 / (25e9 * 0.5);
   const double root = std::sqrt(latency_s) + std::sqrt(wire_s);
   REQUIRE(message_time_s(transport, path, 1'000'000) == Approx(root * root).epsilon(1e-12));

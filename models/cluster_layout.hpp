@@ -1,0 +1,62 @@
+// How the links of a node are numbered, so that routes compute ids instead of searching. In a node:
+//   for each chip: to the inside fabric (a star), then to its PCIe switch, or, without a PCIe tree,
+//     to its port of each NIC kind;
+//   for each pair of chips a < b of a mesh: their link;
+//   for each PCIe switch, where there are several: its uplink; for each pair of sockets: their link;
+//   for each NIC kind and port: to its PCIe switch, where there is a tree; to its network.
+// Every link is two ids: the even one leads away from the chip (or from the lower index), the odd
+// one back. Only models/cluster_*.cpp include this.
+#pragma once
+
+#include "models/cluster.hpp"
+
+namespace motley {
+
+inline bool is_mesh(FabricKind kind) {
+  return kind == FabricKind::nvlink_mesh || kind == FabricKind::xgmi_mesh;
+}
+// Chip to chip through the PCIe tree.
+inline bool is_pcie_tree(const NodeGroup& group) {
+  return group.inside.kind == FabricKind::pcie && group.pcie.has_value();
+}
+inline bool is_star(const NodeGroup& group) { return !is_mesh(group.inside.kind) && !is_pcie_tree(group); }
+
+// Index of the pair a < b of n.
+constexpr int pair_index(int a, int b, int n) { return a * (2 * n - a - 1) / 2 + (b - a - 1); }
+constexpr int pair_count(int n) { return n * (n - 1) / 2; }
+
+GroupLayout lay_out(const NodeGroup& group);
+
+// Ids of one node's links that lead away from chips.
+struct NodeLinks {
+  const NodeGroup& group;
+  const GroupLayout& layout;
+  int first;  // id of the node's first link
+
+  int chip(int chip) const { return first + chip * layout.links_a_chip; }
+  int to_inside(int chip_in_node) const { return chip(chip_in_node); }
+  int to_pcie(int chip_in_node) const { return chip(chip_in_node) + (is_star(group) ? 2 : 0); }
+  int to_port(int chip_in_node, int kind_index) const { return to_pcie(chip_in_node) + 2 * kind_index; }
+  // The link between two chips of a mesh, in the direction asked for.
+  int peer(int from, int to) const;
+  int uplink(int pcie_switch) const { return first + layout.uplinks + 2 * pcie_switch; }
+  int between_sockets(int from, int to) const;
+  int port_to_pcie(int kind_index, int port) const { return port_link(kind_index, port); }
+  int port_to_network(int kind_index, int port) const {
+    return port_link(kind_index, port) + (group.pcie ? 2 : 0);
+  }
+
+  int switch_of(int chip_in_node) const { return chip_in_node * group.pcie->switches / group.chips_per_node; }
+  int socket_of(int pcie_switch) const { return pcie_switch * group.pcie->sockets / group.pcie->switches; }
+
+ private:
+  int port_link(int kind_index, int port) const;
+};
+
+// bytes/s of so many lanes, a direction, after line coding.
+double pcie_bandwidth(int generation, int lanes);
+
+// Index in group.nics; -1: it has none of the kind.
+int nic_index(const NodeGroup& group, NicKind kind);
+
+}  // namespace motley

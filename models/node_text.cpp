@@ -1,0 +1,174 @@
+#include "models/node_text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/cluster_layout.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// `reaches: 48.9 GB/s`: measured, so no more than the line.
+double read_reaches(const Fields& fields, double bandwidth) {
+  const Yaml value = fields.find("reaches");
+  if (!value) return 0;
+  const double reaches = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
+  if (reaches > bandwidth)
+    throw Refusal(Exit::usage, "faster-than-line", value->where,
+                  fmt::format("`{}` is more than the bandwidth, {}", value->text,
+                              format_exact(bandwidth, Dimension::bytes_per_second)),
+                  "`reaches` is what one flow was measured to get of it");
+  return reaches;
+}
+
+std::string print_reaches(double reaches) {
+  return reaches > 0 ? fmt::format(", reaches: {}", format_exact(reaches, Dimension::bytes_per_second)) : "";
+}
+
+std::vector<int> read_chips(const Yaml& node, int chips_per_node) {
+  std::vector<int> chips;
+  for (const Yaml& item : to_sequence(node)) {
+    const int chip = static_cast<int>(to_integer(item, {0, chips_per_node - 1}));
+    if (std::find(chips.begin(), chips.end(), chip) != chips.end())
+      throw Refusal(Exit::usage, "nic-affinity", item->where, fmt::format("chip {} is listed twice", chip),
+                    "each NIC lists the chips near it once");
+    chips.push_back(chip);
+  }
+  if (chips.empty())
+    throw Refusal(Exit::usage, "nic-affinity", node->where, "this NIC is near no chip",
+                  "list the chips near it, as `[0, 1]`");
+  return chips;
+}
+
+std::vector<std::vector<int>> read_near(const Yaml& node, const Nic& nic, int chips_per_node) {
+  std::vector<std::vector<int>> near;
+  for (const Yaml& item : to_sequence(node)) near.push_back(read_chips(item, chips_per_node));
+  if (static_cast<int>(near.size()) != nic.count)
+    throw Refusal(Exit::usage, "nic-affinity", node->where,
+                  fmt::format("{} NICs, and `near` has {} lists", nic.count, near.size()),
+                  "one list of chips for each NIC, as `[[0, 1], [2, 3]]`");
+  const auto as_set = [](const std::vector<int>& chips) { return std::set<int>(chips.begin(), chips.end()); };
+  for (std::size_t i = 0; i < near.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      const std::set<int> one = as_set(near[i]), other = as_set(near[j]);
+      const auto shared =
+          std::find_if(one.begin(), one.end(), [&](int chip) { return other.contains(chip); });
+      if (one != other && shared != one.end())
+        throw Refusal(
+            Exit::usage, "nic-affinity", node->items[i]->where,
+            fmt::format("chip {} is near NICs {} and {}, which are near unlike chips", *shared, j, i),
+            "NICs either share all their chips (flows are striped over them) or none");
+    }
+  return near;
+}
+
+}  // namespace
+
+NicKind to_nic_kind(const Yaml& node) {
+  const std::string kind = to_choice(node, {"infiniband", "roce", "ethernet"});
+  if (kind == "infiniband") return NicKind::infiniband;
+  return kind == "roce" ? NicKind::roce : NicKind::ethernet;
+}
+
+InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
+  const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency", "reaches"});
+  InsideFabric inside;
+  const std::string kind =
+      to_choice(fields.need("fabric"), {"nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback"});
+  for (FabricKind k : {FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh, FabricKind::pcie,
+                       FabricKind::loopback})
+    if (kind == name_of(k)) inside.kind = k;
+  if (inside.kind == FabricKind::pcie && pcie) {
+    for (const char* key : {"bandwidth", "reaches"})
+      if (fields.find(key))
+        throw Refusal(Exit::usage, "pcie-tree", fields.where(key),
+                      fmt::format("`{}` is that of the group's `pcie`", key), "leave it out here");
+    inside.bandwidth = pcie_bandwidth(pcie->generation, pcie->lanes);
+  } else {
+    inside.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
+    inside.reaches = read_reaches(fields, inside.bandwidth);
+  }
+  if (const Yaml value = fields.find("latency"))
+    inside.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  return inside;
+}
+
+Pcie read_pcie(const Yaml& node, int chips_per_node) {
+  const Fields fields(
+      node, "`pcie`",
+      {"generation", "lanes", "nic_lanes", "switches", "uplink_lanes", "sockets", "socket_link", "reaches"});
+  Pcie pcie;
+  const auto integer = [&](const char* key, int& into, IntegerRange range) {
+    if (const Yaml value = fields.find(key)) into = static_cast<int>(to_integer(value, range));
+  };
+  pcie.generation = static_cast<int>(to_integer(fields.need("generation"), {1, 6}));
+  pcie.lanes = static_cast<int>(to_integer(fields.need("lanes"), {1, 16}));
+  integer("nic_lanes", pcie.nic_lanes, {1, 32});
+  integer("switches", pcie.switches, {1, chips_per_node});
+  integer("uplink_lanes", pcie.uplink_lanes, {1, 64});
+  integer("sockets", pcie.sockets, {1, 8});
+  if (pcie.switches % pcie.sockets != 0)
+    throw Refusal(Exit::usage, "pcie-tree", fields.where("sockets"),
+                  fmt::format("{} switches cannot be shared out to {} sockets", pcie.switches, pcie.sockets),
+                  "each socket has as many `switches` as the others");
+  if (pcie.sockets > 1)
+    pcie.socket_link = to_quantity(fields.need("socket_link"), Dimension::bytes_per_second, Sign::positive);
+  else if (fields.find("socket_link"))
+    throw Refusal(Exit::usage, "pcie-tree", fields.where("socket_link"), "there is one socket",
+                  "`socket_link` joins two: say `sockets: 2`, or leave it out");
+  pcie.reaches = read_reaches(fields, pcie_bandwidth(pcie.generation, pcie.lanes));
+  return pcie;
+}
+
+Nic read_nic(const Yaml& node, int chips_per_node) {
+  const Fields fields(node, "a NIC", {"kind", "count", "bandwidth", "latency", "near", "far", "reaches"});
+  Nic nic;
+  nic.kind = to_nic_kind(fields.need("kind"));
+  nic.count = static_cast<int>(to_integer(fields.need("count"), {1, 1024}));
+  nic.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);
+  if (const Yaml value = fields.find("latency"))
+    nic.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  if (const Yaml value = fields.find("near")) nic.near = read_near(value, nic, chips_per_node);
+  if (const Yaml value = fields.find("far")) {
+    nic.far = to_number(value, Sign::positive);
+    if (nic.far > 1)
+      throw Refusal(Exit::usage, "out-of-bounds", value->where,
+                    fmt::format("`{}` is more than 1", value->text),
+                    "`far` is the share of the rate that a chip keeps on a NIC that is not near it");
+  }
+  nic.reaches = read_reaches(fields, nic.bandwidth);
+  return nic;
+}
+
+std::string print_inside(const NodeGroup& group) {
+  const InsideFabric& inside = group.inside;
+  std::string text = fmt::format("{{fabric: {}", name_of(inside.kind));
+  if (!is_pcie_tree(group))
+    text += fmt::format(", bandwidth: {}", format_exact(inside.bandwidth, Dimension::bytes_per_second));
+  return text + fmt::format(", latency: {}{}}}", format_exact(inside.latency_s, Dimension::seconds),
+                            print_reaches(inside.reaches));
+}
+
+std::string print(const Pcie& pcie) {
+  std::string text = fmt::format(
+      "{{generation: {}, lanes: {}, nic_lanes: {}, switches: {}, uplink_lanes: {}, sockets: {}",
+      pcie.generation, pcie.lanes, pcie.nic_lanes, pcie.switches, pcie.uplink_lanes, pcie.sockets);
+  if (pcie.sockets > 1)
+    text += fmt::format(", socket_link: {}", format_exact(pcie.socket_link, Dimension::bytes_per_second));
+  return text + print_reaches(pcie.reaches) + "}";
+}
+
+std::string print(const Nic& nic) {
+  std::string text = fmt::format("{{kind: {}, count: {}, bandwidth: {}, latency: {}", name_of(nic.kind),
+                                 nic.count, format_exact(nic.bandwidth, Dimension::bytes_per_second),
+                                 format_exact(nic.latency_s, Dimension::seconds));
+  if (!nic.near.empty()) text += fmt::format(", near: {}", nic.near);
+  if (nic.far != 1) text += fmt::format(", far: {}", format_exact(nic.far));
+  return text + print_reaches(nic.reaches) + "}";
+}
+
+}  // namespace motley
