@@ -12,24 +12,41 @@ bool per_micro_batch(const Tensor& tensor) {
   return tensor.role == TensorRole::activation || tensor.role == TensorRole::activation_gradient;
 }
 
-// Fills Kernel::frees of every block: each tensor at its last kernel, forward before backward, unless a send frees it.
-void free_after_last_use(ProgramClass& of_class) {
-  struct Use {
-    Kernel* kernel = nullptr;
-  };
-  std::vector<Use> last(of_class.tensors.size());
-  for (Block& block : of_class.blocks)
+// The last kernel that touches each tensor, as a micro-batch passes the blocks; null: none does. A chunk that has both a
+// whole and a split backward runs one of them for a micro-batch.
+std::vector<Kernel*> last_uses(ProgramClass& of_class, bool whole) {
+  std::vector<bool> has_both(of_class.chunks.size());
+  for (const Block& block : of_class.blocks)
+    for (const Block& other : of_class.blocks)
+      if (block.chunk == other.chunk && block.pass == Pass::backward && other.pass == Pass::input_gradient)
+        has_both[static_cast<std::size_t>(block.chunk)] = true;
+  std::vector<Kernel*> last(of_class.tensors.size(), nullptr);
+  for (Block& block : of_class.blocks) {
+    const bool runs = block.pass == Pass::forward || !has_both[static_cast<std::size_t>(block.chunk)] ||
+                      (block.pass == Pass::backward) == whole;
+    if (!runs) continue;
     for (Kernel& kernel : block.kernels) {
-      for (int id : kernel.in) last[static_cast<std::size_t>(id)].kernel = &kernel;
-      for (int id : kernel.out) last[static_cast<std::size_t>(id)].kernel = &kernel;
+      for (int id : kernel.in) last[static_cast<std::size_t>(id)] = &kernel;
+      for (int id : kernel.out) last[static_cast<std::size_t>(id)] = &kernel;
     }
+  }
+  return last;
+}
+
+// Fills Kernel::frees of every block: each tensor at its last kernel, unless a send frees it.
+void free_after_last_use(ProgramClass& of_class) {
+  std::vector<bool> sent(of_class.tensors.size());
   for (const Stream& stream : of_class.streams)
     for (const Instruction& instruction : stream.instructions)
       if (instruction.op == Op::send)
-        for (int id : instruction.frees) last[static_cast<std::size_t>(id)].kernel = nullptr;
-  for (std::size_t id = 0; id < last.size(); ++id)
-    if (last[id].kernel != nullptr && per_micro_batch(of_class.tensors[id]))
-      last[id].kernel->frees.push_back(static_cast<std::int32_t>(id));
+        for (int id : instruction.frees) sent[static_cast<std::size_t>(id)] = true;
+  const auto whole = last_uses(of_class, true), split = last_uses(of_class, false);
+  for (std::size_t id = 0; id < sent.size(); ++id) {
+    if (sent[id] || !per_micro_batch(of_class.tensors[id])) continue;
+    const auto freed = static_cast<std::int32_t>(id);
+    if (whole[id] != nullptr) whole[id]->frees.push_back(freed);
+    if (split[id] != nullptr && split[id] != whole[id]) split[id]->frees.push_back(freed);
+  }
 }
 
 class Ledger {

@@ -88,12 +88,30 @@ void set_job(const Job& job, Program& program) {
   program.p2p_buffers = job.strategy.p2p_buffers;
 }
 
+// The stage that holds each virtual stage's neighbour, as a distance in stages; 0: none, or this stage itself.
+int distance_to(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
+  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return 0;
+  return all[at(neighbour)].stage - all[at(virtual_stage)].stage;
+}
+
+std::vector<Rank> peers_of(const ProgramClass& placed, const std::vector<VirtualStage>& all, Rank rank,
+                           Rank ranks_per_stage) {
+  std::vector<Rank> peers;
+  for (const Chunk& chunk : placed.chunks)
+    for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1}) {
+      const int distance = distance_to(all, chunk.virtual_stage, neighbour);
+      peers.push_back(distance == 0 ? -1 : rank + distance * ranks_per_stage);
+    }
+  return peers;
+}
+
 void place_stage(const PipelineTemplate& pipeline, int stage, FreeChips& chips, std::int64_t first_sequence,
                  Program& program) {
   const Stage& of = pipeline.stages[at(stage)];
   const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
   const ProgramClass& placed = program.classes.back();
   const auto per_stage = static_cast<Rank>(pipeline.replicas * of.tensor_parallel);
+  const auto all = virtual_stages(pipeline);
   for (std::int64_t replica = 0; replica < pipeline.replicas; ++replica)
     for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
       RankEntry entry;
@@ -105,8 +123,7 @@ void place_stage(const PipelineTemplate& pipeline, int stage, FreeChips& chips, 
       entry.replica = static_cast<std::int32_t>(replica);
       entry.tensor_index = static_cast<std::int32_t>(tensor);
       entry.first_sequence = first_sequence + replica * placed.micro_batches * placed.micro_batch;
-      const Rank rank = program.rank_count();
-      entry.peers = {placed.first_stage ? -1 : rank - per_stage, placed.last_stage ? -1 : rank + per_stage};
+      entry.peers = peers_of(placed, all, program.rank_count(), per_stage);
       entry.groups = {-1, -1, -1};
       program.ranks.push_back(entry);
     }
@@ -139,14 +156,17 @@ void place(const Job& job, Program& program) {
     const int stages = static_cast<int>(pipeline.stages.size());
     for (int stage = 0; stage < stages; ++stage) {
       const Stage& of = pipeline.stages[at(stage)];
+      const auto all = virtual_stages(pipeline);
       ProgramClass placed;
       placed.name = job.strategy.templates.size() == 1 ? fmt::format("stage {}", stage)
                                                        : fmt::format("pipeline {} stage {}", t, stage);
       placed.pipeline = static_cast<std::int32_t>(t);
       placed.stage = stage;
-      placed.chunks = {{stage, of.first_layer, of.last_layer}};
-      placed.first_stage = stage == 0;
-      placed.last_stage = stage + 1 == stages;
+      for (std::size_t v = 0; v < all.size(); ++v)
+        if (all[v].stage == stage)
+          placed.chunks.push_back({static_cast<int>(v), all[v].layers.first, all[v].layers.last});
+      placed.first_stage = all.front().stage == stage;
+      placed.last_stage = all.back().stage == stage;
       placed.tensor_parallel = of.tensor_parallel;
       placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
       placed.micro_batches = pipeline.micro_batches;

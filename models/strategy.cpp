@@ -52,12 +52,19 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
                              "give at least one stage"};
   std::int64_t next = 0;
-  for (const Stage& stage : pipeline.stages) {
-    if (stage.first_layer != next || stage.last_layer <= stage.first_layer)
+  for (const VirtualStage& stage : virtual_stages(pipeline)) {
+    if (stage.layers.first != next || stage.layers.last <= stage.layers.first)
       return StrategyComplaint{"impossible-stages", "stages",
                                fmt::format("a stage holds layers {}-{} where layer {} is next",
-                                           stage.first_layer, stage.last_layer - 1, next),
+                                           stage.layers.first, stage.layers.last - 1, next),
                                "stages hold the layers in order, each at least one"};
+    next = stage.layers.last;
+  }
+  if (next != t.layers)
+    return StrategyComplaint{"impossible-stages", "stages",
+                             fmt::format("the stages hold {} layers, `{}` has {}", next, t.name, t.layers),
+                             fmt::format("the last stage must end at layer {}", t.layers - 1)};
+  for (const Stage& stage : pipeline.stages) {
     if (stage.tensor_parallel != pipeline.stages[0].tensor_parallel)
       return StrategyComplaint{
           "unequal-tensor-parallel", "stages",
@@ -71,12 +78,7 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                                fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
                                            pipeline.replicas, stage.on.size()),
                                "as many replicas on each group, or a template for each"};
-    next = stage.last_layer;
   }
-  if (next != t.layers)
-    return StrategyComplaint{"impossible-stages", "stages",
-                             fmt::format("the stages hold {} layers, `{}` has {}", next, t.name, t.layers),
-                             fmt::format("the last stage must end at layer {}", t.layers - 1)};
   return std::nullopt;
 }
 
@@ -99,6 +101,8 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              "micro_batches",
                              fmt::format("{} are not global_batch {}", sum, train.global_batch),
                              {}};
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    if (auto found = find_in_schedule(strategy, pipeline)) return found;
   return std::nullopt;
 }
 

@@ -20,14 +20,20 @@ enum class Recompute : std::uint8_t {
 };  // full: keep only each layer's input (Chen et al. 2016, arXiv:1604.06174)
 enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
 
+struct Layers {
+  std::int64_t first = 0, last = 0;  // [first, last)
+  bool operator==(const Layers&) const = default;
+};
+
 struct Stage {
   std::int64_t first_layer = 0,
-               last_layer = 0;  // [first, last); embedding on the first stage, head on the last
+               last_layer = 0;  // [first, last); embedding with layer 0, head with the last
   std::int64_t tensor_parallel = 1;
   // Groups of the cluster: the replicas are divided over them evenly, in order. Empty: the first chips that no stage
   // before it took.
   std::vector<std::string> on;
   std::optional<Recompute> recompute;  // else the strategy's
+  std::vector<Layers> more = {};  // further chunks, where a schedule has a stage hold several virtual stages
   bool operator==(const Stage&) const = default;
 };
 
@@ -44,6 +50,7 @@ struct PipelineTemplate {
 struct Strategy {
   std::vector<PipelineTemplate> templates;
   Schedule schedule = Schedule::one_f_one_b;
+  Timetable timetable;  // a custom schedule's, of every template's pipeline; else empty
   Recompute recompute = Recompute::none;
   int p2p_buffers = 2;             // receives posted ahead, a boundary and direction
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
@@ -86,6 +93,21 @@ struct Fidelity {
 // divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
 // Refusal(infeasible).
 Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp);
+
+// One of a pipeline's virtual stages: a chunk of the layers of one of its stages.
+struct VirtualStage {
+  int stage = 0;
+  Layers layers;
+};
+// All of a pipeline, from the first layer to the last.
+std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline);
+
+// Has every pipeline of the strategy follow that schedule with `chunks` virtual stages a rank, and spreads the layers over
+// them as evenly as can be, the first of them getting one more. Refuses more virtual stages than layers
+// (Refusal, "impossible-schedule"). What else the schedule asks for is find_complaint()'s.
+void use_schedule(const Transformer&, Strategy&, Schedule schedule, int chunks);
+void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // a custom one
+
 void validate(const Transformer&, const Train&, const Strategy&);
 
 std::string print(const Strategy& strategy);       // explicit YAML

@@ -12,7 +12,7 @@ namespace motley {
 struct StrategyComplaint {
   std::string kind;  // of the Refusal it becomes
   // "tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch", "sequence",
-  // "templates", "stages", "micro_batches"
+  // "templates", "stages", "micro_batches", "schedule"
   std::string about;
   std::string message;
   std::string hint;
@@ -25,5 +25,8 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer&, const 
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, std::int64_t tp,
                                                 std::int64_t pp, std::int64_t dp);
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, const Strategy&);
+
+// What the strategy's schedule asks for and this pipeline does not give: "schedule". The pipeline's stages hold its layers.
+std::optional<StrategyComplaint> find_in_schedule(const Strategy&, const PipelineTemplate&);
 
 }  // namespace motley

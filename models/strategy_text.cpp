@@ -17,6 +17,27 @@ std::string_view name_of(Recompute recompute) { return recompute == Recompute::f
 
 const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers", "overlap"};
 
+// A name; or {csv: FILE}; or, as print() writes it, {rows: ["0F0,0B0", ...]}.
+void read_schedule(const Yaml& node, Strategy& strategy) {
+  if (node->is_scalar()) {
+    strategy.schedule = schedule_named(to_choice(node, schedule_names()));
+    return;
+  }
+  const Fields fields(node, "`schedule`", {"csv", "rows"});
+  strategy.schedule = Schedule::custom;
+  if (const Yaml rows = fields.find("rows")) {
+    for (const Yaml& row : to_sequence(rows)) {
+      const Timetable read = parse_csv(to_text(row), row->where.file);
+      strategy.timetable.ranks.insert(strategy.timetable.ranks.end(), read.ranks.begin(), read.ranks.end());
+    }
+    return;
+  }
+  const Yaml csv = fields.need("csv");
+  const std::string path =
+      find_file(to_text(csv), folder_of(csv->where.file), "scenarios/schedules", ".csv", csv->where);
+  strategy.timetable = parse_csv(read_text_file(path, csv->where), path);
+}
+
 std::vector<std::string> with_options(std::vector<std::string> keys) {
   keys.insert(keys.end(), kOptionKeys.begin(), kOptionKeys.end());
   return keys;
@@ -35,8 +56,7 @@ std::vector<std::string> to_names(const Yaml& node) {
 }
 
 void read_options(const Fields& fields, Strategy& strategy) {
-  if (const Yaml node = fields.find("schedule"))
-    strategy.schedule = schedule_named(to_choice(node, {"1f1b", "gpipe"}));
+  if (const Yaml node = fields.find("schedule")) read_schedule(node, strategy);
   if (const Yaml node = fields.find("recompute")) strategy.recompute = to_recompute(node);
   if (const Yaml node = fields.find("p2p_buffers"))
     strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
@@ -66,7 +86,7 @@ Degree read_degree(const Fields& fields, const std::string& name, const std::str
 }
 
 // "0-11" or "5": first and last layer, both included.
-void read_layers(const Yaml& node, Stage& stage) {
+Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
   const std::size_t dash = text.find('-');
   const std::string_view whole = text;
@@ -79,8 +99,21 @@ void read_layers(const Yaml& node, Stage& stage) {
     throw Refusal(Exit::usage, "wrong-type", node->where,
                   fmt::format("expected layers, found {}", describe(node)),
                   "first and last layer, as `0-11`");
-  stage.first_layer = from;
-  stage.last_layer = to + 1;
+  return {from, to + 1};
+}
+
+// Of one chunk, or a list of them.
+void read_chunks(const Yaml& node, Stage& stage) {
+  std::vector<Layers> chunks;
+  if (node->is_scalar()) chunks.push_back(read_layers(node));
+  if (!node->is_scalar())
+    for (const Yaml& item : to_sequence(node)) chunks.push_back(read_layers(item));
+  if (chunks.empty())
+    throw Refusal(Exit::infeasible, "impossible-stages", node->where, "a stage without layers",
+                  "give each stage at least one layer");
+  stage.first_layer = chunks[0].first;
+  stage.last_layer = chunks[0].last;
+  stage.more.assign(chunks.begin() + 1, chunks.end());
 }
 
 PipelineTemplate read_template(const Yaml& node) {
@@ -92,7 +125,7 @@ PipelineTemplate read_template(const Yaml& node) {
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage", {"layers", "tensor_parallel", "tp", "on", "recompute"});
     Stage read;
-    read_layers(stage.need("layers"), read);
+    read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
@@ -105,15 +138,40 @@ PipelineTemplate read_template(const Yaml& node) {
   throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint);
 }
 
+// Chunks of layers as the schedule places them, and what it asks of them.
+void lay_out_schedule(const Fields& fields, const Transformer& transformer, Strategy& strategy) {
+  const char* const key = fields.find("virtual_stages") ? "virtual_stages" : "schedule";
+  try {
+    if (strategy.schedule == Schedule::custom) {
+      if (const Yaml node = fields.find("virtual_stages"))
+        throw Refusal(Exit::infeasible, "impossible-schedule", node->where,
+                      "how many virtual stages a rank holds is what the schedule's CSV says",
+                      "leave `virtual_stages` out");
+      use_schedule(transformer, strategy, Timetable(strategy.timetable));
+    } else {
+      int chunks = standard_chunks(strategy.schedule);
+      if (const Yaml node = fields.find("virtual_stages"))
+        chunks = static_cast<int>(to_integer(node, {1, 1024}));
+      use_schedule(transformer, strategy, strategy.schedule, chunks);
+    }
+    for (const PipelineTemplate& pipeline : strategy.templates)
+      if (const auto complaint = find_in_schedule(strategy, pipeline)) refuse(*complaint, fields.where(key));
+  } catch (const Refusal& refusal) {
+    throw located(refusal, fields.where(key));
+  }
+}
+
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
-  const Fields fields(
-      node, "`strategy`",
-      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp", "templates"}));
+  const Fields fields(node, "`strategy`",
+                      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
+                                    "virtual_stages", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
-  const Degree pp = read_degree(fields, "pipeline_parallel", "pp");
+  Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
   Strategy options;
   read_options(fields, options);
+  const bool custom = options.schedule == Schedule::custom;
+  if (custom && pp.entry == nullptr) pp.value = static_cast<std::int64_t>(options.timetable.ranks.size());
   if (const auto complaint = find_complaint(transformer, train, tp.value, pp.value, dp.value)) {
     const Degree& about = complaint->about == "tensor_parallel"     ? tp
                           : complaint->about == "pipeline_parallel" ? pp
@@ -122,12 +180,14 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   }
   Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value);
   options.templates = std::move(strategy.templates);
+  lay_out_schedule(fields, transformer, options);
   return options;
 }
 
 // Where in the file the thing complained about stands.
 Location locate(const Yaml& node, const StrategyComplaint& complaint) {
   const YamlEntry* templates = node->find("templates");
+  if (complaint.about == "schedule" && node->find("schedule")) return node->find("schedule")->where;
   if (complaint.about == "templates" || templates->value->items.empty()) return templates->where;
   const Yaml& first = templates->value->items[0];
   const YamlEntry* found = first->find(complaint.about);
@@ -155,18 +215,31 @@ Strategy read_strategy(const Yaml& node, const Transformer& transformer, const T
 }
 
 static std::string print(const Stage& stage) {
-  std::string text = fmt::format("      - {{layers: {}-{}, tensor_parallel: {}", stage.first_layer,
-                                 stage.last_layer - 1, stage.tensor_parallel);
+  std::string layers = fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1);
+  for (const Layers& more : stage.more) layers += fmt::format(", {}-{}", more.first, more.last - 1);
+  if (!stage.more.empty()) layers = fmt::format("[{}]", layers);
+  std::string text = fmt::format("      - {{layers: {}, tensor_parallel: {}", layers, stage.tensor_parallel);
   if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
   if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
   return text + "}\n";
+}
+
+static std::string print_schedule(const Strategy& strategy) {
+  if (strategy.schedule != Schedule::custom) return std::string(name_of(strategy.schedule));
+  std::string text = "\n  rows:";
+  for (const auto& actions : strategy.timetable.ranks) {
+    std::string row = to_csv({{actions}});
+    row.pop_back();  // the end of the line
+    text += fmt::format("\n    - \"{}\"", row);
+  }
+  return text;
 }
 
 std::string print(const Strategy& strategy) {
   std::string text = fmt::format(
       "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
       "overlap: {{p2p: {}, gradients: {}, bucket_bytes: {} B}}\ntemplates:{}\n",
-      name_of(strategy.schedule), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
+      print_schedule(strategy), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
       strategy.overlap_gradients, strategy.bucket_bytes, strategy.templates.empty() ? " []" : "");
   for (const PipelineTemplate& pipeline : strategy.templates) {
     text +=

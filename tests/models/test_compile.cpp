@@ -14,6 +14,8 @@ namespace {
 std::vector<Job> all_jobs() {
   auto jobs = every_small_job(Family::gpt2);
   for (const Job& job : every_small_job(Family::llama)) jobs.push_back(job);
+  for (Family family : {Family::gpt2, Family::llama})
+    for (const Job& job : every_scheduled_job(family)) jobs.push_back(job);
   return jobs;
 }
 

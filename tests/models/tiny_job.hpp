@@ -120,4 +120,39 @@ inline std::vector<Job> every_small_job(Family family) {
   return jobs;
 }
 
+// Every schedule with chunks or split backwards on up to four ranks, and one read from CSV, where half of the backwards
+// are split.
+inline std::vector<Job> every_scheduled_job(Family family) {
+  std::vector<Job> jobs;
+  const auto add = [&](Job job) {
+    for (Recompute recompute : {Recompute::none, Recompute::full})
+      for (bool overlap : {false, true}) {
+        job.strategy.recompute = recompute;
+        job.strategy.overlap_gradients = overlap;
+        job.strategy.p2p_buffers = overlap ? 2 : 1;
+        job.strategy.bucket_bytes = 10'000;
+        job.fidelity.tensor_parallel = overlap ? CollectiveLevel::fluid : CollectiveLevel::formula;
+        jobs.push_back(job);
+      }
+  };
+  for (Degrees d : {Degrees{1, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 2, 2}})
+    for (Schedule schedule :
+         {Schedule::interleaved, Schedule::zb_h1, Schedule::zb_h2, Schedule::zb_v, Schedule::dualpipe_v}) {
+      const int chunks = standard_chunks(schedule);
+      if (d.pp * chunks > 4) continue;
+      Job job = tiny_job(d, family);
+      use_schedule(job.transformer, job.strategy, schedule, chunks);
+      add(job);
+    }
+  Job custom = tiny_job({1, 2, 1}, family);
+  custom.train.global_batch = 6;
+  custom.strategy = expand(custom.transformer, custom.train, 1, 2, 1);
+  use_schedule(custom.transformer, custom.strategy,
+               parse_csv("0F0,2F0,0F1,2F1,2B0,0B0,2I1,0I1,0W1,2W1,0F2,2F2,2B2,0B2\n"
+                         "1F0,1F1,1B0,1I1,1F2,1W1,1B2\n",
+                         "test"));
+  add(custom);
+  return jobs;
+}
+
 }  // namespace motley::tests

@@ -1,0 +1,112 @@
+// How a schedule's virtual stages and a strategy's stages go together.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/refusal.hpp"
+#include "models/strategy.hpp"
+#include "models/strategy_complaint.hpp"
+
+namespace motley {
+namespace {
+
+std::vector<int> stages_of(const PipelineTemplate& pipeline) {
+  std::vector<int> stages;
+  for (const VirtualStage& each : virtual_stages(pipeline)) stages.push_back(each.stage);
+  return stages;
+}
+
+void refuse_too_many(const Transformer& t, std::int64_t count) {
+  if (count <= t.layers) return;
+  throw Refusal(Exit::infeasible, "impossible-schedule", {},
+                fmt::format("{} virtual stages are more than the {} layers of `{}`", count, t.layers, t.name),
+                "fewer virtual_stages, or a smaller pipeline_parallel");
+}
+
+void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::vector<int>& placed) {
+  const auto count = static_cast<std::int64_t>(placed.size());
+  refuse_too_many(t, count);
+  for (const int stage : placed)
+    if (stage < 0 || stage >= static_cast<int>(pipeline.stages.size()))
+      throw Refusal(Exit::infeasible, "impossible-schedule", {},
+                    fmt::format("the schedule is of {} ranks or more, the pipeline has {} stages", stage + 1,
+                                pipeline.stages.size()),
+                    "pipeline_parallel is the number of lines of a schedule's CSV");
+  std::vector<bool> begun(pipeline.stages.size());
+  for (Stage& stage : pipeline.stages) stage.more.clear();
+  std::int64_t next = 0;
+  for (std::int64_t v = 0; v < count; ++v) {
+    const auto index = static_cast<std::size_t>(placed[static_cast<std::size_t>(v)]);
+    const Layers layers{next, next + t.layers / count + (v < t.layers % count ? 1 : 0)};
+    next = layers.last;
+    Stage& stage = pipeline.stages[index];
+    if (begun[index]) {
+      stage.more.push_back(layers);
+      continue;
+    }
+    begun[index] = true;
+    stage.first_layer = layers.first;
+    stage.last_layer = layers.last;
+  }
+}
+
+}  // namespace
+
+std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline) {
+  std::vector<VirtualStage> all;
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const Stage& stage = pipeline.stages[i];
+    all.push_back({static_cast<int>(i), {stage.first_layer, stage.last_layer}});
+    for (const Layers& layers : stage.more) all.push_back({static_cast<int>(i), layers});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const VirtualStage& a, const VirtualStage& b) {
+    return a.layers.first < b.layers.first;
+  });
+  return all;
+}
+
+void use_schedule(const Transformer& t, Strategy& strategy, Schedule schedule, int chunks) {
+  strategy.schedule = schedule;
+  strategy.timetable = {};
+  for (PipelineTemplate& pipeline : strategy.templates) {
+    const auto ranks = static_cast<std::int64_t>(pipeline.stages.size());
+    refuse_too_many(t, ranks * chunks);
+    spread_layers(t, pipeline, placement(schedule, {static_cast<int>(ranks), chunks, 1}));
+  }
+}
+
+void use_schedule(const Transformer& t, Strategy& strategy, Timetable timetable) {
+  strategy.schedule = Schedule::custom;
+  for (PipelineTemplate& pipeline : strategy.templates) spread_layers(t, pipeline, placement(timetable));
+  strategy.timetable = std::move(timetable);
+}
+
+std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
+                                                  const PipelineTemplate& pipeline) {
+  const auto complaint = [](std::string message, std::string hint) {
+    return StrategyComplaint{"impossible-schedule", "schedule", std::move(message), std::move(hint)};
+  };
+  const auto stages = stages_of(pipeline);
+  const int ranks = static_cast<int>(pipeline.stages.size());
+  const int micro_batches = static_cast<int>(pipeline.micro_batches);
+  if (strategy.schedule == Schedule::custom) {
+    if (const auto found = find_complaint(strategy.timetable, micro_batches))
+      return complaint("the schedule's CSV: " + *found,
+                       "`motley show schedule --csv` writes one that is sound");
+    if (placement(strategy.timetable) != stages)
+      return complaint("the stages do not hold the virtual stages that the schedule has them run",
+                       "virtual stages count chunks of layers from the first layer on");
+    return std::nullopt;
+  }
+  const PipelineShape shape{ranks, static_cast<int>(stages.size()) / ranks, micro_batches};
+  if (const auto found = find_complaint(strategy.schedule, shape))
+    return complaint(*found, "the schedules: " + fmt::format("{}", fmt::join(schedule_names(), ", ")));
+  if (placement(strategy.schedule, shape) != stages)
+    return complaint(
+        fmt::format("the layers do not go through the stages as {} has them: {}", name_of(strategy.schedule),
+                    fmt::join(placement(strategy.schedule, shape), " ")),
+        "each stage lists its chunks, as `layers: [0-3, 12-15]`");
+  return std::nullopt;
+}
+
+}  // namespace motley
