@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "models/compute_cost.hpp"
+#include "models/published_metrics.hpp"
 
 namespace motley {
 namespace {
@@ -206,6 +207,9 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
       model_flops_per_sequence(job.transformer, program.sequence) * static_cast<double>(program.global_batch);
   const double peak = peak_flops(job, program);
   report.tflops_per_chip = ratio(model_flops, report.iteration_s * chips) / 1e12;
+  report.sequences_per_s = ratio(static_cast<double>(program.global_batch), report.iteration_s);
+  report.tflops_per_chip_megatron =
+      megatron_flops_per_chip(job.transformer, program.sequence, report.sequences_per_s, report.chips) / 1e12;
   report.mfu = ratio(model_flops, report.iteration_s * peak);
   report.hfu = ratio(executed_flops(program), report.iteration_s * peak);
   return report;

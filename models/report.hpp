@@ -28,8 +28,11 @@ struct Report {
   std::string scenario, strategy_hash, program_hash;
   double iteration_s = 0;
   double tokens_per_s = 0, tokens_per_s_per_chip = 0;
+  double sequences_per_s = 0;
   double tflops_per_chip = 0;  // model FLOPs
-  double mfu = 0, hfu = 0;     // against the peak of the training precision
+  double tflops_per_chip_megatron =
+      0;                    // as Megatron-LM and Holmes print it: a full recompute counted, done or not
+  double mfu = 0, hfu = 0;  // against the peak of the training precision
   std::vector<StageBreakdown> breakdown;
   std::vector<StageMemory> memory;
   std::int64_t chips = 0;

@@ -52,7 +52,9 @@ std::string to_json(const Report& report) {
   json["iteration_s"] = report.iteration_s;
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
+  json["sequences_per_s"] = report.sequences_per_s;
   json["tflops_per_chip"] = report.tflops_per_chip;
+  json["tflops_per_chip_megatron"] = report.tflops_per_chip_megatron;
   json["mfu"] = report.mfu;
   json["hfu"] = report.hfu;
   json["flop_formula"] = kFlopFormula;

@@ -77,7 +77,10 @@ std::string_view trimmed(std::string_view text) {
 std::string to_csv(const Timetable& timetable) {
   std::string text;
   for (const auto& actions : timetable.ranks) {
-    for (std::size_t i = 0; i < actions.size(); ++i) text += (i > 0 ? "," : "") + cell(actions[i]);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (i > 0) text += ',';
+      text += cell(actions[i]);
+    }
     text += "\n";
   }
   return text;
