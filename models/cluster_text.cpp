@@ -140,7 +140,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   const Yaml name = fields.find("name");
   chip.name = name ? to_text(name) : default_name;
   chip.vendor = to_text(fields.need("vendor"));
-  chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu"});
+  chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu", "tpu", "npu"});
   const Fields peaks(fields.need("peak"), "`peak`", {"fp32", "tf32", "bf16", "fp16"});
   for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
     if (const Yaml value = peaks.find(name_of(format)))
