@@ -133,7 +133,7 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
   const Scenario mixed =
       read(tiny("{dp: 2}\nname: two\nworld: {kind: mixed, real_ranks: [1]}\n"
                 "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
-                "fold_tensor_parallel: true}"));
+                "fold: true}"));
   CHECK(mixed.name == "two");
   CHECK(mixed.world == WorldChoice{"mixed", {1}});
   CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
@@ -203,7 +203,7 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
     CHECK(chip.gemm_efficiency.value <= 1);
     CHECK(chip.attention_efficiency.value <= 1);
     CHECK(chip.bandwidth_efficiency.value <= 1);
-    CHECK(chip.peak_flops.contains(Format::fp32));
+    CHECK_FALSE(chip.peak_flops.empty());  // no fp32: its maker states none
   }
   CHECK(chips >= 4);
 }
