@@ -9,6 +9,7 @@
 
 #include "models/cluster_layout.hpp"
 #include "models/refusal.hpp"
+#include "models/switches.hpp"
 
 namespace motley {
 namespace {
@@ -98,6 +99,42 @@ double affinity_limit(const Cluster& c, const Place& end, int kind) {
   return rate * end.links.group.nics[at(kind)].far;
 }
 
+// Where a chip's flows leave its node.
+struct Gate {
+  int kind, port;  // index in the group's nics; of them
+  int group, node, leaf;
+  const NetworkLayout& network;
+};
+
+Gate gate_of(const Cluster& c, const Place& end, int chip, NicKind kind) {
+  const int index = nic_index(end.links.group, kind), group = c.chip_group[at(chip)];
+  const int port = end.links.layout.ports[at(index)].of_chip[at(end.chip_in_node)];
+  const int node = c.chip_node[at(chip)];
+  const NetworkLayout& network = c.network_layout[at(end.links.layout.network[at(index)])];
+  return {index,  port, group, node, leaf_of(network, group, node - end.links.layout.first_node, port),
+          network};
+}
+
+// From the leaf of one end to that of the other.
+void add_between(const Cluster& c, std::vector<int>& path, const Gate& out, const Gate& in) {
+  const std::uint64_t flow = flow_hash(out.node, out.port, in.node, in.port);
+  if (&out.network == &in.network) {
+    add_switch_path(path, out.network, out.leaf, in.leaf, flow);
+    return;
+  }
+  const std::size_t link = *joining_link(c, out.group, in.group);
+  const bool there = c.links[link].from == c.groups[at(out.group)].name;
+  if (out.network.exit != out.network.first_leaf) path.push_back(out.network.exits + 2 * out.leaf);
+  path.push_back(c.site_link_id[link] + (there ? 0 : 1));
+  if (in.network.exit != in.network.first_leaf) path.push_back(in.network.exits + 2 * in.leaf + 1);
+}
+
+double flow_limit(const Cluster& c, const Gate& out, const Gate& in) {
+  if (&out.network == &in.network) return std::numeric_limits<double>::infinity();
+  const double limit = c.links[*joining_link(c, out.group, in.group)].per_flow;
+  return limit > 0 ? limit : std::numeric_limits<double>::infinity();
+}
+
 std::string name_of_chip(const Cluster& c, int chip) { return c.topology[c.chip_vertex[at(chip)]].name; }
 
 [[noreturn]] void refuse_unreachable(const Cluster& c, int from, int to) {
@@ -145,18 +182,32 @@ std::string_view name_of(NicKind kind) {
   return "?";
 }
 
+std::string_view name_of(NetworkShape shape) {
+  switch (shape) {
+    case NetworkShape::single:
+      return "single";
+    case NetworkShape::leaf_spine:
+      return "leaf_spine";
+    case NetworkShape::rail_optimised:
+      return "rail_optimised";
+    case NetworkShape::dragonfly:
+      return "dragonfly";
+  }
+  return "?";
+}
+
+std::string_view name_of(Routing routing) { return routing == Routing::ecmp ? "ecmp" : "adaptive"; }
+
 std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_group) {
   const NodeGroup &a = c.groups[at(from_group)], &b = c.groups[at(to_group)];
   if (from_group == to_group) {
     if (a.nics.empty()) return std::nullopt;
     return a.nics[0].kind;
   }
-  for (const GroupLink& link : c.links) {
-    const bool joins =
-        (link.from == a.name && link.to == b.name) || (link.from == b.name && link.to == a.name);
-    if (joins && nic_index(a, link.over) >= 0 && nic_index(b, link.over) >= 0) return link.over;
-  }
-  return std::nullopt;
+  const auto link = joining_link(c, from_group, to_group);
+  if (!link || nic_index(a, c.links[*link].over) < 0 || nic_index(b, c.links[*link].over) < 0)
+    return std::nullopt;
+  return c.links[*link].over;
 }
 
 const Nic& joining_nic(const Cluster& c, int from_chip, int to_chip) {
@@ -178,11 +229,13 @@ Route route(const Cluster& c, int from_chip, int to_chip) {
   if (route.inside_node) return inside(c, from, to);
   const auto kind = joining_kind(c, c.chip_group[at(from_chip)], c.chip_group[at(to_chip)]);
   if (!kind) refuse_unreachable(c, from_chip, to_chip);
-  const int out = nic_index(from.links.group, *kind), in = nic_index(to.links.group, *kind);
-  add_way_out(route.links, from, out, from.links.layout.ports[at(out)].of_chip[at(from.chip_in_node)]);
-  add_way_in(route.links, to, in, to.links.layout.ports[at(in)].of_chip[at(to.chip_in_node)]);
+  const Gate out = gate_of(c, from, from_chip, *kind), in = gate_of(c, to, to_chip, *kind);
+  add_way_out(route.links, from, out.kind, out.port);
+  add_between(c, route.links, out, in);
+  add_way_in(route.links, to, in.kind, in.port);
   sum_up(c, route);
-  route.rate = std::min({route.rate, affinity_limit(c, from, out), affinity_limit(c, to, in)});
+  route.rate = std::min({route.rate, affinity_limit(c, from, out.kind), affinity_limit(c, to, in.kind),
+                         flow_limit(c, out, in)});
   return route;
 }
 

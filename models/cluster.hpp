@@ -65,11 +65,39 @@ struct NodeGroup {
 };
 
 // Which NIC kind joins two groups. A group's own nodes talk over its first NIC kind. What is not
-// listed cannot talk.
+// listed cannot talk. With a bandwidth it is a link between two sites, one for all their traffic;
+// without, the two groups stand on one network.
 struct GroupLink {
   std::string from, to;
   NicKind over = NicKind::ethernet;
+  double bandwidth = 0;  // bytes/s, a direction
+  double latency_s = 0;  // one way
+  double per_flow = 0;   // bytes/s that one flow reaches (a TCP window over a long way); 0: all of it
+  bool is_site_link() const { return bandwidth > 0; }
   bool operator==(const GroupLink&) const = default;
+};
+
+enum class NetworkShape : std::uint8_t { single, leaf_spine, rail_optimised, dragonfly };
+enum class Routing : std::uint8_t { ecmp, adaptive };
+
+// The switches between the NICs of one kind. Not listed: one switch that never blocks.
+//   leaf_spine      all ports of a node at one leaf, every leaf at every spine
+//   rail_optimised  port i of every node at leaf i of its block of nodes
+//   dragonfly       routers in groups, all routers of a group joined, all groups joined by one link
+// A leaf of leaf_spine is a router of dragonfly.
+struct Network {
+  NicKind over = NicKind::infiniband;
+  std::vector<std::string> groups;  // empty: every group that has such NICs
+  NetworkShape shape = NetworkShape::single;
+  int nodes_per_leaf = 1;
+  int spines = 1;
+  double oversubscription = 1;  // what a leaf takes in over what it passes up
+  double uplink = 0;            // bytes/s of each leaf to each spine; 0: follows from oversubscription
+  Routing routing = Routing::ecmp;
+  int routers_per_group = 1;
+  double local = 0, global = 0;  // bytes/s of a dragonfly's links
+  double latency_s = 0;          // of each link between two switches
+  bool operator==(const Network&) const = default;
 };
 
 enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network };
@@ -98,18 +126,29 @@ struct PortLayout {
   int count() const { return static_cast<int>(width.size()); }
 };
 
+// One network as built: see models/switches.hpp.
+struct NetworkLayout {
+  Network of;
+  std::vector<int> first_node;  // by group: place of its first node; -1: not on this network
+  int leaves = 1, rails = 1, ways = 1;
+  int first_link = 0, exits = 0;         // ids; exits: from each leaf to the site's exit
+  std::size_t first_leaf = 0, exit = 0;  // vertices; those of leaves follow each other
+};
+
 // Where a group's part of the topology begins, and how the links of one node are numbered: see
 // models/cluster_layout.hpp.
 struct GroupLayout {
   int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
   int links_a_chip = 0, mesh = 0, uplinks = 0, sockets = 0;  // offsets in a node
   std::vector<PortLayout> ports;                             // by NIC kind, as NodeGroup::nics
+  std::vector<int> network;                                  // the same: index into network_layout
 };
 
 struct Cluster {
   std::string name;
   std::vector<NodeGroup> groups;
   std::vector<GroupLink> links;
+  std::vector<Network> networks;
 
   // Derived by build_topology().
   Topology topology;
@@ -119,17 +158,21 @@ struct Cluster {
   std::vector<int> chip_group;             // group of a chip
   std::vector<int> chip_node;              // global node index of a chip
   std::vector<GroupLayout> layout;         // by group
+  std::vector<NetworkLayout> network_layout;
+  std::vector<int> site_link_id;  // by link of `links`; -1: no link between sites
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
   // Two clusters are equal when what they were built from is.
   bool operator==(const Cluster& other) const {
-    return name == other.name && groups == other.groups && links == other.links;
+    return name == other.name && groups == other.groups && links == other.links && networks == other.networks;
   }
 };
 
 std::string_view name_of(FabricKind kind);
 std::string_view name_of(NicKind kind);
+std::string_view name_of(NetworkShape shape);
+std::string_view name_of(Routing routing);
 
 // Fills in the derived part. Chips are numbered group by group, node by node, so chips of a node
 // are consecutive.
@@ -147,10 +190,12 @@ struct Route {
 // Which NIC kind carries traffic between nodes of two groups; nothing: they cannot talk.
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
-// Rule (printed by `motley show cluster`): inside a node over the inside fabric; between nodes out
-// of the source's nearest NICs of the kind that joins the two groups, over that kind's network, into
-// the destination's nearest NICs. Throws Refusal(infeasible, "unreachable") when no common NIC kind
-// joins them.
+// The rule, printed by `motley show cluster`. Inside a node: over the inside fabric. Between nodes:
+// out of the ports nearest the source, of the kind that joins the two groups, into the ports nearest
+// the destination. From leaf to leaf: over the spine that a hash of the two ports chooses (ecmp), or
+// over all spines at once (adaptive); from router to router of a dragonfly: the one minimal way;
+// between sites: over the link that joins the two groups. Throws Refusal(infeasible, "unreachable")
+// when no common NIC kind joins them.
 Route route(const Cluster& cluster, int from_chip, int to_chip);
 // The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.
 const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip);

@@ -3,17 +3,17 @@
 //
 // Assumes: without a PCIe tree a chip reaches its NIC at the rate of the inside fabric and in no
 // time of its own, so that the NIC is what limits traffic between nodes. Assumes: PCIe and sockets
-// add no latency of their own. Assumes: the network of one NIC kind is non-blocking; it is one
-// vertex for each set of groups that the kind joins.
+// add no latency of their own. Assumes: a network that is not described never blocks; it is one
+// vertex for each set of groups that the kind joins. Assumes: a leaf passes to its site's exit all
+// that it passes up (of a dragonfly, as much as one global link carries).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <utility>
 
 #include "models/cluster_layout.hpp"
 #include "models/refusal.hpp"
+#include "models/switches.hpp"
 #include "models/transport.hpp"
 
 namespace motley {
@@ -22,24 +22,6 @@ namespace {
 using VertexId = Topology::vertex_descriptor;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-// Sets of groups that one NIC kind joins, by the index of their first group.
-std::vector<std::size_t> components(const Cluster& cluster, NicKind kind) {
-  std::vector<std::size_t> of(cluster.groups.size());
-  std::iota(of.begin(), of.end(), std::size_t{0});
-  const auto index_of = [&](const std::string& name) {
-    return static_cast<std::size_t>(std::find_if(cluster.groups.begin(), cluster.groups.end(),
-                                                 [&](const NodeGroup& group) { return group.name == name; }) -
-                                    cluster.groups.begin());
-  };
-  for (const GroupLink& link : cluster.links) {
-    const std::size_t from = index_of(link.from), to = index_of(link.to);
-    if (link.over != kind || from == of.size() || to == of.size()) continue;
-    const std::size_t joined = std::min(of[from], of[to]), left = std::max(of[from], of[to]);
-    std::replace(of.begin(), of.end(), left, joined);
-  }
-  return of;
-}
 
 class Builder {
  public:
@@ -52,23 +34,29 @@ class Builder {
     c_.chip_group.clear();
     c_.chip_node.clear();
     c_.layout.clear();
+    c_.site_link_id.clear();
     c_.link_count = 0;
+    for (const NodeGroup& group : c_.groups) c_.layout.push_back(lay_out(group));
+    lay_out_networks(c_);
+    for (NetworkLayout& network : c_.network_layout) add_switches(network);
     int node = 0;
     for (std::size_t group = 0; group < c_.groups.size(); ++group) {
-      c_.layout.push_back(lay_out(c_.groups[group]));
-      GroupLayout& layout = c_.layout.back();
+      GroupLayout& layout = c_.layout[group];
       layout.first_chip = c_.chip_count();
       layout.first_node = node;
       layout.first_link = c_.link_count;
       for (int i = 0; i < c_.groups[group].nodes; ++i) add_node(group, i, node++);
       MOTLEY_CHECK(c_.link_count == layout.first_link + c_.groups[group].nodes * layout.links_per_node);
     }
+    for (NetworkLayout& network : c_.network_layout) add_network_links(network);
+    add_site_links();
   }
 
  private:
   // The vertices of the node at hand.
   struct Node {
     std::size_t group = 0;
+    int number = 0;  // in the group
     std::string prefix;
     VertexId inside{};
     std::vector<VertexId> switches, sockets, chips;
@@ -88,25 +76,101 @@ class Builder {
     }
   }
 
-  VertexId network(NicKind kind, std::size_t group) {
-    const std::vector<std::size_t> of = components(c_, kind);
-    const auto [found, fresh] = networks_.try_emplace({kind, of[group]}, VertexId{});
-    if (fresh) {
-      // The plain name where one network of the kind serves every group that has such NICs.
-      const bool only = std::all_of(c_.groups.begin(), c_.groups.end(), [&](const NodeGroup& g) {
-        return nic_index(g, kind) < 0 || of[static_cast<std::size_t>(&g - c_.groups.data())] == of[group];
-      });
-      std::string name(name_of(kind));
-      if (!only) name += "." + c_.groups[of[group]].name;
-      found->second = vertex(VertexKind::network, std::move(name));
+  // The plain name where one network of the kind serves every group that has such NICs.
+  std::string name_of_network(const NetworkLayout& network) const {
+    std::string name(name_of(network.of.over));
+    const bool only = std::count_if(c_.network_layout.begin(), c_.network_layout.end(),
+                                    [&](const auto& other) { return other.of.over == network.of.over; }) == 1;
+    const auto first = std::find_if(network.first_node.begin(), network.first_node.end(),
+                                    [](int node) { return node >= 0; });
+    return only ? name
+                : name + "." + c_.groups[static_cast<std::size_t>(first - network.first_node.begin())].name;
+  }
+
+  void add_switches(NetworkLayout& network) {
+    const std::string name = name_of_network(network);
+    const char* leaf = network.of.shape == NetworkShape::dragonfly ? "router" : "leaf";
+    for (int i = 0; i < network.leaves; ++i) {
+      const VertexId made =
+          vertex(VertexKind::network,
+                 network.of.shape == NetworkShape::single ? name : fmt::format("{}.{}{}", name, leaf, i));
+      if (i == 0) network.first_leaf = network.exit = made;
     }
-    return found->second;
+    if (network.leaves > 1 && has_site_link(network))
+      network.exit = vertex(VertexKind::network, name + ".exit");
+  }
+
+  bool has_site_link(const NetworkLayout& network) const {
+    for (const GroupLink& link : c_.links)
+      for (std::size_t group = 0; group < c_.groups.size(); ++group)
+        if (link.is_site_link() && link.over == network.of.over && network.first_node[group] >= 0 &&
+            (c_.groups[group].name == link.from || c_.groups[group].name == link.to))
+          return true;
+    return false;
+  }
+
+  void add_network_links(NetworkLayout& network) {
+    const LinkProperties inner{-1, 0, network.of.latency_s, switch_efficiency(network.of.over)};
+    network.first_link = c_.link_count;
+    const VertexId leaf = network.first_leaf;
+    if (has_inner_links(network) && network.of.shape == NetworkShape::dragonfly)
+      add_dragonfly(network, inner);
+    else if (has_inner_links(network))
+      add_spines(network, inner);
+    network.exits = c_.link_count;
+    if (network.exit == leaf) return;
+    LinkProperties out = inner;
+    out.bandwidth = network.of.shape == NetworkShape::dragonfly ? network.of.global
+                                                                : uplink_of(c_, network) * network.ways;
+    for (int i = 0; i < network.leaves; ++i) link(leaf + at(i), network.exit, out);
+  }
+
+  void add_spines(const NetworkLayout& network, LinkProperties up) {
+    up.bandwidth = uplink_of(c_, network);
+    std::vector<VertexId> spines;
+    for (int way = 0; way < network.ways; ++way)
+      spines.push_back(vertex(VertexKind::network, fmt::format("{}.spine{}", name_of_network(network), way)));
+    for (int leaf = 0; leaf < network.leaves; ++leaf)
+      for (VertexId spine : spines) link(network.first_leaf + at(leaf), spine, up);
+  }
+
+  void add_dragonfly(const NetworkLayout& network, LinkProperties wire) {
+    const int a = network.of.routers_per_group, groups = network.leaves / a;
+    wire.bandwidth = network.of.local;
+    for (int group = 0; group < groups; ++group)
+      for (int i = 0; i < a; ++i)
+        for (int j = i + 1; j < a; ++j)
+          link(network.first_leaf + at(group * a + i), network.first_leaf + at(group * a + j), wire);
+    wire.bandwidth = network.of.global;
+    for (int g = 0; g < groups; ++g)
+      for (int h = g + 1; h < groups; ++h)
+        link(network.first_leaf + at(gateway(network, g, h)), network.first_leaf + at(gateway(network, h, g)),
+             wire);
+  }
+
+  // The network of a group's NICs of that kind.
+  const NetworkLayout& network_of(const std::string& name, NicKind kind) const {
+    for (std::size_t group = 0; group < c_.groups.size(); ++group)
+      if (c_.groups[group].name == name)
+        return c_.network_layout[at(c_.layout[group].network[at(nic_index(c_.groups[group], kind))])];
+    MOTLEY_CHECK(false);
+    return c_.network_layout.front();
+  }
+
+  void add_site_links() {
+    for (const GroupLink& site : c_.links) {
+      c_.site_link_id.push_back(site.is_site_link() ? c_.link_count : -1);
+      if (site.is_site_link())
+        link(network_of(site.from, site.over).exit, network_of(site.to, site.over).exit,
+             {-1, site.bandwidth, site.latency_s, switch_efficiency(site.over)});
+    }
   }
 
   void add_node(std::size_t group, int node_in_group, int node) {
     const NodeGroup& g = c_.groups[group];
     Node n;
     n.group = group;
+    n.number = node_in_group;
     n.prefix = fmt::format("{}.{}.", g.name, node_in_group);
     add_vertices(g, n);
     for (int i = 0; i < g.chips_per_node; ++i) {
@@ -184,14 +248,14 @@ class Builder {
           link(port, n.switches[at(ports.pcie_switch[at(i)])],
                {-1, pcie_bandwidth(g.pcie->generation, g.pcie->nic_lanes) * width, 0,
                 usual_pcie_efficiency()});
-        link(port, network(nic.kind, n.group),
+        const NetworkLayout& network = c_.network_layout[at(c_.layout[n.group].network[kind])];
+        link(port, network.first_leaf + at(leaf_of(network, static_cast<int>(n.group), n.number, i)),
              {-1, nic.bandwidth * width, nic.latency_s / 2, efficiency_of(nic)});
       }
     }
   }
 
   Cluster& c_;
-  std::map<std::pair<NicKind, std::size_t>, VertexId> networks_;
 };
 
 }  // namespace

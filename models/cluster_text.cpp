@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/describe_text.hpp"
+#include "models/network_text.hpp"
 #include "models/node_text.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
@@ -82,45 +83,6 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   return group;
 }
 
-const NodeGroup& find_group(const Cluster& cluster, const Yaml& name) {
-  std::vector<std::string> names;
-  for (const NodeGroup& group : cluster.groups) names.push_back(group.name);
-  const std::string chosen = to_choice(name, names);
-  for (const NodeGroup& group : cluster.groups)
-    if (group.name == chosen) return group;
-  return cluster.groups.front();
-}
-
-GroupLink read_link(const Yaml& node, const Cluster& cluster) {
-  const Fields fields(node, "a link", {"between", "over"});
-  const Yaml between = fields.need("between");
-  const std::vector<Yaml>& ends = to_sequence(between);
-  if (ends.size() != 2)
-    throw Refusal(Exit::usage, "wrong-type", between->where,
-                  fmt::format("expected two groups, found {}", ends.size()), "as `between: [a, b]`");
-  const NodeGroup &from = find_group(cluster, ends[0]), &to = find_group(cluster, ends[1]);
-  const Yaml over = fields.need("over");
-  const NicKind kind = to_nic_kind(over);
-  for (const NodeGroup* group : {&from, &to}) {
-    bool has = false;
-    for (const Nic& nic : group->nics) has = has || nic.kind == kind;
-    if (!has)
-      throw Refusal(Exit::usage, "no-such-nic", over->where,
-                    fmt::format("group `{}` has no {} NIC", group->name, name_of(kind)),
-                    "a link joins NICs of one kind that both groups have");
-  }
-  for (const GroupLink& other : cluster.links)
-    if ((other.from == from.name && other.to == to.name) || (other.from == to.name && other.to == from.name))
-      throw Refusal(Exit::usage, "listed-twice", node->where,
-                    fmt::format("groups `{}` and `{}` are already linked", from.name, to.name),
-                    "two groups talk over one kind of NIC: keep one link");
-  if (&from == &to)
-    throw Refusal(Exit::usage, "listed-twice", between->where,
-                  fmt::format("group `{}` is linked with itself", from.name),
-                  "nodes of one group talk over its first NIC kind");
-  return {from.name, to.name, kind};
-}
-
 std::string print_group(const NodeGroup& group) {
   std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
                                  quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
@@ -168,7 +130,7 @@ std::string print(const Chip& chip, const std::string& indent) {
 }
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
-  const Fields fields(node, "a cluster", {"name", "groups", "links"});
+  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks"});
   Cluster cluster;
   const Yaml name = fields.find("name");
   cluster.name = name ? to_text(name) : default_name;
@@ -188,6 +150,8 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
                   fmt::format("must be 1 to {}", kCount.most));
   if (const Yaml links = fields.find("links"))
     for (const Yaml& item : to_sequence(links)) cluster.links.push_back(read_link(item, cluster));
+  if (const Yaml networks = fields.find("networks"))
+    for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   build_topology(cluster);
   return cluster;
 }
@@ -196,9 +160,9 @@ std::string print(const Cluster& cluster) {
   std::string text = fmt::format("name: {}\ngroups:\n", quote(cluster.name));
   for (const NodeGroup& group : cluster.groups) text += print_group(group);
   if (!cluster.links.empty()) text += "links:\n";
-  for (const GroupLink& link : cluster.links)
-    text += fmt::format("  - {{between: [{}, {}], over: {}}}\n", quote(link.from), quote(link.to),
-                        name_of(link.over));
+  for (const GroupLink& link : cluster.links) text += fmt::format("  - {}\n", print(link));
+  if (!cluster.networks.empty()) text += "networks:\n";
+  for (const Network& network : cluster.networks) text += fmt::format("  - {}\n", print(network));
   return text;
 }
 

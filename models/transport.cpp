@@ -63,5 +63,9 @@ double efficiency_of(const Pcie& pcie) {
   return pcie.reaches > 0 ? pcie.reaches / pcie_bandwidth(pcie.generation, pcie.lanes) : kPcie.efficiency;
 }
 double usual_pcie_efficiency() { return kPcie.efficiency; }
+// Sockets are slow on fast lines for want of processors at their ends, not in between.
+double switch_efficiency(NicKind kind) {
+  return kind == NicKind::ethernet ? kTcp.efficiency : kRdma.efficiency;
+}
 
 }  // namespace motley

@@ -29,5 +29,7 @@ double efficiency_of(const Nic& nic);
 // Of the link of one chip.
 double efficiency_of(const Pcie& pcie);
 double usual_pcie_efficiency();
+// Of links between switches and between sites, for the traffic of NICs of that kind.
+double switch_efficiency(NicKind kind);
 
 }  // namespace motley

@@ -85,8 +85,13 @@ std::string show_cluster(const Options& options) {
   std::string text = print(cluster);
   text += fmt::format("# {} chips, {} directed links\n", cluster.chip_count(), cluster.link_count);
   text +=
-      "# routes: inside a node over its fabric; between nodes out of the source's nearest NIC of the kind\n"
-      "# that joins the two groups, over that kind's network, into the destination's nearest NIC\n";
+      "# routes: inside a node over its fabric; between nodes out of the ports nearest the source, of the "
+      "NIC kind\n"
+      "# that joins the two groups, into those nearest the destination; from leaf to leaf over the spine "
+      "that a hash\n"
+      "# of the two ports chooses (ecmp) or over all of them (adaptive); through a dragonfly the one minimal "
+      "way;\n"
+      "# between sites over the link that joins them\n";
   int previous_group = -1;
   for (int chip = 1; chip < cluster.chip_count(); ++chip) {
     const bool another_node = cluster.chip_node[static_cast<std::size_t>(chip)] !=
@@ -95,12 +100,13 @@ std::string show_cluster(const Options& options) {
     if (chip != 1 && !(another_node && group != previous_group)) continue;
     if (another_node) previous_group = group;
     const Route found = route(cluster, 0, chip);
-    text += fmt::format("# chip 0 to chip {}: {} links, {}, {}\n", chip, found.links.size(),
-                        format_rate(found.bandwidth), format_seconds(found.latency_s));
+    text += fmt::format("# chip 0 to chip {}: {} links, {} for one flow, {}\n", chip, found.links.size(),
+                        format_rate(found.rate), format_seconds(found.latency_s));
     routes.push_back({{"from", 0},
                       {"to", chip},
                       {"links", found.links.size()},
                       {"bandwidth", found.bandwidth},
+                      {"rate", found.rate},
                       {"latency_s", found.latency_s}});
   }
   if (!options.json) return text;

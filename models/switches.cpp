@@ -1,0 +1,186 @@
+#include "models/switches.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "models/cluster_layout.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+int ceil_of(int count, int by) { return (count + by - 1) / by; }
+
+// Sets of groups that stand on one network of the kind, by the index of their first group.
+std::vector<std::size_t> components(const Cluster& cluster, NicKind kind) {
+  std::vector<std::size_t> of(cluster.groups.size());
+  std::iota(of.begin(), of.end(), std::size_t{0});
+  const auto index_of = [&](const std::string& name) {
+    return static_cast<std::size_t>(std::find_if(cluster.groups.begin(), cluster.groups.end(),
+                                                 [&](const NodeGroup& group) { return group.name == name; }) -
+                                    cluster.groups.begin());
+  };
+  for (const GroupLink& link : cluster.links) {
+    const std::size_t from = index_of(link.from), to = index_of(link.to);
+    if (link.over != kind || link.is_site_link() || from == of.size() || to == of.size()) continue;
+    const std::size_t joined = std::min(of[from], of[to]), left = std::max(of[from], of[to]);
+    std::replace(of.begin(), of.end(), left, joined);
+  }
+  return of;
+}
+
+Network network_for(const Cluster& cluster, NicKind kind, const std::vector<std::size_t>& members) {
+  for (const Network& network : cluster.networks) {
+    if (network.over != kind) continue;
+    const bool here =
+        network.groups.empty() || std::any_of(members.begin(), members.end(), [&](std::size_t group) {
+          return std::find(network.groups.begin(), network.groups.end(), cluster.groups[group].name) !=
+                 network.groups.end();
+        });
+    if (here) return network;
+  }
+  Network single;
+  single.over = kind;
+  return single;
+}
+
+void place_leaves(NetworkLayout& layout, int nodes) {
+  const Network& of = layout.of;
+  layout.leaves = of.shape == NetworkShape::single ? 1 : ceil_of(nodes, of.nodes_per_leaf);
+  layout.ways = of.routing == Routing::adaptive ? 1 : of.spines;
+  if (of.shape == NetworkShape::rail_optimised) layout.leaves *= layout.rails;
+  if (of.shape == NetworkShape::dragonfly)  // whole groups of routers, so that every gateway is there
+    layout.leaves = ceil_of(layout.leaves, of.routers_per_group) * of.routers_per_group;
+}
+
+void add_network(Cluster& cluster, NicKind kind, const std::vector<std::size_t>& members) {
+  NetworkLayout layout;
+  layout.of = network_for(cluster, kind, members);
+  layout.first_node.assign(cluster.groups.size(), -1);
+  int nodes = 0;
+  for (std::size_t group : members) {
+    const int index = nic_index(cluster.groups[group], kind);
+    layout.first_node[group] = nodes;
+    nodes += cluster.groups[group].nodes;
+    layout.rails = std::max(layout.rails, cluster.layout[group].ports[at(index)].count());
+    cluster.layout[group].network[at(index)] = static_cast<int>(cluster.network_layout.size());
+  }
+  place_leaves(layout, nodes);
+  cluster.network_layout.push_back(std::move(layout));
+}
+
+int groups_of(const NetworkLayout& network) { return network.leaves / network.of.routers_per_group; }
+
+int local_link(const NetworkLayout& network, int from, int to) {
+  const int a = network.of.routers_per_group, group = from / a;
+  const int pair = group * pair_count(a) + pair_index(std::min(from, to) % a, std::max(from, to) % a, a);
+  return network.first_link + 2 * pair + (from < to ? 0 : 1);
+}
+
+int global_link(const NetworkLayout& network, int from_group, int to_group) {
+  const int groups = groups_of(network);
+  const int pair = groups * pair_count(network.of.routers_per_group) +
+                   pair_index(std::min(from_group, to_group), std::max(from_group, to_group), groups);
+  return network.first_link + 2 * pair + (from_group < to_group ? 0 : 1);
+}
+
+// The minimal way: at most one local link, one global, one local.
+void add_dragonfly_path(std::vector<int>& path, const NetworkLayout& network, int from, int to) {
+  const int a = network.of.routers_per_group, from_group = from / a, to_group = to / a;
+  if (from_group == to_group) {
+    path.push_back(local_link(network, from, to));
+    return;
+  }
+  const int out = gateway(network, from_group, to_group), in = gateway(network, to_group, from_group);
+  if (from != out) path.push_back(local_link(network, from, out));
+  path.push_back(global_link(network, from_group, to_group));
+  if (in != to) path.push_back(local_link(network, in, to));
+}
+
+std::uint64_t mixed(std::uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+void lay_out_networks(Cluster& cluster) {
+  cluster.network_layout.clear();
+  for (std::size_t group = 0; group < cluster.groups.size(); ++group)
+    cluster.layout[group].network.assign(cluster.groups[group].nics.size(), -1);
+  for (NicKind kind : {NicKind::infiniband, NicKind::roce, NicKind::ethernet}) {
+    const std::vector<std::size_t> of = components(cluster, kind);
+    for (std::size_t first = 0; first < of.size(); ++first) {
+      std::vector<std::size_t> members;
+      for (std::size_t group = 0; group < of.size(); ++group)
+        if (of[group] == first && nic_index(cluster.groups[group], kind) >= 0) members.push_back(group);
+      if (!members.empty()) add_network(cluster, kind, members);
+    }
+  }
+}
+
+bool has_inner_links(const NetworkLayout& network) {
+  return network.of.shape != NetworkShape::single && network.leaves > 1;
+}
+
+double uplink_of(const Cluster& cluster, const NetworkLayout& network) {
+  const Network& of = network.of;
+  const double spines_a_way = static_cast<double>(of.spines) / network.ways;
+  if (of.uplink > 0) return of.uplink * spines_a_way;
+  double node = 0;  // bytes/s that one node brings to one leaf
+  for (std::size_t group = 0; group < cluster.groups.size(); ++group) {
+    if (network.first_node[group] < 0) continue;
+    const int index = nic_index(cluster.groups[group], of.over);
+    const Nic& nic = cluster.groups[group].nics[at(index)];
+    const std::vector<int>& width = cluster.layout[group].ports[at(index)].width;
+    const int nics =
+        of.shape == NetworkShape::rail_optimised ? *std::max_element(width.begin(), width.end()) : nic.count;
+    node = std::max(node, nics * nic.bandwidth);
+  }
+  return node * of.nodes_per_leaf / of.oversubscription / network.ways;
+}
+
+int leaf_of(const NetworkLayout& network, int group, int node_in_group, int port) {
+  if (network.of.shape == NetworkShape::single) return 0;
+  const int block = (network.first_node[at(group)] + node_in_group) / network.of.nodes_per_leaf;
+  return network.of.shape == NetworkShape::rail_optimised ? block * network.rails + port : block;
+}
+
+int gateway(const NetworkLayout& network, int group, int other) {
+  const int a = network.of.routers_per_group;
+  return group * a + (other < group ? other : other - 1) % a;
+}
+
+void add_switch_path(std::vector<int>& path, const NetworkLayout& network, int from_leaf, int to_leaf,
+                     std::uint64_t flow) {
+  if (from_leaf == to_leaf) return;
+  if (network.of.shape == NetworkShape::dragonfly) {
+    add_dragonfly_path(path, network, from_leaf, to_leaf);
+    return;
+  }
+  const int way = static_cast<int>(flow % static_cast<std::uint64_t>(network.ways));
+  path.push_back(network.first_link + 2 * (from_leaf * network.ways + way));
+  path.push_back(network.first_link + 2 * (to_leaf * network.ways + way) + 1);
+}
+
+std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port) {
+  const auto port = [](int node, int index) {
+    return (static_cast<std::uint64_t>(node) << 16) + static_cast<std::uint64_t>(index);
+  };
+  return mixed(mixed(port(from_node, from_port)) ^ port(to_node, to_port));
+}
+
+std::optional<std::size_t> joining_link(const Cluster& cluster, int from_group, int to_group) {
+  const std::string &a = cluster.groups[at(from_group)].name, &b = cluster.groups[at(to_group)].name;
+  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+    const GroupLink& link = cluster.links[i];
+    if ((link.from == a && link.to == b) || (link.from == b && link.to == a)) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace motley
