@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/partition.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
 #include "models/strategy_complaint.hpp"
@@ -150,8 +151,7 @@ Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::
   pipeline.replicas = dp;
   pipeline.micro_batches = train.global_batch / (train.micro_batch * dp);
   std::int64_t next = 0;
-  for (std::int64_t stage = 0; stage < pp; ++stage) {
-    const std::int64_t layers = t.layers / pp + (stage < t.layers % pp ? 1 : 0);
+  for (std::int64_t layers : even_layers(t.layers, pp)) {
     pipeline.stages.push_back({next, next + layers, tp, {}, {}});
     next += layers;
   }

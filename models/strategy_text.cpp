@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "models/describe_text.hpp"
+#include "models/partition.hpp"
 #include "models/refusal.hpp"
 #include "models/strategy.hpp"
 #include "models/strategy_complaint.hpp"
@@ -161,10 +162,69 @@ void lay_out_schedule(const Fields& fields, const Transformer& transformer, Stra
   }
 }
 
+// `layers`: of each stage, as [16, 14]; or Holmes's list by type of device, "2 4 4 3 5 5 5"; or following speeds.
+std::vector<std::int64_t> read_layer_counts(const Yaml& node, const Transformer& transformer) {
+  std::vector<std::int64_t> counts;
+  if (node->is_scalar()) {
+    for (const auto& type : parse_hetero_stages(to_text(node)).layers_by_type)
+      counts.insert(counts.end(), type.begin(), type.end());
+  } else if (node->is_map()) {
+    const Fields fields(node, "`layers`", {"speeds", "alpha"});
+    std::vector<double> speeds;
+    for (const Yaml& item : to_sequence(fields.need("speeds")))
+      speeds.push_back(to_number(item, Sign::positive));
+    const Yaml alpha = fields.find("alpha");
+    counts = layers_by_speed(transformer.layers, speeds, alpha ? to_number(alpha, Sign::positive) : 1.0);
+  } else {
+    for (const Yaml& item : to_sequence(node)) counts.push_back(to_integer(item, kDegree));
+  }
+  return counts;
+}
+
+void lay_out_layers(const Yaml& node, const Transformer& transformer, std::vector<Stage>& stages) {
+  std::vector<std::int64_t> counts;
+  try {
+    counts = read_layer_counts(node, transformer);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, node->where);
+  }
+  const auto refuse_counts = [&](const std::string& why, const std::string& hint) {
+    throw Refusal(Exit::infeasible, "impossible-stages", node->where, why, hint);
+  };
+  for (const Stage& stage : stages)
+    if (!stage.more.empty())
+      refuse_counts("`layers` is for stages of one chunk, the schedule gives each several",
+                    "write the `templates` out: `motley show strategy` prints them");
+  if (counts.size() != stages.size())
+    refuse_counts(
+        fmt::format("`layers` names {} stages, pipeline_parallel is {}", counts.size(), stages.size()),
+        "one number for each stage");
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    stages[i].first_layer = next;
+    stages[i].last_layer = next += counts[i];
+  }
+  if (next != transformer.layers)
+    refuse_counts(
+        fmt::format("`layers` are {} in all, `{}` has {}", next, transformer.name, transformer.layers),
+        fmt::format("they must add up to {}", transformer.layers));
+}
+
+// `on: [ib, roce]`: the stages are divided over the groups evenly, in order.
+void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
+  const std::vector<std::string> groups = to_names(node);
+  if (groups.empty() || stages.size() % groups.size() != 0)
+    throw Refusal(
+        Exit::infeasible, "uneven-placement", node->where,
+        fmt::format("{} stages cannot be divided evenly over {} groups", stages.size(), groups.size()),
+        "as many stages on each group, or write the `templates` out");
+  for (std::size_t i = 0; i < stages.size(); ++i) stages[i].on = {groups[i * groups.size() / stages.size()]};
+}
+
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
   const Fields fields(node, "`strategy`",
                       with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
-                                    "virtual_stages", "templates"}));
+                                    "virtual_stages", "layers", "on", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
@@ -181,6 +241,9 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value);
   options.templates = std::move(strategy.templates);
   lay_out_schedule(fields, transformer, options);
+  if (const Yaml layers = fields.find("layers"))
+    lay_out_layers(layers, transformer, options.templates[0].stages);
+  if (const Yaml groups = fields.find("on")) lay_out_groups(groups, options.templates[0].stages);
   return options;
 }
 

@@ -71,7 +71,7 @@ void expect_all_named(const std::vector<std::string>& blocks, const std::vector<
 
 TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key") {
   const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
-  REQUIRE(blocks.size() == 5);
+  REQUIRE(blocks.size() == 6);
   for (const std::string& block : blocks) {
     // Beside the page, as its relative paths are.
     const Yaml node = parse_yaml(block, (kRoot / "scenarios/README.md").string());
@@ -83,7 +83,7 @@ TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key
 
 TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
   const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
-  REQUIRE(blocks.size() == 5);
+  REQUIRE(blocks.size() == 6);
   const std::string page = (kRoot / "scenarios/README.md").string();
   const Scenario scenario = read_scenario(parse_yaml(blocks[0], page), page);
   Train train;
@@ -92,7 +92,9 @@ TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
   train.text = scenario.job.train.text;
   CHECK(scenario.job.train == train);
   CHECK(fs::equivalent(train.text, default_text_path()));
-  CHECK(scenario.job.fidelity == Fidelity{});
+  Fidelity fidelity;
+  fidelity.fold = true;  // what `motley simulate` does, if nothing is said
+  CHECK(scenario.job.fidelity == fidelity);
   Strategy standard;
   standard.templates = scenario.job.strategy.templates;
   CHECK(scenario.job.strategy == standard);
@@ -108,5 +110,5 @@ TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and nam
   for (std::size_t block = 1; block + 1 < blocks.size(); ++block)
     CHECK(parse_cluster(print(cluster(block))) == cluster(block));
   CHECK(read_chip(parse_yaml(blocks.back(), "README.md"), "").name == "example");
-  expect_all_named(blocks, {"cluster_text.cpp", "node_text.cpp"}, {});
+  expect_all_named(blocks, {"cluster_text.cpp", "node_text.cpp", "network_text.cpp"}, {});
 }

@@ -127,3 +127,20 @@ TEST_CASE("the text that ships is there, plain ASCII") {
   CHECK(text.size() > 10'000);
   CHECK(std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
 }
+
+TEST_CASE("layers are given a stage, by type of device or by speed, and stages a group") {
+  const auto stages = [](const std::string& strategy) {
+    return load(kSmall + "strategy: " + strategy + "\n").job.strategy.templates[0].stages;
+  };
+  for (const char* layers : {"[3, 1]", "{speeds: [3, 1]}", "\"1 3 1 1\"", "\"2 3 1\""}) {
+    const auto read = stages(std::string("{pp: 2, layers: ") + layers + "}");
+    REQUIRE(read.size() == 2);
+    CHECK(read[0].last_layer == 3);
+    CHECK(read[1].first_layer == 3);
+    CHECK(read[1].last_layer == 4);
+    CHECK(read[0].on.empty());
+  }
+  const auto placed = stages("{pp: 4, on: [host, slow]}");
+  CHECK(placed[1].on == std::vector<std::string>{"host"});
+  CHECK(placed[2].on == std::vector<std::string>{"slow"});
+}
