@@ -138,10 +138,11 @@ struct RankMemory {
   std::int64_t live = 0, peak = 0;
 };
 
-std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
+std::vector<Blocked> run_null(const Program& program, const Arrangement& arrangement,
+                              const Symmetry& symmetry, std::vector<RankMemory>& memory) {
   memory.assign(program.ranks.size(), {});
   NullWorld world(
-      program,
+      program, arrangement, symmetry,
       [&](const Step& step, const Instruction& instruction) {
         RankMemory& of_rank = memory[at(step.rank)];
         of_rank.peak = std::max(of_rank.peak, of_rank.live + instruction.peak);
@@ -151,6 +152,21 @@ std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& m
         memory[at(step.rank)].live -= instruction.freed;
       });
   return world.run();
+}
+
+// One of each class of alike ranks stands for all; a Program that fails runs again whole, to name everyone.
+std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
+  const Arrangement arrangement = arrange(program);
+  const Symmetry symmetry = find_symmetry(program, arrangement);
+  try {
+    if (run_null(program, arrangement, symmetry, memory).empty()) {
+      for (std::size_t rank = 0; rank < memory.size(); ++rank)
+        memory[rank] = memory[at(symmetry.ranks.stand_in(static_cast<std::int64_t>(rank)))];
+      return {};
+    }
+  } catch (const Refusal&) {
+  }
+  return run_null(program, arrangement, no_symmetry(program, arrangement), memory);
 }
 
 std::int64_t bytes_of_role(const ProgramClass& of_class, TensorRole role) {
@@ -230,7 +246,10 @@ void check_fits(const Program& program, const StageMemory& stage) {
 
 }  // namespace
 
-std::vector<Blocked> find_deadlock(const Program& program) { return NullWorld(program, {}, {}).run(); }
+std::vector<Blocked> find_deadlock(const Program& program) {
+  std::vector<RankMemory> memory;
+  return run_null(program, memory);
+}
 
 std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster) {
   std::vector<RankMemory> memory;

@@ -13,15 +13,20 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-NullWorld::NullWorld(const Program& program, Observer posted, Observer ended)
-    : program_(program), posted_(std::move(posted)), ended_(std::move(ended)) {
-  for (const RankEntry& entry : program.ranks) {
-    states_.emplace_back(program.classes[at(entry.of_class)].streams.size());
-    sender_.emplace_back(entry.peers.size(), -1);
-    receiver_.emplace_back(entry.peers.size(), -1);
-  }
-  arrived_.resize(program.groups.size());
-  is_ready_.resize(program.ranks.size());
+NullWorld::NullWorld(const Program& program, const Arrangement& arrangement, const Symmetry& symmetry,
+                     Observer posted, Observer ended)
+    : program_(program),
+      arrangement_(arrangement),
+      symmetry_(symmetry),
+      posted_(std::move(posted)),
+      ended_(std::move(ended)),
+      states_(program.ranks.size()),
+      sender_(symmetry.lanes.first.size(), -1),
+      receiver_(sender_),
+      gang_sizes_(gang_sizes(program, symmetry)),
+      arrived_(symmetry.groups.first.size()),
+      is_ready_(program.ranks.size()) {
+  for (Rank rank : symmetry.ranks.first) states_[at(rank)].resize(program.class_of(rank).streams.size());
 }
 
 bool NullWorld::passed(Rank rank, const std::vector<After>& after) const {
@@ -53,13 +58,17 @@ void NullWorld::end(Rank rank, int stream) {
 
 bool NullWorld::match_transfer(Rank rank, int stream) {
   const Instruction& mine = program_.at(rank, stream, states_[at(rank)][at(stream)].next);
-  const Rank peer = program_.ranks[at(rank)].peers[at(mine.slot)];
   const bool sends = mine.op == Op::send;
-  (sends ? sender_ : receiver_)[at(rank)][at(mine.slot)] = stream;
-  int& other = (sends ? receiver_ : sender_)[at(peer)][at(other_end(program_, rank, mine.slot))];
+  const int lane =
+      sends ? arrangement_.sent_lane(rank, mine.slot) : arrangement_.received_lane(rank, mine.slot);
+  if (lane < 0) return false;
+  const auto meeting = at(symmetry_.lanes.of[at(lane)]);
+  (sends ? sender_ : receiver_)[meeting] = stream;
+  int& other = (sends ? receiver_ : sender_)[meeting];
   if (other < 0) return false;
+  const Rank peer = symmetry_.ranks.stand_in(program_.ranks[at(rank)].peers[at(mine.slot)]);
   const int other_stream = std::exchange(other, -1);
-  (sends ? sender_ : receiver_)[at(rank)][at(mine.slot)] = -1;
+  (sends ? sender_ : receiver_)[meeting] = -1;
   const int other_index = states_[at(peer)][at(other_stream)].next;
   const Instruction& theirs = program_.at(peer, other_stream, other_index);
   if (theirs.bytes != mine.bytes || theirs.micro_batch != mine.micro_batch)
@@ -75,11 +84,10 @@ bool NullWorld::match_transfer(Rank rank, int stream) {
 
 bool NullWorld::match_collective(Rank rank, int stream) {
   const Instruction& mine = program_.at(rank, stream, states_[at(rank)][at(stream)].next);
-  const int group_index = program_.ranks[at(rank)].groups[at(mine.slot)];
-  auto& arrivals = arrived_[at(group_index)];
+  const auto gang = at(symmetry_.groups.of[at(program_.ranks[at(rank)].groups[at(mine.slot)])]);
+  auto& arrivals = arrived_[gang];
   arrivals.push_back({rank, stream});
-  const Group& group = program_.groups[at(group_index)];
-  if (arrivals.size() < group.ranks.size()) return false;
+  if (arrivals.size() < gang_sizes_[gang]) return false;
   for (const Arrival& arrival : arrivals) {
     const int index = states_[at(arrival.rank)][at(arrival.stream)].next;
     const Instruction& theirs = program_.at(arrival.rank, arrival.stream, index);
@@ -132,10 +140,12 @@ std::string NullWorld::why(Rank rank, int stream) const {
     return fmt::format("waits for rank {} to {}", entry.peers[at(instruction.slot)],
                        instruction.op == Op::send ? "post its recv" : "send");
   const int group = entry.groups[at(instruction.slot)];
+  const auto& arrivals = arrived_[at(symmetry_.groups.of[at(group)])];
   std::vector<Rank> missing;
   for (Rank member : program_.groups[at(group)].ranks) {
+    const Rank runs = symmetry_.ranks.stand_in(member);
     bool here = false;
-    for (const Arrival& arrival : arrived_[at(group)]) here = here || arrival.rank == member;
+    for (const Arrival& arrival : arrivals) here = here || arrival.rank == runs;
     if (!here) missing.push_back(member);
   }
   return fmt::format("waits for rank {} to join", fmt::join(missing, ", "));
@@ -143,7 +153,7 @@ std::string NullWorld::why(Rank rank, int stream) const {
 
 std::vector<Blocked> NullWorld::blocked() const {
   std::vector<Blocked> stuck;
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+  for (Rank rank : symmetry_.ranks.first)
     for (int stream = 0; stream < static_cast<int>(states_[at(rank)].size()); ++stream) {
       const int next = states_[at(rank)][at(stream)].next;
       if (next < static_cast<int>(program_.class_of(rank).streams[at(stream)].instructions.size()))
@@ -153,7 +163,7 @@ std::vector<Blocked> NullWorld::blocked() const {
 }
 
 std::vector<Blocked> NullWorld::run() {
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank) wake(rank);
+  for (Rank rank : symmetry_.ranks.first) wake(rank);
   while (!ready_.empty()) {
     const Rank rank = ready_.front();
     ready_.pop_front();

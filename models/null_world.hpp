@@ -1,6 +1,7 @@
 // The Null world: a Program run in no time. Programs are deterministic dataflow, so one order of running them decides
 // for all whether they end. Transfers are rendezvous, collectives gangs; a stream never skips. Everything check() knows
-// about progress and memory comes from here. It knows nothing of durations: see sim/world.hpp.
+// about progress and memory comes from here. Of ranks that must behave alike it runs one: see models/symmetry.hpp. It
+// knows nothing of durations: see sim/world.hpp.
 #pragma once
 
 #include <deque>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "models/check.hpp"
+#include "models/symmetry.hpp"
 #include "models/world.hpp"
 
 namespace motley {
@@ -18,7 +20,9 @@ class NullWorld {
   using Observer = std::function<void(const Step&, const Instruction&)>;
   // `posted` is called when an instruction begins (a receive takes its buffer), `ended` when it has ended. Both may be
   // empty. Throws Refusal("mismatched-transfer" | "mismatched-collective") when two sides disagree.
-  NullWorld(const Program& program, Observer posted, Observer ended);
+  // Keeps references to the first three; `symmetry` decides who runs.
+  NullWorld(const Program& program, const Arrangement& arrangement, const Symmetry& symmetry, Observer posted,
+            Observer ended);
   // Runs until nothing moves; returns who is stuck (empty: the Program ended).
   std::vector<Blocked> run();
 
@@ -38,14 +42,17 @@ class NullWorld {
   std::vector<Blocked> blocked() const;
 
   const Program& program_;
+  const Arrangement& arrangement_;
+  const Symmetry& symmetry_;
   Observer posted_, ended_;
-  std::vector<std::vector<StreamState>> states_;     // [rank][stream]
-  std::vector<std::vector<int>> sender_, receiver_;  // [rank][slot]: stream whose head is posted there; -1
+  std::vector<std::vector<StreamState>> states_;  // [rank][stream]; only of those that run
+  std::vector<int> sender_, receiver_;            // [class of lanes]: stream whose head is posted there; -1
+  std::vector<std::size_t> gang_sizes_;           // [class of groups]
   struct Arrival {
     Rank rank;
     int stream;
   };
-  std::vector<std::vector<Arrival>> arrived_;  // [group]
+  std::vector<std::vector<Arrival>> arrived_;  // [class of groups]
   std::deque<Rank> ready_;
   std::vector<bool> is_ready_;
   void wake(Rank rank);

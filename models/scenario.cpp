@@ -79,11 +79,11 @@ CollectiveLevel to_level(const Yaml& node) {
 }
 
 Fidelity read_fidelity(const Yaml& node) {
-  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold_tensor_parallel"});
+  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold"});
   Fidelity fidelity;
   if (const Yaml value = fields.find("data_parallel")) fidelity.data_parallel = to_level(value);
   if (const Yaml value = fields.find("tensor_parallel")) fidelity.tensor_parallel = to_level(value);
-  if (const Yaml value = fields.find("fold_tensor_parallel")) fidelity.fold_tensor_parallel = to_bool(value);
+  if (const Yaml value = fields.find("fold")) fidelity.fold = to_bool(value);
   return fidelity;
 }
 

@@ -85,7 +85,8 @@ struct Fidelity {
   // formula: inside their compute (priced, no contention); otherwise cut out as instructions of
   // their own.
   CollectiveLevel tensor_parallel = CollectiveLevel::formula;
-  bool fold_tensor_parallel = false;  // simulate one of each set of tensor-parallel peers
+  // Simulate one rank of each class of ranks that must behave alike. Nothing: `motley simulate` does, others don't.
+  std::optional<bool> fold = {};
   bool operator==(const Fidelity&) const = default;
 };
 

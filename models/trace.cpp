@@ -174,17 +174,25 @@ void write_slices(TraceFile& file, const Program& program, const Events& events)
   }
 }
 
-void write_names(TraceFile& file, const Program& program, const Events& events) {
+// " (for 16)": how many ranks it stands for.
+std::string count_of(const Trace& trace, Rank rank) {
+  for (const StandIn& each : trace.stand_ins)
+    if (each.rank == rank && each.count > 1) return fmt::format(" (for {})", each.count);
+  return "";
+}
+
+void write_names(TraceFile& file, const Program& program, const Trace& trace, const Events& events) {
   Rank last = -1;
   for (const TraceEvent* event : events) {
     const Rank rank = event->step.rank;
     if (rank == std::exchange(last, rank)) continue;
     const RankEntry& entry = program.ranks[at(rank)];
-    append(file.next_line(),
-           FMT_COMPILE(
-               "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {}: stage {} "
-               "replica {} tensor {}\"}}}}"),
-           rank, rank, entry.stage, entry.replica, entry.tensor_index);
+    append(
+        file.next_line(),
+        FMT_COMPILE(
+            "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {}{}: stage {} "
+            "replica {} tensor {}\"}}}}"),
+        rank, rank, count_of(trace, rank), entry.stage, entry.replica, entry.tensor_index);
     append(file.next_line(),
            FMT_COMPILE(
                "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}"),
@@ -301,13 +309,17 @@ void write_memory(TraceFile& file, const Program& program, const Events& events)
 }
 
 void write_head(TraceFile& file, const Program& program, const Trace& trace) {
+  std::string stand_ins;  // [rank, count, rank, count, ...]
+  for (const StandIn& each : trace.stand_ins)
+    stand_ins += fmt::format("{}{},{}", stand_ins.empty() ? "\"stand_ins\":[" : ",", each.rank, each.count);
+  if (!stand_ins.empty()) stand_ins += "],";
   append(file.text(),
          FMT_COMPILE(
              "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
-             "\"world\":\"{}\",\"measured_ranks\":[{}],\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
+             "\"world\":\"{}\",\"measured_ranks\":[{}],{}\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
              "\"traceEvents\":["),
          trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","),
-         nlohmann::json(print(program)).dump());
+         stand_ins, nlohmann::json(print(program)).dump());
 }
 
 }  // namespace
@@ -329,7 +341,7 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
   }));
   TraceFile file(path);
   write_head(file, program, trace);
-  write_names(file, program, events);
+  write_names(file, program, trace, events);
   write_slices(file, program, events);
   write_flows(file, program, events);  // after the slices: at one instant Perfetto takes them in file order
   write_memory(file, program, events);

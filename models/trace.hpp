@@ -35,10 +35,18 @@ struct TraceEvent {
   bool operator==(const TraceEvent&) const = default;
 };
 
+// A rank whose events stand for those of as many ranks, itself included, that must behave alike.
+struct StandIn {
+  Rank rank = 0;
+  std::int64_t count = 1;
+  bool operator==(const StandIn&) const = default;
+};
+
 struct Trace {
   std::string strategy_hash, program_hash;
   std::string world;  // "sim", "real"; mixed and replay are "sim" with measured ranks
   std::vector<Rank> measured_ranks;
+  std::vector<StandIn> stand_ins;  // folded: every rank that has events; else empty
   std::vector<TraceEvent> events;  // by rank, stream, index: the order of the Program
   bool operator==(const Trace&) const = default;
 };

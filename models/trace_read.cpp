@@ -62,6 +62,7 @@ enum class Field : std::uint8_t {
   program_hash,
   world,
   measured_ranks,
+  stand_ins,
   // of an event
   ph,
   pid,
@@ -87,7 +88,8 @@ Field head_field(std::string_view key) {
       {"strategy_hash", Field::strategy_hash},
       {"program_hash", Field::program_hash},
       {"world", Field::world},
-      {"measured_ranks", Field::measured_ranks}};
+      {"measured_ranks", Field::measured_ranks},
+      {"stand_ins", Field::stand_ins}};
   const auto found = fields.find(key);
   return found == fields.end() ? Field::none : found->second;
 }
@@ -265,7 +267,8 @@ void TraceReader::open(bool is_object) {
   } else if (where() == Where::event && is_object && key_ == "args") {
     inner = Where::args;
   } else if (field_ != Field::none) {
-    const bool is_list = field_ == Field::measured_ranks || field_ == Field::waited_for;
+    const bool is_list =
+        field_ == Field::measured_ranks || field_ == Field::stand_ins || field_ == Field::waited_for;
     if (is_object || !is_list) refuse("a list or an object where a value belongs");
     inner = where() == Where::head ? Where::head_list : Where::args_list;
     list_.clear();
@@ -278,6 +281,11 @@ void TraceReader::close() {
   const Where ended = where();
   path_in_.pop_back();
   if (ended == Where::event) finish_event();
+  if (ended == Where::head_list && field_ == Field::stand_ins) {
+    if (list_.size() % 2 != 0) refuse("stand_ins is [rank, count, rank, count, ...]");
+    for (std::size_t i = 0; i < list_.size(); i += 2)
+      trace_.stand_ins.push_back({narrow<Rank>(list_[i]), list_[i + 1]});
+  }
   if (ended == Where::args_list) {
     if (list_.size() != 3) refuse("waited_for is [rank, stream, index]");
     event_.waited_for = {narrow<Rank>(list_[0]), narrow<std::int16_t>(list_[1]),
@@ -384,6 +392,8 @@ void TraceReader::take_integer(std::int64_t value) {
     event_.step.index = narrow<std::int32_t>(value);
   } else if (field_ == Field::waited_rank) {
     event_.waited_rank = narrow<Rank>(value);
+  } else if (where() == Where::head_list && field_ == Field::stand_ins) {
+    list_.push_back(value);
   } else if (where() == Where::head_list) {
     trace_.measured_ranks.push_back(narrow<Rank>(value));
   } else if (where() == Where::args_list) {

@@ -75,6 +75,8 @@ void write_trace_to(Writer& out, const Trace& trace) {
   out.text(trace.world);
   out.value(trace.measured_ranks.size());
   out.values(trace.measured_ranks.data(), trace.measured_ranks.size());
+  out.value(trace.stand_ins.size());
+  out.values(trace.stand_ins.data(), trace.stand_ins.size());
   out.value(trace.events.size());
   out.values(trace.events.data(), trace.events.size());
 }
@@ -86,6 +88,8 @@ Trace read_trace_from(Reader& in) {
   trace.world = in.text();
   trace.measured_ranks.resize(in.value<std::size_t>());
   MOTLEY_CHECK(in.values(trace.measured_ranks.data(), trace.measured_ranks.size()));
+  trace.stand_ins.resize(in.value<std::size_t>());
+  MOTLEY_CHECK(in.values(trace.stand_ins.data(), trace.stand_ins.size()));
   trace.events.resize(in.value<std::size_t>());
   MOTLEY_CHECK(in.values(trace.events.data(), trace.events.size()));
   return trace;

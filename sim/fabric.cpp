@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <simgrid/kernel/resource/NetworkModelIntf.hpp>
 #include <simgrid/kernel/routing/NetPoint.hpp>
 #include <simgrid/kernel/routing/NetZoneImpl.hpp>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "models/refusal.hpp"
@@ -16,9 +19,9 @@ namespace motley {
 namespace sg = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;
 
-// A SimGrid zone whose routes are looked up, not stored by SimGrid. Every path that pays latency says 1 s: SimGrid
-// weighs flows on a shared link by the inverse of their route's latency (TCP's unfairness), a fluid fabric does not.
-// The true latency multiplies it (Fabric::latency_s).
+// A SimGrid zone whose routes are looked up, not stored by SimGrid. Where flows pay latency every path says 1 s:
+// SimGrid weighs flows on a shared link by the inverse of their route's latency (TCP's unfairness), a fluid fabric does not.
+// The true latency multiplies it (Fabric::let_flows_pay).
 class FabricZone : public routing::NetZoneImpl {
  public:
   FabricZone(const std::string& name, const Fabric& fabric) : NetZoneImpl(name), fabric_(fabric) {}
@@ -26,7 +29,8 @@ class FabricZone : public routing::NetZoneImpl {
                        double* latency_s) override {
     const Fabric::Path& path = fabric_.path(from->id(), to->id());
     into->link_list_ = path.links;
-    if (latency_s != nullptr && path.pays_latency) *latency_s += 1.0;
+    if (latency_s != nullptr && path.pays_latency && fabric_.latency_ == Fabric::Latency::flows)
+      *latency_s += 1.0;
   }
 
  private:
@@ -34,8 +38,6 @@ class FabricZone : public routing::NetZoneImpl {
 };
 
 namespace {
-
-std::uint64_t key_of(unsigned long from, unsigned long to) { return (std::uint64_t{from} << 32) | to; }
 
 // A guard page under every stack turns an overflow into a fault; each splits a mapping, and Linux allows a process
 // 65,530 of them (vm.max_map_count).
@@ -71,131 +73,113 @@ sg::Engine& make_engine(std::size_t actors) {
   return *engine;
 }
 
-Fabric::Fabric(const Program& program, const Cluster& cluster, Shares shares)
+Fabric::Fabric(const Program& program, const Cluster& cluster, const Folding& folding, Latency latency)
     : program_(program),
       cluster_(cluster),
-      shares_(std::move(shares)),
-      zone_(new FabricZone("fabric", *this)) {  // owned by the Engine
-  hosts_.resize(program.ranks.size());
+      folding_(folding),
+      latency_(latency),
+      zone_(new FabricZone("fabric", *this)),  // owned by the Engine
+      side_(static_cast<std::size_t>(
+          std::ceil(std::sqrt(static_cast<double>(folding.symmetry.lanes.first.size()))))) {
+  make_hosts();
+  make_paths(crossings(folding));
+  zone_->get_iface()->seal();
+  if (latency == Latency::flows) let_flows_pay();
 }
 
-sg::Host* Fabric::make_host() {
-  sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}", hosts_made_++), 1.0);
-  host->seal();
-  return host;
+void Fabric::let_flows_pay() {
+  zone_->get_iface()->get_network_model()->set_lat_factor_cb(
+      [this](double bytes, const sg::Host* from, const sg::Host* to, const std::vector<sg::Link*>&,
+             const std::unordered_set<sg::NetZone*>&) {
+        return latency_s(path(from->get_netpoint()->id(), to->get_netpoint()->id()),
+                         static_cast<std::int64_t>(bytes));
+      });
 }
 
-sg::Link* Fabric::link_of(int id) {
-  const auto share = shares_.find(id);
-  const int stands = share == shares_.end() ? id : share->second.link;
-  const double part = share == shares_.end() ? 1.0 : share->second.part;
-  sg::Link*& link = links_[stands];
+// Two sets of hosts whose pairs are enough for all lanes: a host costs more memory than a path.
+void Fabric::make_hosts() {
+  int made = 0;
+  const auto make = [&] {
+    sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}", made++), 1.0);
+    host->seal();
+    return host;
+  };
+  for (auto* side : {&senders_, &receivers_})
+    for (std::size_t i = 0; i < side_; ++i) side->push_back(make());
+  hosts_.resize(program_.ranks.size());
+  for (Rank rank : folding_.symmetry.ranks.first) hosts_[static_cast<std::size_t>(rank)] = make();
+}
+
+sg::Link* Fabric::link_of(std::int32_t link_class, std::int64_t parts) {
+  sg::Link*& link = links_[link_class];
   if (link != nullptr) return link;
-  const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(id)];
-  link = zone_->get_iface()->create_link(fmt::format("link{}", stands), of.bandwidth * of.efficiency * part);
+  const auto first = folding_.symmetry.links.first[static_cast<std::size_t>(link_class)];
+  const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(first)];
+  link = zone_->get_iface()->create_link(fmt::format("link{}", first),
+                                         of.bandwidth * of.efficiency / static_cast<double>(parts));
   link->seal();
   return link;
 }
 
-// Holds each flow over it, alone, to `rate`.
-sg::Link* Fabric::cap_of(double rate) {
-  sg::Link*& link = caps_[rate];
-  if (link != nullptr) return link;
-  link = zone_->get_iface()->create_link(fmt::format("cap{}", caps_.size()), rate);
-  link->set_sharing_policy(sg::Link::SharingPolicy::FATPIPE)->seal();
-  return link;
-}
-
-Fabric::Path Fabric::make_path(Rank from, Rank to) {
-  const int from_chip = program_.ranks[static_cast<std::size_t>(from)].chip;
-  const int to_chip = program_.ranks[static_cast<std::size_t>(to)].chip;
-  Path path;
-  path.route = route(cluster_, from_chip, to_chip);
-  path.transport = transport_of(cluster_, from_chip, to_chip);
+// What each of a lane's flows reaches alone: less than its links where chips stand far from their NICs, and in rings,
+// which move at their slowest edge: healthy NICs must not be freed early. Nothing: the links are all there is.
+void Fabric::add_cap(Path& path, const Lane& lane) {
   double capacity = std::numeric_limits<double>::infinity();
   for (int id : path.route.links) {
     const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(id)];
     capacity = std::min(capacity, of.bandwidth * of.efficiency);
-    auto* link = link_of(id)->get_impl();
-    if (std::find(path.links.begin(), path.links.end(), link) == path.links.end()) path.links.push_back(link);
   }
-  if (path.route.rate < capacity) path.links.push_back(cap_of(path.route.rate)->get_impl());
-  return path;
+  double cap = path.route.rate < capacity ? path.route.rate : 0;
+  const double of_gang = lane.group < 0 ? 0 : folding_.gang_caps[static_cast<std::size_t>(lane.group)];
+  if (of_gang > 0) cap = cap > 0 ? std::min(cap, of_gang) : of_gang;
+  if (cap <= 0) return;
+  // One a lane: SimGrid looks at all flows of a link whenever one of them changes.
+  sg::Link* link = zone_->get_iface()->create_link(fmt::format("cap{}", paths_.size()), cap);
+  link->set_sharing_policy(sg::Link::SharingPolicy::FATPIPE)->seal();
+  path.links.push_back(link->get_impl());
 }
 
-void Fabric::add_route(Rank from, Rank to) {
-  for (Rank rank : {from, to})
-    if (hosts_[static_cast<std::size_t>(rank)] == nullptr)
-      hosts_[static_cast<std::size_t>(rank)] = make_host();
-  const std::uint64_t key = key_of(host_of(from)->get_netpoint()->id(), host_of(to)->get_netpoint()->id());
-  if (!paths_.contains(key)) paths_.emplace(key, make_path(from, to));
-}
-
-// Of each edge when all are busy: edges of one ring may share a link.
-std::vector<double> Fabric::effective_rates(const std::vector<Path>& edges) {
-  std::unordered_map<int, int> edges_on;
-  for (const Path& edge : edges)
-    for (int link : edge.route.links) ++edges_on[link];
-  std::vector<double> rates;
-  for (const Path& edge : edges) {
-    int sharing = 1;
-    for (int link : edge.route.links) sharing = std::max(sharing, edges_on[link]);
-    rates.push_back(edge.route.bandwidth * edge.transport.efficiency / sharing);
+void Fabric::make_paths(const Crossings& crossings) {
+  const std::vector<std::int32_t>& lanes = folding_.symmetry.lanes.first;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Lane& lane = folding_.arrangement.lanes[static_cast<std::size_t>(lanes[i])];
+    const int from = program_.ranks[static_cast<std::size_t>(lane.from)].chip;
+    const int to = program_.ranks[static_cast<std::size_t>(lane.to)].chip;
+    Path path;
+    path.route = route(cluster_, from, to);
+    path.transport = transport_of(cluster_, from, to);
+    path.pays_latency = lane.by_ranks;
+    for (const Crossing& crossing : crossings.of_lane[i]) {
+      const std::int64_t parts = crossings.parts[static_cast<std::size_t>(crossing.link_class)];
+      // SimGrid adds up what a Comm takes of a link that stands in its route several times.
+      path.links.insert(path.links.end(), static_cast<std::size_t>(crossing.times / parts),
+                        link_of(crossing.link_class, parts)->get_impl());
+    }
+    add_cap(path, lane);
+    paths_.push_back(std::move(path));
   }
-  return rates;
-}
-
-void Fabric::add_ring(int group, const std::vector<Rank>& ranks, double gang_rate) {
-  auto& members = rings_[group];
-  if (!members.empty()) return;
-  for (std::size_t i = 0; i < ranks.size(); ++i) members.push_back(make_host());
-  std::vector<Path> edges;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    edges.push_back(make_path(ranks[i], ranks[(i + 1) % ranks.size()]));
-    edges.back().pays_latency = false;
-  }
-  const std::vector<double> rates = effective_rates(edges);
-  const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
-  sg::Link* cap = nullptr;
-  if (!alike) {
-    cap = zone_->get_iface()->create_link(fmt::format("gang{}", group), gang_rate);
-    cap->set_sharing_policy(sg::Link::SharingPolicy::FATPIPE)->seal();
-  }
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    if (cap != nullptr) edges[i].links.push_back(cap->get_impl());
-    const sg::Host* to = members[(i + 1) % members.size()];
-    paths_.emplace(key_of(members[i]->get_netpoint()->id(), to->get_netpoint()->id()), std::move(edges[i]));
-  }
-}
-
-void Fabric::seal() {
-  for (sg::Host*& host : hosts_)
-    if (host == nullptr) host = make_host();
-  zone_->get_iface()->seal();
-  zone_->get_iface()->get_network_model()->set_lat_factor_cb(
-      [this](double bytes, const sg::Host* from, const sg::Host* to, const std::vector<sg::Link*>&,
-             const std::unordered_set<sg::NetZone*>&) { return latency_s(bytes, *from, *to); });
 }
 
 const Fabric::Path& Fabric::path(unsigned long from, unsigned long to) const {
-  return paths_.at(key_of(from, to));
+  return paths_.at(from * side_ + (to - side_));
 }
 
-double Fabric::latency_s(double bytes, const sg::Host& from, const sg::Host& to) const {
-  const Path& of = path(from.get_netpoint()->id(), to.get_netpoint()->id());
-  if (!of.pays_latency) return 0;
-  return of.route.latency_s + message_overhead_s(of.transport, of.route, static_cast<std::int64_t>(bytes));
+double Fabric::latency_s(const Path& path, std::int64_t bytes) {
+  return path.pays_latency ? path.route.latency_s + message_overhead_s(path.transport, path.route, bytes) : 0;
 }
 
-sg::CommPtr Fabric::message(Rank from, Rank to, std::int64_t bytes) const {
-  return sg::Comm::sendto_async(host_of(from), host_of(to), static_cast<std::uint64_t>(bytes));
+double Fabric::latency_s(std::int32_t lane, std::int64_t bytes) const {
+  return latency_s(paths_[static_cast<std::size_t>(folding_.lane_class(lane))], bytes);
 }
 
-sg::CommPtr Fabric::ring_flow(int group, int edge, std::int64_t bytes) const {
-  const auto& members = rings_.at(group);
-  const auto i = static_cast<std::size_t>(edge);
-  return sg::Comm::sendto_async(members[i], members[(i + 1) % members.size()],
-                                static_cast<std::uint64_t>(bytes));
+std::pair<sg::Host*, sg::Host*> Fabric::ends_of(std::int32_t lane) const {
+  const auto of = static_cast<std::size_t>(folding_.lane_class(lane));
+  return {senders_[of / side_], receivers_[of % side_]};
+}
+
+sg::CommPtr Fabric::start(std::int32_t lane, std::int64_t bytes) const {
+  const auto [from, to] = ends_of(lane);
+  return sg::Comm::sendto_async(from, to, static_cast<std::uint64_t>(bytes));
 }
 
 }  // namespace motley

@@ -1,18 +1,18 @@
-// A Cluster as SimGrid sees it: one host a rank, one link a directed link id in use, and exactly the routes that
-// motley::route() gives. Memory is O(links in use). It prices latencies by models/network_cost and leaves bandwidth to
+// A Cluster as SimGrid sees it: a host for each rank that runs, a link for each class of links in use, and for each
+// class of lanes the path that one of them takes. It prices latencies by models/network_cost and leaves bandwidth to
 // SimGrid's max-min sharing. It knows nothing of instructions: see sim/world.cpp. Include it only in sim/.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <simgrid/s4u.hpp>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "models/cluster.hpp"
 #include "models/network_cost.hpp"
 #include "models/program.hpp"
+#include "sim/fold.hpp"
 
 namespace motley {
 
@@ -20,56 +20,53 @@ class FabricZone;
 
 class Fabric {
  public:
-  // Which link stands for a directed link id, and with which part of its bandwidth. Not set: itself, all of it.
-  struct Share {
-    int link = -1;
-    double part = 1;
-  };
-  using Shares = std::unordered_map<int, Share>;
+  // Who lets a message's latency pass. SimGrid 3.32 forgets links when the latencies of several flows end at one
+  // instant (its System::enable_var looks at a variable's first constraint only), and then gives more than a link has:
+  // so the Sim world waits by itself and starts flows that have none.
+  enum class Latency : std::uint8_t { callers, flows };
 
-  // Makes the Engine's platform; at most one Fabric a process. `engine` must be fresh (see make_engine).
-  Fabric(const Program& program, const Cluster& cluster, Shares shares);
+  // Makes the Engine's platform; at most one Fabric a process. `engine` must be fresh (see make_engine). Keeps
+  // references to all.
+  Fabric(const Program& program, const Cluster& cluster, const Folding& folding,
+         Latency latency = Latency::callers);
 
+  // Of a rank that runs.
   simgrid::s4u::Host* host_of(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
-  // Declares, before seal(), that messages will go this way. Throws Refusal("unreachable").
-  void add_route(Rank from, Rank to);
-  // Declares the flows of a ring over the group's ranks: member i to member i+1. They pay no latency here (the whole
-  // collective's is one delay), and where the edges are unlike none is faster than `gang_rate` (bytes/s): a ring moves
-  // at its slowest edge, and healthy NICs must not be freed early.
-  void add_ring(int group, const std::vector<Rank>& ranks, double gang_rate);
-  void seal();
-
-  // A message: starts now, ends after route latency + message_overhead_s + bytes shared max-min on its links.
-  simgrid::s4u::CommPtr message(Rank from, Rank to, std::int64_t bytes) const;
-  // The flow from member `edge` of a declared ring to the next.
-  simgrid::s4u::CommPtr ring_flow(int group, int edge, std::int64_t bytes) const;
+  // What SimGrid's Comms of a lane run between. They have no other use.
+  std::pair<simgrid::s4u::Host*, simgrid::s4u::Host*> ends_of(std::int32_t lane) const;
+  // Before the bytes move: route latency + message_overhead_s. None for an edge of a collective that its group posts:
+  // there the whole collective's is one delay.
+  double latency_s(std::int32_t lane, std::int64_t bytes) const;
+  // The bytes alone, from now, sharing their links max-min.
+  simgrid::s4u::CommPtr start(std::int32_t lane, std::int64_t bytes) const;
 
  private:
   friend class FabricZone;
   struct Path {
-    std::vector<simgrid::kernel::resource::StandardLinkImpl*> links;
+    std::vector<simgrid::kernel::resource::StandardLinkImpl*>
+        links;  // one that is crossed twice as fast: twice
     Route route;
     Transport transport;
     bool pays_latency = true;
   };
-  Path make_path(Rank from, Rank to);
-  static std::vector<double> effective_rates(const std::vector<Path>& edges);
-  simgrid::s4u::Host* make_host();
-  simgrid::s4u::Link* link_of(int id);
-  simgrid::s4u::Link* cap_of(double rate);
+  void make_hosts();
+  void make_paths(const Crossings& crossings);
+  simgrid::s4u::Link* link_of(std::int32_t link_class, std::int64_t parts);
+  void add_cap(Path& path, const Lane& lane);
   const Path& path(unsigned long from, unsigned long to) const;
-  double latency_s(double bytes, const simgrid::s4u::Host& from, const simgrid::s4u::Host& to) const;
+  static double latency_s(const Path& path, std::int64_t bytes);
+  void let_flows_pay();
 
   const Program& program_;
   const Cluster& cluster_;
-  Shares shares_;
+  const Folding& folding_;
+  const Latency latency_;
   FabricZone* zone_;
-  std::vector<simgrid::s4u::Host*> hosts_;
-  std::unordered_map<int, std::vector<simgrid::s4u::Host*>> rings_;  // by group: an endpoint a member
-  std::unordered_map<int, simgrid::s4u::Link*> links_;
-  std::map<double, simgrid::s4u::Link*> caps_;     // by rate
-  std::unordered_map<std::uint64_t, Path> paths_;  // by the two endpoints' ids in the zone
-  int hosts_made_ = 0;
+  std::size_t side_;  // class of lanes c runs from senders_[c / side_] to receivers_[c % side_]
+  std::vector<simgrid::s4u::Host*> senders_, receivers_;  // the zone's first hosts
+  std::vector<simgrid::s4u::Host*> hosts_;                // by rank
+  std::vector<Path> paths_;                               // by class of lanes
+  std::unordered_map<std::int32_t, simgrid::s4u::Link*> links_;
 };
 
 // SimGrid's one Engine, set for a plain fluid fabric, silent, for about so many actors. A process has one; a second

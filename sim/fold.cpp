@@ -1,150 +1,181 @@
 #include "sim/fold.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
-#include <set>
+#include <array>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
 
-#include "models/refusal.hpp"
+#include "models/network_cost.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace motley {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Refusal(Exit::infeasible, "unfoldable", {},
-                fmt::format("cannot fold tensor-parallel peers: {}", reason),
-                "simulate every rank: fidelity without `fold_tensor_parallel`");
+template <class... Values>
+std::uint64_t traits_of(Values... values) {
+  const std::array<double, sizeof...(Values)> packed{static_cast<double>(values)...};
+  return XXH3_64bits(packed.data(), sizeof packed);
 }
 
-// The quotient of the fabric: links that one transfer of every peer crosses at the same place are one class.
-class Quotient {
+class Builder {
  public:
-  Quotient(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
-
-  // The same transfer of each of the peers: from[i] to to[i].
-  void add(const std::vector<Rank>& from, const std::vector<Rank>& to) {
-    std::vector<Route> routes;
-    for (std::size_t i = 0; i < from.size(); ++i)
-      routes.push_back(route(cluster_, program_.ranks[at(from[i])].chip, program_.ranks[at(to[i])].chip));
-    for (const Route& each : routes)
-      if (each.links.size() != routes[0].links.size() || each.latency_s != routes[0].latency_s)
-        refuse(fmt::format("rank {} and its peers reach rank {} and its peers by unlike routes", from[0],
-                           to[0]));
-    for (std::size_t hop = 0; hop < routes[0].links.size(); ++hop) {
-      std::map<int, std::size_t> uses;
-      for (const Route& each : routes) ++uses[each.links[hop]];
-      add_class(uses, from);
-    }
+  Builder(const Job& job, const Program& program, CostTable& costs)
+      : job_(job), program_(program), costs_(costs) {
+    made_.arrangement = arrange(program);
   }
 
-  const Fabric::Shares& shares() const { return shares_; }
+  Folding build(const FoldOptions& options) {
+    for (Lane& lane : made_.arrangement.lanes) lay(lane, {true, 0, 0});
+    add_edges();
+    if (options.fold) add_traits(options.apart);
+    for (const LinkProperties& link : job_.cluster.link_table)
+      made_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
+    made_.symmetry =
+        options.fold ? find_symmetry(program_, made_.arrangement) : no_symmetry(program_, made_.arrangement);
+    return std::move(made_);
+  }
 
  private:
-  void add_class(const std::map<int, std::size_t>& uses, const std::vector<Rank>& peers) {
-    std::set<int> links;
-    const auto [least, most] = std::minmax_element(
-        uses.begin(), uses.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
-    if (least->second != most->second)
-      refuse(fmt::format("of rank {} and its peers, {} share one link and {} another", peers[0], most->second,
-                         least->second));
-    for (const auto& [link, count] : uses) {
-      links.insert(link);
-      if (cluster_.link_table[at(link)].bandwidth != cluster_.link_table[at(*links.begin())].bandwidth)
-        refuse(fmt::format("the links of rank {} and its peers differ in bandwidth", peers[0]));
+  struct Terms {
+    bool pays_latency = true;
+    double cap = 0, rate = 0;
+  };
+
+  int chip(Rank rank) const { return program_.ranks[at(rank)].chip; }
+
+  // Gives the lane its links and traits.
+  void lay(Lane& lane, const Terms& terms) {
+    const Route way = route(job_.cluster, chip(lane.from), chip(lane.to));
+    const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to));
+    lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
+                            transport.message_kappa, transport.software_latency_s, terms.pays_latency,
+                            terms.cap, terms.rate);
+    auto& links = made_.arrangement.links;
+    lane.first_link = static_cast<std::uint32_t>(links.size());
+    links.insert(links.end(), way.links.begin(), way.links.end());
+    lane.last_link = static_cast<std::uint32_t>(links.size());
+  }
+
+  // Of each edge of a ring when all are busy: edges of one ring may share a link.
+  std::vector<double> ring_rates(const Group& group) const {
+    std::unordered_map<int, int> edges_on;
+    std::vector<Route> ways;
+    const auto member = [&](std::size_t i) { return chip(group.ranks[i % group.ranks.size()]); };
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+      ways.push_back(route(job_.cluster, member(i), member(i + 1)));
+      for (int link : ways.back().links) ++edges_on[link];
     }
-    for (int link : links) {
-      const auto [found, fresh] = classes_.try_emplace(link, links);
-      if (!fresh && found->second != links)
-        refuse(fmt::format("a link of rank {} and its peers carries others' traffic too", peers[0]));
-      const double part = static_cast<double>(links.size()) / static_cast<double>(peers.size());
-      const auto share = shares_.try_emplace(link, Fabric::Share{*links.begin(), part}).first;
-      if (share->second.part != part)
-        refuse(fmt::format("a link of rank {} and its peers is shared in two ways", peers[0]));
+    std::vector<double> rates;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      int sharing = 1;
+      for (int link : ways[i].links) sharing = std::max(sharing, edges_on[link]);
+      const double efficiency = transport_of(job_.cluster, member(i), member(i + 1)).efficiency;
+      rates.push_back(ways[i].bandwidth * efficiency / sharing);
+    }
+    return rates;
+  }
+
+  void add_ring(std::int32_t index, CollectiveLevel level) {
+    const Group& group = program_.groups[at(index)];
+    const std::vector<double> rates = ring_rates(group);
+    const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
+    const bool fluid = level == CollectiveLevel::fluid;
+    if (fluid && !alike) made_.gang_caps[at(index)] = costs_.ring(index).bandwidth;
+    made_.first_edge[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+      Lane edge;
+      edge.from = group.ranks[i];
+      edge.to = group.ranks[(i + 1) % group.ranks.size()];
+      edge.group = index;
+      edge.by_ranks = !fluid;
+      lay(edge, {!fluid, made_.gang_caps[at(index)], rates[i]});
+      made_.arrangement.lanes.push_back(edge);
     }
   }
 
+  void add_edges() {
+    made_.first_edge.assign(program_.groups.size(), -1);
+    made_.gang_caps.resize(program_.groups.size());
+    std::vector<bool> used(program_.groups.size());
+    std::vector<std::vector<int>> slots;
+    for (const ProgramClass& of_class : program_.classes) slots.push_back(collective_slots(of_class));
+    for (const RankEntry& entry : program_.ranks)
+      for (int slot : slots[at(entry.of_class)]) used[at(entry.groups[at(slot)])] = true;
+    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
+      const CollectiveLevel level = level_of(job_.fidelity, program_.groups[i]);
+      if (used[i] && program_.groups[i].ranks.size() > 1 && level != CollectiveLevel::formula)
+        add_ring(static_cast<std::int32_t>(i), level);
+    }
+  }
+
+  std::uint64_t traits_of_ring(int group) {
+    const RingCost& ring = costs_.ring(group);
+    return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node);
+  }
+
+  // Ranks: chips of one group of the cluster are equal, and what a rank's groups cost may price its computes.
+  void add_traits(const std::vector<Rank>& apart) {
+    std::vector<std::uint64_t> rings;
+    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
+      rings.push_back(traits_of_ring(static_cast<int>(i)));
+      std::uint64_t& traits = made_.arrangement.group_traits[i];
+      traits = XXH3_64bits_withSeed(&rings[i], sizeof rings[i], traits);
+    }
+    std::vector<std::uint64_t> words;
+    for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
+      const RankEntry& entry = program_.ranks[rank];
+      words = {static_cast<std::uint64_t>(job_.cluster.chip_group[at(entry.chip)])};
+      for (int group : entry.groups) words.push_back(group < 0 ? 0 : rings[at(group)]);
+      std::uint64_t& traits = made_.arrangement.rank_traits[rank];
+      traits = XXH3_64bits_withSeed(words.data(), words.size() * sizeof words[0], traits);
+    }
+    for (Rank rank : apart)
+      made_.arrangement.rank_traits[at(rank)] = traits_of(rank, made_.arrangement.rank_traits.size());
+  }
+
+  const Job& job_;
   const Program& program_;
-  const Cluster& cluster_;
-  std::map<int, std::set<int>> classes_;
-  Fabric::Shares shares_;
+  CostTable& costs_;
+  Folding made_;
 };
-
-// The rank's tensor-parallel peers, itself among them, by tensor_index.
-std::vector<Rank> peers_of(const Program& program, Rank rank) {
-  const RankEntry& entry = program.ranks[at(rank)];
-  const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
-  if (group < 0) return {rank};
-  std::vector<Rank> peers = program.groups[at(group)].ranks;
-  std::sort(peers.begin(), peers.end(), [&](Rank a, Rank b) {
-    return program.ranks[at(a)].tensor_index < program.ranks[at(b)].tensor_index;
-  });
-  return peers;
-}
-
-void check_alike(const Program& program, const Cluster& cluster, const std::vector<Rank>& peers) {
-  const RankEntry& first = program.ranks[at(peers[0])];
-  for (Rank rank : peers) {
-    const RankEntry& entry = program.ranks[at(rank)];
-    if (entry.of_class != first.of_class)
-      refuse(fmt::format("ranks {} and {} run different instructions", peers[0], rank));
-    if (cluster.chip_node[at(entry.chip)] != cluster.chip_node[at(first.chip)])
-      refuse(fmt::format("ranks {} and {} are on different nodes", peers[0], rank));
-  }
-}
-
-// The ranks at `where(peer)` of each peer; they must be one set of peers in the same order.
-template <class Where>
-std::vector<Rank> others_of(const Program& program, const std::vector<Rank>& peers, Where where) {
-  std::vector<Rank> others;
-  for (Rank peer : peers) others.push_back(where(peer));
-  if (others != peers_of(program, others[0]))
-    refuse(fmt::format("rank {} and its peers do not talk to one set of peers", peers[0]));
-  return others;
-}
-
-Rank next_in_group(const Program& program, Rank rank, std::size_t slot) {
-  const int index = program.ranks[at(rank)].groups[slot];
-  if (index < 0) refuse(fmt::format("rank {} is in no group its peers are in", rank));
-  const auto& ranks = program.groups[at(index)].ranks;
-  const auto position = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-  return ranks[at(position + 1) % ranks.size()];
-}
-
-void add_transfers_of(const Program& program, const std::vector<Rank>& peers, Quotient& quotient) {
-  const RankEntry& first = program.ranks[at(peers[0])];
-  for (std::size_t slot = 0; slot < first.peers.size(); ++slot)
-    if (first.peers[slot] >= 0)
-      quotient.add(peers,
-                   others_of(program, peers, [&](Rank peer) { return program.ranks[at(peer)].peers[slot]; }));
-  for (std::size_t slot = 0; slot < first.groups.size(); ++slot) {
-    if (first.groups[slot] < 0) continue;
-    const auto next = [&](Rank peer) { return next_in_group(program, peer, slot); };
-    if (slot != kTensorGroup) {
-      quotient.add(peers, others_of(program, peers, next));
-      continue;
-    }
-    std::vector<Rank> turned;
-    for (Rank peer : peers) turned.push_back(next(peer));
-    quotient.add(peers, turned);
-  }
-}
 
 }  // namespace
 
-bool stands_for_peers(const Program& program, Rank rank) { return peers_of(program, rank)[0] == rank; }
+CollectiveLevel level_of(const Fidelity& fidelity, const Group& group) {
+  return group.kind == GroupKind::tensor ? fidelity.tensor_parallel : fidelity.data_parallel;
+}
 
-Fabric::Shares fold_tensor_parallel(const Program& program, const Cluster& cluster) {
-  Quotient quotient(program, cluster);
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const std::vector<Rank> peers = peers_of(program, rank);
-    if (peers[0] != rank) continue;
-    check_alike(program, cluster, peers);
-    add_transfers_of(program, peers, quotient);
+Folding fold(const Job& job, const Program& program, CostTable& costs, const FoldOptions& options) {
+  return Builder(job, program, costs).build(options);
+}
+
+Crossings crossings(const Folding& folding) {
+  const Arrangement& arrangement = folding.arrangement;
+  const Partition& links = folding.symmetry.links;
+  std::vector<std::pair<std::int32_t, std::int32_t>> seen;  // class of lanes, class of links
+  for (std::size_t i = 0; i < arrangement.lanes.size(); ++i)
+    for (std::uint32_t each = arrangement.lanes[i].first_link; each < arrangement.lanes[i].last_link;
+         ++each) {
+      const std::int32_t link = arrangement.links[each];
+      if (links.stand_in(link) == link) seen.emplace_back(folding.symmetry.lanes.of[i], links.of[at(link)]);
+    }
+  std::sort(seen.begin(), seen.end());
+  Crossings made{std::vector<std::vector<Crossing>>(folding.symmetry.lanes.first.size()),
+                 std::vector<std::int64_t>(links.first.size())};
+  for (std::size_t i = 0; i < seen.size();) {
+    const std::size_t first = i;
+    while (i < seen.size() && seen[i] == seen[first]) ++i;
+    const auto times = static_cast<std::int64_t>(i - first);
+    made.of_lane[at(seen[first].first)].push_back({seen[first].second, times});
+    std::int64_t& parts = made.parts[at(seen[first].second)];
+    parts = std::gcd(parts, times);
   }
-  return quotient.shares();
+  return made;
 }
 
 }  // namespace motley

@@ -1,19 +1,53 @@
-// Folding: tensor-parallel peers that must behave alike are simulated once, by their tensor_index 0. A private link
-// keeps its bandwidth, a link that k peers share gives the one its k-th part. Only what is proved alike is folded:
-// peers on one node whose every transfer crosses links of equal bandwidth with equal sharing; all else is refused.
-// Read next: sim/fabric.hpp.
+// Folding: what a Program may put on the fabric, who must behave alike there, and what one of each class needs so that
+// it stands for all. A lane of a class crosses a link as often as its whole class does, and links that everyone shares
+// alike keep their part: folded and unfolded runs give the same times. Whatever is unlike is in a class of its own, so
+// nothing is ever refused. It decides nothing about time: see sim/sim_world.cpp. Read next: models/symmetry.hpp,
+// sim/fabric.hpp.
 #pragma once
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
-#include "sim/fabric.hpp"
+#include <cstdint>
+#include <vector>
+
+#include "models/compile.hpp"
+#include "models/compute_cost.hpp"
+#include "models/symmetry.hpp"
 
 namespace motley {
 
-// Throws Refusal(infeasible, "unfoldable") with the reason.
-Fabric::Shares fold_tensor_parallel(const Program& program, const Cluster& cluster);
+// What the fold has to know of a simulation beyond its Job.
+struct FoldOptions {
+  bool fold = false;        // false: everyone stands for itself
+  std::vector<Rank> apart;  // ranks that behave as nobody else does: those that really compute
+};
 
-// The ranks that are simulated: all, or tensor_index 0 of each set of peers.
-bool stands_for_peers(const Program& program, Rank rank);
+struct Folding {
+  Arrangement arrangement;  // transfers first, then the edges of collectives that are simulated flow by flow
+  Symmetry symmetry;
+  std::vector<std::int32_t>
+      first_edge;  // by group: lane of member 0 to member 1, the others follow; -1: no flows
+  std::vector<double>
+      gang_caps;  // by group: bytes/s no edge exceeds, as its ring's edges are unlike; 0: none
+
+  bool runs(Rank rank) const { return symmetry.ranks.stand_in(rank) == rank; }
+  std::int32_t lane_class(std::int32_t lane) const {
+    return symmetry.lanes.of[static_cast<std::size_t>(lane)];
+  }
+};
+
+CollectiveLevel level_of(const Fidelity& fidelity, const Group& group);
+
+Folding fold(const Job& job, const Program& program, CostTable& costs, const FoldOptions& options);
+
+// The links that stand for those a class of lanes crosses: `times` says how many of its lanes cross one of them, over
+// the divisor that `parts` (by class of links) takes off its bandwidth.
+struct Crossing {
+  std::int32_t link_class = 0;
+  std::int64_t times = 0;
+};
+struct Crossings {
+  std::vector<std::vector<Crossing>> of_lane;  // by class of lanes
+  std::vector<std::int64_t> parts;  // by class of links: the greatest common divisor of all its crossings
+};
+Crossings crossings(const Folding& folding);
 
 }  // namespace motley

@@ -16,6 +16,7 @@ class Durations {
   // Of a compute or optimizer instruction; executes it where the rank is real.
   double of(const Step& step, const Instruction& instruction);
   const RingCost& ring(int group) { return costs_.ring(group); }
+  CostTable& costs() { return costs_; }
   // Its computes run on the actor's stack.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
   std::vector<Rank> measured_ranks() const;

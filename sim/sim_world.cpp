@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <set>
 
 #include "models/refusal.hpp"
-#include "sim/fold.hpp"
 
 namespace motley {
 
@@ -15,6 +15,9 @@ namespace sg = simgrid::s4u;
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+void sleep(double seconds) {
+  if (seconds > 0) sg::this_actor::sleep_for(seconds);
+}
 double now_s() { return sg::Engine::get_clock(); }
 
 // Real kernels want a real stack.
@@ -29,16 +32,12 @@ SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& opt
       options_(options),
       durations_(durations),
       engine_(engine),
-      fabric_(
-          program, job.cluster,
-          job.fidelity.fold_tensor_parallel ? fold_tensor_parallel(program, job.cluster) : Fabric::Shares{}) {
+      folding_(fold(job, program, durations.costs(),
+                    {job.fidelity.fold.value_or(false), durations.measured_ranks()})),
+      fabric_(program, job.cluster, folding_) {
   lay_out_streams();
-  lay_out_fabric();
+  lay_out_gangs();
   start_actors(engine);
-}
-
-CollectiveLevel SimWorld::level_of(const Group& group) const {
-  return group.kind == GroupKind::tensor ? job_.fidelity.tensor_parallel : job_.fidelity.data_parallel;
 }
 
 void SimWorld::lay_out_streams() {
@@ -47,48 +46,44 @@ void SimWorld::lay_out_streams() {
   trace_.world = "sim";
   trace_.measured_ranks = durations_.measured_ranks();
   std::size_t events = 0;
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
-    simulated_.push_back(!job_.fidelity.fold_tensor_parallel || stands_for_peers(program_, rank));
-    first_stream_.push_back(streams_.size());
-    meetings_.emplace_back(program_.ranks[at(rank)].peers.size());
+  first_stream_.resize(program_.ranks.size());
+  for (Rank rank : folding_.symmetry.ranks.first) {
+    first_stream_[at(rank)] = streams_.size();
     for (const Stream& stream : program_.class_of(rank).streams) {
       StreamState made;
       made.first_event = events;
-      made.count = simulated(rank) ? static_cast<std::int32_t>(stream.instructions.size()) : 0;
+      made.count = static_cast<std::int32_t>(stream.instructions.size());
       events += at(made.count);
       streams_.push_back(std::move(made));
     }
   }
   trace_.events.resize(events);
+  if (folding_.symmetry.ranks.first.size() == program_.ranks.size()) return;
+  const std::vector<std::int64_t> counts = folding_.symmetry.ranks.counts();
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    trace_.stand_ins.push_back({folding_.symmetry.ranks.first[i], counts[i]});
 }
 
-void SimWorld::lay_out_fabric() {
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
-    if (simulated(rank))
-      for (Rank peer : program_.ranks[at(rank)].peers)
-        if (peer >= 0) fabric_.add_route(rank, peer);
-  gangs_.resize(program_.groups.size());
-  for (std::size_t i = 0; i < program_.groups.size(); ++i) {
-    const Group& group = program_.groups[i];
-    Gang& gang = gangs_[i];
-    gang.expected = at(
-        std::count_if(group.ranks.begin(), group.ranks.end(), [this](Rank rank) { return simulated(rank); }));
-    if (gang.expected == 0 || group.ranks.size() < 2) continue;
-    const CollectiveLevel level = level_of(group);
-    const int index = static_cast<int>(i);
-    if (level == CollectiveLevel::fluid)
-      fabric_.add_ring(index, group.ranks, durations_.ring(index).bandwidth);
-    for (std::size_t member = 0; level == CollectiveLevel::expanded && member < group.ranks.size();
-         ++member) {
-      fabric_.add_route(group.ranks[member], group.ranks[(member + 1) % group.ranks.size()]);
-      gang.edges.push_back(sg::Mailbox::by_name(fmt::format("{}.{}", i, member)));
+void SimWorld::lay_out_gangs() {
+  meetings_.resize(folding_.symmetry.lanes.first.size());
+  handshakes_.resize(meetings_.size());
+  const std::vector<std::size_t> sizes = gang_sizes(program_, folding_.symmetry);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    Gang gang;
+    gang.expected = sizes[i];
+    const auto group = at(folding_.symmetry.groups.first[i]);
+    const std::int32_t first = folding_.first_edge[group];
+    std::set<std::int32_t> classes;
+    for (std::size_t member = 0; first >= 0 && member < program_.groups[group].ranks.size(); ++member) {
+      const std::int32_t lane = first + static_cast<std::int32_t>(member);
+      if (classes.insert(folding_.lane_class(lane)).second) gang.edges.push_back(lane);
     }
+    gangs_.push_back(std::move(gang));
   }
-  fabric_.seal();
 }
 
 void SimWorld::start_actors(sg::Engine&) {
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+  for (Rank rank : folding_.symmetry.ranks.first)
     for (int stream = 0; stream < static_cast<int>(program_.class_of(rank).streams.size()); ++stream) {
       StreamState& of = state(rank, stream);
       if (of.count == 0) continue;
@@ -131,8 +126,7 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
   switch (instruction.op) {
     case Op::compute:
     case Op::optimizer:
-      if (const double seconds = durations_.of(step, instruction); seconds > 0)
-        sg::this_actor::sleep_for(seconds);
+      sleep(durations_.of(step, instruction));
       break;
     case Op::send:
     case Op::recv:
@@ -194,28 +188,44 @@ void SimWorld::release(const Posted& posted) {
   posted.stream->actor->resume();
 }
 
+// Of those that came last, the lowest that `event` itself had to wait for: when ranks stand for others, it meets
+// stand-ins of its peers.
+Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last) const {
+  const Instruction& instruction = program_.at(event.step.rank, event.step.stream, event.step.index);
+  const RankEntry& entry = program_.ranks[at(event.step.rank)];
+  if (instruction.op != Op::collective) return entry.peers[at(instruction.slot)];
+  Rank lowest = -1;
+  if (trace_.stand_ins.empty()) return *std::min_element(last.begin(), last.end());
+  for (Rank member : program_.groups[at(entry.groups[at(instruction.slot)])].ranks) {
+    const bool came_last =
+        std::find(last.begin(), last.end(), folding_.symmetry.ranks.stand_in(member)) != last.end();
+    if (came_last && (lowest < 0 || member < lowest)) lowest = member;
+  }
+  return lowest;
+}
+
 void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
-  const auto is_last = [&](const Posted& posted) { return posted.event->begin_s == matched_s; };
-  Rank last = -1;
+  std::vector<Rank> last;
   for (const Posted& posted : met)
-    if (is_last(posted) && (last < 0 || posted.event->step.rank < last)) last = posted.event->step.rank;
+    if (posted.event->begin_s == matched_s) last.push_back(posted.event->step.rank);
   for (const Posted& posted : met) {
     posted.event->matched_s = matched_s;
-    if (is_last(posted)) continue;
+    if (posted.event->begin_s == matched_s) continue;
     posted.event->waited = Waited::peer;
-    posted.event->waited_rank = last;
+    posted.event->waited_rank = last_there(*posted.event, last);
   }
 }
 
 // Whoever comes second carries the message.
 void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction) {
   const Rank rank = event.step.rank;
-  const Rank peer = program_.ranks[at(rank)].peers[at(instruction.slot)];
   const bool sends = instruction.op == Op::send;
-  const Rank from = sends ? rank : peer, to = sends ? peer : rank;
-  Posted& meeting =
-      meetings_[at(from)][at(sends ? instruction.slot : other_end(program_, rank, instruction.slot))];
+  const Arrangement& arrangement = folding_.arrangement;
+  const std::int32_t lane = sends ? arrangement.sent_lane(rank, instruction.slot)
+                                  : arrangement.received_lane(rank, instruction.slot);
   const Posted me{&stream, &event, sends};
+  if (lane < 0) return block(stream);  // nobody ever sends
+  Posted& meeting = meetings_[at(folding_.lane_class(lane))];
   if (meeting.stream == nullptr) {
     meeting = me;
     block(stream);
@@ -224,7 +234,10 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instructio
   const Posted other = std::exchange(meeting, {});
   MOTLEY_CHECK(other.sends != sends);
   match({other, me}, now_s());
-  if (!options_.null) fabric_.message(from, to, instruction.bytes)->wait();
+  if (!options_.null) {
+    sleep(fabric_.latency_s(lane, instruction.bytes));
+    fabric_.start(lane, instruction.bytes)->wait();
+  }
   release(other);
 }
 
@@ -232,8 +245,8 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instructio
 void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruction& instruction) {
   const Rank rank = event.step.rank;
   const int index = program_.ranks[at(rank)].groups[at(instruction.slot)];
-  Gang& gang = gangs_[at(index)];
-  const CollectiveLevel level = level_of(program_.groups[at(index)]);
+  Gang& gang = gang_of(index);
+  const CollectiveLevel level = level_of(job_.fidelity, program_.groups[at(index)]);
   const bool each_works = level == CollectiveLevel::expanded && !options_.null;
   gang.here.push_back({&stream, &event, false});
   const bool complete = gang.here.size() == gang.expected;
@@ -244,7 +257,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
   }
   if (each_works) {
     stream.blocked = Blocked::other_side;
-    run_expanded(index, rank, instruction.bytes);
+    run_expanded(index, stream, rank, instruction.bytes);
     stream.blocked = Blocked::no;
     return;
   }
@@ -263,40 +276,51 @@ void SimWorld::run_whole(int group, std::int64_t bytes, CollectiveLevel level) {
   const RingCost& ring = durations_.ring(group);
   const double seconds = ring_all_reduce_s(ring, bytes);
   if (level == CollectiveLevel::formula) {
-    if (seconds > 0) sg::this_actor::sleep_for(seconds);
+    sleep(seconds);
     return;
   }
   const double count = ring.rank_count;
   const auto wire_bytes = static_cast<std::int64_t>(2 * (count - 1) / count * static_cast<double>(bytes));
   const double delay_s = seconds - static_cast<double>(wire_bytes) / ring.bandwidth;
-  if (delay_s > 0) sg::this_actor::sleep_for(delay_s);
+  sleep(delay_s);
   if (wire_bytes == 0) return;
   std::vector<sg::CommPtr> flows;
-  const auto& ranks = program_.groups[at(group)].ranks;
-  for (std::size_t edge = 0; edge < ranks.size(); ++edge)
-    if (simulated(ranks[edge])) flows.push_back(fabric_.ring_flow(group, static_cast<int>(edge), wire_bytes));
+  for (std::int32_t lane : gang_of(group).edges) flows.push_back(fabric_.start(lane, wire_bytes));
   for (const sg::CommPtr& flow : flows) flow->wait();
 }
 
+std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Actor* actor) {
+  auto& open = handshakes_[at(folding_.lane_class(lane))];
+  if (open == nullptr) return open = std::make_shared<Handshake>(Handshake{actor, nullptr, nullptr});
+  open->second = actor;
+  return std::exchange(open, nullptr);
+}
+
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
-void SimWorld::run_expanded(int group, Rank rank, std::int64_t bytes) {
+void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, std::int64_t bytes) {
   const auto& ranks = program_.groups[at(group)].ranks;
-  const std::size_t count = ranks.size();
-  const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const auto chunk = (bytes + static_cast<std::int64_t>(count) - 1) / static_cast<std::int64_t>(count);
-  const bool alone = gangs_[at(group)].expected == 1;  // folded: its peers do the same at the same time
-  auto& edges = gangs_[at(group)].edges;
-  for (std::size_t step = 0; step < 2 * (count - 1); ++step) {
-    if (alone) {
-      fabric_.message(rank, ranks[(member + 1) % count], chunk)->wait();
-      continue;
+  const auto count = static_cast<std::int32_t>(ranks.size());
+  if (count < 2) return;
+  const auto member = static_cast<std::int32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const auto chunk = (bytes + count - 1) / count;
+  const std::int32_t first = folding_.first_edge[at(group)];
+  std::array<std::int32_t, 2> lanes = {first + member, first + (member + count - 1) % count};
+  const std::array<double, 2> latency_s = {fabric_.latency_s(lanes[0], chunk),
+                                           fabric_.latency_s(lanes[1], chunk)};
+  for (std::int32_t step = 0; step < 2 * (count - 1); ++step) {
+    const std::array met = {shake(lanes[0], stream.actor), shake(lanes[1], stream.actor)};
+    const double begin_s = now_s();
+    const std::size_t sooner = latency_s[1] < latency_s[0] ? 1 : 0;
+    for (std::size_t i : {sooner, 1 - sooner}) {
+      if (met[i]->second != stream.actor || met[i]->message != nullptr) continue;
+      sleep(begin_s + latency_s[i] - now_s());
+      met[i]->message = fabric_.start(lanes[i], chunk);
+      if (met[i]->first != stream.actor) met[i]->first->resume();
     }
-    char sent = 0;
-    char* received = nullptr;
-    const auto sending = edges[member]->put_async(&sent, static_cast<std::uint64_t>(chunk));
-    const auto receiving = edges[(member + count - 1) % count]->get_async<char>(&received);
-    sending->wait();
-    receiving->wait();
+    for (const auto& message : met) {
+      while (message->message == nullptr) sg::this_actor::suspend();
+      message->message->wait();
+    }
   }
 }
 
@@ -313,10 +337,11 @@ std::string SimWorld::why(Rank rank, int stream) {
   const int group = entry.groups[at(instruction.slot)];
   std::vector<Rank> missing;
   for (Rank member : program_.groups[at(group)].ranks) {
-    const auto& here = gangs_[at(group)].here;
+    const auto& here = gang_of(group).here;
+    const Rank runs = folding_.symmetry.ranks.stand_in(member);
     const bool arrived = std::any_of(here.begin(), here.end(),
-                                     [&](const Posted& posted) { return posted.event->step.rank == member; });
-    if (!arrived && simulated(member)) missing.push_back(member);
+                                     [&](const Posted& posted) { return posted.event->step.rank == runs; });
+    if (!arrived) missing.push_back(member);
   }
   return fmt::format("waits for rank {} to join", fmt::join(missing, ", "));
 }
@@ -325,7 +350,7 @@ std::string SimWorld::describe_deadlock() {
   constexpr int kShown = 16;
   std::string lines;
   int waiting = 0;
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+  for (Rank rank : folding_.symmetry.ranks.first)
     for (int stream = 0; stream < static_cast<int>(program_.class_of(rank).streams.size()); ++stream) {
       const StreamState& of = state(rank, stream);
       if (of.ended == of.count || ++waiting > kShown) continue;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "models/world.hpp"
 #include "sim/fabric.hpp"
+#include "sim/fold.hpp"
 #include "sim/mixed.hpp"
 
 namespace motley {
@@ -47,7 +49,11 @@ class SimWorld : public World {
   struct Gang {
     std::vector<Posted> here;
     std::size_t expected = 0;
-    std::vector<simgrid::s4u::Mailbox*> edges;  // expanded: to the next member, by member
+    std::vector<std::int32_t> edges;  // lanes, one of each class
+  };
+  struct Handshake {  // of an expanded step: whoever comes second starts the message, both wait for its end
+    simgrid::s4u::Actor *first = nullptr, *second = nullptr;
+    simgrid::s4u::CommPtr message;
   };
 
   StreamState& state(Rank rank, int stream) {
@@ -56,24 +62,27 @@ class SimWorld : public World {
   TraceEvent& event_of(const Step& step) {
     return trace_.events[state(step.rank, step.stream).first_event + static_cast<std::size_t>(step.index)];
   }
-  bool simulated(Rank rank) const { return simulated_[static_cast<std::size_t>(rank)]; }
-  CollectiveLevel level_of(const Group& group) const;
+  Gang& gang_of(int group) {
+    return gangs_[static_cast<std::size_t>(folding_.symmetry.groups.of[static_cast<std::size_t>(group)])];
+  }
 
   void lay_out_streams();
-  void lay_out_fabric();
+  void lay_out_gangs();
   void start_actors(simgrid::s4u::Engine& engine);
   void run_actor(Rank rank, int stream);
 
   void wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after);
   void end(StreamState& stream, TraceEvent& event);
-  void block(StreamState& stream);                                  // until released
-  void release(const Posted& posted);                               // from block()
-  static void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited
+  void block(StreamState& stream);                           // until released
+  void release(const Posted& posted);                        // from block()
+  void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited
+  Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
   void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void run_whole(int group, std::int64_t bytes, CollectiveLevel level);
-  void run_expanded(int group, Rank rank, std::int64_t bytes);
+  void run_expanded(int group, StreamState& stream, Rank rank, std::int64_t bytes);
+  std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
   std::string describe_deadlock();
   std::string why(Rank rank, int stream);
 
@@ -82,12 +91,13 @@ class SimWorld : public World {
   const SimOptions& options_;
   Durations& durations_;
   simgrid::s4u::Engine& engine_;
+  const Folding folding_;
   Fabric fabric_;
-  std::vector<bool> simulated_;
-  std::vector<std::size_t> first_stream_;  // by rank, into streams_
-  std::vector<StreamState> streams_;
-  std::vector<std::vector<Posted>> meetings_;  // [sender][slot]
-  std::vector<Gang> gangs_;                    // by group
+  std::vector<std::size_t> first_stream_;               // by rank, into streams_
+  std::vector<StreamState> streams_;                    // of the ranks that run
+  std::vector<Posted> meetings_;                        // by class of lanes
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // by class of lanes
+  std::vector<Gang> gangs_;                             // by class of groups
   Trace trace_;
   std::exception_ptr failure_;
   std::string deadlock_;

@@ -24,8 +24,8 @@ struct SimOptions {
   const Trace* tape = nullptr;
 };
 
-// Runs one step of the Program from time 0. With job.fidelity.fold_tensor_parallel the trace has the events of one rank
-// of each set of tensor-parallel peers (tensor_index 0), else of every rank. Throws RunFailure on a deadlock, naming
+// Runs one step of the Program from time 0. With job.fidelity.fold the trace has the events of one rank (the lowest) of
+// each class of ranks that must behave alike, else of every rank. Throws RunFailure on a deadlock, naming
 // who waits, and whatever the executor throws.
 // SimGrid has one engine a process, so a process simulates once: a second call is a bug. See simulate_in_child.
 Trace simulate(const Job& job, const Program& program, const SimOptions& options = {});

@@ -18,7 +18,7 @@ struct Options {
   std::string scenario;
   std::string world, real_ranks, record, tape;
   std::string trace, trace_ranks;
-  std::optional<bool> fold;
+  bool fold = false, no_fold = false;
   bool json = false;
   std::string out;
 };
@@ -35,9 +35,18 @@ SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
   return world;
 }
 
+// The option, else the scenario's choice, else: whoever asks for ranks by name, or has some really compute, wants them
+// all.
+void choose_fold(const Options& options, Scenario& scenario) {
+  std::optional<bool>& fold = scenario.job.fidelity.fold;
+  const std::string& world = options.world.empty() ? scenario.world.kind : options.world;
+  if (options.fold || options.no_fold) fold = options.fold;
+  if (!fold) fold = world != "mixed" && world != "replay" && options.trace_ranks.empty();
+}
+
 Exit run(const Options& options) {
   Scenario scenario = load_scenario(options.scenario);
-  if (options.fold) scenario.job.fidelity.fold_tensor_parallel = *options.fold;
+  choose_fold(options, scenario);
   const Prepared prepared = prepare(std::move(scenario));
   std::vector<Rank> traced;
   if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
@@ -64,8 +73,11 @@ void add_simulate(CLI::App& program, Chosen& chosen) {
   command->add_option("--tape", options->tape, "replay: a tape that --record wrote");
   command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
   command->add_option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
-  command->add_flag("--fold,!--no-fold", options->fold,
-                    "simulate one of each set of tensor-parallel peers, instead of the scenario's choice");
+  CLI::Option* whole = command->add_flag("--no-fold", options->no_fold, "simulate every rank");
+  command
+      ->add_flag("--fold", options->fold,
+                 "simulate one rank of each class that must behave alike: the default, and as exact")
+      ->excludes(whole);
   command->add_flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command->add_option("--out", options->out, "write the result to this file instead of stdout");
   command->footer(footer("motley simulate scenarios/quickstart.yaml --trace run.json"));

@@ -68,13 +68,12 @@ Result measure(const std::function<Result()>& work) {
 // The rival.
 class UpFrontDag {
  public:
-  UpFrontDag(const Program& program, const Cluster& cluster)
-      : program_(program), engine_(make_engine(0)), fabric_(program, cluster, {}), costs_(program, cluster) {
-    for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      for (Rank peer : program.ranks[at(rank)].peers)
-        if (peer >= 0) fabric_.add_route(rank, peer);
-    fabric_.seal();
-  }
+  UpFrontDag(const Program& program, const Job& job)
+      : program_(program),
+        engine_(make_engine(0)),
+        costs_(program, job.cluster),
+        folding_(fold(job, program, costs_, {})),
+        fabric_(program, job.cluster, folding_, Fabric::Latency::flows) {}
 
   Result run() {
     each([this](const Step& step, const Instruction& instruction) { activity(step, instruction); });
@@ -135,10 +134,12 @@ class UpFrontDag {
     const RankEntry& entry = program_.ranks[at(step.rank)];
     sg::Host* host = fabric_.host_of(step.rank);
     if (instruction.op == Op::send || instruction.op == Op::recv) {
-      sg::Host* other = fabric_.host_of(entry.peers[at(instruction.slot)]);
-      const bool sends = instruction.op == Op::send;
-      made.comm = sg::Comm::sendto_init(sends ? host : other, sends ? other : host)
-                      ->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
+      const Arrangement& arrangement = folding_.arrangement;
+      const auto [from, to] = fabric_.ends_of(instruction.op == Op::send
+                                                  ? arrangement.sent_lane(step.rank, instruction.slot)
+                                                  : arrangement.received_lane(step.rank, instruction.slot));
+      made.comm =
+          sg::Comm::sendto_init(from, to)->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
       return made;
     }
     const double seconds =
@@ -156,8 +157,9 @@ class UpFrontDag {
 
   const Program& program_;
   sg::Engine& engine_;
-  Fabric fabric_;
   CostTable costs_;
+  Folding folding_;
+  Fabric fabric_;
   std::map<Key, Made> activities_;
   std::set<std::pair<const Made*, const Made*>> ordered_;
 };
@@ -180,7 +182,7 @@ void compare(Job job, Size size) {
   job.strategy.recompute = given.recompute;
   job.fidelity.data_parallel = CollectiveLevel::formula;
   const Program program = compile(job);
-  const Result rival = measure([&] { return UpFrontDag(program, job.cluster).run(); });
+  const Result rival = measure([&] { return UpFrontDag(program, job).run(); });
   const Result ours = measure([&] {
     const Trace trace = simulate(job, program);
     return Result{iteration_of(trace), 0, 0, 0, 0};
@@ -193,7 +195,7 @@ void compare(Job job, Size size) {
 void whole_run(const Job& given, bool folded) {
   const Result result = measure([&] {
     Job job = given;
-    job.fidelity.fold_tensor_parallel = folded;
+    job.fidelity.fold = folded;
     const Program program = compile(job);
     const std::vector<StageMemory> memory = check(program, job.cluster);
     const Trace trace = simulate(job, program);

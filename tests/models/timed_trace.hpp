@@ -20,8 +20,10 @@ class TimedRun {
       : program_(program), durations_(std::move(durations)) {}
 
   Trace run() {
+    const Arrangement arrangement = arrange(program_);
+    const Symmetry everyone = no_symmetry(program_, arrangement);
     NullWorld world(
-        program_, [this](const Step& step, const Instruction& i) { post(step, i); },
+        program_, arrangement, everyone, [this](const Step& step, const Instruction& i) { post(step, i); },
         [this](const Step& step, const Instruction& i) { end(step, i); });
     world.run();
     Trace trace;

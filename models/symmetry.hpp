@@ -1,0 +1,71 @@
+// Which ranks must behave alike, so that one of each class can stand for all: colour refinement (Weisfeiler & Leman
+// 1968) over ranks, groups, lanes and links until the partition is equitable. It knows nothing of tensor, data or
+// pipeline parallelism, only who moves bytes to whom through which slot and over which links. What it does not do:
+// search for symmetries of the whole; two ranks that some automorphism would exchange are always in one class, but a
+// class may hold more, whose neighbourhoods no World can tell apart. Read next: models/check.cpp, sim/fold.hpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/program.hpp"
+
+namespace motley {
+
+// One way of bytes: what a rank sends through one slot, or an edge of a collective.
+struct Lane {
+  Rank from = 0, to = 0;
+  std::int32_t out = -1, in = -1;  // transfers: slots at the two ends
+  std::int32_t group = -1;         // edges: of this group
+  // Its ends post it on their own: transfers, and edges of collectives that run step by step. Else the group does.
+  bool by_ranks = true;
+  std::uint64_t traits = 0;                     // equal only where it costs the same on an idle fabric
+  std::uint32_t first_link = 0, last_link = 0;  // [first, last) of Arrangement::links
+};
+
+// What is known beforehand. Traits are equal only where nothing tells two of a kind apart but their neighbours.
+struct Arrangement {
+  std::vector<std::uint64_t> rank_traits, group_traits;  // by rank, by group
+  std::vector<std::uint64_t> link_traits;                // by link id
+  std::vector<Lane> lanes;
+  std::vector<std::int32_t> links;  // ids, in the order a lane crosses them
+  // By rank and peer slot: index into `lanes`, -1: its class never sends (receives) through it.
+  std::vector<std::size_t> first_slot;
+  std::vector<std::int32_t> sent, received;
+
+  std::int32_t sent_lane(Rank rank, int slot) const { return sent[slot_of(rank, slot)]; }
+  std::int32_t received_lane(Rank rank, int slot) const { return received[slot_of(rank, slot)]; }
+  std::size_t slot_of(Rank rank, int slot) const {
+    return first_slot[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot);
+  }
+};
+
+// Group slots through which the class's instructions run collectives, ascending.
+std::vector<int> collective_slots(const ProgramClass& of_class);
+
+// Ranks with their class, stage and chips_traits; groups with kind and size; every transfer a lane, without links.
+Arrangement arrange(const Program& program);
+
+struct Partition {
+  std::vector<std::int32_t> of;     // class of each member
+  std::vector<std::int32_t> first;  // lowest member of each class
+  std::int32_t stand_in(std::int64_t member) const {
+    return first[static_cast<std::size_t>(of[static_cast<std::size_t>(member)])];
+  }
+  std::vector<std::int64_t> counts() const;  // members of each class
+};
+
+struct Symmetry {
+  Partition ranks, groups, lanes, links;
+};
+
+// The coarsest equitable partition finer than the traits.
+Symmetry find_symmetry(const Program& program, const Arrangement& arrangement);
+// Everyone in a class of its own.
+Symmetry no_symmetry(const Program& program, const Arrangement& arrangement);
+
+// By class of groups: how many arrivals at it make a collective complete, when one of each class of ranks runs. A group
+// of which some member never joins is never complete.
+std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symmetry);
+
+}  // namespace motley
