@@ -12,8 +12,8 @@ bool per_micro_batch(const Tensor& tensor) {
   return tensor.role == TensorRole::activation || tensor.role == TensorRole::activation_gradient;
 }
 
-// The last kernel that touches each tensor, as a micro-batch passes the blocks; null: none does. A chunk that has both a
-// whole and a split backward runs one of them for a micro-batch.
+// The last kernel that touches each tensor, as a micro-batch passes the blocks; null: none does. A chunk that has
+// both a whole and a split backward runs one of them for a micro-batch.
 std::vector<Kernel*> last_uses(ProgramClass& of_class, bool whole) {
   std::vector<bool> has_both(of_class.chunks.size());
   for (const Block& block : of_class.blocks)

@@ -1,7 +1,7 @@
-// Pass "schedule": each stage's computes in the order of the strategy's schedule (models/schedule.hpp). Where a backward is
-// split, its kernels are: those that only add to weights' gradients become a block of their own, and what they read lives
-// until then. When weight gradients run is decided here, from what computes and transfers are predicted to take on these
-// chips, and stands in the Program from then on.
+// Pass "schedule": each stage's computes in the order of the strategy's schedule (models/schedule.hpp). Where a
+// backward is split, its kernels are: those that only add to weights' gradients become a block of their own, and
+// what they read lives until then. When weight gradients run is decided here, from what computes and transfers are
+// predicted to take on these chips, and stands in the Program from then on.
 #include <algorithm>
 
 #include "models/compile_passes.hpp"

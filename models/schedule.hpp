@@ -1,6 +1,7 @@
-// A schedule as data: which computes each pipeline rank does, in which order. Made by name from its paper's rule, or read
-// from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or chips: durations are
-// given to it. Read next: models/compile_schedule.cpp, which lays one down as a Program's compute streams.
+// A schedule as data: which computes each pipeline rank does, in which order. Made by name from its paper's rule,
+// or read from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or chips:
+// durations are given to it. Read next: models/compile_schedule.cpp, which lays one down as a Program's compute
+// streams.
 #pragma once
 
 #include <cstdint>
@@ -67,15 +68,17 @@ struct ScheduleTimes {
   const PassTimes& of(int virtual_stage) const;
 };
 
-// What is wrong with the shape for that schedule (too few micro-batches, chunks it has no use for); nothing: it can be made.
+// What is wrong with the shape for that schedule (too few micro-batches, chunks it has no use for); nothing: it can
+// be made.
 std::optional<std::string> find_complaint(Schedule schedule, const PipelineShape& shape);
 
-// The schedule by its rule; find_complaint() must be silent, and the schedule not custom. Where backwards are split, when
-// each weight gradient runs is decided from `times`; everything else only from the shape.
+// The schedule by its rule; find_complaint() must be silent, and the schedule not custom. Where backwards are
+// split, when each weight gradient runs is decided from `times`; everything else only from the shape.
 Timetable make_timetable(Schedule schedule, const PipelineShape& shape, const ScheduleTimes& times = {});
 
-// What is wrong with a timetable: an action missing or there twice, a stage on two ranks, a gradient before what it needs,
-// micro-batches that overtake each other on the way to the next stage, ranks that wait for each other for ever.
+// What is wrong with a timetable: an action missing or there twice, a stage on two ranks, a gradient before what it
+// needs, micro-batches that overtake each other on the way to the next stage, ranks that wait for each other for
+// ever.
 std::optional<std::string> find_complaint(const Timetable& timetable, int micro_batches);
 
 struct RankTimes {
@@ -90,15 +93,15 @@ struct ScheduleResult {
   std::vector<RankTimes> ranks;
   std::vector<std::vector<double>> begin_s;  // [rank][action]
 };
-// When everything runs as early as its order and its needs allow. A receive is posted `p2p_buffers` actions of its chunk
-// ahead, and as many sends of a boundary may be outstanding; 0: any number. Nothing: it never ends.
+// When everything runs as early as its order and its needs allow. A receive is posted `p2p_buffers` actions of its
+// chunk ahead, and as many sends of a boundary may be outstanding; 0: any number. Nothing: it never ends.
 std::optional<ScheduleResult> evaluate(const Timetable& timetable, const ScheduleTimes& times,
                                        int p2p_buffers = 0);
 
 // One line a rank, "0F0,0F1,1B0": what PyTorch's pipelining calls its compute-only format.
 std::string to_csv(const Timetable& timetable);
-// Reads it, empty cells and overlapped pairs "(0F1;1B0)OVERLAP_F_B" too; the pair runs forward first. Refuses actions that
-// only say how to communicate (Refusal, "bad-schedule"). Does not check sense.
+// Reads it, empty cells and overlapped pairs "(0F1;1B0)OVERLAP_F_B" too; the pair runs forward first. Refuses
+// actions that only say how to communicate (Refusal, "bad-schedule"). Does not check sense.
 Timetable parse_csv(const std::string& text, const std::string& file_name);
 
 // A picture: one row a rank, time to the right, `columns` wide at most.

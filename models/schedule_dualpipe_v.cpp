@@ -1,7 +1,8 @@
-// DualPipeV: the half of DualPipe (DeepSeek-V3, arXiv:2412.19437, section 3.2.1) that Sea AI Lab's note "Cut-in-half" keeps.
-// Two chunks a rank in a V; in the middle a forward of one chunk and a whole backward of the other stand side by side, so
-// that the communication inside each hides under the other. The order is that of the authors' published implementation
-// (github.com/deepseek-ai/DualPipe, read 2026-11): eight stretches, of which those named here.
+// DualPipeV: the half of DualPipe (DeepSeek-V3, arXiv:2412.19437, section 3.2.1) that Sea AI Lab's note
+// "Cut-in-half" keeps. Two chunks a rank in a V; in the middle a forward of one chunk and a whole backward of the
+// other stand side by side, so that the communication inside each hides under the other. The order is that of the
+// authors' published implementation (github.com/deepseek-ai/DualPipe, read 2026-11): eight stretches, of which
+// those named here.
 // Assumes: a rank does one action at a time; of a pair side by side the forward comes first.
 #include <deque>
 

@@ -1,5 +1,5 @@
-// Where weight gradients go: the one thing in a schedule that depends on how long things take. They wait for nothing but
-// their own input gradient and nobody waits for them, so a rank may put them wherever it would idle.
+// Where weight gradients go: the one thing in a schedule that depends on how long things take. They wait for
+// nothing but their own input gradient and nobody waits for them, so a rank may put them wherever it would idle.
 #include <algorithm>
 #include <deque>
 #include <limits>

@@ -16,10 +16,10 @@ Timetable dualpipe_v(const PipelineShape& shape);                               
 // Forwards and backwards (or input gradients) in turn after `warm_up` forwards; what is left of each comes at the end.
 std::vector<Action> in_turn(int virtual_stage, int micro_batches, int warm_up, Pass backward);
 
-// `ordered` holds forwards and input gradients; puts every weight gradient where its rank would else wait, for `times`, and
-// as late as `in_flight` micro-batches (of a chunk each, on any rank) allow. Tried are gaps as long as the work, half as
-// long, any gap, and at once after the input gradient; that which ends first (then waits least) is taken, on equal terms
-// the first. schedule_fill.cpp
+// `ordered` holds forwards and input gradients; puts every weight gradient where its rank would else wait, for
+// `times`, and as late as `in_flight` micro-batches (of a chunk each, on any rank) allow. Tried are gaps as long as
+// the work, half as long, any gap, and at once after the input gradient; that which ends first (then waits least)
+// is taken, on equal terms the first. schedule_fill.cpp
 Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// Timetables as text: CSV in the form of PyTorch's torch.distributed.pipelining (_Action and its compute-only CSV, as of
-// 2.9), which torchtitan reads, and a picture for people.
+// Timetables as text: CSV in the form of PyTorch's torch.distributed.pipelining (_Action and its compute-only CSV,
+// as of 2.9), which torchtitan reads, and a picture for people.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The recurrence: when every action of a timetable runs, if each runs as soon as its rank and its needs allow. Transfers of
-// a boundary go one after another and hold a buffer on each side; ranks share no links. It is what schedules are compared
-// by, not how a strategy is priced: sim/ does that.
+// The recurrence: when every action of a timetable runs, if each runs as soon as its rank and its needs allow.
+// Transfers of a boundary go one after another and hold a buffer on each side; ranks share no links. It is what
+// schedules are compared by, not how a strategy is priced: sim/ does that.
 #include <algorithm>
 
 #include "models/schedule.hpp"

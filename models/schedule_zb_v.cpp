@@ -1,6 +1,7 @@
-// ZB-V (Qi et al. 2023, arXiv:2401.10241, section 6; Qi et al. 2024, arXiv:2405.15362): two chunks a rank, placed in a V,
-// so that the last virtual stage stands on the first rank and gradients set out where micro-batches do. No bubble between
-// the first and the last action of a rank when F = I = W, with 1F1B's memory: 2p chunks of micro-batches in flight.
+// ZB-V (Qi et al. 2023, arXiv:2401.10241, section 6; Qi et al. 2024, arXiv:2405.15362): two chunks a rank, placed
+// in a V, so that the last virtual stage stands on the first rank and gradients set out where micro-batches do. No
+// bubble between the first and the last action of a rank when F = I = W, with 1F1B's memory: 2p chunks of
+// micro-batches in flight.
 #include <algorithm>
 
 #include "models/schedule_rules.hpp"

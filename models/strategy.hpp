@@ -103,8 +103,8 @@ struct VirtualStage {
 // All of a pipeline, from the first layer to the last.
 std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline);
 
-// Has every pipeline of the strategy follow that schedule with `chunks` virtual stages a rank, and spreads the layers over
-// them as evenly as can be, the first of them getting one more. Refuses more virtual stages than layers
+// Has every pipeline of the strategy follow that schedule with `chunks` virtual stages a rank, and spreads the
+// layers over them as evenly as can be, the first of them getting one more. Refuses more virtual stages than layers
 // (Refusal, "impossible-schedule"). What else the schedule asks for is find_complaint()'s.
 void use_schedule(const Transformer&, Strategy&, Schedule schedule, int chunks);
 void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // a custom one

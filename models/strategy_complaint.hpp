@@ -26,7 +26,8 @@ std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&
                                                 std::int64_t pp, std::int64_t dp);
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, const Strategy&);
 
-// What the strategy's schedule asks for and this pipeline does not give: "schedule". The pipeline's stages hold its layers.
+// What the strategy's schedule asks for and this pipeline does not give: "schedule". The pipeline's stages hold its
+// layers.
 std::optional<StrategyComplaint> find_in_schedule(const Strategy&, const PipelineTemplate&);
 
 }  // namespace motley

@@ -20,8 +20,8 @@ namespace sg = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;
 
 // A SimGrid zone whose routes are looked up, not stored by SimGrid. Where flows pay latency every path says 1 s:
-// SimGrid weighs flows on a shared link by the inverse of their route's latency (TCP's unfairness), a fluid fabric does not.
-// The true latency multiplies it (Fabric::let_flows_pay).
+// SimGrid weighs flows on a shared link by the inverse of their route's latency (TCP's unfairness), a fluid fabric
+// does not. The true latency multiplies it (Fabric::let_flows_pay).
 class FabricZone : public routing::NetZoneImpl {
  public:
   FabricZone(const std::string& name, const Fabric& fabric) : NetZoneImpl(name), fabric_(fabric) {}

@@ -1,5 +1,6 @@
 // Writes what one rank computed, for tests/hw/torch_oracle.py to compare with PyTorch: run by it as the hidden test
-// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in MOTLEY_DUMP_FAMILY. JSON:
+// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
+// MOTLEY_DUMP_FAMILY. JSON:
 //
 //   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch as the oracle: builds GPT-2, Llama and its descendants from dumped parameters and compares what one rank computed.
+"""PyTorch as the oracle: builds GPT-2, Llama and its kin from dumped parameters, compares what one rank computed.
 
 Logits, gradients, losses over several AdamW steps and the parameters after them must agree. The model is written with
 torch.nn.functional alone, in double precision, from the papers and from nothing of Motley's but the names of parameters

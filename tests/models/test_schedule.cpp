@@ -104,7 +104,8 @@ TEST_CASE("no rank of ZB-V waits once it has begun when F = I = W, with 2p half 
     }
 }
 
-// The authors' (p-1)(F&B + B - 3W) counts a pair as done when both are; here the forward of a pair is handed on at once.
+// The authors' (p-1)(F&B + B - 3W) counts a pair as done when both are; here the forward of a pair is handed on at
+// once.
 TEST_CASE(
     "the bubble of DualPipeV is (p-1)(F+I-W) when F = I = W, below its authors' bound, with 2p+1 halves in "
     "flight") {
