@@ -126,6 +126,8 @@ std::string print(const Chip& chip, const std::string& indent) {
     if (chip.*figure.member != Sourced{})
       text +=
           fmt::format("{}{}: {}\n", indent, figure.key, print_sourced(chip.*figure.member, figure.dimension));
+    else if (figure.member == &Chip::watts || figure.member == &Chip::price_per_hour)
+      text += fmt::format("{}{}: null  # unknown\n", indent, figure.key);
   return text;
 }
 

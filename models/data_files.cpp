@@ -65,8 +65,10 @@ std::string find_file(const std::string& name, const std::string& folder, const 
     places = {beside + file, file, data_folder() + "/" + under + "/" + file};
     if (is_path) places.insert(places.begin(), {beside + name, name});
   }
+  // A file does not mean itself: a scenario may be called as its cluster.
+  std::error_code ignored;
   for (const std::string& place : places)
-    if (is_file(place)) return place;
+    if (is_file(place) && !fs::equivalent(place, asked_from.file, ignored)) return place;
   const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
   throw Refusal(Exit::usage, "file-not-found", asked_from,
                 fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),

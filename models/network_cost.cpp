@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "models/cluster_layout.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
@@ -57,6 +58,14 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
     ring.bandwidth = ring.bandwidth == 0 ? bandwidth : std::min(ring.bandwidth, bandwidth);
     ring.kappa = std::max(ring.kappa, transport.kappa);
     ring.inside_node = ring.inside_node && routes[i].inside_node;
+  }
+  // Assumes: the rings of a mesh keep all its links busy, as RCCL's do on eight chips (0.71 of all seven links: see
+  // models/transport.cpp); a complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
+  const NodeGroup& group_of =
+      cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip(0))])];
+  if (ring.inside_node && is_mesh(group_of.inside.kind)) {
+    ring.rings = ring.rank_count - 1;
+    ring.bandwidth *= ring.rings;
   }
   return ring;
 }

@@ -25,6 +25,9 @@ struct RingCost {
       0;  // of the slowest edge, after efficiency, shared by the group's own edges on a common link
   double kappa = 0;
   bool inside_node = false;
+  // Rings that share the payload, no two over one link: inside a full mesh as many as there are other ranks.
+  // `bandwidth` is theirs together; edges from each rank to the next are those of the first.
+  int rings = 1;
   bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);

@@ -272,6 +272,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
 
 // Ring all-reduce: formula, or a delay and then a flow an edge with all its wire bytes. On an idle fabric the two
 // agree: the delay is what the formula has beyond the wire time of the slowest edge.
+// Assumes: of several rings, the flows of the first alone load the fabric.
 void SimWorld::run_whole(int group, std::int64_t bytes, CollectiveLevel level) {
   const RingCost& ring = durations_.ring(group);
   const double seconds = ring_all_reduce_s(ring, bytes);
@@ -285,7 +286,8 @@ void SimWorld::run_whole(int group, std::int64_t bytes, CollectiveLevel level) {
   sleep(delay_s);
   if (wire_bytes == 0) return;
   std::vector<sg::CommPtr> flows;
-  for (std::int32_t lane : gang_of(group).edges) flows.push_back(fabric_.start(lane, wire_bytes));
+  const auto edge_bytes = wire_bytes / ring.rings;
+  for (std::int32_t lane : gang_of(group).edges) flows.push_back(fabric_.start(lane, edge_bytes));
   for (const sg::CommPtr& flow : flows) flow->wait();
 }
 
@@ -302,7 +304,8 @@ void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, std::int6
   const auto count = static_cast<std::int32_t>(ranks.size());
   if (count < 2) return;
   const auto member = static_cast<std::int32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const auto chunk = (bytes + count - 1) / count;
+  const std::int64_t parts = std::int64_t{count} * durations_.ring(group).rings;
+  const auto chunk = (bytes + parts - 1) / parts;
   const std::int32_t first = folding_.first_edge[at(group)];
   std::array<std::int32_t, 2> lanes = {first + member, first + (member + count - 1) % count};
   const std::array<double, 2> latency_s = {fabric_.latency_s(lanes[0], chunk),

@@ -146,3 +146,19 @@ TEST_CASE("rings inside a DGX A100 are within 20 % of a published sweep from 4 M
     REQUIRE(ring_all_reduce_s(ring, bytes) * 1e6 == Approx(microseconds).epsilon(0.20));
   }
 }
+
+// all_reduce of 4 GiB among two and eight of a node's MI300X: 47.7 and 312.9 GB/s of bus bandwidth,
+// github:stas00/ml-engineering@744d01e network/README.md.
+TEST_CASE("rings inside a mesh keep all its links busy, as published for MI300X within 6 %") {
+  Cluster cluster = nodes_of(1, 8, {});
+  cluster.groups[0].inside = {FabricKind::xgmi_mesh, 448e9, 2e-6};
+  build_topology(cluster);
+  const std::int64_t bytes = std::int64_t{4} << 30;
+  const auto bus_rate = [&](const RingCost& ring) {
+    const double parts = ring.rank_count;
+    return 2 * (parts - 1) / parts * static_cast<double>(bytes) / ring_all_reduce_s(ring, bytes);
+  };
+  CHECK(bus_rate(ring_of(cluster, {3, 6})) == Approx(47.671e9).epsilon(0.06));
+  CHECK(bus_rate(ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7})) == Approx(312.912e9).epsilon(0.06));
+  CHECK(ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7}).rings == 7);
+}
