@@ -89,6 +89,13 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
   const auto stages = stages_of(pipeline);
   const int ranks = static_cast<int>(pipeline.stages.size());
   const int micro_batches = static_cast<int>(pipeline.micro_batches);
+  const bool simple = strategy.schedule == Schedule::gpipe || strategy.schedule == Schedule::one_f_one_b;
+  if (!strategy.overlap_p2p && !simple)
+    return complaint(
+        fmt::format("{} without `overlap: {{p2p: true}}`: each rank would wait with its next compute for a "
+                    "transfer that its neighbour takes later",
+                    name_of(strategy.schedule)),
+        "`p2p: false` is for gpipe and 1f1b");
   if (strategy.schedule == Schedule::custom) {
     if (const auto found = find_complaint(strategy.timetable, micro_batches))
       return complaint("the schedule's CSV: " + *found,
@@ -96,6 +103,11 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
     if (placement(strategy.timetable) != stages)
       return complaint("the stages do not hold the virtual stages that the schedule has them run",
                        "virtual stages count chunks of layers from the first layer on");
+    if (!evaluate(strategy.timetable, {}, strategy.p2p_buffers))
+      return complaint(
+          fmt::format("with p2p_buffers {} the ranks of the schedule wait for each other for ever",
+                      strategy.p2p_buffers),
+          "more p2p_buffers");
     return std::nullopt;
   }
   const PipelineShape shape{ranks, static_cast<int>(stages.size()) / ranks, micro_batches};

@@ -11,6 +11,7 @@
 #include "models/compile.hpp"
 #include "models/costs_text.hpp"
 #include "models/scenario.hpp"
+#include "models/schedule_program.hpp"
 #include "models/units.hpp"
 #include "tools/command.hpp"
 
@@ -23,6 +24,8 @@ struct Options {
   std::string what;
   bool json = false;
   bool passes = false;
+  bool csv = false;
+  int pipeline = 0;
   std::string out;
 };
 
@@ -163,6 +166,41 @@ std::string show_costs(const Options& options) {
   return options.json ? costs_json(passes) : costs_text(passes);
 }
 
+// Of a pipeline of the strategy's: the order that its Program holds, at predicted durations.
+std::string show_schedule(const Options& options) {
+  const Scenario scenario = load_scenario(options.what);
+  const Strategy& strategy = scenario.job.strategy;
+  if (options.pipeline >= static_cast<int>(strategy.templates.size()))
+    throw Refusal(
+        Exit::usage, "no-such-pipeline", {},
+        fmt::format("--pipeline {}: the strategy has {}", options.pipeline, strategy.templates.size()),
+        "pipelines count from 0, in the order of the strategy's templates");
+  const Program program = compile(scenario);
+  const Timetable timetable = timetable_of(program, options.pipeline);
+  if (options.csv) return to_csv(timetable);
+  const ScheduleTimes times = predicted_times(program, scenario.job.cluster, options.pipeline);
+  const auto result = evaluate(timetable, times, strategy.p2p_buffers).value();
+  Json ranks = Json::array();
+  std::string text = to_grid(timetable, times);
+  text +=
+      fmt::format("# {}: {}, were a transfer {} and all links each one's own\n", name_of(strategy.schedule),
+                  format_seconds(result.makespan_s), format_seconds(times.transfer_s));
+  for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    const RankTimes& of = result.ranks[rank];
+    const double waits = 1 - of.busy_s / result.makespan_s;
+    text += fmt::format("# rank {}: computes {}, waits {:.1f} %, at most {} in flight\n", rank,
+                        format_seconds(of.busy_s), 100 * waits, of.in_flight);
+    ranks.push_back({{"rank", rank}, {"busy_s", of.busy_s}, {"waits", waits}, {"in_flight", of.in_flight}});
+  }
+  if (!options.json) return text;
+  return dump({{"schema", "motley.schedule/1"},
+               {"schedule", name_of(strategy.schedule)},
+               {"makespan_s", result.makespan_s},
+               {"transfer_s", times.transfer_s},
+               {"csv", to_csv(timetable)},
+               {"ranks", ranks}});
+}
+
 struct Part {
   const char* name;
   const char* description;
@@ -175,6 +213,8 @@ constexpr Part kParts[] = {
     {"cluster", "The Cluster: groups, links, how routes are chosen",
      "a scenario, or a cluster's name or file", show_cluster},
     {"strategy", "The Strategy, written out in full", "a scenario", show_strategy},
+    {"schedule", "The schedule: a row a rank, which computes it does in which order", "a scenario",
+     show_schedule},
     {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
     {"costs", "What every kind of kernel costs, and which side of the roofline holds it", "a scenario",
      show_costs},
@@ -194,6 +234,11 @@ void add_show(CLI::App& program, Chosen& chosen) {
     shown->add_option("--out", options->out, "write to this file instead of stdout");
     if (part.show == show_program)
       shown->add_flag("--passes", options->passes, "list the passes of the compiler instead");
+    if (part.show == show_schedule) {
+      shown->add_flag("--csv", options->csv, "write it as PyTorch's pipelining and torchtitan read it");
+      shown->add_option("--pipeline", options->pipeline, "of which of the strategy's templates, from 0")
+          ->check(CLI::NonNegativeNumber);
+    }
     shown->footer(footer(fmt::format("motley show {} scenarios/quickstart.yaml", part.name)));
     shown->callback([options, part, &chosen] {
       chosen = [options, part] {

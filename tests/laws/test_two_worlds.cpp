@@ -83,7 +83,9 @@ void check_two_worlds(const Job& job) {
 // Twice as wide as tests/models/tiny_job.hpp: with p2p overlapped, how many messages wait in buffers at the peak is a
 // matter of timing, and here those few are less than 2 % of a rank's memory.
 void check_family(Family family) {
-  for (Job job : tests::every_small_job(family)) {
+  std::vector<Job> jobs = tests::every_small_job(family);
+  for (const Job& job : tests::every_scheduled_job(family)) jobs.push_back(job);
+  for (Job job : jobs) {
     job.transformer.hidden *= 2;
     job.transformer.head_dim *= 2;
     job.transformer.ffn *= 2;

@@ -26,25 +26,34 @@ HandMade ring_of(int ranks, Cluster cluster, CollectiveLevel level, std::int64_t
   return p;
 }
 
-// A pipeline of equal stages: every forward and every backward takes the given seconds, messages are free.
+// A pipeline of equal virtual stages: every pass takes the given seconds, messages are free.
 struct EqualStages {
   Schedule schedule = Schedule::gpipe;
   std::int64_t stages = 4, micro_batches = 8;
-  double forward_s = 0.5, backward_s = 1.25;
+  PassTimes times = {0.5, 0.75, 0.5};
+  PipelineShape shape() const {
+    return {static_cast<int>(stages), standard_chunks(schedule), static_cast<int>(micro_batches)};
+  }
+  double work_s() const {  // of a rank
+    return static_cast<double>(standard_chunks(schedule) * micro_batches) *
+           (times.forward_s + times.of(Pass::backward));
+  }
 };
 Trace run(const EqualStages& shape) {
-  Job job = tiny_job({1, shape.stages, 1}, Family::llama);  // untied: no reduction of embeddings
+  Job job = tiny_job({1, 1, 1}, Family::llama);  // untied: no reduction of embeddings
+  job.transformer.layers = shape.stages * standard_chunks(shape.schedule);
   job.cluster = one_node(static_cast<int>(shape.stages), {FabricKind::loopback, 1e24, 0});
   job.train.global_batch = shape.micro_batches * job.train.micro_batch;
   job.strategy = expand(job.transformer, job.train, 1, shape.stages, 1);
-  job.strategy.schedule = shape.schedule;
+  // Weight gradients where these times have them, not where those of the tiny model's kernels would.
+  use_schedule(job.transformer, job.strategy,
+               make_timetable(shape.schedule, shape.shape(), {{shape.times}, 0}));
   Program program = compile(job);
   for (ProgramClass& of_class : program.classes) {
     for (Block& block : of_class.blocks) {
       Kernel kernel;
       kernel.op = KernelOp::activation;
-      kernel.bytes =
-          static_cast<std::int64_t>(1e9 * (block.pass == Pass::forward ? shape.forward_s : shape.backward_s));
+      kernel.bytes = static_cast<std::int64_t>(1e9 * shape.times.of(block.pass));
       block.kernels = {kernel};
     }
     for (Instruction& instruction : of_class.streams[0].instructions)
@@ -124,8 +133,8 @@ TEST_CASE("GPipe and 1F1B with p equal stages and m micro-batches take m+p-1 of 
   for (Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b})
     for (std::int64_t stages : {1, 2, 4})
       for (std::int64_t micro_batches : {1, 2, 4, 8, 32}) {
-        const EqualStages shape{schedule, stages, micro_batches};
-        const double one_s = shape.forward_s + shape.backward_s;
+        const EqualStages shape{schedule, stages, micro_batches, {}};
+        const double one_s = shape.times.forward_s + shape.times.of(Pass::backward);
         const auto m = static_cast<double>(micro_batches), p = static_cast<double>(stages);
         const Trace trace = run(shape);
         CAPTURE(static_cast<int>(schedule), stages, micro_batches);
@@ -133,6 +142,42 @@ TEST_CASE("GPipe and 1F1B with p equal stages and m micro-batches take m+p-1 of 
         for (Rank rank = 0; rank < stages; ++rank)  // the bubble is (p-1)/m of the work
           CHECK(end_of(trace) / busy_s(trace, rank) - 1 == Approx((p - 1) / m).epsilon(1e-6));
       }
+}
+
+TEST_CASE("every schedule of equal stages, simulated, has the bubble of its closed form") {
+  for (std::int64_t p : {2, 4})
+    for (std::int64_t m : {2 * p, 4 * p}) {
+      CAPTURE(p, m);
+      const auto bubble_s = [&](Schedule schedule, PassTimes times) {
+        const EqualStages shape{schedule, p, m, times};
+        return end_of(run(shape)) - shape.work_s();
+      };
+      const double others = static_cast<double>(p - 1);
+      const PassTimes unequal{1, 1.25, 0.75}, equal{1, 1, 1};
+      CHECK(bubble_s(Schedule::interleaved, unequal) == Approx(others * 3).epsilon(1e-6));  // (p-1)(F+B)
+      CHECK(bubble_s(Schedule::zb_h1, unequal) == Approx(others * 1.5).epsilon(1e-6));      // (p-1)(F+I-W)
+      CHECK(bubble_s(Schedule::dualpipe_v, equal) == Approx(others).epsilon(1e-6));
+      // Ranks begin a forward apart; within a rank there is no bubble.
+      CHECK(bubble_s(Schedule::zb_h2, equal) == Approx(others).epsilon(1e-6));
+      CHECK(bubble_s(Schedule::zb_v, equal) == Approx(others).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("every schedule, simulated, begins each compute when the recurrence says") {
+  for (const std::string& name : schedule_names()) {
+    const Schedule schedule = schedule_named(name);
+    const EqualStages shape{schedule, 3, 9, {1, 1.25, 0.75}};
+    const ScheduleTimes times{{shape.times}, 0};
+    const auto expected = evaluate(make_timetable(schedule, shape.shape(), times), times, 2).value();
+    const Trace trace = run(shape);
+    CAPTURE(name);
+    for (const TraceEvent& event : trace.events) {
+      const auto& begins = expected.begin_s[static_cast<std::size_t>(event.step.rank)];
+      const auto index = static_cast<std::size_t>(event.step.index);
+      if (event.step.stream == 0 && index < begins.size())  // the last is the optimizer step
+        CHECK(event.begin_s == Approx(begins[index]).epsilon(1e-6).margin(1e-9));
+    }
+  }
 }
 
 TEST_CASE(

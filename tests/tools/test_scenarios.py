@@ -52,12 +52,23 @@ class Commands(unittest.TestCase):
 
 class Show(Commands):
     def test_every_part_answers_as_text_and_as_json_with_its_schema(self):
-        for part in ["model", "cluster", "strategy", "program", "costs"]:
+        for part in ["model", "cluster", "strategy", "schedule", "program", "costs"]:
             self.assertTrue(self.right("show", part, QUICKSTART))
             self.assertEqual(f"motley.{part}/1", self.right_json("show", part, QUICKSTART)["schema"])
 
+    def test_a_schedule_written_as_csv_is_the_schedule_of_the_scenario_that_reads_it(self):
+        head = ("model: tiny-gpt2\ncluster: host-2\n"
+                "train: {global_batch: 8, micro_batch: 2, sequence: 16, precision: fp32}\n")
+        named, read = self.folder / "named.yaml", self.folder / "read.yaml"
+        named.write_text(head + "strategy: {pp: 2, schedule: zb-v}\n")
+        read.write_text(head + "strategy: {schedule: {csv: plan.csv}}\n")
+        self.assertEqual("", self.right("show", "schedule", named, "--csv", "--out", self.folder / "plan.csv"))
+        self.assertEqual(self.right("show", "schedule", named, "--csv"), self.right("show", "schedule", read, "--csv"))
+        self.assertIn("3I0", self.right("show", "strategy", read))
+        self.assertIn("rank 1", self.right("show", "schedule", read))
+
     def test_what_is_shown_is_the_same_twice(self):
-        for part in ["model", "cluster", "strategy", "program", "costs"]:
+        for part in ["model", "cluster", "strategy", "schedule", "program", "costs"]:
             for json_or_not in [[], ["--json"]]:
                 once = self.right("show", part, QUICKSTART, *json_or_not)
                 self.assertEqual(once, self.right("show", part, QUICKSTART, *json_or_not))
