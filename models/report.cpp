@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "models/compute_cost.hpp"
+#include "models/critical_path.hpp"
 #include "models/published_metrics.hpp"
 
 namespace motley {
@@ -53,6 +54,49 @@ class RankEvents {
   std::span<const TraceEvent> events_;
 };
 
+// Assumes: a compute that took longer or shorter than its price did so evenly over its kernels.
+template <class Row>
+void attribute_compute(const ComputeTime& priced, double seconds, Row& row) {
+  if (priced.seconds() <= 0) {
+    row.compute_s += seconds;
+    return;
+  }
+  const double recompute_s = seconds * (priced.recompute_s / priced.seconds());
+  const double tensor_parallel_s = seconds * (priced.tensor_parallel_s / priced.seconds());
+  row.recompute_s += recompute_s;
+  row.tensor_parallel_s += tensor_parallel_s;
+  row.compute_s += seconds - recompute_s - tensor_parallel_s;
+}
+
+// What an instruction did in so many seconds; waiting is none of it.
+template <class Row>
+void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction, double seconds, Row& row) {
+  switch (instruction.op) {
+    case Op::compute:
+      return attribute_compute(costs.of(rank, instruction), seconds, row);
+    case Op::optimizer:
+      row.optimizer_s += seconds;
+      return;
+    case Op::send:
+    case Op::recv:
+      row.pipeline_s += seconds;
+      return;
+    case Op::collective:
+      (instruction.slot == kTensorGroup ? row.tensor_parallel_s : row.data_parallel_s) += seconds;
+      return;
+  }
+}
+
+PathBreakdown break_down(const Program& program, CostTable& costs, const CriticalPath& path) {
+  PathBreakdown result;
+  for (const CriticalLink& link : path.links)
+    attribute_work(costs, link.step.rank, program.at(link.step.rank, link.step.stream, link.step.index),
+                   link.end_s - link.begin_s, result);
+  result.gap_s = path.gap_s();
+  result.links = static_cast<std::int64_t>(path.links.size());
+  return result;
+}
+
 // Walks the compute stream of one rank.
 class Walk {
  public:
@@ -66,7 +110,7 @@ class Walk {
     double reached_s = iteration.begin_s;
     for (const TraceEvent& event : events_.stream(0)) {
       attribute_idle(event, {reached_s, event.begin_s});
-      attribute_work(event);
+      attribute_event(event);
       reached_s = event.end_s;
     }
     result_.bubble_s += iteration.end_s - reached_s;
@@ -97,38 +141,10 @@ class Walk {
     result_.bubble_s += idle.end_s - idle.begin_s - wire_s;
   }
 
-  void attribute_work(const TraceEvent& event) {
-    const Instruction& instruction = instruction_of(event);
-    const double whole_s = event.end_s - event.begin_s, wire_s = event.end_s - event.matched_s;
-    switch (instruction.op) {
-      case Op::compute:
-        return attribute_compute(instruction, whole_s);
-      case Op::optimizer:
-        result_.optimizer_s += whole_s;
-        return;
-      case Op::send:
-      case Op::recv:
-        result_.pipeline_s += wire_s;
-        break;
-      case Op::collective:
-        (instruction.slot == kTensorGroup ? result_.tensor_parallel_s : result_.data_parallel_s) += wire_s;
-        break;
-    }
-    result_.bubble_s += whole_s - wire_s;
-  }
-
-  // Assumes: a compute that took longer or shorter than its price did so evenly over its kernels.
-  void attribute_compute(const Instruction& instruction, double seconds) {
-    const ComputeTime& priced = costs_.of(result_.rank, instruction);
-    if (priced.seconds() <= 0) {
-      result_.compute_s += seconds;
-      return;
-    }
-    const double recompute_s = seconds * (priced.recompute_s / priced.seconds());
-    const double tensor_parallel_s = seconds * (priced.tensor_parallel_s / priced.seconds());
-    result_.recompute_s += recompute_s;
-    result_.tensor_parallel_s += tensor_parallel_s;
-    result_.compute_s += seconds - recompute_s - tensor_parallel_s;
+  void attribute_event(const TraceEvent& event) {
+    const double work_s = event.end_s - event.matched_s;
+    attribute_work(costs_, result_.rank, instruction_of(event), work_s, result_);
+    result_.bubble_s += event.matched_s - event.begin_s;
   }
 
   const Program& program_;
@@ -198,6 +214,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   CostTable costs(program, job.cluster);
   for (const auto& [stage, rank] : slowest_ranks(program, trace))
     report.breakdown.push_back(Walk(program, costs, trace, rank).run(iteration));
+  report.critical_path = break_down(program, costs, find_critical_path(program, trace));
 
   const auto chips = static_cast<double>(report.chips);
   const double tokens = static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);

@@ -24,6 +24,15 @@ struct StageBreakdown {
   double optimizer_s = 0;
 };
 
+// The seconds of the critical path by what they were spent on (models/critical_path.hpp). Sums to iteration_s.
+struct PathBreakdown {
+  double compute_s = 0, recompute_s = 0;
+  double tensor_parallel_s = 0, pipeline_s = 0, data_parallel_s = 0;
+  double optimizer_s = 0;
+  double gap_s = 0;        // nothing the Program names was waited for
+  std::int64_t links = 0;  // instructions
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash;
   double iteration_s = 0;
@@ -35,6 +44,7 @@ struct Report {
   double mfu = 0, hfu = 0;  // against the peak of the training precision
   std::vector<StageBreakdown> breakdown;
   std::vector<StageMemory> memory;
+  PathBreakdown critical_path;
   std::int64_t chips = 0;
 };
 // `memory`: what check() found; empty: found here, which runs the Null world again. A folded Trace

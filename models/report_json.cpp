@@ -34,6 +34,17 @@ ordered_json json_of(const StageMemory& row) {
           {"fraction", fraction}};
 }
 
+ordered_json json_of(const PathBreakdown& path) {
+  return {{"compute_s", path.compute_s},
+          {"recompute_s", path.recompute_s},
+          {"tensor_parallel_s", path.tensor_parallel_s},
+          {"pipeline_parallel_s", path.pipeline_s},
+          {"data_parallel_s", path.data_parallel_s},
+          {"optimizer_s", path.optimizer_s},
+          {"gap_s", path.gap_s},
+          {"links", path.links}};
+}
+
 template <class Row>
 ordered_json list_of(const std::vector<Row>& rows) {
   ordered_json list = ordered_json::array();
@@ -61,6 +72,7 @@ std::string to_json(const Report& report) {
   json["chips"] = report.chips;
   json["breakdown"] = list_of(report.breakdown);
   json["memory"] = list_of(report.memory);
+  json["critical_path"] = json_of(report.critical_path);
   return json.dump(2) + "\n";
 }
 

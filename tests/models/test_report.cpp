@@ -173,7 +173,8 @@ TEST_CASE("the report's JSON has its keys in order and its text names what bound
   REQUIRE(keys == std::vector<std::string>{"schema", "scenario", "strategy_hash", "program_hash",
                                            "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
                                            "sequences_per_s", "tflops_per_chip", "tflops_per_chip_megatron",
-                                           "mfu", "hfu", "flop_formula", "chips", "breakdown", "memory"});
+                                           "mfu", "hfu", "flop_formula", "chips", "breakdown", "memory",
+                                           "critical_path"});
   REQUIRE(parsed["schema"] == "motley.simulate/1");
   REQUIRE(parsed["breakdown"].size() == 4);
   REQUIRE(parsed["memory"][3]["fraction"].get<double>() ==

@@ -115,8 +115,10 @@ class Simulate(Commands):
         found = self.right_json("simulate", QUICKSTART)
         self.assertEqual("motley.simulate/1", found["schema"])
         for key in ["strategy_hash", "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
-                    "tflops_per_chip", "mfu", "hfu", "breakdown", "memory"]:
+                    "tflops_per_chip", "mfu", "hfu", "breakdown", "memory", "critical_path"]:
             self.assertIn(key, found)
+        path = found["critical_path"]
+        self.assertAlmostEqual(found["iteration_s"], sum(path[key] for key in path if key.endswith("_s")), 9)
 
     def test_the_same_scenario_twice_gives_the_same_bytes(self):
         for extra in [[], ["--json"]]:

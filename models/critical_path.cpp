@@ -1,0 +1,169 @@
+// Walks a Trace back from its last end. What an event waited for, it takes from the Program (stream, `after`, other
+// sides) and the Trace's times; of `waited` it only asks which side of a transfer or collective came last.
+#include "models/critical_path.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
+
+// What is awaited by an instruction, by what it shares with its other sides.
+struct Meeting {
+  Op op = Op::collective;  // of the side sought
+  std::int32_t slot = -1;  // a slot of the rank sought
+  std::size_t ordinal = 0;
+};
+
+class PathFinder {
+ public:
+  PathFinder(const Program& program, const Trace& trace) : program_(program), trace_(trace) {
+    for (const TraceEvent& event : trace.events)
+      if (representatives_.empty() || representatives_.back() != event.step.rank)
+        representatives_.push_back(event.step.rank);
+  }
+
+  CriticalPath find() {
+    CriticalPath path;
+    if (trace_.events.empty()) return path;
+    const TraceEvent* event = &trace_.events[0];
+    double begin_s = event->free_s;
+    for (const TraceEvent& other : trace_.events) {
+      if (other.end_s > event->end_s) event = &other;
+      begin_s = std::min(begin_s, other.free_s);
+    }
+    // Clocks of several hosts may disagree: a link ends, at the latest, where the next begins.
+    for (double reached_s = event->end_s; event != nullptr && path.links.size() < trace_.events.size();) {
+      CriticalLink link;
+      link.step = event->step;
+      link.end_s = std::min(event->end_s, reached_s);
+      link.begin_s = std::clamp(event->matched_s, begin_s, link.end_s);
+      const TraceEvent* last = last_side(*event);
+      link.joined = last->step;
+      const auto [before, joint] = before_of(*last);
+      link.joint = joint;
+      if (last != event && joint != Joint::first)
+        link.joint = joint == Joint::stream ? Joint::peer_stream : Joint::peer_after;
+      reached_s = link.begin_s;
+      link.gap_s = std::max(0.0, link.begin_s - (before == nullptr ? begin_s : before->end_s));
+      path.links.push_back(link);
+      event = before;
+    }
+    std::reverse(path.links.begin(), path.links.end());
+    return path;
+  }
+
+ private:
+  const Instruction& instruction_of(const Step& step) const {
+    return program_.at(step.rank, step.stream, step.index);
+  }
+  const TraceEvent* find_event(const Step& step) const {
+    const auto found = std::lower_bound(
+        trace_.events.begin(), trace_.events.end(), step,
+        [](const TraceEvent& event, const Step& s) { return key_of(event.step) < key_of(s); });
+    return found != trace_.events.end() && found->step == step ? &*found : nullptr;
+  }
+
+  // The event itself, unless another side came to its transfer or collective later.
+  const TraceEvent* last_side(const TraceEvent& event) {
+    if (event.waited != Waited::peer || event.waited_rank < 0) return &event;
+    const Rank other = event.waited_rank;
+    const auto place = place_of(other, meeting_of(event.step, other));
+    if (place.index < 0) return &event;
+    if (const TraceEvent* there = find_event({other, place.stream, place.index})) return there;
+    // Folded: one of its class that stands for it came at that very instant too.
+    for (const Rank rank : representatives_) {
+      if (program_.ranks[at(rank)].of_class != program_.ranks[at(other)].of_class) continue;
+      const TraceEvent* there = find_event({rank, place.stream, place.index});
+      if (there != nullptr && there->begin_s == event.matched_s) return there;
+    }
+    return &event;
+  }
+
+  Meeting meeting_of(const Step& step, Rank other) {
+    const Instruction& mine = instruction_of(step);
+    const RankEntry& entry = program_.ranks[at(step.rank)];
+    Meeting meeting;
+    if (mine.op == Op::collective) {
+      const auto& groups = program_.ranks[at(other)].groups;
+      const std::int32_t group = entry.groups[at(mine.slot)];
+      const auto slot = std::find(groups.begin(), groups.end(), group);
+      const bool same = at(mine.slot) < groups.size() && groups[at(mine.slot)] == group;
+      if (same)
+        meeting.slot = mine.slot;
+      else if (slot != groups.end())
+        meeting.slot = static_cast<std::int32_t>(slot - groups.begin());
+    } else {
+      meeting.op = mine.op == Op::send ? Op::recv : Op::send;
+      meeting.slot = other_end(program_, step.rank, mine.slot);
+    }
+    const auto& alike = places(entry.of_class, mine.op, mine.slot);
+    meeting.ordinal =
+        at(std::find(alike.begin(), alike.end(), After{step.stream, step.index}) - alike.begin());
+    return meeting;
+  }
+  After place_of(Rank rank, const Meeting& meeting) {
+    const auto& alike = places(program_.ranks[at(rank)].of_class, meeting.op, meeting.slot);
+    return meeting.ordinal < alike.size() ? alike[meeting.ordinal] : After{0, -1};
+  }
+  // The class's sends, recvs or collectives of a slot in their order.
+  const std::vector<After>& places(std::int32_t of_class, Op op, std::int32_t slot) {
+    const auto [found, is_new] = places_.try_emplace({of_class, op, slot});
+    if (!is_new) return found->second;
+    const auto& streams = program_.classes[at(of_class)].streams;
+    for (std::size_t stream = 0; stream < streams.size(); ++stream)
+      for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i) {
+        const Instruction& instruction = streams[stream].instructions[i];
+        if (instruction.op == op && instruction.slot == slot)
+          found->second.push_back({static_cast<std::int16_t>(stream), static_cast<std::int32_t>(i)});
+      }
+    return found->second;
+  }
+
+  // Of what it had to wait for on its own rank, the last to end.
+  std::pair<const TraceEvent*, Joint> before_of(const TraceEvent& event) const {
+    const Step& step = event.step;
+    const TraceEvent* before = nullptr;
+    Joint joint = Joint::first;
+    if (step.index > 0) before = find_event({step.rank, step.stream, step.index - 1});
+    if (before != nullptr) joint = Joint::stream;
+    for (const After& after : instruction_of(step).after) {
+      const TraceEvent* awaited = find_event({step.rank, after.stream, after.index});
+      if (awaited == nullptr || (before != nullptr && awaited->end_s <= before->end_s)) continue;
+      before = awaited;
+      joint = Joint::after;
+    }
+    return {before, joint};
+  }
+
+  const Program& program_;
+  const Trace& trace_;
+  std::vector<Rank> representatives_;
+  std::map<std::tuple<std::int32_t, Op, std::int32_t>, std::vector<After>> places_;
+};
+
+}  // namespace
+
+double CriticalPath::duration_s() const {
+  double sum_s = 0;
+  for (const CriticalLink& link : links) sum_s += link.end_s - link.begin_s;
+  return sum_s;
+}
+
+double CriticalPath::gap_s() const {
+  double sum_s = 0;
+  for (const CriticalLink& link : links) sum_s += link.gap_s;
+  return sum_s;
+}
+
+CriticalPath find_critical_path(const Program& program, const Trace& trace) {
+  return PathFinder(program, trace).find();
+}
+
+}  // namespace motley

@@ -1,0 +1,108 @@
+// The critical path: a chain from the first instant to the last, by the links that the Program has.
+#include <catch2/catch.hpp>
+
+#include "models/critical_path.hpp"
+#include "models/report.hpp"
+#include "tests/models/timed_trace.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+double end_of(const Trace& trace) {
+  double end_s = 0;
+  for (const TraceEvent& event : trace.events) end_s = std::max(end_s, event.end_s);
+  return end_s;
+}
+
+// Seconds of the links of one stage's compute stream.
+double computing_s(const Program& program, const CriticalPath& path, int stage) {
+  double sum_s = 0;
+  for (const CriticalLink& link : path.links)
+    if (link.step.stream == 0 && program.ranks[static_cast<std::size_t>(link.step.rank)].stage == stage)
+      sum_s += link.end_s - link.begin_s;
+  return sum_s;
+}
+
+// Forwards take 1 s and backwards 2 s, those of the second stage thrice that; a transfer 0.25 s; all else nothing.
+Trace slow_second_stage(const Program& program) {
+  return TimedRun(program,
+                  [&](const Step& step, const Instruction& i) {
+                    if (i.op == Op::send || i.op == Op::recv) return 0.25;
+                    if (i.op != Op::compute) return 0.0;
+                    const double pass_s = i.block == 0 ? 1.0 : 2.0;
+                    return program.ranks[static_cast<std::size_t>(step.rank)].stage == 1 ? 3 * pass_s
+                                                                                         : pass_s;
+                  })
+      .run();
+}
+
+}  // namespace
+
+TEST_CASE("the critical path of every small strategy fills its iteration without a gap") {
+  for (const Job& job : every_small_job(Family::gpt2)) {
+    const Program program = compile(job);
+    const Trace trace = timed_trace(program);
+    const CriticalPath path = find_critical_path(program, trace);
+    CAPTURE(print(job.strategy));
+    CHECK(path.gap_s() == 0);
+    CHECK(path.duration_s() == Approx(end_of(trace)).epsilon(1e-12));
+    CHECK(path.links.front().joint == Joint::first);
+    const PathBreakdown parts = make_report(job, program, trace).critical_path;
+    CHECK(parts.compute_s + parts.recompute_s + parts.tensor_parallel_s + parts.pipeline_s +
+              parts.data_parallel_s + parts.optimizer_s + parts.gap_s ==
+          Approx(end_of(trace)).epsilon(1e-12));
+    CHECK(parts.links == static_cast<std::int64_t>(path.links.size()));
+    CHECK((parts.recompute_s > 0) == (job.strategy.recompute == Recompute::full));
+  }
+}
+
+TEST_CASE("a slow second stage is where the critical path runs, and the way to it and back is there once") {
+  const Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  const Trace trace = slow_second_stage(program);
+  const CriticalPath path = find_critical_path(program, trace);
+  // 8 micro-batches: a first forward, to stage 1, 8 forwards and backwards there, back, a last backward.
+  CHECK(end_of(trace) == Approx(1 + 0.25 + 8 * 9 + 0.25 + 2));
+  CHECK(computing_s(program, path, 0) == Approx(1 + 2));
+  CHECK(computing_s(program, path, 1) == Approx(8 * 9));
+  const PathBreakdown parts = make_report(job, program, trace).critical_path;
+  CHECK(parts.pipeline_s == Approx(0.5));
+  CHECK(parts.gap_s == 0);
+}
+
+TEST_CASE("the side of a collective that came last is where the critical path came from") {
+  const Job job = tiny_job({1, 1, 2});
+  const Program program = compile(job);
+  const Trace trace = TimedRun(program, [](const Step& step, const Instruction& i) {
+                        return i.op == Op::collective ? 0.5 : step.rank == 1 ? 2.0 : 1.0;
+                      }).run();
+  const CriticalPath path = find_critical_path(program, trace);
+  CHECK(path.duration_s() == Approx(end_of(trace)));
+  for (const CriticalLink& link : path.links)
+    if (program.at(link.step.rank, link.step.stream, link.step.index).op == Op::compute)
+      CHECK(link.step.rank == 1);
+}
+
+TEST_CASE("what nobody waited for is a gap of the critical path") {
+  const Program program = compile(tiny_job({1, 1, 1}));
+  Trace trace = timed_trace(program);
+  const double whole_s = end_of(trace);
+  for (std::size_t i = 3; i < trace.events.size(); ++i) {
+    TraceEvent& event = trace.events[i];
+    if (i > 3) event.free_s += 0.125;
+    event.begin_s += 0.125;
+    event.matched_s += 0.125;
+    event.end_s += 0.125;
+  }
+  const CriticalPath path = find_critical_path(program, trace);
+  CHECK(path.gap_s() == Approx(0.125));
+  CHECK(path.duration_s() == Approx(whole_s));
+  CHECK(path.links[3].gap_s == Approx(0.125));
+}
+
+TEST_CASE("a trace of nothing has no critical path") {
+  CHECK(find_critical_path(compile(tiny_job({1, 1, 1})), {}).links.empty());
+}

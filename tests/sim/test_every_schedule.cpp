@@ -1,0 +1,336 @@
+// What holds of every step in virtual time, whatever the schedule, what is recomputed and how pipelines are shaped:
+// memory comes back, streams do one thing at a time, the critical path and its gaps fill the step. Small models, drawn
+// from a seed that is printed; links are shared, so transfers slow each other. Facts are checked from the Program and
+// the Trace, not from what the compiler derived for them.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+#include "models/check.hpp"
+#include "models/critical_path.hpp"
+#include "models/report.hpp"
+#include "tests/models/tiny_job.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(unsigned seed) : engine_(seed) {}
+  template <class T>
+  T of(std::initializer_list<T> values) {
+    return std::vector<T>(values)[engine_() % values.size()];
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// One choice of an axis: what it does to the text of a strategy.
+struct Choice {
+  std::string name, text;
+};
+using Axis = std::vector<Choice>;
+
+// Templates without their layers' chunks: those are the schedule's. Micro-batches are enough for every schedule.
+const Axis kShapes = {
+    {"one stage", "templates: [{micro_batches: 4, stages: [{layers: 0-7}]}]"},
+    {"two stages", "templates: [{micro_batches: 8, stages: [{layers: 0-3}, {layers: 4-7}]}]"},
+    {"four stages",
+     "templates: [{micro_batches: 8, stages: [{layers: 0-1}, {layers: 2-3}, {layers: 4-5}, {layers: 6-7}]}]"},
+    {"tensor parallel, two stages",
+     "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}, {layers: 4-7, tp: 2}]}]"},
+    {"two replicas of two stages",
+     "templates: [{replicas: 2, micro_batches: 4, stages: [{layers: 0-3}, {layers: 4-7}]}]"},
+    {"unequal shares of the batch",
+     "templates: [{micro_batches: 6, stages: [{layers: 0-3}, {layers: 4-7}]},"
+     " {micro_batches: 4, stages: [{layers: 0-3}, {layers: 4-7}]}]"},
+    {"tensor parallel degrees 2 and 1",
+     "templates: [{micro_batches: 4, stages: [{layers: 0-3, tp: 2}, {layers: 4-7, tp: 2}]},"
+     " {micro_batches: 4, stages: [{layers: 0-3}, {layers: 4-7}]}]"},
+    {"two stages beside three, other micro-batches",
+     "templates: [{micro_batches: 4, stages: [{layers: 0-3}, {layers: 4-7}]},"
+     " {micro_batches: 12, micro_batch: 1, stages: [{layers: 0-2}, {layers: 3-5}, {layers: 6-7}]}]"},
+};
+const Axis kRecompute = {{"none", "recompute: none"}, {"full", "recompute: full"}};
+// What is sharded over the replicas.
+const Axis kSharding = {{"nothing", ""}};
+
+// The same for the same choices, in whatever order they are tried.
+unsigned seed_of(const std::string& name) {
+  unsigned seed = 2166136261U;  // FNV-1a
+  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 16777619U;
+  return seed;
+}
+
+Transformer random_transformer(Dice& dice) {
+  Transformer t = tiny_transformer(dice.of({Family::gpt2, Family::llama}));
+  t.layers = 8;
+  t.hidden = dice.of({16, 32, 48});
+  t.head_dim = t.hidden / t.heads;
+  t.ffn = dice.of({32, 64, 128});
+  t.vocabulary = dice.of({64, 256, 1024});
+  return t;
+}
+
+std::int64_t sequences_of(const Strategy& strategy, std::int64_t micro_batch) {
+  std::int64_t sum = 0;
+  for (const PipelineTemplate& each : strategy.templates)
+    sum += each.replicas * each.micro_batches * (each.micro_batch > 0 ? each.micro_batch : micro_batch);
+  return sum;
+}
+
+// One node, or as many as there are stages: then every transfer and reduction goes through one NIC a node.
+Cluster random_cluster(int chips, Dice& dice) {
+  Cluster cluster = tiny_cluster(chips);
+  NodeGroup& group = cluster.groups[0];
+  group.inside = {FabricKind::loopback, dice.of({1e7, 1e8, 1e9}), dice.of({0.0, 1e-5})};
+  if (chips > 1 && dice.of({true, false})) {
+    group.chips_per_node = chips % 2 == 0 ? 2 : 1;
+    group.nodes = chips / group.chips_per_node;
+    group.inside.kind = FabricKind::nvswitch;
+    group.nics = {{NicKind::infiniband, 1, dice.of({1e7, 1e8}), 5e-6}};
+  }
+  build_topology(cluster);
+  return cluster;
+}
+
+Job job_of(Schedule schedule, const std::vector<const Choice*>& choices, Dice& dice) {
+  Job job = tiny_job({1, 1, 1}, random_transformer(dice));
+  std::string text = "schedule: 1f1b\n";
+  for (const Choice* choice : choices) text += choice->text + "\n";
+  job.strategy = parse_strategy(text);
+  job.train.global_batch = sequences_of(job.strategy, job.train.micro_batch);
+  use_schedule(job.transformer, job.strategy, schedule, standard_chunks(schedule));
+  job.strategy.p2p_buffers = dice.of({1, 2, 3});
+  job.strategy.overlap_gradients = dice.of({true, false});
+  job.strategy.bucket_bytes = dice.of({5'000, 50'000, 100'000'000});
+  job.fidelity.tensor_parallel =
+      dice.of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.fidelity.data_parallel =
+      dice.of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.cluster = random_cluster(static_cast<int>(job.strategy.rank_count()), dice);
+  validate(job.transformer, job.train, job.strategy);
+  return job;
+}
+
+void check_spans(const Program& program, const Trace& trace) {
+  std::size_t expected = 0;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (const Stream& stream : program.class_of(rank).streams) expected += stream.instructions.size();
+  REQUIRE(trace.events.size() == expected);
+  const TraceEvent* before = nullptr;
+  for (const TraceEvent& event : trace.events) {
+    const bool follows =
+        before != nullptr && before->step.rank == event.step.rank && before->step.stream == event.step.stream;
+    REQUIRE(event.step.index == (follows ? before->step.index + 1 : 0));
+    REQUIRE(event.free_s >= (follows ? before->end_s : 0));
+    REQUIRE(event.begin_s >= event.free_s);
+    REQUIRE(event.matched_s >= event.begin_s);
+    REQUIRE(event.end_s >= event.matched_s);
+    before = &event;
+  }
+}
+
+// From the kernels alone: what is written when, read when and given back when, of every micro-batch on a rank.
+class Lifetimes {
+ public:
+  explicit Lifetimes(const ProgramClass& of_class) : class_(of_class) {}
+
+  void add(const Instruction& instruction, const TraceEvent& event) {
+    const auto instance = [&](int tensor) -> Instance& {
+      return instances_[{tensor, instruction.micro_batch}];
+    };
+    const auto write = [&](int tensor) {
+      Instance& of = instance(tensor);
+      ++of.written;
+      of.begin_s = event.begin_s;
+    };
+    const auto touch = [&](int tensor) {
+      if (!lives_shortly(tensor)) return;
+      Instance& of = instance(tensor);
+      of.touched_first_s = std::min(of.touched_first_s, event.begin_s);
+      of.touched_last_s = std::max(of.touched_last_s, event.end_s);
+    };
+    const auto free = [&](int tensor) {
+      Instance& of = instance(tensor);
+      ++of.freed;
+      of.end_s = event.end_s;
+    };
+    if (instruction.op == Op::recv)
+      std::for_each(instruction.tensors.begin(), instruction.tensors.end(), write);
+    if (instruction.op == Op::send || instruction.op == Op::collective)
+      std::for_each(instruction.tensors.begin(), instruction.tensors.end(), touch);
+    std::for_each(instruction.frees.begin(), instruction.frees.end(), free);
+    if (instruction.op != Op::compute) return;
+    const auto& kernels = class_.blocks[static_cast<std::size_t>(instruction.block)].kernels;
+    for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+      const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+      if (kernel.op != KernelOp::all_reduce) std::for_each(kernel.out.begin(), kernel.out.end(), write);
+      std::for_each(kernel.in.begin(), kernel.in.end(), touch);
+      std::for_each(kernel.frees.begin(), kernel.frees.end(), free);
+    }
+  }
+
+  void check() const {
+    for (const auto& [key, of] : instances_) {
+      INFO(class_.tensors[static_cast<std::size_t>(key.first)].name << " of micro-batch " << key.second);
+      REQUIRE(of.written == 1);
+      REQUIRE(of.freed == 1);
+      REQUIRE(of.begin_s <= of.end_s);
+      REQUIRE(of.touched_first_s >= of.begin_s);
+      REQUIRE(of.touched_last_s <= of.end_s);
+    }
+  }
+  // Bytes live above those that stay, most at once; the last must be none.
+  std::int64_t peak() const {
+    std::vector<std::tuple<double, int, std::int64_t>> changes;
+    for (const auto& [key, of] : instances_) {
+      const std::int64_t bytes = class_.tensors[static_cast<std::size_t>(key.first)].bytes;
+      changes.emplace_back(of.begin_s, 0, bytes);
+      changes.emplace_back(of.end_s, 1, -bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::int64_t live = 0, most = 0;
+    for (const auto& [time_s, order, bytes] : changes) most = std::max(most, live += bytes);
+    REQUIRE(live == 0);
+    return most;
+  }
+
+ private:
+  struct Instance {
+    int written = 0, freed = 0;
+    double begin_s = 0, end_s = 0, touched_first_s = 1e300, touched_last_s = 0;
+  };
+  bool lives_shortly(int tensor) const {
+    const TensorRole role = class_.tensors[static_cast<std::size_t>(tensor)].role;
+    return role == TensorRole::activation || role == TensorRole::activation_gradient;
+  }
+  const ProgramClass& class_;
+  std::map<std::pair<int, int>, Instance> instances_;  // by tensor and micro-batch
+};
+
+void check_memory(const Job& job, const Program& program, const Trace& trace) {
+  std::vector<Lifetimes> of_ranks;
+  std::vector<std::int64_t> live(static_cast<std::size_t>(program.rank_count()));
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) of_ranks.emplace_back(program.class_of(rank));
+  for (const TraceEvent& event : trace.events) {
+    const auto rank = static_cast<std::size_t>(event.step.rank);
+    of_ranks[rank].add(program.at(event.step.rank, event.step.stream, event.step.index), event);
+    live[rank] += event.allocated - event.freed;
+  }
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    CAPTURE(rank);
+    REQUIRE(live[rank] == 0);
+    of_ranks[rank].check();
+    REQUIRE(of_ranks[rank].peak() > 0);
+    REQUIRE(program.class_of(static_cast<Rank>(rank)).static_bytes + of_ranks[rank].peak() <=
+            static_cast<std::int64_t>(job.cluster.chip_of(program.ranks[rank].chip).memory_bytes.value));
+  }
+}
+
+bool is_after(const Program& program, const Step& step, const Step& before) {
+  const auto& after = program.at(step.rank, step.stream, step.index).after;
+  return before.rank == step.rank &&
+         std::find(after.begin(), after.end(), After{before.stream, before.index}) != after.end();
+}
+
+// Whether both are sides of one transfer or collective.
+bool meet(const Program& program, const TraceEvent& a, const TraceEvent& b) {
+  const Instruction& one = program.at(a.step.rank, a.step.stream, a.step.index);
+  const Instruction& other = program.at(b.step.rank, b.step.stream, b.step.index);
+  const RankEntry &mine = program.ranks[static_cast<std::size_t>(a.step.rank)],
+                  &theirs = program.ranks[static_cast<std::size_t>(b.step.rank)];
+  const auto slot = static_cast<std::size_t>(one.slot), other_slot = static_cast<std::size_t>(other.slot);
+  if (one.bytes != other.bytes || a.matched_s != b.matched_s) return false;
+  if (one.op == Op::collective)
+    return other.op == Op::collective && mine.groups[slot] == theirs.groups[other_slot];
+  const bool pair =
+      (one.op == Op::send && other.op == Op::recv) || (one.op == Op::recv && other.op == Op::send);
+  return pair && one.micro_batch == other.micro_batch && mine.peers[slot] == b.step.rank &&
+         theirs.peers[other_slot] == a.step.rank;
+}
+
+using Joints = std::map<Joint, int>;
+
+void check_critical_path(const Job& job, const Program& program, const Trace& trace, Joints& joints) {
+  std::map<std::tuple<Rank, int, int>, const TraceEvent*> events;
+  for (const TraceEvent& event : trace.events)
+    events[{event.step.rank, event.step.stream, event.step.index}] = &event;
+  const auto event_of = [&](const Step& step) { return *events.at({step.rank, step.stream, step.index}); };
+  const double whole_s = end_of(trace);
+  const CriticalPath path = find_critical_path(program, trace);
+  REQUIRE_FALSE(path.links.empty());
+  REQUIRE(path.duration_s() + path.gap_s() == Approx(whole_s).epsilon(1e-9));
+  REQUIRE(path.gap_s() == 0);  // in virtual time whatever waits, waits for something
+  REQUIRE(path.links.front().begin_s == 0);
+  REQUIRE(path.links.back().end_s == whole_s);
+  for (std::size_t i = 0; i < path.links.size(); ++i) {
+    const CriticalLink& link = path.links[i];
+    ++joints[link.joint];
+    CAPTURE(describe(program, link.step.rank, link.step.stream, link.step.index));
+    REQUIRE(link.begin_s == event_of(link.step).matched_s);
+    REQUIRE(link.end_s == event_of(link.step).end_s);
+    const bool other_side = link.joined != link.step;
+    if (other_side) REQUIRE(meet(program, event_of(link.step), event_of(link.joined)));
+    if (i == 0) {
+      REQUIRE(link.joint == Joint::first);
+      continue;
+    }
+    const Step& before = path.links[i - 1].step;
+    REQUIRE(path.links[i - 1].end_s == event_of(link.joined).begin_s);
+    if (link.joint == Joint::stream || link.joint == Joint::peer_stream)
+      REQUIRE(before == Step{link.joined.rank, link.joined.stream, link.joined.index - 1});
+    else
+      REQUIRE(is_after(program, link.joined, before));
+    REQUIRE(other_side == (link.joint == Joint::peer_stream || link.joint == Joint::peer_after));
+  }
+  const PathBreakdown parts = make_report(job, program, trace).critical_path;
+  REQUIRE(parts.compute_s + parts.recompute_s + parts.tensor_parallel_s + parts.pipeline_s +
+              parts.data_parallel_s + parts.optimizer_s + parts.gap_s ==
+          Approx(whole_s).epsilon(1e-9));
+}
+
+// Where ranks stand for others, the path is found through stand-ins.
+void check_folded(Job job, const Program& program) {
+  job.fidelity.fold = true;
+  const Trace trace = simulate_in_child(job, program);
+  const CriticalPath path = find_critical_path(program, trace);
+  REQUIRE(path.gap_s() == 0);
+  REQUIRE(path.duration_s() == Approx(end_of(trace)).epsilon(1e-9));
+}
+
+void check_all(const Choice& shape, const Choice& recompute, const Choice& sharding, int draw,
+               Joints& joints) {
+  for (const std::string& name : schedule_names()) {
+    const unsigned seed = seed_of(name + shape.name + recompute.name + sharding.name + std::to_string(draw));
+    CAPTURE(name, shape.name, recompute.name, sharding.name, seed);
+    Dice dice(seed);
+    const Job job = job_of(schedule_named(name), {&shape, &recompute, &sharding}, dice);
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    check(program, job.cluster);
+    const Trace trace = simulate_in_child(job, program);
+    check_spans(program, trace);
+    check_memory(job, program, trace);
+    check_critical_path(job, program, trace, joints);
+    check_folded(job, program);
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "for every schedule, recompute and shape: memory comes back, no spans overlap, the path fills the step") {
+  Joints joints;
+  for (const Choice& shape : kShapes)
+    for (const Choice& recompute : kRecompute)
+      for (const Choice& sharding : kSharding)
+        for (int draw = 0; draw < 2; ++draw) check_all(shape, recompute, sharding, draw, joints);
+  for (const Joint joint : {Joint::first, Joint::stream, Joint::after, Joint::peer_stream, Joint::peer_after})
+    CHECK(joints[joint] > 0);
+}
