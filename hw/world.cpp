@@ -124,7 +124,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
       transfer(instruction, event, ledger);
       break;
     case Op::collective:
-      reduce_gradients(instruction, event);
+      exchange_tensors(instruction, event);
       break;
   }
   event.allocated = ledger.allocated;
@@ -156,8 +156,8 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
 }
 
-// Tensors of which only a part is reduced, or weighted: gathered, reduced and put back.
-void RealWorld::reduce_parts(const Instruction& instruction, TraceEvent& event) {
+// Tensors of which only a part takes part, or weighted: gathered, exchanged and put back.
+void RealWorld::exchange_parts(const Instruction& instruction, TraceEvent& event) {
   std::vector<std::vector<std::int64_t>> elements;
   std::vector<float> bucket;
   const auto scale = static_cast<float>(instruction.scale);
@@ -167,7 +167,7 @@ void RealWorld::reduce_parts(const Instruction& instruction, TraceEvent& event) 
     for (std::int64_t element : elements.back()) bucket.push_back(values[at(element)] * scale);
   }
   event.bytes = static_cast<std::int64_t>(bucket.size() * sizeof(float));
-  matched(all_reduce(instruction.slot, instruction.reduce, bucket, event.begin_s), event);
+  matched(collective(instruction, bucket, event.begin_s), event);
   std::size_t next = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const auto values = work_.values(instruction.tensors[i], instruction.micro_batch);
@@ -175,9 +175,9 @@ void RealWorld::reduce_parts(const Instruction& instruction, TraceEvent& event) 
   }
 }
 
-// A bucket is reduced as one run of values, as frameworks do; one tensor in place.
-void RealWorld::reduce_gradients(const Instruction& instruction, TraceEvent& event) {
-  if (instruction.parts > 1 || instruction.scale != 1.0) return reduce_parts(instruction, event);
+// A bucket goes as one run of values, as frameworks do; one tensor in place.
+void RealWorld::exchange_tensors(const Instruction& instruction, TraceEvent& event) {
+  if (instruction.parts > 1 || instruction.scale != 1.0) return exchange_parts(instruction, event);
   std::vector<std::span<float>> parts;
   std::size_t count = 0;
   for (int id : instruction.tensors) {
@@ -186,13 +186,13 @@ void RealWorld::reduce_gradients(const Instruction& instruction, TraceEvent& eve
   }
   event.bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (parts.size() == 1) {
-    matched(all_reduce(instruction.slot, instruction.reduce, parts[0], event.begin_s), event);
+    matched(collective(instruction, parts[0], event.begin_s), event);
     return;
   }
   std::vector<float> bucket;
   bucket.reserve(count);
   for (const auto& part : parts) bucket.insert(bucket.end(), part.begin(), part.end());
-  matched(all_reduce(instruction.slot, instruction.reduce, bucket, event.begin_s), event);
+  matched(collective(instruction, bucket, event.begin_s), event);
   auto from = bucket.begin();
   for (const auto& part : parts) {
     std::copy_n(from, part.size(), part.begin());
@@ -200,17 +200,22 @@ void RealWorld::reduce_gradients(const Instruction& instruction, TraceEvent& eve
   }
 }
 
-Posted RealWorld::all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s) {
-  const int index = program_.ranks[at(rank_)].groups[at(slot)];
+Posted RealWorld::collective(const Instruction& instruction, std::span<float> values, double begin_s) {
+  const int index = program_.ranks[at(rank_)].groups[at(instruction.slot)];
   if (index < 0) return {begin_s, rank_};  // a group of one
   const Group& group = program_.groups[at(index)];
   const Channel channel = channel_of(group.kind);
   const std::uint64_t tag = static_cast<std::uint64_t>(index) << 32U | ++collectives_[at(index)];
-  return ring_all_reduce(*transport_, group, channel, tag, reduce, values, {begin_s, rank_});
+  return run_collective(instruction.collective, *transport_, group, channel, tag, instruction.reduce, values,
+                        {begin_s, rank_});
 }
 
 void RealWorld::tensor_all_reduce(ReduceOp reduce, std::span<float> values) {
-  all_reduce(kTensorGroup, reduce, values, now_s());
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.slot = kTensorGroup;
+  instruction.reduce = reduce;
+  collective(instruction, values, now_s());
 }
 
 void RealWorld::matched(const Posted& latest, TraceEvent& event) const {

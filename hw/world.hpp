@@ -54,9 +54,9 @@ class RealWorld : public World {
   void wait_for(std::span<const Step> after, TraceEvent& event);
   void perform(const Instruction& instruction, TraceEvent& event);
   void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
-  void reduce_parts(const Instruction& instruction, TraceEvent& event);
-  void reduce_gradients(const Instruction& instruction, TraceEvent& event);
-  Posted all_reduce(int slot, ReduceOp reduce, std::span<float> values, double begin_s);
+  void exchange_parts(const Instruction& instruction, TraceEvent& event);
+  void exchange_tensors(const Instruction& instruction, TraceEvent& event);
+  Posted collective(const Instruction& instruction, std::span<float> values, double begin_s);
   void matched(const Posted& latest, TraceEvent& event) const;
   void fail(std::exception_ptr failure);
 };

@@ -70,6 +70,12 @@ void check_rank(const Program& program, Rank rank) {
       if (instruction.op == Op::collective &&
           (!has(entry.groups, instruction.slot) || entry.groups[at(instruction.slot)] < 0))
         refuse_program("a collective without a group");
+      if (instruction.op == Op::collective && instruction.collective == CollectiveKind::all_to_all) {
+        const auto& members = program.groups[at(entry.groups[at(instruction.slot)])].ranks;
+        if (members.empty() || instruction.bytes % static_cast<std::int64_t>(members.size()) != 0)
+          refuse_program(fmt::format("an all_to_all of {} bytes among {}: no equal parts", instruction.bytes,
+                                     members.size()));
+      }
     }
 }
 

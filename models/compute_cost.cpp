@@ -159,6 +159,13 @@ const RingCost& CostTable::ring(int group) {
   return ring_classes_[static_cast<std::size_t>(ring_of(group)->second.index)];
 }
 
+const RingCost& CostTable::pairwise(int group) {
+  const auto found = pairwise_.find(group);
+  if (found != pairwise_.end()) return found->second;
+  const Group& of = program_.groups[static_cast<std::size_t>(group)];
+  return pairwise_.emplace(group, pairwise_cost(program_, cluster_, of)).first->second;
+}
+
 CostTable::Rings::iterator CostTable::ring_of(int group) {
   const auto found = rings_.find(group);
   if (found != rings_.end()) return found;

@@ -45,6 +45,7 @@ class CostTable {
   // Of a compute or optimizer instruction of that rank. Throws Refusal("unsupported-format").
   const ComputeTime& of(Rank rank, const Instruction& instruction);
   const RingCost& ring(int group);  // index into Program::groups
+  const RingCost& pairwise(int group);
 
  private:
   struct Key {
@@ -61,6 +62,7 @@ class CostTable {
   const Cluster& cluster_;
   std::map<Key, ComputeTime> times_;
   Rings rings_;
+  std::map<int, RingCost> pairwise_;
   std::deque<RingCost> ring_classes_;  // distinct ones; references stay valid
 };
 

@@ -70,12 +70,48 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
   return ring;
 }
 
+RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group) {
+  RingCost pairs;
+  pairs.rank_count = static_cast<int>(group.ranks.size());
+  pairs.inside_node = true;
+  if (pairs.rank_count < 2) return pairs;
+  std::map<int, int> pairs_on_link;
+  double longest_s = 0;  // for one byte a pair
+  for (const Rank from : group.ranks)
+    for (const Rank to : group.ranks) {
+      if (from == to) continue;
+      const int from_chip = program.ranks[static_cast<std::size_t>(from)].chip;
+      const int to_chip = program.ranks[static_cast<std::size_t>(to)].chip;
+      const Route way = route(cluster, from_chip, to_chip);
+      const Transport transport = transport_of(cluster, from_chip, to_chip);
+      for (int link : way.links) ++pairs_on_link[link];
+      longest_s = std::max(longest_s, 1 / way.rate);
+      pairs.latency_s = std::max(pairs.latency_s, way.latency_s + transport.software_latency_s);
+      pairs.kappa = std::max(pairs.kappa, transport.kappa);
+      pairs.inside_node = pairs.inside_node && way.inside_node;
+    }
+  for (const auto& [link, count] : pairs_on_link) {
+    const LinkProperties& of = cluster.link_table[static_cast<std::size_t>(link)];
+    longest_s = std::max(longest_s, count / (of.bandwidth * of.efficiency));
+  }
+  pairs.bandwidth = (pairs.rank_count - 1) / longest_s;
+  return pairs;
+}
+
+int collective_steps(CollectiveKind kind, int rank_count) {
+  return (kind == CollectiveKind::all_reduce ? 2 : 1) * (rank_count - 1);
+}
+
+double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes) {
+  if (cost.rank_count < 2) return 0;
+  const double steps = collective_steps(kind, cost.rank_count);
+  const double latency_s = steps * cost.latency_s;
+  const double wire_s = steps * static_cast<double>(bytes) / (cost.rank_count * cost.bandwidth);
+  return latency_s + wire_s + 2 * cost.kappa * std::sqrt(latency_s * wire_s);
+}
+
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes) {
-  if (ring.rank_count < 2) return 0;
-  const double steps = 2.0 * (ring.rank_count - 1);
-  const double latency_s = steps * ring.latency_s;
-  const double wire_s = steps * static_cast<double>(bytes) / (ring.rank_count * ring.bandwidth);
-  return latency_s + wire_s + 2 * ring.kappa * std::sqrt(latency_s * wire_s);
+  return collective_s(CollectiveKind::all_reduce, ring, bytes);
 }
 
 }  // namespace motley

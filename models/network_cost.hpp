@@ -31,8 +31,15 @@ struct RingCost {
   bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);
+// The group's members each sending to every other at once, as an all_to_all does: the slowest latency, and the
+// bandwidth with which (R-1)/R of the payload leaves each member in the time that the most loaded link needs.
+RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group);
 
-// 2(R-1)(alpha + bytes/(R*beta)) (+ the kappa term): Patarasuk & Yuan 2009.
+// Messages in turn, each of bytes/R: 2(R-1) of an all_reduce, R-1 of the others.
+int collective_steps(CollectiveKind kind, int rank_count);
+// steps (alpha + bytes/(R*beta)) (+ the kappa term): a ring (Patarasuk & Yuan 2009), or the pairwise exchange of an
+// all_to_all, whose `cost` is pairwise_cost.
+double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes);
 
 }  // namespace motley

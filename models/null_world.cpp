@@ -91,7 +91,7 @@ bool NullWorld::match_collective(Rank rank, int stream) {
   for (const Arrival& arrival : arrivals) {
     const int index = states_[at(arrival.rank)][at(arrival.stream)].next;
     const Instruction& theirs = program_.at(arrival.rank, arrival.stream, index);
-    if (theirs.bytes != mine.bytes || theirs.reduce != mine.reduce)
+    if (theirs.bytes != mine.bytes || theirs.reduce != mine.reduce || theirs.collective != mine.collective)
       throw Refusal(
           Exit::infeasible, "mismatched-collective", {},
           fmt::format("{} brings {} bytes, {} brings {}",

@@ -54,6 +54,12 @@ std::string_view name_of(KernelOp op) {
   return names[static_cast<std::size_t>(op)];
 }
 
+std::string_view name_of(CollectiveKind kind) {
+  static constexpr std::array<std::string_view, 4> names = {"all_reduce", "reduce_scatter", "all_gather",
+                                                            "all_to_all"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
 int other_end(const Program& program, Rank rank, int slot) {
   const auto chunk = static_cast<std::size_t>(slot / 2);
   const auto& mine = program.class_of(rank).chunks;
@@ -88,7 +94,7 @@ std::string describe(const Program& program, Rank rank, int stream, int index) {
                          entry.peers[static_cast<std::size_t>(instruction.slot)]);
       break;
     case Op::collective:
-      what = "all_reduce";
+      what = name_of(instruction.collective);
       break;
     case Op::optimizer:
       what = "optimizer step";

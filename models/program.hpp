@@ -114,7 +114,16 @@ struct Block {
 };
 
 enum class Op : std::uint8_t { compute, send, recv, collective, optimizer };
-enum class CollectiveKind : std::uint8_t { all_reduce };
+// What a collective leaves behind. Instruction.bytes is S, the whole payload: all the tensors one after the other, cut
+// into R parts, one for each member of the group, the last ones shorter (or empty) where R does not divide it. Part i
+// is that of the member at place i of Group::ranks.
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,      // every member ends with the sum (or maximum) of every part
+  reduce_scatter,  // member i ends with the sum of part i, in its place; its other parts are undefined
+  all_gather,      // the inverse: member i brings part i, every member ends with all parts in place
+  all_to_all,      // part j of member i ends as part i of member j; R divides S
+};
+std::string_view name_of(CollectiveKind kind);
 
 // An instruction of the same rank that must have ended: stream and index in it.
 struct After {

@@ -24,6 +24,10 @@ constexpr int count_of<KernelOp>() {
   return kKernelOpCount;
 }
 template <>
+constexpr int count_of<CollectiveKind>() {
+  return static_cast<int>(CollectiveKind::all_to_all) + 1;
+}
+template <>
 constexpr int count_of<StreamKind>() {
   return static_cast<int>(StreamKind::collective) + 1;
 }
@@ -80,6 +84,8 @@ void print_instruction(Out out, const Instruction& instruction) {
                    instruction.last_kernel);
   put(out, "slot", instruction.slot, standard.slot);
   put_list(out, "tensors", instruction.tensors);
+  if (instruction.collective != standard.collective)
+    fmt::format_to(out, " kind={}", name_of(instruction.collective));
   if (instruction.reduce != standard.reduce)
     fmt::format_to(out, " reduce={}", word(kReduces, instruction.reduce));
   put(out, "part", instruction.part, standard.part);
@@ -267,6 +273,7 @@ void get_pair(Line& line, const std::string& key, Number& first, Number& second)
 }
 
 Instruction parse_instruction(Line& line) {
+  static const auto kinds = all_names<CollectiveKind>();
   Instruction instruction;
   instruction.op = line.choice<Op>(line.head(), kOps);
   line.get("mb", instruction.micro_batch);
@@ -276,6 +283,7 @@ Instruction parse_instruction(Line& line) {
   }
   line.get("slot", instruction.slot);
   line.get_list("tensors", instruction.tensors);
+  line.get_choice("kind", kinds, instruction.collective);
   line.get_choice("reduce", kReduces, instruction.reduce);
   line.get("bytes", instruction.bytes);
   if (const auto text = line.take("after")) {

@@ -19,6 +19,7 @@ struct Lane {
   std::int32_t group = -1;         // edges: of this group
   // Its ends post it on their own: transfers, and edges of collectives that run step by step. Else the group does.
   bool by_ranks = true;
+  double cap = 0;  // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none
   std::uint64_t traits = 0;                     // equal only where it costs the same on an idle fabric
   std::uint32_t first_link = 0, last_link = 0;  // [first, last) of Arrangement::links
 };

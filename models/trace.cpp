@@ -111,7 +111,7 @@ void append_name(fmt::memory_buffer& text, const Program& program, const Step& s
       append(text, FMT_COMPILE("recv from {}"), entry.peers[at(instruction.slot)]);
       break;
     case Op::collective:
-      append(text, FMT_COMPILE("all_reduce"));
+      append(text, FMT_COMPILE("{}"), name_of(instruction.collective));
       break;
     case Op::optimizer:
       append(text, FMT_COMPILE("optimizer"));

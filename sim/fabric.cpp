@@ -130,8 +130,7 @@ void Fabric::add_cap(Path& path, const Lane& lane) {
     capacity = std::min(capacity, of.bandwidth * of.efficiency);
   }
   double cap = path.route.rate < capacity ? path.route.rate : 0;
-  const double of_gang = lane.group < 0 ? 0 : folding_.gang_caps[static_cast<std::size_t>(lane.group)];
-  if (of_gang > 0) cap = cap > 0 ? std::min(cap, of_gang) : of_gang;
+  if (lane.cap > 0) cap = cap > 0 ? std::min(cap, lane.cap) : lane.cap;
   if (cap <= 0) return;
   // One a lane: SimGrid looks at all flows of a link whenever one of them changes.
   sg::Link* link = zone_->get_iface()->create_link(fmt::format("cap{}", paths_.size()), cap);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -30,7 +31,7 @@ class Builder {
   }
 
   Folding build(const FoldOptions& options) {
-    for (Lane& lane : made_.arrangement.lanes) lay(lane, {true, 0, 0});
+    for (Lane& lane : made_.arrangement.lanes) lay(lane, {});
     add_edges();
     if (options.fold) add_traits(options.apart);
     for (const LinkProperties& link : job_.cluster.link_table)
@@ -43,7 +44,8 @@ class Builder {
  private:
   struct Terms {
     bool pays_latency = true;
-    double cap = 0, rate = 0;
+    double rate = 0;
+    std::size_t step = 0;  // of a pairwise exchange
   };
 
   int chip(Rank rank) const { return program_.ranks[at(rank)].chip; }
@@ -54,7 +56,7 @@ class Builder {
     const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to));
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
-                            terms.cap, terms.rate);
+                            lane.cap, terms.rate, terms.step);
     auto& links = made_.arrangement.links;
     lane.first_link = static_cast<std::uint32_t>(links.size());
     links.insert(links.end(), way.links.begin(), way.links.end());
@@ -85,7 +87,7 @@ class Builder {
     const std::vector<double> rates = ring_rates(group);
     const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
     const bool fluid = level == CollectiveLevel::fluid;
-    if (fluid && !alike) made_.gang_caps[at(index)] = costs_.ring(index).bandwidth;
+    const double cap = fluid && !alike ? costs_.ring(index).bandwidth : 0;
     made_.first_edge[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
     for (std::size_t i = 0; i < group.ranks.size(); ++i) {
       Lane edge;
@@ -93,38 +95,73 @@ class Builder {
       edge.to = group.ranks[(i + 1) % group.ranks.size()];
       edge.group = index;
       edge.by_ranks = !fluid;
-      lay(edge, {!fluid, made_.gang_caps[at(index)], rates[i]});
+      edge.cap = cap;
+      lay(edge, {!fluid, rates[i]});
       made_.arrangement.lanes.push_back(edge);
     }
   }
 
+  // Step s of a pairwise exchange: from every member to the s-th after it.
+  void add_pairs(std::int32_t index, CollectiveLevel level) {
+    const auto& ranks = program_.groups[at(index)].ranks;
+    made_.first_pair[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      for (std::size_t j = 0; j < ranks.size(); ++j) {
+        if (i == j) continue;
+        Lane pair;
+        pair.from = ranks[i];
+        pair.to = ranks[j];
+        pair.group = index;
+        pair.by_ranks = level == CollectiveLevel::expanded;
+        lay(pair, {pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
+        made_.arrangement.lanes.push_back(pair);
+      }
+  }
+
+  // Groups whose collectives go round a ring, and those that do an all_to_all.
+  void find_used() {
+    in_ring_.resize(program_.groups.size());
+    in_pairs_.resize(program_.groups.size());
+    std::vector<std::set<std::pair<int, bool>>> slots;  // by class: slot, and whether for an all_to_all
+    for (const ProgramClass& of_class : program_.classes) {
+      slots.emplace_back();
+      for (const Stream& stream : of_class.streams)
+        for (const Instruction& instruction : stream.instructions)
+          if (instruction.op == Op::collective)
+            slots.back().emplace(instruction.slot, instruction.collective == CollectiveKind::all_to_all);
+    }
+    for (const RankEntry& entry : program_.ranks)
+      for (const auto& [slot, pairwise] : slots[at(entry.of_class)])
+        (pairwise ? in_pairs_ : in_ring_)[at(entry.groups[at(slot)])] = true;
+  }
+
   void add_edges() {
     made_.first_edge.assign(program_.groups.size(), -1);
-    made_.gang_caps.resize(program_.groups.size());
-    std::vector<bool> used(program_.groups.size());
-    std::vector<std::vector<int>> slots;
-    for (const ProgramClass& of_class : program_.classes) slots.push_back(collective_slots(of_class));
-    for (const RankEntry& entry : program_.ranks)
-      for (int slot : slots[at(entry.of_class)]) used[at(entry.groups[at(slot)])] = true;
+    made_.first_pair.assign(program_.groups.size(), -1);
+    find_used();
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {
       const CollectiveLevel level = level_of(job_.fidelity, program_.groups[i]);
-      if (used[i] && program_.groups[i].ranks.size() > 1 && level != CollectiveLevel::formula)
-        add_ring(static_cast<std::int32_t>(i), level);
+      if (program_.groups[i].ranks.size() < 2 || level == CollectiveLevel::formula) continue;
+      if (in_ring_[i]) add_ring(static_cast<std::int32_t>(i), level);
+      if (in_pairs_[i]) add_pairs(static_cast<std::int32_t>(i), level);
     }
   }
 
-  std::uint64_t traits_of_ring(int group) {
-    const RingCost& ring = costs_.ring(group);
-    return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node);
+  static std::uint64_t traits_of_cost(const RingCost& ring) {
+    return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node,
+                     ring.rings);
   }
 
   // Ranks: chips of one group of the cluster are equal, and what a rank's groups cost may price its computes.
   void add_traits(const std::vector<Rank>& apart) {
     std::vector<std::uint64_t> rings;
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {
-      rings.push_back(traits_of_ring(static_cast<int>(i)));
+      rings.push_back(traits_of_cost(costs_.ring(static_cast<int>(i))));
       std::uint64_t& traits = made_.arrangement.group_traits[i];
       traits = XXH3_64bits_withSeed(&rings[i], sizeof rings[i], traits);
+      if (!in_pairs_[i]) continue;
+      const std::uint64_t pairs = traits_of_cost(costs_.pairwise(static_cast<int>(i)));
+      traits = XXH3_64bits_withSeed(&pairs, sizeof pairs, traits);
     }
     std::vector<std::uint64_t> words;
     for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
@@ -142,6 +179,7 @@ class Builder {
   const Program& program_;
   CostTable& costs_;
   Folding made_;
+  std::vector<bool> in_ring_, in_pairs_;  // by group
 };
 
 }  // namespace

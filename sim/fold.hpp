@@ -25,9 +25,14 @@ struct Folding {
   Symmetry symmetry;
   std::vector<std::int32_t>
       first_edge;  // by group: lane of member 0 to member 1, the others follow; -1: no flows
-  std::vector<double>
-      gang_caps;  // by group: bytes/s no edge exceeds, as its ring's edges are unlike; 0: none
+  // By group: lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
+  std::vector<std::int32_t> first_pair;
 
+  // Of a group with pairs, between two different members, by place.
+  std::int32_t pair_lane(int group, std::size_t from, std::size_t to, std::size_t members) const {
+    return first_pair[static_cast<std::size_t>(group)] +
+           static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
+  }
   bool runs(Rank rank) const { return symmetry.ranks.stand_in(rank) == rank; }
   std::int32_t lane_class(std::int32_t lane) const {
     return symmetry.lanes.of[static_cast<std::size_t>(lane)];

@@ -15,7 +15,9 @@ class Durations {
   Durations(const Job& job, const Program& program, const SimOptions& options);
   // Of a compute or optimizer instruction; executes it where the rank is real.
   double of(const Step& step, const Instruction& instruction);
-  const RingCost& ring(int group) { return costs_.ring(group); }
+  const RingCost& cost(CollectiveKind kind, int group) {
+    return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
+  }
   CostTable& costs() { return costs_; }
   // Its computes run on the actor's stack.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }

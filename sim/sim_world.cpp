@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "models/refusal.hpp"
@@ -72,14 +71,22 @@ void SimWorld::lay_out_gangs() {
     Gang gang;
     gang.expected = sizes[i];
     const auto group = at(folding_.symmetry.groups.first[i]);
-    const std::int32_t first = folding_.first_edge[group];
-    std::set<std::int32_t> classes;
-    for (std::size_t member = 0; first >= 0 && member < program_.groups[group].ranks.size(); ++member) {
-      const std::int32_t lane = first + static_cast<std::int32_t>(member);
-      if (classes.insert(folding_.lane_class(lane)).second) gang.edges.push_back(lane);
-    }
+    const std::size_t members = program_.groups[group].ranks.size();
+    gang.edges = one_of_each(folding_.first_edge[group], members);
+    gang.pairs = one_of_each(folding_.first_pair[group], members * (members - 1));
     gangs_.push_back(std::move(gang));
   }
+}
+
+// Of the lanes from `first` on, one of each class.
+std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t count) const {
+  std::vector<std::int32_t> lanes;
+  std::set<std::int32_t> classes;
+  for (std::size_t i = 0; first >= 0 && i < count; ++i) {
+    const std::int32_t lane = first + static_cast<std::int32_t>(i);
+    if (classes.insert(folding_.lane_class(lane)).second) lanes.push_back(lane);
+  }
+  return lanes;
 }
 
 void SimWorld::start_actors(sg::Engine&) {
@@ -257,7 +264,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
   }
   if (each_works) {
     stream.blocked = Blocked::other_side;
-    run_expanded(index, stream, rank, instruction.bytes);
+    run_expanded(index, stream, rank, instruction);
     stream.blocked = Blocked::no;
     return;
   }
@@ -265,29 +272,35 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
     block(stream);
     return;
   }
-  if (!options_.null) run_whole(index, instruction.bytes, level);
+  if (!options_.null) run_whole(index, instruction, level);
   for (const Posted& posted : met)
     if (posted.stream != &stream) release(posted);
 }
 
-// Ring all-reduce: formula, or a delay and then a flow an edge with all its wire bytes. On an idle fabric the two
-// agree: the delay is what the formula has beyond the wire time of the slowest edge.
+// Formula, or a delay and then a flow an edge (of an all_to_all, a pair) with all its wire bytes. On an idle fabric the
+// two agree: the delay is what the formula has beyond the wire time of the slowest.
 // Assumes: of several rings, the flows of the first alone load the fabric.
-void SimWorld::run_whole(int group, std::int64_t bytes, CollectiveLevel level) {
-  const RingCost& ring = durations_.ring(group);
-  const double seconds = ring_all_reduce_s(ring, bytes);
+void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLevel level) {
+  const CollectiveKind kind = instruction.collective;
+  const RingCost& cost = durations_.cost(kind, group);
+  const double seconds = collective_s(kind, cost, instruction.bytes);
   if (level == CollectiveLevel::formula) {
     sleep(seconds);
     return;
   }
-  const double count = ring.rank_count;
-  const auto wire_bytes = static_cast<std::int64_t>(2 * (count - 1) / count * static_cast<double>(bytes));
-  const double delay_s = seconds - static_cast<double>(wire_bytes) / ring.bandwidth;
+  const double count = cost.rank_count;
+  const double steps = collective_steps(kind, cost.rank_count);
+  // Of a member: along a ring to one other, of an all_to_all to each of the others.
+  const auto wire_bytes = static_cast<std::int64_t>(steps / count * static_cast<double>(instruction.bytes));
+  const double delay_s = seconds - static_cast<double>(wire_bytes) / cost.bandwidth;
   sleep(delay_s);
   if (wire_bytes == 0) return;
+  const bool pairwise = kind == CollectiveKind::all_to_all;
+  const Gang& gang = gang_of(group);
+  const std::int64_t flow_bytes = wire_bytes / (pairwise ? cost.rank_count - 1 : cost.rings);
   std::vector<sg::CommPtr> flows;
-  const auto edge_bytes = wire_bytes / ring.rings;
-  for (std::int32_t lane : gang_of(group).edges) flows.push_back(fabric_.start(lane, edge_bytes));
+  for (std::int32_t lane : pairwise ? gang.pairs : gang.edges)
+    flows.push_back(fabric_.start(lane, flow_bytes));
   for (const sg::CommPtr& flow : flows) flow->wait();
 }
 
@@ -298,32 +311,49 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Acto
   return std::exchange(open, nullptr);
 }
 
+// Of a ring, every step the same two edges; of a pairwise exchange, step s to the s-th member after this one and from
+// the s-th before it.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
-void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, std::int64_t bytes) {
+void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction) {
   const auto& ranks = program_.groups[at(group)].ranks;
-  const auto count = static_cast<std::int32_t>(ranks.size());
+  const std::size_t count = ranks.size();
   if (count < 2) return;
-  const auto member = static_cast<std::int32_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const std::int64_t parts = std::int64_t{count} * durations_.ring(group).rings;
-  const auto chunk = (bytes + parts - 1) / parts;
+  const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  const std::int64_t parts =
+      static_cast<std::int64_t>(count) * durations_.cost(instruction.collective, group).rings;
+  const std::int64_t chunk = (instruction.bytes + parts - 1) / parts;
   const std::int32_t first = folding_.first_edge[at(group)];
-  std::array<std::int32_t, 2> lanes = {first + member, first + (member + count - 1) % count};
-  const std::array<double, 2> latency_s = {fabric_.latency_s(lanes[0], chunk),
-                                           fabric_.latency_s(lanes[1], chunk)};
-  for (std::int32_t step = 0; step < 2 * (count - 1); ++step) {
-    const std::array met = {shake(lanes[0], stream.actor), shake(lanes[1], stream.actor)};
-    const double begin_s = now_s();
-    const std::size_t sooner = latency_s[1] < latency_s[0] ? 1 : 0;
-    for (std::size_t i : {sooner, 1 - sooner}) {
-      if (met[i]->second != stream.actor || met[i]->message != nullptr) continue;
-      sleep(begin_s + latency_s[i] - now_s());
-      met[i]->message = fabric_.start(lanes[i], chunk);
-      if (met[i]->first != stream.actor) met[i]->first->resume();
-    }
-    for (const auto& message : met) {
-      while (message->message == nullptr) sg::this_actor::suspend();
-      message->message->wait();
-    }
+  const int steps = collective_steps(instruction.collective, static_cast<int>(count));
+  for (std::size_t step = 1; step <= at(steps); ++step) {
+    const bool pairwise = instruction.collective == CollectiveKind::all_to_all;
+    const std::size_t away = pairwise ? step : 1;
+    const std::size_t to = (member + away) % count, from = (member + count - away) % count;
+    if (pairwise)
+      exchange(stream,
+               {folding_.pair_lane(group, member, to, count), folding_.pair_lane(group, from, member, count)},
+               chunk);
+    else
+      exchange(stream, {first + static_cast<std::int32_t>(member), first + static_cast<std::int32_t>(from)},
+               chunk);
+  }
+}
+
+// Sends along one lane while it receives along the other.
+void SimWorld::exchange(StreamState& stream, std::array<std::int32_t, 2> lanes, std::int64_t bytes) {
+  const std::array<double, 2> latency_s = {fabric_.latency_s(lanes[0], bytes),
+                                           fabric_.latency_s(lanes[1], bytes)};
+  const std::array met = {shake(lanes[0], stream.actor), shake(lanes[1], stream.actor)};
+  const double begin_s = now_s();
+  const std::size_t sooner = latency_s[1] < latency_s[0] ? 1 : 0;
+  for (std::size_t i : {sooner, 1 - sooner}) {
+    if (met[i]->second != stream.actor || met[i]->message != nullptr) continue;
+    sleep(begin_s + latency_s[i] - now_s());
+    met[i]->message = fabric_.start(lanes[i], bytes);
+    if (met[i]->first != stream.actor) met[i]->first->resume();
+  }
+  for (const auto& message : met) {
+    while (message->message == nullptr) sg::this_actor::suspend();
+    message->message->wait();
   }
 }
 

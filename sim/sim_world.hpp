@@ -2,6 +2,7 @@
 // and sim/sim_world.cpp; sim/world.hpp is the way in.
 #pragma once
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <string>
@@ -49,7 +50,8 @@ class SimWorld : public World {
   struct Gang {
     std::vector<Posted> here;
     std::size_t expected = 0;
-    std::vector<std::int32_t> edges;  // lanes, one of each class
+    // Lanes, one of each class: of the ring, and of an all_to_all.
+    std::vector<std::int32_t> edges, pairs;
   };
   struct Handshake {  // of an expanded step: whoever comes second starts the message, both wait for its end
     simgrid::s4u::Actor *first = nullptr, *second = nullptr;
@@ -68,6 +70,7 @@ class SimWorld : public World {
 
   void lay_out_streams();
   void lay_out_gangs();
+  std::vector<std::int32_t> one_of_each(std::int32_t first, std::size_t count) const;
   void start_actors(simgrid::s4u::Engine& engine);
   void run_actor(Rank rank, int stream);
 
@@ -80,8 +83,9 @@ class SimWorld : public World {
 
   void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
-  void run_whole(int group, std::int64_t bytes, CollectiveLevel level);
-  void run_expanded(int group, StreamState& stream, Rank rank, std::int64_t bytes);
+  void run_whole(int group, const Instruction& instruction, CollectiveLevel level);
+  void run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction);
+  void exchange(StreamState& stream, std::array<std::int32_t, 2> lanes, std::int64_t bytes);
   std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
   std::string describe_deadlock();
   std::string why(Rank rank, int stream);

@@ -1,6 +1,7 @@
-// Ring all-reduce (Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002): R-1 steps reduce and scatter, R-1 gather;
-// each rank sends 2(R-1)/R of the data, and every rank ends with the same bits. It chooses no algorithm: it is the one
-// there is. Read next: hw/transport/transport.hpp.
+// Collectives over a Transport, as CollectiveKind defines them. Along a ring (Patarasuk and Yuan 2009,
+// doi:10.1016/j.jpdc.2008.09.002): R-1 steps reduce and scatter, R-1 gather; an all-reduce is the one and then the
+// other, so every rank ends with the same bits, and they are those of the two called in turn. An all_to_all exchanges
+// pairwise, in R-1 steps. It chooses no algorithm: there is one for each. Read next: hw/transport/transport.hpp.
 #pragma once
 
 #include <span>
@@ -11,10 +12,21 @@
 
 namespace motley {
 
-// In place over the group's ranks, which all call it with the same count, op and tag. Scratch: one chunk. Returns when
-// the last member was ready, and which one that was.
+// All are in place over `values`, S of CollectiveKind, and called by all the group's ranks with the same count, op and
+// tag. They return when the last member was ready, and which one that was. Scratch: one part, of an all_to_all a copy.
+Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
+                           ReduceOp reduce, std::span<float> values, Posted mine);
+Posted ring_all_gather(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
+                       std::span<float> values, Posted mine);
 Posted ring_all_reduce(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
                        ReduceOp reduce, std::span<float> values, Posted mine);
+// The number of values is a multiple of the group's size.
+Posted pairwise_all_to_all(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
+                           std::span<float> values, Posted mine);
+
+// The one of that kind. `reduce` matters only where something is reduced.
+Posted run_collective(CollectiveKind kind, Transport& transport, const Group& group, Channel channel,
+                      std::uint64_t tag, ReduceOp reduce, std::span<float> values, Posted mine);
 
 Channel channel_of(GroupKind kind);
 

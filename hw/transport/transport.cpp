@@ -22,6 +22,24 @@ std::string_view name_of(Channel channel) {
   return "";
 }
 
+namespace {
+
+// By group: whether an all_to_all runs on it.
+std::vector<bool> exchanges_pairwise(const Program& program) {
+  std::vector<bool> pairwise(program.groups.size());
+  for (const RankEntry& entry : program.ranks)
+    for (const Stream& stream : program.classes[static_cast<std::size_t>(entry.of_class)].streams)
+      for (const Instruction& instruction : stream.instructions) {
+        if (instruction.op != Op::collective || instruction.collective != CollectiveKind::all_to_all)
+          continue;
+        const int group = entry.groups[static_cast<std::size_t>(instruction.slot)];
+        if (group >= 0) pairwise[static_cast<std::size_t>(group)] = true;
+      }
+  return pairwise;
+}
+
+}  // namespace
+
 std::vector<Link> links_of(const Program& program) {
   std::set<Link> links;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
@@ -32,12 +50,17 @@ std::vector<Link> links_of(const Program& program) {
                       is_next(static_cast<int>(slot)) ? Channel::activation : Channel::gradient,
                       static_cast<int>(slot) / 2});
   }
-  for (const Group& group : program.groups) {
+  const std::vector<bool> pairwise = exchanges_pairwise(program);
+  for (std::size_t index = 0; index < program.groups.size(); ++index) {
+    const Group& group = program.groups[index];
     const Channel channel = group.kind == GroupKind::tensor ? Channel::tensor_group
                             : group.kind == GroupKind::data ? Channel::data_group
                                                             : Channel::embedding_group;
     for (std::size_t i = 0; group.ranks.size() > 1 && i < group.ranks.size(); ++i)
       links.insert({group.ranks[i], group.ranks[(i + 1) % group.ranks.size()], channel, 0});
+    for (std::size_t i = 0; pairwise[index] && i < group.ranks.size(); ++i)
+      for (std::size_t j = 0; j < group.ranks.size(); ++j)
+        if (i != j) links.insert({group.ranks[i], group.ranks[j], channel, 0});
   }
   return {links.begin(), links.end()};
 }

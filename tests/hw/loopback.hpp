@@ -19,6 +19,15 @@ inline std::vector<Link> ring_links(int ranks) {
   return links;
 }
 
+// Every rank to every other, for the collectives.
+inline std::vector<Link> all_links(int ranks) {
+  std::vector<Link> links;
+  for (Rank from = 0; from < ranks; ++from)
+    for (Rank to = 0; to < ranks; ++to)
+      if (from != to) links.push_back({from, to, Channel::data_group});
+  return links;
+}
+
 // Runs `work` on a thread a rank; returns what each threw (null: nothing).
 inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<Link>& links,
                                                    const std::function<void(Transport&)>& work,

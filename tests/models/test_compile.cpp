@@ -137,6 +137,26 @@ TEST_CASE("a collective whose members disagree is refused") {
   REQUIRE(refusal_kind(program, job.cluster) == "mismatched-collective");
 }
 
+TEST_CASE("a collective whose members disagree on its kind is refused") {
+  const Job job = tiny_job({1, 2, 1});
+  Program program = compile(job);
+  first_of(program, 1, StreamKind::collective).collective = CollectiveKind::reduce_scatter;
+  REQUIRE(refusal_kind(program, job.cluster) == "mismatched-collective");
+}
+
+TEST_CASE("a collective of every kind reads back as it was printed, and an all_to_all has equal parts") {
+  const Job job = tiny_job({1, 1, 2});
+  Program program = compile(job);
+  Instruction& instruction = first_of(program, 0, StreamKind::collective);
+  for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                              CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
+    instruction.collective = kind;
+    REQUIRE(parse_program(print(program)) == program);
+  }
+  instruction.bytes = 301;  // between two
+  REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
+}
+
 TEST_CASE("two stages that each receive before they send are named as a deadlock") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);

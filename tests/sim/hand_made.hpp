@@ -94,8 +94,13 @@ class HandMade {
     return transfer(rank, Op::recv, slot, bytes, std::move(after));
   }
   After all_reduce(Rank rank, int slot, std::int64_t bytes, std::vector<After> after = {}) {
+    return collective(CollectiveKind::all_reduce, rank, slot, bytes, std::move(after));
+  }
+  After collective(CollectiveKind kind, Rank rank, int slot, std::int64_t bytes,
+                   std::vector<After> after = {}) {
     Instruction made;
     made.op = Op::collective;
+    made.collective = kind;
     made.slot = slot;
     made.bytes = bytes;
     return add(rank, StreamKind::collective, made, std::move(after));

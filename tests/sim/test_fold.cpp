@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "models/report.hpp"
@@ -154,6 +155,20 @@ void shuffle_some(Program& program, Dice& dice) {
   for (std::size_t i = 0; i < chips.size(); ++i) program.ranks[i].chip = chips[i];
 }
 
+// The collectives of a slot become of these kinds, in turn.
+void change_collectives(Program& program, const std::vector<CollectiveKind>& kinds) {
+  constexpr std::int64_t kParts = 16;  // as many members as any group here has, or a multiple
+  for (ProgramClass& of_class : program.classes) {
+    std::map<std::int32_t, std::size_t> turns;  // by slot
+    for (Stream& stream : of_class.streams)
+      for (Instruction& instruction : stream.instructions) {
+        if (instruction.op != Op::collective) continue;
+        instruction.collective = kinds[turns[instruction.slot]++ % kinds.size()];
+        instruction.bytes = (instruction.bytes + kParts - 1) / kParts * kParts;
+      }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("folded equals unfolded where links are shared", "[fold]") {
@@ -198,6 +213,35 @@ TEST_CASE("folded equals unfolded for random strategies on random clusters", "[f
     ranks += all;
   }
   CHECK(ran < ranks);  // else nothing was tested
+}
+
+TEST_CASE("folded equals unfolded for every kind of collective on random clusters", "[fold]") {
+  const std::vector<CollectiveKind> kinds = {CollectiveKind::all_to_all, CollectiveKind::reduce_scatter,
+                                             CollectiveKind::all_gather, CollectiveKind::all_reduce};
+  std::size_t ran = 0, ranks = 0;
+  for (unsigned seed = 1000; seed < 1090; ++seed) {
+    CAPTURE(seed);
+    Dice dice(seed);
+    const Job job = any_job(dice);
+    Program program = compile(job);
+    change_collectives(program, dice.once_in(3) ? std::vector{CollectiveKind::all_to_all} : kinds);
+    if (dice.once_in(2)) shuffle_some(program, dice);
+    const auto [some, all] = check_folds(job, program);
+    ran += some;
+    ranks += all;
+  }
+  CHECK(ran < ranks);
+}
+
+TEST_CASE("one rank of many stands for all of an all_to_all", "[fold]") {
+  for (CollectiveLevel level :
+       {CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded}) {
+    Job job = job_on({4, 1, 1}, {1, 1, 4});
+    job.fidelity.data_parallel = level;
+    Program program = compile(job);
+    change_collectives(program, {CollectiveKind::all_to_all});
+    CHECK(check_folds(job, program).first == 1);
+  }
 }
 
 TEST_CASE("ranks that differ in a link, a chip or a sharer are not folded", "[fold]") {

@@ -1,0 +1,110 @@
+// Each kind of collective in the Sim world: closed forms on an idle fabric, contention, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "models/network_cost.hpp"
+#include "models/refusal.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                     CollectiveKind::all_gather, CollectiveKind::all_to_all};
+constexpr CollectiveLevel kLevels[] = {CollectiveLevel::formula, CollectiveLevel::fluid,
+                                       CollectiveLevel::expanded};
+
+HandMade group_of(int ranks, Cluster cluster, CollectiveLevel level) {
+  Fidelity fidelity;
+  fidelity.data_parallel = level;
+  HandMade p(std::move(cluster), fidelity);
+  std::vector<Rank> members;
+  for (Rank rank = 0; rank < ranks; ++rank) members.push_back(rank);
+  p.group(GroupKind::data, kDataGroup, members);
+  return p;
+}
+
+double seconds_of(CollectiveKind kind, const Cluster& cluster, CollectiveLevel level, std::int64_t bytes) {
+  HandMade p = group_of(cluster.chip_count(), cluster, level);
+  for (Rank rank = 0; rank < cluster.chip_count(); ++rank) p.collective(kind, rank, kDataGroup, bytes);
+  return end_of(p.run());
+}
+
+// Two nodes of two chips, each with one NIC.
+Cluster two_nodes() {
+  Cluster cluster = one_node(2, {FabricKind::loopback, 1e9, 0});
+  cluster.groups[0].nodes = 2;
+  cluster.groups[0].nics = {{NicKind::infiniband, 1, 1e8, 0}};
+  build_topology(cluster);
+  return cluster;
+}
+
+}  // namespace
+
+TEST_CASE("each kind of collective on an idle fabric takes its closed form at every level") {
+  const std::int64_t bytes = 24'000'000;
+  for (CollectiveKind kind : kKinds)
+    for (int ranks : {2, 3, 4, 8})
+      for (CollectiveLevel level : kLevels) {
+        const double steps = (kind == CollectiveKind::all_reduce ? 2.0 : 1.0) * (ranks - 1);
+        const double closed = steps * (1e-5 + static_cast<double>(bytes) / (ranks * 1e9));
+        CAPTURE(name_of(kind), ranks, static_cast<int>(level));
+        CHECK(seconds_of(kind, one_node(ranks), level, bytes) == Approx(closed).epsilon(1e-6));
+      }
+}
+
+TEST_CASE("a reduce_scatter and an all_gather in turn take what the all_reduce takes") {
+  for (CollectiveLevel level : kLevels) {
+    HandMade p = group_of(4, one_node(4), level);
+    for (Rank rank = 0; rank < 4; ++rank) {
+      p.collective(CollectiveKind::reduce_scatter, rank, kDataGroup, 4'000'000);
+      p.collective(CollectiveKind::all_gather, rank, kDataGroup, 4'000'000);
+    }
+    const double whole = seconds_of(CollectiveKind::all_reduce, one_node(4), level, 4'000'000);
+    CHECK(end_of(p.run()) == Approx(whole).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("an all_to_all across nodes takes what its most loaded link needs") {
+  // Each of the two chips of a node sends two of its four parts over the node's NIC.
+  const std::int64_t bytes = 40'000'000;
+  const Cluster cluster = two_nodes();
+  const HandMade p = group_of(4, cluster, CollectiveLevel::formula);
+  const double efficiency = route(cluster, 0, 2).rate / route(cluster, 0, 2).bandwidth;
+  const RingCost pairs = pairwise_cost(p.program, cluster, p.program.groups[0]);
+  const double wire_s = 4 * 1e7 / (1e8 * efficiency);
+  CHECK(3 * 1e7 / pairs.bandwidth == Approx(wire_s).epsilon(1e-9));
+  const double formula = seconds_of(CollectiveKind::all_to_all, cluster, CollectiveLevel::formula, bytes);
+  const double fluid = seconds_of(CollectiveKind::all_to_all, cluster, CollectiveLevel::fluid, bytes);
+  const double expanded = seconds_of(CollectiveKind::all_to_all, cluster, CollectiveLevel::expanded, bytes);
+  CHECK(formula > wire_s);
+  CHECK(fluid == Approx(formula).epsilon(1e-6));
+  CHECK(expanded > wire_s * (1 - 1e-9));  // step by step: the NIC idles while parts move inside the nodes
+}
+
+TEST_CASE("a fluid collective of each kind slows a transfer on its links, and is slowed by it") {
+  for (CollectiveKind kind : kKinds) {
+    const std::int64_t bytes = 1'200'000'000;
+    HandMade p = group_of(4, one_node(4, {FabricKind::loopback, 1e9, 0}), CollectiveLevel::fluid);
+    for (Rank rank = 0; rank < 4; ++rank) p.collective(kind, rank, kDataGroup, bytes);
+    p.join(0, 1);
+    p.send(0, kNext, 100'000'000);
+    const After received = p.recv(1, kPrevious, 100'000'000);
+    const Trace trace = p.run();
+    const double alone = collective_steps(kind, 4) * 0.3;
+    CAPTURE(name_of(kind));
+    CHECK(event_of(trace, 1, received).end_s > 0.1 * 1.5);
+    CHECK(end_of(trace) > alone * 1.01);
+  }
+}
+
+TEST_CASE("collectives of one byte or none end at every level") {
+  for (CollectiveKind kind : kKinds)
+    for (CollectiveLevel level : kLevels) {
+      const std::int64_t least = kind == CollectiveKind::all_to_all ? 3 : 1;
+      CAPTURE(name_of(kind), static_cast<int>(level));
+      CHECK(seconds_of(kind, one_node(3), level, 0) == Approx(collective_steps(kind, 3) * 1e-5));
+      CHECK(seconds_of(kind, one_node(3), level, least) >= collective_steps(kind, 3) * 1e-5);
+    }
+}
