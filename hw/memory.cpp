@@ -13,12 +13,23 @@ bool held_throughout(const Tensor& tensor) {
   return tensor.role != TensorRole::activation && tensor.role != TensorRole::activation_gradient;
 }
 
+void refuse_narrow_matmuls(const ProgramClass& of_class) {
+  for (const Block& block : of_class.blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.format && *kernel.format != Format::fp32)
+        throw Refusal(
+            Exit::infeasible, "host-precision", {},
+            fmt::format("matmuls take {} operands: host ranks compute in fp32 only", name_of(*kernel.format)),
+            "leave `matmuls` out of `train`");
+}
+
 }  // namespace
 
 Memory::Memory(const ProgramClass& of_class)
     : class_(of_class),
       gradient_of_(of_class.tensors.size(), -1),
       optimizer_of_(of_class.tensors.size(), -1) {
+  refuse_narrow_matmuls(of_class);
   std::map<int, int> parameter_tensor;
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
     const Tensor& tensor = of_class.tensors[i];

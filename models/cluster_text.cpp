@@ -103,8 +103,10 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   chip.name = name ? to_text(name) : default_name;
   chip.vendor = to_text(fields.need("vendor"));
   chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu", "tpu", "npu"});
-  const Fields peaks(fields.need("peak"), "`peak`", {"fp32", "tf32", "bf16", "fp16"});
-  for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
+  std::vector<std::string> formats;
+  for (Format format : kFormats) formats.emplace_back(name_of(format));
+  const Fields peaks(fields.need("peak"), "`peak`", formats);
+  for (Format format : kFormats)
     if (const Yaml value = peaks.find(name_of(format)))
       chip.peak_flops[format] = read_sourced(value, Dimension::flops, Sign::positive);
   for (const Figure& figure : figures()) {

@@ -28,20 +28,42 @@ struct Product {
 Product product_of(const Kernel& kernel) {
   const auto m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n),
              k = static_cast<double>(kernel.k);
-  if (kernel.op == KernelOp::matmul_input_gradient) return {m, k, n};
-  if (kernel.op == KernelOp::matmul_weight_gradient) return {n, k, m};
-  return {m, n, k};
+  switch (kernel.op) {
+    case KernelOp::matmul_input_gradient:
+    case KernelOp::grouped_matmul_input_gradient:
+      return {m, k, n};
+    case KernelOp::matmul_weight_gradient:
+    case KernelOp::grouped_matmul_weight_gradient:
+      return {n, k, m};
+    default:
+      return {m, n, k};
+  }
 }
 
-// Time lost to tiles that do not fill the chip's last wave, >= 1.
-double wave_quantisation(const Product& product, double multiprocessors) {
+// A product and how often it is done. Assumes: besides the busiest expert, all have the same number of rows.
+struct Products {
+  Product product;
+  double count;
+};
+std::vector<Products> products_of(const Kernel& kernel) {
+  if (kernel.groups <= 1) return {{product_of(kernel), 1}};
+  Kernel busiest = kernel, other = kernel;
+  busiest.m = kernel.busiest;
+  other.m = std::max<std::int64_t>(1, (kernel.m - kernel.busiest) / (kernel.groups - 1));
+  return {{product_of(busiest), 1}, {product_of(other), static_cast<double>(kernel.groups - 1)}};
+}
+
+// Time lost to tiles that do not fill the chip's last wave, >= 1. The tiles of a grouped product share their waves.
+double wave_quantisation(const std::vector<Products>& all, double multiprocessors) {
   if (multiprocessors <= 0) return 1.0;
-  double best = 1e300;
+  double best = 1e300, elements = 0;
+  for (const auto& [product, count] : all) elements += count * product.rows * product.columns;
   for (const Tile& tile : kTiles) {
-    const double tiles = std::ceil(product.rows / tile.rows) * std::ceil(product.columns / tile.columns);
+    double tiles = 0;
+    for (const auto& [product, count] : all)
+      tiles += count * std::ceil(product.rows / tile.rows) * std::ceil(product.columns / tile.columns);
     const double waves = std::ceil(tiles / multiprocessors);
-    best = std::min(best, waves * multiprocessors * tile.rows * tile.columns /
-                              (product.rows * product.columns) / tile.speed);
+    best = std::min(best, waves * multiprocessors * tile.rows * tile.columns / elements / tile.speed);
   }
   return std::max(1.0, best);
 }
@@ -57,15 +79,36 @@ double peak_of(const Chip& chip, Format format) {
 }
 
 bool is_matmul(KernelOp op) {
-  return op == KernelOp::matmul || op == KernelOp::matmul_input_gradient ||
-         op == KernelOp::matmul_weight_gradient;
+  switch (op) {
+    case KernelOp::matmul:
+    case KernelOp::matmul_input_gradient:
+    case KernelOp::matmul_weight_gradient:
+    case KernelOp::grouped_matmul:
+    case KernelOp::grouped_matmul_input_gradient:
+    case KernelOp::grouped_matmul_weight_gradient:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What short sums cost, >= 1: the mean over the products, by their share of the work.
+double short_sums(const std::vector<Products>& all, double k_half) {
+  if (all.size() == 1) return 1 + k_half / all[0].product.inner;
+  double work = 0, slowed = 0;
+  for (const auto& [product, count] : all) {
+    const double part = count * product.rows * product.columns * product.inner;
+    work += part;
+    slowed += part * (1 + k_half / product.inner);
+  }
+  return slowed / work;
 }
 
 double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
-  const Product product = product_of(kernel);
+  const auto products = products_of(kernel);
   return kernel.flops / (peak_of(chip, format) * chip.gemm_efficiency.value) *
-         (1 + chip.gemm_k_half.value / product.inner) *
-         (1 + chip.gemm_wave.value * (wave_quantisation(product, chip.multiprocessors.value) - 1));
+         short_sums(products, chip.gemm_k_half.value) *
+         (1 + chip.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
 }
 
 bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
@@ -97,6 +140,7 @@ double computed_flops(const Kernel& kernel) {
 
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
   KernelTime time;
+  if (kernel.format) format = *kernel.format;
   if (kernel.op == KernelOp::all_reduce) {
     MOTLEY_CHECK(tensor_ring != nullptr);
     time.seconds = time.memory_s = ring_all_reduce_s(*tensor_ring, kernel.bytes);

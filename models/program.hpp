@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ using Rank = std::int32_t;
 //                           the position part only where tensor_index = 0: an all_reduce follows if tp > 1
 //   embed_backward          dx                                -                   token[, position] +=
 //   norm                    x                                 y, statistics       weight[, bias]
+//                           over the hidden width, or the first k of n elements a row; the rest has no y
 //   norm_backward           dy, x, statistics[, dresidual]    dx (+ dresidual)    weight[, bias] +=
 //   matmul                  x(N,k)                            y(N,n)              weight(n,k)[, bias]
 //   matmul_input_gradient   dy(N,n)                           dx(N,k)             weight
@@ -36,6 +38,20 @@ using Rank = std::int32_t;
 //   attention_backward      dy, qkv, y, lse                   dqkv                -
 //   activation              u                                 GELU(u) or SiLU(gate)*up
 //   activation_backward     da, u                             du
+//   route                   logits(N,E)                       weights, taken, rows (N,K), counts(E)   [bias]
+//                           fp32, and whole numbers kept as such (hw/kernels/experts.hpp); K experts a token, R = N*K
+//   route_backward          dweights, logits, taken           dlogits             [bias]
+//   dispatch                x(N,C), rows                      copies(R,C), expert by expert
+//   dispatch_backward       dcopies, rows                     dx
+//   grouped_matmul          x(R,k), counts                    y(R,n)              weight(E*n,k): each its own rows
+//   grouped_matmul_input_gradient   dy, counts                dx                  weight
+//   grouped_matmul_weight_gradient  dy, x, counts             -                   weight +=
+//   combine                 copies, rows, weights             y(N,C)
+//   combine_backward        dy, copies, rows, weights         dcopies, dweights
+//   gate                    x(N,C), gate(N,1)                 x * sigmoid(gate)
+//   gate_backward           dy, x, gate                       dx, dgate
+//   latent_heads            q, kv, latent                     qkv, keys and queries turned by position
+//   latent_heads_backward   dqkv                              dq, dkv, dlatent
 //   add_residual            x, residual                       y = sum             [bias of a row-parallel matmul]
 //   add_residual_backward   dy                                -                   bias +=
 //   logits_maximum          logits(N,V/tp)                    maximum(N)          fp32 from here on
@@ -60,6 +76,19 @@ enum class KernelOp : std::uint8_t {
   attention_backward,
   activation,
   activation_backward,
+  route,
+  route_backward,
+  dispatch,
+  dispatch_backward,
+  grouped_matmul,
+  grouped_matmul_input_gradient,
+  grouped_matmul_weight_gradient,
+  combine,
+  combine_backward,
+  gate,
+  gate_backward,
+  latent_heads,
+  latent_heads_backward,
   add_residual,
   add_residual_backward,
   logits_maximum,
@@ -97,9 +126,11 @@ struct Kernel {
   ReduceOp reduce = ReduceOp::sum;                // all_reduce
   std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
-  std::int64_t m = 0, n = 0,
-               k = 0;  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim
-  double flops = 0;  // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
+  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t groups = 0, busiest = 0;  // grouped_matmul*: experts, and the expected rows of the busiest of them
+  std::optional<Format> format;          // of its operands, where that is not the precision of training
+  double flops = 0;    // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
   bool operator==(const Kernel&) const = default;
 };

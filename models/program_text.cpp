@@ -70,6 +70,9 @@ void print_kernel(Out out, const Kernel& kernel) {
   put(out, "m", kernel.m, standard.m);
   put(out, "n", kernel.n, standard.n);
   put(out, "k", kernel.k, standard.k);
+  put(out, "groups", kernel.groups, standard.groups);
+  put(out, "busiest", kernel.busiest, standard.busiest);
+  if (kernel.format) fmt::format_to(out, " format={}", name_of(*kernel.format));
   if (kernel.flops != 0) fmt::format_to(out, " flops={}", format_exact(kernel.flops));
   put(out, "bytes", kernel.bytes, standard.bytes);
   fmt::format_to(out, "\n");
@@ -233,6 +236,12 @@ const std::vector<std::string>& format_names() {
   return names;
 }
 
+std::vector<std::string> all_format_names() {
+  std::vector<std::string> names;
+  for (Format format : kFormats) names.emplace_back(name_of(format));
+  return names;
+}
+
 Tensor parse_tensor(Line& line) {
   Tensor tensor;
   tensor.name = line.name();
@@ -258,6 +267,9 @@ Kernel parse_kernel(Line& line) {
   line.get("m", kernel.m);
   line.get("n", kernel.n);
   line.get("k", kernel.k);
+  line.get("groups", kernel.groups);
+  line.get("busiest", kernel.busiest);
+  if (const auto text = line.take("format")) kernel.format = line.choice<Format>(*text, all_format_names());
   line.get("flops", kernel.flops);
   line.get("bytes", kernel.bytes);
   return kernel;

@@ -46,14 +46,18 @@ std::string find_text(const Yaml& node, const std::string& folder) {
 }
 
 Train read_train(const Yaml& node, const std::string& folder) {
-  const Fields fields(node, "`train`",
-                      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "learning_rate",
-                       "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
+  const Fields fields(
+      node, "`train`",
+      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls", "expert_skew",
+       "learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
   if (const Yaml value = fields.find("micro_batch")) train.micro_batch = to_integer(value, kBatch);
   if (const Yaml value = fields.find("precision")) train.precision = to_format(value);
+  if (const Yaml value = fields.find("matmuls"))
+    train.matmuls = parse_format(to_choice(value, {"fp8", "mxfp8", "nvfp4"}));
+  if (const Yaml value = fields.find("expert_skew")) train.expert_skew = to_number(value, Sign::not_negative);
   if (const Yaml value = fields.find("gradients")) train.gradients = to_format(value);
   if (const Yaml value = fields.find("learning_rate")) train.learning_rate = to_number(value, Sign::positive);
   for (const auto& [key, member] : {std::pair{"beta1", &Train::beta1}, {"beta2", &Train::beta2}})
@@ -114,18 +118,28 @@ void refuse_batch(const Fields& scenario, const Transformer& transformer, const 
                 complaint->message, complaint->hint);
 }
 
+std::string formats_of(const Chip& chip) {
+  std::vector<std::string> known;
+  for (const auto& [format, peak] : chip.peak_flops) known.emplace_back(name_of(format));
+  return fmt::format("it has: {}", fmt::join(known, ", "));
+}
+
 // A chip without a figure for the format cannot be priced.
 void refuse_format(const Fields& scenario, const Job& job) {
+  const Yaml train = scenario.find("train");
   for (const NodeGroup& group : job.cluster.groups) {
-    const auto& peaks = group.chip.peak_flops;
-    if (peaks.contains(job.train.precision)) continue;
-    std::vector<std::string> known;
-    for (const auto& [format, peak] : peaks) known.emplace_back(name_of(format));
-    const YamlEntry* key = scenario.find("train")->find("precision");
-    throw Refusal(Exit::infeasible, "unsupported-format", key ? key->where : scenario.where("train"),
-                  fmt::format("chip `{}` has no {} peak", group.chip.name, name_of(job.train.precision)),
-                  fmt::format("{}it has: {}", key ? "" : "`precision` is bf16 unless it is given; ",
-                              fmt::join(known, ", ")));
+    const Chip& chip = group.chip;
+    if (!chip.peak_flops.contains(job.train.precision)) {
+      const YamlEntry* key = train->find("precision");
+      throw Refusal(Exit::infeasible, "unsupported-format", key ? key->where : scenario.where("train"),
+                    fmt::format("chip `{}` has no {} peak", chip.name, name_of(job.train.precision)),
+                    (key ? "" : "`precision` is bf16 unless it is given; ") + formats_of(chip));
+    }
+    if (job.train.matmuls && !chip.peak_flops.contains(*job.train.matmuls))
+      throw Refusal(Exit::infeasible, "unsupported-format", train->find("matmuls")->where,
+                    fmt::format("chip `{}` has no units that multiply {} matrices", chip.name,
+                                name_of(*job.train.matmuls)),
+                    formats_of(chip));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "models/partition.hpp"
@@ -29,8 +30,20 @@ std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c) {
   return list;
 }
 
+Found find_in_expert_widths(const Transformer& t, std::int64_t tp) {
+  const Experts& e = t.experts;
+  if (e.count == 0 || (e.ffn % tp == 0 && e.shared_ffn % tp == 0)) return std::nullopt;
+  const std::int64_t shared = e.shared_ffn > 0 ? e.shared_ffn : e.ffn;
+  return StrategyComplaint{
+      "impossible-degree", "tensor_parallel",
+      fmt::format("tensor_parallel {} does not divide the experts' ffn {}{} of `{}`", tp, e.ffn,
+                  e.shared_ffn > 0 ? fmt::format(" and shared_ffn {}", e.shared_ffn) : "", t.name),
+      "legal: " + divisors(std::gcd(t.heads, t.kv_heads), e.ffn, shared)};
+}
+
 Found find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
-  if (tp >= 1 && t.heads % tp == 0 && t.kv_heads % tp == 0 && t.ffn % tp == 0) return std::nullopt;
+  if (tp >= 1 && t.heads % tp == 0 && t.kv_heads % tp == 0 && t.ffn % tp == 0)
+    return find_in_expert_widths(t, tp);
   return StrategyComplaint{
       "impossible-degree", "tensor_parallel",
       fmt::format("tensor_parallel {} does not divide heads {}, kv_heads {} and ffn {} of `{}`", tp, t.heads,
@@ -180,7 +193,9 @@ std::string strategy_hash(const Transformer& transformer, const Train& train, co
   const std::string text =
       fmt::format("{}\nglobal_batch {} micro_batch {} sequence {} precision {} gradients {}\n{}",
                   print(nameless), train.global_batch, train.micro_batch, train.sequence,
-                  name_of(train.precision), name_of(train.gradients), print(strategy));
+                  name_of(train.precision), name_of(train.gradients), print(strategy)) +
+      (train.matmuls ? fmt::format("matmuls {}\n", name_of(*train.matmuls)) : "") +
+      (train.expert_skew > 0 ? fmt::format("expert_skew {}\n", train.expert_skew) : "");
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hw/kernels/experts.hpp"
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
 #include "models/refusal.hpp"
@@ -28,8 +29,9 @@ class Runner {
                        c_.tensor_index == 0 ? optional(t_.parameters, 1) : nullptr, t_.out[0]);
   }
   void norm(bool backward) const {
-    const reference::NormShape shape{rows(), model().hidden, model().norm_epsilon,
-                                     model().family == Family::gpt2};
+    const bool part = kernel_.k > 0;
+    const reference::NormShape shape{rows(), part ? kernel_.k : model().hidden, model().norm_epsilon,
+                                     model().family == Family::gpt2, part ? kernel_.n : 0};
     if (backward)
       reference::norm_backward(shape, t_.in[0], t_.in[1], t_.in[2], optional(t_.in, 3), t_.parameters[0],
                                t_.out[0], t_.gradients[0], optional(t_.gradients, 1));
@@ -37,19 +39,26 @@ class Runner {
       reference::norm(shape, t_.in[0], t_.parameters[0], optional(t_.parameters, 1), t_.out[0], t_.out[1]);
   }
   double matmul() const {
-    const KernelOp op = kernel_.op;
-    const reference::MatmulShape shape{rows(), kernel_.n, kernel_.k};
-    const bool fast = c_.library == KernelLibrary::fast;
-    if (op == KernelOp::matmul)
-      (fast ? fast::matmul : reference::matmul)(shape, t_.in[0], t_.parameters[0], optional(t_.parameters, 1),
-                                                t_.out[0]);
-    else if (op == KernelOp::matmul_input_gradient)
-      (fast ? fast::matmul_input_gradient : reference::matmul_input_gradient)(shape, t_.in[0],
-                                                                              t_.parameters[0], t_.out[0]);
-    else
-      (fast ? fast::matmul_weight_gradient : reference::matmul_weight_gradient)(
-          shape, t_.in[0], t_.in[1], t_.gradients[0], optional(t_.gradients, 1));
-    return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+    return matmul({rows(), kernel_.n, kernel_.k}, {t_.in[0], t_.in.size() > 1 ? t_.in[1] : nullptr}, 0);
+  }
+  // Each expert's rows by its own weight; counts are the last operand.
+  double grouped_matmul() const {
+    const float* counts = t_.in.back();
+    const std::int64_t n = kernel_.n, k = kernel_.k;
+    const bool forward = kernel_.op == KernelOp::grouped_matmul;
+    const bool by_weight = kernel_.op == KernelOp::grouped_matmul_weight_gradient;
+    double flops = 0;
+    std::int64_t first = 0;
+    for (std::int64_t expert = 0; expert < kernel_.groups; ++expert) {
+      const auto m = static_cast<std::int64_t>(counts[expert]);
+      if (m > 0)
+        flops += matmul({m, n, k},
+                        {t_.in[0] + first * (forward ? k : n), by_weight ? t_.in[1] + first * k : nullptr,
+                         by_weight ? nullptr : t_.out[0] + first * (forward ? n : k)},
+                        expert * n * k);
+      first += m;
+    }
+    return flops;
   }
   void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
   double attention(bool backward) const {
@@ -79,8 +88,51 @@ class Runner {
     for (float* gradient : t_.gradients)
       for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
   }
+  void experts() const {
+    const Experts& e = model().experts;
+    const reference::RouteShape routed{rows(), &e};
+    const reference::CopyShape copied{rows(), e.per_token, model().hidden};
+    switch (kernel_.op) {
+      case KernelOp::route:
+        return reference::route(routed, t_.in[0], optional(t_.parameters, 0),
+                                {t_.out[0], t_.out[1], t_.out[2], t_.out[3]});
+      case KernelOp::route_backward:
+        return reference::route_backward(routed, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
+      case KernelOp::dispatch:
+        return reference::dispatch(copied, t_.in[0], t_.in[1], t_.out[0]);
+      case KernelOp::dispatch_backward:
+        return reference::dispatch_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
+      case KernelOp::combine:
+        return reference::combine(copied, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
+      case KernelOp::combine_backward:
+        return reference::combine_backward(copied, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0],
+                                           t_.out[1]);
+      case KernelOp::gate:
+        return reference::gate(rows(), model().hidden, t_.in[0], t_.in[1], t_.out[0]);
+      default:
+        return reference::gate_backward(rows(), model().hidden, t_.in[0], t_.in[1], t_.in[2], t_.out[0],
+                                        t_.out[1]);
+    }
+  }
+  void latent_heads(bool backward) const {
+    const LatentAttention& latent = model().latent;
+    const reference::LatentShape shape{c_.B,
+                                       c_.T,
+                                       model().heads / c_.tensor_parallel,
+                                       model().head_dim - latent.rope_dim,
+                                       latent.rope_dim,
+                                       latent.value_dim,
+                                       latent.kv_rank,
+                                       model().rope_theta};
+    if (backward)
+      reference::latent_heads_backward(shape, t_.in[0], t_.out[0], t_.out[1], t_.out[2]);
+    else
+      reference::latent_heads(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
+  }
   void activation(bool backward) const {
-    const reference::InnerShape shape{rows(), model().ffn / c_.tensor_parallel};
+    const bool given = kernel_.m > 0;
+    const reference::InnerShape shape{given ? kernel_.m : rows(),
+                                      given ? kernel_.n : model().ffn / c_.tensor_parallel};
     if (backward)
       (model().gated() ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1],
                                                                                 t_.out[0]);
@@ -110,6 +162,28 @@ class Runner {
   const KernelContext& c_;
   const Kernel& kernel_;
   const KernelTensors& t_;
+
+  struct Operands {
+    const float* first;       // x, or dy
+    const float* second;      // of a weight gradient: x
+    float* result = nullptr;  // null: the kernel's out
+  };
+  // The product of one weight, which begins `weight` elements into the parameter.
+  double matmul(const reference::MatmulShape& shape, const Operands& with, std::int64_t weight) const {
+    const bool fast = c_.library == KernelLibrary::fast;
+    float* const result = with.result != nullptr || t_.out.empty() ? with.result : t_.out[0];
+    if (kernel_.op == KernelOp::matmul || kernel_.op == KernelOp::grouped_matmul)
+      (fast ? fast::matmul : reference::matmul)(shape, with.first, t_.parameters[0] + weight,
+                                                optional(t_.parameters, 1), result);
+    else if (kernel_.op == KernelOp::matmul_input_gradient ||
+             kernel_.op == KernelOp::grouped_matmul_input_gradient)
+      (fast ? fast::matmul_input_gradient : reference::matmul_input_gradient)(
+          shape, with.first, t_.parameters[0] + weight, result);
+    else
+      (fast ? fast::matmul_weight_gradient : reference::matmul_weight_gradient)(
+          shape, with.first, with.second, t_.gradients[0] + weight, optional(t_.gradients, 1));
+    return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+  }
 
   const Transformer& model() const { return *c_.transformer; }
   std::int64_t rows() const { return c_.B * c_.T; }
@@ -156,6 +230,24 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
       return 0;
     case KernelOp::accumulate:
       runner.accumulate();
+      return 0;
+    case KernelOp::grouped_matmul:
+    case KernelOp::grouped_matmul_input_gradient:
+    case KernelOp::grouped_matmul_weight_gradient:
+      return runner.grouped_matmul();
+    case KernelOp::route:
+    case KernelOp::route_backward:
+    case KernelOp::dispatch:
+    case KernelOp::dispatch_backward:
+    case KernelOp::combine:
+    case KernelOp::combine_backward:
+    case KernelOp::gate:
+    case KernelOp::gate_backward:
+      runner.experts();
+      return 0;
+    case KernelOp::latent_heads:
+    case KernelOp::latent_heads_backward:
+      runner.latent_heads(op == KernelOp::latent_heads_backward);
       return 0;
     case KernelOp::activation:
     case KernelOp::activation_backward:

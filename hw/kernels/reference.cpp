@@ -36,7 +36,7 @@ void norm(const NormShape& s, const float* x, const float* weight, const float* 
   // statistics is (N,2): mean and 1/std, or (N,1): 1/rms
   const auto C = static_cast<double>(s.C);
   for (std::int64_t row = 0; row < s.N; ++row) {
-    const float* in = x + row * s.C;
+    const float* in = x + row * s.width();
     float* out = y + row * s.C;
     double mean = 0, square = 0;
     if (s.centred) {
@@ -62,7 +62,7 @@ void norm_backward(const NormShape& s, const float* dy, const float* x, const fl
   const auto C = static_cast<double>(s.C);
   std::vector<double> weight_sum(static_cast<std::size_t>(s.C)), bias_sum(static_cast<std::size_t>(s.C));
   for (std::int64_t row = 0; row < s.N; ++row) {
-    const float* in = x + row * s.C;
+    const float* in = x + row * s.width();
     const float* g = dy + row * s.C;
     const double mean = s.centred ? statistics[2 * row] : 0.0;
     const double scale = s.centred ? statistics[2 * row + 1] : statistics[row];
@@ -78,9 +78,11 @@ void norm_backward(const NormShape& s, const float* dy, const float* x, const fl
     product /= C;
     for (std::int64_t c = 0; c < s.C; ++c) {
       const double h = (in[c] - mean) * scale, dh = static_cast<double>(g[c]) * weight[c];
-      const double residual = dresidual != nullptr ? dresidual[row * s.C + c] : 0.0;
-      dx[row * s.C + c] = static_cast<float>(scale * (dh - sum - h * product) + residual);
+      const double residual = dresidual != nullptr ? dresidual[row * s.width() + c] : 0.0;
+      dx[row * s.width() + c] = static_cast<float>(scale * (dh - sum - h * product) + residual);
     }
+    for (std::int64_t c = s.C; c < s.width(); ++c)
+      dx[row * s.width() + c] = dresidual != nullptr ? dresidual[row * s.width() + c] : 0.0F;
   }
   for (std::int64_t c = 0; c < s.C; ++c) {
     dweight[c] += static_cast<float>(weight_sum[static_cast<std::size_t>(c)]);

@@ -26,11 +26,13 @@ void embed_backward(const EmbedShape& s, const std::int32_t* tokens, const float
 struct NormShape {
   std::int64_t N = 0, C = 0;
   double epsilon = 1e-5;
-  bool centred = true;  // LayerNorm; else RMSNorm
+  bool centred = true;      // LayerNorm; else RMSNorm
+  std::int64_t stride = 0;  // elements a row of x, dresidual and dx, the first C of which are normed; 0: C
+  std::int64_t width() const { return stride > 0 ? stride : C; }
 };
 void norm(const NormShape& s, const float* x, const float* weight, const float* bias, float* y,
           float* statistics);
-// dx = gradient through the norm (+ dresidual, unless null); dweight += ; dbias += (unless null).
+// dx = gradient through the norm (0 beyond C) (+ dresidual, unless null); dweight += ; dbias += (unless null).
 void norm_backward(const NormShape& s, const float* dy, const float* x, const float* statistics,
                    const float* dresidual, const float* weight, float* dx, float* dweight, float* dbias);
 

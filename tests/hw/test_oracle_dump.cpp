@@ -2,7 +2,8 @@
 // "[oracle dump]", with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
 // MOTLEY_DUMP_FAMILY. JSON:
 //
-//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows
+//   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows,
+//     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
 //   gradients: {name: values} of the first step      logits: [values], a micro-batch each, of the first step
@@ -60,6 +61,21 @@ json data_of(const Job& job, const Text& text, std::int64_t step) {
   return {{"tokens", tokens}, {"targets", targets}};
 }
 
+json describe_experts(const Transformer& t) {
+  const Experts& e = t.experts;
+  json layers = json::array();
+  for (std::int64_t layer = 0; layer < t.layers; ++layer)
+    if (t.has_experts(layer)) layers.push_back(layer);
+  return {{"layers", layers},
+          {"count", e.count},
+          {"per_token", e.per_token},
+          {"scale", e.scale},
+          {"sigmoid", e.scores == RouterScores::sigmoid},
+          {"groups", e.groups},
+          {"groups_per_token", e.groups_per_token},
+          {"normalise", e.normalise}};
+}
+
 json described(const Job& job) {
   const Transformer& t = job.transformer;
   json windows = json::array();
@@ -74,6 +90,8 @@ json described(const Job& job) {
             {"rope_theta", t.rope_theta},
             {"qk_norm", t.qk_norm},
             {"windows", windows},
+            {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},
+            {"experts", describe_experts(t)},
             {"tied", t.tied_embeddings}}},
           {"train",
            {{"learning_rate", job.train.learning_rate},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch as the oracle: builds GPT-2, Llama and its kin from dumped parameters, compares what one rank computed.
+"""PyTorch as the oracle: builds GPT-2, Llama and its descendants from dumped parameters; compares what a rank computed.
 
 Logits, gradients, losses over several AdamW steps and the parameters after them must agree. The model is written with
 torch.nn.functional alone, in double precision, from the papers and from nothing of Motley's but the names of parameters
@@ -21,6 +21,7 @@ except ImportError:
     sys.exit(77)
 
 TOLERANCE = 1e-4
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe", "deepseek-v3", "latent")
 
 
 def rotate(x, theta):
@@ -42,7 +43,23 @@ def normalise(x, p, name, t):
     return rms_norm(x, p[name + ".weight"], t)
 
 
-def attend(x, p, name, t, window):
+def latent_heads(x, p, name, t):
+    B, T, _ = x.shape
+    H, D, rank, rope = t["heads"], t["head_dim"], t["latent"]["rank"], t["latent"]["rope"]
+    if name + ".q.weight" in p:
+        q = F.linear(x, p[name + ".q.weight"])
+    else:
+        q = rms_norm(F.linear(x, p[name + ".q_down.weight"]), p[name + ".q_down_norm.weight"], t)
+        q = F.linear(q, p[name + ".q_up.weight"])
+    q_plain, q_turned = q.view(B, T, H, D).transpose(1, 2).split([D - rope, rope], -1)
+    latent, shared = F.linear(x, p[name + ".kv_down.weight"]).split([rank, rope], -1)
+    kv = F.linear(rms_norm(latent, p[name + ".kv_down_norm.weight"], t), p[name + ".kv_up.weight"])
+    k_plain, v = kv.view(B, T, H, -1).transpose(1, 2).split([D - rope, t["latent"]["value"]], -1)
+    shared = rotate(shared.view(B, T, 1, rope).transpose(1, 2), t["rope_theta"]).expand(B, H, T, rope)
+    return torch.cat([q_plain, rotate(q_turned, t["rope_theta"])], -1), torch.cat([k_plain, shared], -1), v
+
+
+def heads(x, p, name, t):
     B, T, _ = x.shape
     H, G, D = t["heads"], t["kv_heads"], t["head_dim"]
     qkv = F.linear(x, p[name + ".qkv.weight"], p.get(name + ".qkv.bias"))
@@ -52,12 +69,18 @@ def attend(x, p, name, t, window):
         q, k = (rms_norm(each, p[name + which], t) for each, which in ((q, ".q_norm.weight"), (k, ".k_norm.weight")))
     if t["family"] == "llama":
         q, k = rotate(q, t["rope_theta"]), rotate(k, t["rope_theta"])
-    k, v = (each.repeat_interleave(H // G, dim=1) for each in (k, v))
+    return q, *(each.repeat_interleave(H // G, dim=1) for each in (k, v))
+
+
+def attend(x, p, name, t, window):
+    B, T, _ = x.shape
+    q, k, v = (latent_heads if t["latent"]["rank"] else heads)(x, p, name, t)
+    D = t["head_dim"]
     scores = q @ k.transpose(-1, -2) / D**0.5
     distance = torch.arange(T)[:, None] - torch.arange(T)[None, :]
     hidden = (distance < 0) | (distance >= (window or T))
     y = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
-    return F.linear(y.transpose(1, 2).reshape(B, T, H * D), p[name + ".proj.weight"], p.get(name + ".proj.bias"))
+    return F.linear(y.transpose(1, 2).reshape(B, T, -1), p[name + ".proj.weight"], p.get(name + ".proj.bias"))
 
 
 def feed_forward(x, p, name, t):
@@ -68,6 +91,36 @@ def feed_forward(x, p, name, t):
     return F.linear(F.silu(gate) * up, p[name + ".fc2.weight"], p.get(name + ".fc2.bias"))
 
 
+def experts(x, p, name, t):
+    """Every expert on every token, the weights of those not taken 0."""
+    e = t["experts"]
+    x = x.flatten(0, 1)
+    logits = F.linear(x, p[name + ".router.weight"])
+    scores = logits.sigmoid() if e["sigmoid"] else logits.softmax(-1)
+    chosen_by = scores + p[name + ".router.bias"] if name + ".router.bias" in p else scores
+    if e["groups_per_token"] < e["groups"]:
+        grouped = chosen_by.view(len(x), e["groups"], -1)
+        kept = grouped.topk(2, -1).values.sum(-1).topk(e["groups_per_token"], -1).indices
+        mask = torch.zeros(len(x), e["groups"], dtype=torch.bool).scatter(1, kept, True)
+        chosen_by = grouped.masked_fill(~mask[..., None], float("-inf")).flatten(1)
+    taken = chosen_by.topk(e["per_token"], -1).indices
+    weights = scores.gather(1, taken)
+    if e["normalise"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    weights = torch.zeros_like(scores).scatter(1, taken, weights * e["scale"])
+    y = torch.zeros_like(x)
+    for i in range(e["count"]):
+        gate, up = F.linear(x, p[name + ".experts.gate_up.weight"].chunk(e["count"])[i]).chunk(2, -1)
+        y = y + weights[:, i : i + 1] * F.linear(F.silu(gate) * up, p[name + ".experts.down.weight"].chunk(e["count"])[i])
+    if name + ".shared.down.weight" in p:
+        gate, up = F.linear(x, p[name + ".shared.gate_up.weight"]).chunk(2, -1)
+        shared = F.linear(F.silu(gate) * up, p[name + ".shared.down.weight"])
+        if name + ".shared.gate.weight" in p:
+            shared = shared * F.linear(x, p[name + ".shared.gate.weight"]).sigmoid()
+        y = y + shared
+    return y
+
+
 def logits_of(tokens, p, t):
     x = F.embedding(tokens, p["embedding.token.weight"])
     if t["family"] == "gpt2":
@@ -75,7 +128,8 @@ def logits_of(tokens, p, t):
     for i in range(t["layers"]):
         name = f"layers.{i}"
         x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t, t["windows"][i])
-        x = x + feed_forward(normalise(x, p, name + ".norm2", t), p, name, t)
+        y = normalise(x, p, name + ".norm2", t)
+        x = x + (experts(y, p, name, t).view_as(x) if i in t["experts"]["layers"] else feed_forward(y, p, name, t))
     x = normalise(x, p, "head.norm", t)
     return F.linear(x, p["embedding.token.weight"] if t["tied"] else p["head.weight"])
 
@@ -115,6 +169,8 @@ def compare(family, program):
             ours = torch.tensor(sum(dump["logits"], []), dtype=torch.double)
             found["logits"] = worst(ours, logits.detach().flatten())
             for name in p:
+                if p[name].grad is None:  # a balancing bias
+                    p[name].grad = torch.zeros_like(p[name])
                 first_gradients[name] = p[name].grad.clone()
                 ours = torch.tensor(dump["gradients"][name], dtype=torch.double).view(p[name].shape)
                 found["gradient of " + name] = worst(ours, p[name].grad)
@@ -140,5 +196,5 @@ def compare(family, program):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    results = [compare(family, sys.argv[1]) for family in ("gpt2", "llama", "qwen2", "qwen3", "mistral")]
+    results = [compare(family, sys.argv[1]) for family in FAMILIES]
     sys.exit(0 if all(results) else 1)

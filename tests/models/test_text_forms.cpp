@@ -128,7 +128,7 @@ Chip random_chip(Random& random) {
   chip.name = random.word();
   chip.vendor = random.word();
   chip.kind = random.coin() ? "gpu" : "cpu";
-  for (Format format : {Format::fp32, Format::tf32, Format::bf16, Format::fp16})
+  for (Format format : kFormats)
     if (random.coin()) chip.peak_flops[format] = random_figure(random);
   for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth, &Chip::gemm_efficiency,
                                 &Chip::attention_efficiency, &Chip::bandwidth_efficiency})

@@ -33,10 +33,31 @@ inline Transformer tiny_variant(const std::string& name) {
     t.sliding_window = 5;
     t.full_attention = {1};
   }
+  if (name == "mixtral")
+    t.experts = {.count = 4, .per_token = 2, .ffn = 48, .dense_layers = {}, .normalise = true};
+  if (name == "qwen2-moe") {
+    t.qkv_bias = true;
+    t.experts = {
+        .count = 6, .per_token = 2, .ffn = 32, .shared_ffn = 64, .shared_gate = true, .dense_layers = {1}};
+  }
+  if (name == "deepseek-v3") {
+    t.kv_heads = t.heads;
+    t.head_dim = 12;
+    t.latent = {.q_rank = 20, .kv_rank = 16, .rope_dim = 4, .value_dim = 8};
+    t.experts = {.count = 8, .per_token = 3, .ffn = 32, .shared_ffn = 32, .dense_layers = {0}};
+    t.experts.scores = RouterScores::sigmoid;
+    t.experts.normalise = t.experts.balancing_bias = true;
+    t.experts.scale = 2.5;
+    t.experts.groups = 4;
+    t.experts.groups_per_token = 2;
+  }
+  if (name == "latent") t.latent = {.q_rank = 0, .kv_rank = 16, .rope_dim = 4, .value_dim = 6};
+  if (name == "latent") t.kv_heads = t.heads;
   return t;
 }
 inline const std::vector<std::string>& variants() {
-  static const std::vector<std::string> names = {"llama", "qwen2", "qwen3", "mistral"};
+  static const std::vector<std::string> names = {"llama",   "qwen2",     "qwen3",       "mistral",
+                                                 "mixtral", "qwen2-moe", "deepseek-v3", "latent"};
   return names;
 }
 

@@ -1,0 +1,231 @@
+#include "hw/kernels/experts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "models/refusal.hpp"
+
+namespace motley::reference {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+std::int64_t whole(float value) { return static_cast<std::int64_t>(value); }
+
+// Scores of one token's experts, before any choice.
+std::vector<double> scores_of(const Experts& e, const float* logits) {
+  std::vector<double> scores(at(e.count));
+  if (e.scores == RouterScores::sigmoid) {
+    for (std::int64_t i = 0; i < e.count; ++i) scores[at(i)] = 1.0 / (1.0 + std::exp(-double{logits[i]}));
+    return scores;
+  }
+  const double maximum = *std::max_element(logits, logits + e.count);
+  double total = 0;
+  for (std::int64_t i = 0; i < e.count; ++i) total += scores[at(i)] = std::exp(logits[i] - maximum);
+  for (double& score : scores) score /= total;
+  return scores;
+}
+
+// Indices of the `count` largest values, the largest first; of equal ones the lower index.
+std::vector<std::int64_t> best(const std::vector<double>& values, std::int64_t count) {
+  std::vector<std::int64_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return values[at(a)] > values[at(b)]; });
+  order.resize(at(count));
+  return order;
+}
+
+// Experts outside the best groups can not be chosen.
+void keep_best_groups(const Experts& e, std::vector<double>& scores) {
+  if (e.groups_per_token == e.groups) return;
+  const std::int64_t size = e.count / e.groups;
+  std::vector<double> of_group;
+  for (std::int64_t group = 0; group < e.groups; ++group) {
+    const auto first = scores.begin() + group * size;
+    const std::vector<double> members(first, first + size);
+    double sum = 0;
+    for (std::int64_t member : best(members, std::min<std::int64_t>(2, size))) sum += members[at(member)];
+    of_group.push_back(sum);
+  }
+  std::vector<bool> kept(at(e.groups), false);
+  for (std::int64_t group : best(of_group, e.groups_per_token)) kept[at(group)] = true;
+  for (std::int64_t i = 0; i < e.count; ++i)
+    if (!kept[at(i / size)]) scores[at(i)] = -INFINITY;
+}
+
+double normaliser(const Experts& e, const std::vector<double>& scores, const float* taken) {
+  if (!e.normalise) return 1.0;
+  double sum = 0;
+  for (std::int64_t k = 0; k < e.per_token; ++k) sum += scores[at(whole(taken[k]))];
+  return sum;
+}
+
+void place_rows(const RouteShape& s, const Routed& out) {
+  const Experts& e = *s.experts;
+  std::fill_n(out.counts, e.count, 0.0F);
+  for (std::int64_t i = 0; i < s.N * e.per_token; ++i) ++out.counts[whole(out.taken[i])];
+  std::vector<std::int64_t> next(at(e.count), 0);
+  for (std::int64_t i = 1; i < e.count; ++i) next[at(i)] = next[at(i - 1)] + whole(out.counts[i - 1]);
+  for (std::int64_t i = 0; i < s.N * e.per_token; ++i)
+    out.rows[i] = static_cast<float>(next[at(whole(out.taken[i]))]++);
+}
+
+}  // namespace
+
+void route(const RouteShape& s, const float* logits, const float* bias, const Routed& out) {
+  const Experts& e = *s.experts;
+  MOTLEY_CHECK(s.N * e.per_token <= (1 << 24));  // rows are exact as floats
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    const std::vector<double> scores = scores_of(e, logits + row * e.count);
+    std::vector<double> chosen_by = scores;
+    if (bias != nullptr)
+      for (std::int64_t i = 0; i < e.count; ++i) chosen_by[at(i)] += bias[i];
+    keep_best_groups(e, chosen_by);
+    float* taken = out.taken + row * e.per_token;
+    std::int64_t k = 0;
+    for (std::int64_t expert : best(chosen_by, e.per_token)) taken[k++] = static_cast<float>(expert);
+    const double sum = normaliser(e, scores, taken);
+    for (k = 0; k < e.per_token; ++k)
+      out.weights[row * e.per_token + k] = static_cast<float>(e.scale * scores[at(whole(taken[k]))] / sum);
+  }
+  place_rows(s, out);
+}
+
+void route_backward(const RouteShape& s, const float* dweights, const float* logits, const float* taken,
+                    float* dlogits) {
+  // With Z the normaliser and u = score/Z: dscore = scale*(dw - [sum of dw*u])/Z over the taken; [] when normalised
+  const Experts& e = *s.experts;
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    const float *dw = dweights + row * e.per_token, *mine = taken + row * e.per_token;
+    const std::vector<double> scores = scores_of(e, logits + row * e.count);
+    const double sum = normaliser(e, scores, mine);
+    double mean = 0;
+    if (e.normalise)
+      for (std::int64_t k = 0; k < e.per_token; ++k) mean += dw[k] * scores[at(whole(mine[k]))] / sum;
+    std::vector<double> dscores(at(e.count), 0.0);
+    double product = 0;
+    for (std::int64_t k = 0; k < e.per_token; ++k) {
+      const std::size_t expert = at(whole(mine[k]));
+      dscores[expert] = e.scale * (dw[k] - mean) / sum;
+      product += dscores[expert] * scores[expert];
+    }
+    for (std::int64_t i = 0; i < e.count; ++i) {
+      const double score = scores[at(i)];
+      dlogits[row * e.count + i] =
+          static_cast<float>(e.scores == RouterScores::sigmoid ? dscores[at(i)] * score * (1.0 - score)
+                                                               : score * (dscores[at(i)] - product));
+    }
+  }
+}
+
+void dispatch(const CopyShape& s, const float* x, const float* rows, float* copies) {
+  for (std::int64_t i = 0; i < s.N * s.K; ++i)
+    std::copy_n(x + i / s.K * s.C, s.C, copies + whole(rows[i]) * s.C);
+}
+
+void dispatch_backward(const CopyShape& s, const float* dcopies, const float* rows, float* dx) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < s.K; ++k) sum += dcopies[whole(rows[row * s.K + k]) * s.C + c];
+      dx[row * s.C + c] = static_cast<float>(sum);
+    }
+}
+
+void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < s.K; ++k)
+        sum += static_cast<double>(weights[row * s.K + k]) * copies[whole(rows[row * s.K + k]) * s.C + c];
+      y[row * s.C + c] = static_cast<float>(sum);
+    }
+}
+
+void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,
+                      const float* weights, float* dcopies, float* dweights) {
+  for (std::int64_t i = 0; i < s.N * s.K; ++i) {
+    const float *g = dy + i / s.K * s.C, *copy = copies + whole(rows[i]) * s.C;
+    float* dcopy = dcopies + whole(rows[i]) * s.C;
+    double sum = 0;
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      sum += static_cast<double>(g[c]) * copy[c];
+      dcopy[c] = weights[i] * g[c];
+    }
+    dweights[i] = static_cast<float>(sum);
+  }
+}
+
+void gate(std::int64_t N, std::int64_t C, const float* x, const float* gate, float* y) {
+  for (std::int64_t row = 0; row < N; ++row) {
+    const double open = 1.0 / (1.0 + std::exp(-double{gate[row]}));
+    for (std::int64_t c = 0; c < C; ++c) y[row * C + c] = static_cast<float>(open * x[row * C + c]);
+  }
+}
+
+void gate_backward(std::int64_t N, std::int64_t C, const float* dy, const float* x, const float* gate,
+                   float* dx, float* dgate) {
+  for (std::int64_t row = 0; row < N; ++row) {
+    const double open = 1.0 / (1.0 + std::exp(-double{gate[row]}));
+    double sum = 0;
+    for (std::int64_t c = 0; c < C; ++c) {
+      sum += static_cast<double>(dy[row * C + c]) * x[row * C + c];
+      dx[row * C + c] = static_cast<float>(open * dy[row * C + c]);
+    }
+    dgate[row] = static_cast<float>(sum * open * (1.0 - open));
+  }
+}
+
+namespace {
+
+// Turns `count` elements by position, the first half paired with the second; sign -1 turns back. Adds to `out`.
+void add_turned(const LatentShape& s, std::int64_t position, double sign, const float* in, float* out) {
+  const std::int64_t half = s.turned / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double angle = sign * static_cast<double>(position) *
+                         std::pow(s.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.turned));
+    const double cosine = std::cos(angle), sine = std::sin(angle), a = in[i], b = in[half + i];
+    out[i] += static_cast<float>(a * cosine - b * sine);
+    out[half + i] += static_cast<float>(b * cosine + a * sine);
+  }
+}
+
+}  // namespace
+
+void latent_heads(const LatentShape& s, const float* q, const float* kv, const float* latent, float* qkv) {
+  // a row of qkv is [H queries of D | H keys of D | H values of V]
+  const std::int64_t D = s.D(), row_width = s.H * (2 * D + s.V);
+  std::fill_n(qkv, s.B * s.T * row_width, 0.0F);
+  for (std::int64_t row = 0; row < s.B * s.T; ++row)
+    for (std::int64_t h = 0; h < s.H; ++h) {
+      const float *query = q + (row * s.H + h) * D, *key = kv + (row * s.H + h) * (s.plain + s.V);
+      float *to_query = qkv + row * row_width + h * D, *to_key = to_query + s.H * D;
+      float* to_value = qkv + row * row_width + 2 * s.H * D + h * s.V;
+      std::copy_n(query, s.plain, to_query);
+      add_turned(s, row % s.T, 1.0, query + s.plain, to_query + s.plain);
+      std::copy_n(key, s.plain, to_key);
+      add_turned(s, row % s.T, 1.0, latent + row * (s.rank + s.turned) + s.rank, to_key + s.plain);
+      std::copy_n(key + s.plain, s.V, to_value);
+    }
+}
+
+void latent_heads_backward(const LatentShape& s, const float* dqkv, float* dq, float* dkv, float* dlatent) {
+  const std::int64_t D = s.D(), row_width = s.H * (2 * D + s.V), N = s.B * s.T;
+  std::fill_n(dq, N * s.H * D, 0.0F);
+  std::fill_n(dlatent, N * (s.rank + s.turned), 0.0F);
+  for (std::int64_t row = 0; row < N; ++row)
+    for (std::int64_t h = 0; h < s.H; ++h) {
+      float *query = dq + (row * s.H + h) * D, *key = dkv + (row * s.H + h) * (s.plain + s.V);
+      const float *from_query = dqkv + row * row_width + h * D, *from_key = from_query + s.H * D;
+      const float* from_value = dqkv + row * row_width + 2 * s.H * D + h * s.V;
+      std::copy_n(from_query, s.plain, query);
+      add_turned(s, row % s.T, -1.0, from_query + s.plain, query + s.plain);
+      std::copy_n(from_key, s.plain, key);
+      add_turned(s, row % s.T, -1.0, from_key + s.plain, dlatent + row * (s.rank + s.turned) + s.rank);
+      std::copy_n(from_value, s.V, key + s.plain);
+    }
+}
+
+}  // namespace motley::reference

@@ -1,0 +1,146 @@
+// The routed experts of a layer, all of them on every rank of the stage: route, copy tokens to their experts, two
+// grouped matmuls, combine; and what every token passes besides. Tensor parallelism cuts each expert's inner width, as it
+// cuts the dense feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM).
+// No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold every copy.
+#include "models/kernel_writer.hpp"
+
+namespace motley {
+namespace {
+
+void activate(KernelWriter& w, KernelOp op, const Ids& in, int out, std::int64_t rows, std::int64_t width) {
+  Kernel& kernel = w.emit(op, in, {out});
+  kernel.m = rows;
+  kernel.n = width;
+}
+
+struct Widths {
+  std::int64_t N, C, K, E, R, F, S;
+  explicit Widths(const KernelWriter& w)
+      : N(w.N()),
+        C(w.transformer().hidden),
+        K(w.transformer().experts.per_token),
+        E(w.transformer().experts.count),
+        R(N * K),
+        F(w.transformer().experts.ffn / w.tp()),
+        S(w.transformer().experts.shared_ffn / w.tp()) {}
+};
+
+void route(KernelWriter& w, const Widths& s, KeptExperts& kept) {
+  kept.logits = w.exact("router.logits", {s.N, s.E});
+  w.matmul(kept.y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  kept.weights = w.exact("router.weights", {s.N, s.K});
+  kept.taken = w.exact("router.taken", {s.N, s.K});
+  kept.rows = w.exact("router.rows", {s.N, s.K});
+  kept.counts = w.exact("router.counts", {s.E});
+  w.emit(KernelOp::route, {kept.logits}, {kept.weights, kept.taken, kept.rows, kept.counts},
+         w.layer_weights({"router.bias"}));
+}
+
+// What every token passes: (N,C), not yet summed over tensor-parallel ranks.
+int shared_forward(KernelWriter& w, const Widths& s, KeptExperts& kept) {
+  kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
+  w.matmul(kept.y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
+  kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
+  activate(w, KernelOp::activation, {kept.shared_inner}, kept.shared_activated, s.N, s.S);
+  kept.shared_out = w.activation("shared.down", {s.N, s.C});
+  w.matmul(kept.shared_activated, kept.shared_out, w.layer_weights({"shared.down.weight"}), s.C, s.S);
+  if (!w.transformer().experts.shared_gate) return kept.shared_out;
+  kept.shared_gate = w.exact("shared.gate", {s.N, 1});
+  w.matmul(kept.y, kept.shared_gate, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+  const int gated = w.activation("shared.gated", {s.N, s.C});
+  w.emit(KernelOp::gate, {kept.shared_out, kept.shared_gate}, {gated});
+  return gated;
+}
+
+int add(KernelWriter& w, int a, int b, const char* name, bool backward) {
+  const std::vector<std::int64_t> shape = {w.N(), w.transformer().hidden};
+  const int sum = backward ? w.gradient(name, shape) : w.activation(name, shape);
+  w.emit(KernelOp::add_residual, {a, b}, {sum});
+  return sum;
+}
+
+// Gradients of y: what tensor-parallel ranks have parts of, and what each has whole (-1: nothing).
+struct InputGradients {
+  int partial = -1, whole = -1;
+};
+
+InputGradients shared_backward(KernelWriter& w, const Widths& s, const KeptExperts& kept, int dout) {
+  InputGradients dy;
+  int dshared = dout;
+  if (kept.shared_gate >= 0) {
+    dshared = w.gradient("shared.down", {s.N, s.C});
+    const int dgate = w.exact_gradient("shared.gate", {s.N, 1});
+    w.emit(KernelOp::gate_backward, {dout, kept.shared_out, kept.shared_gate}, {dshared, dgate});
+    w.all_reduce(dgate);
+    dy.whole = w.gradient("shared.gate.input", {s.N, s.C});
+    w.matmul_gradients(dgate, dy.whole, kept.y, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+  }
+  const int dactivated = w.gradient("shared.activated", {s.N, s.S});
+  w.matmul_gradients(dshared, dactivated, kept.shared_activated, w.layer_weights({"shared.down.weight"}), s.C,
+                     s.S);
+  const int dinner = w.gradient("shared.inner", {s.N, 2 * s.S});
+  activate(w, KernelOp::activation_backward, {dactivated, kept.shared_inner}, dinner, s.N, s.S);
+  dy.partial = w.gradient("shared.input", {s.N, s.C});
+  w.matmul_gradients(dinner, dy.partial, kept.y, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
+  return dy;
+}
+
+InputGradients routed_backward(KernelWriter& w, const Widths& s, const KeptExperts& kept, int dout) {
+  const int dexperts = w.gradient("experts.down", {s.R, s.C});
+  const int dweights = w.exact_gradient("router.weights", {s.N, s.K});
+  w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dexperts, dweights});
+  w.all_reduce(dweights);
+  const int dactivated = w.gradient("experts.activated", {s.R, s.F});
+  w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
+                             w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  const int dinner = w.gradient("experts.inner", {s.R, 2 * s.F});
+  activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
+  const int dcopies = w.gradient("experts.copies", {s.R, s.C});
+  w.grouped_matmul_gradients(dinner, kept.counts, dcopies, kept.copies,
+                             w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
+  InputGradients dy;
+  dy.partial = w.gradient("experts.input", {s.N, s.C});
+  w.emit(KernelOp::dispatch_backward, {dcopies, kept.rows}, {dy.partial});
+  const int dlogits = w.exact_gradient("router.logits", {s.N, s.E});
+  w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
+         w.layer_weights({"router.bias"}));
+  dy.whole = w.gradient("router.input", {s.N, s.C});
+  w.matmul_gradients(dlogits, dy.whole, kept.y, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  return dy;
+}
+
+}  // namespace
+
+int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
+  const Widths s(w);
+  kept.y = y;
+  route(w, s, kept);
+  kept.copies = w.activation("experts.copies", {s.R, s.C});
+  w.emit(KernelOp::dispatch, {y, kept.rows}, {kept.copies});
+  kept.inner = w.activation("experts.inner", {s.R, 2 * s.F});
+  w.grouped_matmul(kept.copies, kept.counts, kept.inner, w.layer_weights({"experts.gate_up.weight"}), 2 * s.F,
+                   s.C);
+  kept.activated = w.activation("experts.activated", {s.R, s.F});
+  activate(w, KernelOp::activation, {kept.inner}, kept.activated, s.R, s.F);
+  kept.out = w.activation("experts.down", {s.R, s.C});
+  w.grouped_matmul(kept.activated, kept.counts, kept.out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  const int combined = w.activation("experts.combined", {s.N, s.C});
+  w.emit(KernelOp::combine, {kept.out, kept.rows, kept.weights}, {combined});
+  if (s.S == 0) return combined;
+  const int shared = shared_forward(w, s, kept);
+  return add(w, combined, shared, "experts.sum", false);
+}
+
+int experts_backward(KernelWriter& w, const KeptExperts& kept, int dout) {
+  const Widths s(w);
+  InputGradients dy = routed_backward(w, s, kept, dout);
+  if (s.S > 0) {
+    const InputGradients shared = shared_backward(w, s, kept, dout);
+    dy.partial = add(w, dy.partial, shared.partial, "experts.partial", true);
+    if (shared.whole >= 0) dy.whole = add(w, dy.whole, shared.whole, "experts.whole", true);
+  }
+  w.all_reduce(dy.partial);
+  return add(w, dy.partial, dy.whole, "norm2", true);
+}
+
+}  // namespace motley

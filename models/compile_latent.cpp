@@ -1,0 +1,96 @@
+// Latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) from a layer's first norm to its heads. Tensor
+// parallelism cuts the heads, so the up-projections; what is projected down, and its norms, every rank has whole. As in
+// training, keys and values are made for every head: the form that caches the latent alone is for decoding.
+#include "models/kernel_writer.hpp"
+
+namespace motley {
+namespace {
+
+struct Widths {
+  std::int64_t N, C, heads, D, rope, value, q_rank, kv_rank;
+  explicit Widths(const KernelWriter& w)
+      : N(w.N()),
+        C(w.transformer().hidden),
+        heads(w.transformer().heads / w.tp()),
+        D(w.transformer().head_dim),
+        rope(w.transformer().latent.rope_dim),
+        value(w.transformer().latent.value_dim),
+        q_rank(w.transformer().latent.q_rank),
+        kv_rank(w.transformer().latent.kv_rank) {}
+  std::int64_t q() const { return heads * D; }
+  std::int64_t kv() const { return heads * (D - rope + value); }
+  std::int64_t down() const { return kv_rank + rope; }
+};
+
+int queries(KernelWriter& w, const Widths& s, KeptLatent& kept) {
+  const int q = w.activation("q", {s.N, s.q()});
+  if (s.q_rank == 0) {
+    w.matmul(kept.y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
+    return q;
+  }
+  kept.q_latent = w.activation("q.latent", {s.N, s.q_rank});
+  w.matmul(kept.y, kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+  kept.q_normed = w.activation("q.normed", {s.N, s.q_rank});
+  kept.q_statistics = w.exact("q.statistics", {s.N, 1});
+  w.norm(kept.q_latent, kept.q_normed, kept.q_statistics, w.layer_weights({"q_down_norm.weight"}), s.q_rank);
+  w.matmul(kept.q_normed, q, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
+  return q;
+}
+
+int queries_backward(KernelWriter& w, const Widths& s, const KeptLatent& kept, int dq) {
+  const int dy = w.gradient("q.input", {s.N, s.C});
+  if (s.q_rank == 0) {
+    w.matmul_gradients(dq, dy, kept.y, w.layer_weights({"q.weight"}), s.q(), s.C);
+    w.all_reduce(dy);
+    return dy;
+  }
+  const int dnormed = w.gradient("q.normed", {s.N, s.q_rank});
+  w.matmul_gradients(dq, dnormed, kept.q_normed, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
+  w.all_reduce(dnormed);
+  const int dlatent = w.gradient("q.latent", {s.N, s.q_rank});
+  w.norm_backward({dnormed, kept.q_latent, kept.q_statistics}, dlatent,
+                  w.layer_weights({"q_down_norm.weight"}), s.q_rank);
+  w.matmul_gradients(dlatent, dy, kept.y, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+  return dy;
+}
+
+}  // namespace
+
+int latent_forward(KernelWriter& w, int y, KeptLatent& kept) {
+  const Widths s(w);
+  kept.y = y;
+  const int q = queries(w, s, kept);
+  kept.kv_latent = w.activation("kv.latent", {s.N, s.down()});
+  w.matmul(y, kept.kv_latent, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
+  kept.kv_normed = w.activation("kv.normed", {s.N, s.kv_rank});
+  kept.kv_statistics = w.exact("kv.statistics", {s.N, 1});
+  w.norm(kept.kv_latent, kept.kv_normed, kept.kv_statistics, w.layer_weights({"kv_down_norm.weight"}),
+         s.kv_rank);
+  const int kv = w.activation("kv", {s.N, s.kv()});
+  w.matmul(kept.kv_normed, kv, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
+  const int qkv = w.activation("qkv", {s.N, s.heads * (2 * s.D + s.value)});
+  w.emit(KernelOp::latent_heads, {q, kv, kept.kv_latent}, {qkv});
+  return qkv;
+}
+
+int latent_backward(KernelWriter& w, const KeptLatent& kept, int dqkv) {
+  const Widths s(w);
+  const int dq = w.gradient("q", {s.N, s.q()}), dkv = w.gradient("kv", {s.N, s.kv()});
+  const int dshared = w.gradient("kv.shared", {s.N, s.down()});
+  w.emit(KernelOp::latent_heads_backward, {dqkv}, {dq, dkv, dshared});
+  w.all_reduce(dshared);
+  const int dy_q = queries_backward(w, s, kept, dq);
+  const int dnormed = w.gradient("kv.normed", {s.N, s.kv_rank});
+  w.matmul_gradients(dkv, dnormed, kept.kv_normed, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
+  w.all_reduce(dnormed);
+  const int dlatent = w.gradient("kv.latent", {s.N, s.down()});
+  w.norm_backward({dnormed, kept.kv_latent, kept.kv_statistics, dshared}, dlatent,
+                  w.layer_weights({"kv_down_norm.weight"}), s.kv_rank);
+  const int dy_kv = w.gradient("kv.input", {s.N, s.C});
+  w.matmul_gradients(dlatent, dy_kv, kept.y, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
+  const int dy = w.gradient("norm1", {s.N, s.C});
+  w.emit(KernelOp::add_residual, {dy_q, dy_kv}, {dy});
+  return dy;
+}
+
+}  // namespace motley

@@ -1,0 +1,185 @@
+#include "models/kernel_writer.hpp"
+
+#include <fmt/format.h>
+
+#include "models/refusal.hpp"
+#include "models/routing.hpp"
+
+namespace motley {
+
+KernelWriter::KernelWriter(const Job& job, ProgramClass& of_class)
+    : transformer_(job.transformer),
+      class_(of_class),
+      tp_(of_class.tensor_parallel),
+      train_(job.train),
+      format_(job.train.precision),
+      gradient_format_(job.train.gradients),
+      B_(of_class.micro_batch),
+      T_(job.train.sequence),
+      N_(B_ * T_) {}
+
+int KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
+                             std::vector<std::int64_t> shape, int parameter) {
+  std::int64_t count = 1;
+  for (std::int64_t extent : shape) count *= extent;
+  class_.tensors.push_back(
+      {std::move(name), role, format, std::move(shape), count * bytes_of(format), parameter});
+  return static_cast<int>(class_.tensors.size()) - 1;
+}
+
+std::string KernelWriter::prefixed(const std::string& name) const {
+  const std::string where = layer_ == transformer_.layers ? "head"
+                            : layer_ < 0                  ? "embedding"
+                                                          : fmt::format("layers.{}", layer_);
+  return where + "." + name + (again_ ? ".again" : "");
+}
+
+int KernelWriter::activation(const std::string& name, std::vector<std::int64_t> shape) {
+  return add_tensor(prefixed(name), TensorRole::activation, format_, std::move(shape));
+}
+int KernelWriter::exact(const std::string& name, std::vector<std::int64_t> shape) {
+  return add_tensor(prefixed(name), TensorRole::activation, Format::fp32, std::move(shape));
+}
+int KernelWriter::gradient(const std::string& name, std::vector<std::int64_t> shape) {
+  return add_tensor(prefixed(name) + ".gradient", TensorRole::activation_gradient, format_, std::move(shape));
+}
+int KernelWriter::exact_gradient(const std::string& name, std::vector<std::int64_t> shape) {
+  return add_tensor(prefixed(name) + ".gradient", TensorRole::activation_gradient, Format::fp32,
+                    std::move(shape));
+}
+
+Ids KernelWriter::weights(std::initializer_list<std::string> names) const {
+  Ids ids;
+  for (const std::string& name : names)
+    if (const auto found = parameter_ids_.find(name); found != parameter_ids_.end())
+      ids.push_back(found->second);
+  return ids;
+}
+Ids KernelWriter::layer_weights(std::initializer_list<const char*> names) const {
+  Ids ids;
+  for (const char* name : names)
+    for (int id : weights({fmt::format("layers.{}.{}", layer_, name)})) ids.push_back(id);
+  return ids;
+}
+
+Kernel& KernelWriter::emit(KernelOp op, Ids in, Ids out, Ids parameters) {
+  Kernel kernel;
+  kernel.op = op;
+  kernel.layer = layer_;
+  kernel.recompute = again_;
+  kernel.in = std::move(in);
+  kernel.out = std::move(out);
+  kernel.parameters = std::move(parameters);
+  for (const Ids* ids : {&kernel.in, &kernel.out, &kernel.parameters})
+    for (int id : *ids) kernel.bytes += tensor(id).bytes;
+  auto& kernels = class_.blocks[static_cast<std::size_t>(block_)].kernels;
+  kernels.push_back(std::move(kernel));
+  return kernels.back();
+}
+
+// A matmul of a layer in a narrower format than the activations are kept in. Assumes: its operand is read and written
+// narrow, and again transposed and scaled: 1.7 x 3 bytes an element, fitted to published FP8 runs on H100 and
+// Blackwell (2024-2025). Head, attention, norms and router stay in the precision of training.
+void KernelWriter::cast(Kernel& kernel, std::int64_t elements) {
+  constexpr double kCastBytes = 1.7 * 3;
+  if (!train_.matmuls || layer_ < 0 || layer_ == transformer_.layers) return;
+  kernel.format = train_.matmuls;
+  kernel.bytes += static_cast<std::int64_t>(kCastBytes * static_cast<double>(elements));
+}
+
+void KernelWriter::shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k) {
+  kernel.m = N_;
+  kernel.n = n;
+  kernel.k = k;
+  kernel.flops = 2.0 * static_cast<double>(N_) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k) {
+  const Experts& e = transformer_.experts;
+  kernel.m = N_ * e.per_token;
+  kernel.n = n;
+  kernel.k = k;
+  kernel.groups = e.count;
+  kernel.busiest = busiest_rows(e, train_.expert_skew, train_.seed, layer_, N_);
+  kernel.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+// The accumulated gradient is read and written, not the parameter.
+void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
+  for (int id : parameters)
+    kernel.bytes += 2 * tensor(id).bytes / bytes_of(format_) * bytes_of(gradient_format_) - tensor(id).bytes;
+}
+
+void KernelWriter::matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow) {
+  Kernel& kernel = emit(KernelOp::matmul, {x}, {y}, parameters);
+  shape_of_matmul(kernel, n, k);
+  if (narrow) cast(kernel, N_ * k);
+}
+
+void KernelWriter::matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n,
+                                    std::int64_t k, bool narrow) {
+  Kernel& input = emit(KernelOp::matmul_input_gradient, {dy}, {dx}, {parameters.at(0)});
+  shape_of_matmul(input, n, k);
+  if (narrow) cast(input, N_ * n);
+  Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x}, {}, parameters);
+  shape_of_matmul(weight, n, k);
+  accumulate_bytes(weight, parameters);
+  if (narrow) cast(weight, 0);
+}
+
+void KernelWriter::grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n,
+                                  std::int64_t k) {
+  Kernel& kernel = emit(KernelOp::grouped_matmul, {x, counts}, {y}, weight);
+  shape_of_grouped(kernel, n, k);
+  cast(kernel, kernel.m * k);
+}
+
+void KernelWriter::grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight,
+                                            std::int64_t n, std::int64_t k) {
+  Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, weight);
+  shape_of_grouped(input, n, k);
+  cast(input, input.m * n);
+  Kernel& by_weight = emit(KernelOp::grouped_matmul_weight_gradient, {dy, x, counts}, {}, weight);
+  shape_of_grouped(by_weight, n, k);
+  accumulate_bytes(by_weight, weight);
+  cast(by_weight, 0);
+}
+
+void KernelWriter::all_reduce(int id, ReduceOp reduce) {
+  if (tp_ == 1) return;
+  Kernel& kernel = emit(KernelOp::all_reduce, {id}, {id});
+  kernel.bytes = tensor(id).bytes;
+  kernel.reduce = reduce;
+}
+
+void KernelWriter::norm(int x, int y, int statistics, const Ids& weight, std::int64_t width) {
+  Kernel& kernel = emit(KernelOp::norm, {x}, {y, statistics}, weight);
+  kernel.n = tensor(x).shape.back();
+  kernel.k = width;
+}
+void KernelWriter::norm_backward(Ids in, int dx, const Ids& weight, std::int64_t width) {
+  Kernel& kernel = emit(KernelOp::norm_backward, std::move(in), {dx}, weight);
+  kernel.n = tensor(dx).shape.back();
+  kernel.k = width;
+}
+
+void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, const std::vector<int>& held) {
+  for (int pass = 0; pass < 3; ++pass)
+    for (int index : held) {
+      const Parameter& parameter = all[static_cast<std::size_t>(index)];
+      auto shape = shard_shape(parameter, tp_);
+      if (pass == 0)
+        parameter_ids_[parameter.name] =
+            add_tensor(parameter.name, TensorRole::parameter, format_, shape, index);
+      if (pass == 1)
+        add_tensor(parameter.name + ".gradient", TensorRole::gradient, gradient_format_, shape, index);
+      if (pass == 2) {
+        // Both AdamW moments and, below fp32, the master weights: fp32 (mixed-precision training, arXiv:1710.03740).
+        shape.insert(shape.begin(), bytes_of(format_) < 4 ? 3 : 2);
+        add_tensor(parameter.name + ".optimizer", TensorRole::optimizer, Format::fp32, shape, index);
+      }
+    }
+  for (const Tensor& tensor : class_.tensors) class_.static_bytes += tensor.bytes;
+}
+
+}  // namespace motley

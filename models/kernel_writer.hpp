@@ -1,0 +1,106 @@
+// Appends kernels and the tensors they touch to a stage's blocks: what all parts of a layer are written with. It knows
+// shapes and bytes, not which kernels a layer has. Read next: models/compile_kernels.cpp, models/compile_latent.cpp,
+// models/compile_experts.cpp.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/compile.hpp"
+
+namespace motley {
+
+using Ids = std::vector<std::int32_t>;
+
+class KernelWriter {
+ public:
+  KernelWriter(const Job& job, ProgramClass& of_class);
+
+  const Transformer& transformer() const { return transformer_; }
+  std::int64_t tp() const { return tp_; }
+  std::int64_t B() const { return B_; }
+  std::int64_t T() const { return T_; }
+  std::int64_t N() const { return B_ * T_; }  // rows of a micro-batch
+
+  // What is appended next belongs there.
+  void set_block(int block) { block_ = block; }
+  void set_layer(std::int64_t layer) { layer_ = static_cast<int>(layer); }  // -1 embedding, 0..L-1, L head
+  void set_again(bool again) { again_ = again; }                            // a recomputed forward
+  int layer() const { return layer_; }
+  bool again() const { return again_; }
+
+  int add_tensor(std::string name, TensorRole role, Format format, std::vector<std::int64_t> shape,
+                 int parameter = -1);
+  int activation(const std::string& name, std::vector<std::int64_t> shape);  // in the precision of training
+  int exact(const std::string& name, std::vector<std::int64_t> shape);       // in fp32
+  int gradient(const std::string& name, std::vector<std::int64_t> shape);    // of an activation
+  int exact_gradient(const std::string& name, std::vector<std::int64_t> shape);  // in fp32
+  const Tensor& tensor(int id) const { return class_.tensors[static_cast<std::size_t>(id)]; }
+
+  // The tensors of those parameters that are there.
+  Ids weights(std::initializer_list<std::string> names) const;
+  Ids layer_weights(std::initializer_list<const char*> names) const;
+
+  // Appends a kernel. Bytes moved: every operand once; callers say where that is not so. The reference holds until
+  // the next kernel.
+  Kernel& emit(KernelOp op, Ids in, Ids out, Ids parameters = {});
+  // out(N,n) = x(N,k) w(n,k)', and its gradients; in Train::matmuls where that is given and `narrow` allows it
+  void matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow = true);
+  void matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n, std::int64_t k,
+                        bool narrow = true);
+  // The same for the `rows` copies of tokens that the experts have, `counts` of them each.
+  void grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n, std::int64_t k);
+  void grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight, std::int64_t n,
+                                std::int64_t k);
+  // Over the tensor-parallel group; nothing where that has one rank.
+  void all_reduce(int id, ReduceOp reduce = ReduceOp::sum);
+  // A norm over the first `width` of each row's elements.
+  void norm(int x, int y, int statistics, const Ids& weight, std::int64_t width);
+  void norm_backward(Ids in, int dx, const Ids& weight, std::int64_t width);
+
+ protected:
+  void add_parameter_tensors(const std::vector<Parameter>& all, const std::vector<int>& held);
+
+  const Transformer& transformer_;
+  ProgramClass& class_;
+  const std::int64_t tp_;
+  const Train& train_;
+  const Format format_, gradient_format_;
+  const std::int64_t B_, T_, N_;
+
+ private:
+  std::string prefixed(const std::string& name) const;
+  void shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k);
+  void shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k);
+  void cast(Kernel& kernel, std::int64_t elements);
+  void accumulate_bytes(Kernel& kernel, const Ids& parameters);
+
+  std::map<std::string, int> parameter_ids_;
+  int block_ = 0, layer_ = 0;
+  bool again_ = false;
+};
+
+// What the routed experts of a layer keep for their backward (models/compile_experts.cpp).
+struct KeptExperts {
+  int y = -1, logits = -1, weights = -1, taken = -1, rows = -1, counts = -1;
+  int copies = -1, inner = -1, activated = -1, out = -1;
+  int shared_inner = -1, shared_activated = -1, shared_out = -1, shared_gate = -1;
+};
+// From y(N,C) to the sum of a token's experts (N,C), still to be summed over tensor-parallel ranks.
+int experts_forward(KernelWriter& writer, int y, KeptExperts& kept);
+// From the gradient of that sum to the gradient of y, summed over tensor-parallel ranks.
+int experts_backward(KernelWriter& writer, const KeptExperts& kept, int dout);
+
+// What latent attention keeps from y to its heads (models/compile_latent.cpp).
+struct KeptLatent {
+  int y = -1, q_latent = -1, q_normed = -1, q_statistics = -1;
+  int kv_latent = -1, kv_normed = -1, kv_statistics = -1;
+};
+// From y(N,C) to qkv, keys and queries turned by position.
+int latent_forward(KernelWriter& writer, int y, KeptLatent& kept);
+// From the gradient of qkv to the gradient of y, summed over tensor-parallel ranks.
+int latent_backward(KernelWriter& writer, const KeptLatent& kept, int dqkv);
+
+}  // namespace motley
