@@ -80,7 +80,8 @@ std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t
   std::vector<std::int64_t> stacked = {shape[0]};  // rows of each matrix that is cut on its own
   if (parameter.cut == Cut::fused_rows) {
     stacked.clear();
-    for (std::int64_t rows : parameter.parts) stacked.push_back(rows / tp);
+    for (std::int64_t expert = 0; expert < std::max<std::int64_t>(parameter.experts, 1); ++expert)
+      for (std::int64_t rows : parameter.parts) stacked.push_back(rows / tp);
   }
   const bool by_columns = parameter.cut == Cut::columns;
   const std::int64_t columns = by_columns ? width / parts : width;

@@ -93,7 +93,7 @@ void RankWork::optimize() {
   ++optimizer_steps_;
   for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
     const Tensor& tensor = class_.tensors[i];
-    if (tensor.role != TensorRole::parameter) continue;
+    if (tensor.role != TensorRole::parameter || !parameters_[at(tensor.parameter)].trained) continue;
     const int id = static_cast<int>(i);
     const auto gradient = values(memory_.gradient_of(id), -1);
     adamw(train_, parameters_[at(tensor.parameter)].decays, optimizer_steps_, gradient,

@@ -1,6 +1,6 @@
 // The routed experts of a layer, all of them on every rank of the stage: route, copy tokens to their experts, two
-// grouped matmuls, combine; and what every token passes besides. Tensor parallelism cuts each expert's inner width, as it
-// cuts the dense feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM).
+// grouped matmuls, combine; and what every token passes besides. Tensor parallelism cuts each expert's inner width, as
+// it cuts the dense feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM).
 // No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold every copy.
 #include "models/kernel_writer.hpp"
 

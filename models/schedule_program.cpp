@@ -89,8 +89,9 @@ class Prediction {
 }  // namespace
 
 bool only_weights(const Kernel& kernel) {
-  return kernel.op == KernelOp::matmul_weight_gradient || kernel.op == KernelOp::add_residual_backward ||
-         kernel.op == KernelOp::embed_backward;
+  return kernel.op == KernelOp::matmul_weight_gradient ||
+         kernel.op == KernelOp::grouped_matmul_weight_gradient ||
+         kernel.op == KernelOp::add_residual_backward || kernel.op == KernelOp::embed_backward;
 }
 
 Timetable timetable_of(const Program& program, int pipeline) {

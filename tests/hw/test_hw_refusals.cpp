@@ -67,6 +67,14 @@ TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
   CHECK(said([&] { Memory{of_class}; }) == expected("host-precision"));
 }
 
+TEST_CASE("a host rank refuses matmuls of narrow operands with its message") {
+  ProgramClass of_class;
+  of_class.blocks.emplace_back();
+  of_class.blocks[0].kernels.emplace_back();
+  of_class.blocks[0].kernels[0].format = Format::fp8;
+  CHECK(said([&] { Memory{of_class}; }) == expected("host-precision-matmuls"));
+}
+
 TEST_CASE("a launch of no ranks or of no command is refused with its message") {
   CHECK(said([] { launch({.rank_count = 0, .command = {"true"}}); }) == expected("bad-rank-count"));
   CHECK(said([] { launch({.rank_count = 2, .command = {}}); }) == expected("cannot-run"));

@@ -2,50 +2,13 @@
 // one table of shapes. The loss stands for "any function": a fixed random weighting of the outputs.
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <functional>
-#include <random>
 
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
+#include "tests/hw/gradient_check.hpp"
 
 using namespace motley;
-
-namespace {
-
-using Values = std::vector<float>;
-
-Values random_values(std::size_t count, unsigned seed, float scale = 1.0F) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0F, scale);
-  Values values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-
-double weighted(const Values& values, const Values& weights) {
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) sum += static_cast<double>(values[i]) * weights[i];
-  return sum;
-}
-
-// The gradient of f at x, found by moving each element, must be `expected`.
-void check_gradient(Values x, const Values& expected, const std::function<double(const Values&)>& f) {
-  REQUIRE(x.size() == expected.size());
-  constexpr float kStep = 1e-2F;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float at = x[i];
-    x[i] = at + kStep;
-    const double above = f(x);
-    x[i] = at - kStep;
-    const double below = f(x);
-    x[i] = at;
-    const double found = (above - below) / (2.0 * static_cast<double>(kStep));
-    INFO("element " << i);
-    REQUIRE(expected[i] == Approx(found).epsilon(2e-3).margin(2e-3));
-  }
-}
-
-}  // namespace
+using namespace motley::tests;
 
 TEST_CASE("norm_backward is the gradient of norm, centred or not") {
   const bool centred = GENERATE(true, false);
@@ -66,6 +29,22 @@ TEST_CASE("norm_backward is the gradient of norm, centred or not") {
   check_gradient(x, dx, [&](const Values& v) { return f(v, weight, bias); });
   check_gradient(weight, dweight, [&](const Values& v) { return f(x, v, bias); });
   if (centred) check_gradient(bias, dbias, [&](const Values& v) { return f(x, weight, v); });
+}
+
+TEST_CASE("a norm over the first part of a row leaves the rest to the residual") {
+  const reference::NormShape s{3, 4, 1e-5, false, 6};
+  const Values x = random_values(18, 40), weight = random_values(4, 41), dy = random_values(12, 42),
+               residual = random_values(18, 43);
+  const auto f = [&](const Values& at_x) {
+    Values y(12), statistics(3);
+    reference::norm(s, at_x.data(), weight.data(), nullptr, y.data(), statistics.data());
+    return weighted(y, dy) + weighted(at_x, residual);
+  };
+  Values y(12), statistics(3), dx(18), dweight(4);
+  reference::norm(s, x.data(), weight.data(), nullptr, y.data(), statistics.data());
+  reference::norm_backward(s, dy.data(), x.data(), statistics.data(), residual.data(), weight.data(),
+                           dx.data(), dweight.data(), nullptr);
+  check_gradient(x, dx, f);
 }
 
 TEST_CASE("attention_backward is the gradient of attention, with shared key heads too") {

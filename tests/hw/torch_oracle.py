@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch as the oracle: builds GPT-2, Llama and its descendants from dumped parameters; compares what a rank computed.
+"""PyTorch as the oracle: builds GPT-2, Llama and its descendants from dumped parameters, and compares.
 
 Logits, gradients, losses over several AdamW steps and the parameters after them must agree. The model is written with
 torch.nn.functional alone, in double precision, from the papers and from nothing of Motley's but the names of parameters
@@ -109,9 +109,11 @@ def experts(x, p, name, t):
         weights = weights / weights.sum(-1, keepdim=True)
     weights = torch.zeros_like(scores).scatter(1, taken, weights * e["scale"])
     y = torch.zeros_like(x)
-    for i in range(e["count"]):
-        gate, up = F.linear(x, p[name + ".experts.gate_up.weight"].chunk(e["count"])[i]).chunk(2, -1)
-        y = y + weights[:, i : i + 1] * F.linear(F.silu(gate) * up, p[name + ".experts.down.weight"].chunk(e["count"])[i])
+    gate_ups = p[name + ".experts.gate_up.weight"].chunk(e["count"])
+    downs = p[name + ".experts.down.weight"].chunk(e["count"])
+    for i, (gate_up, down) in enumerate(zip(gate_ups, downs)):
+        gate, up = F.linear(x, gate_up).chunk(2, -1)
+        y = y + weights[:, i : i + 1] * F.linear(F.silu(gate) * up, down)
     if name + ".shared.down.weight" in p:
         gate, up = F.linear(x, p[name + ".shared.gate_up.weight"]).chunk(2, -1)
         shared = F.linear(F.silu(gate) * up, p[name + ".shared.down.weight"])

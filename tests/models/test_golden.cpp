@@ -45,3 +45,13 @@ TEST_CASE("a Llama with full recompute, overlapped gradients and two replicas co
   job.strategy.bucket_bytes = 10'000;
   check_golden(job, "llama-dp2-recompute");
 }
+
+TEST_CASE("latent attention and routed experts over two ranks, with FP8 products, compile to the golden text") {
+  Transformer transformer = tests::tiny_variant("deepseek-v3");
+  transformer.layers = 2;
+  Job job = tests::tiny_job({2, 1, 1}, transformer);
+  job.train.precision = Format::bf16;
+  job.train.matmuls = Format::fp8;
+  job.train.expert_skew = 0.5;
+  check_golden(job, "deepseek-v3-tp2-fp8");
+}
