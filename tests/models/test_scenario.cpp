@@ -208,6 +208,22 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
   CHECK(chips >= 4);
 }
 
+TEST_CASE("a chip has the narrow formats that its maker states, and no others") {
+  const auto has = [](const char* name, Format format) {
+    return load_chip(kRoot + "/platforms/chips/" + name + ".yaml").peak_flops.contains(format);
+  };
+  for (const char* none : {"v100-32gb-sxm", "a100-80gb-sxm", "mi250x", "rtx-3090", "tpu-v5p"})
+    for (Format format : {Format::fp8, Format::mxfp8, Format::nvfp4}) CHECK_FALSE(has(none, format));
+  for (const char* fp8_alone : {"h100-80gb-sxm", "h200", "l40s", "mi300x", "gaudi3"}) {
+    CHECK(has(fp8_alone, Format::fp8));
+    CHECK_FALSE(has(fp8_alone, Format::mxfp8));
+    CHECK_FALSE(has(fp8_alone, Format::nvfp4));
+  }
+  CHECK(has("mi355x", Format::mxfp8));
+  CHECK_FALSE(has("mi355x", Format::nvfp4));
+  for (Format format : kFormats) CHECK(has("b200", format));
+}
+
 TEST_CASE("the text to train on is plain ASCII, long enough for a batch") {
   const std::string text = text_of(default_text_path());
   CHECK(text.size() > 10'000);
