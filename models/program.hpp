@@ -128,9 +128,10 @@ struct Kernel {
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
   // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t groups = 0, busiest = 0;  // grouped_matmul*: experts, and the expected rows of the busiest of them
-  std::optional<Format> format;          // of its operands, where that is not the precision of training
-  double flops = 0;    // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
+  std::int64_t groups = 0,
+               busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest of them
+  std::optional<Format> format;  // of its operands, where that is not the precision of training
+  double flops = 0;  // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
   bool operator==(const Kernel&) const = default;
 };

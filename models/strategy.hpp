@@ -74,7 +74,7 @@ struct Train {
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   std::uint64_t seed = 1;
   std::int64_t steps = 20;
-  std::string text;  // path of the training text; empty: the one that ships
+  std::string text;               // path of the training text; empty: the one that ships
   std::optional<Format> matmuls;  // of the operands of the layers' matmuls, where narrower than `precision`
   double expert_skew = 0;         // exponent of Zipf's law that routing is expected to follow; 0: even
   bool operator==(const Train&) const = default;

@@ -102,3 +102,14 @@ TEST_CASE("every small GPT-2 strategy does the same in the real and the imagined
 TEST_CASE("every small Llama strategy does the same in the real and the imagined world") {
   check_family(Family::llama);
 }
+
+TEST_CASE("routed experts and latent attention do the same in the real and the imagined world") {
+  const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
+  INFO(name);
+  for (tests::Degrees degrees : {tests::Degrees{2, 2, 1}, {1, 2, 2}}) {
+    Job job = tests::tiny_job(degrees, tests::tiny_variant(name));
+    job.strategy.overlap_p2p = false;
+    job.fidelity.tensor_parallel = CollectiveLevel::fluid;
+    check_two_worlds(job);
+  }
+}

@@ -46,7 +46,8 @@ TEST_CASE("a Llama with full recompute, overlapped gradients and two replicas co
   check_golden(job, "llama-dp2-recompute");
 }
 
-TEST_CASE("latent attention and routed experts over two ranks, with FP8 products, compile to the golden text") {
+TEST_CASE(
+    "latent attention and routed experts over two ranks, with FP8 products, compile to the golden text") {
   Transformer transformer = tests::tiny_variant("deepseek-v3");
   transformer.layers = 2;
   Job job = tests::tiny_job({2, 1, 1}, transformer);
