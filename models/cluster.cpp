@@ -10,6 +10,7 @@
 #include "models/cluster_layout.hpp"
 #include "models/refusal.hpp"
 #include "models/switches.hpp"
+#include "models/transport.hpp"
 
 namespace motley {
 namespace {
@@ -196,6 +197,18 @@ std::string_view name_of(NetworkShape shape) {
   return "?";
 }
 
+std::string_view name_of(TransportPolicy policy) {
+  switch (policy) {
+    case TransportPolicy::by_group:
+      return "by_group";
+    case TransportPolicy::holmes:
+      return "holmes";
+    case TransportPolicy::sockets:
+      return "sockets";
+  }
+  return "?";
+}
+
 std::string_view name_of(Routing routing) { return routing == Routing::ecmp ? "ecmp" : "adaptive"; }
 
 std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_group) {
@@ -210,15 +223,37 @@ std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_gro
   return c.links[*link].over;
 }
 
-const Nic& joining_nic(const Cluster& c, int from_chip, int to_chip) {
-  const int from_group = c.chip_group[at(from_chip)];
-  const auto kind = joining_kind(c, from_group, c.chip_group[at(to_chip)]);
-  if (!kind) refuse_unreachable(c, from_chip, to_chip);
-  const NodeGroup& group = c.groups[at(from_group)];
-  return group.nics[at(nic_index(group, *kind))];
+bool are_joined(const Cluster& c, int group, int other, NicKind kind) {
+  const int a = nic_index(c.groups[at(group)], kind), b = nic_index(c.groups[at(other)], kind);
+  if (a < 0 || b < 0 || (group != other && !joining_link(c, group, other))) return false;
+  if (c.layout[at(group)].network[at(a)] == c.layout[at(other)].network[at(b)]) return true;
+  const auto link = joining_link(c, group, other);
+  return link && c.links[*link].over == kind;
 }
 
-Route route(const Cluster& c, int from_chip, int to_chip) {
+bool is_staged(const Cluster& c, int from_chip, int to_chip) {
+  const int from = c.chip_group[at(from_chip)], to = c.chip_group[at(to_chip)];
+  if (from == to) return false;
+  const auto link = joining_link(c, from, to);
+  return link && c.links[*link].staged;
+}
+
+// The kind of NIC that a carrier takes between two groups. Throws where they cannot talk over it.
+static NicKind kind_of(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier) {
+  const int from = c.chip_group[at(from_chip)], to = c.chip_group[at(to_chip)];
+  const auto kind = carrier.over ? carrier.over : joining_kind(c, from, to);
+  if (!kind || !are_joined(c, from, to, *kind)) refuse_unreachable(c, from_chip, to_chip);
+  return *kind;
+}
+
+const Nic& joining_nic(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier) {
+  const NicKind kind = kind_of(c, from_chip, to_chip, carrier);
+  const int from_group = c.chip_group[at(from_chip)];
+  const NodeGroup& group = c.groups[at(from_group)];
+  return group.nics[at(nic_index(group, kind))];
+}
+
+Route route(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier) {
   Route route;
   route.inside_node = c.chip_node[at(from_chip)] == c.chip_node[at(to_chip)];
   if (from_chip == to_chip) {
@@ -227,15 +262,18 @@ Route route(const Cluster& c, int from_chip, int to_chip) {
   }
   const Place from = place_of(c, from_chip), to = place_of(c, to_chip);
   if (route.inside_node) return inside(c, from, to);
-  const auto kind = joining_kind(c, c.chip_group[at(from_chip)], c.chip_group[at(to_chip)]);
-  if (!kind) refuse_unreachable(c, from_chip, to_chip);
-  const Gate out = gate_of(c, from, from_chip, *kind), in = gate_of(c, to, to_chip, *kind);
+  const NicKind kind = kind_of(c, from_chip, to_chip, carrier);
+  const Gate out = gate_of(c, from, from_chip, kind), in = gate_of(c, to, to_chip, kind);
   add_way_out(route.links, from, out.kind, out.port);
   add_between(c, route.links, out, in);
   add_way_in(route.links, to, in.kind, in.port);
   sum_up(c, route);
   route.rate = std::min({route.rate, affinity_limit(c, from, out.kind), affinity_limit(c, to, in.kind),
                          flow_limit(c, out, in)});
+  const Nic& nic = from.links.group.nics[at(out.kind)];
+  if (carrier.sockets && nic.kind != NicKind::ethernet)
+    route.rate = std::min(route.rate, route.bandwidth * socket_transport(nic.bandwidth).efficiency);
+  if (is_staged(c, from_chip, to_chip)) route.rate = std::min(route.rate, staged_rate());
   return route;
 }
 

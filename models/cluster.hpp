@@ -73,6 +73,8 @@ struct GroupLink {
   double bandwidth = 0;  // bytes/s, a direction
   double latency_s = 0;  // one way
   double per_flow = 0;   // bytes/s that one flow reaches (a TCP window over a long way); 0: all of it
+  // Chips of one cannot reach the memory of the other's: bytes go through both hosts' memory and TCP.
+  bool staged = false;
   bool is_site_link() const { return bandwidth > 0; }
   bool operator==(const GroupLink&) const = default;
 };
@@ -98,6 +100,16 @@ struct Network {
   double local = 0, global = 0;  // bytes/s of a dragonfly's links
   double latency_s = 0;          // of each link between two switches
   bool operator==(const Network&) const = default;
+};
+
+// How the communication library chooses what moves the bytes of a group: see models/carrier.hpp.
+enum class TransportPolicy : std::uint8_t { by_group, holmes, sockets };
+
+// What moves bytes between nodes. Nothing said: what joins the two ends.
+struct Carrier {
+  std::optional<NicKind> over;
+  bool sockets = false;  // TCP, whatever the NICs can do
+  bool operator==(const Carrier&) const = default;
 };
 
 enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network };
@@ -149,6 +161,7 @@ struct Cluster {
   std::vector<NodeGroup> groups;
   std::vector<GroupLink> links;
   std::vector<Network> networks;
+  TransportPolicy transport = TransportPolicy::by_group;
 
   // Derived by build_topology().
   Topology topology;
@@ -165,7 +178,8 @@ struct Cluster {
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
   // Two clusters are equal when what they were built from is.
   bool operator==(const Cluster& other) const {
-    return name == other.name && groups == other.groups && links == other.links && networks == other.networks;
+    return name == other.name && groups == other.groups && links == other.links &&
+           networks == other.networks && transport == other.transport;
   }
 };
 
@@ -173,6 +187,7 @@ std::string_view name_of(FabricKind kind);
 std::string_view name_of(NicKind kind);
 std::string_view name_of(NetworkShape shape);
 std::string_view name_of(Routing routing);
+std::string_view name_of(TransportPolicy policy);
 
 // Fills in the derived part. Chips are numbered group by group, node by node, so chips of a node
 // are consecutive.
@@ -187,6 +202,8 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
+// Whether nodes of the two groups (or of one) can talk over that kind of NIC.
+bool are_joined(const Cluster& cluster, int group, int other, NicKind kind);
 // Which NIC kind carries traffic between nodes of two groups; nothing: they cannot talk.
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
@@ -196,8 +213,10 @@ std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int 
 // over all spines at once (adaptive); from router to router of a dragonfly: the one minimal way;
 // between sites: over the link that joins the two groups. Throws Refusal(infeasible, "unreachable")
 // when no common NIC kind joins them.
-Route route(const Cluster& cluster, int from_chip, int to_chip);
+Route route(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
 // The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.
-const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip);
+const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
+// Whether bytes between the two are staged through the memory of their hosts.
+bool is_staged(const Cluster& cluster, int from_chip, int to_chip);
 
 }  // namespace motley

@@ -134,7 +134,7 @@ std::string print(const Chip& chip, const std::string& indent) {
 }
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
-  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks"});
+  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks", "transport"});
   Cluster cluster;
   const Yaml name = fields.find("name");
   cluster.name = name ? to_text(name) : default_name;
@@ -156,6 +156,7 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
     for (const Yaml& item : to_sequence(links)) cluster.links.push_back(read_link(item, cluster));
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
+  if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);
   build_topology(cluster);
   return cluster;
 }
@@ -167,6 +168,8 @@ std::string print(const Cluster& cluster) {
   for (const GroupLink& link : cluster.links) text += fmt::format("  - {}\n", print(link));
   if (!cluster.networks.empty()) text += "networks:\n";
   for (const Network& network : cluster.networks) text += fmt::format("  - {}\n", print(network));
+  if (cluster.transport != TransportPolicy::by_group)
+    text += fmt::format("transport: {}\n", name_of(cluster.transport));
   return text;
 }
 

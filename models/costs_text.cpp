@@ -199,7 +199,7 @@ std::string costs_text(const std::vector<PassCost>& passes) {
   return text;
 }
 
-std::string costs_json(const std::vector<PassCost>& passes) {
+std::string costs_json(const std::vector<PassCost>& passes, const std::vector<ListedCarrier>& carriers) {
   ordered_json json;
   json["schema"] = "motley.costs/1";
   auto& list = json["passes"] = ordered_json::array();
@@ -226,6 +226,15 @@ std::string costs_json(const std::vector<PassCost>& passes) {
                     {"seconds", pass.seconds},
                     {"kernels", kernels}});
   }
+  auto& transports = json["transports"] = ordered_json::array();
+  for (const ListedCarrier& each : carriers)
+    transports.push_back({{"moved_for", each.what},
+                          {"stages", each.stages},
+                          {"count", each.count},
+                          {"ranks", each.rank_count},
+                          {"over", each.over},
+                          {"by", each.by},
+                          {"why", each.why}});
   return json.dump(2) + "\n";
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/carriers_text.hpp"
 #include "models/compile.hpp"
 
 namespace motley {
@@ -38,7 +39,8 @@ struct PassCost {  // of one micro-batch
 // By stage, chip and pass.
 std::vector<PassCost> price_passes(const Job& job, const Program& program);
 
-std::string costs_json(const std::vector<PassCost>& passes);  // schema "motley.costs/1"
+std::string costs_json(const std::vector<PassCost>& passes,
+                       const std::vector<ListedCarrier>& carriers);  // schema "motley.costs/1"
 std::string costs_text(const std::vector<PassCost>& passes);
 
 }  // namespace motley

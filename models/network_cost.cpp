@@ -6,18 +6,24 @@
 #include <cmath>
 #include <map>
 
+#include "models/carrier.hpp"
 #include "models/cluster_layout.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
-Transport transport_of(const Cluster& cluster, int from_chip, int to_chip) {
+Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier) {
   const auto from = static_cast<std::size_t>(from_chip), to = static_cast<std::size_t>(to_chip);
   const NodeGroup& group = cluster.groups[static_cast<std::size_t>(cluster.chip_group[from])];
-  Transport transport = cluster.chip_node[from] == cluster.chip_node[to]
-                            ? inside_transport(group.inside.kind)
-                            : native_transport(joining_nic(cluster, from_chip, to_chip));
+  Transport transport;
+  if (cluster.chip_node[from] == cluster.chip_node[to]) {
+    transport = inside_transport(group.inside.kind);
+  } else {
+    const Nic& nic = joining_nic(cluster, from_chip, to_chip, carrier);
+    const bool tcp = carrier.sockets || is_staged(cluster, from_chip, to_chip);
+    transport = tcp ? socket_transport(nic.bandwidth) : native_transport(nic);
+  }
   if (from_chip == to_chip) return transport;
-  const Route way = route(cluster, from_chip, to_chip);
+  const Route way = route(cluster, from_chip, to_chip, carrier);
   transport.efficiency = way.rate / way.bandwidth;
   return transport;
 }
@@ -43,14 +49,15 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
   const auto chip = [&](std::size_t i) {
     return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
   };
+  const Carrier carrier = choose_carrier(program, cluster, group).carrier;
   std::vector<Route> routes;
   std::map<int, int> edges_on_link;
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    routes.push_back(route(cluster, chip(i), chip(i + 1)));
+    routes.push_back(route(cluster, chip(i), chip(i + 1), carrier));
     for (int link : routes.back().links) ++edges_on_link[link];
   }
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    const Transport transport = transport_of(cluster, chip(i), chip(i + 1));
+    const Transport transport = transport_of(cluster, chip(i), chip(i + 1), carrier);
     int sharing = 1;
     for (int link : routes[i].links) sharing = std::max(sharing, edges_on_link[link]);
     const double bandwidth = routes[i].bandwidth * transport.efficiency / sharing;
@@ -75,6 +82,7 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
   pairs.rank_count = static_cast<int>(group.ranks.size());
   pairs.inside_node = true;
   if (pairs.rank_count < 2) return pairs;
+  const Carrier carrier = choose_carrier(program, cluster, group).carrier;
   std::map<int, int> pairs_on_link;
   double longest_s = 0;  // for one byte a pair
   for (const Rank from : group.ranks)
@@ -82,8 +90,8 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
       if (from == to) continue;
       const int from_chip = program.ranks[static_cast<std::size_t>(from)].chip;
       const int to_chip = program.ranks[static_cast<std::size_t>(to)].chip;
-      const Route way = route(cluster, from_chip, to_chip);
-      const Transport transport = transport_of(cluster, from_chip, to_chip);
+      const Route way = route(cluster, from_chip, to_chip, carrier);
+      const Transport transport = transport_of(cluster, from_chip, to_chip, carrier);
       for (int link : way.links) ++pairs_on_link[link];
       longest_s = std::max(longest_s, 1 / way.rate);
       pairs.latency_s = std::max(pairs.latency_s, way.latency_s + transport.software_latency_s);

@@ -10,7 +10,7 @@
 namespace motley {
 
 // Of one message between two chips on their route.
-Transport transport_of(const Cluster& cluster, int from_chip, int to_chip);
+Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
 
 // Seconds beyond pure latency + bytes/bandwidth of the links that a message of `bytes` costs (the
 // kappa term, software).

@@ -114,7 +114,7 @@ void check_only(const Cluster& cluster, const Network& network, const Location& 
 }  // namespace
 
 GroupLink read_link(const Yaml& node, const Cluster& cluster) {
-  const Fields fields(node, "a link", {"between", "over", "bandwidth", "latency", "per_flow"});
+  const Fields fields(node, "a link", {"between", "over", "bandwidth", "latency", "per_flow", "staged"});
   const Yaml between = fields.need("between");
   const std::vector<Yaml>& ends = to_sequence(between);
   if (ends.size() != 2)
@@ -134,6 +134,7 @@ GroupLink read_link(const Yaml& node, const Cluster& cluster) {
     throw Refusal(Exit::usage, "listed-twice", between->where,
                   fmt::format("group `{}` is linked with itself", from.name),
                   "nodes of one group talk over its first NIC kind");
+  if (const Yaml staged = fields.find("staged")) link.staged = to_bool(staged);
   read_site(fields, link);
   return link;
 }
@@ -169,6 +170,13 @@ Network read_network(const Yaml& node, const Cluster& cluster) {
   return network;
 }
 
+TransportPolicy to_transport(const Yaml& node) {
+  const std::string policy = to_choice(node, {"by_group", "holmes", "sockets"});
+  for (TransportPolicy each : {TransportPolicy::holmes, TransportPolicy::sockets})
+    if (policy == name_of(each)) return each;
+  return TransportPolicy::by_group;
+}
+
 std::string print(const GroupLink& link) {
   std::string text =
       fmt::format("{{between: [{}, {}], over: {}", quote(link.from), quote(link.to), name_of(link.over));
@@ -178,6 +186,7 @@ std::string print(const GroupLink& link) {
                     format_exact(link.latency_s, Dimension::seconds));
   if (link.per_flow > 0)
     text += fmt::format(", per_flow: {}", format_exact(link.per_flow, Dimension::bytes_per_second));
+  if (link.staged) text += ", staged: true";
   return text + "}";
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "models/describe_text.hpp"
+#include "models/network_text.hpp"
 #include "models/refusal.hpp"
 #include "models/strategy_complaint.hpp"
 
@@ -183,7 +184,7 @@ Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml
 Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
-                      {"name", "model", "cluster", "train", "strategy", "world", "fidelity"});
+                      {"name", "model", "cluster", "transport", "train", "strategy", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -197,6 +198,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
                                        : read_transformer(model, scenario.name);
   job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
                                      : read_cluster(cluster, scenario.name, folder);
+  if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
   job.train = read_train(fields.need("train"), folder);
   refuse_batch(fields, job.transformer, job.train);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);

@@ -20,6 +20,8 @@ const Transport& inside_transport(FabricKind kind);
 const Transport& rdma_transport();
 // Sockets over a line of so many bytes/s.
 const Transport& socket_transport(double bandwidth);
+// What one flow reaches that is staged through host memory and TCP.
+double staged_rate();
 // Of a NIC's own kind: RDMA, or sockets over Ethernet.
 const Transport& native_transport(const Nic& nic);
 

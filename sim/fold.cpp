@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "models/carrier.hpp"
 #include "models/network_cost.hpp"
 
 #define XXH_INLINE_ALL
@@ -31,7 +32,10 @@ class Builder {
   }
 
   Folding build(const FoldOptions& options) {
-    for (Lane& lane : made_.arrangement.lanes) lay(lane, {});
+    for (Lane& lane : made_.arrangement.lanes) {
+      lane.carrier = carrier_between(program_, job_.cluster, lane.from, lane.to);
+      lay(lane, {});
+    }
     add_edges();
     if (options.fold) add_traits(options.apart);
     for (const LinkProperties& link : job_.cluster.link_table)
@@ -52,8 +56,8 @@ class Builder {
 
   // Gives the lane its links and traits.
   void lay(Lane& lane, const Terms& terms) {
-    const Route way = route(job_.cluster, chip(lane.from), chip(lane.to));
-    const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to));
+    const Route way = route(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
+    const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
                             lane.cap, terms.rate, terms.step);
@@ -64,19 +68,19 @@ class Builder {
   }
 
   // Of each edge of a ring when all are busy: edges of one ring may share a link.
-  std::vector<double> ring_rates(const Group& group) const {
+  std::vector<double> ring_rates(const Group& group, const Carrier& carrier) const {
     std::unordered_map<int, int> edges_on;
     std::vector<Route> ways;
     const auto member = [&](std::size_t i) { return chip(group.ranks[i % group.ranks.size()]); };
     for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-      ways.push_back(route(job_.cluster, member(i), member(i + 1)));
+      ways.push_back(route(job_.cluster, member(i), member(i + 1), carrier));
       for (int link : ways.back().links) ++edges_on[link];
     }
     std::vector<double> rates;
     for (std::size_t i = 0; i < ways.size(); ++i) {
       int sharing = 1;
       for (int link : ways[i].links) sharing = std::max(sharing, edges_on[link]);
-      const double efficiency = transport_of(job_.cluster, member(i), member(i + 1)).efficiency;
+      const double efficiency = transport_of(job_.cluster, member(i), member(i + 1), carrier).efficiency;
       rates.push_back(ways[i].bandwidth * efficiency / sharing);
     }
     return rates;
@@ -84,7 +88,8 @@ class Builder {
 
   void add_ring(std::int32_t index, CollectiveLevel level) {
     const Group& group = program_.groups[at(index)];
-    const std::vector<double> rates = ring_rates(group);
+    const Carrier carrier = choose_carrier(program_, job_.cluster, group).carrier;
+    const std::vector<double> rates = ring_rates(group, carrier);
     const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
     const bool fluid = level == CollectiveLevel::fluid;
     const double cap = fluid && !alike ? costs_.ring(index).bandwidth : 0;
@@ -96,6 +101,7 @@ class Builder {
       edge.group = index;
       edge.by_ranks = !fluid;
       edge.cap = cap;
+      edge.carrier = carrier;
       lay(edge, {!fluid, rates[i]});
       made_.arrangement.lanes.push_back(edge);
     }
@@ -104,6 +110,7 @@ class Builder {
   // Step s of a pairwise exchange: from every member to the s-th after it.
   void add_pairs(std::int32_t index, CollectiveLevel level) {
     const auto& ranks = program_.groups[at(index)].ranks;
+    const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[at(index)]).carrier;
     made_.first_pair[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
     for (std::size_t i = 0; i < ranks.size(); ++i)
       for (std::size_t j = 0; j < ranks.size(); ++j) {
@@ -112,6 +119,7 @@ class Builder {
         pair.from = ranks[i];
         pair.to = ranks[j];
         pair.group = index;
+        pair.carrier = carrier;
         pair.by_ranks = level == CollectiveLevel::expanded;
         lay(pair, {pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
         made_.arrangement.lanes.push_back(pair);

@@ -163,7 +163,9 @@ std::string show_costs(const Options& options) {
   const Scenario scenario = load_scenario(options.what);
   const Program program = compile(scenario.job);
   const std::vector<PassCost> passes = price_passes(scenario.job, program);
-  return options.json ? costs_json(passes) : costs_text(passes);
+  const std::vector<ListedCarrier> carriers = list_carriers(scenario.job, program);
+  if (options.json) return costs_json(passes, carriers);
+  return carriers.empty() ? costs_text(passes) : carriers_text(carriers) + "\n" + costs_text(passes);
 }
 
 // Of a pipeline of the strategy's: the order that its Program holds, at predicted durations.

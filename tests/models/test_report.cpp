@@ -199,7 +199,7 @@ TEST_CASE("the cost tables price each pass as the sum of its kernels, and as com
       REQUIRE(pass.times == program.classes[0].micro_batches);
       REQUIRE(pass.seconds == Approx(priced(job, program, pass.rank, pass.pass)));
     }
-    const json parsed = json::parse(costs_json(passes));
+    const json parsed = json::parse(costs_json(passes, list_carriers(job, program)));
     REQUIRE(parsed["schema"] == "motley.costs/1");
     REQUIRE(parsed["passes"].size() == passes.size());
     REQUIRE(costs_text(passes).find("matmul (recompute)") != std::string::npos);

@@ -1,0 +1,28 @@
+// Which transport moves what between the ranks of a Program, and why, as a table: `motley show costs` prints it.
+// Read next: models/carrier.hpp, where the rule stands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/carrier.hpp"
+#include "models/compile.hpp"
+
+namespace motley {
+
+// Groups, or transfers between stages, that are moved the same way for the same reason.
+struct ListedCarrier {
+  std::string what;    // "tensor", "data", "embedding", "transfers"
+  std::string stages;  // "0-3, 5"
+  int count = 0;       // groups, or pairs
+  int rank_count = 0;  // of the largest
+  std::string over;    // a fabric or a kind of NIC
+  std::string by;      // "fabric", "RDMA, device to device", "TCP, through the hosts"
+  std::string why;
+  bool operator==(const ListedCarrier&) const = default;
+};
+
+std::vector<ListedCarrier> list_carriers(const Job& job, const Program& program);
+std::string carriers_text(const std::vector<ListedCarrier>& listed);
+
+}  // namespace motley
