@@ -244,6 +244,19 @@ class Train(Commands):
 
 
 class Scenarios(Commands):
+    def test_the_answers_that_the_readme_names_are_those_of_simulate(self):
+        page = (ROOT / "scenarios" / "README.md").read_text()
+        rows = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \|.*\| ([\d.]+) (ms|s) \| ([\d.]+) % \|$",
+                          page, re.MULTILINE)
+        self.assertEqual({path.stem for path in (ROOT / "scenarios").glob("*.yaml")}, {row[0] for row in rows})
+        for name, chips, iteration, unit, mfu in rows:
+            with self.subTest(name):
+                found = self.right_json("simulate", f"scenarios/{name}.yaml")
+                self.assertEqual(int(chips.replace(",", "")), found["chips"])
+                seconds = float(iteration) * {"ms": 1e-3, "s": 1}[unit]
+                self.assertAlmostEqual(seconds, found["iteration_s"], delta=0.01 * seconds)
+                self.assertAlmostEqual(float(mfu), 100 * found["mfu"], delta=0.5)
+
     def test_every_scenario_that_ships_compiles_and_fits(self):
         for path in sorted((ROOT / "scenarios").glob("*.yaml")):
             self.right("check", path)
