@@ -36,8 +36,10 @@ struct Chip {
   Sourced bandwidth_efficiency;  // share of memory_bandwidth that element-wise kernels reach
   Sourced kernel_overhead;       // seconds a kernel costs beyond its work
   Sourced step_overhead;         // seconds of an optimizer step beyond its memory traffic
-  Sourced watts;                 // TDP; 0 unknown
-  Sourced price_per_hour;        // USD; 0 unknown
+  // A compute takes so many times as long while the chip's collectives and transfers are under way; 0: 1.
+  Sourced overlap_slowdown;
+  Sourced watts;           // TDP; 0 unknown
+  Sourced price_per_hour;  // USD; 0 unknown
   bool operator==(const Chip&) const = default;
 };
 

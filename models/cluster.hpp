@@ -23,6 +23,8 @@ struct InsideFabric {  // chip to chip inside a node
   double bandwidth = 0;  // bytes/s a chip and direction; a mesh divides it over the other chips
   double latency_s = 0;
   double reaches = 0;  // measured rate of one flow at this bandwidth; 0: the fabric's usual share
+  double in_switch =
+      0;  // bytes/s of each chip while the switch reduces what passes (NVLink SHARP); 0: it does not
   bool operator==(const InsideFabric&) const = default;
 };
 

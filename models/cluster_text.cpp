@@ -48,6 +48,7 @@ const std::vector<Figure>& figures() {
       {"bandwidth_efficiency", &Chip::bandwidth_efficiency, {}, true},
       {"kernel_overhead", &Chip::kernel_overhead, seconds, false},
       {"step_overhead", &Chip::step_overhead, seconds, false},
+      {"overlap_slowdown", &Chip::overlap_slowdown, {}, false},
       {"power", &Chip::watts, watts, false},
       {"price", &Chip::price_per_hour, dollars_per_hour, false},
   };
@@ -115,6 +116,10 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
       chip.*figure.member =
           read_sourced(value, figure.dimension, figure.needed ? Sign::positive : Sign::not_negative);
   }
+  if (chip.overlap_slowdown.value > 0 && chip.overlap_slowdown.value < 1)
+    throw Refusal(Exit::usage, "out-of-bounds", fields.where("overlap_slowdown"),
+                  fmt::format("`overlap_slowdown` is {}, less than 1", chip.overlap_slowdown.value),
+                  "communication beside a compute makes it so many times as long");
   return chip;
 }
 

@@ -210,6 +210,34 @@ const RingCost& CostTable::pairwise(int group) {
   return pairwise_.emplace(group, pairwise_cost(program_, cluster_, of)).first->second;
 }
 
+CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
+                                            std::int64_t bytes) {
+  if (wanted == CollectiveAlgorithm::ring) return plain_algorithm(kind);
+  const Group& of = program_.groups[static_cast<std::size_t>(group)];
+  if (of.ranks.size() < 2) return plain_algorithm(kind);
+  if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, group), bytes);
+  const auto [found, fresh] = tunings_.try_emplace(group);
+  if (fresh) found->second = nccl_tuning(program_, cluster_, of);
+  if (wanted == CollectiveAlgorithm::automatic) return nccl_choice(found->second, kind, bytes);
+  return does(wanted, kind, found->second.shape) ? wanted : plain_algorithm(kind);
+}
+
+const CollectiveCost& CostTable::collective(CollectiveKind kind, int group, CollectiveAlgorithm algorithm) {
+  const auto [found, fresh] = collective_.try_emplace({group, kind, algorithm});
+  if (fresh)
+    found->second = collective_cost(program_, cluster_, program_.groups[static_cast<std::size_t>(group)],
+                                    kind, algorithm);
+  return found->second;
+}
+
+const std::vector<CollectiveCost>& CostTable::collectives(CollectiveKind kind, int group) {
+  const auto [found, fresh] = collectives_.try_emplace({group, kind});
+  if (fresh)
+    found->second =
+        collective_costs(program_, cluster_, program_.groups[static_cast<std::size_t>(group)], kind);
+  return found->second;
+}
+
 CostTable::Rings::iterator CostTable::ring_of(int group) {
   const auto found = rings_.find(group);
   if (found != rings_.end()) return found;

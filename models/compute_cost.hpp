@@ -6,9 +6,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "models/chip.hpp"
+#include "models/collective_cost.hpp"
+#include "models/nccl_tuning.hpp"
 #include "models/network_cost.hpp"
 #include "models/program.hpp"
 
@@ -46,6 +51,12 @@ class CostTable {
   const ComputeTime& of(Rank rank, const Instruction& instruction);
   const RingCost& ring(int group);  // index into Program::groups
   const RingCost& pairwise(int group);
+  // What `wanted` comes to for a collective of so many bytes on that group: the algorithm that is done, never `fastest`
+  // or `automatic`.
+  CollectiveAlgorithm algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
+                                   std::int64_t bytes);
+  const CollectiveCost& collective(CollectiveKind kind, int group, CollectiveAlgorithm algorithm);
+  const std::vector<CollectiveCost>& collectives(CollectiveKind kind, int group);
 
  private:
   struct Key {
@@ -63,6 +74,9 @@ class CostTable {
   std::map<Key, ComputeTime> times_;
   Rings rings_;
   std::map<int, RingCost> pairwise_;
+  std::map<std::tuple<int, CollectiveKind, CollectiveAlgorithm>, CollectiveCost> collective_;
+  std::map<std::pair<int, CollectiveKind>, std::vector<CollectiveCost>> collectives_;
+  std::map<int, NcclTuning> tunings_;  // by group
   std::deque<RingCost> ring_classes_;  // distinct ones; references stay valid
 };
 

@@ -13,16 +13,19 @@ namespace motley {
 namespace {
 
 // `reaches: 48.9 GB/s`: measured, so no more than the line.
-double read_reaches(const Fields& fields, double bandwidth) {
-  const Yaml value = fields.find("reaches");
-  if (!value) return 0;
-  const double reaches = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
-  if (reaches > bandwidth)
+double read_share_of(const Yaml& value, double bandwidth) {
+  const double rate = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
+  if (rate > bandwidth)
     throw Refusal(Exit::usage, "faster-than-line", value->where,
                   fmt::format("`{}` is more than the bandwidth, {}", value->text,
                               format_exact(bandwidth, Dimension::bytes_per_second)),
-                  "`reaches` is what one flow was measured to get of it");
-  return reaches;
+                  "what is measured of a line is no more than the line");
+  return rate;
+}
+
+double read_reaches(const Fields& fields, double bandwidth) {
+  const Yaml value = fields.find("reaches");
+  return value ? read_share_of(value, bandwidth) : 0;
 }
 
 std::string print_reaches(double reaches) {
@@ -66,6 +69,10 @@ std::vector<std::vector<int>> read_near(const Yaml& node, const Nic& nic, int ch
   return near;
 }
 
+std::string print_in_switch(double rate) {
+  return rate > 0 ? fmt::format(", in_switch: {}", format_exact(rate, Dimension::bytes_per_second)) : "";
+}
+
 }  // namespace
 
 NicKind to_nic_kind(const Yaml& node) {
@@ -75,7 +82,7 @@ NicKind to_nic_kind(const Yaml& node) {
 }
 
 InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
-  const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency", "reaches"});
+  const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency", "reaches", "in_switch"});
   InsideFabric inside;
   const std::string kind =
       to_choice(fields.need("fabric"), {"nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback"});
@@ -94,6 +101,13 @@ InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
   }
   if (const Yaml value = fields.find("latency"))
     inside.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  if (const Yaml value = fields.find("in_switch")) {
+    if (inside.kind != FabricKind::nvswitch)
+      throw Refusal(Exit::usage, "no-switch", value->where,
+                    fmt::format("`{}` has no switch that could reduce", kind),
+                    "`in_switch` is for `fabric: nvswitch`");
+    inside.in_switch = read_share_of(value, inside.bandwidth);
+  }
   return inside;
 }
 
@@ -150,7 +164,7 @@ std::string print_inside(const NodeGroup& group) {
   if (!is_pcie_tree(group))
     text += fmt::format(", bandwidth: {}", format_exact(inside.bandwidth, Dimension::bytes_per_second));
   return text + fmt::format(", latency: {}{}}}", format_exact(inside.latency_s, Dimension::seconds),
-                            print_reaches(inside.reaches));
+                            print_reaches(inside.reaches) + print_in_switch(inside.in_switch));
 }
 
 std::string print(const Pcie& pcie) {

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "models/collective.hpp"
 #include "models/describe_text.hpp"
 #include "models/network_text.hpp"
 #include "models/refusal.hpp"
@@ -83,12 +85,22 @@ CollectiveLevel to_level(const Yaml& node) {
   return level == "fluid" ? CollectiveLevel::fluid : CollectiveLevel::expanded;
 }
 
+CollectiveAlgorithm to_algorithm(const Yaml& node) {
+  std::vector<std::string> names;
+  for (int i = 0; i <= static_cast<int>(CollectiveAlgorithm::automatic); ++i)
+    names.emplace_back(name_of(static_cast<CollectiveAlgorithm>(i)));
+  const std::string name = to_choice(node, names);
+  const auto found = std::find(names.begin(), names.end(), name);
+  return static_cast<CollectiveAlgorithm>(found - names.begin());
+}
+
 Fidelity read_fidelity(const Yaml& node) {
-  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold"});
+  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold", "algorithm"});
   Fidelity fidelity;
   if (const Yaml value = fields.find("data_parallel")) fidelity.data_parallel = to_level(value);
   if (const Yaml value = fields.find("tensor_parallel")) fidelity.tensor_parallel = to_level(value);
   if (const Yaml value = fields.find("fold")) fidelity.fold = to_bool(value);
+  if (const Yaml value = fields.find("algorithm")) fidelity.algorithm = to_algorithm(value);
   return fidelity;
 }
 

@@ -19,6 +19,19 @@ enum class Recompute : std::uint8_t {
   full
 };  // full: keep only each layer's input (Chen et al. 2016, arXiv:1604.06174)
 enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
+// models/collective.hpp says what each is; of the last two it picks among the others: `fastest` what should take least
+// by models/collective_cost, `automatic` what NCCL would take.
+enum class CollectiveAlgorithm : std::uint8_t {
+  ring,
+  tree,
+  double_binary_tree,
+  recursive,
+  hierarchical,
+  in_switch,
+  flat,
+  fastest,
+  automatic
+};
 
 struct Layers {
   std::int64_t first = 0, last = 0;  // [first, last)
@@ -89,6 +102,9 @@ struct Fidelity {
   CollectiveLevel tensor_parallel = CollectiveLevel::formula;
   // Simulate one rank of each class of ranks that must behave alike. Nothing: `motley simulate` does, others don't.
   std::optional<bool> fold = {};
+  // Of collectives that are instructions of their own; where it does not do a kind on a group (ring: an all_to_all),
+  // the plain one. What is priced inside computes is always a ring.
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
   bool operator==(const Fidelity&) const = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -9,6 +11,7 @@
 
 #include "models/carrier.hpp"
 #include "models/network_cost.hpp"
+#include "models/refusal.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -49,7 +52,8 @@ class Builder {
   struct Terms {
     bool pays_latency = true;
     double rate = 0;
-    std::size_t step = 0;  // of a pairwise exchange
+    std::size_t step = 0;      // of a pairwise exchange
+    std::uint64_t rounds = 0;  // of a planned one
   };
 
   int chip(Rank rank) const { return program_.ranks[at(rank)].chip; }
@@ -61,6 +65,8 @@ class Builder {
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
                             lane.cap, terms.rate, terms.step);
+    if (terms.rounds != 0)
+      lane.traits = XXH3_64bits_withSeed(&terms.rounds, sizeof terms.rounds, lane.traits);
     auto& links = made_.arrangement.links;
     lane.first_link = static_cast<std::uint32_t>(links.size());
     links.insert(links.end(), way.links.begin(), way.links.end());
@@ -126,38 +132,99 @@ class Builder {
       }
   }
 
-  // Groups whose collectives go round a ring, and those that do an all_to_all.
+  using Algorithm = std::pair<CollectiveKind, CollectiveAlgorithm>;
+
+  // Of every group, what its collectives are and by which algorithm.
   void find_used() {
-    in_ring_.resize(program_.groups.size());
-    in_pairs_.resize(program_.groups.size());
-    std::vector<std::set<std::pair<int, bool>>> slots;  // by class: slot, and whether for an all_to_all
+    used_.resize(program_.groups.size());
+    struct Use {
+      std::int32_t slot;
+      CollectiveKind kind;
+      std::int64_t bytes;
+      auto operator<=>(const Use&) const = default;
+    };
+    const CollectiveAlgorithm wanted = job_.fidelity.algorithm;
+    std::vector<std::set<Use>> uses;  // by class
     for (const ProgramClass& of_class : program_.classes) {
-      slots.emplace_back();
+      uses.emplace_back();
       for (const Stream& stream : of_class.streams)
-        for (const Instruction& instruction : stream.instructions)
-          if (instruction.op == Op::collective)
-            slots.back().emplace(instruction.slot, instruction.collective == CollectiveKind::all_to_all);
+        for (const Instruction& each : stream.instructions)
+          if (each.op == Op::collective)
+            uses.back().insert({each.slot, each.collective, picks(wanted) ? each.bytes : 0});
     }
     for (const RankEntry& entry : program_.ranks)
-      for (const auto& [slot, pairwise] : slots[at(entry.of_class)])
-        (pairwise ? in_pairs_ : in_ring_)[at(entry.groups[at(slot)])] = true;
+      for (const Use& use : uses[at(entry.of_class)]) {
+        const int group = entry.groups[at(use.slot)];
+        used_[at(group)].emplace(use.kind, costs_.algorithm_of(use.kind, group, wanted, use.bytes));
+      }
+  }
+  static bool picks(CollectiveAlgorithm wanted) {
+    return wanted == CollectiveAlgorithm::fastest || wanted == CollectiveAlgorithm::automatic;
   }
 
   void add_edges() {
     made_.first_edge.assign(program_.groups.size(), -1);
     made_.first_pair.assign(program_.groups.size(), -1);
+    made_.planned.resize(program_.groups.size());
     find_used();
     for (std::size_t i = 0; i < program_.groups.size(); ++i) {
       const CollectiveLevel level = level_of(job_.fidelity, program_.groups[i]);
       if (program_.groups[i].ranks.size() < 2 || level == CollectiveLevel::formula) continue;
-      if (in_ring_[i]) add_ring(static_cast<std::int32_t>(i), level);
-      if (in_pairs_[i]) add_pairs(static_cast<std::int32_t>(i), level);
+      const auto index = static_cast<std::int32_t>(i);
+      for (const auto& [kind, algorithm] : used_[i]) {
+        if (algorithm == CollectiveAlgorithm::ring) {
+          if (made_.first_edge[i] < 0) add_ring(index, level);
+        } else if (algorithm == CollectiveAlgorithm::flat) {
+          add_pairs(index, level);
+        } else {
+          add_plan(index, level, {kind, algorithm});
+        }
+      }
     }
+  }
+
+  const std::shared_ptr<const CollectivePlan>& plan_of(const Algorithm& algorithm, const GroupShape& shape) {
+    auto& plan = plans_[{algorithm, shape}];
+    if (plan == nullptr)
+      plan =
+          std::make_shared<const CollectivePlan>(make_plan(expand(algorithm.first, algorithm.second, shape)));
+    return plan;
+  }
+
+  // Fluid: every flow moves at what lets all end together, as the links that carry most of them do.
+  void add_plan(std::int32_t index, CollectiveLevel level, const Algorithm& algorithm) {
+    const Group& group = program_.groups[at(index)];
+    const bool fluid = level == CollectiveLevel::fluid;
+    const Carrier carrier = choose_carrier(program_, job_.cluster, group).carrier;
+    PlannedLanes made{algorithm.first, algorithm.second,
+                      plan_of(algorithm, shape_of(program_, job_.cluster, group)),
+                      static_cast<std::int32_t>(made_.arrangement.lanes.size())};
+    const double whole =
+        fluid ? costs_.collective(algorithm.first, index, algorithm.second).least_s_per_byte : 0;
+    for (const CollectivePlan::Way& way : made.plan->ways) {
+      Lane lane;
+      lane.from = group.ranks[at(way.from)];
+      lane.to = group.ranks[at(way.to)];
+      lane.group = index;
+      lane.by_ranks = !fluid;
+      lane.carrier = carrier;
+      lane.cap = fluid ? way.share / whole : 0;
+      lay(lane, {!fluid, way.share, 0, fluid ? 0 : way.rounds});
+      lane.traits = XXH3_64bits_withSeed(&algorithm, sizeof algorithm, lane.traits);
+      made_.arrangement.lanes.push_back(lane);
+    }
+    made_.planned[at(index)].push_back(std::move(made));
   }
 
   static std::uint64_t traits_of_cost(const RingCost& ring) {
     return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node,
                      ring.rings);
+  }
+
+  std::uint64_t traits_of_cost(CollectiveKind kind, CollectiveAlgorithm algorithm, int group) {
+    if (algorithm == CollectiveAlgorithm::flat) return traits_of_cost(costs_.pairwise(group));
+    const CollectiveCost& cost = costs_.collective(kind, group, algorithm);
+    return traits_of(kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
   }
 
   // Ranks: chips of one group of the cluster are equal, and what a rank's groups cost may price its computes.
@@ -167,9 +234,11 @@ class Builder {
       rings.push_back(traits_of_cost(costs_.ring(static_cast<int>(i))));
       std::uint64_t& traits = made_.arrangement.group_traits[i];
       traits = XXH3_64bits_withSeed(&rings[i], sizeof rings[i], traits);
-      if (!in_pairs_[i]) continue;
-      const std::uint64_t pairs = traits_of_cost(costs_.pairwise(static_cast<int>(i)));
-      traits = XXH3_64bits_withSeed(&pairs, sizeof pairs, traits);
+      for (const auto& [kind, algorithm] : used_[i]) {
+        if (algorithm == CollectiveAlgorithm::ring) continue;
+        const std::uint64_t cost = traits_of_cost(kind, algorithm, static_cast<int>(i));
+        traits = XXH3_64bits_withSeed(&cost, sizeof cost, traits);
+      }
     }
     std::vector<std::uint64_t> words;
     for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
@@ -187,10 +256,21 @@ class Builder {
   const Program& program_;
   CostTable& costs_;
   Folding made_;
-  std::vector<bool> in_ring_, in_pairs_;  // by group
+  std::vector<std::set<Algorithm>> used_;  // by group
+  std::map<std::pair<Algorithm, GroupShape>, std::shared_ptr<const CollectivePlan>> plans_;
 };
 
 }  // namespace
+
+const PlannedLanes& Folding::planned_for(int group, CollectiveKind kind,
+                                         CollectiveAlgorithm algorithm) const {
+  const auto& all = planned[at(group)];
+  const auto found = std::find_if(all.begin(), all.end(), [&](const PlannedLanes& each) {
+    return each.kind == kind && each.algorithm == algorithm;
+  });
+  MOTLEY_CHECK(found != all.end());
+  return *found;
+}
 
 CollectiveLevel level_of(const Fidelity& fidelity, const Group& group) {
   return group.kind == GroupKind::tensor ? fidelity.tensor_parallel : fidelity.data_parallel;

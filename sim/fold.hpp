@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "models/compile.hpp"
 #include "models/compute_cost.hpp"
 #include "models/symmetry.hpp"
+#include "sim/collective_plan.hpp"
 
 namespace motley {
 
@@ -20,6 +22,14 @@ struct FoldOptions {
   std::vector<Rank> apart;  // ranks that behave as nobody else does: those that really compute
 };
 
+// The lanes of an algorithm on one group: way i of its plan is lane first_lane + i.
+struct PlannedLanes {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
+  std::shared_ptr<const CollectivePlan> plan;
+  std::int32_t first_lane = 0;
+};
+
 struct Folding {
   Arrangement arrangement;  // transfers first, then the edges of collectives that are simulated flow by flow
   Symmetry symmetry;
@@ -27,12 +37,14 @@ struct Folding {
       first_edge;  // by group: lane of member 0 to member 1, the others follow; -1: no flows
   // By group: lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
   std::vector<std::int32_t> first_pair;
+  std::vector<std::vector<PlannedLanes>> planned;  // by group: of algorithms that are neither
 
   // Of a group with pairs, between two different members, by place.
   std::int32_t pair_lane(int group, std::size_t from, std::size_t to, std::size_t members) const {
     return first_pair[static_cast<std::size_t>(group)] +
            static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
   }
+  const PlannedLanes& planned_for(int group, CollectiveKind kind, CollectiveAlgorithm algorithm) const;
   bool runs(Rank rank) const { return symmetry.ranks.stand_in(rank) == rank; }
   std::int32_t lane_class(std::int32_t lane) const {
     return symmetry.lanes.of[static_cast<std::size_t>(lane)];

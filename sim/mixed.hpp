@@ -18,6 +18,10 @@ class Durations {
   const RingCost& cost(CollectiveKind kind, int group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
   }
+  CollectiveAlgorithm algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
+                                   std::int64_t bytes) {
+    return costs_.algorithm_of(kind, group, wanted, bytes);
+  }
   CostTable& costs() { return costs_; }
   // Its computes run on the actor's stack.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "models/refusal.hpp"
@@ -74,6 +75,8 @@ void SimWorld::lay_out_gangs() {
     const std::size_t members = program_.groups[group].ranks.size();
     gang.edges = one_of_each(folding_.first_edge[group], members);
     gang.pairs = one_of_each(folding_.first_pair[group], members * (members - 1));
+    for (const PlannedLanes& each : folding_.planned[group])
+      gang.planned.push_back(one_of_each(each.first_lane, each.plan->ways.size()));
     gangs_.push_back(std::move(gang));
   }
 }
@@ -282,6 +285,9 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
 // Assumes: of several rings, the flows of the first alone load the fabric.
 void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLevel level) {
   const CollectiveKind kind = instruction.collective;
+  const CollectiveAlgorithm algorithm =
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, instruction.bytes);
+  if (algorithm != plain_algorithm(kind)) return run_planned(group, instruction, algorithm, level);
   const RingCost& cost = durations_.cost(kind, group);
   const double seconds = collective_s(kind, cost, instruction.bytes);
   if (level == CollectiveLevel::formula) {
@@ -301,7 +307,31 @@ void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLe
   std::vector<sg::CommPtr> flows;
   for (std::int32_t lane : pairwise ? gang.pairs : gang.edges)
     flows.push_back(fabric_.start(lane, flow_bytes));
+  wait_for_flows(flows);
+}
+
+void SimWorld::wait_for_flows(const std::vector<sg::CommPtr>& flows) {
   for (const sg::CommPtr& flow : flows) flow->wait();
+}
+
+// The same of an algorithm with a plan: a flow for each two members of whom one sends the other anything.
+void SimWorld::run_planned(int group, const Instruction& instruction, CollectiveAlgorithm algorithm,
+                           CollectiveLevel level) {
+  const CollectiveCost& cost = durations_.costs().collective(instruction.collective, group, algorithm);
+  const auto bytes = static_cast<double>(instruction.bytes);
+  const double seconds = cost.seconds(instruction.bytes);
+  if (level == CollectiveLevel::formula) return sleep(seconds);
+  sleep(seconds - cost.least_s_per_byte * bytes);
+  const auto of_class = at(folding_.symmetry.groups.of[at(group)]);
+  const auto first = at(folding_.symmetry.groups.first[of_class]);
+  const PlannedLanes& lanes =
+      folding_.planned_for(static_cast<int>(first), instruction.collective, algorithm);
+  std::vector<sg::CommPtr> flows;
+  for (std::int32_t lane : gangs_[of_class].planned[at(&lanes - folding_.planned[first].data())]) {
+    const auto wire = std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes);
+    if (wire > 0) flows.push_back(fabric_.start(lane, wire));
+  }
+  wait_for_flows(flows);
 }
 
 std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Actor* actor) {
@@ -318,37 +348,64 @@ void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Ins
   const auto& ranks = program_.groups[at(group)].ranks;
   const std::size_t count = ranks.size();
   if (count < 2) return;
+  const CollectiveKind kind = instruction.collective;
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const std::int64_t parts =
-      static_cast<std::int64_t>(count) * durations_.cost(instruction.collective, group).rings;
+  const CollectiveAlgorithm algorithm =
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, instruction.bytes);
+  if (algorithm != plain_algorithm(kind))
+    return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm), instruction.bytes);
+  const std::int64_t parts = static_cast<std::int64_t>(count) * durations_.cost(kind, group).rings;
   const std::int64_t chunk = (instruction.bytes + parts - 1) / parts;
   const std::int32_t first = folding_.first_edge[at(group)];
-  const int steps = collective_steps(instruction.collective, static_cast<int>(count));
+  const int steps = collective_steps(kind, static_cast<int>(count));
+  const bool pairwise = kind == CollectiveKind::all_to_all;
+  std::vector<Message> messages;
   for (std::size_t step = 1; step <= at(steps); ++step) {
-    const bool pairwise = instruction.collective == CollectiveKind::all_to_all;
     const std::size_t away = pairwise ? step : 1;
     const std::size_t to = (member + away) % count, from = (member + count - away) % count;
     if (pairwise)
-      exchange(stream,
-               {folding_.pair_lane(group, member, to, count), folding_.pair_lane(group, from, member, count)},
-               chunk);
+      messages = {{folding_.pair_lane(group, member, to, count), chunk},
+                  {folding_.pair_lane(group, from, member, count), chunk}};
     else
-      exchange(stream, {first + static_cast<std::int32_t>(member), first + static_cast<std::int32_t>(from)},
-               chunk);
+      messages = {{first + static_cast<std::int32_t>(member), chunk},
+                  {first + static_cast<std::int32_t>(from), chunk}};
+    exchange(stream, messages);
   }
 }
 
-// Sends along one lane while it receives along the other.
-void SimWorld::exchange(StreamState& stream, std::array<std::int32_t, 2> lanes, std::int64_t bytes) {
-  const std::array<double, 2> latency_s = {fabric_.latency_s(lanes[0], bytes),
-                                           fabric_.latency_s(lanes[1], bytes)};
-  const std::array met = {shake(lanes[0], stream.actor), shake(lanes[1], stream.actor)};
+// All of a member's messages of a round at once, then the next round. Of lanes of one class it needs one: the others
+// begin and end with it.
+void SimWorld::run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
+                          std::int64_t bytes) {
+  const CollectivePlan& plan = *lanes.plan;
+  sleep(plan.setup_s);
+  const std::vector<CollectivePlan::Part>& parts = plan.of_member[member];
+  std::vector<Message> messages;
+  std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether it sends
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::int32_t lane = lanes.first_lane + parts[i].way;
+    if (seen.emplace(folding_.lane_class(lane), parts[i].sends).second)
+      messages.push_back({lane, plan.wire_bytes(parts[i].chunks, bytes)});
+    if (i + 1 < parts.size() && parts[i + 1].round == parts[i].round) continue;
+    exchange(stream, messages);
+    messages.clear();
+    seen.clear();
+  }
+}
+
+void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
+  std::vector<std::shared_ptr<Handshake>> met;
+  std::vector<std::pair<double, std::size_t>> in_turn;  // latency, place: what has less begins sooner
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    met.push_back(shake(messages[i].lane, stream.actor));
+    in_turn.emplace_back(fabric_.latency_s(messages[i].lane, messages[i].bytes), i);
+  }
   const double begin_s = now_s();
-  const std::size_t sooner = latency_s[1] < latency_s[0] ? 1 : 0;
-  for (std::size_t i : {sooner, 1 - sooner}) {
+  std::sort(in_turn.begin(), in_turn.end());
+  for (const auto& [latency_s, i] : in_turn) {
     if (met[i]->second != stream.actor || met[i]->message != nullptr) continue;
-    sleep(begin_s + latency_s[i] - now_s());
-    met[i]->message = fabric_.start(lanes[i], bytes);
+    sleep(begin_s + latency_s - now_s());
+    met[i]->message = fabric_.start(messages[i].lane, messages[i].bytes);
     if (met[i]->first != stream.actor) met[i]->first->resume();
   }
   for (const auto& message : met) {

@@ -2,7 +2,6 @@
 // and sim/sim_world.cpp; sim/world.hpp is the way in.
 #pragma once
 
-#include <array>
 #include <exception>
 #include <memory>
 #include <string>
@@ -52,6 +51,7 @@ class SimWorld : public World {
     std::size_t expected = 0;
     // Lanes, one of each class: of the ring, and of an all_to_all.
     std::vector<std::int32_t> edges, pairs;
+    std::vector<std::vector<std::int32_t>> planned;  // as Folding::planned
   };
   struct Handshake {  // of an expanded step: whoever comes second starts the message, both wait for its end
     simgrid::s4u::Actor *first = nullptr, *second = nullptr;
@@ -85,7 +85,16 @@ class SimWorld : public World {
   void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void run_whole(int group, const Instruction& instruction, CollectiveLevel level);
   void run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction);
-  void exchange(StreamState& stream, std::array<std::int32_t, 2> lanes, std::int64_t bytes);
+  void run_planned(int group, const Instruction& instruction, CollectiveAlgorithm algorithm,
+                   CollectiveLevel level);
+  void run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes, std::int64_t bytes);
+  struct Message {
+    std::int32_t lane = 0;
+    std::int64_t bytes = 0;
+  };
+  // One actor's part of messages that begin together, be it sender or receiver.
+  void exchange(StreamState& stream, std::vector<Message>& messages);
+  void wait_for_flows(const std::vector<simgrid::s4u::CommPtr>& flows);
   std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
   std::string describe_deadlock();
   std::string why(Rank rank, int stream);

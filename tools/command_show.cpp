@@ -1,5 +1,6 @@
 // motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
-// It runs nothing and prices only what `costs` asks for. Read next: models/compile.hpp, models/costs_text.hpp.
+// It runs nothing, and prices only what `costs` and `collectives` ask for. Read next: models/compile.hpp,
+// models/costs_text.hpp.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -8,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "models/collectives_text.hpp"
 #include "models/compile.hpp"
 #include "models/costs_text.hpp"
 #include "models/scenario.hpp"
@@ -203,6 +205,12 @@ std::string show_schedule(const Options& options) {
                {"ranks", ranks}});
 }
 
+std::string show_collectives(const Options& options) {
+  const Scenario scenario = load_scenario(options.what);
+  const auto listed = list_collectives(scenario.job, compile(scenario.job));
+  return options.json ? collectives_json(listed) : collectives_text(listed);
+}
+
 struct Part {
   const char* name;
   const char* description;
@@ -220,6 +228,8 @@ constexpr Part kParts[] = {
     {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
     {"costs", "What every kind of kernel costs, and which side of the roofline holds it", "a scenario",
      show_costs},
+    {"collectives", "The algorithm of every collective, what it takes, and why that one", "a scenario",
+     show_collectives},
 };
 
 }  // namespace

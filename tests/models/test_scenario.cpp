@@ -1,4 +1,6 @@
 // Scenarios from files: what ships reads whole, and what is refused later still knows its place.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -6,6 +8,7 @@
 #include <regex>
 #include <sstream>
 
+#include "models/collective.hpp"
 #include "models/scenario.hpp"
 
 using namespace motley;
@@ -137,6 +140,13 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
   CHECK(mixed.name == "two");
   CHECK(mixed.world == WorldChoice{"mixed", {1}});
   CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
+  for (CollectiveAlgorithm algorithm :
+       {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
+        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat,
+        CollectiveAlgorithm::automatic}) {
+    const std::string line = fmt::format("{{}}\nfidelity: {{algorithm: {}}}", name_of(algorithm));
+    CHECK(read(tiny(line)).job.fidelity.algorithm == algorithm);
+  }
   CHECK(read(tiny("{}\nworld: null")).world.kind == "null");
   CHECK(read(tiny("{}\nworld: real")).world.kind == "real");
   const std::string text = std::regex_replace(
@@ -194,7 +204,7 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
         chip.memory_bytes,         chip.memory_bandwidth, chip.multiprocessors,      chip.gemm_efficiency,
         chip.gemm_k_half,          chip.gemm_wave,        chip.attention_efficiency, chip.attention_s_half,
         chip.bandwidth_efficiency, chip.kernel_overhead,  chip.step_overhead,        chip.watts,
-        chip.price_per_hour};
+        chip.overlap_slowdown,     chip.price_per_hour};
     for (const auto& [format, peak] : chip.peak_flops) figures.push_back(peak);
     for (const Sourced& figure : figures) {
       INFO(figure.value << " from: " << figure.source);

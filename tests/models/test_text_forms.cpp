@@ -137,6 +137,8 @@ Chip random_chip(Random& random) {
        {&Chip::multiprocessors, &Chip::gemm_k_half, &Chip::gemm_wave, &Chip::attention_s_half,
         &Chip::kernel_overhead, &Chip::step_overhead, &Chip::watts, &Chip::price_per_hour})
     if (random.coin()) chip.*optional = random_figure(random);
+  if (random.coin()) chip.overlap_slowdown = random_figure(random);
+  if (chip.overlap_slowdown.value > 0) chip.overlap_slowdown.value += 1;
   return chip;
 }
 

@@ -1,7 +1,8 @@
 // Each kind of collective in the Sim world: closed forms on an idle fabric, contention, and what is refused.
 #include <catch2/catch.hpp>
 
-#include "models/network_cost.hpp"
+#include "models/collective_cost.hpp"
+#include "models/compute_cost.hpp"
 #include "models/refusal.hpp"
 #include "tests/sim/hand_made.hpp"
 
@@ -25,8 +26,10 @@ HandMade group_of(int ranks, Cluster cluster, CollectiveLevel level) {
   return p;
 }
 
-double seconds_of(CollectiveKind kind, const Cluster& cluster, CollectiveLevel level, std::int64_t bytes) {
+double seconds_of(CollectiveKind kind, const Cluster& cluster, CollectiveLevel level, std::int64_t bytes,
+                  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring) {
   HandMade p = group_of(cluster.chip_count(), cluster, level);
+  p.job.fidelity.algorithm = algorithm;
   for (Rank rank = 0; rank < cluster.chip_count(); ++rank) p.collective(kind, rank, kDataGroup, bytes);
   return end_of(p.run());
 }
@@ -106,5 +109,74 @@ TEST_CASE("collectives of one byte or none end at every level") {
       CAPTURE(name_of(kind), static_cast<int>(level));
       CHECK(seconds_of(kind, one_node(3), level, 0) == Approx(collective_steps(kind, 3) * 1e-5));
       CHECK(seconds_of(kind, one_node(3), level, least) >= collective_steps(kind, 3) * 1e-5);
+    }
+}
+
+TEST_CASE("every algorithm on a uniform idle fabric takes its closed form at every level") {
+  int seen = 0;
+  for (CollectiveKind kind : kKinds)
+    for (int ranks : {2, 3, 4, 5, 7, 8}) {
+      Cluster cluster = one_node(ranks);
+      cluster.groups[0].inside.in_switch = 8e8;
+      const HandMade p = group_of(ranks, cluster, CollectiveLevel::formula);
+      for (const CollectiveCost& cost : collective_costs(p.program, cluster, p.program.groups[0], kind)) {
+        const std::int64_t bytes = 16 * 2 * 3 * 5 * 7 * 1000;  // every algorithm's chunks are whole
+        const auto at_level = [&](CollectiveLevel level) {
+          return seconds_of(kind, cluster, level, bytes, cost.algorithm);
+        };
+        CAPTURE(name_of(kind), name_of(cost.algorithm), ranks);
+        const double formula = at_level(CollectiveLevel::formula);
+        CHECK(formula == Approx(cost.seconds(bytes)).epsilon(1e-9));
+        CHECK(at_level(CollectiveLevel::fluid) == Approx(formula).epsilon(1e-6));
+        const double expanded = at_level(CollectiveLevel::expanded);
+        CHECK(expanded >= cost.least_s_per_byte * bytes * (1 - 1e-9));
+        // No member waits for others' rounds, so two trees may be sooner.
+        if (cost.algorithm == CollectiveAlgorithm::double_binary_tree)
+          CHECK(expanded <= formula * (1 + 1e-6));
+        else
+          CHECK(expanded == Approx(formula).epsilon(1e-6));
+        ++seen;
+      }
+    }
+  CHECK(seen >= 6 * 8);
+}
+
+TEST_CASE("across nodes every algorithm at every level takes no less than its most loaded link needs") {
+  Cluster cluster = one_node(4, {FabricKind::loopback, 1e9, 1e-6});
+  cluster.groups[0].nodes = 3;
+  cluster.groups[0].nics = {{NicKind::infiniband, 2, 1e8, 5e-6}};
+  build_topology(cluster);
+  for (CollectiveKind kind : kKinds) {
+    const HandMade p = group_of(12, cluster, CollectiveLevel::formula);
+    for (const CollectiveCost& cost : collective_costs(p.program, cluster, p.program.groups[0], kind)) {
+      CAPTURE(name_of(kind), name_of(cost.algorithm));
+      double last_expanded = 0;
+      for (const std::int64_t bytes :
+           {std::int64_t{1'200}, std::int64_t{1'200'000}, std::int64_t{12'000'000}}) {
+        const auto at_level = [&](CollectiveLevel level) {
+          return seconds_of(kind, cluster, level, bytes, cost.algorithm);
+        };
+        const double formula = at_level(CollectiveLevel::formula);
+        CHECK(at_level(CollectiveLevel::fluid) == Approx(formula).epsilon(1e-6));
+        const double expanded = at_level(CollectiveLevel::expanded);
+        CHECK(expanded >= cost.least_s_per_byte * static_cast<double>(bytes) * (1 - 1e-9));
+        CHECK(expanded > last_expanded);
+        last_expanded = expanded;
+      }
+    }
+  }
+}
+
+TEST_CASE("the fastest and the automatic algorithm take at every level what the one they come to takes") {
+  const Cluster cluster = one_node(8);
+  HandMade p = group_of(8, cluster, CollectiveLevel::formula);
+  for (std::int64_t bytes : {std::int64_t{840}, std::int64_t{8'400'000}})
+    for (CollectiveAlgorithm wanted : {CollectiveAlgorithm::fastest, CollectiveAlgorithm::automatic}) {
+      CostTable costs(p.program, cluster);
+      const CollectiveAlgorithm taken = costs.algorithm_of(CollectiveKind::all_reduce, 0, wanted, bytes);
+      CAPTURE(name_of(taken), bytes);
+      for (CollectiveLevel level : kLevels)
+        CHECK(seconds_of(CollectiveKind::all_reduce, cluster, level, bytes, wanted) ==
+              seconds_of(CollectiveKind::all_reduce, cluster, level, bytes, taken));
     }
 }

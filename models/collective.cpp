@@ -1,0 +1,375 @@
+// One function an algorithm; each appends its rounds to what stands there already, so that an all-reduce is a
+// reduce-scatter and then an all-gather.
+#include "models/collective.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+using Chunks = std::vector<int>;
+using Places = std::vector<int>;
+
+class Expansion {
+ public:
+  Expansion(int rank_count, int chunks) {
+    made_.rank_count = rank_count;
+    made_.chunks = chunks;
+  }
+  int R() const { return made_.rank_count; }
+  void send(int round, int from, int to, const Chunks& chunks, bool reduce) {
+    for (int chunk : chunks) made_.steps.push_back({begun_ + round, from, to, chunk, reduce});
+  }
+  void end_phase(int rounds) { begun_ += rounds; }
+  Chunks all() const {
+    Chunks chunks(static_cast<std::size_t>(made_.chunks));
+    std::iota(chunks.begin(), chunks.end(), 0);
+    return chunks;
+  }
+  CollectiveSteps take() {
+    made_.rounds = begun_;
+    const auto by_round = [](const CollectiveStep& a, const CollectiveStep& b) { return a.round < b.round; };
+    std::stable_sort(made_.steps.begin(), made_.steps.end(), by_round);
+    return std::move(made_);
+  }
+
+ private:
+  CollectiveSteps made_;
+  int begun_ = 0;
+};
+
+// ---- rings: member i of `members` ends with, or brings, parts[i]
+
+void ring(Expansion& into, const Places& members, const std::vector<Chunks>& parts, bool reduce) {
+  const int R = static_cast<int>(members.size());
+  const int first =
+      reduce ? 2 * R - 1 : R;  // what a member sends first: the part of its predecessor, or its own
+  for (int round = 0; round + 1 < R; ++round)
+    for (int i = 0; i < R; ++i)
+      into.send(round, members[static_cast<std::size_t>(i)], members[static_cast<std::size_t>((i + 1) % R)],
+                parts[static_cast<std::size_t>((i + first - round) % R)], reduce);
+}
+
+std::vector<Chunks> one_each(int count) {
+  std::vector<Chunks> parts;
+  for (int i = 0; i < count; ++i) parts.push_back({i});
+  return parts;
+}
+
+void flat_ring(Expansion& into, bool reduce) {
+  Places members(static_cast<std::size_t>(into.R()));
+  std::iota(members.begin(), members.end(), 0);
+  ring(into, members, one_each(into.R()), reduce);
+  into.end_phase(into.R() - 1);
+}
+
+// ---- hierarchical: member (node n, place j on it) is n * per_node + j, and so is its chunk
+
+void inside_rings(Expansion& into, int per_node, bool reduce) {
+  const int nodes = into.R() / per_node;
+  std::vector<Chunks> parts(static_cast<std::size_t>(per_node));
+  for (int chunk = 0; chunk < into.R(); ++chunk)
+    parts[static_cast<std::size_t>(chunk % per_node)].push_back(chunk);
+  for (int node = 0; node < nodes; ++node) {
+    Places members(static_cast<std::size_t>(per_node));
+    std::iota(members.begin(), members.end(), node * per_node);
+    ring(into, members, parts, reduce);
+  }
+  into.end_phase(per_node - 1);
+}
+
+void rail_rings(Expansion& into, int per_node, bool reduce) {
+  const int nodes = into.R() / per_node;
+  for (int place = 0; place < per_node; ++place) {
+    Places members;
+    std::vector<Chunks> parts;
+    for (int node = 0; node < nodes; ++node) {
+      members.push_back(node * per_node + place);
+      parts.push_back({members.back()});
+    }
+    ring(into, members, parts, reduce);
+  }
+  into.end_phase(nodes - 1);
+}
+
+void hierarchical(Expansion& into, CollectiveKind kind, int per_node) {
+  if (kind != CollectiveKind::all_gather) {
+    inside_rings(into, per_node, true);
+    rail_rings(into, per_node, true);
+  }
+  if (kind == CollectiveKind::reduce_scatter) return;
+  rail_rings(into, per_node, false);
+  inside_rings(into, per_node, false);
+}
+
+// ---- all_to_all
+
+void flat_all_to_all(Expansion& into) {
+  const int R = into.R();
+  for (int round = 0; round + 1 < R; ++round)
+    for (int from = 0; from < R; ++from) {
+      const int to = (from + round + 1) % R;
+      into.send(round, from, to, {from * R + to}, false);
+    }
+  into.end_phase(R - 1);
+}
+
+// Inside a node each gathers what the node has for its rail; then one message a rail and node.
+void hierarchical_all_to_all(Expansion& into, int per_node) {
+  const int R = into.R(), nodes = R / per_node;
+  for (int round = 0; round + 1 < per_node; ++round)
+    for (int from = 0; from < R; ++from) {
+      const int first = from / per_node * per_node, place = (from % per_node + round + 1) % per_node;
+      Chunks chunks;
+      for (int node = 0; node < nodes; ++node) chunks.push_back(from * R + node * per_node + place);
+      into.send(round, from, first + place, chunks, false);
+    }
+  into.end_phase(per_node - 1);
+  for (int round = 0; round + 1 < nodes; ++round)
+    for (int from = 0; from < R; ++from) {
+      const int first = from / per_node * per_node, to = (from + (round + 1) * per_node) % R;
+      Chunks chunks;
+      for (int member = first; member < first + per_node; ++member) chunks.push_back(member * R + to);
+      into.send(round, from, to, chunks, false);
+    }
+  into.end_phase(nodes - 1);
+}
+
+// ---- recursive: the first P members, P a power of two, work; member P + q lets member q work for it
+
+class Recursive {
+ public:
+  explicit Recursive(Expansion& into)
+      : into_(into), P_(static_cast<int>(std::bit_floor(static_cast<unsigned>(into.R())))) {}
+
+  void run(CollectiveKind kind) {
+    const bool whole = kind == CollectiveKind::all_reduce;
+    if (kind != CollectiveKind::all_gather) {
+      join([&](int) { return into_.all(); }, true);
+      halve();
+      if (!whole) part([](int extra) { return Chunks{extra}; });
+    }
+    if (kind == CollectiveKind::reduce_scatter) return;
+    if (!whole) join([](int extra) { return Chunks{extra}; }, false);
+    double_up();
+    part([&](int extra) {
+      Chunks chunks = into_.all();
+      if (!whole) chunks.erase(chunks.begin() + extra);  // its own it has
+      return chunks;
+    });
+  }
+
+ private:
+  using ChunksOf = std::function<Chunks(int extra)>;
+
+  void join(const ChunksOf& chunks, bool reduce) {
+    for (int extra = P_; extra < into_.R(); ++extra) into_.send(0, extra, extra - P_, chunks(extra), reduce);
+    if (P_ < into_.R()) into_.end_phase(1);
+  }
+  void part(const ChunksOf& chunks) {
+    for (int extra = P_; extra < into_.R(); ++extra) into_.send(0, extra - P_, extra, chunks(extra), false);
+    if (P_ < into_.R()) into_.end_phase(1);
+  }
+  // Chunks of the members [first, first + count) and of those they work for.
+  Chunks block(int first, int count) const {
+    Chunks chunks;
+    for (int member = first; member < first + count; ++member) {
+      chunks.push_back(member);
+      if (member + P_ < into_.R()) chunks.push_back(member + P_);
+    }
+    return chunks;
+  }
+  void halve() {
+    for (int half = P_ / 2; half >= 1; half /= 2) {
+      for (int member = 0; member < P_; ++member) {
+        const int partner = member ^ half;
+        into_.send(0, member, partner, block(partner / half * half, half), true);
+      }
+      into_.end_phase(1);
+    }
+  }
+  void double_up() {
+    for (int half = 1; half < P_; half *= 2) {
+      for (int member = 0; member < P_; ++member)
+        into_.send(0, member, member ^ half, block(member / half * half, half), false);
+      into_.end_phase(1);
+    }
+  }
+
+  Expansion& into_;
+  const int P_;
+};
+
+// ---- trees
+
+void binomial_tree(Expansion& into) {
+  const int R = into.R();
+  const int depth = static_cast<int>(std::bit_width(static_cast<unsigned>(R - 1)));
+  for (int round = 0; round < depth; ++round) {
+    const int bit = 1 << round;
+    for (int child = bit; child < R; child += 2 * bit) {
+      into.send(round, child, child - bit, {0}, true);
+      into.send(2 * depth - 1 - round, child - bit, child, {0}, false);
+    }
+  }
+  into.end_phase(2 * depth);
+}
+
+struct Tree {
+  std::vector<int> parent, height, depth;  // by member; the root's parent is -1
+};
+
+// In order, over [first, first + count): the left side is perfect, and members at even places of it are leaves.
+int build_tree(Tree& tree, int first, int count, int parent, int depth) {
+  if (count == 0) return -1;
+  const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count))) - 1, root = first + left;
+  const auto at = static_cast<std::size_t>(root);
+  tree.parent[at] = parent;
+  tree.depth[at] = depth;
+  tree.height[at] = 1 + std::max(build_tree(tree, first, left, root, depth + 1),
+                                 build_tree(tree, root + 1, count - left - 1, root, depth + 1));
+  return tree.height[at];
+}
+
+// The second tree is the first's mirror image, or where R is odd moved on by one: who is inside one is a leaf of the
+// other. A member of height h sends segment s up in round h + s; one of depth d gets it back in round d - 1 + s.
+void double_binary_tree(Expansion& into, int segments) {
+  const auto R = static_cast<std::size_t>(into.R());
+  Tree tree{Places(R), Places(R), Places(R)};
+  const int depth = build_tree(tree, 0, into.R(), -1, 0);
+  const int rounds = depth + segments - 1;
+  const auto second = [&](int place) { return R % 2 == 0 ? into.R() - 1 - place : (place + 1) % into.R(); };
+  for (std::size_t i = 0; i < R; ++i) {
+    if (tree.parent[i] < 0) continue;
+    const int child = static_cast<int>(i), parent = tree.parent[i];
+    for (int s = 0; s < segments; ++s) {
+      const int up = tree.height[i] + s, down = rounds + tree.depth[i] - 1 + s;
+      into.send(up, child, parent, {s}, true);
+      into.send(down, parent, child, {s}, false);
+      into.send(up, second(child), second(parent), {segments + s}, true);
+      into.send(down, second(parent), second(child), {segments + s}, false);
+    }
+  }
+  if (R > 1) into.end_phase(2 * rounds);
+}
+
+// ---- in the switch: up S and down S/R while it adds, then up S/R and down S; NCCL's tuning gives NVLS 25 us (version
+// 2.30, src/graph/tuning, 2026-06). To the next member: no port then carries more than one member's part.
+// Assumes: both passes take as long as the mean of their two directions.
+void in_switch(Expansion& into) {
+  const Chunks passing(static_cast<std::size_t>(into.R() + 1), -1);
+  for (int round = 0; round < 2; ++round)
+    for (int from = 0; from < into.R(); ++from) into.send(round, from, (from + 1) % into.R(), passing, false);
+  into.end_phase(2);
+}
+constexpr double kSwitchSetup_s = 25e-6;
+
+// Assumes: half the payload goes in eight segments whatever its size; libraries choose the number by size.
+constexpr int kSegments = 8;
+
+int chunks_of(CollectiveAlgorithm algorithm, int rank_count) {
+  if (algorithm == CollectiveAlgorithm::tree) return 1;
+  if (algorithm == CollectiveAlgorithm::in_switch) return 2 * rank_count;
+  return algorithm == CollectiveAlgorithm::double_binary_tree ? 2 * kSegments : rank_count;
+}
+
+}  // namespace
+
+bool does(CollectiveAlgorithm algorithm, CollectiveKind kind, const GroupShape& shape) {
+  const bool exchanges = kind == CollectiveKind::all_to_all;
+  switch (algorithm) {
+    case CollectiveAlgorithm::ring:
+    case CollectiveAlgorithm::recursive:
+      return !exchanges;
+    case CollectiveAlgorithm::tree:
+    case CollectiveAlgorithm::double_binary_tree:
+      return kind == CollectiveKind::all_reduce;
+    case CollectiveAlgorithm::hierarchical:
+      return shape.per_node > 1 && shape.per_node < shape.rank_count &&
+             shape.rank_count % shape.per_node == 0;
+    case CollectiveAlgorithm::in_switch:
+      return kind == CollectiveKind::all_reduce && shape.in_switch > 0 && shape.rank_count > 1;
+    case CollectiveAlgorithm::flat:
+      return exchanges;
+    case CollectiveAlgorithm::fastest:
+    case CollectiveAlgorithm::automatic:
+      return false;
+  }
+  return false;
+}
+
+CollectiveAlgorithm plain_algorithm(CollectiveKind kind) {
+  return kind == CollectiveKind::all_to_all ? CollectiveAlgorithm::flat : CollectiveAlgorithm::ring;
+}
+
+CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  MOTLEY_CHECK(shape.rank_count >= 1 && does(algorithm, kind, shape));
+  Expansion made(shape.rank_count, chunks_of(algorithm, shape.rank_count));
+  switch (algorithm) {
+    case CollectiveAlgorithm::ring:
+      if (kind != CollectiveKind::all_gather) flat_ring(made, true);
+      if (kind != CollectiveKind::reduce_scatter) flat_ring(made, false);
+      break;
+    case CollectiveAlgorithm::tree:
+      binomial_tree(made);
+      break;
+    case CollectiveAlgorithm::double_binary_tree:
+      double_binary_tree(made, kSegments);
+      break;
+    case CollectiveAlgorithm::recursive:
+      Recursive(made).run(kind);
+      break;
+    case CollectiveAlgorithm::hierarchical:
+      if (kind == CollectiveKind::all_to_all)
+        hierarchical_all_to_all(made, shape.per_node);
+      else
+        hierarchical(made, kind, shape.per_node);
+      break;
+    case CollectiveAlgorithm::flat:
+      flat_all_to_all(made);
+      break;
+    case CollectiveAlgorithm::in_switch:
+      in_switch(made);
+      break;
+    case CollectiveAlgorithm::fastest:
+    case CollectiveAlgorithm::automatic:
+      break;
+  }
+  CollectiveSteps steps = made.take();
+  if (algorithm != CollectiveAlgorithm::in_switch) return steps;
+  steps.stretch = shape.in_switch;
+  steps.setup_s = kSwitchSetup_s;
+  return steps;
+}
+
+std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
+  std::vector<CollectiveMessage> all;
+  for (const CollectiveStep& step : steps.steps) all.push_back({step.round, step.from, step.to, 1});
+  const auto key = [](const CollectiveMessage& of) { return std::tuple(of.round, of.from, of.to); };
+  std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  std::vector<CollectiveMessage> merged;
+  for (const CollectiveMessage& each : all) {
+    if (!merged.empty() && key(merged.back()) == key(each))
+      ++merged.back().chunks;
+    else
+      merged.push_back(each);
+  }
+  return merged;
+}
+
+std::string_view name_of(CollectiveAlgorithm algorithm) {
+  static constexpr std::array<std::string_view, 9> names = {"ring",      "tree",         "double_binary_tree",
+                                                            "recursive", "hierarchical", "in_switch",
+                                                            "flat",      "fastest",      "automatic"};
+  return names[static_cast<std::size_t>(algorithm)];
+}
+
+}  // namespace motley

@@ -1,0 +1,73 @@
+// Collectives as data: which member sends which chunk to which other in which round, for every algorithm. Plain lists
+// that a World can perform, a test can follow by hand and models/collective_cost prices. It knows no cluster beyond
+// a group's shape, and picks no algorithm. Read next: models/collective_cost.hpp.
+//
+//   algorithm           does                              source
+//   ring                all_reduce, reduce_scatter,       Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002
+//                       all_gather
+//   tree                all_reduce: binomial, to member   Thakur, Rabenseifner & Gropp 2005,
+//                       0 and back                        doi:10.1177/1094342005051521
+//   double_binary_tree  all_reduce: half of it over each  Sanders, Speck & Traff 2009,
+//                       of two trees, in segments         doi:10.1016/j.parco.2009.09.001
+//   recursive           all_reduce, reduce_scatter        Thakur, Rabenseifner & Gropp 2005: halving, doubling; what is
+//                       (halving), all_gather (doubling)  beyond a power of two joins a partner before and after
+//   hierarchical        all four: rings (of an            rings inside nodes and along rails; all_to_all inside nodes
+//                       all_to_all: pairs) inside nodes   first, so that one message a rail carries a node's parts
+//                       and then along rails
+//   in_switch           all_reduce: each member's port     Klenk et al. 2020, doi:10.1109/ISCA45697.2020.00085; NCCL's
+//                       carries S(1+1/R) each way          NVLS
+//   flat                all_to_all: pairwise exchange     Thakur, Rabenseifner & Gropp 2005
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "models/program.hpp"
+
+namespace motley {
+
+struct CollectiveStep {
+  int round = 0;         // a member begins a round when its part in the one before has ended
+  int from = 0, to = 0;  // places in the group
+  int chunk = 0;         // of an all_to_all: i * R + j is part j of member i; in_switch: -1, no member's
+  bool reduce = false;   // added to what `to` holds of it; else it replaces that
+  bool operator==(const CollectiveStep&) const = default;
+};
+
+struct CollectiveSteps {
+  int rank_count = 1;
+  int rounds = 0;
+  int chunks = 1;                     // that the payload of a member is cut into, all equal
+  double stretch = 1;                 // bytes on the wire for each of a chunk
+  double setup_s = 0;                 // before the first round
+  std::vector<CollectiveStep> steps;  // by round
+  double share(int of_chunks) const { return of_chunks * stretch / chunks; }  // wire bytes a byte of payload
+};
+
+// All that the algorithms know of a group.
+struct GroupShape {
+  int rank_count = 1;
+  int per_node = 1;  // its members stand node by node, so many on each; 1: they do not
+  double in_switch =
+      0;  // wire bytes that count as one when a switch that joins all members reduces; 0: none does
+  auto operator<=>(const GroupShape&) const = default;
+};
+
+// Everything that goes from one member to another in one round.
+struct CollectiveMessage {
+  int round = 0, from = 0, to = 0;
+  int chunks = 0;
+  bool operator==(const CollectiveMessage&) const = default;
+};
+
+// Hierarchical needs more than one node and member a node.
+bool does(CollectiveAlgorithm algorithm, CollectiveKind kind, const GroupShape& shape);
+// Ring, or flat.
+CollectiveAlgorithm plain_algorithm(CollectiveKind kind);
+// Asked only for what it does().
+CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape);
+std::vector<CollectiveMessage> messages(const CollectiveSteps& steps);  // by round, sender and receiver
+
+std::string_view name_of(CollectiveAlgorithm algorithm);
+
+}  // namespace motley

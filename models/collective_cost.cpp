@@ -1,0 +1,182 @@
+#include "models/collective_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "models/carrier.hpp"
+#include "models/refusal.hpp"
+#include "models/units.hpp"
+
+namespace motley {
+namespace {
+
+// Prices rounds between the members of one group; rounds that are alike, as a ring's, are priced once.
+class Pricer {
+ public:
+  Pricer(const Program& program, const Cluster& cluster, const Group& group)
+      : cluster_(cluster), carrier_(choose_carrier(program, cluster, group).carrier) {
+    for (Rank rank : group.ranks) chips_.push_back(program.ranks[static_cast<std::size_t>(rank)].chip);
+  }
+
+  CollectiveCost price(CollectiveAlgorithm algorithm, const CollectiveSteps& steps) {
+    const double chunk = steps.share(1);
+    CollectiveCost cost;
+    cost.algorithm = algorithm;
+    cost.latency_s = steps.setup_s;
+    std::vector<CollectiveMessage> round, last;
+    CollectiveCost of_last;
+    const auto all = messages(steps);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      round.push_back(all[i]);
+      round.back().round = 0;
+      if (i + 1 < all.size() && all[i + 1].round == all[i].round) continue;
+      if (round != last) of_last = price_at_once(round, chunk);
+      cost.latency_s += of_last.latency_s;
+      cost.s_per_byte += of_last.s_per_byte;
+      cost.kappa = std::max(cost.kappa, of_last.kappa);
+      last = std::exchange(round, {});
+    }
+    cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
+    return cost;
+  }
+
+ private:
+  struct Way {
+    Route route;
+    Transport transport;
+  };
+
+  CollectiveCost price_at_once(const std::vector<CollectiveMessage>& round, double chunk) {
+    CollectiveCost cost;
+    std::map<int, double> share_on_link;                 // of the payload
+    std::map<std::pair<int, int>, double> share_on_way;  // between two members
+    for (const CollectiveMessage& message : round) {
+      const Way& way = way_of(message.from, message.to);
+      for (int link : way.route.links) share_on_link[link] += message.chunks * chunk;
+      double& share = share_on_way[{message.from, message.to}];
+      share += message.chunks * chunk;
+      cost.latency_s = std::max(cost.latency_s, way.route.latency_s + way.transport.software_latency_s);
+      cost.s_per_byte = std::max(cost.s_per_byte, share / way.route.rate);
+      cost.kappa = std::max(cost.kappa, way.transport.kappa);
+    }
+    for (const auto& [link, share] : share_on_link) {
+      const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(link)];
+      cost.s_per_byte = std::max(cost.s_per_byte, share / (of.bandwidth * of.efficiency));
+    }
+    return cost;
+  }
+  const Way& way_of(int from, int to) {
+    const auto [found, fresh] = ways_.try_emplace({from, to});
+    if (fresh)
+      found->second = {route(cluster_, chip(from), chip(to), carrier_),
+                       transport_of(cluster_, chip(from), chip(to), carrier_)};
+    return found->second;
+  }
+  int chip(int place) const { return chips_[static_cast<std::size_t>(place)]; }
+
+  const Cluster& cluster_;
+  const Carrier carrier_;
+  std::vector<int> chips_;
+  std::map<std::pair<int, int>, Way> ways_;
+};
+
+CollectiveCost plain_cost(const Program& program, const Cluster& cluster, const Group& group,
+                          CollectiveKind kind) {
+  const RingCost cost = kind == CollectiveKind::all_to_all ? pairwise_cost(program, cluster, group)
+                                                           : ring_cost(program, cluster, group);
+  if (cost.rank_count < 2) return {plain_algorithm(kind), 0, 0, 0, 0};
+  const double steps = collective_steps(kind, cost.rank_count);
+  const double s_per_byte = steps / (cost.rank_count * cost.bandwidth);
+  return {plain_algorithm(kind), steps * cost.latency_s, s_per_byte, cost.kappa, s_per_byte};
+}
+
+// Members a node when they stand node by node, as many on each; else 1.
+int members_per_node(const Program& program, const Cluster& cluster, const Group& group) {
+  std::vector<std::pair<int, int>> nodes;  // and members there, in the group's order
+  for (Rank rank : group.ranks) {
+    const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
+    const int node = cluster.chip_node[static_cast<std::size_t>(chip)];
+    if (nodes.empty() || nodes.back().first != node)
+      nodes.emplace_back(node, 1);
+    else
+      ++nodes.back().second;
+  }
+  if (nodes.empty()) return 1;
+  const int each = nodes[0].second;
+  std::sort(nodes.begin(), nodes.end());
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].second != each || (i > 0 && nodes[i].first == nodes[i - 1].first)) return 1;
+  return each;
+}
+
+}  // namespace
+
+double CollectiveCost::seconds(std::int64_t bytes) const {
+  const double wire_s = s_per_byte * static_cast<double>(bytes);
+  return latency_s + wire_s + 2 * kappa * std::sqrt(latency_s * wire_s);
+}
+
+GroupShape shape_of(const Program& program, const Cluster& cluster, const Group& group) {
+  GroupShape shape;
+  shape.rank_count = static_cast<int>(group.ranks.size());
+  shape.per_node = members_per_node(program, cluster, group);
+  if (shape.rank_count < 2 || shape.per_node != shape.rank_count) return shape;
+  const int chip = program.ranks[static_cast<std::size_t>(group.ranks[0])].chip;
+  const InsideFabric& inside =
+      cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])].inside;
+  if (inside.in_switch > 0) shape.in_switch = inside.bandwidth * efficiency_of(inside) / inside.in_switch;
+  return shape;
+}
+
+CollectiveCost collective_cost(const Program& program, const Cluster& cluster, const Group& group,
+                               CollectiveKind kind, CollectiveAlgorithm algorithm) {
+  if (algorithm == plain_algorithm(kind)) return plain_cost(program, cluster, group, kind);
+  const GroupShape shape = shape_of(program, cluster, group);
+  return Pricer(program, cluster, group).price(algorithm, expand(kind, algorithm, shape));
+}
+
+std::vector<CollectiveCost> collective_costs(const Program& program, const Cluster& cluster,
+                                             const Group& group, CollectiveKind kind) {
+  std::vector<CollectiveCost> costs = {plain_cost(program, cluster, group, kind)};
+  const GroupShape shape = shape_of(program, cluster, group);
+  if (shape.rank_count < 2) return costs;
+  Pricer pricer(program, cluster, group);
+  for (CollectiveAlgorithm algorithm :
+       {CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree, CollectiveAlgorithm::recursive,
+        CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::in_switch})
+    if (does(algorithm, kind, shape))
+      costs.push_back(pricer.price(algorithm, expand(kind, algorithm, shape)));
+  return costs;
+}
+
+CollectiveAlgorithm fastest(const std::vector<CollectiveCost>& costs, std::int64_t bytes) {
+  MOTLEY_CHECK(!costs.empty());
+  const auto sooner = [&](const CollectiveCost& a, const CollectiveCost& b) {
+    return a.seconds(bytes) < b.seconds(bytes);
+  };
+  return std::min_element(costs.begin(), costs.end(), sooner)->algorithm;
+}
+
+std::string explain(const std::vector<CollectiveCost>& costs, CollectiveAlgorithm chosen,
+                    CollectiveAlgorithm wanted, std::int64_t bytes) {
+  std::string text = fmt::format("{}: ", name_of(chosen));
+  std::vector<std::string> others;
+  for (const CollectiveCost& cost : costs) {
+    const std::string seconds = format_seconds(cost.seconds(bytes));
+    if (cost.algorithm == chosen)
+      text += seconds;
+    else
+      others.push_back(fmt::format("{} ({})", name_of(cost.algorithm), seconds));
+  }
+  if (wanted == chosen) text += ", as asked for";
+  if (wanted == CollectiveAlgorithm::automatic) text += ", as NCCL would choose";
+  if (!others.empty())
+    text += fmt::format("{} {}", wanted == CollectiveAlgorithm::fastest ? ", before" : "; there are",
+                        fmt::join(others, ", "));
+  return text;
+}
+
+}  // namespace motley

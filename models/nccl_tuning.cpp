@@ -1,0 +1,155 @@
+#include "models/nccl_tuning.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+
+#include "models/carrier.hpp"
+#include "models/collective_cost.hpp"
+#include "models/network_cost.hpp"
+
+namespace motley {
+namespace {
+
+enum Protocol { kLl, kLl128, kSimple, kProtocols };
+using ByProtocol = std::array<double, kProtocols>;
+
+// Seconds: before everything, a hop over NVLink, over PCIe, over the network.
+struct Latencies {
+  ByProtocol base, nvlink, pcie, network;
+};
+constexpr Latencies kTree{
+    {6.8e-6, 14.0e-6, 8.4e-6}, {0.6e-6, 1.25e-6, 4.0e-6}, {1.0e-6, 1.9e-6, 4.0e-6}, {5.0e-6, 8.5e-6, 14e-6}};
+constexpr Latencies kRing{
+    {6.6e-6, 14.0e-6, 8.4e-6}, {0.6e-6, 1.9e-6, 3.4e-6}, {1.0e-6, 2.5e-6, 5.7e-6}, {2.7e-6, 4.0e-6, 14.0e-6}};
+constexpr double kNvls_s = 25e-6;
+constexpr double kNetOverhead_s = 1e-6;  // a hop of a ring through the network, three times it for Simple
+
+// Most that LL moves, bytes/s: one node, two, more; by generation.
+constexpr std::array<std::array<double, 3>, 4> kLlMost = {
+    {{39e9, 39e9, 20.4e9}, {87.7e9, 22.5e9, 19e9}, {141e9, 45e9, 35e9}, {282e9, 90e9, 70e9}}};
+
+// What a tree reaches of its bandwidth, for sizes of 64 B and each power of two from there.
+constexpr std::array<std::array<double, 24>, kProtocols> kTreeReaches = {
+    {{1.0, 1.0, 1.0, 1.0, .9, .8, .7, .7,  .7,  .7,  .6,  .5,
+      .4,  .4,  .5,  .6,  .7, .8, .9, 1.0, 1.0, 1.0, 1.0, 1.0},
+     {1.0, 1.0, 1.0, 1.0, 1.0, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1.0, 1.0, 1.0},
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
+
+// Rings found by NCCL's search move 240, 360 and 720 GB/s on A100, H100 and B200, each 0.8 of NVLink's rate; PCIe
+// counts for 24 of 31.5 GB/s (generation 4).
+constexpr double kNvlinkRing = 0.8, kPcieRing = 24 / 31.5;
+// Of a port's rate, fitted: with 2.27.7 H200 take rings up to 4 GPUs and NVLS from 5, B200 up to 5 and from 6
+// (nccl-tests logs, github:stas00/ml-engineering network/README.md, 2025).
+constexpr double kHopperSwitch = 0.51, kBlackwellSwitch = 0.49;
+
+NcclGeneration generation_of(double nvlink_bandwidth) {
+  if (nvlink_bandwidth >= 800e9) return NcclGeneration::blackwell;
+  if (nvlink_bandwidth >= 400e9) return NcclGeneration::hopper;
+  return nvlink_bandwidth >= 250e9 ? NcclGeneration::ampere : NcclGeneration::volta;
+}
+
+double seconds(double latency_s, double bandwidth, double bytes) { return latency_s + bytes / bandwidth; }
+
+double ring_s(const NcclTuning& of, int protocol, double bytes) {
+  const double n = of.shape.rank_count, steps = 2 * (n - 1);
+  const auto at = static_cast<std::size_t>(protocol);
+  const double between = of.nodes > 1 ? 2.0 * (of.nodes - 1) : 0;
+  const double overhead = of.nodes > 1 ? kNetOverhead_s * (protocol == kSimple ? 3 : 1) : 0;
+  const double inside = std::max((of.nvlink ? kRing.nvlink : kRing.pcie)[at], overhead);
+  double latency_s =
+      kRing.base[at] + (steps - between) * inside + between * (kRing.network[at] + of.nic_latency_s);
+  if (protocol == kSimple && of.nodes > 1 && bytes / n >= 64 * 16)
+    latency_s *= of.generation == NcclGeneration::volta ? 1.9 : 1.4;
+  double bus = of.nodes > 1 ? std::min(of.inside_bus, of.network_bus) : of.inside_bus;
+  const double most =
+      kLlMost[static_cast<std::size_t>(of.generation)][static_cast<std::size_t>(std::min(of.nodes, 3) - 1)];
+  if (protocol == kLl) bus = std::min(most, 0.5 * bus);
+  if (protocol == kLl128) bus *= 0.92;
+  return seconds(latency_s, bus * n / steps, bytes);
+}
+
+double tree_s(const NcclTuning& of, int protocol, double bytes) {
+  const auto at = static_cast<std::size_t>(protocol);
+  const double per_node = of.shape.rank_count / static_cast<double>(of.nodes);
+  const double inside = (of.nvlink ? kTree.nvlink : kTree.pcie)[at];
+  const int levels = std::bit_width(static_cast<unsigned>(of.nodes)) - 1;
+  const double latency_s =
+      kTree.base[at] + 2 * ((per_node - 1) * inside + levels * (kTree.network[at] + of.nic_latency_s));
+  double bus = 0.92 * (of.nodes > 1 ? std::min(of.inside_bus, of.network_bus) : of.inside_bus);
+  const double most =
+      kLlMost[static_cast<std::size_t>(of.generation)][static_cast<std::size_t>(std::min(of.nodes, 3) - 1)];
+  if (protocol == kLl) bus = std::min(most, bus / 3.8);
+  if (protocol == kLl128) bus *= of.nodes == 1 ? 7.0 / 9 : 120.0 / 128;
+  const auto size = static_cast<std::uint64_t>(bytes / 64);
+  const int power = static_cast<int>(std::bit_width(size)) - 1;
+  if (power >= 0 && power < 24) bus *= kTreeReaches[at][static_cast<std::size_t>(power)];
+  return seconds(latency_s, 0.5 * bus, bytes);
+}
+
+double switch_s(const NcclTuning& of, double bytes) {
+  const double share = of.generation == NcclGeneration::blackwell ? kBlackwellSwitch : kHopperSwitch;
+  return seconds(kNvls_s, of.port * share, bytes);
+}
+
+}  // namespace
+
+NcclTuning nccl_tuning(const Program& program, const Cluster& cluster, const Group& group) {
+  NcclTuning made;
+  made.shape = shape_of(program, cluster, group);
+  const auto chip = [&](std::size_t i) {
+    return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
+  };
+  const Carrier carrier = choose_carrier(program, cluster, group).carrier;
+  std::set<int> nodes;
+  for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+    const auto at = static_cast<std::size_t>(chip(i));
+    nodes.insert(cluster.chip_node[at]);
+    const InsideFabric& inside = cluster.groups[static_cast<std::size_t>(cluster.chip_group[at])].inside;
+    const bool nvlink = inside.kind != FabricKind::pcie;
+    const double bus = inside.bandwidth * (nvlink ? kNvlinkRing : kPcieRing);
+    made.nvlink = i == 0 ? nvlink : made.nvlink && nvlink;
+    made.inside_bus = i == 0 ? bus : std::min(made.inside_bus, bus);
+    if (i == 0) made.generation = nvlink ? generation_of(inside.bandwidth) : NcclGeneration::ampere;
+    if (made.shape.in_switch > 0) made.port = inside.bandwidth;
+    if (group.ranks.size() < 2 || chip(i) == chip(i + 1)) continue;
+    const Route way = route(cluster, chip(i), chip(i + 1), carrier);
+    if (way.inside_node) continue;
+    const Nic& nic = joining_nic(cluster, chip(i), chip(i + 1), carrier);
+    const double network = std::min(nic.bandwidth * nic.count, way.bandwidth * nic.count);
+    made.network_bus = made.network_bus == 0 ? network : std::min(made.network_bus, network);
+    made.nic_latency_s = std::max(made.nic_latency_s, way.latency_s);
+  }
+  made.nodes = static_cast<int>(nodes.size());
+  return made;
+}
+
+double nccl_estimate_s(const NcclTuning& tuning, CollectiveAlgorithm algorithm, std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  if (algorithm == CollectiveAlgorithm::in_switch) return tuning.port > 0 ? switch_s(tuning, size) : 0;
+  const bool tree = algorithm == CollectiveAlgorithm::double_binary_tree;
+  if (!tree && algorithm != CollectiveAlgorithm::ring) return 0;
+  double least = 0;
+  for (int protocol = 0; protocol < kProtocols; ++protocol) {
+    const double each = tree ? tree_s(tuning, protocol, size) : ring_s(tuning, protocol, size);
+    least = protocol == 0 ? each : std::min(least, each);
+  }
+  return least;
+}
+
+CollectiveAlgorithm nccl_choice(const NcclTuning& tuning, CollectiveKind kind, std::int64_t bytes) {
+  CollectiveAlgorithm best = plain_algorithm(kind);
+  if (kind != CollectiveKind::all_reduce || tuning.shape.rank_count < 2) return best;
+  double best_s = nccl_estimate_s(tuning, best, bytes);
+  for (CollectiveAlgorithm other :
+       {CollectiveAlgorithm::double_binary_tree, CollectiveAlgorithm::in_switch}) {
+    const double other_s = nccl_estimate_s(tuning, other, bytes);
+    if (other_s <= 0 || other_s >= best_s) continue;
+    best = other;
+    best_s = other_s;
+  }
+  return best;
+}
+
+}  // namespace motley

@@ -1,0 +1,36 @@
+// A collective's algorithm as the Sim world performs it: who sends to whom at all, what each member does round by
+// round. One for all groups of one shape. Rings and pairwise exchanges have none: the World steps through them itself.
+// Private to sim/fold.cpp and sim/sim_world.cpp. Read next: models/collective.hpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/collective.hpp"
+
+namespace motley {
+
+struct CollectivePlan {
+  struct Way {
+    int from = 0, to = 0;      // places in the group
+    double share = 0;          // wire bytes of all rounds together, for each byte of payload
+    std::uint64_t rounds = 0;  // equal where it carries the same chunks in the same rounds
+  };
+  struct Part {
+    int round = 0;
+    int way = 0;  // index into `ways`
+    bool sends = false;
+    int chunks = 0;
+  };
+  int chunks = 1;
+  double stretch = 1, setup_s = 0;           // see CollectiveSteps
+  std::vector<Way> ways;                     // by `from`, then `to`
+  std::vector<std::vector<Part>> of_member;  // by round
+
+  // Assumes: the chunks are padded to equal size.
+  std::int64_t wire_bytes(int of_chunks, std::int64_t payload) const;
+};
+
+CollectivePlan make_plan(const CollectiveSteps& steps);
+
+}  // namespace motley

@@ -1,0 +1,250 @@
+// The algorithms of collectives, followed chunk by chunk: what each member holds of whom, whatever their number; and
+// what they take, against the closed forms of the papers.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "models/collective_cost.hpp"
+#include "models/refusal.hpp"
+
+using namespace motley;
+
+namespace {
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                     CollectiveKind::all_gather, CollectiveKind::all_to_all};
+constexpr CollectiveAlgorithm kAlgorithms[] = {CollectiveAlgorithm::ring,
+                                               CollectiveAlgorithm::tree,
+                                               CollectiveAlgorithm::double_binary_tree,
+                                               CollectiveAlgorithm::recursive,
+                                               CollectiveAlgorithm::hierarchical,
+                                               CollectiveAlgorithm::flat};
+
+// How often each member's contribution is in a chunk that somebody holds.
+using Contributions = std::map<int, int>;
+
+class Symbolic {
+ public:
+  Symbolic(CollectiveKind kind, const CollectiveSteps& steps) : kind_(kind), of_(steps) {
+    held_.resize(static_cast<std::size_t>(of_.rank_count));
+    const int R = of_.rank_count;
+    for (int member = 0; member < R; ++member)
+      for (int chunk = 0; chunk < (kind == CollectiveKind::all_to_all ? R * R : of_.chunks); ++chunk) {
+        const bool brings = kind == CollectiveKind::all_gather   ? chunk == member
+                            : kind == CollectiveKind::all_to_all ? chunk / R == member
+                                                                 : true;
+        if (brings) held(member)[chunk] = {{member, 1}};
+      }
+  }
+
+  // All of a round leave before any arrives.
+  void run() {
+    std::map<int, std::vector<CollectiveStep>> rounds;
+    for (const CollectiveStep& step : of_.steps) rounds[step.round].push_back(step);
+    for (const auto& [round, steps] : rounds) {
+      REQUIRE(round < of_.rounds);
+      std::vector<Contributions> sent;
+      std::set<std::pair<int, int>> replaced;  // member, chunk
+      for (const CollectiveStep& step : steps) {
+        REQUIRE(step.from != step.to);
+        REQUIRE(held(step.from).contains(step.chunk));
+        sent.push_back(held(step.from)[step.chunk]);
+      }
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        Contributions& into = held(steps[i].to)[steps[i].chunk];
+        if (!steps[i].reduce) {
+          REQUIRE(replaced.emplace(steps[i].to, steps[i].chunk).second);
+          into = sent[i];
+          continue;
+        }
+        for (const auto& [member, times] : sent[i]) into[member] += times;
+      }
+    }
+  }
+
+  void check_end() {
+    const int R = of_.rank_count;
+    Contributions each_once;
+    for (int member = 0; member < R; ++member) each_once[member] = 1;
+    for (int member = 0; member < R; ++member)
+      for (int i = 0; i < (kind_ == CollectiveKind::all_to_all ? R : of_.chunks); ++i) {
+        if (kind_ == CollectiveKind::all_reduce) REQUIRE(held(member)[i] == each_once);
+        if (kind_ == CollectiveKind::reduce_scatter && i == member) REQUIRE(held(member)[i] == each_once);
+        if (kind_ == CollectiveKind::all_gather) REQUIRE(held(member)[i] == Contributions{{i, 1}});
+        if (kind_ == CollectiveKind::all_to_all)
+          REQUIRE(held(member)[i * R + member] == Contributions{{i, 1}});
+      }
+  }
+
+ private:
+  std::map<int, Contributions>& held(int member) { return held_[static_cast<std::size_t>(member)]; }
+
+  CollectiveKind kind_;
+  const CollectiveSteps& of_;
+  std::vector<std::map<int, Contributions>> held_;  // by member, then chunk
+};
+
+Cluster nodes_of(int nodes, int chips, double inside, double outside, double latency_s) {
+  Cluster cluster;
+  cluster.name = "nodes";
+  NodeGroup group;
+  group.name = "all";
+  group.nodes = nodes;
+  group.chip.name = "unit";
+  group.chips_per_node = chips;
+  group.inside = {FabricKind::loopback, inside, latency_s};
+  group.nics = {{NicKind::infiniband, chips, outside, latency_s}};
+  cluster.groups.push_back(group);
+  build_topology(cluster);
+  return cluster;
+}
+
+Program ranks_on(int ranks) {
+  Program program;
+  program.groups.push_back({GroupKind::data, {}});
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    program.ranks.emplace_back();
+    program.ranks.back().chip = rank;
+    program.groups[0].ranks.push_back(rank);
+  }
+  return program;
+}
+
+std::map<CollectiveAlgorithm, CollectiveCost> costs_of(CollectiveKind kind, const Cluster& cluster) {
+  const Program program = ranks_on(cluster.chip_count());
+  std::map<CollectiveAlgorithm, CollectiveCost> by_algorithm;
+  for (const CollectiveCost& cost : collective_costs(program, cluster, program.groups[0], kind))
+    by_algorithm[cost.algorithm] = cost;
+  return by_algorithm;
+}
+
+}  // namespace
+
+TEST_CASE("after every algorithm of every kind each member holds each contribution exactly once") {
+  int seen = 0;
+  for (CollectiveKind kind : kKinds)
+    for (CollectiveAlgorithm algorithm : kAlgorithms)
+      for (int ranks = 1; ranks <= 17; ++ranks)
+        for (int per_node = 1; per_node <= ranks; ++per_node) {
+          if (algorithm != CollectiveAlgorithm::hierarchical && per_node > 1) continue;
+          if (!does(algorithm, kind, {ranks, per_node})) continue;
+          CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
+          const CollectiveSteps steps = expand(kind, algorithm, {ranks, per_node});
+          Symbolic symbolic(kind, steps);
+          symbolic.run();
+          symbolic.check_end();
+          ++seen;
+        }
+  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds.
+  int factorings = 0;
+  for (int ranks = 1; ranks <= 17; ++ranks)
+    for (int per_node = 2; per_node < ranks; ++per_node) factorings += ranks % per_node == 0;
+  REQUIRE(seen == 17 * (3 + 3 + 2 + 1) + 4 * factorings);
+}
+
+TEST_CASE("on a uniform fabric every algorithm takes its closed form") {
+  const double alpha = 1e-5, beta = 1e9;
+  const std::int64_t bytes = 24'000'000;
+  const double S = static_cast<double>(bytes);
+  for (int ranks = 2; ranks <= 17; ++ranks) {
+    const Cluster cluster = nodes_of(1, ranks, beta, 1, alpha);
+    auto reduce = costs_of(CollectiveKind::all_reduce, cluster);
+    auto gather = costs_of(CollectiveKind::all_gather, cluster);
+    auto exchange = costs_of(CollectiveKind::all_to_all, cluster);
+    const double R = ranks, up = std::ceil(std::log2(R)), down = std::floor(std::log2(R));
+    CAPTURE(ranks);
+    CHECK(reduce.at(CollectiveAlgorithm::ring).seconds(bytes) ==
+          Approx(2 * (R - 1) * (alpha + S / (R * beta))).epsilon(1e-9));
+    CHECK(exchange.at(CollectiveAlgorithm::flat).seconds(bytes) ==
+          Approx((R - 1) * (alpha + S / (R * beta))).epsilon(1e-9));
+    CHECK(reduce.at(CollectiveAlgorithm::tree).seconds(bytes) ==
+          Approx(2 * up * (alpha + S / beta)).epsilon(1e-9));
+    const double trees = 2 * (down + 7) * (alpha + S / (8 * beta));
+    const double priced = reduce.at(CollectiveAlgorithm::double_binary_tree).seconds(bytes);
+    CHECK(priced <= trees * (1 + 1e-9));
+    if (ranks == 3 || ranks == 7 || ranks == 15) CHECK(priced == Approx(trees).epsilon(1e-9));
+    if (up != down) continue;
+    const double halves = down * alpha + (R - 1) / R * S / beta;
+    CHECK(reduce.at(CollectiveAlgorithm::recursive).seconds(bytes) == Approx(2 * halves).epsilon(1e-9));
+    CHECK(gather.at(CollectiveAlgorithm::recursive).seconds(bytes) == Approx(halves).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("by rails a collective takes its time inside the nodes and its time between them") {
+  const double S = 24'000'000;
+  const Cluster cluster = nodes_of(3, 4, 1e9, 1e8, 0);
+  const double inside = 1e9, rail = route(cluster, 0, 4).rate;
+  const Transport transport = transport_of(cluster, 0, 4);
+  REQUIRE(shape_of(ranks_on(12), cluster, ranks_on(12).groups[0]).per_node == 4);
+  const auto check = [&](CollectiveKind kind, double times, double rail_bytes) {
+    const CollectiveCost cost = costs_of(kind, cluster).at(CollectiveAlgorithm::hierarchical);
+    CHECK(cost.s_per_byte * S ==
+          Approx(times * (3 * S / (4 * inside) + 2 * rail_bytes / (3 * rail))).epsilon(1e-9));
+    CHECK(cost.latency_s >= times * 2 * transport.software_latency_s);
+  };
+  check(CollectiveKind::all_reduce, 2, S / 4);
+  check(CollectiveKind::reduce_scatter, 1, S / 4);
+  check(CollectiveKind::all_gather, 1, S / 4);
+  check(CollectiveKind::all_to_all, 1, S);
+}
+
+TEST_CASE("the fastest takes least at every size, changes with it, and the text says what else there is") {
+  const Cluster cluster = nodes_of(4, 4, 1e11, 1e10, 1e-5);
+  const Program program = ranks_on(16);
+  const auto costs = collective_costs(program, cluster, program.groups[0], CollectiveKind::all_reduce);
+  REQUIRE(costs.size() == 5);
+  std::set<CollectiveAlgorithm> chosen;
+  for (std::int64_t bytes = 1; bytes < std::int64_t{1} << 34; bytes *= 4) {
+    const CollectiveAlgorithm best = fastest(costs, bytes);
+    const auto same = [&](const CollectiveCost& cost) { return cost.algorithm == best; };
+    const auto taken = std::find_if(costs.begin(), costs.end(), same);
+    for (const CollectiveCost& cost : costs) CHECK(taken->seconds(bytes) <= cost.seconds(bytes));
+    const std::string text = explain(costs, best, CollectiveAlgorithm::fastest, bytes);
+    CHECK_THAT(text, Catch::StartsWith(std::string(name_of(best)) + ": "));
+    CHECK_THAT(text, Catch::Contains(", before "));
+    chosen.insert(best);
+  }
+  CHECK(chosen.size() >= 2);
+}
+
+TEST_CASE("every algorithm takes longer for more bytes, and never less than its most loaded link needs") {
+  for (const Cluster& cluster : {nodes_of(1, 8, 1e11, 1e10, 1e-5), nodes_of(4, 4, 1e11, 1e10, 1e-5)})
+    for (CollectiveKind kind : kKinds)
+      for (const auto& [algorithm, cost] : costs_of(kind, cluster)) {
+        CAPTURE(name_of(kind), name_of(algorithm));
+        double last_s = 0;
+        for (std::int64_t bytes = 1; bytes < std::int64_t{1} << 34; bytes *= 8) {
+          CHECK(cost.seconds(bytes) > last_s);
+          CHECK(cost.seconds(bytes) >= cost.least_s_per_byte * static_cast<double>(bytes));
+          last_s = cost.seconds(bytes);
+        }
+      }
+}
+
+TEST_CASE("a switch that reduces carries S(1+1/R) for each chip") {
+  for (int ranks : {2, 4, 8}) {
+    Cluster cluster = nodes_of(1, ranks, 1e9, 1, 1e-5);
+    cluster.groups[0].inside.in_switch = 8e8;
+    const double alpha = 1e-5, S = 24e6;
+    const CollectiveCost cost =
+        costs_of(CollectiveKind::all_reduce, cluster).at(CollectiveAlgorithm::in_switch);
+    CHECK(cost.seconds(24'000'000) == Approx(25e-6 + 2 * alpha + S * (1 + 1.0 / ranks) / 8e8).epsilon(1e-9));
+  }
+  CHECK(
+      costs_of(CollectiveKind::all_reduce, nodes_of(1, 8, 1e9, 1, 0)).count(CollectiveAlgorithm::in_switch) ==
+      0);
+}
+
+TEST_CASE("only groups that stand node by node, evenly, go by rails") {
+  const Cluster cluster = nodes_of(2, 3, 1e9, 1e8, 0);
+  Program program = ranks_on(6);
+  Group& group = program.groups[0];
+  CHECK(shape_of(program, cluster, group).per_node == 3);
+  group.ranks = {0, 3, 1, 4};
+  CHECK(shape_of(program, cluster, group).per_node == 1);
+  group.ranks = {0, 1, 3};
+  CHECK(shape_of(program, cluster, group).per_node == 1);
+  group.ranks = {1, 2, 4, 5};
+  CHECK(shape_of(program, cluster, group).per_node == 2);
+}
