@@ -26,11 +26,11 @@ class Durations {
   // Its computes run on the actor's stack.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
   std::vector<Rank> measured_ranks() const;
-
- private:
   bool is_measured(Rank rank) const {
     return !measured_.empty() && measured_[static_cast<std::size_t>(rank)];
   }
+
+ private:
   double recorded_s(const Step& step) const;
   void check_tape() const;
 

@@ -34,7 +34,8 @@ SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& opt
       engine_(engine),
       folding_(fold(job, program, durations.costs(),
                     {job.fidelity.fold.value_or(false), durations.measured_ranks()})),
-      fabric_(program, job.cluster, folding_) {
+      fabric_(program, job.cluster, folding_),
+      overlap_(program, job.cluster) {
   lay_out_streams();
   lay_out_gangs();
   start_actors(engine);
@@ -136,17 +137,26 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
   switch (instruction.op) {
     case Op::compute:
     case Op::optimizer:
-      sleep(durations_.of(step, instruction));
+      run_compute(step, instruction);
       break;
     case Op::send:
     case Op::recv:
       transfer(stream, event, instruction);
+      overlap_.end(step.rank);
       break;
     case Op::collective:
       collective(stream, event, instruction);
+      overlap_.end(step.rank);
       break;
   }
   end(stream, event);
+}
+
+void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
+  const double seconds = durations_.of(step, instruction);
+  if (durations_.is_measured(step.rank))
+    return sleep(seconds);  // as it was, with what then went on beside it
+  overlap_.compute(step.rank, seconds);
 }
 
 void SimWorld::wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after) {
@@ -218,6 +228,7 @@ void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
   std::vector<Rank> last;
   for (const Posted& posted : met)
     if (posted.event->begin_s == matched_s) last.push_back(posted.event->step.rank);
+  for (const Posted& posted : met) overlap_.begin(posted.event->step.rank);
   for (const Posted& posted : met) {
     posted.event->matched_s = matched_s;
     if (posted.event->begin_s == matched_s) continue;

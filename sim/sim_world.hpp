@@ -11,6 +11,7 @@
 #include "sim/fabric.hpp"
 #include "sim/fold.hpp"
 #include "sim/mixed.hpp"
+#include "sim/overlap.hpp"
 
 namespace motley {
 
@@ -79,6 +80,7 @@ class SimWorld : public World {
   void block(StreamState& stream);                           // until released
   void release(const Posted& posted);                        // from block()
   void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited
+  void run_compute(const Step& step, const Instruction& instruction);
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
   void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
@@ -106,6 +108,7 @@ class SimWorld : public World {
   simgrid::s4u::Engine& engine_;
   const Folding folding_;
   Fabric fabric_;
+  Overlap overlap_;
   std::vector<std::size_t> first_stream_;               // by rank, into streams_
   std::vector<StreamState> streams_;                    // of the ranks that run
   std::vector<Posted> meetings_;                        // by class of lanes
