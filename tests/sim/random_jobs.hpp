@@ -1,0 +1,202 @@
+// Random jobs for laws: small clusters of one to three unlike groups, strategies of one or several pipelines on them,
+// every link shared by whoever crosses it. All from one seed, and what was drawn prints (written_out). Degrees, bytes
+// and rates are chosen so that computes, latencies and transfers take about as long: none of them may hide the others.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "models/scenario.hpp"
+#include "tests/models/tiny_job.hpp"
+
+namespace motley::tests {
+
+class Dice {
+ public:
+  explicit Dice(unsigned seed) : engine_(seed) {}
+  template <class T>
+  T of(std::initializer_list<T> values) {
+    return std::vector<T>(values)[engine_() % values.size()];
+  }
+  bool once_in(unsigned times) { return engine_() % times == 0; }
+  std::mt19937& engine() { return engine_; }
+  // std::shuffle draws as it likes in each standard library.
+  template <class T>
+  void shuffle(std::vector<T>& values) {
+    for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[engine_() % i]);
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+namespace random_jobs {
+
+inline NodeGroup any_group(const std::string& name, Dice& dice) {
+  NodeGroup group;
+  group.name = name;
+  group.chip = tiny_chip();
+  group.chip.peak_flops[Format::fp32].value = dice.of({2e10, 1e11});
+  group.chip.memory_bandwidth.value = dice.of({3e9, 1e10});
+  group.chip.step_overhead = {dice.of({0.0, 3e-6}), "assumed"};
+  group.chips_per_node = dice.of({1, 2, 4, 8});
+  group.inside = {dice.of({FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh,
+                           FabricKind::pcie, FabricKind::loopback}),
+                  dice.of({3e7, 2e8, 1e9}), dice.of({0.0, 2e-6})};
+  const auto count = [&] { return dice.of({1, 2, group.chips_per_node}); };
+  group.nics = {{dice.of({NicKind::infiniband, NicKind::roce}), std::min(count(), group.chips_per_node),
+                 dice.of({2e7, 1e8, 4e8}), dice.of({1e-6, 5e-6})}};
+  group.nics.push_back({NicKind::ethernet, 1, dice.of({1e7, 5e7}), dice.of({5e-6, 2e-5})});
+  if (dice.once_in(4)) group.nics[0].far = 0.75;
+  return group;
+}
+
+// Every pair of groups: over the fast NICs where both have the kind, else over Ethernet; or all between sites.
+inline void join_groups(Cluster& cluster, Dice& dice) {
+  const bool sites = dice.once_in(3);
+  for (std::size_t i = 0; i < cluster.groups.size(); ++i)
+    for (std::size_t j = i + 1; j < cluster.groups.size(); ++j) {
+      const NodeGroup &a = cluster.groups[i], &b = cluster.groups[j];
+      const bool fast = a.nics[0].kind == b.nics[0].kind;
+      GroupLink link{a.name, b.name, fast ? a.nics[0].kind : NicKind::ethernet};
+      if (sites) {
+        link.bandwidth = dice.of({1e7, 1e8});
+        link.latency_s = dice.of({1e-5, 1e-4});
+        if (dice.once_in(2)) link.per_flow = 6e6;
+      }
+      cluster.links.push_back(link);
+    }
+}
+
+inline Network any_network(NicKind over, Dice& dice) {
+  Network network;
+  network.over = over;
+  network.shape = dice.of({NetworkShape::single, NetworkShape::leaf_spine, NetworkShape::rail_optimised,
+                           NetworkShape::dragonfly});
+  network.nodes_per_leaf = dice.of({1, 2});
+  network.spines = dice.of({1, 2});
+  network.oversubscription = dice.of({1.0, 2.0, 4.0});
+  network.routing = dice.of({Routing::ecmp, Routing::adaptive});
+  network.routers_per_group = dice.of({1, 2});
+  network.local = dice.of({5e7, 2e8});
+  network.global = dice.of({3e7, 1e8});
+  network.latency_s = dice.of({0.0, 1e-6});
+  return network;
+}
+
+inline Transformer any_transformer(Dice& dice) {
+  Transformer t = tiny_transformer(dice.of({Family::gpt2, Family::llama}));
+  t.layers = 8;
+  t.hidden = dice.of({16, 32});
+  t.head_dim = t.hidden / t.heads;
+  t.ffn = dice.of({32, 64});
+  t.vocabulary = dice.of({64, 256});
+  return t;
+}
+
+// Its stages hold the layers as the schedule places them; without one of chunks, in any uneven way.
+inline void spread_layers(const Transformer& t, PipelineTemplate& pipeline, Dice& dice) {
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t layer = 1; layer < t.layers; ++layer) cuts.push_back(layer);
+  dice.shuffle(cuts);
+  cuts.resize(pipeline.stages.size() - 1);
+  std::sort(cuts.begin(), cuts.end());
+  cuts.push_back(t.layers);
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    pipeline.stages[i].first_layer = next;
+    pipeline.stages[i].last_layer = next = cuts[i];
+  }
+}
+
+inline PipelineTemplate any_template(const std::vector<NodeGroup>& groups, int most_stages, Dice& dice) {
+  PipelineTemplate pipeline;
+  const int stages = dice.of({1, 2, most_stages});
+  const std::int64_t tp = dice.of({1, 2, 2, 4});
+  pipeline.replicas = stages * tp > 4 ? dice.of({1, 2}) : dice.of({1, 2, 4});
+  pipeline.micro_batches = stages * dice.of({2, 3});
+  pipeline.micro_batch = dice.of({0, 2});
+  const bool placed = dice.once_in(2);
+  std::size_t group = dice.engine()() % groups.size();
+  for (int i = 0; i < stages; ++i) {
+    Stage stage;
+    stage.tensor_parallel = tp;
+    if (placed) stage.on = {groups[group].name};
+    if (placed && pipeline.replicas > 1 && groups.size() > 1 && dice.once_in(3))
+      stage.on.push_back(groups[(group + 1) % groups.size()].name);
+    if (dice.once_in(2)) group = (group + 1) % groups.size();  // the next stage may stand elsewhere
+    if (dice.once_in(4)) stage.recompute = Recompute::full;
+    pipeline.stages.push_back(stage);
+  }
+  return pipeline;
+}
+
+inline Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>& groups, Dice& dice) {
+  Strategy strategy;
+  const bool simple = dice.once_in(2);
+  const Schedule schedule = simple ? dice.of({Schedule::gpipe, Schedule::one_f_one_b})
+                                   : dice.of({Schedule::interleaved, Schedule::zb_h1, Schedule::zb_h2,
+                                              Schedule::zb_v, Schedule::dualpipe_v});
+  for (int i = dice.of({1, 1, 2, 3}); i > 0; --i)
+    strategy.templates.push_back(any_template(groups, simple ? 3 : 4, dice));
+  use_schedule(t, strategy, schedule, standard_chunks(schedule));
+  if (simple)
+    for (PipelineTemplate& pipeline : strategy.templates) spread_layers(t, pipeline, dice);
+  strategy.recompute = dice.of({Recompute::none, Recompute::none, Recompute::full});
+  strategy.p2p_buffers = dice.of({1, 2, 3});
+  strategy.overlap_p2p = !simple || !dice.once_in(4);
+  strategy.overlap_gradients = dice.once_in(2);
+  strategy.bucket_bytes = dice.of({3'000, 20'000, 100'000'000});
+  return strategy;
+}
+
+// As many nodes of each group as the strategy's stages ask for there; sometimes one that stays idle.
+inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice& dice) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    NodeGroup& group = groups[i];
+    std::int64_t chips = 0;
+    for (const PipelineTemplate& pipeline : strategy.templates)
+      for (const Stage& stage : pipeline.stages) {
+        const std::int64_t taken = pipeline.replicas * stage.tensor_parallel;
+        if (std::find(stage.on.begin(), stage.on.end(), group.name) != stage.on.end())
+          chips += taken / static_cast<std::int64_t>(stage.on.size());
+        if (stage.on.empty()) chips += taken;  // wherever chips are free, perhaps all here
+      }
+    group.nodes = static_cast<int>((chips + group.chips_per_node - 1) / group.chips_per_node);
+    group.nodes = std::max(1, group.nodes) + (dice.once_in(4) ? 1 : 0);
+  }
+}
+
+}  // namespace random_jobs
+
+inline Job any_job(unsigned seed) {
+  Dice dice(seed);
+  Job job = tiny_job({1, 1, 1}, random_jobs::any_transformer(dice));
+  job.cluster = {};
+  job.cluster.name = "random";
+  for (int i = dice.of({1, 2, 2, 3}); i > 0; --i)
+    job.cluster.groups.push_back(random_jobs::any_group("group" + std::to_string(i), dice));
+  random_jobs::join_groups(job.cluster, dice);
+  for (const NicKind over : {NicKind::infiniband, NicKind::roce, NicKind::ethernet})
+    if (dice.once_in(2)) job.cluster.networks.push_back(random_jobs::any_network(over, dice));
+  job.strategy = random_jobs::any_strategy(job.transformer, job.cluster.groups, dice);
+  random_jobs::count_nodes(job.strategy, job.cluster.groups, dice);
+  build_topology(job.cluster);
+  job.train.micro_batch = 1;
+  job.train.global_batch = 0;
+  for (const PipelineTemplate& each : job.strategy.templates)
+    job.train.global_batch += each.replicas * each.micro_batches *
+                              (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
+  job.fidelity.data_parallel =
+      dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.fidelity.tensor_parallel =
+      dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.fidelity.fold = false;
+  validate(job.transformer, job.train, job.strategy);
+  return job;
+}
+
+inline std::string written_out(const Job& job) { return print(job.strategy) + print(job.cluster); }
+
+}  // namespace motley::tests

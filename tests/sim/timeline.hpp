@@ -1,0 +1,199 @@
+// A Trace read from outside, for tests: who met whom, what crossed which links, and the recurrence that the Program's
+// order alone gives for durations of one's choosing. It asks the World for nothing but the Trace: transfers are paired
+// by the Program, loads follow from the textbook's counts of bytes (ring: 2(R-1)/R of the payload over each edge).
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <map>
+
+#include "models/network_cost.hpp"
+#include "sim/fold.hpp"
+
+namespace motley::tests {
+
+// A transfer, send first, or a collective with its members in the order of their group.
+struct Meeting {
+  std::vector<Step> sides;
+  int group = -1;  // of a collective
+};
+
+// Bytes that go from one chip to another between two instants.
+struct Flow {
+  Route route;
+  double bytes = 0, begin_s = 0, end_s = 0;
+};
+
+using StepKey = std::tuple<Rank, std::int16_t, std::int32_t>;
+
+class Timeline {
+ public:
+  Timeline(const Job& of_job, const Program& of_program, const Trace& of_trace)
+      : job(of_job), program(of_program), trace(of_trace), costs_(of_program, of_job.cluster) {
+    for (const TraceEvent& event : trace.events) events_[key(event.step)] = &event;
+    pair_up();
+  }
+
+  static StepKey key(const Step& step) { return {step.rank, step.stream, step.index}; }
+  const TraceEvent& event(const Step& step) const { return *events_.at(key(step)); }
+  const Instruction& instruction(const Step& step) const {
+    return program.at(step.rank, step.stream, step.index);
+  }
+  int chip(Rank rank) const { return program.ranks[static_cast<std::size_t>(rank)].chip; }
+  bool is_expanded(const Meeting& meeting) const {
+    return meeting.group >= 0 && level_of(job.fidelity, group(meeting)) == CollectiveLevel::expanded;
+  }
+  const Group& group(const Meeting& meeting) const {
+    return program.groups[static_cast<std::size_t>(meeting.group)];
+  }
+
+  // Seconds that computes and optimizer steps take whatever the fabric does.
+  double work_s(const Step& step) {
+    const Instruction& of = instruction(step);
+    return of.op == Op::compute || of.op == Op::optimizer ? costs_.of(step.rank, of).seconds() : 0;
+  }
+  double message_s(Rank from, Rank to, std::int64_t bytes) const {
+    const Transport transport = transport_of(job.cluster, chip(from), chip(to));
+    return message_time_s(transport, route(job.cluster, chip(from), chip(to)), bytes);
+  }
+  const RingCost& ring(const Meeting& meeting) { return costs_.ring(meeting.group); }
+  double collective_s_of(const Meeting& meeting) {
+    const Instruction& of = instruction(meeting.sides[0]);
+    return collective_s(of.collective, ring(meeting), of.bytes);
+  }
+  // Over each edge of the ring: in one message (whole), or one of a chain of them (expanded).
+  std::int64_t edge_bytes(const Meeting& meeting) {
+    const Instruction& of = instruction(meeting.sides[0]);
+    const auto parts = static_cast<std::int64_t>(meeting.sides.size()) * ring(meeting).rings;
+    return is_expanded(meeting) ? (of.bytes + parts - 1) / parts : steps(meeting) * of.bytes / parts;
+  }
+  std::int64_t steps(const Meeting& meeting) const {
+    return collective_steps(instruction(meeting.sides[0]).collective, static_cast<int>(meeting.sides.size()));
+  }
+  Step next_in_ring(const Meeting& meeting, std::size_t member) const {
+    return meeting.sides[(member + 1) % meeting.sides.size()];
+  }
+
+  // Of a transfer one; of a collective one an edge of its ring, all its messages in one.
+  std::vector<Flow> flows(const Meeting& meeting) {
+    const auto way = [&](const Step& from, const Step& to) {
+      return route(job.cluster, chip(from.rank), chip(to.rank));
+    };
+    const TraceEvent& first = event(meeting.sides[0]);
+    if (meeting.group < 0)
+      return {{way(meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes), first.matched_s,
+               first.end_s}};
+    std::vector<Flow> made;
+    for (std::size_t i = 0; i < meeting.sides.size(); ++i) {
+      const Step &from = meeting.sides[i], &to = next_in_ring(meeting, i);
+      const double bytes = static_cast<double>(edge_bytes(meeting)) *
+                           static_cast<double>(is_expanded(meeting) ? steps(meeting) : 1);
+      // Step by step, members begin before all are there.
+      const double begin_s =
+          is_expanded(meeting) ? std::max(event(from).begin_s, event(to).begin_s) : event(from).matched_s;
+      made.push_back({way(from, to), bytes, begin_s, std::max(event(from).end_s, event(to).end_s)});
+    }
+    return made;
+  }
+
+  // When each instruction ends if it takes the seconds given once all that the Program has it wait for are there: the
+  // recurrence without contention. Of a meeting, `seconds` of its first side counts from the last arrival, `own` of
+  // each side from its own.
+  using Seconds = std::function<double(const Step&)>;
+  struct Recurrence {
+    std::map<StepKey, double> end_s;
+    double last_s = 0;
+  };
+  Recurrence recurrence(const Seconds& seconds, const Seconds& own) const {
+    Recurrence made;
+    std::map<StepKey, double> begin_s;
+    std::map<std::pair<Rank, int>, int> done;
+    const auto post = [&](const Step& step) {
+      const bool first = step.index == 0;
+      const auto before = made.end_s.find(key({step.rank, step.stream, step.index - 1}));
+      if (!first && before == made.end_s.end()) return false;
+      double at_s = first ? 0 : before->second;
+      for (const After& after : instruction(step).after) {
+        const auto found = made.end_s.find(key({step.rank, after.stream, after.index}));
+        if (found == made.end_s.end()) return false;
+        at_s = std::max(at_s, found->second);
+      }
+      begin_s[key(step)] = at_s;
+      return true;
+    };
+    const auto finish = [&](const Meeting& meeting) {
+      double matched_s = 0;
+      for (const Step& side : meeting.sides) {
+        const auto found = begin_s.find(key(side));
+        if (found == begin_s.end()) return;
+        matched_s = std::max(matched_s, found->second);
+      }
+      for (const Step& side : meeting.sides) {
+        made.end_s[key(side)] =
+            std::max(matched_s + seconds(meeting.sides[0]), begin_s[key(side)] + own(side));
+        made.last_s = std::max(made.last_s, made.end_s[key(side)]);
+      }
+    };
+    std::map<std::pair<Rank, std::int16_t>, std::int32_t> next;  // by stream: what it posts next
+    for (const auto& [step, meeting] : meeting_of_) next[{std::get<0>(step), std::get<1>(step)}] = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& [stream, index] : next)
+        for (Step step{stream.first, stream.second, index}; meeting_of_.count(key(step)) > 0 && post(step);
+             step.index = ++index) {
+          finish(meetings[meeting_of_.at(key(step))]);
+          moved = true;
+        }
+    }
+    REQUIRE(made.end_s.size() == events_.size());
+    return made;
+  }
+
+  const Job& job;
+  const Program& program;
+  const Trace& trace;
+  std::vector<Meeting> meetings;  // computes and optimizer steps too: alone
+
+ private:
+  // The k-th sent through a slot is the k-th received through its other end; likewise of a group.
+  void pair_up() {
+    std::map<std::pair<Rank, int>, std::vector<Step>> sent, received;  // by the sender's rank and slot
+    std::map<std::pair<int, int>, std::vector<Step>> joined;           // by group and place in time
+    std::map<std::pair<int, Rank>, int> place;
+    for (const TraceEvent& each : trace.events) {
+      const Instruction& of = instruction(each.step);
+      const RankEntry& entry = program.ranks[static_cast<std::size_t>(each.step.rank)];
+      const auto slot = static_cast<std::size_t>(of.slot);
+      if (of.op == Op::send) sent[{each.step.rank, of.slot}].push_back(each.step);
+      if (of.op == Op::recv)
+        received[{entry.peers[slot], other_end(program, each.step.rank, of.slot)}].push_back(each.step);
+      if (of.op == Op::collective)
+        joined[{entry.groups[slot], place[{entry.groups[slot], each.step.rank}]++}].push_back(each.step);
+      if (of.op == Op::compute || of.op == Op::optimizer) add({{each.step}, -1});
+    }
+    REQUIRE(sent.size() == received.size());
+    for (const auto& [from, steps_sent] : sent) {
+      REQUIRE(steps_sent.size() == received[from].size());
+      for (std::size_t i = 0; i < steps_sent.size(); ++i) add({{steps_sent[i], received[from][i]}, -1});
+    }
+    for (auto& [group_and_place, members] : joined) {
+      const auto& ranks = program.groups[static_cast<std::size_t>(group_and_place.first)].ranks;
+      REQUIRE(members.size() == ranks.size());
+      const auto where = [&](const Step& step) { return std::find(ranks.begin(), ranks.end(), step.rank); };
+      std::sort(members.begin(), members.end(),
+                [&](const Step& a, const Step& b) { return where(a) < where(b); });
+      add({members, group_and_place.first});
+    }
+  }
+  void add(Meeting meeting) {
+    for (const Step& side : meeting.sides) meeting_of_[key(side)] = meetings.size();
+    meetings.push_back(std::move(meeting));
+  }
+
+  CostTable costs_;
+  std::map<StepKey, const TraceEvent*> events_;
+  std::map<StepKey, std::size_t> meeting_of_;
+};
+
+}  // namespace motley::tests
