@@ -6,7 +6,9 @@
 #include <set>
 
 #include "models/collective_cost.hpp"
+#include "models/compute_cost.hpp"
 #include "models/refusal.hpp"
+#include "models/scenario.hpp"
 
 using namespace motley;
 
@@ -247,4 +249,24 @@ TEST_CASE("only groups that stand node by node, evenly, go by rails") {
   CHECK(shape_of(program, cluster, group).per_node == 1);
   group.ranks = {1, 2, 4, 5};
   CHECK(shape_of(program, cluster, group).per_node == 2);
+}
+
+TEST_CASE("sums in the switch of H200 take what was measured, and are chosen where NCCL chose them") {
+  // Bus bandwidth, GB/s, of 8 GiB on so many H200: nccl-tests with NVLS, github:stas00/ml-engineering
+  // network/README.md, 2025.
+  const std::map<int, double> measured = {{5, 414.2}, {6, 435.6}, {7, 460.0}, {8, 473.1}};
+  const std::int64_t bytes = std::int64_t{8} << 30;
+  const std::string root = MOTLEY_SOURCE_DIR;
+  const Cluster cluster = load_cluster(root + "/platforms/dgx-h200-pod.yaml");
+  for (const auto& [gpus, bus] : measured) {
+    const Program program = ranks_on(gpus);
+    CostTable costs(program, cluster);
+    CHECK(costs.algorithm_of(CollectiveKind::all_reduce, 0, CollectiveAlgorithm::automatic, bytes) ==
+          CollectiveAlgorithm::in_switch);
+    const double seconds =
+        costs.collective(CollectiveKind::all_reduce, 0, CollectiveAlgorithm::in_switch).seconds(bytes);
+    const double priced = 2.0 * (gpus - 1) / gpus * static_cast<double>(bytes) / seconds / 1e9;
+    CAPTURE(gpus, priced);
+    CHECK(priced == Approx(bus).epsilon(0.05));
+  }
 }
