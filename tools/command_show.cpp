@@ -3,15 +3,18 @@
 // models/costs_text.hpp.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "models/collectives_text.hpp"
 #include "models/compile.hpp"
 #include "models/costs_text.hpp"
+#include "models/formats_text.hpp"
 #include "models/scenario.hpp"
 #include "models/schedule_program.hpp"
 #include "models/units.hpp"
@@ -211,6 +214,30 @@ std::string show_collectives(const Options& options) {
   return options.json ? collectives_json(listed) : collectives_text(listed);
 }
 
+// Of a scenario's or cluster's chips, of one, or of all that ship.
+std::vector<Chip> chips_of(const std::string& what) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(data_folder()) / "platforms/chips";
+  std::vector<Chip> chips;
+  if (what == "all") {
+    std::set<std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder)) files.insert(entry.path().string());
+    for (const std::string& file : files) chips.push_back(load_chip(file));
+    return chips;
+  }
+  if (fs::exists(folder / (what + ".yaml"))) return {load_chip(what)};
+  const Cluster cluster = is_scenario(what) ? load_scenario(what).job.cluster : load_cluster(what);
+  std::set<std::string> names;
+  for (const NodeGroup& group : cluster.groups)
+    if (names.insert(group.chip.name).second) chips.push_back(group.chip);
+  return chips;
+}
+
+std::string show_formats(const Options& options) {
+  const std::vector<Chip> chips = chips_of(options.what);
+  return options.json ? formats_json(chips) : formats_text(chips);
+}
+
 struct Part {
   const char* name;
   const char* description;
@@ -228,6 +255,8 @@ constexpr Part kParts[] = {
     {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
     {"costs", "What every kind of kernel costs, and which side of the roofline holds it", "a scenario",
      show_costs},
+    {"formats", "The number formats that chips multiply matrices in, and how fast",
+     "a scenario, a cluster, a chip, or `all`", show_formats},
     {"collectives", "The algorithm of every collective, what it takes, and why that one", "a scenario",
      show_collectives},
 };

@@ -52,9 +52,17 @@ class Commands(unittest.TestCase):
 
 class Show(Commands):
     def test_every_part_answers_as_text_and_as_json_with_its_schema(self):
-        for part in ["model", "cluster", "strategy", "schedule", "program", "costs"]:
+        for part in ["model", "cluster", "strategy", "schedule", "program", "costs", "formats"]:
             self.assertTrue(self.right("show", part, QUICKSTART))
             self.assertEqual(f"motley.{part}/1", self.right_json("show", part, QUICKSTART)["schema"])
+
+    def test_formats_are_those_of_a_chip_a_cluster_or_all_that_ship(self):
+        one = {chip["name"]: chip["formats"] for chip in self.right_json("show", "formats", "a100-80gb-sxm")["chips"]}
+        self.assertEqual({"fp32", "tf32", "bf16", "fp16"}, set(one["a100-80gb-sxm"]))
+        every = {chip["name"]: chip["formats"] for chip in self.right_json("show", "formats", "all")["chips"]}
+        self.assertEqual(one["a100-80gb-sxm"], every["a100-80gb-sxm"])
+        self.assertIn("nvfp4", every["b200"])
+        self.assertIn("989.4", self.right("show", "formats", "dgx-h100-pod"))
 
     def test_a_schedule_written_as_csv_is_the_schedule_of_the_scenario_that_reads_it(self):
         head = ("model: tiny-gpt2\ncluster: host-2\n"
