@@ -100,14 +100,14 @@ std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t
 }
 
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
-                  std::span<float> values) {
+                  std::span<float> values, std::int64_t before) {
   const auto elements = shard_elements(parameter, tp, tensor_index);
   MOTLEY_CHECK(elements.size() == values.size());
   const std::uint64_t stream = number_of(parameter.name);
   for (std::size_t i = 0; i < values.size(); ++i) {
     double value = parameter.init_value;
     if (parameter.init_std > 0 && elements[i] >= 0)
-      value = parameter.init_std * normal(seed, stream, static_cast<std::uint64_t>(elements[i]));
+      value = parameter.init_std * normal(seed, stream, static_cast<std::uint64_t>(before + elements[i]));
     values[i] = elements[i] < 0 ? 0.0F : static_cast<float>(value);
   }
 }

@@ -24,8 +24,9 @@ std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_
 std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t tp, std::int64_t part,
                                         std::int64_t parts);
 
+// `before` elements of the whole stand before those of `parameter`, where that is a part of the experts.
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
-                  std::span<float> values);
+                  std::span<float> values, std::int64_t before = 0);
 
 // One step of AdamW (arXiv:1711.05101), bias-corrected, decay decoupled and only where Parameter::decays. `step` counts
 // from 1. `moments` is (2, count): first and second.

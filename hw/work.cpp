@@ -28,12 +28,25 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
   const int group = entry_.groups.size() > at(kTensorGroup) ? entry_.groups[at(kTensorGroup)] : -1;
   if (group >= 0)
     context_.tensor_parallel = static_cast<std::int64_t>(program.groups[at(group)].ranks.size());
+  const ExpertPlace place = expert_place(class_, entry_);
+  context_.expert_parts = class_.expert_parallel;
+  context_.slice = place.slice;
+  context_.expert_room = train_.expert_room;
+  context_.slices = place.slices;
   context_.loss_scale = 1.0 / static_cast<double>(program.global_batch * program.sequence);
   context_.library = library;
-  for (std::size_t id = 0; id < class_.tensors.size(); ++id)
-    if (class_.tensors[id].role == TensorRole::parameter)
-      fill_initial(parameters_[at(class_.tensors[id].parameter)], train_.seed, context_.tensor_parallel,
-                   context_.tensor_index, values(static_cast<int>(id), -1));
+  for (std::size_t id = 0; id < class_.tensors.size(); ++id) {
+    if (class_.tensors[id].role != TensorRole::parameter) continue;
+    const Parameter& parameter = parameters_[at(class_.tensors[id].parameter)];
+    const auto first_values = values(static_cast<int>(id), -1);
+    if (parameter.experts == 0) {
+      fill_initial(parameter, train_.seed, context_.tensor_parallel, context_.tensor_index, first_values);
+      continue;
+    }
+    const Parameter part = part_of_experts(parameter, class_.expert_parallel);
+    fill_initial(part, train_.seed, class_.expert_tensor_parallel, place.tensor_index, first_values,
+                 place.part * part.count());
+  }
 }
 
 std::span<float> RankWork::values(int tensor, int micro_batch) {
@@ -70,6 +83,7 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, Memory
 
 double RankWork::run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger) {
   double flops = 0;
+  MOTLEY_CHECK(kernel.op != KernelOp::all_to_all);  // an instruction of its own
   if (kernel.op == KernelOp::all_reduce)
     all_reduce_(kernel.reduce, values(kernel.out[0], micro_batch));
   else

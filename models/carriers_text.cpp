@@ -23,6 +23,8 @@ std::string name_of_group(GroupKind kind) {
       return "data";
     case GroupKind::embedding:
       return "embedding";
+    case GroupKind::expert:
+      return "expert";
   }
   return "other";
 }

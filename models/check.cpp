@@ -83,6 +83,10 @@ void check_indices(const Program& program) {
   for (const ProgramClass& of_class : program.classes) {
     if (of_class.micro_batches < 1 || of_class.micro_batches > 1'000'000)
       refuse_program(fmt::format("{} micro-batches", of_class.micro_batches));
+    const std::int64_t cut = of_class.expert_tensor_parallel;
+    if (of_class.expert_parallel < 1 || cut < 1 || of_class.tensor_parallel % cut != 0)
+      refuse_program(fmt::format("{}: experts divided by {} and cut by {}", of_class.name,
+                                 of_class.expert_parallel, cut));
     if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
       refuse_program(of_class.name + ": the first stream is not compute");
     check_kernels(of_class);
@@ -111,7 +115,7 @@ void check_lifetimes(const ProgramClass& of_class) {
       const auto& kernels = of_class.blocks[at(instruction.block)].kernels;
       for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
         for (int id : kernels[at(i)].frees) ++of[id].freed;
-        if (kernels[at(i)].op == KernelOp::all_reduce) continue;
+        if (is_collective(kernels[at(i)].op)) continue;
         for (int id : kernels[at(i)].out) ++of[id].written;
       }
     }

@@ -20,6 +20,8 @@ std::string_view name_of(GroupKind kind) {
       return "data";
     case GroupKind::embedding:
       return "embedding";
+    case GroupKind::expert:
+      return "expert";
   }
   return "?";
 }
@@ -39,17 +41,19 @@ std::vector<ListedCollective> list_collectives(const Job& job, const Program& pr
       for (const Instruction& instruction : stream.instructions) {
         if (instruction.op != Op::collective) continue;
         const CollectiveKind kind = instruction.collective;
-        if (!priced.emplace(entry.of_class, instruction.slot, kind, instruction.bytes).second) continue;
+        if (!priced.emplace(entry.of_class, instruction.slot, kind, expected_bytes(instruction)).second)
+          continue;
         const int index = entry.groups[static_cast<std::size_t>(instruction.slot)];
         const Group& group = program.groups[static_cast<std::size_t>(index)];
-        ListedCollective made{rank,
-                              group.kind,
-                              kind,
-                              static_cast<int>(group.ranks.size()),
-                              instruction.bytes,
-                              costs.algorithm_of(kind, index, job.fidelity.algorithm, instruction.bytes),
-                              0,
-                              ""};
+        ListedCollective made{
+            rank,
+            group.kind,
+            kind,
+            static_cast<int>(group.ranks.size()),
+            expected_bytes(instruction),
+            costs.algorithm_of(kind, index, job.fidelity.algorithm, expected_bytes(instruction)),
+            0,
+            ""};
         made.seconds = costs.collective(kind, index, made.algorithm).seconds(made.bytes);
         made.reason =
             explain(costs.collectives(kind, index), made.algorithm, job.fidelity.algorithm, made.bytes);

@@ -1,7 +1,12 @@
-// The routed experts of a layer, all of them on every rank of the stage: route, copy tokens to their experts, two
-// grouped matmuls, combine; and what every token passes besides. Tensor parallelism cuts each expert's inner width, as
-// it cuts the dense feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM).
-// No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold every copy.
+// The routed experts of a layer: route, copy tokens to their experts, two grouped matmuls, combine; and what every
+// token passes besides. Expert-tensor parallelism cuts each expert's inner width, as tensor parallelism cuts the dense
+// feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM). Where experts are
+// divided over ranks, copies go to their experts' rank and come back by all_to_all, and how many they are goes first.
+// Where they are cut less than the rest, each rank of a tensor-parallel group routes a slice of its tokens, and the sum
+// that ends the feed-forward part brings the slices together.
+// No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold as many copies as can come.
+#include <utility>
+
 #include "models/kernel_writer.hpp"
 
 namespace motley {
@@ -20,8 +25,8 @@ struct Widths {
         C(w.transformer().hidden),
         K(w.transformer().experts.per_token),
         E(w.transformer().experts.count),
-        R(N * K),
-        F(w.transformer().experts.ffn / w.tp()),
+        R(w.exchange().rows),
+        F(w.transformer().experts.ffn / w.expert_cut()),
         S(w.transformer().experts.shared_ffn / w.tp()) {}
 };
 
@@ -34,6 +39,42 @@ void route(KernelWriter& w, const Widths& s, KeptExperts& kept) {
   kept.counts = w.exact("router.counts", {s.E});
   w.emit(KernelOp::route, {kept.logits}, {kept.weights, kept.taken, kept.rows, kept.counts},
          w.layer_weights({"router.bias"}));
+}
+
+// Copies from where they are routed to their experts, expert by expert.
+int to_experts(KernelWriter& w, const Widths& s, KeptExperts& kept, int sent) {
+  if (w.expert_parts() == 1) return sent;
+  w.all_to_all(kept.counts);
+  w.all_to_all(sent);
+  const int copies = w.expert_rows("experts.copies", s.C);
+  const int counts = w.exact("experts.counts", {s.E / w.expert_parts()});
+  w.emit(KernelOp::regroup, {sent, kept.counts}, {copies, counts});
+  kept.sent_counts = std::exchange(kept.counts, counts);
+  return copies;
+}
+
+int from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int copies) {
+  if (w.expert_parts() == 1) return copies;
+  const int returned = w.expert_rows("experts.returned", s.C);
+  w.emit(KernelOp::ungroup, {copies, kept.sent_counts}, {returned});
+  w.all_to_all(returned);
+  return returned;
+}
+
+int gradients_to_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int sent) {
+  if (w.expert_parts() == 1) return sent;
+  w.all_to_all(sent);
+  const int copies = w.expert_rows_gradient("experts.down", s.C);
+  w.emit(KernelOp::regroup, {sent, kept.sent_counts}, {copies});
+  return copies;
+}
+
+int gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int copies) {
+  if (w.expert_parts() == 1) return copies;
+  const int returned = w.expert_rows_gradient("experts.sent", s.C);
+  w.emit(KernelOp::ungroup, {copies, kept.sent_counts}, {returned});
+  w.all_to_all(returned);
+  return returned;
 }
 
 // What every token passes: (N,C), not yet summed over tensor-parallel ranks.
@@ -86,21 +127,24 @@ InputGradients shared_backward(KernelWriter& w, const Widths& s, const KeptExper
 }
 
 InputGradients routed_backward(KernelWriter& w, const Widths& s, const KeptExperts& kept, int dout) {
-  const int dexperts = w.gradient("experts.down", {s.R, s.C});
+  const int dreturned =
+      w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C);
   const int dweights = w.exact_gradient("router.weights", {s.N, s.K});
-  w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dexperts, dweights});
+  w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dreturned, dweights});
   w.all_reduce(dweights);
-  const int dactivated = w.gradient("experts.activated", {s.R, s.F});
+  const int dexperts = gradients_to_experts(w, s, kept, dreturned);
+  const int dactivated = w.expert_rows_gradient("experts.activated", s.F);
   w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
                              w.layer_weights({"experts.down.weight"}), s.C, s.F);
-  const int dinner = w.gradient("experts.inner", {s.R, 2 * s.F});
+  const int dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
   activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
-  const int dcopies = w.gradient("experts.copies", {s.R, s.C});
+  const int dcopies = w.expert_rows_gradient("experts.copies", s.C);
   w.grouped_matmul_gradients(dinner, kept.counts, dcopies, kept.copies,
                              w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
+  const int dsent = gradients_from_experts(w, s, kept, dcopies);
   InputGradients dy;
   dy.partial = w.gradient("experts.input", {s.N, s.C});
-  w.emit(KernelOp::dispatch_backward, {dcopies, kept.rows}, {dy.partial});
+  w.emit(KernelOp::dispatch_backward, {dsent, kept.rows}, {dy.partial});
   const int dlogits = w.exact_gradient("router.logits", {s.N, s.E});
   w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
          w.layer_weights({"router.bias"}));
@@ -115,15 +159,17 @@ int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
   const Widths s(w);
   kept.y = y;
   route(w, s, kept);
-  kept.copies = w.activation("experts.copies", {s.R, s.C});
-  w.emit(KernelOp::dispatch, {y, kept.rows}, {kept.copies});
-  kept.inner = w.activation("experts.inner", {s.R, 2 * s.F});
+  const int sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
+  w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
+  kept.copies = to_experts(w, s, kept, sent);
+  kept.inner = w.expert_rows("experts.inner", 2 * s.F);
   w.grouped_matmul(kept.copies, kept.counts, kept.inner, w.layer_weights({"experts.gate_up.weight"}), 2 * s.F,
                    s.C);
-  kept.activated = w.activation("experts.activated", {s.R, s.F});
+  kept.activated = w.expert_rows("experts.activated", s.F);
   activate(w, KernelOp::activation, {kept.inner}, kept.activated, s.R, s.F);
-  kept.out = w.activation("experts.down", {s.R, s.C});
-  w.grouped_matmul(kept.activated, kept.counts, kept.out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  const int out = w.expert_rows("experts.down", s.C);
+  w.grouped_matmul(kept.activated, kept.counts, out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
+  kept.out = from_experts(w, s, kept, out);
   const int combined = w.activation("experts.combined", {s.N, s.C});
   w.emit(KernelOp::combine, {kept.out, kept.rows, kept.weights}, {combined});
   if (s.S == 0) return combined;

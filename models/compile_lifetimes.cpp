@@ -77,7 +77,7 @@ void account_compute(const ProgramClass& of_class, Instruction& instruction) {
   const auto& kernels = of_class.blocks[static_cast<std::size_t>(instruction.block)].kernels;
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    if (kernel.op != KernelOp::all_reduce)  // in place
+    if (!is_collective(kernel.op))  // in place
       for (int id : kernel.out) ledger.allocate(of_class.tensors[static_cast<std::size_t>(id)].bytes);
     ledger.free(kernel.frees);
     instruction.flops += kernel.flops;
@@ -88,7 +88,7 @@ void account_compute(const ProgramClass& of_class, Instruction& instruction) {
 void check_collectives_free_nothing(const ProgramClass& of_class) {
   for (const Block& block : of_class.blocks)
     for (const Kernel& kernel : block.kernels)
-      MOTLEY_CHECK(kernel.op != KernelOp::all_reduce || kernel.frees.empty());
+      MOTLEY_CHECK(!is_collective(kernel.op) || kernel.frees.empty());
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "models/compile_passes.hpp"
 #include "models/gradient_shares.hpp"
@@ -75,6 +77,31 @@ void add_tensor_groups(Program& program) {
       program.groups.push_back(std::move(group));
     }
     rank += tp;
+  }
+}
+
+bool holds_experts(const Transformer& transformer, const ProgramClass& of_class) {
+  for (const Chunk& chunk : of_class.chunks)
+    for (std::int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer)
+      if (transformer.has_experts(layer)) return true;
+  return false;
+}
+
+// The members of a group are ordered by the part of the experts that each holds.
+void add_expert_groups(Program& program) {
+  std::map<std::array<std::int64_t, 3>, std::vector<Rank>> groups;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    const ExpertPlace place = expert_place(program.class_of(rank), entry);
+    if (program.class_of(rank).expert_parallel > 1)
+      groups[{entry.of_class, place.copy, place.tensor_index}].push_back(rank);
+  }
+  for (auto& [where, ranks] : groups) {
+    for (const Rank rank : ranks) {
+      program.ranks[at(rank)].groups.resize(kExpertGroup + 1, -1);
+      program.ranks[at(rank)].groups[kExpertGroup] = static_cast<std::int32_t>(program.groups.size());
+    }
+    program.groups.push_back({GroupKind::expert, std::move(ranks)});
   }
 }
 
@@ -168,6 +195,9 @@ void place(const Job& job, Program& program) {
       placed.first_stage = all.front().stage == stage;
       placed.last_stage = all.back().stage == stage;
       placed.tensor_parallel = of.tensor_parallel;
+      if (holds_experts(job.transformer, placed)) placed.expert_parallel = of.expert_parallel;
+      placed.expert_tensor_parallel =
+          holds_experts(job.transformer, placed) ? of.expert_cut() : of.tensor_parallel;
       placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
       placed.micro_batches = pipeline.micro_batches;
       program.classes.push_back(std::move(placed));
@@ -177,6 +207,7 @@ void place(const Job& job, Program& program) {
         pipeline.replicas * program.classes.back().micro_batches * program.classes.back().micro_batch;
   }
   add_tensor_groups(program);
+  add_expert_groups(program);
   add_gradient_groups(job, program);
 }
 

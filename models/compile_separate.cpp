@@ -1,12 +1,30 @@
-// Pass "separate": where tensor-parallel collectives are to contend (fidelity.tensor_parallel: fluid or expanded), each
-// all_reduce kernel leaves its compute and becomes an instruction of the compute stream. Everything else stays.
+// Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes an
+// instruction of the compute stream. So does each all_reduce kernel where tensor-parallel collectives are to contend
+// (fidelity.tensor_parallel: fluid or expanded). Everything else stays.
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
 namespace {
 
-std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const Instruction& whole) {
+Instruction collective_of(const ProgramClass& of_class, const Kernel& kernel, int micro_batch) {
+  Instruction collective;
+  collective.op = Op::collective;
+  collective.micro_batch = micro_batch;
+  collective.slot = kTensorGroup;
+  collective.tensors = kernel.out;
+  collective.reduce = kernel.reduce;
+  collective.bytes = kernel.bytes;
+  if (kernel.op != KernelOp::all_to_all) return collective;
+  collective.slot = kExpertGroup;
+  collective.collective = CollectiveKind::all_to_all;
+  collective.bytes = of_class.tensors[static_cast<std::size_t>(kernel.out.at(0))].bytes;
+  if (kernel.bytes < collective.bytes) collective.expected = kernel.bytes;
+  return collective;
+}
+
+std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const Instruction& whole,
+                                            bool tensor_parallel) {
   const auto& kernels = of_class.blocks[static_cast<std::size_t>(whole.block)].kernels;
   std::vector<Instruction> pieces;
   const auto add_compute = [&](int first, int last) {
@@ -20,17 +38,11 @@ std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const 
   int first = whole.first_kernel;
   for (int i = whole.first_kernel; i < whole.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    if (kernel.op != KernelOp::all_reduce) continue;
+    if (kernel.op != KernelOp::all_to_all && !(tensor_parallel && kernel.op == KernelOp::all_reduce))
+      continue;
     add_compute(first, i);
     first = i + 1;
-    Instruction collective;
-    collective.op = Op::collective;
-    collective.micro_batch = whole.micro_batch;
-    collective.slot = kTensorGroup;
-    collective.tensors = kernel.out;
-    collective.reduce = kernel.reduce;
-    collective.bytes = kernel.bytes;
-    pieces.push_back(collective);
+    pieces.push_back(collective_of(of_class, kernel, whole.micro_batch));
   }
   add_compute(first, whole.last_kernel);
   pieces.front().after = whole.after;
@@ -40,12 +52,15 @@ std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const 
 }  // namespace
 
 void separate_tensor_collectives(const Job& job, Program& program) {
-  if (job.fidelity.tensor_parallel == CollectiveLevel::formula || job.strategy.tp() == 1) return;
-  for (ProgramClass& of_class : program.classes)
+  const bool tensor_parallel = job.fidelity.tensor_parallel != CollectiveLevel::formula;
+  for (ProgramClass& of_class : program.classes) {
+    if (of_class.expert_parallel == 1 && (!tensor_parallel || of_class.tensor_parallel == 1)) continue;
     for (int i = static_cast<int>(of_class.streams[0].instructions.size()) - 1; i >= 0; --i) {
       const Instruction whole = of_class.streams[0].instructions[static_cast<std::size_t>(i)];
-      if (whole.op == Op::compute) replace_compute(of_class, i, cut_at_collectives(of_class, whole));
+      if (whole.op == Op::compute)
+        replace_compute(of_class, i, cut_at_collectives(of_class, whole, tensor_parallel));
     }
+  }
 }
 
 }  // namespace motley

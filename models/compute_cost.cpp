@@ -104,9 +104,14 @@ double short_sums(const std::vector<Products>& all, double k_half) {
   return slowed / work;
 }
 
+// Assumes: experts on several ranks take as long as the rank of the busiest, for whom all others wait at the next
+// exchange: a grouped product is priced by the rows expected there, not by its mean FLOPs.
 double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const auto products = products_of(kernel);
-  return kernel.flops / (peak_of(chip, format) * chip.gemm_efficiency.value) *
+  const double flops = kernel.groups > 0
+                           ? 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n * kernel.k)
+                           : kernel.flops;
+  return flops / (peak_of(chip, format) * chip.gemm_efficiency.value) *
          short_sums(products, chip.gemm_k_half.value) *
          (1 + chip.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
 }
@@ -146,6 +151,7 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
     time.seconds = time.memory_s = ring_all_reduce_s(*tensor_ring, kernel.bytes);
     return time;
   }
+  if (kernel.op == KernelOp::all_to_all) return time;  // an instruction of its own, which a World prices
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_attention(kernel.op)) time.work_s = attention_work_s(kernel, format, chip);
   time.memory_s =

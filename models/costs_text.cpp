@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 Bound bound_of(const KernelCost& cost) {
-  if (cost.op == KernelOp::all_reduce) return Bound::network;
+  if (is_collective(cost.op)) return Bound::network;
   const double roof_s = std::max(cost.work_s, cost.memory_s);
   if (cost.seconds - roof_s > roof_s) return Bound::overhead;
   return cost.work_s >= cost.memory_s ? Bound::compute : Bound::memory;
@@ -38,6 +38,8 @@ class Pricer {
     const auto& groups = program.ranks[at(rank)].groups;
     if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
       ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
+    if (class_.expert_parallel > 1)
+      pairs_ = pairwise_cost(program, job.cluster, program.groups[at(groups.at(kExpertGroup))]);
   }
 
   void add_to(std::vector<PassCost>& passes) const {
@@ -76,7 +78,9 @@ class Pricer {
     pass.times = times_of(block);
     std::map<std::pair<KernelOp, bool>, KernelCost> by_op;
     for (const Kernel& kernel : class_.blocks[block].kernels) {
-      const KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
+      KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
+      if (kernel.op == KernelOp::all_to_all)
+        time.seconds = time.memory_s = collective_s(CollectiveKind::all_to_all, pairs_, kernel.bytes);
       KernelCost& cost = by_op[{kernel.op, kernel.recompute}];
       cost.op = kernel.op;
       cost.recompute = kernel.recompute;
@@ -101,6 +105,7 @@ class Pricer {
   const ProgramClass& class_;
   const Chip& chip_;
   std::optional<RingCost> ring_;
+  RingCost pairs_;  // of those who exchange tokens
 };
 
 double achieved(double flops, double seconds) { return seconds > 0 ? flops / seconds : 0; }

@@ -56,6 +56,27 @@ void set_finest(const Job& job, const Program& program, const Parameter& paramet
   }
 }
 
+// Where the experts are not cut as the rest is: all holders must divide them alike.
+void set_expert_parts(const Program& program, const Parameter& parameter, GradientShare& share) {
+  if (parameter.experts == 0) return;
+  const ProgramClass& first = program.classes[at(share.holders[0])];
+  for (std::int32_t holder : share.holders) {
+    const ProgramClass& of_class = program.classes[at(holder)];
+    if (of_class.expert_parallel > 1 || of_class.expert_tensor_parallel != of_class.tensor_parallel)
+      share.experts = true;
+    if (of_class.expert_parallel != first.expert_parallel ||
+        (share.experts && of_class.expert_tensor_parallel != first.expert_tensor_parallel))
+      throw Refusal(
+          Exit::infeasible, "unequal-expert-parallel", {},
+          fmt::format("stages of expert_parallel {} x {} and {} x {} (expert_tensor_parallel) hold the "
+                      "same layers",
+                      first.expert_parallel, first.expert_tensor_parallel, of_class.expert_parallel,
+                      of_class.expert_tensor_parallel),
+          "give them the same degrees");
+  }
+  if (share.experts) share.finest = first.expert_parallel * first.expert_tensor_parallel;
+}
+
 // Ranks of a class by replica and tensor index: place() numbers them so.
 class RanksOf {
  public:
@@ -83,6 +104,7 @@ class RanksOf {
 
 bool reduces_anything(const GradientShare& share, const RanksOf& ranks) {
   if (share.kind == GroupKind::embedding) return true;
+  if (share.experts) return share.holders.size() > 1 || ranks.count(share.holders[0]) > share.finest;
   return share.holders.size() > 1 || ranks.replicas(share.holders[0]) > 1;
 }
 
@@ -91,7 +113,7 @@ bool unlike_templates(const Program& program) { return program.classes.back().pi
 void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int32_t parameter) {
   for (GradientShare& known : shares)
     if (known.kind == share.kind && known.holders == share.holders && known.whole == share.whole &&
-        known.last == share.last) {
+        known.experts == share.experts && known.last == share.last) {
       known.parameters.push_back(parameter);
       return;
     }
@@ -112,7 +134,8 @@ std::vector<Group> groups_of(const GradientShare& share, const Program& program,
       const std::int64_t first = by_replica ? g : 0, last = by_replica ? g + 1 : ranks.replicas(holder);
       for (std::int64_t replica = first; replica < last; ++replica)
         for (std::int64_t tensor = 0; tensor < tp; ++tensor)
-          if (share.whole || tensor == fine * tp / share.finest)
+          if (share.whole || (share.experts ? (replica * tp + tensor) % share.finest == fine
+                                            : tensor == fine * tp / share.finest))
             group.ranks.push_back(ranks.rank(holder, replica, tensor));
     }
     groups.push_back(std::move(group));
@@ -139,7 +162,8 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
         std::sort(share.holders.begin(), share.holders.end());
       }
       if (share.holders.empty()) continue;
-      set_finest(job, program, all[i], share);
+      set_expert_parts(program, all[i], share);
+      if (!share.experts) set_finest(job, program, all[i], share);
       if (reduces_anything(share, ranks)) add_share(shares, share, static_cast<std::int32_t>(i));
     }
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -160,13 +184,13 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
                                    std::int32_t of_class) {
   std::vector<ShareSlot> slots;
-  int next = kEmbeddingGroup + 1;
+  int next = program.classes[at(of_class)].expert_parallel > 1 ? kExpertGroup + 1 : kEmbeddingGroup + 1;
   bool first_data = true, first_embedding = true;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const GradientShare& share = shares[i];
     if (std::find(share.holders.begin(), share.holders.end(), of_class) == share.holders.end()) continue;
     const std::int64_t tp = program.classes[at(of_class)].tensor_parallel;
-    const auto parts = static_cast<std::int32_t>(share.whole ? 1 : share.finest / tp);
+    const auto parts = static_cast<std::int32_t>(share.whole || share.experts ? 1 : share.finest / tp);
     for (std::int32_t part = 0; part < parts; ++part) {
       bool& is_first = share.kind == GroupKind::data ? first_data : first_embedding;
       const int usual = share.kind == GroupKind::data ? kDataGroup : kEmbeddingGroup;
@@ -186,10 +210,10 @@ void add_gradient_groups(const Job& job, Program& program) {
     slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i)));
     int most = kEmbeddingGroup;
     for (const ShareSlot& slot : slots.back()) most = std::max(most, slot.slot);
-    if (most == kEmbeddingGroup) continue;
-    for (std::int64_t rank = 0; rank < ranks.count(static_cast<std::int32_t>(i)); ++rank)
-      program.ranks[at(ranks.rank(static_cast<std::int32_t>(i), 0, 0) + rank)].groups.resize(at(most + 1),
-                                                                                             -1);
+    for (std::int64_t rank = 0; rank < ranks.count(static_cast<std::int32_t>(i)); ++rank) {
+      auto& groups = program.ranks[at(ranks.rank(static_cast<std::int32_t>(i), 0, 0) + rank)].groups;
+      groups.resize(std::max(groups.size(), at(most + 1)), -1);
+    }
   }
   for (std::size_t i = 0; i < shares.size(); ++i)
     for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine)

@@ -19,6 +19,9 @@ struct GradientShare {
   // Unequal degrees, and parameters that tensor parallelism does not cut: all ranks of the holders reduce them, each
   // weighted by 1/degree.
   bool whole = false;
+  // Experts divided over ranks, or cut unlike the rest: only those who hold the same part of them reduce it, and
+  // `finest` counts the parts.
+  bool experts = false;
   bool last = false;  // unlike stages complete it at unlike times: reduce it after all others
   std::vector<std::int32_t> parameters;  // indices into parameters(transformer)
 };

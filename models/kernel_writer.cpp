@@ -71,7 +71,7 @@ Kernel& KernelWriter::emit(KernelOp op, Ids in, Ids out, Ids parameters) {
   kernel.out = std::move(out);
   kernel.parameters = std::move(parameters);
   for (const Ids* ids : {&kernel.in, &kernel.out, &kernel.parameters})
-    for (int id : *ids) kernel.bytes += tensor(id).bytes;
+    for (int id : *ids) kernel.bytes += expected_bytes_of(id);
   auto& kernels = class_.blocks[static_cast<std::size_t>(block_)].kernels;
   kernels.push_back(std::move(kernel));
   return kernels.back();
@@ -96,12 +96,13 @@ void KernelWriter::shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t 
 
 void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k) {
   const Experts& e = transformer_.experts;
-  kernel.m = N_ * e.per_token;
+  const ExpertExchange rows = exchange();
+  kernel.m = rows.expected_rows;
   kernel.n = n;
   kernel.k = k;
-  kernel.groups = e.count;
-  kernel.busiest = busiest_rows(e, train_.expert_skew, train_.seed, layer_, N_);
-  kernel.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(n) * static_cast<double>(k);
+  kernel.groups = e.count / rows.parts;
+  kernel.busiest = busiest_rows(e, train_.expert_skew, train_.seed, layer_, rows.tokens * rows.parts);
+  kernel.flops = 2.0 * static_cast<double>(rows.sent) * static_cast<double>(n) * static_cast<double>(k);
 }
 
 // The accumulated gradient is read and written, not the parameter.
@@ -145,6 +146,30 @@ void KernelWriter::grouped_matmul_gradients(int dy, int counts, int dx, int x, c
   cast(by_weight, 0);
 }
 
+ExpertExchange KernelWriter::exchange() const {
+  return expert_exchange(transformer_.experts, slice_size(N_, tp_ / expert_cut()), expert_parts(), train_,
+                         layer_);
+}
+
+int KernelWriter::expert_rows(const std::string& name, std::int64_t width) {
+  return *expert_rows_.insert(activation(name, {exchange().rows, width})).first;
+}
+int KernelWriter::expert_rows_gradient(const std::string& name, std::int64_t width) {
+  return *expert_rows_.insert(gradient(name, {exchange().rows, width})).first;
+}
+
+// Of room for the most rows that can come, those expected are used.
+std::int64_t KernelWriter::expected_bytes_of(int id) const {
+  if (!expert_rows_.contains(id)) return tensor(id).bytes;
+  const ExpertExchange rows = exchange();
+  return tensor(id).bytes / rows.rows * rows.expected_rows;
+}
+
+void KernelWriter::all_to_all(int id) {
+  if (expert_parts() == 1) return;
+  emit(KernelOp::all_to_all, {id}, {id}).bytes = expected_bytes_of(id);
+}
+
 void KernelWriter::all_reduce(int id, ReduceOp reduce) {
   if (tp_ == 1) return;
   Kernel& kernel = emit(KernelOp::all_reduce, {id}, {id});
@@ -167,7 +192,9 @@ void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, cons
   for (int pass = 0; pass < 3; ++pass)
     for (int index : held) {
       const Parameter& parameter = all[static_cast<std::size_t>(index)];
-      auto shape = shard_shape(parameter, tp_);
+      auto shape = parameter.experts > 0
+                       ? shard_shape(part_of_experts(parameter, expert_parts()), expert_cut())
+                       : shard_shape(parameter, tp_);
       if (pass == 0)
         parameter_ids_[parameter.name] =
             add_tensor(parameter.name, TensorRole::parameter, format_, shape, index);

@@ -5,10 +5,12 @@
 
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "models/compile.hpp"
+#include "models/routing.hpp"
 
 namespace motley {
 
@@ -22,6 +24,10 @@ class KernelWriter {
   std::int64_t tp() const { return tp_; }
   std::int64_t B() const { return B_; }
   std::int64_t T() const { return T_; }
+  // Of the experts of the layer that is written.
+  std::int64_t expert_parts() const { return class_.expert_parallel; }
+  std::int64_t expert_cut() const { return class_.expert_tensor_parallel; }
+  ExpertExchange exchange() const;
   std::int64_t N() const { return B_ * T_; }  // rows of a micro-batch
 
   // What is appended next belongs there.
@@ -37,6 +43,9 @@ class KernelWriter {
   int exact(const std::string& name, std::vector<std::int64_t> shape);       // in fp32
   int gradient(const std::string& name, std::vector<std::int64_t> shape);    // of an activation
   int exact_gradient(const std::string& name, std::vector<std::int64_t> shape);  // in fp32
+  // A row a copy of a token that experts have here: room for the most that an exchange can bring.
+  int expert_rows(const std::string& name, std::int64_t width);
+  int expert_rows_gradient(const std::string& name, std::int64_t width);
   const Tensor& tensor(int id) const { return class_.tensors[static_cast<std::size_t>(id)]; }
 
   // The tensors of those parameters that are there.
@@ -54,6 +63,8 @@ class KernelWriter {
   void grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n, std::int64_t k);
   void grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight, std::int64_t n,
                                 std::int64_t k);
+  // Between the ranks among which experts are divided; nothing where one has them all.
+  void all_to_all(int id);
   // Over the tensor-parallel group; nothing where that has one rank.
   void all_reduce(int id, ReduceOp reduce = ReduceOp::sum);
   // A norm over the first `width` of each row's elements.
@@ -77,14 +88,17 @@ class KernelWriter {
   void cast(Kernel& kernel, std::int64_t elements);
   void accumulate_bytes(Kernel& kernel, const Ids& parameters);
 
+  std::int64_t expected_bytes_of(int id) const;
+
   std::map<std::string, int> parameter_ids_;
+  std::set<int> expert_rows_;
   int block_ = 0, layer_ = 0;
   bool again_ = false;
 };
 
 // What the routed experts of a layer keep for their backward (models/compile_experts.cpp).
 struct KeptExperts {
-  int y = -1, logits = -1, weights = -1, taken = -1, rows = -1, counts = -1;
+  int y = -1, logits = -1, weights = -1, taken = -1, rows = -1, counts = -1, sent_counts = -1;
   int copies = -1, inner = -1, activated = -1, out = -1;
   int shared_inner = -1, shared_activated = -1, shared_out = -1, shared_gate = -1;
 };

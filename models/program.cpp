@@ -63,7 +63,10 @@ std::string_view name_of(KernelOp op) {
                                                                          "logits_sum",
                                                                          "loss",
                                                                          "loss_backward",
-                                                                         "all_reduce"};
+                                                                         "regroup",
+                                                                         "ungroup",
+                                                                         "all_reduce",
+                                                                         "all_to_all"};
   return names[static_cast<std::size_t>(op)];
 }
 
@@ -71,6 +74,18 @@ std::string_view name_of(CollectiveKind kind) {
   static constexpr std::array<std::string_view, 4> names = {"all_reduce", "reduce_scatter", "all_gather",
                                                             "all_to_all"};
   return names[static_cast<std::size_t>(kind)];
+}
+
+ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry) {
+  const std::int64_t cut = of_class.expert_tensor_parallel;
+  const std::int64_t index = entry.replica * of_class.tensor_parallel + entry.tensor_index;
+  ExpertPlace place;
+  place.tensor_index = index % cut;
+  place.part = index / cut % of_class.expert_parallel;
+  place.copy = index / cut / of_class.expert_parallel;
+  place.slice = entry.tensor_index / cut;
+  place.slices = of_class.tensor_parallel / cut;
+  return place;
 }
 
 int other_end(const Program& program, Rank rank, int slot) {

@@ -41,7 +41,7 @@ using Rank = std::int32_t;
 //   route                   logits(N,E)                       weights, taken, rows (N,K), counts(E)   [bias]
 //                           fp32, and whole numbers kept as such (hw/kernels/experts.hpp); K experts a token, R = N*K
 //   route_backward          dweights, logits, taken           dlogits             [bias]
-//   dispatch                x(N,C), rows                      copies(R,C), expert by expert
+//   dispatch                x(N,C), rows                      copies(R,C), expert by expert; 0 where there is none
 //   dispatch_backward       dcopies, rows                     dx
 //   grouped_matmul          x(R,k), counts                    y(R,n)              weight(E*n,k): each its own rows
 //   grouped_matmul_input_gradient   dy, counts                dx                  weight
@@ -58,7 +58,11 @@ using Rank = std::int32_t;
 //   logits_sum              logits, maximum                   sums(N,2): sum of exp, the target's logit (else 0)
 //   loss                    maximum, sums                     losses(N)
 //   loss_backward           logits, maximum, sums             (softmax - onehot) / tokens of the global batch
+//   regroup                 x(R,C), counts(P,L)               copies(R,C), expert by expert[; rows of each (L)]
+//                           of what P ranks sent, each expert by expert, to this one and its L experts
+//   ungroup                 copies(R,C), counts(P,L)          x(R,C): the inverse
 //   all_reduce              t                                 t, in place: over the tensor-parallel group
+//   all_to_all              t                                 t, in place: over the expert-parallel group
 enum class KernelOp : std::uint8_t {
   embed,
   embed_backward,
@@ -95,9 +99,13 @@ enum class KernelOp : std::uint8_t {
   logits_sum,
   loss,
   loss_backward,
+  regroup,
+  ungroup,
   all_reduce,
+  all_to_all,
 };
-inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_reduce) + 1;
+inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_to_all) + 1;
+constexpr bool is_collective(KernelOp op) { return op >= KernelOp::all_reduce; }  // in place, a World's to do
 
 enum class ReduceOp : std::uint8_t { sum, maximum };
 
@@ -180,7 +188,9 @@ struct Instruction {
   // multiplies its contribution by.
   std::int32_t part = 0, parts = 1;
   double scale = 1.0;
-  std::int64_t bytes = 0;    // payload a rank
+  std::int64_t bytes = 0;  // payload a rank
+  std::int64_t expected =
+      0;  // all_to_all of routed tokens: what of `bytes`, the most, is expected to be of use; 0: all
   std::vector<After> after;  // besides everything earlier in its own stream
   std::vector<std::int32_t>
       frees;  // tensors (of this micro-batch) dead after it: a sent one, once sent and read
@@ -191,6 +201,11 @@ struct Instruction {
   std::int64_t peak = 0;       // most bytes live at once during it, above what was live at its start
   bool operator==(const Instruction&) const = default;
 };
+
+// What it is expected to move.
+inline std::int64_t expected_bytes(const Instruction& instruction) {
+  return instruction.expected > 0 ? instruction.expected : instruction.bytes;
+}
 
 enum class StreamKind : std::uint8_t {
   compute,
@@ -223,6 +238,9 @@ struct ProgramClass {
   bool first_stage = false, last_stage = false;  // holds the first, the last virtual stage
   std::int32_t pipeline = 0, stage = 0;          // template of the strategy, and stage in it
   std::int64_t tensor_parallel = 1;
+  std::int64_t expert_parallel = 1;  // ranks over which the experts of a layer are divided
+  std::int64_t expert_tensor_parallel =
+      1;  // and over which each of them is cut; as tensor_parallel unless given
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
   std::vector<Tensor> tensors;
   std::vector<Block> blocks;
@@ -234,8 +252,9 @@ struct ProgramClass {
 enum class GroupKind : std::uint8_t {
   tensor,
   data,
-  embedding
-};  // embedding: tied weights of first and last stage
+  embedding,  // tied weights of first and last stage
+  expert      // ranks that exchange tokens, as each holds some of the experts
+};
 struct Group {
   GroupKind kind = GroupKind::tensor;
   std::vector<Rank> ranks;  // in ring order
@@ -246,8 +265,9 @@ inline constexpr int kPrevious = 0, kNext = 1;  // peer slots of chunk 0
 constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
 constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }
 constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the loss: activations go there
-// Group slots; further ones are data or embedding groups (models/gradient_shares.hpp).
-inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2;
+// Group slots; further ones are data or embedding groups (models/gradient_shares.hpp). The expert group's is there only
+// in a class whose experts are divided.
+inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2, kExpertGroup = 3;
 struct RankEntry {
   std::int32_t of_class = 0;
   std::int32_t chip = 0;  // global chip index in the cluster
@@ -258,6 +278,17 @@ struct RankEntry {
   std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
   bool operator==(const RankEntry&) const = default;
 };
+
+// Where a rank stands among those of its stage when experts are divided: tensor cut fastest, then expert part, then
+// copies (Megatron-LM's folding, arXiv:2504.14960). Ranks of one tensor-parallel group, which all have the same tokens,
+// each route a slice of them where experts are cut less than the rest.
+struct ExpertPlace {
+  std::int64_t tensor_index = 0;  // of expert_tensor_parallel
+  std::int64_t part = 0;          // of expert_parallel
+  std::int64_t copy = 0;
+  std::int64_t slice = 0, slices = 1;  // of the tokens of a micro-batch
+};
+ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry);
 
 struct Program {
   std::string strategy_hash;

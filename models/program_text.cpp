@@ -35,7 +35,7 @@ constexpr int count_of<StreamKind>() {
 const std::vector<std::string> kRoles = {"activation", "activation_gradient", "parameter", "gradient",
                                          "optimizer"};
 const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
-const std::vector<std::string> kGroups = {"tensor", "data", "embedding"};
+const std::vector<std::string> kGroups = {"tensor", "data", "embedding", "expert"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
 const std::vector<std::string> kPasses = {"forward", "backward", "input_gradient", "weight_gradient"};
 
@@ -95,6 +95,7 @@ void print_instruction(Out out, const Instruction& instruction) {
   put(out, "parts", instruction.parts, standard.parts);
   put(out, "scale", instruction.scale, standard.scale);
   put(out, "bytes", instruction.bytes, standard.bytes);
+  put(out, "expected", instruction.expected, standard.expected);
   for (std::size_t i = 0; i < instruction.after.size(); ++i)
     fmt::format_to(out, "{}{}.{}", i == 0 ? " after=" : ",", instruction.after[i].stream,
                    instruction.after[i].index);
@@ -107,12 +108,13 @@ void print_instruction(Out out, const Instruction& instruction) {
 }
 
 void print_class(Out out, const ProgramClass& of_class) {
-  fmt::format_to(out,
-                 "class \"{}\" pipeline={} stage={} first={:d} last={:d} tensor_parallel={} micro_batch={} "
-                 "micro_batches={} static={}\n",
+  fmt::format_to(out, "class \"{}\" pipeline={} stage={} first={:d} last={:d} tensor_parallel={}",
                  of_class.name, of_class.pipeline, of_class.stage, of_class.first_stage, of_class.last_stage,
-                 of_class.tensor_parallel, of_class.micro_batch, of_class.micro_batches,
-                 of_class.static_bytes);
+                 of_class.tensor_parallel);
+  put(out, "expert_parallel", of_class.expert_parallel, std::int64_t{1});
+  put(out, "expert_tensor_parallel", of_class.expert_tensor_parallel, of_class.tensor_parallel);
+  fmt::format_to(out, " micro_batch={} micro_batches={} static={}\n", of_class.micro_batch,
+                 of_class.micro_batches, of_class.static_bytes);
   for (const Chunk& chunk : of_class.chunks)
     fmt::format_to(out, "  chunk virtual_stage={} layers={}:{}\n", chunk.virtual_stage, chunk.first_layer,
                    chunk.last_layer);
@@ -298,6 +300,7 @@ Instruction parse_instruction(Line& line) {
   line.get_choice("kind", kinds, instruction.collective);
   line.get_choice("reduce", kReduces, instruction.reduce);
   line.get("bytes", instruction.bytes);
+  line.get("expected", instruction.expected);
   if (const auto text = line.take("after")) {
     std::stringstream parts(*text);
     for (std::string part; std::getline(parts, part, ',');) {
@@ -335,6 +338,9 @@ ProgramClass parse_class(Line& line) {
   line.get("pipeline", of_class.pipeline);
   line.get("stage", of_class.stage);
   line.get("tensor_parallel", of_class.tensor_parallel);
+  of_class.expert_tensor_parallel = of_class.tensor_parallel;
+  line.get("expert_parallel", of_class.expert_parallel);
+  line.get("expert_tensor_parallel", of_class.expert_tensor_parallel);
   line.get("micro_batch", of_class.micro_batch);
   line.get("micro_batches", of_class.micro_batches);
   line.get("static", of_class.static_bytes);

@@ -82,7 +82,9 @@ void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction,
       row.pipeline_s += seconds;
       return;
     case Op::collective:
-      (instruction.slot == kTensorGroup ? row.tensor_parallel_s : row.data_parallel_s) += seconds;
+      (instruction.slot == kTensorGroup                       ? row.tensor_parallel_s
+       : instruction.collective == CollectiveKind::all_to_all ? row.expert_parallel_s
+                                                              : row.data_parallel_s) += seconds;
       return;
   }
 }

@@ -18,6 +18,7 @@ struct StageBreakdown {
   Rank rank = 0;
   double compute_s = 0, recompute_s = 0;
   double tensor_parallel_s = 0;  // exposed by construction: inside computes or in the compute stream
+  double expert_parallel_s = 0;  // exposed likewise: tokens on their way to and from their experts
   double pipeline_s = 0;         // compute stream idle while a transfer it waits for is on the wire
   double data_parallel_s = 0;    // idle while a gradient reduction is on the wire
   double bubble_s = 0;           // all other idling: peers not ready, the tail
@@ -27,7 +28,7 @@ struct StageBreakdown {
 // The seconds of the critical path by what they were spent on (models/critical_path.hpp). Sums to iteration_s.
 struct PathBreakdown {
   double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s = 0, pipeline_s = 0, data_parallel_s = 0;
+  double tensor_parallel_s = 0, expert_parallel_s = 0, pipeline_s = 0, data_parallel_s = 0;
   double optimizer_s = 0;
   double gap_s = 0;        // nothing the Program names was waited for
   std::int64_t links = 0;  // instructions

@@ -16,6 +16,7 @@ ordered_json json_of(const StageBreakdown& row) {
           {"recompute_s", row.recompute_s},
           {"bubble_s", row.bubble_s},
           {"exposed_tensor_parallel_s", row.tensor_parallel_s},
+          {"exposed_expert_parallel_s", row.expert_parallel_s},
           {"exposed_pipeline_parallel_s", row.pipeline_s},
           {"exposed_data_parallel_s", row.data_parallel_s},
           {"optimizer_s", row.optimizer_s}};
@@ -38,6 +39,7 @@ ordered_json json_of(const PathBreakdown& path) {
   return {{"compute_s", path.compute_s},
           {"recompute_s", path.recompute_s},
           {"tensor_parallel_s", path.tensor_parallel_s},
+          {"expert_parallel_s", path.expert_parallel_s},
           {"pipeline_parallel_s", path.pipeline_s},
           {"data_parallel_s", path.data_parallel_s},
           {"optimizer_s", path.optimizer_s},

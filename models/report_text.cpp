@@ -17,7 +17,7 @@ struct Part {
   double StageBreakdown::*seconds;
   const char* helps;
 };
-constexpr std::array<Part, 7> kParts = {{
+constexpr std::array<Part, 8> kParts = {{
     {"compute", &StageBreakdown::compute_s,
      "chips with more FLOP/s or larger kernels (a larger micro-batch, less tensor parallelism) would help"},
     {"recompute", &StageBreakdown::recompute_s,
@@ -25,6 +25,8 @@ constexpr std::array<Part, 7> kParts = {{
     {"bubble", &StageBreakdown::bubble_s, "more micro-batches a step or fewer stages would help"},
     {"exposed TP", &StageBreakdown::tensor_parallel_s,
      "less tensor parallelism, or a faster fabric inside the node, would help"},
+    {"exposed EP", &StageBreakdown::expert_parallel_s,
+     "a smaller expert_parallel, or one that stays inside the node, would help"},
     {"exposed PP", &StageBreakdown::pipeline_s,
      "`overlap_p2p`, fewer stages or faster links between stages would help"},
     {"exposed DP", &StageBreakdown::data_parallel_s,
@@ -49,19 +51,29 @@ double share_of(const Report& report, const Part& part) {
   return whole > 0 ? sum / whole : 0;
 }
 
+// Those of a strategy without expert parallelism leave its column out.
+std::vector<Part> columns_of(const Report& report) {
+  std::vector<Part> columns;
+  for (const Part& part : kParts)
+    if (part.seconds != &StageBreakdown::expert_parallel_s || share_of(report, part) > 0)
+      columns.push_back(part);
+  return columns;
+}
+
 std::string print_breakdown(const Report& report) {
   const SecondsColumn seconds(report.iteration_s);
   std::vector<std::string> header = {"stage", "rank"}, shares = {"mean", ""};
-  for (const Part& part : kParts) {
+  const std::vector<Part> columns = columns_of(report);
+  for (const Part& part : columns) {
     header.emplace_back(part.name);
     shares.push_back(format_percent(share_of(report, part)));
   }
   header.emplace_back("sum");
   shares.emplace_back("");
-  Table table("lrrrrrrrrr", header);
+  Table table("l" + std::string(header.size() - 1, 'r'), header);
   for (const StageBreakdown& row : report.breakdown) {
     std::vector<std::string> cells = {fmt::to_string(row.stage), fmt::to_string(row.rank)};
-    for (const Part& part : kParts) cells.push_back(seconds.print(row.*part.seconds));
+    for (const Part& part : columns) cells.push_back(seconds.print(row.*part.seconds));
     cells.push_back(seconds.print(sum_of(row)));
     table.add(cells);
   }
@@ -88,7 +100,7 @@ std::string print_memory(const Report& report) {
 // A pipeline runs at the pace of its slowest stage: worth a word from a tenth on.
 std::string print_imbalance(const Report& report) {
   const auto work_s = [](const StageBreakdown& row) {
-    return row.compute_s + row.recompute_s + row.tensor_parallel_s;
+    return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.expert_parallel_s;
   };
   const auto [least, most] =
       std::minmax_element(report.breakdown.begin(), report.breakdown.end(),

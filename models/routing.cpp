@@ -1,9 +1,13 @@
 #include "models/routing.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
+
+#include "models/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -56,5 +60,47 @@ std::int64_t busiest_rows(const Experts& experts, double zipf, std::uint64_t see
       *std::max_element(shares.begin(), shares.end()) * static_cast<double>(tokens * experts.per_token);
   return std::min(tokens, static_cast<std::int64_t>(std::ceil(rows * (1 - 1e-12))));
 }
+
+std::int64_t exchange_segment(const Experts& experts, std::int64_t tokens, std::int64_t parts, double room) {
+  const std::int64_t most = tokens * std::min(experts.per_token, experts.count / parts);
+  if (parts == 1 || room == 0) return most;
+  const double even = static_cast<double>(tokens * experts.per_token) / static_cast<double>(parts);
+  return std::min(most, static_cast<std::int64_t>(std::ceil(room * even)));
+}
+
+// Share of all copies that the rank of the busiest experts is expected to get.
+static double busiest_share(const Experts& experts, std::int64_t parts, const Train& train,
+                            std::int64_t layer) {
+  const auto shares = expert_shares(experts, train.expert_skew, train.seed, layer);
+  const auto each = static_cast<std::ptrdiff_t>(experts.count / parts);
+  double most = 0;
+  for (auto first = shares.begin(); first != shares.end(); first += each)
+    most = std::max(most, std::accumulate(first, first + each, 0.0));
+  return most;
+}
+
+ExpertExchange expert_exchange(const Experts& experts, std::int64_t tokens, std::int64_t parts,
+                               const Train& train, std::int64_t layer) {
+  ExpertExchange exchange;
+  exchange.parts = parts;
+  exchange.tokens = tokens;
+  exchange.segment_rows = exchange_segment(experts, tokens, parts, train.expert_room);
+  exchange.rows = parts * exchange.segment_rows;
+  exchange.sent = exchange.expected_rows = tokens * experts.per_token;
+  if (train.expert_skew == 0 || parts == 1) return exchange;
+  const double share = busiest_share(experts, parts, train, layer);
+  const double rows = share * static_cast<double>(parts * exchange.sent);
+  exchange.expected_rows = static_cast<std::int64_t>(std::ceil(rows * (1 - 1e-12)));
+  if (exchange.expected_rows > exchange.rows)
+    throw Refusal(
+        Exit::infeasible, "impossible-expert-room", {},
+        fmt::format("expert_skew {} sends the rank of the busiest experts {:.2f} times the even share, "
+                    "expert_room is {}",
+                    train.expert_skew, share * static_cast<double>(parts), train.expert_room),
+        "a larger expert_room, or a smaller expert_skew or expert_parallel");
+  return exchange;
+}
+
+std::int64_t slice_size(std::int64_t tokens, std::int64_t slices) { return (tokens + slices - 1) / slices; }
 
 }  // namespace motley

@@ -52,7 +52,7 @@ Train read_train(const Yaml& node, const std::string& folder) {
   const Fields fields(
       node, "`train`",
       {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls", "expert_skew",
-       "learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
+       "expert_room", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
@@ -61,6 +61,13 @@ Train read_train(const Yaml& node, const std::string& folder) {
   if (const Yaml value = fields.find("matmuls"))
     train.matmuls = parse_format(to_choice(value, {"fp8", "mxfp8", "nvfp4"}));
   if (const Yaml value = fields.find("expert_skew")) train.expert_skew = to_number(value, Sign::not_negative);
+  if (const Yaml value = fields.find("expert_room")) {
+    train.expert_room = to_number(value, Sign::positive);
+    if (train.expert_room < 1)
+      throw Refusal(Exit::infeasible, "impossible-expert-room", value->where,
+                    fmt::format("expert_room {} does not hold even an even share", train.expert_room),
+                    "1 or more");
+  }
   if (const Yaml value = fields.find("gradients")) train.gradients = to_format(value);
   if (const Yaml value = fields.find("learning_rate")) train.learning_rate = to_number(value, Sign::positive);
   for (const auto& [key, member] : {std::pair{"beta1", &Train::beta1}, {"beta2", &Train::beta2}})

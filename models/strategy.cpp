@@ -87,6 +87,7 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                       pipeline.stages[0].tensor_parallel, stage.tensor_parallel),
           "give every stage the same tensor_parallel"};
     if (auto found = find_in_tensor_parallel(t, stage.tensor_parallel)) return found;
+    if (auto found = find_in_expert_parallel(t, pipeline, stage)) return found;
     if (!stage.on.empty() && pipeline.replicas % static_cast<std::int64_t>(stage.on.size()) != 0)
       return StrategyComplaint{"uneven-placement", "stages",
                                fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
@@ -195,7 +196,8 @@ std::string strategy_hash(const Transformer& transformer, const Train& train, co
                   print(nameless), train.global_batch, train.micro_batch, train.sequence,
                   name_of(train.precision), name_of(train.gradients), print(strategy)) +
       (train.matmuls ? fmt::format("matmuls {}\n", name_of(*train.matmuls)) : "") +
-      (train.expert_skew > 0 ? fmt::format("expert_skew {}\n", train.expert_skew) : "");
+      (train.expert_skew > 0 ? fmt::format("expert_skew {}\n", train.expert_skew) : "") +
+      (train.expert_room > 0 ? fmt::format("expert_room {}\n", train.expert_room) : "");
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 

@@ -47,7 +47,13 @@ struct Stage {
   std::vector<std::string> on;
   std::optional<Recompute> recompute;  // else the strategy's
   std::vector<Layers> more = {};  // further chunks, where a schedule has a stage hold several virtual stages
+  // The experts of a layer are divided over so many of the stage's ranks, of all its replicas, and each of them cut
+  // over so many; 0: as tensor_parallel.
+  std::int64_t expert_parallel = 1, expert_tensor_parallel = 0;
   bool operator==(const Stage&) const = default;
+  std::int64_t expert_cut() const {
+    return expert_tensor_parallel > 0 ? expert_tensor_parallel : tensor_parallel;
+  }
 };
 
 // A pipeline and how often it is replicated (data parallelism). Templates of one strategy may differ in everything:
@@ -90,6 +96,9 @@ struct Train {
   std::string text;               // path of the training text; empty: the one that ships
   std::optional<Format> matmuls;  // of the operands of the layers' matmuls, where narrower than `precision`
   double expert_skew = 0;         // exponent of Zipf's law that routing is expected to follow; 0: even
+  // What one rank may send another's experts, as a multiple of the even share; 0: as much as can come. Memory keeps
+  // room for it, and a run in which more comes fails.
+  double expert_room = 0;
   bool operator==(const Train&) const = default;
 };
 

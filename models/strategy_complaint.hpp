@@ -26,6 +26,10 @@ std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&
                                                 std::int64_t pp, std::int64_t dp);
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, const Strategy&);
 
+// What is impossible about dividing this stage's experts: "stages". The stage's tensor_parallel is legal.
+std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer&, const PipelineTemplate&,
+                                                         const Stage&);
+
 // What the strategy's schedule asks for and this pipeline does not give: "schedule". The pipeline's stages hold its
 // layers.
 std::optional<StrategyComplaint> find_in_schedule(const Strategy&, const PipelineTemplate&);

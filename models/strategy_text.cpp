@@ -86,6 +86,12 @@ Degree read_degree(const Fields& fields, const std::string& name, const std::str
   return degree;
 }
 
+void read_expert_degrees(const Fields& fields, Stage& stage) {
+  stage.expert_parallel = read_degree(fields, "expert_parallel", "ep").value;
+  const Degree cut = read_degree(fields, "expert_tensor_parallel", "etp");
+  if (cut.entry) stage.expert_tensor_parallel = cut.value;
+}
+
 // "0-11" or "5": first and last layer, both included.
 Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
@@ -124,10 +130,13 @@ PipelineTemplate read_template(const Yaml& node) {
   pipeline.micro_batches = to_integer(fields.need("micro_batches"), kDegree);
   if (const Yaml value = fields.find("micro_batch")) pipeline.micro_batch = to_integer(value, kDegree);
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
-    const Fields stage(item, "a stage", {"layers", "tensor_parallel", "tp", "on", "recompute"});
+    const Fields stage(item, "a stage",
+                       {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
+                        "etp", "on", "recompute"});
     Stage read;
     read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
+    read_expert_degrees(stage, read);
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
     pipeline.stages.push_back(read);
@@ -221,9 +230,23 @@ void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
   for (std::size_t i = 0; i < stages.size(); ++i) stages[i].on = {groups[i * groups.size() / stages.size()]};
 }
 
+// `expert_parallel` and `expert_tensor_parallel`: of every stage.
+void lay_out_experts(const Fields& fields, const Transformer& transformer, PipelineTemplate& pipeline) {
+  for (Stage& stage : pipeline.stages) {
+    read_expert_degrees(fields, stage);
+    if (const auto complaint = find_in_expert_parallel(transformer, pipeline, stage)) {
+      const YamlEntry* entry = fields.entry("expert_parallel");
+      for (const char* key : {"ep", "expert_tensor_parallel", "etp"})
+        if (entry == nullptr) entry = fields.entry(key);
+      refuse(*complaint, entry->where);
+    }
+  }
+}
+
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
   const Fields fields(node, "`strategy`",
                       with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
+                                    "expert_parallel", "ep", "expert_tensor_parallel", "etp",
                                     "virtual_stages", "layers", "on", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
@@ -241,6 +264,7 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value);
   options.templates = std::move(strategy.templates);
   lay_out_schedule(fields, transformer, options);
+  lay_out_experts(fields, transformer, options.templates[0]);
   if (const Yaml layers = fields.find("layers"))
     lay_out_layers(layers, transformer, options.templates[0].stages);
   if (const Yaml groups = fields.find("on")) lay_out_groups(groups, options.templates[0].stages);
@@ -282,6 +306,9 @@ static std::string print(const Stage& stage) {
   for (const Layers& more : stage.more) layers += fmt::format(", {}-{}", more.first, more.last - 1);
   if (!stage.more.empty()) layers = fmt::format("[{}]", layers);
   std::string text = fmt::format("      - {{layers: {}, tensor_parallel: {}", layers, stage.tensor_parallel);
+  if (stage.expert_parallel > 1) text += fmt::format(", expert_parallel: {}", stage.expert_parallel);
+  if (stage.expert_tensor_parallel > 0)
+    text += fmt::format(", expert_tensor_parallel: {}", stage.expert_tensor_parallel);
   if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
   if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
   return text + "}\n";

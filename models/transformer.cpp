@@ -191,6 +191,13 @@ std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t t
   return shape;
 }
 
+Parameter part_of_experts(const Parameter& parameter, std::int64_t parts) {
+  Parameter part = parameter;
+  part.experts = divided(parameter.experts, parts);
+  part.shape[0] = divided(parameter.shape[0], parts);
+  return part;
+}
+
 std::int64_t parameter_count(const Transformer& transformer) {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters(transformer)) count += parameter.count();

@@ -134,6 +134,9 @@ std::vector<Parameter> parameters(const Transformer& transformer);
 // Rows x columns of what one of `tp` ranks holds of the parameter (padded for Cut::vocabulary).
 std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t tp);
 
+// One of `parts` equal parts of the experts that a parameter stacks, as a parameter of its own.
+Parameter part_of_experts(const Parameter& parameter, std::int64_t parts);
+
 // All parameters; tied embeddings count once. Published counts are reproduced exactly
 // (tests/transformer).
 // Modules that predict further tokens are not among them.

@@ -150,7 +150,7 @@ class Builder {
       for (const Stream& stream : of_class.streams)
         for (const Instruction& each : stream.instructions)
           if (each.op == Op::collective)
-            uses.back().insert({each.slot, each.collective, picks(wanted) ? each.bytes : 0});
+            uses.back().insert({each.slot, each.collective, picks(wanted) ? expected_bytes(each) : 0});
     }
     for (const RankEntry& entry : program_.ranks)
       for (const Use& use : uses[at(entry.of_class)]) {

@@ -297,10 +297,10 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
 void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLevel level) {
   const CollectiveKind kind = instruction.collective;
   const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, instruction.bytes);
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(instruction));
   if (algorithm != plain_algorithm(kind)) return run_planned(group, instruction, algorithm, level);
   const RingCost& cost = durations_.cost(kind, group);
-  const double seconds = collective_s(kind, cost, instruction.bytes);
+  const double seconds = collective_s(kind, cost, expected_bytes(instruction));
   if (level == CollectiveLevel::formula) {
     sleep(seconds);
     return;
@@ -308,7 +308,8 @@ void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLe
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
   // Of a member: along a ring to one other, of an all_to_all to each of the others.
-  const auto wire_bytes = static_cast<std::int64_t>(steps / count * static_cast<double>(instruction.bytes));
+  const auto wire_bytes =
+      static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(instruction)));
   const double delay_s = seconds - static_cast<double>(wire_bytes) / cost.bandwidth;
   sleep(delay_s);
   if (wire_bytes == 0) return;
@@ -329,8 +330,8 @@ void SimWorld::wait_for_flows(const std::vector<sg::CommPtr>& flows) {
 void SimWorld::run_planned(int group, const Instruction& instruction, CollectiveAlgorithm algorithm,
                            CollectiveLevel level) {
   const CollectiveCost& cost = durations_.costs().collective(instruction.collective, group, algorithm);
-  const auto bytes = static_cast<double>(instruction.bytes);
-  const double seconds = cost.seconds(instruction.bytes);
+  const auto bytes = static_cast<double>(expected_bytes(instruction));
+  const double seconds = cost.seconds(expected_bytes(instruction));
   if (level == CollectiveLevel::formula) return sleep(seconds);
   sleep(seconds - cost.least_s_per_byte * bytes);
   const auto of_class = at(folding_.symmetry.groups.of[at(group)]);
@@ -362,11 +363,12 @@ void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Ins
   const CollectiveKind kind = instruction.collective;
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, instruction.bytes);
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(instruction));
   if (algorithm != plain_algorithm(kind))
-    return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm), instruction.bytes);
+    return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm),
+                      expected_bytes(instruction));
   const std::int64_t parts = static_cast<std::int64_t>(count) * durations_.cost(kind, group).rings;
-  const std::int64_t chunk = (instruction.bytes + parts - 1) / parts;
+  const std::int64_t chunk = (expected_bytes(instruction) + parts - 1) / parts;
   const std::int32_t first = folding_.first_edge[at(group)];
   const int steps = collective_steps(kind, static_cast<int>(count));
   const bool pairwise = kind == CollectiveKind::all_to_all;

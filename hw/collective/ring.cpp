@@ -53,18 +53,6 @@ void reduce_into(std::span<float> into, std::span<const float> from, ReduceOp re
 
 }  // namespace
 
-Channel channel_of(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::tensor:
-      return Channel::tensor_group;
-    case GroupKind::data:
-      return Channel::data_group;
-    case GroupKind::embedding:
-      return Channel::embedding_group;
-  }
-  return Channel::tensor_group;
-}
-
 Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
                            ReduceOp reduce, std::span<float> values, Posted mine) {
   const std::size_t R = group.ranks.size(), me = place_in(group, transport.rank());

@@ -28,6 +28,4 @@ Posted pairwise_all_to_all(Transport& transport, const Group& group, Channel cha
 Posted run_collective(CollectiveKind kind, Transport& transport, const Group& group, Channel channel,
                       std::uint64_t tag, ReduceOp reduce, std::span<float> values, Posted mine);
 
-Channel channel_of(GroupKind kind);
-
 }  // namespace motley

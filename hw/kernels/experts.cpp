@@ -1,5 +1,7 @@
 #include "hw/kernels/experts.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -64,11 +66,23 @@ double normaliser(const Experts& e, const std::vector<double>& scores, const flo
 
 void place_rows(const RouteShape& s, const Routed& out) {
   const Experts& e = *s.experts;
+  const std::int64_t first = s.first * e.per_token, last = s.last * e.per_token, each = e.count / s.parts;
   std::fill_n(out.counts, e.count, 0.0F);
-  for (std::int64_t i = 0; i < s.N * e.per_token; ++i) ++out.counts[whole(out.taken[i])];
+  for (std::int64_t i = first; i < last; ++i) ++out.counts[whole(out.taken[i])];
   std::vector<std::int64_t> next(at(e.count), 0);
-  for (std::int64_t i = 1; i < e.count; ++i) next[at(i)] = next[at(i - 1)] + whole(out.counts[i - 1]);
-  for (std::int64_t i = 0; i < s.N * e.per_token; ++i)
+  for (std::int64_t i = 1; i < e.count; ++i)
+    next[at(i)] = i % each == 0 ? i / each * s.segment_rows : next[at(i - 1)] + whole(out.counts[i - 1]);
+  for (std::int64_t part = 0; part < s.parts && s.segment_rows > 0; ++part) {
+    const float* counts = out.counts + part * each;
+    const auto sent = static_cast<std::int64_t>(std::accumulate(counts, counts + each, 0.0));
+    if (sent > s.segment_rows)
+      throw RunFailure(
+          fmt::format("{} copies of tokens go to the experts of rank {} of {}, where `expert_room` "
+                      "keeps room for {}",
+                      sent, part, s.parts, s.segment_rows));
+  }
+  std::fill_n(out.rows, s.N * e.per_token, -1.0F);
+  for (std::int64_t i = first; i < last; ++i)
     out.rows[i] = static_cast<float>(next[at(whole(out.taken[i]))]++);
 }
 
@@ -76,7 +90,7 @@ void place_rows(const RouteShape& s, const Routed& out) {
 
 void route(const RouteShape& s, const float* logits, const float* bias, const Routed& out) {
   const Experts& e = *s.experts;
-  MOTLEY_CHECK(s.N * e.per_token <= (1 << 24));  // rows are exact as floats
+  MOTLEY_CHECK(std::max(s.N * e.per_token, s.parts * s.segment_rows) <= (1 << 24));  // exact as floats
   for (std::int64_t row = 0; row < s.N; ++row) {
     const std::vector<double> scores = scores_of(e, logits + row * e.count);
     std::vector<double> chosen_by = scores;
@@ -120,16 +134,24 @@ void route_backward(const RouteShape& s, const float* dweights, const float* log
   }
 }
 
+// Where some rows are no token's, all are 0 first.
+static void clear_unless_full(const CopyShape& s, const float* rows, float* copies) {
+  if (s.R != s.N * s.K || std::any_of(rows, rows + s.N * s.K, [](float row) { return row < 0; }))
+    std::fill_n(copies, s.R * s.C, 0.0F);
+}
+
 void dispatch(const CopyShape& s, const float* x, const float* rows, float* copies) {
+  clear_unless_full(s, rows, copies);
   for (std::int64_t i = 0; i < s.N * s.K; ++i)
-    std::copy_n(x + i / s.K * s.C, s.C, copies + whole(rows[i]) * s.C);
+    if (rows[i] >= 0) std::copy_n(x + i / s.K * s.C, s.C, copies + whole(rows[i]) * s.C);
 }
 
 void dispatch_backward(const CopyShape& s, const float* dcopies, const float* rows, float* dx) {
   for (std::int64_t row = 0; row < s.N; ++row)
     for (std::int64_t c = 0; c < s.C; ++c) {
       double sum = 0;
-      for (std::int64_t k = 0; k < s.K; ++k) sum += dcopies[whole(rows[row * s.K + k]) * s.C + c];
+      for (std::int64_t k = 0; k < s.K; ++k)
+        if (rows[row * s.K + k] >= 0) sum += dcopies[whole(rows[row * s.K + k]) * s.C + c];
       dx[row * s.C + c] = static_cast<float>(sum);
     }
 }
@@ -138,15 +160,20 @@ void combine(const CopyShape& s, const float* copies, const float* rows, const f
   for (std::int64_t row = 0; row < s.N; ++row)
     for (std::int64_t c = 0; c < s.C; ++c) {
       double sum = 0;
-      for (std::int64_t k = 0; k < s.K; ++k)
-        sum += static_cast<double>(weights[row * s.K + k]) * copies[whole(rows[row * s.K + k]) * s.C + c];
+      for (std::int64_t k = 0; k < s.K; ++k) {
+        const std::int64_t i = row * s.K + k;
+        if (rows[i] >= 0) sum += static_cast<double>(weights[i]) * copies[whole(rows[i]) * s.C + c];
+      }
       y[row * s.C + c] = static_cast<float>(sum);
     }
 }
 
 void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,
                       const float* weights, float* dcopies, float* dweights) {
+  clear_unless_full(s, rows, dcopies);
   for (std::int64_t i = 0; i < s.N * s.K; ++i) {
+    dweights[i] = 0;
+    if (rows[i] < 0) continue;
     const float *g = dy + i / s.K * s.C, *copy = copies + whole(rows[i]) * s.C;
     float* dcopy = dcopies + whole(rows[i]) * s.C;
     double sum = 0;
@@ -156,6 +183,41 @@ void combine_backward(const CopyShape& s, const float* dy, const float* copies, 
     }
     dweights[i] = static_cast<float>(sum);
   }
+}
+
+namespace {
+
+// Calls move(row as sent, row among copies) for every row of use; returns how many there are.
+template <typename Move>
+std::int64_t for_each_row(const RegroupShape& s, const float* counts, Move move) {
+  std::int64_t among_copies = 0;
+  std::vector<std::int64_t> next(at(s.P));  // as sent
+  for (std::int64_t part = 0; part < s.P; ++part) next[at(part)] = part * s.M;
+  for (std::int64_t expert = 0; expert < s.L; ++expert)
+    for (std::int64_t part = 0; part < s.P; ++part)
+      for (std::int64_t i = 0; i < whole(counts[part * s.L + expert]); ++i)
+        move(next[at(part)]++, among_copies++);
+  return among_copies;
+}
+
+}  // namespace
+
+void regroup(const RegroupShape& s, const float* x, const float* counts, float* copies, float* totals) {
+  const std::int64_t used = for_each_row(s, counts, [&](std::int64_t sent, std::int64_t copy) {
+    std::copy_n(x + sent * s.C, s.C, copies + copy * s.C);
+  });
+  std::fill(copies + used * s.C, copies + s.P * s.M * s.C, 0.0F);
+  for (std::int64_t expert = 0; totals != nullptr && expert < s.L; ++expert) {
+    totals[expert] = 0;
+    for (std::int64_t part = 0; part < s.P; ++part) totals[expert] += counts[part * s.L + expert];
+  }
+}
+
+void ungroup(const RegroupShape& s, const float* copies, const float* counts, float* x) {
+  std::fill_n(x, s.P * s.M * s.C, 0.0F);
+  for_each_row(s, counts, [&](std::int64_t sent, std::int64_t copy) {
+    std::copy_n(copies + copy * s.C, s.C, x + sent * s.C);
+  });
 }
 
 void gate(std::int64_t N, std::int64_t C, const float* x, const float* gate, float* y) {

@@ -18,6 +18,9 @@ namespace motley::reference {
 struct RouteShape {
   std::int64_t N = 0;
   const Experts* experts = nullptr;
+  std::int64_t first = 0, last = N;  // the tokens of which copies are made; others have rows -1
+  // Experts divided over so many ranks: the rows of those of each begin at a multiple of `segment_rows`.
+  std::int64_t parts = 1, segment_rows = 0;
 };
 struct Routed {
   float* weights;  // (N,K)
@@ -32,15 +35,23 @@ void route_backward(const RouteShape& s, const float* dweights, const float* log
                     float* dlogits);
 
 struct CopyShape {
-  std::int64_t N = 0, K = 0, C = 0;
+  std::int64_t N = 0, K = 0, C = 0, R = N * K;
 };
-// copies(R,C): row rows[n,k] = x(N,C)[n]
+// copies(R,C): row rows[n,k] = x(N,C)[n]; rows that are no token's are 0
 void dispatch(const CopyShape& s, const float* x, const float* rows, float* copies);
 void dispatch_backward(const CopyShape& s, const float* dcopies, const float* rows, float* dx);
 // y(N,C)[n] = sum over k of weights[n,k] * copies[rows[n,k]]
 void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y);
 void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,
                       const float* weights, float* dcopies, float* dweights);
+
+// R = P*M rows that P ranks sent, M places for each, its copies for this rank's L experts expert by expert.
+struct RegroupShape {
+  std::int64_t P = 0, L = 0, M = 0, C = 0;
+};
+// copies(R,C), expert by expert, from x(R,C) and counts(P,L); the rest is 0. totals(L), unless null: rows of each.
+void regroup(const RegroupShape& s, const float* x, const float* counts, float* copies, float* totals);
+void ungroup(const RegroupShape& s, const float* copies, const float* counts, float* x);
 
 // y(N,C) = x * sigmoid(gate(N))
 void gate(std::int64_t N, std::int64_t C, const float* x, const float* gate, float* y);

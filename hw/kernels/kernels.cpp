@@ -6,6 +6,7 @@
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
 #include "models/refusal.hpp"
+#include "models/routing.hpp"
 
 namespace motley {
 namespace {
@@ -58,6 +59,9 @@ class Runner {
                         expert * n * k);
       first += m;
     }
+    // Rows that no expert has, where room is kept for the most that could come.
+    if (!by_weight && (c_.expert_parts > 1 || c_.slices > 1))
+      std::fill(t_.out[0] + first * (forward ? n : k), t_.out[0] + exchange_rows() * (forward ? n : k), 0.0F);
     return flops;
   }
   void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
@@ -90,8 +94,10 @@ class Runner {
   }
   void experts() const {
     const Experts& e = model().experts;
-    const reference::RouteShape routed{rows(), &e};
-    const reference::CopyShape copied{rows(), e.per_token, model().hidden};
+    const std::int64_t slice = slice_size(rows(), c_.slices);
+    const std::int64_t first = std::min(rows(), c_.slice * slice), last = std::min(rows(), first + slice);
+    const reference::RouteShape routed{rows(), &e, first, last, c_.expert_parts, segment_rows()};
+    const reference::CopyShape copied{rows(), e.per_token, model().hidden, exchange_rows()};
     switch (kernel_.op) {
       case KernelOp::route:
         return reference::route(routed, t_.in[0], optional(t_.parameters, 0),
@@ -107,12 +113,23 @@ class Runner {
       case KernelOp::combine_backward:
         return reference::combine_backward(copied, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0],
                                            t_.out[1]);
+      case KernelOp::regroup:
+      case KernelOp::ungroup:
+        return regroup();
       case KernelOp::gate:
         return reference::gate(rows(), model().hidden, t_.in[0], t_.in[1], t_.out[0]);
       default:
         return reference::gate_backward(rows(), model().hidden, t_.in[0], t_.in[1], t_.in[2], t_.out[0],
                                         t_.out[1]);
     }
+  }
+  void regroup() const {
+    const reference::RegroupShape shape{c_.expert_parts, model().experts.count / c_.expert_parts,
+                                        segment_rows(), model().hidden};
+    if (kernel_.op == KernelOp::regroup)
+      reference::regroup(shape, t_.in[0], t_.in[1], t_.out[0], optional(t_.out, 1));
+    else
+      reference::ungroup(shape, t_.in[0], t_.in[1], t_.out[0]);
   }
   void latent_heads(bool backward) const {
     const LatentAttention& latent = model().latent;
@@ -187,6 +204,10 @@ class Runner {
 
   const Transformer& model() const { return *c_.transformer; }
   std::int64_t rows() const { return c_.B * c_.T; }
+  std::int64_t segment_rows() const {
+    return exchange_segment(model().experts, slice_size(rows(), c_.slices), c_.expert_parts, c_.expert_room);
+  }
+  std::int64_t exchange_rows() const { return c_.expert_parts * segment_rows(); }
   std::int64_t first_row() const { return c_.vocabulary_rows() * c_.tensor_index; }
   reference::HeadShape heads() const {
     return {c_.B,
@@ -243,6 +264,8 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::combine_backward:
     case KernelOp::gate:
     case KernelOp::gate_backward:
+    case KernelOp::regroup:
+    case KernelOp::ungroup:
       runner.experts();
       return 0;
     case KernelOp::latent_heads:
@@ -263,7 +286,7 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::loss_backward:
       runner.loss();
       return 0;
-    case KernelOp::all_reduce:
+    default:
       break;
   }
   MOTLEY_CHECK(!"a collective is the World's, not a kernel");

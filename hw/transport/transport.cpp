@@ -18,8 +18,24 @@ std::string_view name_of(Channel channel) {
       return "data group";
     case Channel::embedding_group:
       return "embedding group";
+    case Channel::expert_group:
+      return "expert group";
   }
   return "";
+}
+
+Channel channel_of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::tensor:
+      return Channel::tensor_group;
+    case GroupKind::data:
+      return Channel::data_group;
+    case GroupKind::embedding:
+      return Channel::embedding_group;
+    case GroupKind::expert:
+      return Channel::expert_group;
+  }
+  return Channel::tensor_group;
 }
 
 namespace {
@@ -53,9 +69,7 @@ std::vector<Link> links_of(const Program& program) {
   const std::vector<bool> pairwise = exchanges_pairwise(program);
   for (std::size_t index = 0; index < program.groups.size(); ++index) {
     const Group& group = program.groups[index];
-    const Channel channel = group.kind == GroupKind::tensor ? Channel::tensor_group
-                            : group.kind == GroupKind::data ? Channel::data_group
-                                                            : Channel::embedding_group;
+    const Channel channel = channel_of(group.kind);
     for (std::size_t i = 0; group.ranks.size() > 1 && i < group.ranks.size(); ++i)
       links.insert({group.ranks[i], group.ranks[(i + 1) % group.ranks.size()], channel, 0});
     for (std::size_t i = 0; pairwise[index] && i < group.ranks.size(); ++i)

@@ -15,8 +15,16 @@
 namespace motley {
 
 // Transfers of different channels never wait for each other.
-enum class Channel : std::uint8_t { activation, gradient, tensor_group, data_group, embedding_group };
+enum class Channel : std::uint8_t {
+  activation,
+  gradient,
+  tensor_group,
+  data_group,
+  embedding_group,
+  expert_group
+};
 std::string_view name_of(Channel channel);
+Channel channel_of(GroupKind kind);
 
 // When a side was ready, in seconds of the run's common clock.
 struct Posted {

@@ -5,6 +5,7 @@
 
 #include "hw/kernels/experts.hpp"
 #include "hw/kernels/kernels.hpp"
+#include "models/refusal.hpp"
 #include "tests/hw/gradient_check.hpp"
 
 using namespace motley;
@@ -170,4 +171,47 @@ TEST_CASE("a grouped matmul is each expert's own, whoever computes it, an expert
   check_gradient(x, dx, [&](const Values& v) { return f(v, weight); });
   check_gradient(weight, dweight, [&](const Values& v) { return f(x, v); });
   for (std::size_t i = 12; i < 24; ++i) REQUIRE(dweight[i] == 0.0F);  // the expert without rows
+}
+
+TEST_CASE("rows of divided experts begin at their rank's place, and tokens of other slices have none") {
+  const Experts e = some_experts(false, true);
+  const std::int64_t N = 8, M = 3 * 2;  // of three tokens, two copies each
+  const Values logits = random_values(48, 54);
+  Values weights(16), taken(16), rows(16), counts(6);
+  reference::route({N, &e, 3, 6, 3, M}, logits.data(), nullptr,
+                   {weights.data(), taken.data(), rows.data(), counts.data()});
+  std::set<float> seen;
+  float total = 0;
+  for (float count : counts) total += count;
+  CHECK(total == 6);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i < 6 || i >= 12) {
+      CHECK(rows[i] == -1);
+      continue;
+    }
+    CHECK(static_cast<int>(rows[i]) / 6 == static_cast<int>(taken[i]) / 2);
+    CHECK(seen.insert(rows[i]).second);
+  }
+}
+
+TEST_CASE("regroup puts what several ranks sent in the order of experts, and ungroup takes it back") {
+  const reference::RegroupShape shape{2, 2, 4, 1};
+  const Values counts = {1, 2, 3,
+                         1};  // of the first rank one copy for expert 0, two for 1; of the second three, one
+  const Values sent = {10, 20, 21, 0, 11, 12, 13, 22};
+  Values copies(8, -1), totals(2), back(8, -1);
+  reference::regroup(shape, sent.data(), counts.data(), copies.data(), totals.data());
+  CHECK(copies == Values{10, 11, 12, 13, 20, 21, 22, 0});
+  CHECK(totals == Values{4, 3});
+  reference::ungroup(shape, copies.data(), counts.data(), back.data());
+  CHECK(back == sent);
+}
+
+TEST_CASE("more copies than there is room for stop the run") {
+  const Experts e = some_experts(false, true);
+  Values logits(6 * 4, 0), weights(8), taken(8), rows(8), counts(6);
+  for (std::size_t token = 0; token < 4; ++token) logits[token * 6] = logits[token * 6 + 1] = 1;
+  const reference::Routed out{weights.data(), taken.data(), rows.data(), counts.data()};
+  CHECK_NOTHROW(reference::route({4, &e, 0, 4, 3, 8}, logits.data(), nullptr, out));
+  CHECK_THROWS_AS(reference::route({4, &e, 0, 4, 3, 7}, logits.data(), nullptr, out), RunFailure);
 }

@@ -88,6 +88,18 @@ TEST_CASE("every family trains the same function however it is cut") {
     }
 }
 
+TEST_CASE("experts divided over ranks, and cut less than the rest, train the same function") {
+  const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (Job& job : tests::every_expert_job(transformer)) {
+    INFO(name << "\n" << print(job.strategy));
+    const auto together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step)
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  }
+}
+
 TEST_CASE("what sets a family apart changes the function, so agreeing is no accident") {
   const auto plain = train(tests::tiny_job({1, 1, 1}, tests::tiny_variant("none")));
   for (const std::string& name : tests::variants()) {

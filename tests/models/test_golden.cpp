@@ -46,6 +46,16 @@ TEST_CASE("a Llama with full recompute, overlapped gradients and two replicas co
   check_golden(job, "llama-dp2-recompute");
 }
 
+TEST_CASE("experts divided over the ranks of a tensor-parallel group compile to the golden text") {
+  Transformer transformer = tests::tiny_variant("mixtral");
+  transformer.layers = 1;
+  Job job = tests::tiny_job({2, 1, 1}, transformer);
+  job.strategy.templates[0].stages[0].expert_parallel = 2;
+  job.strategy.templates[0].stages[0].expert_tensor_parallel = 1;
+  job.train.expert_skew = 1;
+  check_golden(job, "mixtral-tp2-ep2");
+}
+
 TEST_CASE(
     "latent attention and routed experts over two ranks, with FP8 products, compile to the golden text") {
   Transformer transformer = tests::tiny_variant("deepseek-v3");

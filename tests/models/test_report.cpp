@@ -17,8 +17,8 @@ using nlohmann::json;
 namespace {
 
 double sum_of(const StageBreakdown& row) {
-  return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.pipeline_s + row.data_parallel_s +
-         row.bubble_s + row.optimizer_s;
+  return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.expert_parallel_s + row.pipeline_s +
+         row.data_parallel_s + row.bubble_s + row.optimizer_s;
 }
 
 // Every compute takes a second, an optimizer step half; transfers and collectives as given.

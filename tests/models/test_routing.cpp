@@ -1,8 +1,10 @@
 // Expected tokens of experts under skewed routing, and what skew and narrow formats cost.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 #include <numeric>
 
+#include "models/check.hpp"
 #include "models/compute_cost.hpp"
 #include "models/refusal.hpp"
 #include "models/routing.hpp"
@@ -106,4 +108,120 @@ TEST_CASE("a kernel's own format sets its rate, and a chip without it refuses") 
   CHECK_THROWS_AS(kernel_time(kernel, Format::bf16, chip, nullptr), Refusal);
   chip.peak_flops[Format::fp8] = {2e11, "assumed"};
   CHECK(kernel_time(kernel, Format::bf16, chip, nullptr).work_s == Approx(wide_s / 2).epsilon(1e-12));
+}
+
+TEST_CASE(
+    "an exchange keeps room for the most copies and expects the mean, or the busiest rank's where skewed") {
+  const Experts e = experts(8, 3);
+  Train train;
+  const ExpertExchange even = expert_exchange(e, 100, 4, train, 0);
+  CHECK(even.segment_rows == 200);  // a token passes two experts of a rank at most
+  CHECK(even.rows == 800);
+  CHECK(even.sent == 300);
+  CHECK(even.expected_rows == 300);
+  train.expert_skew = 1;
+  const ExpertExchange skewed = expert_exchange(e, 100, 4, train, 0);
+  CHECK(skewed.expected_rows > 300);
+  CHECK(skewed.expected_rows <= 800);
+  CHECK(expert_exchange(e, 100, 1, train, 0).expected_rows == 300);
+  train.expert_skew = 50;
+  CHECK(expert_exchange(e, 100, 4, train, 0).expected_rows >=
+        400);  // of all 400 tokens, the busiest expert's copy
+}
+
+TEST_CASE("expert_room bounds what an exchange keeps room for, and a skew must fit into it") {
+  const Experts e = experts(8, 3);
+  Train train;
+  train.expert_room = 1.5;
+  const ExpertExchange bounded = expert_exchange(e, 100, 4, train, 0);
+  CHECK(bounded.segment_rows == 113);  // 1.5 x 300 / 4, rounded up
+  CHECK(bounded.expected_rows == 300);
+  train.expert_room = 100;
+  CHECK(expert_exchange(e, 100, 4, train, 0).segment_rows == 200);
+  train.expert_room = 1;
+  train.expert_skew = 2;
+  CHECK_THROWS_AS(expert_exchange(e, 100, 4, train, 0), Refusal);
+}
+
+TEST_CASE("divided experts are held once by those who divide them, whatever is cut") {
+  const Transformer transformer = tests::tiny_variant("deepseek-v3");
+  const auto all = parameters(transformer);
+  for (const Job& job : tests::every_expert_job(transformer)) {
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    REQUIRE(parse_program(print(program)) == program);
+    REQUIRE(parse_strategy(print(job.strategy)) == job.strategy);
+    REQUIRE_NOTHROW(check(program, job.cluster));
+    const Stage& stage = job.strategy.templates[0].stages[0];
+    const std::int64_t ranks = job.strategy.templates[0].replicas * stage.tensor_parallel;
+    std::map<int, std::int64_t> held;
+    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+      for (const Tensor& tensor : program.class_of(rank).tensors)
+        if (tensor.role == TensorRole::parameter) held[tensor.parameter] += tensor.bytes / 4;
+    for (const auto& [parameter, count] : held) {
+      const Parameter& whole = all[static_cast<std::size_t>(parameter)];
+      INFO(whole.name);
+      if (whole.experts > 0)
+        REQUIRE(count == whole.count() * ranks / (stage.expert_parallel * stage.expert_cut()));
+    }
+  }
+}
+
+TEST_CASE("expert parallelism divides the work: its FLOPs are the model's, however experts are divided") {
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  const auto grouped_flops = [](const Job& job) {
+    const Program program = compile(job);
+    double flops = 0;
+    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+      for (const Stream& stream : program.class_of(rank).streams)
+        for (const Instruction& instruction : stream.instructions) {
+          if (instruction.op != Op::compute) continue;
+          const auto& kernels =
+              program.class_of(rank).blocks[static_cast<std::size_t>(instruction.block)].kernels;
+          for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i)
+            if (const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+                kernel.groups > 0 && !kernel.recompute)
+              flops += kernel.flops;
+        }
+    return flops;
+  };
+  const double alone = grouped_flops(tests::tiny_job({1, 1, 1}, transformer));
+  for (const Job& job : tests::every_expert_job(transformer)) {
+    INFO(print(job.strategy));
+    REQUIRE(grouped_flops(job) == Approx(alone).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("experts' ranks are folded as Megatron-LM folds them: tensor cut, expert part, copies") {
+  Job job = tests::tiny_job({2, 1, 4}, tests::tiny_variant("mixtral"));
+  job.strategy.templates[0].stages[0].expert_parallel = 4;
+  job.strategy.templates[0].stages[0].expert_tensor_parallel = 1;
+  const Program program = compile(job);
+  std::vector<std::vector<Rank>> exchanges, copies;
+  for (const Group& group : program.groups) {
+    if (group.kind == GroupKind::expert) exchanges.push_back(group.ranks);
+    if (group.kind == GroupKind::data && group.ranks.size() == 2) copies.push_back(group.ranks);
+  }
+  CHECK(exchanges == std::vector<std::vector<Rank>>{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(copies == std::vector<std::vector<Rank>>{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+}
+
+TEST_CASE("an exchange moves what is expected and keeps room for the most") {
+  Job job = tests::tiny_job({1, 1, 4}, tests::tiny_variant("deepseek-v3"));
+  job.strategy.templates[0].stages[0].expert_parallel = 4;
+  const Program program = compile(job);
+  int exchanges = 0;
+  for (const Instruction& instruction : program.classes[0].streams[0].instructions) {
+    if (instruction.op != Op::collective) continue;
+    ++exchanges;
+    const Tensor& tensor = program.classes[0].tensors[static_cast<std::size_t>(instruction.tensors[0])];
+    REQUIRE(instruction.collective == CollectiveKind::all_to_all);
+    REQUIRE(instruction.bytes == tensor.bytes);
+    if (tensor.shape.size() == 1) continue;  // how many copies each expert gets
+    const std::int64_t tokens = 2 * 16, width = 4 * job.transformer.hidden;
+    CHECK(instruction.bytes == 4 * tokens * 2 * width);  // two experts a rank
+    CHECK(instruction.expected == tokens * 3 * width);   // three experts a token
+  }
+  const std::int64_t layers = job.transformer.layers - 1, micro_batches = 16 / 2 / 4;
+  CHECK(exchanges == micro_batches * layers * 5);
 }

@@ -141,6 +141,40 @@ inline std::vector<Job> every_small_job(Family family) {
   return jobs;
 }
 
+// Experts divided over 1, 2 and 4 of up to four ranks, and cut as the rest is or not at all.
+inline std::vector<Job> every_expert_job(const Transformer& transformer) {
+  struct Division {
+    Degrees degrees;
+    std::int64_t parts, cut;
+  };
+  std::vector<Job> jobs;
+  for (const Division& d : {Division{{1, 1, 2}, 2, 0},
+                            {{1, 1, 4}, 2, 0},
+                            {{1, 1, 4}, 4, 0},
+                            {{2, 1, 1}, 1, 1},
+                            {{2, 1, 1}, 2, 1},
+                            {{2, 1, 2}, 2, 2},
+                            {{2, 1, 2}, 2, 1},
+                            {{4, 1, 1}, 2, 2},
+                            {{1, 2, 2}, 2, 0}}) {
+    if (transformer.experts.count % d.parts != 0 || transformer.kv_heads % d.degrees.tp != 0) continue;
+    for (bool overlap : {false, true}) {
+      Job job = tiny_job(d.degrees, transformer);
+      for (Stage& stage : job.strategy.templates[0].stages) {
+        stage.expert_parallel = d.parts;
+        stage.expert_tensor_parallel = d.cut;
+      }
+      job.strategy.recompute = overlap ? Recompute::none : Recompute::full;
+      job.strategy.overlap_gradients = job.strategy.overlap_p2p = overlap;
+      job.strategy.bucket_bytes = 10'000;
+      if (overlap && d.degrees.pp > 1) job.strategy.schedule = Schedule::zb_h1;
+      job.fidelity.tensor_parallel = overlap ? CollectiveLevel::fluid : CollectiveLevel::formula;
+      jobs.push_back(job);
+    }
+  }
+  return jobs;
+}
+
 // Every schedule with chunks or split backwards on up to four ranks, and one read from CSV, where half of the backwards
 // are split.
 inline std::vector<Job> every_scheduled_job(Family family) {

@@ -323,3 +323,24 @@ TEST_CASE("everyone shifts to the next: one rank that sends to itself stands for
   ran = check_folds(job, program).first;
   CHECK(ran == 1);
 }
+
+TEST_CASE("folded equals unfolded where ranks exchange tokens of experts", "[fold]") {
+  struct Division {
+    Degrees degrees;
+    std::int64_t parts, cut;
+  };
+  for (const Division& d :
+       {Division{{1, 1, 8}, 4, 1}, {{2, 1, 4}, 4, 1}, {{2, 2, 2}, 2, 2}, {{4, 1, 2}, 4, 2}})
+    for (const int nics : {4, 1}) {
+      Job job = job_on({2, 4, nics}, d.degrees);
+      job.transformer = tiny_variant("deepseek-v3");
+      job.strategy = expand(job.transformer, job.train, d.degrees.tp, d.degrees.pp, d.degrees.dp);
+      for (Stage& stage : job.strategy.templates[0].stages) {
+        stage.expert_parallel = d.parts;
+        stage.expert_tensor_parallel = d.cut;
+      }
+      CAPTURE(print(job.strategy), nics);
+      const auto [ran, ranks] = check_folds(job, compile(job));
+      CHECK(ran < ranks);
+    }
+}

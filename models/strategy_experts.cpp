@@ -1,0 +1,45 @@
+// What makes dividing a stage's experts over its ranks legal: Megatron-LM's folding, where expert parts and expert
+// cuts are taken from the stage's tensor-parallel and data-parallel ranks together (arXiv:2504.14960). Read next:
+// models/compile_experts.cpp.
+#include <fmt/format.h>
+
+#include "models/strategy_complaint.hpp"
+
+namespace motley {
+namespace {
+
+StrategyComplaint impossible(std::string message, std::string hint) {
+  return {"impossible-expert-degree", "stages", std::move(message), std::move(hint)};
+}
+
+}  // namespace
+
+std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer& t,
+                                                         const PipelineTemplate& pipeline,
+                                                         const Stage& stage) {
+  const std::int64_t parts = stage.expert_parallel, cut = stage.expert_cut(), tp = stage.tensor_parallel;
+  if (parts == 1 && cut == tp) return std::nullopt;
+  if (t.experts.count == 0)
+    return impossible(fmt::format("`{}` has no experts to divide", t.name),
+                      "leave `expert_parallel` and `expert_tensor_parallel` out");
+  if (t.experts.count % parts != 0)
+    return impossible(fmt::format("expert_parallel {} does not divide the {} experts of `{}`", parts,
+                                  t.experts.count, t.name),
+                      "every rank holds as many experts");
+  if (tp % cut != 0 || t.experts.ffn % cut != 0)
+    return impossible(
+        fmt::format("expert_tensor_parallel {} does not divide tensor_parallel {} and the experts' "
+                    "ffn {}",
+                    cut, tp, t.experts.ffn),
+        "experts are cut as the rest is, or less");
+  const std::int64_t ranks = pipeline.replicas * tp;
+  if (ranks % (parts * cut) != 0)
+    return impossible(
+        fmt::format("expert_parallel {} x expert_tensor_parallel {} does not divide the {} ranks of "
+                    "a stage ({} replicas x tensor_parallel {})",
+                    parts, cut, ranks, pipeline.replicas, tp),
+        "a stage's experts are divided over its own ranks");
+  return std::nullopt;
+}
+
+}  // namespace motley

@@ -1,0 +1,59 @@
+// Tokens on their way to experts and back, in the Sim world: what they take on an idle fabric, and that ranks which
+// exchange them fold.
+#include <catch2/catch.hpp>
+
+#include "models/compute_cost.hpp"
+#include "models/network_cost.hpp"
+#include "models/report.hpp"
+#include "sim/world.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+Job divided(std::int64_t parts, double skew, double room) {
+  Job job = tests::tiny_job({1, 1, 4}, tests::tiny_variant("deepseek-v3"));
+  job.strategy.templates[0].stages[0].expert_parallel = parts;
+  job.train.expert_skew = skew;
+  job.train.expert_room = room;
+  return job;
+}
+
+double exchanging_s(const Job& job) {
+  const Program program = compile(job);
+  return make_report(job, program, simulate_in_child(job, program)).breakdown.at(0).expert_parallel_s;
+}
+
+}  // namespace
+
+TEST_CASE("exchanges on an idle fabric take what is expected of them, not what memory has room for") {
+  for (CollectiveLevel level : {CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded})
+    for (std::int64_t parts : {2, 4})
+      for (double skew : {0.0, 1.0}) {
+        Job job = divided(parts, skew, 0);
+        job.fidelity.data_parallel = level;
+        const Program program = compile(job);
+        const Group& group =
+            program.groups[static_cast<std::size_t>(program.ranks[0].groups.at(kExpertGroup))];
+        const RingCost pairs = pairwise_cost(program, job.cluster, group);
+        double closed_s = 0, most_s = 0;
+        for (const Instruction& instruction : program.classes[0].streams[0].instructions) {
+          if (instruction.op != Op::collective) continue;
+          closed_s += collective_s(CollectiveKind::all_to_all, pairs, expected_bytes(instruction));
+          most_s += collective_s(CollectiveKind::all_to_all, pairs, instruction.bytes);
+        }
+        CAPTURE(static_cast<int>(level), parts, skew);
+        CHECK(exchanging_s(job) == Approx(closed_s).epsilon(1e-6));
+        CHECK(closed_s < most_s);
+      }
+}
+
+TEST_CASE("skewed routing costs the fabric more, room for more costs memory alone") {
+  CHECK(exchanging_s(divided(4, 1, 0)) > exchanging_s(divided(4, 0, 0)));
+  CHECK(exchanging_s(divided(4, 0, 1.5)) == Approx(exchanging_s(divided(4, 0, 0))).epsilon(1e-12));
+  const auto peak = [](const Job& job) { return check(compile(job), job.cluster).at(0).peak; };
+  CHECK(peak(divided(4, 0, 1.5)) < peak(divided(4, 0, 0)));
+}
+
+TEST_CASE("a strategy that divides nothing exchanges nothing") { CHECK(exchanging_s(divided(1, 1, 0)) == 0); }
