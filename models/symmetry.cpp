@@ -1,5 +1,6 @@
-// Colours are 128-bit hashes of what a thing sees, renumbered densely after every round; a round costs what its ranks,
-// lanes and crossings of links cost. Collisions of 128 bits are taken not to happen.
+// A thing sees the multiset of marks of what touches it, kept as a 128-bit sum; collisions are taken not to happen.
+// After the first round only what touches something that changed its class looks again, so that long chains of small
+// differences cost what they are, not what the cluster is.
 //
 // Why it is enough for max-min sharing: in an equitable partition every link of a class is crossed by equally many
 // lanes of each class, so rates that are max-min fair on one link of each class are max-min fair on all, and max-min
@@ -10,6 +11,8 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <unordered_map>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -58,96 +61,282 @@ class Numbering {
   std::int32_t count_ = 0;
 };
 
-struct Colours {
-  std::vector<std::int32_t> of;
-  std::int32_t count = 0;
+void take(Mark& sum, const Mark& mark) {
+  sum.low64 -= mark.low64;
+  sum.high64 -= mark.high64;
+}
+
+// The lanes of each rank, group or link, or the ranks of each group, one after another.
+class Lists {
+ public:
+  explicit Lists(std::size_t count) : first_(count + 2) {}
+  void count(std::int32_t owner) { ++first_[at(owner) + 2]; }
+  void make_room() {
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    items_.resize(first_.back());
+  }
+  void put(std::int32_t owner, std::size_t item) {
+    items_[first_[at(owner) + 1]++] = static_cast<std::uint32_t>(item);
+  }
+  std::span<const std::uint32_t> operator[](std::int32_t owner) const {
+    return std::span(items_).subspan(first_[at(owner)], first_[at(owner) + 1] - first_[at(owner)]);
+  }
+
+ private:
+  std::vector<std::uint32_t> first_, items_;
+};
+
+// The classes of ranks, of groups or of links. All of a class have seen the same once it is split.
+class Colours {
+ public:
+  struct Change {
+    std::int32_t member, before;
+  };
 
   void assign(const std::vector<std::uint64_t>& traits) {
     Numbering numbering(traits.size());
-    of.clear();
-    for (std::uint64_t trait : traits) of.push_back(numbering.of(mark(trait)));
-    count = numbering.count();
+    for (std::uint64_t trait : traits) of_.push_back(numbering.of(mark(trait)));
+    seen_.resize(of_.size());
+    is_touched_.resize(of_.size());
+    sizes_.resize(at(numbering.count()));
+    for (std::size_t i = 0; i < of_.size(); ++i) {
+      ++sizes_[at(of_[i])];
+      touch(static_cast<std::int32_t>(i));
+    }
   }
-  // Splits by what was seen; true when some class fell apart.
-  bool split(const std::vector<Mark>& seen) {
-    Numbering numbering(of.size());
-    for (std::size_t i = 0; i < of.size(); ++i)
-      of[i] = numbering.of(mark(of[i], seen[i].low64, seen[i].high64));
-    return std::exchange(count, numbering.count()) != count;
+
+  std::size_t size() const { return of_.size(); }
+  std::int32_t of(std::int64_t member) const { return of_[at(member)]; }
+  void see(std::int32_t member, const Mark& mark) {
+    add(seen_[at(member)], mark);
+    touch(member);
   }
+  void forget(std::int32_t member, const Mark& mark) { take(seen_[at(member)], mark); }
+
+  // Splits classes by what their members have seen since the last time. Those who saw nothing new keep the number, or,
+  // where all did, the largest part: few change.
+  std::vector<Change> split();
+
+  // Classes numbered in the order of their first members.
   Partition partition() const {
-    Partition made{of, std::vector<std::int32_t>(at(count), -1)};
-    for (std::size_t i = of.size(); i-- > 0;) made.first[at(of[i])] = static_cast<std::int32_t>(i);
+    Partition made;
+    std::vector<std::int32_t> number(sizes_.size(), -1);
+    for (std::size_t i = 0; i < of_.size(); ++i) {
+      std::int32_t& given = number[at(of_[i])];
+      if (given < 0) {
+        given = static_cast<std::int32_t>(made.first.size());
+        made.first.push_back(static_cast<std::int32_t>(i));
+      }
+      made.of.push_back(given);
+    }
     return made;
   }
+
+ private:
+  void touch(std::int32_t member) {
+    if (std::exchange(is_touched_[at(member)], 1) == 0) touched_.push_back(member);
+  }
+
+  std::vector<std::int32_t> of_;
+  std::vector<Mark> seen_;
+  std::vector<std::int32_t> touched_;  // whose `seen_` changed since the last split
+  std::vector<char> is_touched_;
+  std::vector<std::int32_t> sizes_;  // by class
 };
+
+std::vector<Colours::Change> Colours::split() {
+  struct Part {
+    std::int32_t colour = 0, size = 0;
+  };
+  struct Touched {
+    std::int32_t size = 0, largest = -1;
+  };
+  Numbering numbering(touched_.size());
+  std::vector<std::int32_t> part_of;
+  std::vector<Part> parts;
+  for (std::int32_t member : touched_) {
+    const Mark& seen = seen_[at(member)];
+    part_of.push_back(numbering.of(mark(of(member), seen.low64, seen.high64)));
+    if (part_of.back() == static_cast<std::int32_t>(parts.size())) parts.push_back({of(member), 0});
+    ++parts[at(part_of.back())].size;
+  }
+  std::unordered_map<std::int32_t, Touched> classes;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Touched& all = classes[parts[i].colour];
+    all.size += parts[i].size;
+    if (all.largest < 0 || parts[i].size > parts[at(all.largest)].size)
+      all.largest = static_cast<std::int32_t>(i);
+  }
+  for (const auto& [colour, all] : classes)  // nobody of it is left to keep the number
+    if (all.size < sizes_[at(colour)]) classes[colour].largest = -1;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (classes[parts[i].colour].largest == static_cast<std::int32_t>(i)) continue;
+    sizes_[at(parts[i].colour)] -= parts[i].size;
+    parts[i].colour = static_cast<std::int32_t>(sizes_.size());
+    sizes_.push_back(parts[i].size);
+  }
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    const std::int32_t member = touched_[i], before = of(member), now = parts[at(part_of[i])].colour;
+    is_touched_[at(member)] = 0;
+    of_[at(member)] = now;
+    if (now != before) changes.push_back({member, before});
+  }
+  touched_.clear();
+  return changes;
+}
 
 class Refinement {
  public:
   Refinement(const Program& program, const Arrangement& arrangement)
-      : program_(program), arrangement_(arrangement), lanes_(arrangement.lanes.size()) {
+      : program_(program),
+        arrangement_(arrangement),
+        marks_(arrangement.lanes.size()),
+        is_stale_(arrangement.lanes.size()),
+        rank_lanes_(arrangement.rank_traits.size()),
+        group_lanes_(arrangement.group_traits.size()),
+        link_lanes_(arrangement.link_traits.size()),
+        members_(arrangement.group_traits.size()) {
     ranks_.assign(arrangement.rank_traits);
     groups_.assign(arrangement.group_traits);
     links_.assign(arrangement.link_traits);
     for (const ProgramClass& of_class : program.classes) collectives_.push_back(collective_slots(of_class));
+    index_lanes();
   }
 
   Symmetry run() {
-    do mark_lanes();
-    while (round());
-    Colours lanes;
-    Numbering numbering(lanes_.size());
-    for (const Mark& each : lanes_) lanes.of.push_back(numbering.of(each));
-    lanes.count = numbering.count();
-    return {ranks_.partition(), groups_.partition(), lanes.partition(), links_.partition()};
+    see_all();
+    while (round()) continue;
+    Numbering numbering(marks_.size());
+    Partition lanes;
+    for (std::size_t i = 0; i < marks_.size(); ++i) {
+      lanes.of.push_back(numbering.of(marks_[i]));
+      if (lanes.of.back() == static_cast<std::int32_t>(lanes.first.size()))
+        lanes.first.push_back(static_cast<std::int32_t>(i));
+    }
+    return {ranks_.partition(), groups_.partition(), lanes, links_.partition()};
   }
 
  private:
-  // Of two lanes: equal if what they are, and all they touch, is equal.
-  void mark_lanes() {
-    std::vector<std::uint64_t> words;
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const Lane& lane = arrangement_.lanes[i];
-      words = {lane.traits, static_cast<std::uint64_t>(lane.out), static_cast<std::uint64_t>(lane.in),
-               lane.group < 0 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(groups_.of[at(lane.group)])};
-      if (lane.by_ranks)
-        for (Rank rank : {lane.from, lane.to})
-          words.push_back(static_cast<std::uint64_t>(ranks_.of[at(rank)]));
-      for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
-        words.push_back(static_cast<std::uint64_t>(links_.of[at(arrangement_.links[link])]));
-      lanes_[i] = XXH3_128bits(words.data(), words.size() * sizeof words[0]);
-    }
+  // What a lane touches, each with its place: links, its group, the ranks that post it on their own.
+  template <class Link, class Group, class End>
+  void each_of(std::size_t index, Link link, Group group, End end) const {
+    const Lane& lane = arrangement_.lanes[index];
+    for (std::uint32_t i = lane.first_link; i < lane.last_link; ++i)
+      link(arrangement_.links[i], i - lane.first_link);
+    if (lane.group >= 0) group(lane.group);
+    if (!lane.by_ranks) return;
+    end(lane.from, 0);
+    end(lane.to, 1);
   }
 
+  void index_lanes() {
+    for (std::size_t i = 0; i < marks_.size(); ++i)
+      each_of(
+          i, [&](std::int32_t link, auto) { link_lanes_.count(link); },
+          [&](std::int32_t group) { group_lanes_.count(group); },
+          [&](Rank rank, int) { rank_lanes_.count(rank); });
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+      each_collective(rank, [&](std::int32_t group, int) { members_.count(group); });
+    for (Lists* each : {&rank_lanes_, &group_lanes_, &link_lanes_, &members_}) each->make_room();
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+      each_collective(rank, [&](std::int32_t group, int) { members_.put(group, at(rank)); });
+    for (std::size_t i = 0; i < marks_.size(); ++i)
+      each_of(
+          i, [&](std::int32_t link, auto) { link_lanes_.put(link, i); },
+          [&](std::int32_t group) { group_lanes_.put(group, i); },
+          [&](Rank rank, int) { rank_lanes_.put(rank, i); });
+  }
+
+  // Of two lanes: equal if what they are, and all they touch, is equal.
+  Mark mark_of(std::size_t index) {
+    const Lane& lane = arrangement_.lanes[index];
+    words_ = {lane.traits, static_cast<std::uint64_t>(lane.out), static_cast<std::uint64_t>(lane.in),
+              lane.group < 0 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(groups_.of(lane.group))};
+    if (lane.by_ranks)
+      for (Rank rank : {lane.from, lane.to}) words_.push_back(static_cast<std::uint64_t>(ranks_.of(rank)));
+    for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
+      words_.push_back(static_cast<std::uint64_t>(links_.of(arrangement_.links[link])));
+    return XXH3_128bits(words_.data(), words_.size() * sizeof words_[0]);
+  }
+
+  void show(std::size_t lane) {
+    const Mark of = marks_[lane] = mark_of(lane);
+    each_of(
+        lane, [&](std::int32_t link, auto place) { links_.see(link, mark(of.low64, of.high64, place)); },
+        [&](std::int32_t group) { groups_.see(group, of); },
+        [&](Rank rank, int end) { ranks_.see(rank, mark(of.low64, of.high64, end)); });
+  }
+  void hide(std::size_t lane) {
+    const Mark of = marks_[lane];
+    each_of(
+        lane, [&](std::int32_t link, auto place) { links_.forget(link, mark(of.low64, of.high64, place)); },
+        [&](std::int32_t group) { groups_.forget(group, of); },
+        [&](Rank rank, int end) { ranks_.forget(rank, mark(of.low64, of.high64, end)); });
+  }
+
+  void see_all() {
+    for (std::size_t i = 0; i < marks_.size(); ++i) show(i);
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+      each_collective(rank, [&](std::int32_t group, int slot) {
+        groups_.see(group, mark(ranks_.of(rank), slot));
+        ranks_.see(rank, mark(groups_.of(group), slot));
+      });
+  }
+
+  template <class Do>
+  void each_collective(Rank rank, Do act) const {
+    const RankEntry& entry = program_.ranks[at(rank)];
+    for (int slot : collectives_[at(entry.of_class)]) act(entry.groups[at(slot)], slot);
+  }
+
+  // Splits by what was seen, and shows who changed to those it touches. False when nobody did.
   bool round() {
-    std::vector<Mark> ranks(ranks_.of.size()), groups(groups_.of.size()), links(links_.of.size());
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const Lane& lane = arrangement_.lanes[i];
-      const Mark& of = lanes_[i];
-      for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
-        add(links[at(arrangement_.links[link])], mark(of.low64, of.high64, link - lane.first_link));
-      if (lane.group >= 0) add(groups[at(lane.group)], of);
-      if (!lane.by_ranks) continue;
-      add(ranks[at(lane.from)], mark(of.low64, of.high64, 0));
-      add(ranks[at(lane.to)], mark(of.low64, of.high64, 1));
+    const auto ranks = ranks_.split(), groups = groups_.split(), links = links_.split();
+    std::vector<std::uint32_t> stale;
+    const auto mark_stale = [&](const std::vector<Colours::Change>& changes, const Lists& lanes_of) {
+      for (const Colours::Change& change : changes)
+        for (std::uint32_t lane : lanes_of[change.member])
+          if (std::exchange(is_stale_[lane], 1) == 0) stale.push_back(lane);
+    };
+    mark_stale(ranks, rank_lanes_);
+    mark_stale(groups, group_lanes_);
+    mark_stale(links, link_lanes_);
+    for (std::uint32_t lane : stale) {
+      hide(lane);
+      show(lane);
+      is_stale_[lane] = 0;
     }
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      const RankEntry& entry = program_.ranks[rank];
-      for (int slot : collectives_[at(entry.of_class)]) {
-        const int group = entry.groups[at(slot)];
-        add(groups[at(group)], mark(ranks_.of[rank], slot));
-        add(ranks[rank], mark(groups_.of[at(group)], slot));
-      }
+    for (const Colours::Change& rank : ranks)
+      each_collective(rank.member, [&](std::int32_t group, int slot) {
+        groups_.forget(group, mark(rank.before, slot));
+        groups_.see(group, mark(ranks_.of(rank.member), slot));
+      });
+    for (const Colours::Change& group : groups) show_members(group);
+    return !ranks.empty() || !groups.empty() || !links.empty();
+  }
+
+  void show_members(const Colours::Change& group) {
+    std::int32_t last = -1;
+    for (std::uint32_t member : members_[group.member]) {
+      const auto rank = static_cast<Rank>(member);
+      if (std::exchange(last, rank) == rank) continue;  // through several slots: all at once
+      each_collective(rank, [&](std::int32_t of, int slot) {
+        if (of != group.member) return;
+        ranks_.forget(rank, mark(group.before, slot));
+        ranks_.see(rank, mark(groups_.of(of), slot));
+      });
     }
-    const bool some_ranks = ranks_.split(ranks), some_groups = groups_.split(groups);
-    return links_.split(links) || some_ranks || some_groups;
   }
 
   const Program& program_;
   const Arrangement& arrangement_;
   std::vector<std::vector<int>> collectives_;  // by program class
   Colours ranks_, groups_, links_;
-  std::vector<Mark> lanes_;
+  std::vector<Mark> marks_;  // by lane
+  std::vector<char> is_stale_;
+  Lists rank_lanes_, group_lanes_, link_lanes_, members_;
+  std::vector<std::uint64_t> words_;
 };
 
 Partition singletons(std::size_t count) {
