@@ -100,6 +100,27 @@ TEST_CASE("experts divided over ranks, and cut less than the rest, train the sam
   }
 }
 
+TEST_CASE("copies of experts that keep their gradients to themselves train another function") {
+  Job job = tests::tiny_job({1, 1, 4}, tests::tiny_variant("mixtral"));
+  job.strategy.templates[0].stages[0].expert_parallel = 2;
+  TrainOptions options;
+  options.steps = kSteps;
+  Program program = compile(job);
+  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  int dropped = 0;
+  for (const Stream& stream : program.classes[0].streams)
+    for (const Instruction& instruction : stream.instructions) {
+      if (stream.kind != StreamKind::collective) continue;
+      const Tensor& tensor = program.classes[0].tensors[static_cast<std::size_t>(instruction.tensors[0])];
+      if (tensor.name.find("experts") == std::string::npos) continue;
+      ++dropped;
+      for (RankEntry& entry : program.ranks) entry.groups[static_cast<std::size_t>(instruction.slot)] = -1;
+    }
+  REQUIRE(dropped == 1);
+  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
+}
+
 TEST_CASE("what sets a family apart changes the function, so agreeing is no accident") {
   const auto plain = train(tests::tiny_job({1, 1, 1}, tests::tiny_variant("none")));
   for (const std::string& name : tests::variants()) {

@@ -70,6 +70,22 @@ TEST_CASE("each planted difference of what was done is found and named") {
   }
 }
 
+TEST_CASE("ranks that divide experts are held to the same FLOPs together, not each") {
+  Job job = tiny_job({1, 1, 2}, tiny_variant("mixtral"));
+  job.strategy.templates[0].stages[0].expert_parallel = 2;
+  const Program program = compile(job);
+  const Trace trace = timed_trace(program);
+  const std::size_t first = first_of(program, trace, Op::compute);
+  Trace routed = trace;
+  routed.events[first].flops += 1000;
+  REQUIRE_FALSE(compare(program, trace, routed).equal_structure());
+  for (TraceEvent& event : routed.events)
+    if (event.step.rank == 1 && event.step.stream == trace.events[first].step.stream &&
+        event.step.index == trace.events[first].step.index)
+      event.flops -= 1000;
+  REQUIRE(compare(program, trace, routed).equal_structure());
+}
+
 TEST_CASE("a peak that differs by a hundredth is within tolerance") {
   const Program program = compile(tiny_job({1, 2, 1}));
   const Trace trace = timed_trace(program);
