@@ -79,6 +79,34 @@ TEST_CASE("unlike pipelines train the same GPT-2 as one rank") { check_family(Fa
 
 TEST_CASE("unlike pipelines train the same Llama as one rank") { check_family(Family::llama); }
 
+TEST_CASE("unlike pipelines whose experts are cut or divided alike train the same function") {
+  const std::vector<std::string> unlike = {
+      // experts cut as the rest is: summed by the finest cut
+      "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}]}, {micro_batches: 2, stages: [{layers: "
+      "0-3}]}]",
+      // not cut in either, while the rest is in one
+      "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2, etp: 1}]},"
+      " {micro_batches: 2, stages: [{layers: 0-3}]}]",
+      // divided over a tensor-parallel group here, over replicas there
+      "templates: [{micro_batches: 4, stages: [{layers: 0-3, tp: 2, ep: 2, etp: 1}]},"
+      " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]"};
+  TrainOptions options;
+  options.steps = 10;
+  const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
+  const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant(name));
+  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  for (const std::string& text : unlike) {
+    INFO(name << "\n" << text);
+    Job job = one;
+    job.strategy = parse_strategy("overlap: {gradients: true, bucket_bytes: 20 kB}\n" + text + "\n");
+    validate(job.transformer, job.train, job.strategy);
+    job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+    const auto together = train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+    for (std::size_t step = 0; step < alone.size(); ++step)
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  }
+}
+
 TEST_CASE("unlike pipelines do the same in the real and the imagined world") {
   for (const Job& job : unlike_jobs(Family::gpt2)) {
     INFO(print(job.strategy));
