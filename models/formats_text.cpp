@@ -11,7 +11,7 @@ namespace motley {
 std::string formats_text(const std::vector<Chip>& chips) {
   std::vector<std::string> header = {"chip"};
   for (Format format : kFormats) header.emplace_back(name_of(format));
-  Table table("l" + std::string(kFormats.size(), 'r'), header);
+  Table table(fmt::format("l{:r>{}}", "", kFormats.size()), header);
   for (const Chip& chip : chips) {
     std::vector<std::string> cells = {chip.name};
     for (Format format : kFormats) {
