@@ -70,7 +70,7 @@ std::string print_breakdown(const Report& report) {
   }
   header.emplace_back("sum");
   shares.emplace_back("");
-  Table table("l" + std::string(header.size() - 1, 'r'), header);
+  Table table(fmt::format("l{:r>{}}", "", header.size() - 1), header);
   for (const StageBreakdown& row : report.breakdown) {
     std::vector<std::string> cells = {fmt::to_string(row.stage), fmt::to_string(row.rank)};
     for (const Part& part : columns) cells.push_back(seconds.print(row.*part.seconds));
