@@ -65,6 +65,7 @@ inline void join_groups(Cluster& cluster, Dice& dice) {
         link.latency_s = dice.of({1e-5, 1e-4});
         if (dice.once_in(2)) link.per_flow = 6e6;
       }
+      link.staged = dice.once_in(6);
       cluster.links.push_back(link);
     }
 }
@@ -178,6 +179,8 @@ inline Job any_job(unsigned seed) {
   for (int i = dice.of({1, 2, 2, 3}); i > 0; --i)
     job.cluster.groups.push_back(random_jobs::any_group("group" + std::to_string(i), dice));
   random_jobs::join_groups(job.cluster, dice);
+  job.cluster.transport = dice.of({TransportPolicy::by_group, TransportPolicy::by_group,
+                                   TransportPolicy::holmes, TransportPolicy::sockets});
   for (const NicKind over : {NicKind::infiniband, NicKind::roce, NicKind::ethernet})
     if (dice.once_in(2)) job.cluster.networks.push_back(random_jobs::any_network(over, dice));
   job.strategy = random_jobs::any_strategy(job.transformer, job.cluster.groups, dice);

@@ -53,18 +53,17 @@ struct Idle {
 Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
   if (meeting.sides.size() == 1) return {timeline.work_s(side), 0};
   if (meeting.group < 0)
-    return {
-        timeline.message_s(meeting.sides[0].rank, meeting.sides[1].rank, timeline.instruction(side).bytes),
-        0};
+    return {timeline.message_s(meeting, meeting.sides[0], meeting.sides[1], timeline.instruction(side).bytes),
+            0};
   if (!timeline.is_expanded(meeting)) return {timeline.collective_s_of(meeting), 0};
   // Every step of a member waits for its messages both ways.
   const auto member = static_cast<std::size_t>(std::find(meeting.sides.begin(), meeting.sides.end(), side) -
                                                meeting.sides.begin());
-  const Rank before = meeting.sides[(member + meeting.sides.size() - 1) % meeting.sides.size()].rank;
+  const Step& before = meeting.sides[(member + meeting.sides.size() - 1) % meeting.sides.size()];
   const std::int64_t chunk = timeline.edge_bytes(meeting);
   const double step_s =
-      std::max(timeline.message_s(before, side.rank, chunk),
-               timeline.message_s(side.rank, timeline.next_in_ring(meeting, member).rank, chunk));
+      std::max(timeline.message_s(meeting, before, side, chunk),
+               timeline.message_s(meeting, side, timeline.next_in_ring(meeting, member), chunk));
   return {0, static_cast<double>(timeline.steps(meeting)) * step_s};
 }
 
@@ -75,7 +74,7 @@ double alone_s(Timeline& timeline, const Meeting& meeting) {
   for (std::size_t i = 0; i < meeting.sides.size(); ++i)
     sum_s += timeline.is_expanded(meeting)
                  ? static_cast<double>(timeline.steps(meeting)) *
-                       timeline.message_s(meeting.sides[i].rank, timeline.next_in_ring(meeting, i).rank,
+                       timeline.message_s(meeting, meeting.sides[i], timeline.next_in_ring(meeting, i),
                                           timeline.edge_bytes(meeting))
                  : static_cast<double>(timeline.edge_bytes(meeting) * timeline.ring(meeting).rings) /
                        timeline.ring(meeting).bandwidth;

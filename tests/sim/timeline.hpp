@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "models/carrier.hpp"
 #include "models/network_cost.hpp"
 #include "sim/fold.hpp"
 
@@ -53,9 +54,17 @@ class Timeline {
     const Instruction& of = instruction(step);
     return of.op == Op::compute || of.op == Op::optimizer ? costs_.of(step.rank, of).seconds() : 0;
   }
-  double message_s(Rank from, Rank to, std::int64_t bytes) const {
-    const Transport transport = transport_of(job.cluster, chip(from), chip(to));
-    return message_time_s(transport, route(job.cluster, chip(from), chip(to)), bytes);
+  Carrier carrier(const Meeting& meeting) const {
+    return meeting.group < 0
+               ? carrier_between(program, job.cluster, meeting.sides[0].rank, meeting.sides[1].rank)
+               : choose_carrier(program, job.cluster, group(meeting)).carrier;
+  }
+  Route way(const Meeting& meeting, const Step& from, const Step& to) const {
+    return route(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
+  }
+  double message_s(const Meeting& meeting, const Step& from, const Step& to, std::int64_t bytes) const {
+    const Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
+    return message_time_s(transport, way(meeting, from, to), bytes);
   }
   const RingCost& ring(const Meeting& meeting) { return costs_.ring(meeting.group); }
   double collective_s_of(const Meeting& meeting) {
@@ -77,13 +86,10 @@ class Timeline {
 
   // Of a transfer one; of a collective one an edge of its ring, all its messages in one.
   std::vector<Flow> flows(const Meeting& meeting) {
-    const auto way = [&](const Step& from, const Step& to) {
-      return route(job.cluster, chip(from.rank), chip(to.rank));
-    };
     const TraceEvent& first = event(meeting.sides[0]);
     if (meeting.group < 0)
-      return {{way(meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes), first.matched_s,
-               first.end_s}};
+      return {{way(meeting, meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes),
+               first.matched_s, first.end_s}};
     std::vector<Flow> made;
     for (std::size_t i = 0; i < meeting.sides.size(); ++i) {
       const Step &from = meeting.sides[i], &to = next_in_ring(meeting, i);
@@ -92,7 +98,7 @@ class Timeline {
       // Step by step, members begin before all are there.
       const double begin_s =
           is_expanded(meeting) ? std::max(event(from).begin_s, event(to).begin_s) : event(from).matched_s;
-      made.push_back({way(from, to), bytes, begin_s, std::max(event(from).end_s, event(to).end_s)});
+      made.push_back({way(meeting, from, to), bytes, begin_s, std::max(event(from).end_s, event(to).end_s)});
     }
     return made;
   }
