@@ -1,0 +1,343 @@
+// What two runs of one Program owe each other, over random strategies on random clusters, with contention: the same
+// again, in other units, under other names, beside idle neighbours, folded, on a better fabric. Under fair sharing
+// better parts can lengthen a step (tests/sim/test_closed_forms.cpp has the example), so that law holds only of the
+// recurrence over an idle fabric and of a message alone: the last two tests. What contention may add is bounded, by
+// everything one after the other. Invariants of one trace: tests/sim/test_invariants.cpp.
+#include <cmath>
+#include <numeric>
+
+#include "models/report.hpp"
+#include "sim/world.hpp"
+#include "tests/sim/hand_made.hpp"
+#include "tests/sim/random_jobs.hpp"
+#include "tests/sim/timeline.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+constexpr unsigned kFirst = 5000, kDraws = 30;
+constexpr double kClose = 1e-9;  // of the iteration
+
+struct Run {
+  Job job;
+  Program program;
+  Trace trace;
+};
+const Run& run_of(unsigned seed) {
+  static std::map<unsigned, Run> runs;
+  const auto found = runs.find(seed);
+  if (found != runs.end()) return found->second;
+  Run run;
+  run.job = any_job(seed);
+  run.program = compile(run.job);
+  run.trace = simulate_in_child(run.job, run.program);
+  return runs[seed] = std::move(run);
+}
+
+template <class Check>
+void for_every_draw(const Check& check) {
+  for (unsigned seed = kFirst; seed < kFirst + kDraws; ++seed) {
+    CAPTURE(seed);
+    const Run& run = run_of(seed);
+    INFO(written_out(run.job));
+    check(run, seed);
+  }
+}
+
+Trace on(const Run& run, Cluster cluster) {
+  Job job = run.job;
+  job.cluster = std::move(cluster);
+  build_topology(job.cluster);
+  return simulate_in_child(job, run.program);
+}
+
+// Furthest that an event of one lies from the same of the other, `of` the rank that it has there; times of the other
+// count `scale` times.
+double apart(const Trace& one, const Trace& other, const std::vector<Rank>& of = {}, double scale = 1) {
+  REQUIRE(one.events.size() == other.events.size());
+  std::map<StepKey, const TraceEvent*> there;
+  for (const TraceEvent& event : other.events) there[Timeline::key(event.step)] = &event;
+  double most = 0;
+  for (const TraceEvent& event : one.events) {
+    Step step = event.step;
+    if (!of.empty()) step.rank = of[static_cast<std::size_t>(step.rank)];
+    const TraceEvent& same = *there.at(Timeline::key(step));
+    most = std::max({most, std::abs(event.begin_s - scale * same.begin_s),
+                     std::abs(event.matched_s - scale * same.matched_s),
+                     std::abs(event.end_s - scale * same.end_s)});
+  }
+  return most;
+}
+
+// Every rate of chips and wires becomes so many times as high.
+void multiply_rates(Cluster& cluster, double chips, double wires) {
+  for (NodeGroup& group : cluster.groups) {
+    for (auto& [format, peak] : group.chip.peak_flops) peak.value *= chips;
+    group.chip.memory_bandwidth.value *= chips;
+    group.inside.bandwidth *= wires;
+    for (Nic& nic : group.nics) nic.bandwidth *= wires;
+  }
+  for (GroupLink& link : cluster.links) {
+    link.bandwidth *= wires;
+    link.per_flow *= wires;
+  }
+  for (Network& network : cluster.networks) {
+    network.uplink *= wires;
+    network.local *= wires;
+    network.global *= wires;
+  }
+}
+
+// Half of every rate, and of every message and kernel twice the latency: that of software is no figure of the cluster,
+// so that the wire has to make up for it.
+Cluster at_half_speed(Cluster cluster) {
+  multiply_rates(cluster, 0.5, 0.5);
+  for (NodeGroup& group : cluster.groups) {
+    group.chip.kernel_overhead.value *= 2;
+    group.chip.step_overhead.value *= 2;
+    InsideFabric& inside = group.inside;
+    inside.latency_s = 2 * inside.latency_s + inside_transport(inside.kind).software_latency_s;
+    for (Nic& nic : group.nics) nic.latency_s = 2 * nic.latency_s + native_transport(nic).software_latency_s;
+  }
+  for (GroupLink& link : cluster.links) link.latency_s *= 2;
+  for (Network& network : cluster.networks) network.latency_s *= 2;
+  return cluster;
+}
+// Software that takes another time than the NIC's own, or a constant rate: not a matter of units.
+bool has_constant_rates(const Cluster& cluster) {
+  return cluster.transport != TransportPolicy::by_group ||
+         std::any_of(cluster.links.begin(), cluster.links.end(), [](const GroupLink& link) {
+           return link.staged || (link.is_site_link() && link.over != NicKind::ethernet);
+         });
+}
+
+// The same program with rank r called names[r].
+Program renamed(const Program& program, const std::vector<Rank>& names) {
+  const auto name = [&](Rank rank) { return rank < 0 ? rank : names[static_cast<std::size_t>(rank)]; };
+  Program made = program;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    RankEntry& entry = made.ranks[static_cast<std::size_t>(name(rank))];
+    entry = program.ranks[static_cast<std::size_t>(rank)];
+    for (Rank& peer : entry.peers) peer = name(peer);
+  }
+  for (Group& group : made.groups)
+    for (Rank& rank : group.ranks) rank = name(rank);
+  return made;
+}
+
+bool has_switches(const Cluster& cluster) {
+  return std::any_of(cluster.networks.begin(), cluster.networks.end(),
+                     [](const Network& network) { return network.shape != NetworkShape::single; });
+}
+
+// Seconds of the longest path when nothing shares a link. Collectives as wholes.
+double idle_s(const Job& job, const Program& program, const Trace& any) {
+  Job whole = job;
+  whole.fidelity.data_parallel = whole.fidelity.tensor_parallel = CollectiveLevel::formula;
+  Timeline timeline(whole, program, any);
+  std::map<StepKey, double> seconds;
+  for (const Meeting& meeting : timeline.meetings) {
+    const Step& first = meeting.sides[0];
+    seconds[Timeline::key(first)] =
+        meeting.group >= 0 ? timeline.collective_s_of(meeting)
+        : meeting.sides.size() > 1
+            ? timeline.message_s(meeting, first, meeting.sides[1], timeline.instruction(first).bytes)
+            : timeline.work_s(first);
+  }
+  return timeline
+      .recurrence([&](const Step& step) { return seconds.at(Timeline::key(step)); },
+                  [](const Step&) { return 0.0; })
+      .last_s;
+}
+
+}  // namespace
+
+TEST_CASE("the same job twice: the same program, trace and report, byte for byte") {
+  for_every_draw([](const Run& run, unsigned seed) {
+    const Job again = any_job(seed);
+    const Program program = compile(again);
+    CHECK(print(program) == print(run.program));
+    const Trace trace = simulate_in_child(again, program);
+    CHECK(trace == run.trace);
+    CHECK(to_json(make_report(again, program, trace)) ==
+          to_json(make_report(run.job, run.program, run.trace)));
+  });
+}
+
+TEST_CASE("half of every rate and twice every latency make all times twice as long") {
+  unsigned tried = 0;
+  for_every_draw([&](const Run& run, unsigned) {
+    if (has_constant_rates(run.job.cluster)) return;
+    ++tried;
+    CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <=
+          10 * kClose * end_of(run.trace));
+  });
+  CHECK(tried > kDraws / 4);
+}
+
+TEST_CASE("ranks under other numbers do the same at the same time") {
+  for_every_draw([](const Run& run, unsigned seed) {
+    std::vector<Rank> names(run.program.ranks.size());
+    std::iota(names.begin(), names.end(), 0);
+    Dice(seed).shuffle(names);
+    const Trace trace = simulate_in_child(run.job, renamed(run.program, names));
+    CHECK(apart(run.trace, trace, names) <= kClose * end_of(run.trace));
+  });
+}
+
+TEST_CASE("equal nodes under one switch change places, and nothing changes") {
+  unsigned moved = 0;
+  for_every_draw([&](const Run& run, unsigned seed) {
+    if (has_switches(run.job.cluster)) return;
+    Dice dice(seed);
+    std::vector<int> chip_of;
+    for (const NodeGroup& group : run.job.cluster.groups) {
+      std::vector<int> nodes(static_cast<std::size_t>(group.nodes));
+      std::iota(nodes.begin(), nodes.end(), 0);
+      dice.shuffle(nodes);
+      const int first = static_cast<int>(chip_of.size());
+      for (int node : nodes)
+        for (int chip = 0; chip < group.chips_per_node; ++chip)
+          chip_of.push_back(first + node * group.chips_per_node + chip);
+    }
+    Program program = run.program;
+    for (RankEntry& entry : program.ranks) entry.chip = chip_of[static_cast<std::size_t>(entry.chip)];
+    if (program == run.program) return;
+    ++moved;
+    CHECK(apart(run.trace, simulate_in_child(run.job, program)) <= kClose * end_of(run.trace));
+  });
+  CHECK(moved > kDraws / 8);
+}
+
+TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
+  for_every_draw([](const Run& run, unsigned) {
+    Cluster more = run.job.cluster;
+    NodeGroup apart_from_all = more.groups[0];
+    apart_from_all.name = "apart";
+    if (!has_switches(more)) more.groups.back().nodes += 2;
+    more.groups.push_back(apart_from_all);
+    for (Network& network : more.networks)  // which were of all groups
+      for (const NodeGroup& group : run.job.cluster.groups) network.groups.push_back(group.name);
+    CHECK(apart(run.trace, on(run, more)) <= kClose * end_of(run.trace));
+  });
+}
+
+TEST_CASE("groups under other names, or cut in two that one network joins, do the same") {
+  unsigned cut = 0;
+  for_every_draw([&](const Run& run, unsigned) {
+    Cluster named = run.job.cluster;
+    const auto other_name = [](const std::string& name) {
+      return "z" + std::string(name.rbegin(), name.rend());
+    };
+    for (NodeGroup& group : named.groups) group.name = other_name(group.name);
+    for (GroupLink& link : named.links) {
+      link.from = other_name(link.from);
+      link.to = other_name(link.to);
+    }
+    CHECK(on(run, named) == run.trace);
+
+    // Of one group alone: what joins a group to others is listed for each part, and its own nodes stand on one network.
+    Cluster parts = run.job.cluster;
+    if (parts.groups.size() > 1 || parts.groups[0].nodes < 2 || parts.transport == TransportPolicy::sockets)
+      return;
+    ++cut;
+    NodeGroup rest = parts.groups[0];
+    rest.name = "rest";
+    parts.groups[0].nodes = 1;
+    rest.nodes -= 1;
+    parts.groups.push_back(rest);
+    parts.links.push_back({parts.groups[0].name, "rest", rest.nics[0].kind});
+    CHECK(apart(run.trace, on(run, parts)) <= kClose * end_of(run.trace));
+  });
+  CHECK(cut > 2);
+}
+
+TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers are unlike") {
+  std::size_t stand_ins = 0;
+  for_every_draw([&](const Run& run, unsigned) {
+    Job job = run.job;
+    job.fidelity.fold = true;
+    const Trace folded = simulate_in_child(job, run.program);
+    stand_ins += folded.stand_ins.size();
+    CHECK(end_of(folded) == Approx(end_of(run.trace)).epsilon(kClose));
+    std::map<StepKey, const TraceEvent*> all;
+    for (const TraceEvent& event : run.trace.events) all[Timeline::key(event.step)] = &event;
+    double most = 0;
+    for (const TraceEvent& event : folded.events)
+      most = std::max(most, std::abs(event.end_s - all.at(Timeline::key(event.step))->end_s));
+    CHECK(most <= kClose * end_of(run.trace));
+  });
+  CHECK(stand_ins > 0);
+}
+
+TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null world takes none") {
+  unsigned shorter = 0;
+  for_every_draw([&](const Run& run, unsigned) {
+    Cluster infinite = run.job.cluster;
+    multiply_rates(infinite, 1, 1e12);
+    const Trace bound = on(run, infinite);
+    double sooner = 0;
+    for (std::size_t i = 0; i < bound.events.size(); ++i)
+      sooner = std::max(sooner, bound.events[i].end_s - run.trace.events[i].end_s);
+    CHECK(sooner <= kClose * end_of(run.trace));
+    shorter += end_of(bound) < 0.9 * end_of(run.trace) ? 1 : 0;
+    SimOptions null;
+    null.null = true;
+    CHECK(end_of(simulate_in_child(run.job, run.program, null)) == 0);
+  });
+  CHECK(shorter > kDraws / 2);
+}
+
+TEST_CASE("without contention faster chips, wider links and lower latencies never lengthen a step") {
+  for_every_draw([](const Run& run, unsigned seed) {
+    Dice dice(seed);
+    Job better = run.job;
+    multiply_rates(better.cluster, dice.of({1.0, 1.5}), dice.of({1.0, 1.3}));
+    NodeGroup& group = better.cluster.groups[dice.engine()() % better.cluster.groups.size()];
+    group.chip.memory_bandwidth.value *= dice.of({1.0, 3.0});
+    group.nics[0].bandwidth *= dice.of({1.0, 2.0});
+    group.inside.latency_s *= dice.of({0.0, 0.5});
+    build_topology(better.cluster);
+    CHECK(idle_s(better, run.program, run.trace) <= idle_s(run.job, run.program, run.trace) * (1 + kClose));
+  });
+}
+
+TEST_CASE("a message alone takes its closed form, longer for more bytes, no longer over better links") {
+  unsigned sent = 0;
+  for_every_draw([&](const Run& run, unsigned seed) {
+    const int chips = run.job.cluster.chip_count();
+    if (chips < 2) return;
+    ++sent;
+    Dice dice(seed);
+    const auto from = static_cast<Rank>(dice.engine()() % static_cast<unsigned>(chips));
+    const auto to = static_cast<Rank>(
+        (from + 1 + static_cast<Rank>(dice.engine()() % static_cast<unsigned>(chips - 1))) % chips);
+    const auto seconds = [&](const Cluster& cluster, std::int64_t bytes) {
+      HandMade p(cluster);
+      p.join(from, to);
+      p.program.classes[static_cast<std::size_t>(from)].chunks[0].virtual_stage = 0;
+      p.program.classes[static_cast<std::size_t>(to)].chunks[0].virtual_stage = 1;
+      p.send(from, kNext, bytes);
+      p.recv(to, kPrevious, bytes);
+      const Carrier carrier = carrier_between(p.program, cluster, from, to);
+      const double closed_s =
+          message_time_s(transport_of(cluster, from, to, carrier), route(cluster, from, to, carrier), bytes);
+      const double simulated_s = end_of(p.run());
+      CHECK(simulated_s == Approx(closed_s).epsilon(kClose));
+      return simulated_s;
+    };
+    Cluster better = run.job.cluster;
+    multiply_rates(better, 1, 1.5);
+    build_topology(better);
+    double before_s = 0;
+    for (std::int64_t bytes : {1, 1'000, 1'000'001}) {
+      const double seconds_here = seconds(run.job.cluster, bytes);
+      CHECK(seconds_here > before_s);
+      CHECK(seconds(better, bytes) <= seconds_here * (1 + kClose));
+      before_s = seconds_here;
+    }
+  });
+  CHECK(sent > kDraws / 2);
+}
