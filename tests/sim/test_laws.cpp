@@ -19,6 +19,8 @@ namespace {
 
 constexpr unsigned kFirst = 5000, kDraws = 30;
 constexpr double kClose = 1e-9;  // of the iteration
+constexpr double kReordered =
+    1e-8;  // the same, where SimGrid meets flows in another order and rounds otherwise
 
 struct Run {
   Job job;
@@ -171,8 +173,7 @@ TEST_CASE("half of every rate and twice every latency make all times twice as lo
   for_every_draw([&](const Run& run, unsigned) {
     if (has_constant_rates(run.job.cluster)) return;
     ++tried;
-    CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <=
-          10 * kClose * end_of(run.trace));
+    CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <= kReordered * end_of(run.trace));
   });
   CHECK(tried > kDraws / 4);
 }
@@ -183,7 +184,7 @@ TEST_CASE("ranks under other numbers do the same at the same time") {
     std::iota(names.begin(), names.end(), 0);
     Dice(seed).shuffle(names);
     const Trace trace = simulate_in_child(run.job, renamed(run.program, names));
-    CHECK(apart(run.trace, trace, names) <= kClose * end_of(run.trace));
+    CHECK(apart(run.trace, trace, names) <= kReordered * end_of(run.trace));
   });
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("equal nodes under one switch change places, and nothing changes") {
     for (RankEntry& entry : program.ranks) entry.chip = chip_of[static_cast<std::size_t>(entry.chip)];
     if (program == run.program) return;
     ++moved;
-    CHECK(apart(run.trace, simulate_in_child(run.job, program)) <= kClose * end_of(run.trace));
+    CHECK(apart(run.trace, simulate_in_child(run.job, program)) <= kReordered * end_of(run.trace));
   });
   CHECK(moved > kDraws / 8);
 }
@@ -220,7 +221,7 @@ TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
     more.groups.push_back(apart_from_all);
     for (Network& network : more.networks)  // which were of all groups
       for (const NodeGroup& group : run.job.cluster.groups) network.groups.push_back(group.name);
-    CHECK(apart(run.trace, on(run, more)) <= kClose * end_of(run.trace));
+    CHECK(apart(run.trace, on(run, more)) <= kReordered * end_of(run.trace));
   });
 }
 
@@ -249,7 +250,7 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
     rest.nodes -= 1;
     parts.groups.push_back(rest);
     parts.links.push_back({parts.groups[0].name, "rest", rest.nics[0].kind});
-    CHECK(apart(run.trace, on(run, parts)) <= kClose * end_of(run.trace));
+    CHECK(apart(run.trace, on(run, parts)) <= kReordered * end_of(run.trace));
   });
   CHECK(cut > 2);
 }
