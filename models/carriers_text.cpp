@@ -149,6 +149,17 @@ class Lister {
 
 }  // namespace
 
+std::string transport_between(const Cluster& cluster, int from_chip, int to_chip) {
+  const std::vector<int> chips = {from_chip, to_chip};
+  const CarrierChoice choice = choose_carrier(cluster, chips);
+  if (choice.reason == CarrierReason::one_node)
+    return std::string(name_of(cluster.groups[at(cluster.chip_group[at(from_chip)])].inside.kind));
+  const NicKind kind = joining_nic(cluster, from_chip, to_chip, choice.carrier).kind;
+  const bool tcp =
+      choice.carrier.sockets || kind == NicKind::ethernet || is_staged(cluster, from_chip, to_chip);
+  return fmt::format("{} over {}", tcp ? "TCP" : "RDMA", name_of(kind));
+}
+
 std::vector<ListedCarrier> list_carriers(const Job& job, const Program& program) {
   return Lister(job, program).list();
 }

@@ -22,6 +22,8 @@ struct ListedCarrier {
   bool operator==(const ListedCarrier&) const = default;
 };
 
+// "RDMA over infiniband", "TCP over ethernet", or the fabric of their node.
+std::string transport_between(const Cluster& cluster, int from_chip, int to_chip);
 std::vector<ListedCarrier> list_carriers(const Job& job, const Program& program);
 std::string carriers_text(const std::vector<ListedCarrier>& listed);
 

@@ -107,14 +107,17 @@ std::string show_cluster(const Options& options) {
     const int group = cluster.chip_group[static_cast<std::size_t>(chip)];
     if (chip != 1 && !(another_node && group != previous_group)) continue;
     if (another_node) previous_group = group;
-    const Route found = route(cluster, 0, chip);
-    text += fmt::format("# chip 0 to chip {}: {} links, {} for one flow, {}\n", chip, found.links.size(),
-                        format_rate(found.rate), format_seconds(found.latency_s));
+    const std::vector<int> ends = {0, chip};
+    const Route found = route(cluster, 0, chip, choose_carrier(cluster, ends).carrier);
+    const std::string transport = transport_between(cluster, 0, chip);
+    text += fmt::format("# chip 0 to chip {}: {} links, {} for one flow, {}, {}\n", chip, found.links.size(),
+                        format_rate(found.rate), format_seconds(found.latency_s), transport);
     routes.push_back({{"from", 0},
                       {"to", chip},
                       {"links", found.links.size()},
                       {"bandwidth", found.bandwidth},
                       {"rate", found.rate},
+                      {"transport", transport},
                       {"latency_s", found.latency_s}});
   }
   if (!options.json) return text;

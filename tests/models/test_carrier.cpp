@@ -97,6 +97,8 @@ TEST_CASE("O-3: no route of a group that spans blocks touches an RDMA network") 
   const Cluster cluster = blocks(3, 2, 2, 2);  // 4 IB and 2 RoCE nodes in Holmes's three equal blocks
   const std::vector<int> all = {0, 2, 4, 6, 8, 10};
   const Carrier carrier = choose_carrier(cluster, all).carrier;
+  CHECK(transport_between(cluster, 0, 10) == "TCP over ethernet");
+  CHECK(transport_between(cluster, 0, 2) == "RDMA over infiniband");
   for (int from : all)
     for (int to : all) {
       if (from == to) continue;
@@ -150,6 +152,9 @@ TEST_CASE("device-direct transfers between unlike chips are 17 to 19 times as fa
   CHECK(ratio >= 17);
   CHECK(ratio <= 19);
   CHECK(is_staged(staged, 0, 2));
+  CHECK(transport_between(direct, 0, 2) == "RDMA over infiniband");
+  CHECK(transport_between(staged, 0, 2) == "TCP over infiniband");
+  CHECK(transport_between(staged, 0, 1) == "nvswitch");
   CHECK_FALSE(is_staged(staged, 0, 1));
   CHECK(transport_of(staged, 0, 2).software_latency_s > transport_of(direct, 0, 2).software_latency_s);
 }
