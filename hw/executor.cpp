@@ -30,8 +30,16 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
       work_(program, transformer, train, rank, library, [](ReduceOp, std::span<float>) {}) {
   for (const Stream& stream : work_.of_class().streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::send) sent_.insert(instruction.frees.begin(), instruction.frees.end());
+      if (instruction.op == Op::send || instruction.op == Op::collective)
+        sent_.insert(instruction.frees.begin(), instruction.frees.end());
   work_.begin_step(text_, steps_begun_++);
+}
+
+void HostExecutor::make_up_missing(int tensor, int micro_batch) {
+  if (work_.memory().find(tensor, micro_batch) != nullptr) return;
+  MemoryLedger ledger;
+  work_.memory().allocate(tensor, micro_batch, ledger);
+  make_up(work_.values(tensor, micro_batch));
 }
 
 void HostExecutor::make_up_missing(const Instruction& instruction) {
@@ -39,11 +47,13 @@ void HostExecutor::make_up_missing(const Instruction& instruction) {
   std::set<int> made;
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    for (int id : kernel.in) {
-      if (made.contains(id) || work_.memory().find(id, instruction.micro_batch) != nullptr) continue;
-      MemoryLedger ledger;
-      work_.memory().allocate(id, instruction.micro_batch, ledger);
-      make_up(work_.values(id, instruction.micro_batch));
+    for (int id : kernel.in)
+      if (!made.contains(id)) make_up_missing(id, instruction.micro_batch);
+    for (int id : kernel.parameters) {
+      const int gradient = work_.memory().gradient_of(id);
+      if (reads_parameters(kernel.op)) make_up_missing(id, instruction.micro_batch);
+      if (adds_gradients(kernel.op) && !made.contains(gradient))
+        make_up_missing(gradient, instruction.micro_batch);
     }
     made.insert(kernel.out.begin(), kernel.out.end());
   }

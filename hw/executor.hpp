@@ -29,6 +29,7 @@ class HostExecutor : public Executor {
   std::set<int> sent_;  // tensors that a send takes away: here they go when they are made
   std::int64_t steps_begun_ = 0;
 
+  void make_up_missing(int tensor, int micro_batch);
   void make_up_missing(const Instruction& instruction);
   void drop_sent(const Instruction& instruction);
 };

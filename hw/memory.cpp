@@ -9,9 +9,7 @@
 namespace motley {
 namespace {
 
-bool held_throughout(const Tensor& tensor) {
-  return tensor.role != TensorRole::activation && tensor.role != TensorRole::activation_gradient;
-}
+bool held_throughout(const Tensor& tensor) { return !per_micro_batch(tensor.role); }
 
 void refuse_narrow_matmuls(const ProgramClass& of_class) {
   for (const Block& block : of_class.blocks)
@@ -30,7 +28,6 @@ Memory::Memory(const ProgramClass& of_class)
       gradient_of_(of_class.tensors.size(), -1),
       optimizer_of_(of_class.tensors.size(), -1) {
   refuse_narrow_matmuls(of_class);
-  std::map<int, int> parameter_tensor;
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
     const Tensor& tensor = of_class.tensors[i];
     if (tensor.format != Format::fp32)
@@ -43,13 +40,28 @@ Memory::Memory(const ProgramClass& of_class)
     const auto count_of = static_cast<std::size_t>(count(id));
     instances_[{id, -1}] = std::make_unique<float[]>(count_of);  // zeroed
     static_bytes_ += tensor.bytes;
-    if (tensor.role == TensorRole::parameter) parameter_tensor[tensor.parameter] = id;
-    if (tensor.role == TensorRole::gradient)
-      gradient_of_[static_cast<std::size_t>(parameter_tensor.at(tensor.parameter))] = id;
-    if (tensor.role == TensorRole::optimizer)
-      optimizer_of_[static_cast<std::size_t>(parameter_tensor.at(tensor.parameter))] = id;
   }
+  find_companions();
   live_bytes_ = peak_bytes_ = static_bytes_;
+}
+
+void Memory::find_companions() {
+  std::map<int, int> gradients, optimizers;  // by parameter of the transformer
+  for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
+    const Tensor& tensor = class_.tensors[i];
+    if (tensor.parameter < 0) continue;
+    if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::whole_gradient)
+      gradients[tensor.parameter] = static_cast<int>(i);
+    if (tensor.role == TensorRole::optimizer) optimizers[tensor.parameter] = static_cast<int>(i);
+  }
+  for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
+    const Tensor& tensor = class_.tensors[i];
+    if (tensor.role != TensorRole::parameter && tensor.role != TensorRole::gathered) continue;
+    if (const auto found = gradients.find(tensor.parameter); found != gradients.end())
+      gradient_of_[i] = found->second;
+    if (const auto found = optimizers.find(tensor.parameter); found != optimizers.end())
+      optimizer_of_[i] = found->second;
+  }
 }
 
 std::pair<int, int> Memory::key(int tensor, int micro_batch) const {

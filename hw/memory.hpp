@@ -40,7 +40,7 @@ class Memory {
   std::int64_t static_bytes() const { return static_bytes_; }
   void forget_peak();  // peak_bytes() counts anew
 
-  // The gradient and optimizer tensor that belong to a parameter tensor.
+  // The gradient and optimizer tensor that belong to a parameter tensor, gathered or held; -1: parts of it (Shard).
   int gradient_of(int tensor) const { return gradient_of_[static_cast<std::size_t>(tensor)]; }
   int optimizer_of(int tensor) const { return optimizer_of_[static_cast<std::size_t>(tensor)]; }
 
@@ -51,6 +51,7 @@ class Memory {
   std::vector<int> gradient_of_, optimizer_of_;
   std::int64_t static_bytes_ = 0, live_bytes_ = 0, peak_bytes_ = 0;
 
+  void find_companions();
   std::pair<int, int> key(int tensor, int micro_batch) const;
 };
 

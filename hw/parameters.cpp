@@ -113,18 +113,18 @@ void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t t
 }
 
 void adamw(const Train& train, bool decays, std::int64_t step, std::span<const float> gradient,
-           std::span<float> moments, std::span<float> values) {
+           std::span<float> means, std::span<float> squares, std::span<float> values) {
   const std::size_t count = values.size();
-  MOTLEY_CHECK(gradient.size() == count && moments.size() == 2 * count);
+  MOTLEY_CHECK(gradient.size() == count && means.size() == count && squares.size() == count);
   const double correction1 = 1.0 - std::pow(train.beta1, static_cast<double>(step));
   const double correction2 = 1.0 - std::pow(train.beta2, static_cast<double>(step));
   const double keep = decays ? 1.0 - train.learning_rate * train.weight_decay : 1.0;
   for (std::size_t i = 0; i < count; ++i) {
     const double g = gradient[i];
-    const double first = train.beta1 * moments[i] + (1.0 - train.beta1) * g;
-    const double second = train.beta2 * moments[count + i] + (1.0 - train.beta2) * g * g;
-    moments[i] = static_cast<float>(first);
-    moments[count + i] = static_cast<float>(second);
+    const double first = train.beta1 * means[i] + (1.0 - train.beta1) * g;
+    const double second = train.beta2 * squares[i] + (1.0 - train.beta2) * g * g;
+    means[i] = static_cast<float>(first);
+    squares[i] = static_cast<float>(second);
     const double update = first / correction1 / (std::sqrt(second / correction2) + train.epsilon);
     values[i] = static_cast<float>(values[i] * keep - train.learning_rate * update);
   }

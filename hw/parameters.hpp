@@ -29,9 +29,9 @@ void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t t
                   std::span<float> values, std::int64_t before = 0);
 
 // One step of AdamW (arXiv:1711.05101), bias-corrected, decay decoupled and only where Parameter::decays. `step` counts
-// from 1. `moments` is (2, count): first and second.
+// from 1. `means` and `squares` are the first and second moments. All spans have the same length.
 void adamw(const Train& train, bool decays, std::int64_t step, std::span<const float> gradient,
-           std::span<float> moments, std::span<float> values);
+           std::span<float> means, std::span<float> squares, std::span<float> values);
 
 // Counter-based random 64 bits: the same for the same three numbers, everywhere and in any order.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t counter);

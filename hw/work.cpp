@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hw/collective/ring.hpp"
 #include "hw/parameters.hpp"
 #include "models/refusal.hpp"
 
@@ -15,6 +16,7 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 RankWork::RankWork(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
                    KernelLibrary library, AllReduce all_reduce)
     : program_(program),
+      rank_(rank),
       entry_(program.ranks[at(rank)]),
       class_(program.class_of(rank)),
       train_(train),
@@ -35,18 +37,33 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
   context_.slices = place.slices;
   context_.loss_scale = 1.0 / static_cast<double>(program.global_batch * program.sequence);
   context_.library = library;
-  for (std::size_t id = 0; id < class_.tensors.size(); ++id) {
-    if (class_.tensors[id].role != TensorRole::parameter) continue;
-    const Parameter& parameter = parameters_[at(class_.tensors[id].parameter)];
-    const auto first_values = values(static_cast<int>(id), -1);
-    if (parameter.experts == 0) {
-      fill_initial(parameter, train_.seed, context_.tensor_parallel, context_.tensor_index, first_values);
-      continue;
-    }
-    const Parameter part = part_of_experts(parameter, class_.expert_parallel);
-    fill_initial(part, train_.seed, class_.expert_tensor_parallel, place.tensor_index, first_values,
-                 place.part * part.count());
+  for (std::size_t id = 0; id < class_.tensors.size(); ++id)
+    if (class_.tensors[id].role == TensorRole::parameter && class_.tensors[id].parameter >= 0)
+      fill(static_cast<int>(id), values(static_cast<int>(id), -1));
+  for (const Shard& shard : class_.shards)
+    if (shard.parameter_part >= 0) fill_part(shard);
+}
+
+void RankWork::fill(int tensor, std::span<float> values) const {
+  const Parameter& parameter = parameters_[at(class_.tensors[at(tensor)].parameter)];
+  if (parameter.experts == 0)
+    return fill_initial(parameter, train_.seed, context_.tensor_parallel, context_.tensor_index, values);
+  const ExpertPlace place = expert_place(class_, entry_);
+  const Parameter part = part_of_experts(parameter, class_.expert_parallel);
+  fill_initial(part, train_.seed, class_.expert_tensor_parallel, place.tensor_index, values,
+               place.part * part.count());
+}
+
+void RankWork::fill_part(const Shard& shard) {
+  std::vector<float> whole;
+  for (int id : shard.parameters) {
+    const std::size_t first = whole.size();
+    whole.resize(first + at(memory_.count(id)));
+    fill(id, std::span(whole).subspan(first));
   }
+  const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
+  const auto mine = part(whole, place_in(group, rank_), group.ranks.size());
+  std::copy(mine.begin(), mine.end(), values(shard.parameter_part, -1).begin());
 }
 
 std::span<float> RankWork::values(int tensor, int micro_batch) {
@@ -73,8 +90,9 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, Memory
   for (int id : kernel.in) tensors.in.push_back(memory_.at(id, micro_batch));
   for (int id : kernel.out) tensors.out.push_back(memory_.allocate(id, micro_batch, ledger));
   for (int id : kernel.parameters) {
-    tensors.parameters.push_back(memory_.at(id, -1));
-    tensors.gradients.push_back(memory_.at(memory_.gradient_of(id), -1));
+    // Null where neither is touched: a gathered parameter is gone, or a gradient not there yet.
+    tensors.parameters.push_back(memory_.find(id, micro_batch));
+    tensors.gradients.push_back(memory_.find(memory_.gradient_of(id), micro_batch));
   }
   tensors.tokens = tokens_[at(micro_batch)].data();
   tensors.targets = targets_[at(micro_batch)].data();
@@ -109,11 +127,43 @@ void RankWork::optimize() {
     const Tensor& tensor = class_.tensors[i];
     if (tensor.role != TensorRole::parameter || !parameters_[at(tensor.parameter)].trained) continue;
     const int id = static_cast<int>(i);
+    if (memory_.optimizer_of(id) < 0) continue;  // of a Shard
     const auto gradient = values(memory_.gradient_of(id), -1);
+    const auto moments = values(memory_.optimizer_of(id), -1);
     adamw(train_, parameters_[at(tensor.parameter)].decays, optimizer_steps_, gradient,
-          values(memory_.optimizer_of(id), -1), values(id, -1));
+          moments.first(gradient.size()), moments.subspan(gradient.size()), values(id, -1));
     std::fill(gradient.begin(), gradient.end(), 0.0F);
   }
+  for (const Shard& shard : class_.shards) optimize(shard);
+}
+
+// AdamW on this rank's part: the runs of it that each parameter has.
+void RankWork::optimize(const Shard& shard) {
+  const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
+  const auto moments = values(shard.optimizer, -1);
+  const std::size_t size = moments.size() / 2, begin = size * place_in(group, rank_);
+  std::size_t first = 0;  // of the parameter, in the whole
+  for (std::size_t i = 0; i < shard.parameters.size(); ++i) {
+    const int parameter = shard.parameters[i];
+    const std::size_t last = first + at(memory_.count(parameter));
+    const std::size_t from = std::max(first, begin), to = std::min(last, begin + size);
+    if (from < to) {
+      const auto run = [&](int part_held, int whole) {
+        return part_held >= 0 ? values(part_held, -1).subspan(from - begin, to - from)
+                              : values(whole, -1).subspan(from - first, to - from);
+      };
+      adamw(train_, parameters_[at(class_.tensors[at(parameter)].parameter)].decays, optimizer_steps_,
+            run(shard.gradient_part, shard.gradients[i]), moments.subspan(from - begin, to - from),
+            moments.subspan(size + from - begin, to - from), run(shard.parameter_part, parameter));
+    }
+    first = last;
+  }
+  const auto clear = [&](int id) {
+    const auto gradient = values(id, -1);
+    std::fill(gradient.begin(), gradient.end(), 0.0F);
+  };
+  if (shard.gradient_part >= 0) return clear(shard.gradient_part);
+  for (int gradient : shard.gradients) clear(gradient);
 }
 
 }  // namespace motley

@@ -40,6 +40,7 @@ class RankWork {
 
  private:
   const Program& program_;
+  const Rank rank_;
   const RankEntry& entry_;
   const ProgramClass& class_;
   const Train train_;
@@ -51,6 +52,9 @@ class RankWork {
   std::int64_t optimizer_steps_ = 0;
   double loss_sum_ = 0;
 
+  void fill(int tensor, std::span<float> values) const;  // with a parameter's first values
+  void fill_part(const Shard& shard);
+  void optimize(const Shard& shard);
   double run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
   KernelTensors tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
 };

@@ -124,7 +124,11 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
       transfer(instruction, event, ledger);
       break;
     case Op::collective:
-      exchange_tensors(instruction, event);
+      if (instruction.shard >= 0)
+        exchange_shard(instruction, event, ledger);
+      else
+        exchange_tensors(instruction, event);
+      for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
       break;
   }
   event.allocated = ledger.allocated;
@@ -136,8 +140,12 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   const int tensor = instruction.tensors[0];
   const Rank peer = program_.ranks[at(rank_)].peers[at(instruction.slot)];
   const bool sends = instruction.op == Op::send;
-  if (!sends) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
-  const std::span<float> values = work_.values(tensor, instruction.micro_batch);
+  if (!sends && instruction.part == 0) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
+  const std::span<float> whole = work_.values(tensor, instruction.micro_batch);
+  const std::size_t size = whole.size() / at(instruction.parts);
+  const int index = program_.ranks[at(rank_)].tensor_index;
+  const std::span<float> values = whole.subspan(
+      at((instruction.part + instruction.part_stride * index) % instruction.parts) * size, size);
   Exchange exchange;
   // Activations flow to the next stage, gradients to the previous one.
   exchange.channel = is_next(instruction.slot) == sends ? Channel::activation : Channel::gradient;
@@ -172,6 +180,45 @@ void RealWorld::exchange_parts(const Instruction& instruction, TraceEvent& event
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const auto values = work_.values(instruction.tensors[i], instruction.micro_batch);
     for (std::int64_t element : elements[i]) values[at(element)] = bucket[next++];
+  }
+}
+
+// The whole of a Shard, laid out as one run; or only this rank's part of it.
+void RealWorld::exchange_shard(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {
+  const Shard& shard = program_.class_of(rank_).shards[at(instruction.shard)];
+  const Group& members = program_.groups[at(program_.ranks[at(rank_)].groups[at(shard.slot)])];
+  const bool gathers = instruction.collective == CollectiveKind::all_gather && shard.parameter_part >= 0;
+  const bool adds = instruction.collective == CollectiveKind::reduce_scatter && shard.gradient_part >= 0;
+  const auto values = [&](int id) { return work_.values(id, instruction.micro_batch); };
+  std::vector<float> whole;
+  for (int id : instruction.tensors) {
+    if (gathers) work_.memory().allocate(id, instruction.micro_batch, ledger);
+    const auto tensor = values(id);
+    if (gathers) whole.resize(whole.size() + tensor.size());
+    if (!gathers) whole.insert(whole.end(), tensor.begin(), tensor.end());
+  }
+  const auto mine = part(whole, place_in(members, rank_), members.ranks.size());
+  if (gathers) std::copy_n(work_.values(shard.parameter_part, -1).begin(), mine.size(), mine.begin());
+  const std::size_t part_size = (whole.size() + members.ranks.size() - 1) / members.ranks.size();
+  std::vector<float> padded;  // members' parts differ in length, a collective's payload does not
+  if (instruction.collective == CollectiveKind::all_reduce) {
+    padded.assign(mine.begin(), mine.end());
+    padded.resize(part_size);
+  }
+  const std::span<float> moved = padded.empty() ? std::span(whole) : std::span(padded);
+  event.bytes = static_cast<std::int64_t>(moved.size_bytes());
+  matched(collective(instruction, moved, event.begin_s), event);
+  if (!padded.empty()) std::copy_n(padded.begin(), mine.size(), mine.begin());
+  if (adds) {
+    const auto held = work_.values(shard.gradient_part, -1);
+    for (std::size_t i = 0; i < mine.size(); ++i) held[i] += mine[i];
+    return;
+  }
+  auto from = whole.begin();
+  for (int id : instruction.tensors) {
+    const auto tensor = values(id);
+    std::copy_n(from, tensor.size(), tensor.begin());
+    from += static_cast<std::ptrdiff_t>(tensor.size());
   }
 }
 

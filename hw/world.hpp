@@ -55,6 +55,7 @@ class RealWorld : public World {
   void perform(const Instruction& instruction, TraceEvent& event);
   void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
   void exchange_parts(const Instruction& instruction, TraceEvent& event);
+  void exchange_shard(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
   void exchange_tensors(const Instruction& instruction, TraceEvent& event);
   Posted collective(const Instruction& instruction, std::span<float> values, double begin_s);
   void matched(const Posted& latest, TraceEvent& event) const;

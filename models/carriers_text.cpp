@@ -15,20 +15,6 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-std::string name_of_group(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::tensor:
-      return "tensor";
-    case GroupKind::data:
-      return "data";
-    case GroupKind::embedding:
-      return "embedding";
-    case GroupKind::expert:
-      return "expert";
-  }
-  return "other";
-}
-
 // "0-3, 5".
 std::string print_runs(const std::set<int>& numbers) {
   std::vector<std::string> runs;
@@ -48,7 +34,7 @@ class Lister {
   std::vector<ListedCarrier> list() {
     for (const Group& group : program_.groups) {
       if (group.ranks.size() < 2) continue;
-      add(name_of_group(group.kind), group.ranks, choose_carrier(program_, cluster_, group));
+      add(std::string(name_of(group.kind)), group.ranks, choose_carrier(program_, cluster_, group));
     }
     for (Rank rank = 0; rank < program_.rank_count(); ++rank)
       for (Rank peer : std::set<Rank>(entry(rank).peers.begin(), entry(rank).peers.end()))

@@ -44,6 +44,8 @@ void check_instruction(const ProgramClass& of_class, const Instruction& instruct
       refuse_program(of_class.name + ": waits for an instruction that is not there");
   for (int id : instruction.tensors)
     if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": no such tensor");
+  if (instruction.shard != -1 && !has(of_class.shards, instruction.shard))
+    refuse_program(of_class.name + ": no such shard");
 }
 
 void check_kernels(const ProgramClass& of_class) {
@@ -54,12 +56,27 @@ void check_kernels(const ProgramClass& of_class) {
           if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": a kernel names no tensor");
 }
 
+void check_shards(const ProgramClass& of_class) {
+  for (const Shard& shard : of_class.shards) {
+    for (const auto* ids : {&shard.parameters, &shard.gradients})
+      for (int id : *ids)
+        if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": a shard of no tensor");
+    for (int id : {shard.optimizer, shard.parameter_part, shard.gradient_part})
+      if (id != -1 && !has(of_class.tensors, id)) refuse_program(of_class.name + ": a shard of no tensor");
+    if (shard.optimizer < 0 || of_class.tensors[at(shard.optimizer)].shape.size() != 2)
+      refuse_program(of_class.name + ": a shard without its optimizer's state");
+  }
+}
+
 void check_rank(const Program& program, Rank rank) {
   const RankEntry& entry = program.ranks[at(rank)];
   for (Rank peer : entry.peers)
     if (peer != -1 && !has(program.ranks, peer)) refuse_program("a peer that is no rank");
   for (int group : entry.groups)
     if (group != -1 && !has(program.groups, group)) refuse_program("a group that is not there");
+  for (const Shard& shard : program.classes[at(entry.of_class)].shards)
+    if (!has(entry.groups, shard.slot) || entry.groups[at(shard.slot)] < 0)
+      refuse_program("a shard that no group holds");
   for (const Stream& stream : program.classes[at(entry.of_class)].streams)
     for (const Instruction& instruction : stream.instructions) {
       const bool moves = instruction.op == Op::send || instruction.op == Op::recv;
@@ -90,6 +107,7 @@ void check_indices(const Program& program) {
     if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
       refuse_program(of_class.name + ": the first stream is not compute");
     check_kernels(of_class);
+    check_shards(of_class);
     for (const Stream& stream : of_class.streams)
       for (const Instruction& instruction : stream.instructions) check_instruction(of_class, instruction);
   }
@@ -109,7 +127,7 @@ void check_lifetimes(const ProgramClass& of_class) {
     for (const Instruction& instruction : stream.instructions) {
       Count* const of = counts.data() + at(instruction.micro_batch + 1) * tensors;
       for (int id : instruction.frees) ++of[id].freed;
-      if (instruction.op == Op::recv)
+      if ((instruction.op == Op::recv && instruction.part == 0) || makes_tensors(of_class, instruction))
         for (int id : instruction.tensors) ++of[id].written;
       if (instruction.op != Op::compute) continue;
       const auto& kernels = of_class.blocks[at(instruction.block)].kernels;

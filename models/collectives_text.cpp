@@ -10,24 +10,6 @@
 #include "models/units.hpp"
 
 namespace motley {
-namespace {
-
-std::string_view name_of(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::tensor:
-      return "tensor";
-    case GroupKind::data:
-      return "data";
-    case GroupKind::embedding:
-      return "embedding";
-    case GroupKind::expert:
-      return "expert";
-  }
-  return "?";
-}
-
-}  // namespace
-
 std::vector<ListedCollective> list_collectives(const Job& job, const Program& program) {
   CostTable costs(program, job.cluster);
   std::vector<ListedCollective> listed;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 
@@ -13,8 +15,12 @@ const std::vector<CompilePass>& compile_passes() {
       {"place", "which rank is which stage, replica and tensor index, on which chip; peers and groups",
        place},
       {"kernels", "tensors of each stage, kernels of its forward and backward", build_kernels},
+      {"divide", "optimizer state, gradients and parameters that replicas divide among them (zero)",
+       divide_state},
       {"schedule", "order of forwards and backwards of each stage", schedule_computes},
       {"transfers", "activations and their gradients between stages, on streams of their own", add_transfers},
+      {"shards", "parameters gathered before, gradients reduced after each use of a layer (zero 2, 3)",
+       add_shard_collectives},
       {"gradients", "reduction of gradients over replicas and tied embeddings", add_gradient_reduction},
       {"optimizer", "the optimizer step, when every gradient is complete", add_optimizer},
       {"separate", "tensor-parallel collectives cut out of computes, unless priced inside them",
@@ -66,6 +72,33 @@ int chunk_at(const ProgramClass& of_class, int virtual_stage) {
   for (std::size_t i = 0; i < of_class.chunks.size(); ++i)
     if (of_class.chunks[i].virtual_stage == virtual_stage) return static_cast<int>(i);
   return -1;
+}
+
+std::map<ComputePoint, int> cut_computes(ProgramClass& of_class, const std::vector<ComputePoint>& points) {
+  std::map<int, std::vector<int>> cuts;  // kernels, by instruction
+  for (const ComputePoint& point : points) cuts[point.index].push_back(point.kernels);
+  std::map<ComputePoint, int> ends;
+  int more = 0;  // pieces that earlier cuts added
+  for (auto& [index, at_kernels] : cuts) {
+    const Instruction whole = of_class.streams[0].instructions[static_cast<std::size_t>(index + more)];
+    at_kernels.push_back(whole.last_kernel);
+    std::sort(at_kernels.begin(), at_kernels.end());
+    at_kernels.erase(std::unique(at_kernels.begin(), at_kernels.end()), at_kernels.end());
+    std::vector<Instruction> pieces;
+    int first = whole.first_kernel;
+    for (int cut : at_kernels) {
+      if (cut <= first) continue;  // where it begins anyway
+      Instruction piece = whole;
+      if (!pieces.empty()) piece.after.clear();
+      piece.first_kernel = first;
+      piece.last_kernel = first = cut;
+      ends[{index, cut}] = index + more + static_cast<int>(pieces.size());
+      pieces.push_back(piece);
+    }
+    replace_compute(of_class, index + more, pieces);
+    more += static_cast<int>(pieces.size()) - 1;
+  }
+  return ends;
 }
 
 void replace_compute(ProgramClass& of_class, int index, const std::vector<Instruction>& pieces) {

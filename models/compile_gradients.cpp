@@ -14,11 +14,7 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Where in the compute stream something is complete: an instruction, and how many of its block's kernels it takes.
-struct Point {
-  int index = 0, kernels = 0;
-  auto operator<=>(const Point&) const = default;
-};
+using Point = ComputePoint;
 
 struct Bucket {
   int layer = 0;   // the last layer whose gradients are in it: what all members order their buckets by
@@ -31,7 +27,7 @@ struct Bucket {
 std::map<int, int> gradients_of(const ProgramClass& of_class) {
   std::map<int, int> result;
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i)
-    if (of_class.tensors[i].role == TensorRole::gradient)
+    if (of_class.tensors[i].role == TensorRole::gradient && of_class.tensors[i].parameter >= 0)
       result[of_class.tensors[i].parameter] = static_cast<int>(i);
   return result;
 }
@@ -120,38 +116,51 @@ Instruction reduction(const ShareSlot& slot, const Bucket& bucket, int after) {
   return made;
 }
 
-// Cuts the computes at these points; returns the index of the piece that ends at each.
-std::map<Point, int> cut_computes(ProgramClass& of_class, const std::vector<Point>& points) {
-  std::map<int, std::vector<int>> cuts;  // kernels, by instruction
-  for (const Point& point : points) cuts[point.index].push_back(point.kernels);
-  std::map<Point, int> ends;
-  int more = 0;  // pieces that earlier cuts added
-  for (auto& [index, at_kernels] : cuts) {
-    const Instruction whole = of_class.streams[0].instructions[at(index + more)];
-    at_kernels.push_back(whole.last_kernel);
-    std::sort(at_kernels.begin(), at_kernels.end());
-    at_kernels.erase(std::unique(at_kernels.begin(), at_kernels.end()), at_kernels.end());
-    std::vector<Instruction> pieces;
-    int first = whole.first_kernel;
-    for (int cut : at_kernels) {
-      Instruction piece = whole;
-      if (!pieces.empty()) piece.after.clear();
-      piece.first_kernel = first;
-      piece.last_kernel = first = cut;
-      ends[{index, cut}] = index + more + static_cast<int>(pieces.size());
-      pieces.push_back(piece);
-    }
-    replace_compute(of_class, index + more, pieces);
-    more += static_cast<int>(pieces.size()) - 1;
-  }
-  return ends;
-}
-
 struct Due {
   ShareSlot slot;
   Bucket bucket;
   bool of_embedding = false;
+  int shard = -1;
 };
+
+// What is reduced of a shard: the whole, or, where parts of the gradients are held, this rank's.
+Bucket bucket_of(const ProgramClass& of_class, const Shard& shard, bool whole) {
+  Bucket bucket;
+  const auto completions = completions_of(of_class);
+  for (int id : shard.gradients) {
+    const Tensor& gradient = of_class.tensors[at(id)];
+    const Point complete = completions.at(gradient.parameter);
+    bucket.layer = layer_at(of_class, complete);
+    bucket.complete = std::max(bucket.complete, end_of_layer(of_class, complete));
+    bucket.bytes += gradient.bytes;
+  }
+  bucket.gradients = shard.gradients;
+  if (whole) return bucket;
+  const Format format = of_class.tensors[at(shard.gradients[0])].format;
+  bucket.bytes = of_class.tensors[at(shard.optimizer)].shape[1] * bytes_of(format);
+  if (shard.gradient_part >= 0) bucket.gradients = {shard.gradient_part};
+  return bucket;
+}
+
+// -1: none.
+int shard_with(const ProgramClass& of_class, int parameter) {
+  for (std::size_t s = 0; s < of_class.shards.size(); ++s)
+    for (int id : of_class.shards[s].gradients)
+      if (of_class.tensors[at(id)].parameter == parameter) return static_cast<int>(s);
+  return -1;
+}
+
+// Those that are reduced once a step: where gradients are held in parts, each micro-batch's are (compile_shards.cpp).
+void add_due_of_shards(const ProgramClass& of_class, const ShareSlot& slot, bool last,
+                       std::vector<Due>& due) {
+  for (std::size_t s = 0; s < of_class.shards.size(); ++s) {
+    const Shard& shard = of_class.shards[s];
+    if (shard.slot != slot.slot || shard.gradient_part >= 0) continue;
+    Due each{slot, bucket_of(of_class, shard, true), false, static_cast<int>(s)};
+    if (last) each.bucket.layer = -2;
+    due.push_back(std::move(each));
+  }
+}
 
 std::vector<Due> reductions_of(const Job& job, const std::vector<GradientShare>& shares,
                                const std::vector<ShareSlot>& slots, const ProgramClass& of_class) {
@@ -159,9 +168,16 @@ std::vector<Due> reductions_of(const Job& job, const std::vector<GradientShare>&
   std::vector<Due> due;
   for (const ShareSlot& slot : slots) {
     const GradientShare& share = shares[at(slot.share)];
-    for (Bucket& bucket : buckets_of(of_class, share, slot.parts, bucket_bytes)) {
-      if (share.last) bucket.layer = -2;
-      due.push_back({slot, std::move(bucket), share.kind == GroupKind::embedding});
+    const bool of_embedding = share.kind == GroupKind::embedding;
+    if (slot.gather_slot >= 0) {
+      add_due_of_shards(of_class, slot, share.last, due);
+    } else if (const int s = of_embedding ? shard_with(of_class, share.parameters[0]) : -1; s >= 0) {
+      due.push_back({slot, bucket_of(of_class, of_class.shards[at(s)], false), true, s});
+    } else {
+      for (Bucket& bucket : buckets_of(of_class, share, slot.parts, bucket_bytes)) {
+        if (share.last) bucket.layer = -2;
+        due.push_back({slot, std::move(bucket), of_embedding});
+      }
     }
   }
   std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
@@ -172,13 +188,32 @@ std::vector<Due> reductions_of(const Job& job, const std::vector<GradientShare>&
   return due;
 }
 
+// All that is due of a bucket: the members of a shard's group end with the sum of their part, and then those who hold
+// the same part sum it.
+std::vector<Instruction> instructions_of(const ProgramClass& of_class, const Due& due, int after) {
+  if (due.shard < 0) return {reduction(due.slot, due.bucket, after)};
+  const Shard& shard = of_class.shards[at(due.shard)];
+  std::vector<Instruction> made;
+  if (!due.of_embedding) {
+    made.push_back(reduction(due.slot, due.bucket, after));
+    made.back().collective = CollectiveKind::reduce_scatter;
+    made.back().shard = due.shard;
+  }
+  if (due.of_embedding || shard.replica_slot >= 0) {
+    made.push_back(reduction(due.slot, bucket_of(of_class, shard, false), after));
+    if (!due.of_embedding) made.back().slot = shard.replica_slot;
+    if (shard.gradient_part < 0) made.back().shard = due.shard;
+  }
+  return made;
+}
+
 }  // namespace
 
 void add_gradient_reduction(const Job& job, Program& program) {
   const auto shares = gradient_shares(job, program);
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
     ProgramClass& of_class = program.classes[i];
-    const auto slots = share_slots(shares, program, static_cast<std::int32_t>(i));
+    const auto slots = share_slots(shares, program, static_cast<std::int32_t>(i), job.strategy);
     const auto due = reductions_of(job, shares, slots, of_class);
     if (due.empty()) continue;
     std::vector<Point> points;
@@ -189,11 +224,34 @@ void add_gradient_reduction(const Job& job, Program& program) {
     const auto stream = at(stream_of(of_class, StreamKind::collective));
     for (const Due& each : due) {
       const bool early = job.strategy.overlap_gradients && !each.of_embedding;
-      of_class.streams[stream].instructions.push_back(
-          reduction(each.slot, each.bucket, early ? ends.at(each.bucket.complete) : last));
+      for (Instruction& made : instructions_of(of_class, each, early ? ends.at(each.bucket.complete) : last))
+        of_class.streams[stream].instructions.push_back(std::move(made));
     }
   }
 }
+
+namespace {
+
+// Of the parameters that are held whole, once every member has renewed its part.
+void gather_after_step(ProgramClass& of_class) {
+  const int optimizer = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
+  for (std::size_t s = 0; s < of_class.shards.size(); ++s) {
+    const Shard& shard = of_class.shards[s];
+    if (shard.parameter_part >= 0) continue;
+    Instruction gather;
+    gather.op = Op::collective;
+    gather.collective = CollectiveKind::all_gather;
+    gather.slot = shard.gather_slot;
+    gather.shard = static_cast<std::int32_t>(s);
+    gather.tensors = shard.parameters;
+    for (int id : shard.parameters) gather.bytes += of_class.tensors[at(id)].bytes;
+    gather.after = {{0, optimizer}};
+    const auto stream = at(stream_of(of_class, StreamKind::gather));
+    of_class.streams[stream].instructions.push_back(std::move(gather));
+  }
+}
+
+}  // namespace
 
 void add_optimizer(const Job&, Program& program) {
   for (ProgramClass& of_class : program.classes) {
@@ -205,6 +263,7 @@ void add_optimizer(const Job&, Program& program) {
           {static_cast<std::int16_t>(reduced),
            static_cast<int>(of_class.streams[static_cast<std::size_t>(reduced)].instructions.size()) - 1});
     of_class.streams[0].instructions.push_back(step);
+    gather_after_step(of_class);
   }
 }
 

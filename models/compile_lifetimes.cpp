@@ -8,10 +8,6 @@
 namespace motley {
 namespace {
 
-bool per_micro_batch(const Tensor& tensor) {
-  return tensor.role == TensorRole::activation || tensor.role == TensorRole::activation_gradient;
-}
-
 // The last kernel that touches each tensor, as a micro-batch passes the blocks; null: none does. A chunk that has
 // both a whole and a split backward runs one of them for a micro-batch.
 std::vector<Kernel*> last_uses(ProgramClass& of_class, bool whole) {
@@ -28,6 +24,8 @@ std::vector<Kernel*> last_uses(ProgramClass& of_class, bool whole) {
     for (Kernel& kernel : block.kernels) {
       for (int id : kernel.in) last[static_cast<std::size_t>(id)] = &kernel;
       for (int id : kernel.out) last[static_cast<std::size_t>(id)] = &kernel;
+      for (int id : kernel.parameters)
+        if (reads_parameters(kernel.op)) last[static_cast<std::size_t>(id)] = &kernel;
     }
   }
   return last;
@@ -38,11 +36,11 @@ void free_after_last_use(ProgramClass& of_class) {
   std::vector<bool> sent(of_class.tensors.size());
   for (const Stream& stream : of_class.streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::send)
+      if (instruction.op == Op::send || instruction.op == Op::collective)
         for (int id : instruction.frees) sent[static_cast<std::size_t>(id)] = true;
   const auto whole = last_uses(of_class, true), split = last_uses(of_class, false);
   for (std::size_t id = 0; id < sent.size(); ++id) {
-    if (sent[id] || !per_micro_batch(of_class.tensors[id])) continue;
+    if (sent[id] || !per_micro_batch(of_class.tensors[id].role)) continue;
     const auto freed = static_cast<std::int32_t>(id);
     if (whole[id] != nullptr) whole[id]->frees.push_back(freed);
     if (split[id] != nullptr && split[id] != whole[id]) split[id]->frees.push_back(freed);
@@ -84,6 +82,13 @@ void account_compute(const ProgramClass& of_class, Instruction& instruction) {
   }
 }
 
+void account_collective(const ProgramClass& of_class, Instruction& instruction) {
+  Ledger ledger(of_class, instruction);
+  if (makes_tensors(of_class, instruction))
+    for (int id : instruction.tensors) ledger.allocate(of_class.tensors[static_cast<std::size_t>(id)].bytes);
+  ledger.free(instruction.frees);
+}
+
 // Tensors that a separated collective outlives: its kernel is in no compute, so it may free nothing.
 void check_collectives_free_nothing(const ProgramClass& of_class) {
   for (const Block& block : of_class.blocks)
@@ -100,7 +105,9 @@ void derive_lifetimes(const Job&, Program& program) {
     for (Stream& stream : of_class.streams)
       for (Instruction& instruction : stream.instructions) {
         if (instruction.op == Op::compute) account_compute(of_class, instruction);
-        if (instruction.op == Op::recv) Ledger(of_class, instruction).allocate(instruction.bytes);
+        if (instruction.op == Op::recv && instruction.part == 0)
+          Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts);
+        if (instruction.op == Op::collective) account_collective(of_class, instruction);
         if (instruction.op == Op::send) Ledger(of_class, instruction).free(instruction.frees);
       }
   }

@@ -1,14 +1,18 @@
 // The passes of compile(), one a file. Each reads the Job and extends the Program; their order stands in compile.cpp.
 #pragma once
 
+#include <map>
+
 #include "models/compile.hpp"
 
 namespace motley {
 
 void place(const Job& job, Program& program);                        // compile_place.cpp
 void build_kernels(const Job& job, Program& program);                // compile_kernels.cpp
+void divide_state(const Job& job, Program& program);                 // compile_shards.cpp
 void schedule_computes(const Job& job, Program& program);            // compile_schedule.cpp
 void add_transfers(const Job& job, Program& program);                // compile_transfers.cpp
+void add_shard_collectives(const Job& job, Program& program);        // compile_shards.cpp
 void add_gradient_reduction(const Job& job, Program& program);       // compile_gradients.cpp
 void add_optimizer(const Job& job, Program& program);                // compile_gradients.cpp
 void separate_tensor_collectives(const Job& job, Program& program);  // compile_separate.cpp
@@ -32,5 +36,13 @@ int chunk_at(const ProgramClass& of_class, int virtual_stage);
 // Replaces instruction `index` of the compute stream by `pieces`; events of it become events of the last piece,
 // later indices move. The pieces' own `after` must be in the numbering after the replacement.
 void replace_compute(ProgramClass& of_class, int index, const std::vector<Instruction>& pieces);
+
+// Where in the compute stream something is complete: an instruction, and how many of its block's kernels it takes.
+struct ComputePoint {
+  int index = 0, kernels = 0;
+  auto operator<=>(const ComputePoint&) const = default;
+};
+// Cuts the computes at these points; returns the index of the piece that ends at each.
+std::map<ComputePoint, int> cut_computes(ProgramClass& of_class, const std::vector<ComputePoint>& points);
 
 }  // namespace motley

@@ -105,6 +105,26 @@ void add_expert_groups(Program& program) {
   }
 }
 
+bool gathers(const Job& job, const ProgramClass& of_class, GroupKind kind) {
+  const PipelineTemplate& pipeline = job.strategy.templates[at(of_class.pipeline)];
+  const int boundary = kind == GroupKind::activation_gather ? of_class.stage : of_class.stage + 1;
+  return of_class.tensor_parallel > 1 && boundary > 0 && at(boundary) < pipeline.stages.size() &&
+         resharding_before(pipeline, boundary) == Resharding::gather;
+}
+
+// Copies of the tensor groups: what crosses a boundary is gathered on streams of its own.
+void add_boundary_groups(const Job& job, Program& program) {
+  for (const GroupKind kind : {GroupKind::activation_gather, GroupKind::gradient_gather})
+    for (std::size_t g = 0; g < program.groups.size(); ++g) {
+      Group group = program.groups[g];
+      if (group.kind != GroupKind::tensor || !gathers(job, program.class_of(group.ranks[0]), kind)) continue;
+      group.kind = kind;
+      for (Rank rank : group.ranks)
+        program.ranks[at(rank)].groups.push_back(static_cast<std::int32_t>(program.groups.size()));
+      program.groups.push_back(std::move(group));
+    }
+}
+
 void set_job(const Job& job, Program& program) {
   program.strategy_hash = strategy_hash(job.transformer, job.train, job.strategy);
   program.sequence = job.train.sequence;
@@ -115,31 +135,68 @@ void set_job(const Job& job, Program& program) {
   program.p2p_buffers = job.strategy.p2p_buffers;
 }
 
-// The stage that holds each virtual stage's neighbour, as a distance in stages; 0: none, or this stage itself.
-int distance_to(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
-  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return 0;
-  return all[at(neighbour)].stage - all[at(virtual_stage)].stage;
+// The stage that holds a virtual stage; -1: none, or that one itself.
+int stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
+  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return -1;
+  const int stage = all[at(neighbour)].stage;
+  return stage == all[at(virtual_stage)].stage ? -1 : stage;
 }
 
-std::vector<Rank> peers_of(const ProgramClass& placed, const std::vector<VirtualStage>& all, Rank rank,
-                           Rank ranks_per_stage) {
-  std::vector<Rank> peers;
-  for (const Chunk& chunk : placed.chunks)
-    for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1}) {
-      const int distance = distance_to(all, chunk.virtual_stage, neighbour);
-      peers.push_back(distance == 0 ? -1 : rank + distance * ranks_per_stage);
+// The ranks of one replica of a pipeline, by stage and tensor index.
+class ReplicaRanks {
+ public:
+  ReplicaRanks(const PipelineTemplate& pipeline, Rank first_rank, std::int64_t replica)
+      : pipeline_(pipeline) {
+    for (const Stage& stage : pipeline.stages) {
+      first_.push_back(first_rank + static_cast<Rank>(replica * stage.tensor_parallel));
+      first_rank += static_cast<Rank>(pipeline.replicas * stage.tensor_parallel);
     }
+  }
+  // Partner k of a rank in a neighbouring stage: where that one has r times the degree, it has r of them; where it has
+  // the r-th part, r ranks share one. -1: it has fewer.
+  Rank partner(int stage, std::int64_t tensor, int neighbour, std::int64_t k) const {
+    if (neighbour < 0) return -1;
+    const std::int64_t mine = pipeline_.stages[at(stage)].tensor_parallel;
+    const std::int64_t theirs = pipeline_.stages[at(neighbour)].tensor_parallel;
+    const std::int64_t partners = std::max<std::int64_t>(theirs / mine, 1);
+    if (k >= partners) return -1;
+    return first_[at(neighbour)] +
+           static_cast<Rank>(theirs >= mine ? tensor * partners + k : tensor * theirs / mine);
+  }
+  std::int64_t most_partners(int stage) const {
+    const std::int64_t mine = pipeline_.stages[at(stage)].tensor_parallel;
+    std::int64_t most = 1;
+    for (int other : {stage - 1, stage + 1})
+      if (other >= 0 && other < static_cast<int>(pipeline_.stages.size()))
+        most = std::max(most, pipeline_.stages[at(other)].tensor_parallel / mine);
+    return most;
+  }
+
+ private:
+  const PipelineTemplate& pipeline_;
+  std::vector<Rank> first_;
+};
+
+std::vector<Rank> peers_of(const ProgramClass& placed, const std::vector<VirtualStage>& all,
+                           const ReplicaRanks& ranks, std::int64_t tensor) {
+  std::vector<Rank> peers;
+  for (std::int64_t k = 0; k < ranks.most_partners(placed.stage); ++k)
+    for (const Chunk& chunk : placed.chunks)
+      for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1})
+        peers.push_back(
+            ranks.partner(placed.stage, tensor, stage_beside(all, chunk.virtual_stage, neighbour), k));
   return peers;
 }
 
-void place_stage(const PipelineTemplate& pipeline, int stage, FreeChips& chips, std::int64_t first_sequence,
-                 Program& program) {
+// `first_rank`: of the template.
+void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, FreeChips& chips,
+                 std::int64_t first_sequence, Program& program) {
   const Stage& of = pipeline.stages[at(stage)];
   const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
   const ProgramClass& placed = program.classes.back();
-  const auto per_stage = static_cast<Rank>(pipeline.replicas * of.tensor_parallel);
   const auto all = virtual_stages(pipeline);
-  for (std::int64_t replica = 0; replica < pipeline.replicas; ++replica)
+  for (std::int64_t replica = 0; replica < pipeline.replicas; ++replica) {
+    const ReplicaRanks ranks(pipeline, first_rank, replica);
     for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
       RankEntry entry;
       entry.of_class = entry.stage = of_class;
@@ -150,10 +207,11 @@ void place_stage(const PipelineTemplate& pipeline, int stage, FreeChips& chips, 
       entry.replica = static_cast<std::int32_t>(replica);
       entry.tensor_index = static_cast<std::int32_t>(tensor);
       entry.first_sequence = first_sequence + replica * placed.micro_batches * placed.micro_batch;
-      entry.peers = peers_of(placed, all, program.rank_count(), per_stage);
+      entry.peers = peers_of(placed, all, ranks, tensor);
       entry.groups = {-1, -1, -1};
       program.ranks.push_back(entry);
     }
+  }
 }
 
 void refuse_too_many(const Job& job) {
@@ -181,6 +239,7 @@ void place(const Job& job, Program& program) {
   for (std::size_t t = 0; t < job.strategy.templates.size(); ++t) {
     const PipelineTemplate& pipeline = job.strategy.templates[t];
     const int stages = static_cast<int>(pipeline.stages.size());
+    const Rank first_rank = program.rank_count();
     for (int stage = 0; stage < stages; ++stage) {
       const Stage& of = pipeline.stages[at(stage)];
       const auto all = virtual_stages(pipeline);
@@ -201,7 +260,7 @@ void place(const Job& job, Program& program) {
       placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
       placed.micro_batches = pipeline.micro_batches;
       program.classes.push_back(std::move(placed));
-      place_stage(pipeline, stage, chips, first_sequence, program);
+      place_stage(pipeline, stage, first_rank, chips, first_sequence, program);
     }
     first_sequence +=
         pipeline.replicas * program.classes.back().micro_batches * program.classes.back().micro_batch;
@@ -209,6 +268,7 @@ void place(const Job& job, Program& program) {
   add_tensor_groups(program);
   add_expert_groups(program);
   add_gradient_groups(job, program);
+  add_boundary_groups(job, program);
 }
 
 }  // namespace motley

@@ -1,7 +1,11 @@
 // Pass "transfers": sends and receives between neighbouring virtual stages of different ranks. Each boundary has a
 // stream of its own in each direction: a receive is posted p2p_buffers computes ahead, a send may be outstanding that
 // long. Without overlap (overlap_p2p: false) the next compute waits for what the last one sent, and receives are posted
-// together with those sends, as Megatron-LM's fused send_forward_recv_backward does.
+// together with those sends, as Megatron-LM's fused send_forward_recv_backward does. Where neighbours are cut in unlike
+// ways a rank has several partners: their parts follow one another on the boundary's stream.
+#include <algorithm>
+#include <map>
+
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 
@@ -34,15 +38,95 @@ int boundary_tensor(const ProgramClass& of_class, int chunk, const char* what) {
   return -1;
 }
 
-Instruction transfer(const ProgramClass& of_class, Op op, int slot, int tensor, int micro_batch) {
-  Instruction made;
-  made.op = op;
-  made.micro_batch = micro_batch;
-  made.slot = slot;
-  made.tensors = {tensor};
-  made.bytes = of_class.tensors[static_cast<std::size_t>(tensor)].bytes;
-  return made;
+// What each rank of a stage sends or receives at a boundary, for one micro-batch.
+struct Moves {
+  int partners = 1;
+  std::int32_t parts = 1, part_stride = 0, part_step = 0;  // of partner k: part_step * k
+  int gather_slot = -1;                                    // of a recv; -1: what comes is all it needs
+};
+
+// `mine` and `theirs`: tensor parallel degrees on the two sides.
+Moves moves_between(Op op, std::int64_t mine, std::int64_t theirs, Resharding resharding) {
+  Moves moves;
+  const auto ratio = static_cast<std::int32_t>(std::max(mine, theirs) / std::min(mine, theirs));
+  if (theirs > mine) moves.partners = ratio;
+  if (resharding == Resharding::gather) {  // part i is moved by rank i of the larger side
+    moves.parts = static_cast<std::int32_t>(std::max(mine, theirs));
+    moves.part_stride = mine >= theirs ? 1 : ratio;
+    moves.part_step = 1;
+  } else if ((op == Op::send) == (mine > theirs) && mine != theirs) {  // many to one: each a part
+    moves.parts = ratio;
+    moves.part_stride = mine > theirs ? 1 : 0;
+    moves.part_step = mine > theirs ? 0 : 1;
+  }
+  return moves;
 }
+
+class Boundaries {
+ public:
+  Boundaries(const Job& job, Program& program, std::int32_t index)
+      : job_(job), of_class_(program.classes[static_cast<std::size_t>(index)]) {
+    for (const RankEntry& entry : program.ranks) {
+      if (entry.of_class != index) continue;
+      for (std::size_t slot = 0; slot < entry.groups.size(); ++slot)
+        if (entry.groups[slot] >= 0)
+          slots_[program.groups[static_cast<std::size_t>(entry.groups[slot])].kind] = static_cast<int>(slot);
+      break;
+    }
+  }
+
+  Moves moves(Op op, const Boundary& boundary) const {
+    const PipelineTemplate& pipeline = job_.strategy.templates[static_cast<std::size_t>(of_class_.pipeline)];
+    const bool to_next = is_next(op == Op::send ? boundary.send_slot : boundary.recv_slot);
+    const auto all = virtual_stages(pipeline);
+    const int neighbour =
+        of_class_.chunks[static_cast<std::size_t>(boundary.chunk)].virtual_stage + (to_next ? 1 : -1);
+    const int other = all[static_cast<std::size_t>(neighbour)].stage;
+    if (all.size() > pipeline.stages.size()) return {};  // equal degrees, direct: find_at_boundaries()
+    const std::int64_t theirs = pipeline.stages[static_cast<std::size_t>(other)].tensor_parallel;
+    const Resharding resharding = resharding_before(pipeline, std::max(other, of_class_.stage));
+    Moves moves = moves_between(op, of_class_.tensor_parallel, theirs, resharding);
+    const auto slot =
+        slots_.find(boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather);
+    if (op == Op::recv && resharding == Resharding::gather && slot != slots_.end())
+      moves.gather_slot = slot->second;
+    return moves;
+  }
+
+  // In their order on the boundary's stream.
+  std::vector<Instruction> transfers(Op op, const Boundary& boundary, int tensor, int micro_batch) const {
+    const Moves of = moves(op, boundary);
+    std::vector<Instruction> list;
+    for (int k = 0; k < of.partners; ++k) {
+      Instruction made;
+      made.op = op;
+      made.micro_batch = micro_batch;
+      made.slot = (op == Op::send ? boundary.send_slot : boundary.recv_slot) +
+                  2 * static_cast<int>(of_class_.chunks.size()) * k;
+      made.tensors = {tensor};
+      made.part = of.part_step * k;
+      made.parts = of.parts;
+      made.part_stride = of.part_stride;
+      made.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes / of.parts;
+      list.push_back(std::move(made));
+    }
+    if (of.gather_slot < 0) return list;
+    Instruction gather;
+    gather.op = Op::collective;
+    gather.collective = CollectiveKind::all_gather;
+    gather.micro_batch = micro_batch;
+    gather.slot = of.gather_slot;
+    gather.tensors = {tensor};
+    gather.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes;
+    list.push_back(std::move(gather));
+    return list;
+  }
+
+ private:
+  const Job& job_;
+  const ProgramClass& of_class_;
+  std::map<GroupKind, int> slots_;
+};
 
 // Forwards of the chunk, or its backwards: whole, or the input gradients where they are split.
 std::vector<int> computes_of(const ProgramClass& of_class, const Boundary& boundary) {
@@ -58,41 +142,45 @@ std::vector<int> computes_of(const ProgramClass& of_class, const Boundary& bound
   return indices;
 }
 
-void add_receives(const Job& job, ProgramClass& of_class, const Boundary& boundary, int tensor) {
+void add_receives(const Job& job, const Boundaries& boundaries, ProgramClass& of_class,
+                  const Boundary& boundary, int tensor) {
   if (tensor < 0) return;
   const auto fed = computes_of(of_class, boundary);
   const auto stream = static_cast<std::size_t>(stream_of(of_class, boundary.recv, boundary.chunk));
+  auto& received = of_class.streams[stream].instructions;
   const int ahead = job.strategy.p2p_buffers;
   for (int j = 0; j < static_cast<int>(fed.size()); ++j) {
     Instruction& compute = of_class.streams[0].instructions[static_cast<std::size_t>(fed[j])];
-    Instruction recv = transfer(of_class, Op::recv, boundary.recv_slot, tensor, compute.micro_batch);
+    auto recvs = boundaries.transfers(Op::recv, boundary, tensor, compute.micro_batch);
     if (job.strategy.overlap_p2p) {
-      if (j >= ahead) recv.after.push_back({0, fed[j - ahead]});
+      if (j >= ahead) recvs[0].after.push_back({0, fed[j - ahead]});
     } else if (fed[j] > 0) {
-      recv.after.push_back({0, fed[j] - 1});
+      recvs[0].after.push_back({0, fed[j] - 1});
     }
-    compute.after.push_back({static_cast<std::int16_t>(stream), j});
-    of_class.streams[stream].instructions.push_back(recv);
+    received.insert(received.end(), recvs.begin(), recvs.end());
+    compute.after.push_back({static_cast<std::int16_t>(stream), static_cast<int>(received.size()) - 1});
   }
 }
 
-void add_sends(const Job& job, ProgramClass& of_class, const Boundary& boundary, int tensor) {
+void add_sends(const Job& job, const Boundaries& boundaries, ProgramClass& of_class, const Boundary& boundary,
+               int tensor) {
   if (tensor < 0) return;
   const auto drained = computes_of(of_class, boundary);
   const auto stream = static_cast<std::size_t>(stream_of(of_class, boundary.send, boundary.chunk));
+  auto& sent = of_class.streams[stream].instructions;
   const int outstanding = job.strategy.p2p_buffers;
   auto& computes = of_class.streams[0].instructions;
   for (int j = 0; j < static_cast<int>(drained.size()); ++j) {
     const auto from = static_cast<std::size_t>(drained[j]);
-    Instruction send = transfer(of_class, Op::send, boundary.send_slot, tensor, computes[from].micro_batch);
-    send.after.push_back({0, drained[j]});
-    send.frees = {tensor};
-    of_class.streams[stream].instructions.push_back(send);
-    const After sent{static_cast<std::int16_t>(stream), j};
+    auto sends = boundaries.transfers(Op::send, boundary, tensor, computes[from].micro_batch);
+    sends.front().after.push_back({0, drained[j]});
+    sends.back().frees = {tensor};
+    sent.insert(sent.end(), sends.begin(), sends.end());
+    const After last{static_cast<std::int16_t>(stream), static_cast<int>(sent.size()) - 1};
     if (!job.strategy.overlap_p2p) {
-      if (from + 1 < computes.size()) computes[from + 1].after.push_back(sent);
+      if (from + 1 < computes.size()) computes[from + 1].after.push_back(last);
     } else if (j + outstanding < static_cast<int>(drained.size())) {
-      computes[static_cast<std::size_t>(drained[j + outstanding])].after.push_back(sent);
+      computes[static_cast<std::size_t>(drained[j + outstanding])].after.push_back(last);
     }
   }
 }
@@ -100,14 +188,17 @@ void add_sends(const Job& job, ProgramClass& of_class, const Boundary& boundary,
 }  // namespace
 
 void add_transfers(const Job& job, Program& program) {
-  for (ProgramClass& of_class : program.classes)
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    ProgramClass& of_class = program.classes[i];
+    const Boundaries of(job, program, static_cast<std::int32_t>(i));
     for (int chunk = 0; chunk < static_cast<int>(of_class.chunks.size()); ++chunk) {
       const Boundary forward = activations(chunk), back = gradients(chunk);
-      add_receives(job, of_class, forward, boundary_tensor(of_class, chunk, "input"));
-      add_sends(job, of_class, forward, boundary_tensor(of_class, chunk, "output"));
-      add_receives(job, of_class, back, boundary_tensor(of_class, chunk, "output.gradient"));
-      add_sends(job, of_class, back, boundary_tensor(of_class, chunk, "input.gradient"));
+      add_receives(job, of, of_class, forward, boundary_tensor(of_class, chunk, "input"));
+      add_sends(job, of, of_class, forward, boundary_tensor(of_class, chunk, "output"));
+      add_receives(job, of, of_class, back, boundary_tensor(of_class, chunk, "output.gradient"));
+      add_sends(job, of, of_class, back, boundary_tensor(of_class, chunk, "input.gradient"));
     }
+  }
 }
 
 }  // namespace motley

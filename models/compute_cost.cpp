@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "models/refusal.hpp"
 
@@ -126,11 +127,21 @@ double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
 
 // Bytes an AdamW step moves: parameters written (read too, where they are the master weights), gradients read and
 // zeroed, master weights and moments read and written.
-double optimizer_bytes(const ProgramClass& of_class) {
+double optimizer_bytes(const Program& program, const ProgramClass& of_class) {
+  const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
-  for (const Tensor& tensor : of_class.tensors) {
-    if (tensor.role == TensorRole::parameter)
-      bytes += static_cast<double>(tensor.bytes) * (tensor.format == Format::fp32 ? 2 : 1);
+  std::set<std::int32_t> divided;
+  for (const Shard& shard : of_class.shards) {
+    const auto elements =
+        static_cast<double>(of_class.tensors[static_cast<std::size_t>(shard.optimizer)].shape[1]);
+    bytes += elements * (written * bytes_of(program.precision) + 2.0 * bytes_of(program.gradients));
+    for (const auto* ids : {&shard.parameters, &shard.gradients}) divided.insert(ids->begin(), ids->end());
+    divided.insert({shard.parameter_part, shard.gradient_part});
+  }
+  for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
+    const Tensor& tensor = of_class.tensors[i];
+    if (divided.contains(static_cast<std::int32_t>(i))) continue;
+    if (tensor.role == TensorRole::parameter) bytes += written * static_cast<double>(tensor.bytes);
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::optimizer)
       bytes += 2.0 * static_cast<double>(tensor.bytes);
   }
@@ -165,7 +176,7 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
   ComputeTime time;
   if (instruction.op == Op::optimizer) {
     time.compute_s =
-        optimizer_bytes(of_class) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value) +
+        optimizer_bytes(program, of_class) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value) +
         chip.step_overhead.value;
     return time;
   }

@@ -182,7 +182,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
 }
 
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
-                                   std::int32_t of_class) {
+                                   std::int32_t of_class, const Strategy& strategy) {
   std::vector<ShareSlot> slots;
   int next = program.classes[at(of_class)].expert_parallel > 1 ? kExpertGroup + 1 : kEmbeddingGroup + 1;
   bool first_data = true, first_embedding = true;
@@ -194,38 +194,99 @@ std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, con
     for (std::int32_t part = 0; part < parts; ++part) {
       bool& is_first = share.kind == GroupKind::data ? first_data : first_embedding;
       const int usual = share.kind == GroupKind::data ? kDataGroup : kEmbeddingGroup;
-      slots.push_back({static_cast<int>(i), is_first ? usual : next++, part, parts,
+      slots.push_back({static_cast<int>(i), is_first ? usual : next++, -1, -1, part, parts,
                        share.whole ? 1.0 / static_cast<double>(tp) : 1.0});
       is_first = false;
+      if (strategy.zero == 0 || share.kind != GroupKind::data) continue;
+      slots.back().gather_slot = next++;
+      if (strategy.shard_over > 0) slots.back().replica_slot = next++;
     }
   }
   return slots;
 }
+
+namespace {
+
+void enter(Program& program, Group group, const std::vector<int>& slot_by_class) {
+  for (Rank rank : group.ranks) {
+    RankEntry& entry = program.ranks[at(rank)];
+    entry.groups[at(slot_by_class[at(entry.of_class)])] = static_cast<std::int32_t>(program.groups.size());
+  }
+  program.groups.push_back(std::move(group));
+}
+
+// Ranks i, i + step, i + 2 step, ...
+Group every(const Group& group, std::size_t first, std::size_t step, std::size_t count) {
+  Group taken{group.kind, {}};
+  for (std::size_t i = 0; i < count; ++i) taken.ranks.push_back(group.ranks[first + i * step]);
+  return taken;
+}
+
+// The slots that the classes have for one part of a share.
+struct SlotsByClass {
+  std::vector<int> reduce, gather, replica;
+};
+
+SlotsByClass slots_by_class(const std::vector<std::vector<ShareSlot>>& slots, int share, bool whole,
+                            std::int64_t fine) {
+  SlotsByClass by_class;
+  for (const auto& of_class : slots) {
+    for (std::vector<int>* list : {&by_class.reduce, &by_class.gather, &by_class.replica})
+      list->push_back(-1);
+    for (const ShareSlot& slot : of_class) {
+      if (slot.share != share || !(whole || slot.part == fine % slot.parts)) continue;
+      by_class.reduce.back() = slot.slot;
+      by_class.gather.back() = slot.gather_slot;
+      by_class.replica.back() = slot.replica_slot;
+    }
+  }
+  return by_class;
+}
+
+// ZeRO: the group itself in runs of `over` ranks (0: all), each twice, and who holds the same part of each run.
+void enter_divided(Program& program, const Group& group, const SlotsByClass& slots, std::int64_t over) {
+  const std::size_t members = group.ranks.size(), run = over > 0 ? at(over) : members;
+  if (members % run != 0)
+    throw Refusal(
+        Exit::infeasible, "impossible-sharding", {},
+        fmt::format("shard_over {} does not divide the {} ranks that hold the same parameters", run, members),
+        "a divisor of the replicas; without it, all of them");
+  for (std::size_t first = 0; first < members; first += run) {
+    Group reduces = every(group, first, 1, run), gathers = reduces;
+    gathers.kind = GroupKind::gather;
+    enter(program, std::move(reduces), slots.reduce);
+    enter(program, std::move(gathers), slots.gather);
+  }
+  for (std::size_t i = 0; run < members && i < run; ++i)
+    enter(program, every(group, i, run, members / run), slots.replica);
+}
+
+}  // namespace
 
 void add_gradient_groups(const Job& job, Program& program) {
   const auto shares = gradient_shares(job, program);
   const RanksOf ranks(program);
   std::vector<std::vector<ShareSlot>> slots;
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i)));
+    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i), job.strategy));
     int most = kEmbeddingGroup;
-    for (const ShareSlot& slot : slots.back()) most = std::max(most, slot.slot);
+    for (const ShareSlot& slot : slots.back())
+      most = std::max({most, slot.slot, slot.gather_slot, slot.replica_slot});
     for (std::int64_t rank = 0; rank < ranks.count(static_cast<std::int32_t>(i)); ++rank) {
       auto& groups = program.ranks[at(ranks.rank(static_cast<std::int32_t>(i), 0, 0) + rank)].groups;
       groups.resize(std::max(groups.size(), at(most + 1)), -1);
     }
   }
   for (std::size_t i = 0; i < shares.size(); ++i)
-    for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine)
+    for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine) {
+      const SlotsByClass by_class = slots_by_class(slots, static_cast<int>(i), shares[i].whole, fine);
       for (Group& group : groups_of(shares[i], program, ranks, fine)) {
-        for (Rank rank : group.ranks) {
-          RankEntry& entry = program.ranks[at(rank)];
-          for (const ShareSlot& slot : slots[at(entry.of_class)])
-            if (slot.share == static_cast<int>(i) && (shares[i].whole || slot.part == fine % slot.parts))
-              entry.groups[at(slot.slot)] = static_cast<std::int32_t>(program.groups.size());
-        }
-        program.groups.push_back(std::move(group));
+        if (job.strategy.zero > 0 && shares[i].kind == GroupKind::data)
+          enter_divided(program, group, by_class, job.strategy.shard_over);
+        else
+          enter(program, std::move(group), by_class.reduce);
       }
+    }
 }
 
 }  // namespace motley

@@ -33,11 +33,12 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
 struct ShareSlot {
   int share = 0;
   int slot = 0;
+  int gather_slot = -1, replica_slot = -1;  // of a Shard; -1: not divided, or over all who hold it
   std::int32_t part = 0, parts = 1;
   double scale = 1.0;
 };
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
-                                   std::int32_t of_class);
+                                   std::int32_t of_class, const Strategy& strategy);
 
 // Enters the groups of all shares, and every rank's slots.
 void add_gradient_groups(const Job& job, Program& program);

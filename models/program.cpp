@@ -23,6 +23,8 @@ std::string_view name_of(StreamKind kind) {
       return "send_gradient";
     case StreamKind::collective:
       return "collective";
+    case StreamKind::gather:
+      return "gather";
   }
   return "?";
 }
@@ -65,9 +67,38 @@ std::string_view name_of(KernelOp op) {
                                                                          "loss_backward",
                                                                          "regroup",
                                                                          "ungroup",
+                                                                         "clear",
                                                                          "all_reduce",
                                                                          "all_to_all"};
   return names[static_cast<std::size_t>(op)];
+}
+
+static int chunk_with(const std::vector<Chunk>& chunks, int virtual_stage) {  // -1: none
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    if (chunks[i].virtual_stage == virtual_stage) return static_cast<int>(i);
+  return -1;
+}
+
+bool adds_gradients(KernelOp op) {
+  switch (op) {
+    case KernelOp::embed_backward:
+    case KernelOp::norm_backward:
+    case KernelOp::matmul_weight_gradient:
+    case KernelOp::grouped_matmul_weight_gradient:
+    case KernelOp::accumulate:
+    case KernelOp::add_residual_backward:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool reads_parameters(KernelOp op) { return op == KernelOp::norm_backward || !adds_gradients(op); }
+
+bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction) {
+  return instruction.op == Op::collective && instruction.collective == CollectiveKind::all_gather &&
+         instruction.shard >= 0 &&
+         of_class.shards[static_cast<std::size_t>(instruction.shard)].parameter_part >= 0;
 }
 
 std::string_view name_of(CollectiveKind kind) {
@@ -89,16 +120,41 @@ ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry) {
 }
 
 int other_end(const Program& program, Rank rank, int slot) {
-  const auto chunk = static_cast<std::size_t>(slot / 2);
   const auto& mine = program.class_of(rank).chunks;
+  const auto chunk = static_cast<std::size_t>(slot / 2) % mine.size();
   const Rank peer = program.ranks[static_cast<std::size_t>(rank)].peers[static_cast<std::size_t>(slot)];
   const auto& theirs = program.class_of(peer).chunks;
-  if (chunk >= mine.size()) return -1;
-  const int wanted = mine[chunk].virtual_stage + (is_next(slot) ? 1 : -1);
-  for (std::size_t i = 0; i < theirs.size(); ++i)
-    if (theirs[i].virtual_stage == wanted)
-      return is_next(slot) ? previous_slot(static_cast<int>(i)) : next_slot(static_cast<int>(i));
+  const auto& their_peers = program.ranks[static_cast<std::size_t>(peer)].peers;
+  const int wanted = chunk_with(theirs, mine[chunk].virtual_stage + (is_next(slot) ? 1 : -1));
+  if (wanted < 0) return -1;
+  const int first = is_next(slot) ? previous_slot(wanted) : next_slot(wanted);
+  for (std::size_t i = static_cast<std::size_t>(first); i < their_peers.size(); i += 2 * theirs.size())
+    if (their_peers[i] == rank) return static_cast<int>(i);
   return -1;
+}
+
+std::string_view name_of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::tensor:
+      return "tensor";
+    case GroupKind::data:
+      return "data";
+    case GroupKind::embedding:
+      return "embedding";
+    case GroupKind::expert:
+      return "expert";
+    case GroupKind::gather:
+      return "gather";
+    case GroupKind::activation_gather:
+      return "activation gather";
+    case GroupKind::gradient_gather:
+      return "gradient gather";
+  }
+  return "?";
+}
+
+bool gathers_at_boundary(GroupKind kind) {
+  return kind == GroupKind::activation_gather || kind == GroupKind::gradient_gather;
 }
 
 std::string program_hash(const Program& program) {

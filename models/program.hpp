@@ -61,6 +61,7 @@ using Rank = std::int32_t;
 //   regroup                 x(R,C), counts(P,L)               copies(R,C), expert by expert[; rows of each (L)]
 //                           of what P ranks sent, each expert by expert, to this one and its L experts
 //   ungroup                 copies(R,C), counts(P,L)          x(R,C): the inverse
+//   clear                   -                                 gradients of one micro-batch, zeroed: n elements each
 //   all_reduce              t                                 t, in place: over the tensor-parallel group
 //   all_to_all              t                                 t, in place: over the expert-parallel group
 enum class KernelOp : std::uint8_t {
@@ -101,11 +102,15 @@ enum class KernelOp : std::uint8_t {
   loss_backward,
   regroup,
   ungroup,
+  clear,
   all_reduce,
   all_to_all,
 };
 inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_to_all) + 1;
 constexpr bool is_collective(KernelOp op) { return op >= KernelOp::all_reduce; }  // in place, a World's to do
+// Whether a kernel of this kind reads the values of the parameters it names, and whether it adds to their gradients.
+bool reads_parameters(KernelOp op);
+bool adds_gradients(KernelOp op);
 
 enum class ReduceOp : std::uint8_t { sum, maximum };
 
@@ -115,7 +120,13 @@ enum class TensorRole : std::uint8_t {
   parameter,            // held throughout
   gradient,             // held throughout, accumulates over micro-batches
   optimizer,            // held throughout: master weights (if precision != fp32), both AdamW moments
+  gathered,             // a parameter while a micro-batch needs it; its parts are held by a group (Shard)
+  whole_gradient,       // a gradient while a micro-batch adds to it, until a group reduces it to parts
 };
+// Comes and goes with a micro-batch.
+constexpr bool per_micro_batch(TensorRole role) {
+  return role != TensorRole::parameter && role != TensorRole::gradient && role != TensorRole::optimizer;
+}
 
 struct Tensor {
   std::string name;  // "layers.3.fc1" ; parameters: Parameter::name
@@ -177,7 +188,8 @@ struct Instruction {
   std::int32_t micro_batch = -1;  // -1: not of a micro-batch
   // compute: kernels [first_kernel, last_kernel) of blocks[block]
   std::int32_t block = -1, first_kernel = 0, last_kernel = 0;
-  // send, recv: peers[slot] of the rank (previous_slot and next_slot of a chunk); collective: groups[slot]
+  // send, recv: peers[slot] of the rank (previous_slot and next_slot of a chunk, and their further partners);
+  // collective: groups[slot]
   std::int32_t slot = -1;
   // what moves: send, recv one tensor; collective a tensor (tensor-parallel) or a bucket of
   // gradients
@@ -187,7 +199,14 @@ struct Instruction {
   // collective: only this part of each tensor, cut along the axis that tensor parallelism cuts; and what a member
   // multiplies its contribution by.
   std::int32_t part = 0, parts = 1;
+  // send, recv: equal parts of the tensor, and of them number (part + part_stride * tensor_index) % parts. The recv
+  // whose `part` is 0 makes the tensor, others only fill it.
+  std::int32_t part_stride = 0;
   double scale = 1.0;
+  // collective of a Shard (index; -1: of none). all_gather: `tensors` come to be, of the parts held. reduce_scatter:
+  // the sum is added to the part held. all_reduce: only of this rank's part of `tensors`. Where no part is held, in
+  // place.
+  std::int32_t shard = -1;
   std::int64_t bytes = 0;  // payload a rank
   std::int64_t expected =
       0;  // all_to_all of routed tokens: what of `bytes`, the most, is expected to be of use; 0: all
@@ -213,7 +232,8 @@ enum class StreamKind : std::uint8_t {
   send_activation,
   recv_gradient,
   send_gradient,
-  collective
+  collective,
+  gather  // of parameters
 };
 std::string_view name_of(StreamKind kind);
 
@@ -232,6 +252,23 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
+// Parameters whose optimizer state the R members of a group divide among them (ZeRO, arXiv:1910.02054): laid one after
+// the other, member i of the group holds part i as CollectiveKind cuts them. What else is divided says which tensors
+// there are.
+struct Shard {
+  std::int32_t slot = -1;          // group of its reduce-scatters
+  std::int32_t gather_slot = -1;   // the same ranks, for its all-gathers: they have a stream of their own
+  std::int32_t replica_slot = -1;  // the ranks that hold the same part; -1: this one alone
+  std::vector<std::int32_t> parameters, gradients;       // whole; as the forward reads them
+  std::int32_t optimizer = -1;                           // of the part
+  std::int32_t parameter_part = -1, gradient_part = -1;  // -1: the whole is held throughout
+  bool operator==(const Shard&) const = default;
+};
+
+struct ProgramClass;
+// An all_gather of a shard whose parameters are held in parts: `tensors` come to be, as those of a recv do.
+bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction);
+
 struct ProgramClass {
   std::string name;  // "stage 0"
   std::vector<Chunk> chunks;
@@ -243,6 +280,7 @@ struct ProgramClass {
       1;  // and over which each of them is cut; as tensor_parallel unless given
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
   std::vector<Tensor> tensors;
+  std::vector<Shard> shards;
   std::vector<Block> blocks;
   std::vector<Stream> streams;    // streams[0] is the compute stream
   std::int64_t static_bytes = 0;  // parameters + gradients + optimizer
@@ -253,15 +291,23 @@ enum class GroupKind : std::uint8_t {
   tensor,
   data,
   embedding,  // tied weights of first and last stage
-  expert      // ranks that exchange tokens, as each holds some of the experts
+  expert,     // ranks that exchange tokens, as each holds some of the experts
+  gather,     // the ranks of a data group, when they gather parameters
+  // The ranks of a tensor group, when each is sent a part of what crosses a boundary and they gather the whole.
+  activation_gather,
+  gradient_gather
 };
+std::string_view name_of(GroupKind kind);
+bool gathers_at_boundary(GroupKind kind);
 struct Group {
   GroupKind kind = GroupKind::tensor;
   std::vector<Rank> ranks;  // in ring order
   bool operator==(const Group&) const = default;
 };
 
-inline constexpr int kPrevious = 0, kNext = 1;  // peer slots of chunk 0
+// Peer slots of chunk 0. Where a neighbour has r times the tensor parallel degree, partner k of a boundary stands
+// k * 2 * chunks slots further on, k < r.
+inline constexpr int kPrevious = 0, kNext = 1;
 constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
 constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }
 constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the loss: activations go there

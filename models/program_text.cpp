@@ -29,13 +29,14 @@ constexpr int count_of<CollectiveKind>() {
 }
 template <>
 constexpr int count_of<StreamKind>() {
-  return static_cast<int>(StreamKind::collective) + 1;
+  return static_cast<int>(StreamKind::gather) + 1;
 }
 
-const std::vector<std::string> kRoles = {"activation", "activation_gradient", "parameter", "gradient",
-                                         "optimizer"};
+const std::vector<std::string> kRoles = {
+    "activation", "activation_gradient", "parameter", "gradient", "optimizer", "gathered", "whole_gradient"};
 const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
-const std::vector<std::string> kGroups = {"tensor", "data", "embedding", "expert"};
+const std::vector<std::string> kGroups = {
+    "tensor", "data", "embedding", "expert", "gather", "activation_gather", "gradient_gather"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
 const std::vector<std::string> kPasses = {"forward", "backward", "input_gradient", "weight_gradient"};
 
@@ -93,7 +94,9 @@ void print_instruction(Out out, const Instruction& instruction) {
     fmt::format_to(out, " reduce={}", word(kReduces, instruction.reduce));
   put(out, "part", instruction.part, standard.part);
   put(out, "parts", instruction.parts, standard.parts);
+  put(out, "part_stride", instruction.part_stride, standard.part_stride);
   put(out, "scale", instruction.scale, standard.scale);
+  put(out, "shard", instruction.shard, standard.shard);
   put(out, "bytes", instruction.bytes, standard.bytes);
   put(out, "expected", instruction.expected, standard.expected);
   for (std::size_t i = 0; i < instruction.after.size(); ++i)
@@ -104,6 +107,20 @@ void print_instruction(Out out, const Instruction& instruction) {
   put(out, "allocated", instruction.allocated, standard.allocated);
   put(out, "freed", instruction.freed, standard.freed);
   put(out, "peak", instruction.peak, standard.peak);
+  fmt::format_to(out, "\n");
+}
+
+void print_shard(Out out, const Shard& shard) {
+  const Shard standard;
+  fmt::format_to(out, "  shard");
+  put(out, "slot", shard.slot, standard.slot);
+  put(out, "gather_slot", shard.gather_slot, standard.gather_slot);
+  put(out, "replica_slot", shard.replica_slot, standard.replica_slot);
+  put_list(out, "parameters", shard.parameters);
+  put_list(out, "gradients", shard.gradients);
+  put(out, "optimizer", shard.optimizer, standard.optimizer);
+  put(out, "parameter_part", shard.parameter_part, standard.parameter_part);
+  put(out, "gradient_part", shard.gradient_part, standard.gradient_part);
   fmt::format_to(out, "\n");
 }
 
@@ -122,6 +139,7 @@ void print_class(Out out, const ProgramClass& of_class) {
     fmt::format_to(out, "  tensor \"{}\" role={} format={} shape={} bytes={} parameter={}\n", tensor.name,
                    word(kRoles, tensor.role), name_of(tensor.format), fmt::join(tensor.shape, ","),
                    tensor.bytes, tensor.parameter);
+  for (const Shard& shard : of_class.shards) print_shard(out, shard);
   for (const Block& block : of_class.blocks) {
     fmt::format_to(out, "  block \"{}\" pass={}", block.name, word(kPasses, block.pass));
     put(out, "chunk", block.chunk, 0);
@@ -255,6 +273,19 @@ Tensor parse_tensor(Line& line) {
   return tensor;
 }
 
+Shard parse_shard(Line& line) {
+  Shard shard;
+  line.get("slot", shard.slot);
+  line.get("gather_slot", shard.gather_slot);
+  line.get("replica_slot", shard.replica_slot);
+  line.get_list("parameters", shard.parameters);
+  line.get_list("gradients", shard.gradients);
+  line.get("optimizer", shard.optimizer);
+  line.get("parameter_part", shard.parameter_part);
+  line.get("gradient_part", shard.gradient_part);
+  return shard;
+}
+
 Kernel parse_kernel(Line& line) {
   static const auto ops = all_names<KernelOp>();
   Kernel kernel;
@@ -313,7 +344,9 @@ Instruction parse_instruction(Line& line) {
   line.get_list("frees", instruction.frees);
   line.get("part", instruction.part);
   line.get("parts", instruction.parts);
+  line.get("part_stride", instruction.part_stride);
   line.get("scale", instruction.scale);
+  line.get("shard", instruction.shard);
   line.get("flops", instruction.flops);
   line.get("allocated", instruction.allocated);
   line.get("freed", instruction.freed);
@@ -374,6 +407,8 @@ void parse_inside(Line& line, ProgramClass& of_class) {
     of_class.chunks.push_back(parse_chunk(line));
   } else if (line.head() == "tensor" && of_class.blocks.empty()) {
     of_class.tensors.push_back(parse_tensor(line));
+  } else if (line.head() == "shard" && of_class.blocks.empty()) {
+    of_class.shards.push_back(parse_shard(line));
   } else if (line.head() == "block") {
     Block block;
     block.name = line.name();

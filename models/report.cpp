@@ -124,6 +124,12 @@ class Walk {
     return program_.at(event.step.rank, event.step.stream, event.step.index);
   }
 
+  bool at_boundary(const Instruction& instruction) const {
+    if (instruction.op != Op::collective) return false;
+    const int group = program_.ranks[at(result_.rank)].groups[at(instruction.slot)];
+    return gathers_at_boundary(program_.groups[at(group)].kind);
+  }
+
   // Idle time belongs to what was waited for only while that was on the wire; before, a peer was late.
   void attribute_idle(const TraceEvent& event, Interval idle) {
     double wire_s = 0;
@@ -131,6 +137,9 @@ class Walk {
     if (awaited != nullptr) {
       const Op op = instruction_of(*awaited).op;
       if (op == Op::send || op == Op::recv) {
+        wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
+        result_.pipeline_s += wire_s;
+      } else if (at_boundary(instruction_of(*awaited))) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
       } else if (op == Op::collective) {

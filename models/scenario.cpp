@@ -11,6 +11,7 @@
 #include "models/describe_text.hpp"
 #include "models/network_text.hpp"
 #include "models/refusal.hpp"
+#include "models/remedies.hpp"
 #include "models/strategy_complaint.hpp"
 
 namespace motley {
@@ -195,7 +196,15 @@ Program compile(const Scenario& scenario) {
 }
 
 std::vector<StageMemory> check(const Program& program, const Scenario& scenario) {
-  return placing_refusals(scenario, [&] { return check(program, scenario.job.cluster); });
+  return placing_refusals(scenario, [&] {
+    try {
+      return check(program, scenario.job.cluster);
+    } catch (const Refusal& refusal) {
+      if (refusal.kind() != "out-of-memory") throw;
+      throw Refusal(refusal.exit_code(), refusal.kind(), refusal.where(), refusal.message(),
+                    describe(remedies(scenario.job)));
+    }
+  });
 }
 
 Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml(path), path); }

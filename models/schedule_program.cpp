@@ -70,7 +70,8 @@ class Prediction {
     const RankEntry& entry = program_.ranks[at(from)];
     if (entry.peers[at(slot)] < 0) return 0;
     const ProgramClass& of_class = program_.class_of(from);
-    const std::string moved = boundary_name(of_class, slot / 2, is_next(slot) ? "output" : "input");
+    const std::string moved = boundary_name(of_class, slot / 2 % static_cast<int>(of_class.chunks.size()),
+                                            is_next(slot) ? "output" : "input");
     for (const Tensor& tensor : of_class.tensors)
       if (tensor.name == moved) {
         const Route path = route(cluster_, entry.chip, program_.ranks[at(entry.peers[at(slot)])].chip);

@@ -61,6 +61,32 @@ Found find_in_data_parallel(const Train& train, std::int64_t dp) {
                            "legal: " + divisors(micro_batches, micro_batches, micro_batches)};
 }
 
+// What a boundary between stages of unlike tensor parallel degrees asks for.
+Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline) {
+  for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
+    const std::int64_t before = pipeline.stages[i - 1].tensor_parallel;
+    const std::int64_t after = pipeline.stages[i].tensor_parallel;
+    const bool gathers = resharding_before(pipeline, static_cast<int>(i)) == Resharding::gather;
+    if (before == after && !gathers) continue;
+    if (before % after != 0 && after % before != 0)
+      return StrategyComplaint{
+          "impossible-resharding", "stages",
+          fmt::format("stages {} and {} have tensor_parallel {} and {}", i - 1, i, before, after),
+          "of two neighbours, the smaller degree must divide the larger"};
+    if (t.hidden % std::max(before, after) != 0)
+      return StrategyComplaint{"impossible-resharding", "stages",
+                               fmt::format("hidden {} of `{}` is not cut into {} equal parts", t.hidden,
+                                           t.name, std::max(before, after)),
+                               "degrees that divide it, or `resharding: direct` between equal ones"};
+    if (!pipeline.stages[i].more.empty())
+      return StrategyComplaint{
+          "impossible-resharding", "stages",
+          "activations are resharded between stages that hold several chunks",
+          "a schedule with one chunk a stage, or the same tensor_parallel in every stage"};
+  }
+  return std::nullopt;
+}
+
 Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
   if (pipeline.stages.empty())
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
@@ -79,13 +105,6 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                              fmt::format("the stages hold {} layers, `{}` has {}", next, t.name, t.layers),
                              fmt::format("the last stage must end at layer {}", t.layers - 1)};
   for (const Stage& stage : pipeline.stages) {
-    if (stage.tensor_parallel != pipeline.stages[0].tensor_parallel)
-      return StrategyComplaint{
-          "unequal-tensor-parallel", "stages",
-          fmt::format("stages of tensor_parallel {} and {} in one pipeline: this version does not "
-                      "reshard activations between unequal stages",
-                      pipeline.stages[0].tensor_parallel, stage.tensor_parallel),
-          "give every stage the same tensor_parallel"};
     if (auto found = find_in_tensor_parallel(t, stage.tensor_parallel)) return found;
     if (auto found = find_in_expert_parallel(t, pipeline, stage)) return found;
     if (!stage.on.empty() && pipeline.replicas % static_cast<std::int64_t>(stage.on.size()) != 0)
@@ -93,6 +112,46 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                                fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
                                            pipeline.replicas, stage.on.size()),
                                "as many replicas on each group, or a template for each"};
+  }
+  return find_at_boundaries(t, pipeline);
+}
+
+Found find_in_sharding(const Transformer& t, const Strategy& strategy) {
+  if (strategy.zero == 0 && strategy.shard_over > 0)
+    return StrategyComplaint{"impossible-sharding", "shard_over", "`shard_over` where nothing is divided",
+                             "`zero: 1`, 2 or 3 says what the replicas divide"};
+  if (strategy.zero == 0) return std::nullopt;
+  const PipelineTemplate& first = strategy.templates[0];
+  for (const PipelineTemplate& pipeline : strategy.templates) {
+    if (pipeline.stages[0].tensor_parallel != first.stages[0].tensor_parallel)
+      return StrategyComplaint{
+          "impossible-sharding", "zero",
+          fmt::format("`zero: {}` among templates of tensor_parallel {} and {}", strategy.zero,
+                      first.stages[0].tensor_parallel, pipeline.stages[0].tensor_parallel),
+          "the same tensor_parallel in every template, or `zero: 0`"};
+    if (t.tied_embeddings &&
+        pipeline.stages.front().tensor_parallel != pipeline.stages.back().tensor_parallel)
+      return StrategyComplaint{
+          "impossible-sharding", "zero",
+          fmt::format("`zero: {}` where the first and the last stage share embeddings and "
+                      "cut them by {} and {}",
+                      strategy.zero, pipeline.stages.front().tensor_parallel,
+                      pipeline.stages.back().tensor_parallel),
+          "the same tensor_parallel in both, or `zero: 0`"};
+    for (const Stage& stage : pipeline.stages)
+      if (stage.expert_parallel > 1)
+        return StrategyComplaint{
+            "impossible-sharding", "zero",
+            fmt::format("`zero: {}` with expert_parallel {}: this version does not divide "
+                        "what replicas of experts hold",
+                        strategy.zero, stage.expert_parallel),
+            "`zero: 0`, or expert_parallel 1"};
+    if (strategy.zero >= 2 && strategy.templates.size() > 1)
+      return StrategyComplaint{"impossible-sharding", "zero",
+                               fmt::format("`zero: {}` with {} templates: gradients are reduced after every "
+                                           "micro-batch, and unlike pipelines have unlike ones",
+                                           strategy.zero, strategy.templates.size()),
+                               "`zero: 1` divides the optimizer's state"};
   }
   return std::nullopt;
 }
@@ -118,7 +177,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              {}};
   for (const PipelineTemplate& pipeline : strategy.templates)
     if (auto found = find_in_schedule(strategy, pipeline)) return found;
-  return std::nullopt;
+  return find_in_sharding(t, strategy);
 }
 
 void refuse(const Found& found) {

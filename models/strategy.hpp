@@ -33,6 +33,12 @@ enum class CollectiveAlgorithm : std::uint8_t {
   automatic
 };
 
+// How an activation, and back its gradient, reaches the next stage.
+// direct: every rank there is sent the whole of it; where this stage has more ranks, each sends a part.
+// gather: every rank there is sent a part, and they gather the whole among themselves (H2's send-shards-and-all-gather;
+// Megatron-LM's scatter-gather, arXiv:2104.04473 section 4.1).
+enum class Resharding : std::uint8_t { direct, gather };
+
 struct Layers {
   std::int64_t first = 0, last = 0;  // [first, last)
   bool operator==(const Layers&) const = default;
@@ -50,6 +56,8 @@ struct Stage {
   // The experts of a layer are divided over so many of the stage's ranks, of all its replicas, and each of them cut
   // over so many; 0: as tensor_parallel.
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 0;
+  // At its boundary with the stage before. Nothing: direct where the two have the same tensor parallel degree.
+  std::optional<Resharding> resharding = {};
   bool operator==(const Stage&) const = default;
   std::int64_t expert_cut() const {
     return expert_tensor_parallel > 0 ? expert_tensor_parallel : tensor_parallel;
@@ -75,6 +83,13 @@ struct Strategy {
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
   bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they overlap
+  // What the replicas divide among them instead of each holding it whole (ZeRO, arXiv:1910.02054): 0 nothing; 1 the
+  // optimizer's state; 2 gradients too, reduced to parts after each micro-batch's backward; 3 parameters too, gathered
+  // before each use and freed after it (FSDP, arXiv:2304.11277).
+  int zero = 0;
+  std::int64_t shard_over =
+      0;             // replicas, consecutive, that divide it; the others hold copies (HSDP). 0: all
+  int prefetch = 1;  // zero 3: uses ahead that parameters are gathered
   bool operator==(const Strategy&) const = default;
 
   // Of the first template; what a strategy of equal stages is called by.
@@ -121,6 +136,9 @@ struct Fidelity {
 // divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
 // Refusal(infeasible).
 Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp);
+
+// At the boundary before that stage.
+Resharding resharding_before(const PipelineTemplate& pipeline, int stage);
 
 // One of a pipeline's virtual stages: a chunk of the layers of one of its stages.
 struct VirtualStage {

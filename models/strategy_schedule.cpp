@@ -52,6 +52,13 @@ void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::
 
 }  // namespace
 
+Resharding resharding_before(const PipelineTemplate& pipeline, int stage) {
+  const Stage& after = pipeline.stages.at(static_cast<std::size_t>(stage));
+  const Stage& before = pipeline.stages.at(static_cast<std::size_t>(stage) - 1);
+  const bool equal = before.tensor_parallel == after.tensor_parallel;
+  return after.resharding.value_or(equal ? Resharding::direct : Resharding::gather);
+}
+
 std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline) {
   std::vector<VirtualStage> all;
   for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {

@@ -16,7 +16,8 @@ constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
 
 std::string_view name_of(Recompute recompute) { return recompute == Recompute::full ? "full" : "none"; }
 
-const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers", "overlap"};
+const std::vector<std::string> kOptionKeys = {"schedule", "recompute",  "p2p_buffers", "overlap",
+                                              "zero",     "shard_over", "prefetch"};
 
 // A name; or {csv: FILE}; or, as print() writes it, {rows: ["0F0,0B0", ...]}.
 void read_schedule(const Yaml& node, Strategy& strategy) {
@@ -61,6 +62,10 @@ void read_options(const Fields& fields, Strategy& strategy) {
   if (const Yaml node = fields.find("recompute")) strategy.recompute = to_recompute(node);
   if (const Yaml node = fields.find("p2p_buffers"))
     strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
+  if (const Yaml node = fields.find("zero")) strategy.zero = static_cast<int>(to_integer(node, {0, 3}));
+  if (const Yaml node = fields.find("shard_over")) strategy.shard_over = to_integer(node, {2, kDegree.most});
+  if (const Yaml node = fields.find("prefetch"))
+    strategy.prefetch = static_cast<int>(to_integer(node, {0, 64}));
   if (const Yaml node = fields.find("overlap")) {
     const Fields overlap(node, "`overlap`", {"p2p", "gradients", "bucket_bytes"});
     if (const Yaml value = overlap.find("p2p")) strategy.overlap_p2p = to_bool(value);
@@ -132,13 +137,16 @@ PipelineTemplate read_template(const Yaml& node) {
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage",
                        {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
-                        "etp", "on", "recompute"});
+                        "etp", "on", "recompute", "resharding"});
     Stage read;
     read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
     read_expert_degrees(stage, read);
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
+    if (const Yaml value = stage.find("resharding"))
+      read.resharding =
+          to_choice(value, {"direct", "gather"}) == "direct" ? Resharding::direct : Resharding::gather;
     pipeline.stages.push_back(read);
   }
   return pipeline;
@@ -311,6 +319,8 @@ static std::string print(const Stage& stage) {
     text += fmt::format(", expert_tensor_parallel: {}", stage.expert_tensor_parallel);
   if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
   if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
+  if (stage.resharding)
+    text += fmt::format(", resharding: {}", *stage.resharding == Resharding::direct ? "direct" : "gather");
   return text + "}\n";
 }
 
@@ -325,12 +335,23 @@ static std::string print_schedule(const Strategy& strategy) {
   return text;
 }
 
+static std::string print_sharding(const Strategy& strategy) {
+  const Strategy standard;
+  std::string text;
+  if (strategy.zero != standard.zero) text += fmt::format("zero: {}\n", strategy.zero);
+  if (strategy.shard_over != standard.shard_over)
+    text += fmt::format("shard_over: {}\n", strategy.shard_over);
+  if (strategy.prefetch != standard.prefetch) text += fmt::format("prefetch: {}\n", strategy.prefetch);
+  return text;
+}
+
 std::string print(const Strategy& strategy) {
   std::string text = fmt::format(
       "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
-      "overlap: {{p2p: {}, gradients: {}, bucket_bytes: {} B}}\ntemplates:{}\n",
+      "overlap: {{p2p: {}, gradients: {}, bucket_bytes: {} B}}\n{}templates:{}\n",
       print_schedule(strategy), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
-      strategy.overlap_gradients, strategy.bucket_bytes, strategy.templates.empty() ? " []" : "");
+      strategy.overlap_gradients, strategy.bucket_bytes, print_sharding(strategy),
+      strategy.templates.empty() ? " []" : "");
   for (const PipelineTemplate& pipeline : strategy.templates) {
     text +=
         fmt::format("  - replicas: {}\n    micro_batches: {}\n", pipeline.replicas, pipeline.micro_batches);

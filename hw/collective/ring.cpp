@@ -9,19 +9,6 @@ namespace {
 
 std::size_t part_size(std::size_t count, std::size_t R) { return (count + R - 1) / R; }
 
-// Part i of R of `values`, as CollectiveKind cuts them.
-std::span<float> part(std::span<float> values, std::size_t i, std::size_t R) {
-  const std::size_t size = part_size(values.size(), R);
-  const std::size_t first = std::min(values.size(), size * i);
-  return values.subspan(first, std::min(size, values.size() - first));
-}
-
-std::size_t place_in(const Group& group, Rank rank) {
-  const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank);
-  MOTLEY_CHECK(place != group.ranks.end());
-  return static_cast<std::size_t>(place - group.ranks.begin());
-}
-
 // Steps of one rank along its ring.
 class Ring {
  public:
@@ -52,6 +39,18 @@ void reduce_into(std::span<float> into, std::span<const float> from, ReduceOp re
 }
 
 }  // namespace
+
+std::span<float> part(std::span<float> values, std::size_t i, std::size_t R) {
+  const std::size_t size = part_size(values.size(), R);
+  const std::size_t first = std::min(values.size(), size * i);
+  return values.subspan(first, std::min(size, values.size() - first));
+}
+
+std::size_t place_in(const Group& group, Rank rank) {
+  const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank);
+  MOTLEY_CHECK(place != group.ranks.end());
+  return static_cast<std::size_t>(place - group.ranks.begin());
+}
 
 Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
                            ReduceOp reduce, std::span<float> values, Posted mine) {

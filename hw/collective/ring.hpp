@@ -12,6 +12,10 @@
 
 namespace motley {
 
+// Part i of R of `values`, as CollectiveKind cuts them.
+std::span<float> part(std::span<float> values, std::size_t i, std::size_t R);
+std::size_t place_in(const Group& group, Rank rank);
+
 // All are in place over `values`, S of CollectiveKind, and called by all the group's ranks with the same count, op and
 // tag. They return when the last member was ready, and which one that was. Scratch: one part, of an all_to_all a copy.
 Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,

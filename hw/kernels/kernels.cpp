@@ -87,7 +87,8 @@ class Runner {
                          t_.out[0], t_.out[1]);
   }
   // The gradients of parameters, one after the other in one tensor.
-  void accumulate() const {
+  void gradients() const {
+    if (kernel_.op == KernelOp::clear) return void(std::fill_n(t_.out[0], kernel_.n, 0.0F));
     const float* next = t_.in[0];
     for (float* gradient : t_.gradients)
       for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
@@ -224,8 +225,7 @@ class Runner {
 
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {
   const Runner runner(context, kernel, tensors);
-  const KernelOp op = kernel.op;
-  switch (op) {
+  switch (const KernelOp op = kernel.op; op) {
     case KernelOp::embed:
     case KernelOp::embed_backward:
       runner.embed(op == KernelOp::embed_backward);
@@ -250,7 +250,8 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
       runner.qk_norm(op == KernelOp::qk_norm_backward);
       return 0;
     case KernelOp::accumulate:
-      runner.accumulate();
+    case KernelOp::clear:
+      runner.gradients();
       return 0;
     case KernelOp::grouped_matmul:
     case KernelOp::grouped_matmul_input_gradient:

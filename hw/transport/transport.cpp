@@ -20,6 +20,12 @@ std::string_view name_of(Channel channel) {
       return "embedding group";
     case Channel::expert_group:
       return "expert group";
+    case Channel::gather_group:
+      return "gather group";
+    case Channel::activation_gather:
+      return "activation gather";
+    case Channel::gradient_gather:
+      return "gradient gather";
   }
   return "";
 }
@@ -34,6 +40,12 @@ Channel channel_of(GroupKind kind) {
       return Channel::embedding_group;
     case GroupKind::expert:
       return Channel::expert_group;
+    case GroupKind::gather:
+      return Channel::gather_group;
+    case GroupKind::activation_gather:
+      return Channel::activation_gather;
+    case GroupKind::gradient_gather:
+      return Channel::gradient_gather;
   }
   return Channel::tensor_group;
 }

@@ -21,7 +21,10 @@ enum class Channel : std::uint8_t {
   tensor_group,
   data_group,
   embedding_group,
-  expert_group
+  expert_group,
+  gather_group,
+  activation_gather,
+  gradient_gather
 };
 std::string_view name_of(Channel channel);
 Channel channel_of(GroupKind kind);

@@ -81,13 +81,13 @@ TEST_CASE("AdamW moves by the learning rate at first, decays what decays, and co
   train.beta2 = 0.99;
   train.weight_decay = 0.5;
   const std::vector<float> gradient = {3.0F, -0.001F};
-  std::vector<float> moments(4), values = {1.0F, 1.0F};
-  adamw(train, false, 1, gradient, moments, values);
+  std::vector<float> means(2), squares(2), values = {1.0F, 1.0F};
+  adamw(train, false, 1, gradient, means, squares, values);
   REQUIRE(values[0] == Approx(0.9));
   REQUIRE(values[1] == Approx(1.1));
-  REQUIRE(moments[0] == Approx(0.3));
-  REQUIRE(moments[2] == Approx(0.09));
-  adamw(train, true, 2, gradient, moments,
+  REQUIRE(means[0] == Approx(0.3));
+  REQUIRE(squares[0] == Approx(0.09));
+  adamw(train, true, 2, gradient, means, squares,
         values);  // the corrected moments of a constant gradient are constant
   REQUIRE(values[0] == Approx(0.9 * 0.95 - 0.1));
   REQUIRE(values[1] == Approx(1.1 * 0.95 + 0.1));

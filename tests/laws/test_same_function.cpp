@@ -44,6 +44,40 @@ void check_family(Family family) {
 
 }  // namespace
 
+TEST_CASE("whatever replicas divide among them, they train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  std::map<std::int64_t, std::vector<double>> alone;  // by global batch
+  for (const Job& job : tests::every_divided_job(family)) {
+    auto& losses = alone[job.train.global_batch];
+    if (losses.empty()) {
+      Job one = tests::tiny_job({1, 1, 1}, family);
+      one.train.global_batch = job.train.global_batch;
+      one.strategy = expand(one.transformer, one.train, 1, 1, 1);
+      losses = train(one);
+    }
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    REQUIRE(together.size() == losses.size());
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(losses[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+TEST_CASE("stages cut in unlike ways train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
+  for (const Job& job : tests::every_resharded_job(family)) {
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
 TEST_CASE("every small strategy trains the same GPT-2 as one rank") { check_family(Family::gpt2); }
 
 TEST_CASE("every small strategy trains the same Llama as one rank") { check_family(Family::llama); }
@@ -81,6 +115,7 @@ TEST_CASE("every family trains the same function however it is cut") {
       job.strategy.recompute = recompute;
       job.strategy.overlap_gradients = recompute == Recompute::full;
       if (degrees.pp > 1 && recompute == Recompute::none) job.strategy.schedule = Schedule::zb_h1;
+      if (degrees.dp > 1) job.strategy.zero = recompute == Recompute::none ? 2 : 3;
       INFO(name << "\n" << print(job.strategy));
       const auto together = train(job);
       for (std::size_t step = 0; step < alone.size(); ++step)

@@ -54,6 +54,17 @@ std::vector<std::string> moves(const Program& program, const Trace& trace) {
   return list;
 }
 
+double in_flight(const ProgramClass& of_class, const Strategy& strategy) {
+  double largest = 0;
+  for (const Shard& shard : of_class.shards) {
+    double bytes = 0;
+    for (int id : shard.gradients)
+      bytes += static_cast<double>(of_class.tensors[static_cast<std::size_t>(id)].bytes);
+    largest = std::max(largest, bytes);
+  }
+  return largest * (strategy.zero >= 3 ? 2 + strategy.prefetch : 1);
+}
+
 void check_two_worlds(const Job& job) {
   INFO(print(job.strategy));
   const Program program = compile(job);
@@ -73,6 +84,13 @@ void check_two_worlds(const Job& job) {
     INFO("rank " << rank);
     const double states = static_cast<double>(program.class_of(rank).static_bytes);
     const double really = static_cast<double>(real.peak_bytes[static_cast<std::size_t>(rank)]);
+    if (job.strategy.zero >= 2) {
+      // What is gathered ahead, and which gradients are still being reduced, is a matter of timing: at most the two
+      // largest shards of each.
+      const double timing = in_flight(program.class_of(rank), job.strategy);
+      REQUIRE(std::abs(states + peaks.at(rank) - really) <= timing + 0.02 * really);
+      continue;
+    }
     REQUIRE(states + peaks.at(rank) == Approx(really).epsilon(0.02));
     const int stage = program.ranks[static_cast<std::size_t>(rank)].stage;
     REQUIRE(static_cast<double>(memory[static_cast<std::size_t>(stage)].peak) ==
@@ -82,15 +100,17 @@ void check_two_worlds(const Job& job) {
 
 // Twice as wide as tests/models/tiny_job.hpp: with p2p overlapped, how many messages wait in buffers at the peak is a
 // matter of timing, and here those few are less than 2 % of a rank's memory.
+Job widened(Job job) {
+  job.transformer.hidden *= 2;
+  job.transformer.head_dim *= 2;
+  job.transformer.ffn *= 2;
+  return job;
+}
+
 void check_family(Family family) {
   std::vector<Job> jobs = tests::every_small_job(family);
   for (const Job& job : tests::every_scheduled_job(family)) jobs.push_back(job);
-  for (Job job : jobs) {
-    job.transformer.hidden *= 2;
-    job.transformer.head_dim *= 2;
-    job.transformer.ffn *= 2;
-    check_two_worlds(job);
-  }
+  for (const Job& job : jobs) check_two_worlds(widened(job));
 }
 
 }  // namespace
@@ -121,4 +141,15 @@ TEST_CASE("routed experts and latent attention do the same in the real and the i
     job.fidelity.tensor_parallel = CollectiveLevel::fluid;
     check_two_worlds(job);
   }
+}
+
+TEST_CASE("stages cut in unlike ways do the same in the real and the imagined world") {
+  for (Job job : tests::every_resharded_job(Family::llama)) {
+    job.strategy.p2p_buffers = 1;  // fewer messages ahead, as the rest is smaller than elsewhere
+    check_two_worlds(widened(widened(job)));
+  }
+}
+
+TEST_CASE("what replicas divide is divided alike in the real and the imagined world") {
+  for (Job job : tests::every_divided_job(Family::gpt2)) check_two_worlds(widened(job));
 }

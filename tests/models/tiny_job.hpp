@@ -210,4 +210,66 @@ inline std::vector<Job> every_scheduled_job(Family family) {
   return jobs;
 }
 
+// What replicas may divide (zero 1 to 3, over all or over some), with every kind of schedule, on up to four ranks.
+inline std::vector<Job> every_divided_job(Family family) {
+  std::vector<Job> jobs;
+  struct Shape {
+    Degrees degrees;
+    Schedule schedule;
+    int chunks;
+  };
+  for (const Shape& shape : {Shape{{1, 1, 2}, Schedule::one_f_one_b, 1},
+                             {{1, 1, 3}, Schedule::gpipe, 1},
+                             {{2, 1, 2}, Schedule::one_f_one_b, 1},
+                             {{1, 1, 4}, Schedule::one_f_one_b, 1},
+                             {{1, 2, 2}, Schedule::one_f_one_b, 1},
+                             {{1, 2, 2}, Schedule::interleaved, 2},
+                             {{1, 2, 2}, Schedule::zb_h1, 1},
+                             {{1, 2, 2}, Schedule::zb_v, 2},
+                             {{1, 2, 2}, Schedule::dualpipe_v, 2}})
+    for (int zero = 1; zero <= 3; ++zero)
+      for (bool other : {false, true}) {
+        Job job = tiny_job({1, 1, 1}, family);
+        const Degrees d = shape.degrees;
+        if (d.dp == 3) job.train.global_batch = 12;
+        job.cluster = tiny_cluster(static_cast<int>(d.tp * d.pp * d.dp));
+        job.strategy = expand(job.transformer, job.train, d.tp, d.pp, d.dp);
+        use_schedule(job.transformer, job.strategy, shape.schedule, shape.chunks);
+        job.strategy.zero = zero;
+        job.strategy.shard_over = d.dp == 4 && other ? 2 : 0;
+        job.strategy.prefetch = other ? 2 : 0;
+        job.strategy.recompute = other ? Recompute::full : Recompute::none;
+        job.strategy.overlap_gradients = other;
+        job.strategy.bucket_bytes = 10'000;
+        jobs.push_back(job);
+      }
+  return jobs;
+}
+
+// Neighbouring stages of unlike tensor parallel degrees, and equal ones that gather, on up to five ranks a replica.
+inline std::vector<Job> every_resharded_job(Family family) {
+  std::vector<Job> jobs;
+  for (const std::vector<std::int64_t>& degrees :
+       {std::vector<std::int64_t>{1, 2}, {2, 1}, {4, 2}, {1, 4}, {2, 2}, {2, 1, 2}, {1, 4, 2}})
+    for (Resharding resharding : {Resharding::direct, Resharding::gather})
+      for (Schedule schedule : {Schedule::one_f_one_b, Schedule::gpipe, Schedule::zb_h1}) {
+        const auto stages = static_cast<std::int64_t>(degrees.size());
+        Job job = tiny_job({1, stages, 1}, family);
+        job.strategy.schedule = schedule;
+        if (degrees.size() == 2 && degrees[0] + degrees[1] == 3) {  // two replicas too
+          job.strategy = expand(job.transformer, job.train, 1, stages, 2);
+          job.strategy.zero = schedule == Schedule::gpipe && !job.transformer.tied_embeddings ? 3 : 0;
+        }
+        for (std::size_t i = 0; i < degrees.size(); ++i) {
+          job.strategy.templates[0].stages[i].tensor_parallel = degrees[i];
+          if (i > 0) job.strategy.templates[0].stages[i].resharding = resharding;
+        }
+        job.fidelity.tensor_parallel =
+            schedule == Schedule::gpipe ? CollectiveLevel::fluid : CollectiveLevel::formula;
+        job.cluster = tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+        jobs.push_back(job);
+      }
+  return jobs;
+}
+
 }  // namespace motley::tests

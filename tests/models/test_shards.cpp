@@ -1,0 +1,97 @@
+// What replicas divide (ZeRO): who holds how much, and how much they move. Totals are those of the papers.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/check.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+Job job_of(int zero, std::int64_t dp, std::int64_t shard_over = 0) {
+  Job job = tests::tiny_job({1, 1, dp}, Family::llama);  // without tied embeddings
+  job.strategy.zero = zero;
+  job.strategy.shard_over = shard_over;
+  return job;
+}
+
+double elements(const Job& job) { return static_cast<double>(parameter_count(job.transformer)); }
+
+// Payloads of a rank's collectives in a step, by kind.
+std::map<CollectiveKind, double> moved(const Program& program) {
+  std::map<CollectiveKind, double> bytes;
+  for (const Stream& stream : program.classes.at(0).streams)
+    for (const Instruction& instruction : stream.instructions)
+      if (instruction.op == Op::collective)
+        bytes[instruction.collective] += static_cast<double>(instruction.bytes);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("each stage of ZeRO divides one more of the model's states among the replicas") {
+  // fp32: 4 bytes a parameter and a gradient, 8 of optimizer state. Parts are rounded up, a few elements each.
+  const double all[] = {16, 8 + 8.0 / 4, 4 + 12.0 / 4, 16.0 / 4};
+  for (int zero = 0; zero <= 3; ++zero) {
+    INFO("zero " << zero);
+    const Job job = job_of(zero, 4);
+    const Program program = compile(job);
+    REQUIRE(static_cast<double>(program.classes.at(0).static_bytes) ==
+            Approx(all[zero] * elements(job)).epsilon(1e-3));
+    const auto memory = check(program, job.cluster);
+    CHECK(memory.at(0).parameters + memory.at(0).gradients + memory.at(0).optimizer ==
+          program.classes.at(0).static_bytes);
+  }
+}
+
+TEST_CASE("half precision adds the master weights to what is divided") {
+  // arXiv:1910.02054: 2 + 2 + 12 bytes a parameter; here gradients are fp32, so 2 + 4 + 12.
+  Job job = job_of(3, 2);
+  job.train.precision = Format::bf16;
+  REQUIRE(static_cast<double>(compile(job).classes.at(0).static_bytes) ==
+          Approx(18.0 / 2 * elements(job)).epsilon(1e-3));
+}
+
+TEST_CASE("replicas move as much as an all-reduce does, and half as much again where they gather twice") {
+  // arXiv:1910.02054, section 7: 2 model sizes a step with gradients divided, 3 with parameters too; with several
+  // micro-batches each has its own.
+  const double size = 4 * elements(job_of(0, 4));
+  const double micro_batches = 2;
+  REQUIRE(moved(compile(job_of(0, 4)))[CollectiveKind::all_reduce] == Approx(size));
+  auto one = moved(compile(job_of(1, 4)));
+  CHECK(one[CollectiveKind::all_reduce] == 0);
+  CHECK(one[CollectiveKind::reduce_scatter] == Approx(size));
+  CHECK(one[CollectiveKind::all_gather] == Approx(size));
+  auto two = moved(compile(job_of(2, 4)));
+  CHECK(two[CollectiveKind::reduce_scatter] == Approx(micro_batches * size));
+  CHECK(two[CollectiveKind::all_gather] == Approx(size));
+  auto three = moved(compile(job_of(3, 4)));
+  CHECK(three[CollectiveKind::reduce_scatter] == Approx(micro_batches * size));
+  // Backwards need no look-up table: the embedding is gathered once, for the forward.
+  const double table = 4.0 * 256 * 32;
+  CHECK(three[CollectiveKind::all_gather] == Approx(micro_batches * (2 * size - table)));
+}
+
+TEST_CASE("copies of a divided state sum their parts once a step") {
+  const Job job = job_of(3, 4, 2);
+  const Program program = compile(job);
+  CHECK(static_cast<double>(program.classes.at(0).static_bytes) ==
+        Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
+  CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
+  std::map<GroupKind, std::vector<std::vector<Rank>>> groups;
+  for (const Group& group : program.groups) groups[group.kind].push_back(group.ranks);
+  CHECK(groups[GroupKind::gather] == std::vector<std::vector<Rank>>{{0, 1}, {2, 3}});
+  CHECK(groups[GroupKind::data] == std::vector<std::vector<Rank>>{{0, 1}, {2, 3}, {0, 2}, {1, 3}});
+}
+
+TEST_CASE("gathering ahead holds more parameters at once") {
+  std::int64_t last = 0;
+  for (int prefetch : {0, 1, 2}) {
+    Job job = job_of(3, 4);
+    job.strategy.prefetch = prefetch;
+    const auto memory = check(compile(job), job.cluster);
+    CHECK(memory.at(0).activations_peak >= last);
+    last = memory.at(0).activations_peak;
+  }
+}
