@@ -8,6 +8,7 @@
 #include "models/describe_text.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
+#include "models/yaml_reader.hpp"
 
 namespace motley {
 namespace {
@@ -53,6 +54,17 @@ std::string data_folder() {
 
 std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
 
+// A scenario may be called as its cluster, and then neither it nor another beside it means the one by the other.
+static bool is_scenario(const std::string& path) {
+  if (!path.ends_with(".yaml")) return false;
+  try {
+    const Yaml node = read_yaml(path);
+    return node->is_map() && node->find("model") != nullptr && node->find("train") != nullptr;
+  } catch (const Refusal&) {
+    return false;  // what is wrong with it is said when it is read
+  }
+}
+
 std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
                       const std::string& extension, const Location& asked_from) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(extension);
@@ -65,10 +77,8 @@ std::string find_file(const std::string& name, const std::string& folder, const 
     places = {beside + file, file, data_folder() + "/" + under + "/" + file};
     if (is_path) places.insert(places.begin(), {beside + name, name});
   }
-  // A file does not mean itself: a scenario may be called as its cluster.
-  std::error_code ignored;
   for (const std::string& place : places)
-    if (is_file(place) && !fs::equivalent(place, asked_from.file, ignored)) return place;
+    if (is_file(place) && !is_scenario(place)) return place;
   const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
   throw Refusal(Exit::usage, "file-not-found", asked_from,
                 fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),

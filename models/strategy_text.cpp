@@ -49,6 +49,10 @@ Recompute to_recompute(const Yaml& node) {
   return to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
 }
 
+Resharding to_resharding(const Yaml& node) {
+  return to_choice(node, {"direct", "gather"}) == "direct" ? Resharding::direct : Resharding::gather;
+}
+
 // A name, or several.
 std::vector<std::string> to_names(const Yaml& node) {
   if (node->is_scalar()) return {to_text(node)};
@@ -144,9 +148,7 @@ PipelineTemplate read_template(const Yaml& node) {
     read_expert_degrees(stage, read);
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
-    if (const Yaml value = stage.find("resharding"))
-      read.resharding =
-          to_choice(value, {"direct", "gather"}) == "direct" ? Resharding::direct : Resharding::gather;
+    if (const Yaml value = stage.find("resharding")) read.resharding = to_resharding(value);
     pipeline.stages.push_back(read);
   }
   return pipeline;
@@ -255,7 +257,7 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   const Fields fields(node, "`strategy`",
                       with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
                                     "expert_parallel", "ep", "expert_tensor_parallel", "etp",
-                                    "virtual_stages", "layers", "on", "templates"}));
+                                    "virtual_stages", "layers", "on", "resharding", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
@@ -276,6 +278,9 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   if (const Yaml layers = fields.find("layers"))
     lay_out_layers(layers, transformer, options.templates[0].stages);
   if (const Yaml groups = fields.find("on")) lay_out_groups(groups, options.templates[0].stages);
+  if (const Yaml resharding = fields.find("resharding"))  // at every boundary
+    for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
+      options.templates[0].stages[i].resharding = to_resharding(resharding);
   return options;
 }
 

@@ -239,3 +239,14 @@ TEST_CASE("the text to train on is plain ASCII, long enough for a batch") {
   CHECK(text.size() > 10'000);
   for (const char c : text) REQUIRE((c == '\n' || (c >= ' ' && c <= '~')));
 }
+
+TEST_CASE("a scenario that is called as a cluster is not taken for it, nor by one beside it") {
+  const std::string text =
+      "model: tiny-gpt2\ncluster: host-2\ntrain: {global_batch: 4, sequence: 16, precision: fp32}\nstrategy: "
+      "{dp: 2}\n";
+  Written scenario(text, "host-2.yaml");
+  scenario.add(text, "other.yaml");
+  for (const char* name : {"host-2.yaml", "other.yaml"})
+    CHECK(load_scenario((std::filesystem::path(scenario.path()).parent_path() / name).string())
+              .job.cluster.chip_count() == 2);
+}

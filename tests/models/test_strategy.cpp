@@ -144,3 +144,11 @@ TEST_CASE("layers are given a stage, by type of device or by speed, and stages a
   CHECK(placed[1].on == std::vector<std::string>{"host"});
   CHECK(placed[2].on == std::vector<std::string>{"slow"});
 }
+
+TEST_CASE("resharding in the short form is every boundary's") {
+  const auto stages =
+      load(kSmall + "strategy: {tp: 2, pp: 2, resharding: gather}\n").job.strategy.templates[0].stages;
+  REQUIRE(stages.size() == 2);
+  CHECK_FALSE(stages[0].resharding.has_value());
+  CHECK(stages[1].resharding == Resharding::gather);
+}
