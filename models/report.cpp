@@ -209,6 +209,25 @@ double peak_flops(const Job& job, const Program& program) {
   return peak;
 }
 
+Spending spending_of(const Job& job, const Program& program, double iteration_s, double tokens) {
+  Spending spending;
+  double usd_per_hour = 0, watts = 0;
+  for (const RankEntry& entry : program.ranks) {
+    const Chip& chip = job.cluster.chip_of(entry.chip);
+    usd_per_hour += chip.price_per_hour.value;
+    watts += chip.watts.value;
+    if (chip.price_per_hour.value <= 0 && spending.unpriced.empty()) spending.unpriced = chip.name;
+    if (chip.watts.value <= 0 && spending.unpowered.empty()) spending.unpowered = chip.name;
+  }
+  const double hours = iteration_s / 3600;
+  if (spending.unpriced.empty()) {
+    spending.usd_per_step = usd_per_hour * hours;
+    if (tokens > 0) spending.usd_per_billion_tokens = usd_per_hour * hours / tokens * 1e9;
+  }
+  if (spending.unpowered.empty()) spending.kwh_per_step = watts / 1000 * hours;
+  return spending;
+}
+
 double ratio(double numerator, double denominator) { return denominator > 0 ? numerator / denominator : 0; }
 
 }  // namespace
@@ -229,6 +248,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
 
   const auto chips = static_cast<double>(report.chips);
   const double tokens = static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);
+  report.spending = spending_of(job, program, report.iteration_s, tokens);
   report.tokens_per_s = ratio(tokens, report.iteration_s);
   report.tokens_per_s_per_chip = ratio(report.tokens_per_s, chips);
   const double model_flops =

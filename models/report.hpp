@@ -2,6 +2,7 @@
 // that adds up.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,14 @@ struct PathBreakdown {
   std::int64_t links = 0;  // instructions
 };
 
+// What the chips of all ranks take, at their list prices and at their thermal design power.
+// Assumes: chips alone; no hosts, no network, no cooling, and no discount.
+struct Spending {
+  std::optional<double> usd_per_step, usd_per_billion_tokens;  // nothing: some chip's price is unknown
+  std::optional<double> kwh_per_step;  // at most; nothing: some chip's power is unknown
+  std::string unpriced, unpowered;     // that chip
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash;
   double iteration_s = 0;
@@ -46,6 +55,7 @@ struct Report {
   std::vector<StageBreakdown> breakdown;
   std::vector<StageMemory> memory;
   PathBreakdown critical_path;
+  Spending spending;
   std::int64_t chips = 0;
 };
 // `memory`: what check() found; empty: found here, which runs the Null world again. A folded Trace

@@ -47,6 +47,15 @@ ordered_json json_of(const PathBreakdown& path) {
           {"links", path.links}};
 }
 
+ordered_json json_of(const Spending& spending) {
+  const auto known = [](const std::optional<double>& value) {
+    return value ? ordered_json(*value) : ordered_json(nullptr);
+  };
+  return {{"usd_per_step", known(spending.usd_per_step)},
+          {"usd_per_billion_tokens", known(spending.usd_per_billion_tokens)},
+          {"kwh_per_step_at_tdp", known(spending.kwh_per_step)}};
+}
+
 template <class Row>
 ordered_json list_of(const std::vector<Row>& rows) {
   ordered_json list = ordered_json::array();
@@ -74,6 +83,7 @@ std::string to_json(const Report& report) {
   json["chips"] = report.chips;
   json["breakdown"] = list_of(report.breakdown);
   json["memory"] = list_of(report.memory);
+  json["spending"] = json_of(report.spending);
   json["critical_path"] = json_of(report.critical_path);
   return json.dump(2) + "\n";
 }

@@ -136,6 +136,18 @@ std::string print_verdict(const Report& report) {
                      format_percent(share_of(report, *worst)), worst->helps, more);
 }
 
+std::string print_price(const Spending& spending) {
+  if (!spending.usd_per_step || !spending.usd_per_billion_tokens)
+    return fmt::format("unknown: no list price of `{}`", spending.unpriced);
+  return fmt::format("{:.4g} USD a step, {:.4g} USD a billion tokens: the chips at their list prices",
+                     *spending.usd_per_step, *spending.usd_per_billion_tokens);
+}
+
+std::string print_energy(const Spending& spending) {
+  if (!spending.kwh_per_step) return fmt::format("unknown: no power of `{}`", spending.unpowered);
+  return fmt::format("at most {:.4g} kWh a step: the chips at their design power", *spending.kwh_per_step);
+}
+
 }  // namespace
 
 std::string to_text(const Report& report) {
@@ -146,6 +158,8 @@ std::string to_text(const Report& report) {
                                           format_flops(report.tflops_per_chip * 1e12), report.chips)});
   figures.add({"MFU", format_percent(report.mfu)});
   figures.add({"HFU", format_percent(report.hfu) + ", recompute counted"});
+  figures.add({"price", print_price(report.spending)});
+  figures.add({"energy", print_energy(report.spending)});
   figures.add({"formula", kFlopFormula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
