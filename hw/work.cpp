@@ -125,9 +125,9 @@ void RankWork::optimize() {
   ++optimizer_steps_;
   for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
     const Tensor& tensor = class_.tensors[i];
-    if (tensor.role != TensorRole::parameter || !parameters_[at(tensor.parameter)].trained) continue;
     const int id = static_cast<int>(i);
-    if (memory_.optimizer_of(id) < 0) continue;  // of a Shard
+    if (tensor.role != TensorRole::parameter || memory_.optimizer_of(id) < 0) continue;  // of a Shard
+    if (!parameters_[at(tensor.parameter)].trained) continue;
     const auto gradient = values(memory_.gradient_of(id), -1);
     const auto moments = values(memory_.optimizer_of(id), -1);
     adamw(train_, parameters_[at(tensor.parameter)].decays, optimizer_steps_, gradient,
@@ -147,7 +147,7 @@ void RankWork::optimize(const Shard& shard) {
     const int parameter = shard.parameters[i];
     const std::size_t last = first + at(memory_.count(parameter));
     const std::size_t from = std::max(first, begin), to = std::min(last, begin + size);
-    if (from < to) {
+    if (from < to && parameters_[at(class_.tensors[at(parameter)].parameter)].trained) {
       const auto run = [&](int part_held, int whole) {
         return part_held >= 0 ? values(part_held, -1).subspan(from - begin, to - from)
                               : values(whole, -1).subspan(from - first, to - from);
