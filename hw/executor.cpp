@@ -27,7 +27,7 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
                            Rank rank, KernelLibrary library)
     : rank_(rank),
       text_(made_up_bytes(train)),
-      work_(program, transformer, train, rank, library, [](ReduceOp, std::span<float>) {}) {
+      work_(program, transformer, train, rank, library, [](const Kernel&, std::span<float>) {}) {
   for (const Stream& stream : work_.of_class().streams)
     for (const Instruction& instruction : stream.instructions)
       if (instruction.op == Op::send || instruction.op == Op::collective)

@@ -41,7 +41,9 @@ class RankRun {
         rendezvous_(rendezvous_options(program, place, options)),
         transport_(connect(options)),
         work_(program, job.transformer, job.train, rank_, options.library,
-              [this](ReduceOp reduce, std::span<float> values) { world_.tensor_all_reduce(reduce, values); }),
+              [this](const Kernel& kernel, std::span<float> values) {
+                world_.tensor_collective(kernel, values);
+              }),
         world_(program, work_, rank_, transport_.get()) {}
 
   TrainResult run() {

@@ -14,14 +14,14 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 }  // namespace
 
 RankWork::RankWork(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
-                   KernelLibrary library, AllReduce all_reduce)
+                   KernelLibrary library, Collective collective)
     : program_(program),
       rank_(rank),
       entry_(program.ranks[at(rank)]),
       class_(program.class_of(rank)),
       train_(train),
       parameters_(parameters(transformer)),
-      all_reduce_(std::move(all_reduce)),
+      collective_(std::move(collective)),
       memory_(class_) {
   context_.transformer = &transformer;
   context_.B = class_.micro_batch;
@@ -30,6 +30,8 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
   const int group = entry_.groups.size() > at(kTensorGroup) ? entry_.groups[at(kTensorGroup)] : -1;
   if (group >= 0)
     context_.tensor_parallel = static_cast<std::int64_t>(program.groups[at(group)].ranks.size());
+  context_.context_parallel = class_.context_parallel;
+  context_.context_index = entry_.context_index;
   const ExpertPlace place = expert_place(class_, entry_);
   context_.expert_parts = class_.expert_parallel;
   context_.slice = place.slice;
@@ -101,9 +103,9 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, Memory
 
 double RankWork::run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger) {
   double flops = 0;
-  MOTLEY_CHECK(kernel.op != KernelOp::all_to_all);  // an instruction of its own
-  if (kernel.op == KernelOp::all_reduce)
-    all_reduce_(kernel.reduce, values(kernel.out[0], micro_batch));
+  MOTLEY_CHECK(!is_collective(kernel.op) || priced_in_computes(kernel));  // else an instruction of its own
+  if (is_collective(kernel.op))
+    collective_(kernel, values(kernel.out[0], micro_batch));
   else
     flops = run_kernel(context_, kernel, tensors_of(kernel, micro_batch, ledger));
   if (kernel.op == KernelOp::loss && context_.tensor_index == 0)

@@ -1,5 +1,5 @@
 // What one host rank computes: its tensors, its micro-batches, and the kernels of a compute or optimizer step on them.
-// It never communicates: an all_reduce inside a compute is handed to whoever runs it. Read next: hw/world.hpp (really
+// It never communicates: a collective inside a compute is handed to whoever runs it. Read next: hw/world.hpp (really
 // trains), hw/executor.hpp (one rank alone, for Mixed).
 #pragma once
 
@@ -16,10 +16,10 @@ namespace motley {
 
 class RankWork {
  public:
-  using AllReduce = std::function<void(ReduceOp, std::span<float>)>;
+  using Collective = std::function<void(const Kernel&, std::span<float>)>;  // in place
   // Keeps references to all but `train`. Fills the parameters with their first values.
   RankWork(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
-           KernelLibrary library, AllReduce all_reduce);
+           KernelLibrary library, Collective collective);
 
   // Elements of that parameter's or gradient's part, in the shard.
   std::vector<std::int64_t> elements(int tensor, int part, int parts) const;
@@ -46,7 +46,7 @@ class RankWork {
   const Train train_;
   const std::vector<Parameter> parameters_;
   KernelContext context_;
-  AllReduce all_reduce_;
+  Collective collective_;
   Memory memory_;
   std::vector<std::vector<std::int32_t>> tokens_, targets_;  // by micro-batch
   std::int64_t optimizer_steps_ = 0;

@@ -257,11 +257,12 @@ Posted RealWorld::collective(const Instruction& instruction, std::span<float> va
                         {begin_s, rank_});
 }
 
-void RealWorld::tensor_all_reduce(ReduceOp reduce, std::span<float> values) {
+void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.slot = kTensorGroup;
-  instruction.reduce = reduce;
+  instruction.collective = collective_of(kernel.op);
+  instruction.reduce = kernel.reduce;
   collective(instruction, values, now_s());
 }
 

@@ -28,8 +28,8 @@ class RealWorld : public World {
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, int stream) override;
-  // What RankWork calls for an all_reduce inside a compute.
-  void tensor_all_reduce(ReduceOp reduce, std::span<float> values);
+  // What RankWork calls for a tensor-parallel collective inside a compute.
+  void tensor_collective(const Kernel& kernel, std::span<float> values);
 
  private:
   struct StreamState {

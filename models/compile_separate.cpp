@@ -1,23 +1,27 @@
 // Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes an
-// instruction of the compute stream. So does each all_reduce kernel where tensor-parallel collectives are to contend
-// (fidelity.tensor_parallel: fluid or expanded). Everything else stays.
+// instruction of the compute stream, and so does each collective over a context-parallel group. Tensor-parallel
+// collectives do where they are to contend (fidelity.tensor_parallel: fluid or expanded). Everything else stays.
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
 namespace {
 
-Instruction collective_of(const ProgramClass& of_class, const Kernel& kernel, int micro_batch) {
+int slot_of(const ProgramClass& of_class, const Kernel& kernel) {
+  if (kernel.op == KernelOp::all_to_all) return kExpertGroup;
+  return kernel.over == GroupKind::context ? context_slot(of_class) : kTensorGroup;
+}
+
+Instruction instruction_of(const ProgramClass& of_class, const Kernel& kernel, int micro_batch) {
   Instruction collective;
   collective.op = Op::collective;
   collective.micro_batch = micro_batch;
-  collective.slot = kTensorGroup;
+  collective.slot = slot_of(of_class, kernel);
+  collective.collective = collective_of(kernel.op);
   collective.tensors = kernel.out;
   collective.reduce = kernel.reduce;
   collective.bytes = kernel.bytes;
   if (kernel.op != KernelOp::all_to_all) return collective;
-  collective.slot = kExpertGroup;
-  collective.collective = CollectiveKind::all_to_all;
   collective.bytes = of_class.tensors[static_cast<std::size_t>(kernel.out.at(0))].bytes;
   if (kernel.bytes < collective.bytes) collective.expected = kernel.bytes;
   return collective;
@@ -38,11 +42,10 @@ std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const 
   int first = whole.first_kernel;
   for (int i = whole.first_kernel; i < whole.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    if (kernel.op != KernelOp::all_to_all && !(tensor_parallel && kernel.op == KernelOp::all_reduce))
-      continue;
+    if (!is_collective(kernel.op) || (!tensor_parallel && priced_in_computes(kernel))) continue;
     add_compute(first, i);
     first = i + 1;
-    pieces.push_back(collective_of(of_class, kernel, whole.micro_batch));
+    pieces.push_back(instruction_of(of_class, kernel, whole.micro_batch));
   }
   add_compute(first, whole.last_kernel);
   pieces.front().after = whole.after;
@@ -54,7 +57,8 @@ std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const 
 void separate_tensor_collectives(const Job& job, Program& program) {
   const bool tensor_parallel = job.fidelity.tensor_parallel != CollectiveLevel::formula;
   for (ProgramClass& of_class : program.classes) {
-    if (of_class.expert_parallel == 1 && (!tensor_parallel || of_class.tensor_parallel == 1)) continue;
+    const bool always = of_class.expert_parallel > 1 || of_class.context_parallel > 1;
+    if (!always && (!tensor_parallel || of_class.tensor_parallel == 1)) continue;
     for (int i = static_cast<int>(of_class.streams[0].instructions.size()) - 1; i >= 0; --i) {
       const Instruction whole = of_class.streams[0].instructions[static_cast<std::size_t>(i)];
       if (whole.op == Op::compute)

@@ -157,12 +157,13 @@ double computed_flops(const Kernel& kernel) {
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
   KernelTime time;
   if (kernel.format) format = *kernel.format;
-  if (kernel.op == KernelOp::all_reduce) {
+  if (is_collective(kernel.op)) {
+    if (!priced_in_computes(kernel)) return time;  // an instruction of its own, which a World prices
     MOTLEY_CHECK(tensor_ring != nullptr);
-    time.seconds = time.memory_s = ring_all_reduce_s(*tensor_ring, kernel.bytes);
+    time.seconds = time.memory_s = collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
-  if (kernel.op == KernelOp::all_to_all) return time;  // an instruction of its own, which a World prices
+  if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_attention(kernel.op)) time.work_s = attention_work_s(kernel, format, chip);
   time.memory_s =
@@ -184,7 +185,7 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
     const double seconds = kernel_time(kernel, program.precision, chip, tensor_ring).seconds;
-    if (kernel.op == KernelOp::all_reduce)
+    if (is_collective(kernel.op))
       time.tensor_parallel_s += seconds;
     else if (kernel.recompute)
       time.recompute_s += seconds;

@@ -7,6 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "models/refusal.hpp"
+
 namespace motley {
 
 std::string_view name_of(StreamKind kind) {
@@ -68,8 +70,12 @@ std::string_view name_of(KernelOp op) {
                                                                          "regroup",
                                                                          "ungroup",
                                                                          "clear",
+                                                                         "take_rows",
+                                                                         "place_rows",
                                                                          "all_reduce",
-                                                                         "all_to_all"};
+                                                                         "all_to_all",
+                                                                         "reduce_scatter",
+                                                                         "all_gather"};
   return names[static_cast<std::size_t>(op)];
 }
 
@@ -105,6 +111,20 @@ std::string_view name_of(CollectiveKind kind) {
   static constexpr std::array<std::string_view, 4> names = {"all_reduce", "reduce_scatter", "all_gather",
                                                             "all_to_all"};
   return names[static_cast<std::size_t>(kind)];
+}
+
+CollectiveKind collective_of(KernelOp op) {
+  switch (op) {
+    case KernelOp::reduce_scatter:
+      return CollectiveKind::reduce_scatter;
+    case KernelOp::all_gather:
+      return CollectiveKind::all_gather;
+    case KernelOp::all_to_all:
+      return CollectiveKind::all_to_all;
+    default:
+      MOTLEY_CHECK(op == KernelOp::all_reduce);
+      return CollectiveKind::all_reduce;
+  }
 }
 
 ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry) {
@@ -149,6 +169,8 @@ std::string_view name_of(GroupKind kind) {
       return "activation gather";
     case GroupKind::gradient_gather:
       return "gradient gather";
+    case GroupKind::context:
+      return "context";
   }
   return "?";
 }

@@ -62,8 +62,13 @@ using Rank = std::int32_t;
 //                           of what P ranks sent, each expert by expert, to this one and its L experts
 //   ungroup                 copies(R,C), counts(P,L)          x(R,C): the inverse
 //   clear                   -                                 gradients of one micro-batch, zeroed: n elements each
+//   take_rows               x(m,n)                            y(m/P,n): this rank's of the P of group `over`
+//   place_rows              y(m/P,n)                          x(m,n): only this rank's rows are defined
+//                           P ranks' rows follow one another: those two and a collective are its form out of place
 //   all_reduce              t                                 t, in place: over the tensor-parallel group
 //   all_to_all              t                                 t, in place: over the expert-parallel group
+//   reduce_scatter          t                                 t, in place, as CollectiveKind says: over group `over`
+//   all_gather              t                                 t, likewise
 enum class KernelOp : std::uint8_t {
   embed,
   embed_backward,
@@ -103,10 +108,14 @@ enum class KernelOp : std::uint8_t {
   regroup,
   ungroup,
   clear,
+  take_rows,
+  place_rows,
   all_reduce,
   all_to_all,
+  reduce_scatter,
+  all_gather,
 };
-inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_to_all) + 1;
+inline constexpr int kKernelOpCount = static_cast<int>(KernelOp::all_gather) + 1;
 constexpr bool is_collective(KernelOp op) { return op >= KernelOp::all_reduce; }  // in place, a World's to do
 // Whether a kernel of this kind reads the values of the parameters it names, and whether it adds to their gradients.
 bool reads_parameters(KernelOp op);
@@ -138,11 +147,25 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
+enum class GroupKind : std::uint8_t {
+  tensor,
+  data,
+  embedding,  // tied weights of first and last stage
+  expert,     // ranks that exchange tokens, as each holds some of the experts
+  gather,     // the ranks of a data group, when they gather parameters
+  // The ranks of a tensor group, when each is sent a part of what crosses a boundary and they gather the whole.
+  activation_gather,
+  gradient_gather,
+  context  // ranks that each have a part of every sequence
+};
+std::string_view name_of(GroupKind kind);
+
 struct Kernel {
   KernelOp op = KernelOp::embed;
   int layer = -1;                                 // -1 embedding, 0..L-1, L head
   bool recompute = false;                         // repeats a forward inside a backward
   ReduceOp reduce = ReduceOp::sum;                // all_reduce
+  GroupKind over = GroupKind::tensor;             // *_rows, reduce_scatter, all_gather: tensor or context
   std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
   // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
@@ -154,6 +177,12 @@ struct Kernel {
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload
   bool operator==(const Kernel&) const = default;
 };
+
+// A collective that stands inside a compute where fidelity has tensor-parallel ones priced there. Others are
+// instructions of their own.
+constexpr bool priced_in_computes(const Kernel& kernel) {
+  return is_collective(kernel.op) && kernel.op != KernelOp::all_to_all && kernel.over == GroupKind::tensor;
+}
 
 // The kernels of one pass of one chunk (a stage's layers) for one micro-batch.
 struct Block {
@@ -175,6 +204,7 @@ enum class CollectiveKind : std::uint8_t {
   all_to_all,      // part j of member i ends as part i of member j; R divides S
 };
 std::string_view name_of(CollectiveKind kind);
+CollectiveKind collective_of(KernelOp op);
 
 // An instruction of the same rank that must have ended: stream and index in it.
 struct After {
@@ -277,7 +307,9 @@ struct ProgramClass {
   std::int64_t tensor_parallel = 1;
   std::int64_t expert_parallel = 1;  // ranks over which the experts of a layer are divided
   std::int64_t expert_tensor_parallel =
-      1;  // and over which each of them is cut; as tensor_parallel unless given
+      1;                              // and over which each of them is cut; as tensor_parallel unless given
+  std::int64_t context_parallel = 1;  // ranks over which each sequence is cut
+  bool sequence_parallel = false;     // rows between cut matmuls are divided over the tensor-parallel group
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
   std::vector<Tensor> tensors;
   std::vector<Shard> shards;
@@ -287,17 +319,6 @@ struct ProgramClass {
   bool operator==(const ProgramClass&) const = default;
 };
 
-enum class GroupKind : std::uint8_t {
-  tensor,
-  data,
-  embedding,  // tied weights of first and last stage
-  expert,     // ranks that exchange tokens, as each holds some of the experts
-  gather,     // the ranks of a data group, when they gather parameters
-  // The ranks of a tensor group, when each is sent a part of what crosses a boundary and they gather the whole.
-  activation_gather,
-  gradient_gather
-};
-std::string_view name_of(GroupKind kind);
 bool gathers_at_boundary(GroupKind kind);
 struct Group {
   GroupKind kind = GroupKind::tensor;
@@ -314,11 +335,15 @@ constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the l
 // Group slots; further ones are data or embedding groups (models/gradient_shares.hpp). The expert group's is there only
 // in a class whose experts are divided.
 inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2, kExpertGroup = 3;
+// The context group's, after the expert group's where that is there.
+inline int context_slot(const ProgramClass& of_class) {
+  return of_class.expert_parallel > 1 ? kExpertGroup + 1 : kExpertGroup;
+}
 struct RankEntry {
   std::int32_t of_class = 0;
   std::int32_t chip = 0;  // global chip index in the cluster
   // Stages are numbered through all templates, replicas within theirs.
-  std::int32_t stage = 0, replica = 0, tensor_index = 0;
+  std::int32_t stage = 0, replica = 0, tensor_index = 0, context_index = 0;
   std::int64_t first_sequence = 0;   // of its replica, in the global batch
   std::vector<Rank> peers;           // by peer slot; -1: none, or this rank holds that virtual stage too
   std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)

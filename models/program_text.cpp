@@ -36,7 +36,7 @@ const std::vector<std::string> kRoles = {
     "activation", "activation_gradient", "parameter", "gradient", "optimizer", "gathered", "whole_gradient"};
 const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
 const std::vector<std::string> kGroups = {
-    "tensor", "data", "embedding", "expert", "gather", "activation_gather", "gradient_gather"};
+    "tensor", "data", "embedding", "expert", "gather", "activation_gather", "gradient_gather", "context"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
 const std::vector<std::string> kPasses = {"forward", "backward", "input_gradient", "weight_gradient"};
 
@@ -64,6 +64,7 @@ void print_kernel(Out out, const Kernel& kernel) {
   put(out, "layer", kernel.layer, standard.layer);
   if (kernel.recompute) fmt::format_to(out, " recompute=1");
   if (kernel.reduce != standard.reduce) fmt::format_to(out, " reduce={}", word(kReduces, kernel.reduce));
+  if (kernel.over != standard.over) fmt::format_to(out, " over={}", word(kGroups, kernel.over));
   put_list(out, "in", kernel.in);
   put_list(out, "out", kernel.out);
   put_list(out, "par", kernel.parameters);
@@ -130,6 +131,8 @@ void print_class(Out out, const ProgramClass& of_class) {
                  of_class.tensor_parallel);
   put(out, "expert_parallel", of_class.expert_parallel, std::int64_t{1});
   put(out, "expert_tensor_parallel", of_class.expert_tensor_parallel, of_class.tensor_parallel);
+  put(out, "context_parallel", of_class.context_parallel, std::int64_t{1});
+  if (of_class.sequence_parallel) fmt::format_to(out, " sequence_parallel=1");
   fmt::format_to(out, " micro_batch={} micro_batches={} static={}\n", of_class.micro_batch,
                  of_class.micro_batches, of_class.static_bytes);
   for (const Chunk& chunk : of_class.chunks)
@@ -293,6 +296,7 @@ Kernel parse_kernel(Line& line) {
   line.get("layer", kernel.layer);
   line.get("recompute", kernel.recompute);
   line.get_choice("reduce", kReduces, kernel.reduce);
+  line.get_choice("over", kGroups, kernel.over);
   line.get_list("in", kernel.in);
   line.get_list("out", kernel.out);
   line.get_list("par", kernel.parameters);
@@ -374,6 +378,8 @@ ProgramClass parse_class(Line& line) {
   of_class.expert_tensor_parallel = of_class.tensor_parallel;
   line.get("expert_parallel", of_class.expert_parallel);
   line.get("expert_tensor_parallel", of_class.expert_tensor_parallel);
+  line.get("context_parallel", of_class.context_parallel);
+  line.get("sequence_parallel", of_class.sequence_parallel);
   line.get("micro_batch", of_class.micro_batch);
   line.get("micro_batches", of_class.micro_batches);
   line.get("static", of_class.static_bytes);
@@ -387,6 +393,7 @@ RankEntry parse_rank(Line& line) {
   line.get("stage", entry.stage);
   line.get("replica", entry.replica);
   line.get("tensor", entry.tensor_index);
+  line.get("context", entry.context_index);
   line.get("sequence", entry.first_sequence);
   line.get_list("peers", entry.peers);
   line.get_list("groups", entry.groups);
@@ -463,11 +470,13 @@ std::string print(const Program& program) {
   for (const ProgramClass& of_class : program.classes) print_class(out, of_class);
   for (const Group& group : program.groups)
     fmt::format_to(out, "group {} ranks={}\n", word(kGroups, group.kind), fmt::join(group.ranks, ","));
-  for (const RankEntry& entry : program.ranks)
-    fmt::format_to(out,
-                   "rank class={} chip={} stage={} replica={} tensor={} sequence={} peers={} groups={}\n",
-                   entry.of_class, entry.chip, entry.stage, entry.replica, entry.tensor_index,
-                   entry.first_sequence, fmt::join(entry.peers, ","), fmt::join(entry.groups, ","));
+  for (const RankEntry& entry : program.ranks) {
+    fmt::format_to(out, "rank class={} chip={} stage={} replica={} tensor={}", entry.of_class, entry.chip,
+                   entry.stage, entry.replica, entry.tensor_index);
+    put(out, "context", entry.context_index, 0);
+    fmt::format_to(out, " sequence={} peers={} groups={}\n", entry.first_sequence,
+                   fmt::join(entry.peers, ","), fmt::join(entry.groups, ","));
+  }
   return text;
 }
 

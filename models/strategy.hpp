@@ -14,10 +14,10 @@
 
 namespace motley {
 
-enum class Recompute : std::uint8_t {
-  none,
-  full
-};  // full: keep only each layer's input (Chen et al. 2016, arXiv:1604.06174)
+// What a layer's backward computes again instead of keeping it.
+// selective: attention's output, from its queries, keys and values (arXiv:2205.05198).
+// full: all but the layer's input (Chen et al. 2016, arXiv:1604.06174).
+enum class Recompute : std::uint8_t { none, selective, full };
 enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
 // models/collective.hpp says what each is; of the last two it picks among the others: `fastest` what should take least
 // by models/collective_cost, `automatic` what NCCL would take.
@@ -58,6 +58,11 @@ struct Stage {
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 0;
   // At its boundary with the stage before. Nothing: direct where the two have the same tensor parallel degree.
   std::optional<Resharding> resharding = {};
+  // Of recompute: the first so many layers of each chunk, the others keep everything; nothing: all.
+  std::optional<std::int64_t> recompute_layers = {};
+  // How often this stage is replicated, where its pipeline's others are more or fewer: a multiple or a divisor of theirs,
+  // each replica taking that share of a micro-batch's sequences. 0: as often as the pipeline.
+  std::int64_t replicas = 0;
   bool operator==(const Stage&) const = default;
   std::int64_t expert_cut() const {
     return expert_tensor_parallel > 0 ? expert_tensor_parallel : tensor_parallel;
@@ -68,8 +73,9 @@ struct Stage {
 // the gradient of a parameter is summed over all who hold it, each weighted by its tokens.
 struct PipelineTemplate {
   std::int64_t replicas = 1;
-  std::int64_t micro_batches = 1;  // of each replica, each step
-  std::int64_t micro_batch = 0;    // sequences a forward; 0: the training shape's
+  std::int64_t micro_batches = 1;     // of each replica, each step
+  std::int64_t micro_batch = 0;       // sequences a forward; 0: the training shape's
+  std::int64_t context_parallel = 1;  // ranks over which each sequence is cut, in every stage
   std::vector<Stage> stages;
   bool operator==(const PipelineTemplate&) const = default;
 };
@@ -83,6 +89,9 @@ struct Strategy {
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
   bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they overlap
+  // What tensor-parallel ranks hold alike between their cut matmuls (norms, residuals, what crosses stages) is cut over
+  // them by rows; their all-reduces become all-gathers and reduce-scatters (arXiv:2205.05198).
+  bool sequence_parallel = false;
   // What the replicas divide among them instead of each holding it whole (ZeRO, arXiv:1910.02054): 0 nothing; 1 the
   // optimizer's state; 2 gradients too, reduced to parts after each micro-batch's backward; 3 parameters too, gathered
   // before each use and freed after it (FSDP, arXiv:2304.11277).

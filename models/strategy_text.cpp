@@ -1,6 +1,7 @@
 // A Strategy as YAML: the explicit form, which print() writes, and the short form people write.
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 
 #include "models/describe_text.hpp"
@@ -14,7 +15,10 @@ namespace {
 
 constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
 
-std::string_view name_of(Recompute recompute) { return recompute == Recompute::full ? "full" : "none"; }
+std::string_view name_of(Recompute recompute) {
+  static constexpr std::array<std::string_view, 3> names = {"none", "selective", "full"};
+  return names[static_cast<std::size_t>(recompute)];
+}
 
 const std::vector<std::string> kOptionKeys = {"schedule", "recompute",  "p2p_buffers", "overlap",
                                               "zero",     "shard_over", "prefetch"};

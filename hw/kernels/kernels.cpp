@@ -93,6 +93,17 @@ class Runner {
     for (float* gradient : t_.gradients)
       for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
   }
+  // This rank's rows of all its group's, or into their place among them.
+  void rows_of_group() const {
+    const bool over_context = kernel_.over == GroupKind::context;
+    const std::int64_t parts = over_context ? c_.context_parallel : c_.tensor_parallel;
+    const std::int64_t count = kernel_.m / parts * kernel_.n;
+    const std::int64_t first = count * (over_context ? c_.context_index : c_.tensor_index);
+    if (kernel_.op == KernelOp::take_rows)
+      std::copy_n(t_.in[0] + first, count, t_.out[0]);
+    else
+      std::copy_n(t_.in[0], count, t_.out[0] + first);
+  }
   void experts() const {
     const Experts& e = model().experts;
     const std::int64_t slice = slice_size(rows(), c_.slices);
@@ -252,6 +263,10 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::accumulate:
     case KernelOp::clear:
       runner.gradients();
+      return 0;
+    case KernelOp::take_rows:
+    case KernelOp::place_rows:
+      runner.rows_of_group();
       return 0;
     case KernelOp::grouped_matmul:
     case KernelOp::grouped_matmul_input_gradient:

@@ -26,6 +26,8 @@ std::string_view name_of(Channel channel) {
       return "activation gather";
     case Channel::gradient_gather:
       return "gradient gather";
+    case Channel::context_group:
+      return "context group";
   }
   return "";
 }
@@ -46,6 +48,8 @@ Channel channel_of(GroupKind kind) {
       return Channel::activation_gather;
     case GroupKind::gradient_gather:
       return Channel::gradient_gather;
+    case GroupKind::context:
+      return Channel::context_group;
   }
   return Channel::tensor_group;
 }

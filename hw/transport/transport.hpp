@@ -24,7 +24,8 @@ enum class Channel : std::uint8_t {
   expert_group,
   gather_group,
   activation_gather,
-  gradient_gather
+  gradient_gather,
+  context_group
 };
 std::string_view name_of(Channel channel);
 Channel channel_of(GroupKind kind);
