@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "models/memory_extra.hpp"
+#include "models/memory_text.hpp"
 #include "models/null_world.hpp"
 #include "models/refusal.hpp"
 #include "models/units.hpp"
@@ -162,22 +164,86 @@ void check_reachable(const Program& program, const Cluster& cluster) {
       route(cluster, chip(group.ranks[i]), chip(group.ranks[(i + 1) % group.ranks.size()]));
 }
 
+// Logits and their gradient, of the head.
+bool is_logits(const Tensor& tensor) {
+  return tensor.role == TensorRole::activation_gradient
+             ? tensor.name.find("head.logits") != std::string::npos
+             : tensor.role == TensorRole::activation && tensor.name == "head.logits";
+}
+
+// What an instruction does to the bytes of logits: those it leaves more (or less) live, and those it adds to what was
+// live at the moment when it holds most in all.
+struct LogitsUse {
+  std::int64_t left = 0, at_peak = 0;
+};
+
+LogitsUse logits_use(const ProgramClass& of_class, const Instruction& instruction) {
+  LogitsUse use;
+  if (instruction.op != Op::compute) return use;
+  std::int64_t live = 0, most = 0;
+  const auto& kernels = of_class.blocks[at(instruction.block)].kernels;
+  const auto add = [&](int id, std::int64_t sign) {
+    const Tensor& tensor = of_class.tensors[at(id)];
+    live += sign * tensor.bytes;
+    if (is_logits(tensor)) use.left += sign * tensor.bytes;
+  };
+  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
+    if (!is_collective(kernel.op))
+      for (int id : kernel.out) add(id, 1);
+    if (live > most) {
+      most = live;
+      use.at_peak = use.left;
+    }
+    for (int id : kernel.frees) add(id, -1);
+  }
+  return use;
+}
+
+// By class that has any: by stream and index.
+using LogitsUses = std::map<std::int32_t, std::map<std::pair<int, int>, LogitsUse>>;
+
+LogitsUses logits_uses(const Program& program) {
+  LogitsUses uses;
+  for (std::size_t c = 0; c < program.classes.size(); ++c) {
+    const ProgramClass& of_class = program.classes[c];
+    if (std::none_of(of_class.tensors.begin(), of_class.tensors.end(), is_logits)) continue;
+    auto& of = uses[static_cast<std::int32_t>(c)];
+    for (std::size_t s = 0; s < of_class.streams.size(); ++s)
+      for (std::size_t i = 0; i < of_class.streams[s].instructions.size(); ++i)
+        of[{static_cast<int>(s), static_cast<int>(i)}] =
+            logits_use(of_class, of_class.streams[s].instructions[i]);
+  }
+  return uses;
+}
+
 struct RankMemory {
   std::int64_t live = 0, peak = 0;
+  std::int64_t live_logits = 0, logits = 0;  // of the peak
 };
 
 std::vector<Blocked> run_null(const Program& program, const Arrangement& arrangement,
                               const Symmetry& symmetry, std::vector<RankMemory>& memory) {
   memory.assign(program.ranks.size(), {});
+  const LogitsUses uses = logits_uses(program);
+  const auto logits = [&](const Step& step) {
+    const auto of = uses.find(program.ranks[at(step.rank)].of_class);
+    return of == uses.end() ? LogitsUse{} : of->second.at({step.stream, step.index});
+  };
   NullWorld world(
       program, arrangement, symmetry,
       [&](const Step& step, const Instruction& instruction) {
         RankMemory& of_rank = memory[at(step.rank)];
-        of_rank.peak = std::max(of_rank.peak, of_rank.live + instruction.peak);
+        if (of_rank.live + instruction.peak > of_rank.peak) {
+          of_rank.peak = of_rank.live + instruction.peak;
+          of_rank.logits = of_rank.live_logits + logits(step).at_peak;
+        }
         of_rank.live += instruction.allocated;
       },
       [&](const Step& step, const Instruction& instruction) {
-        memory[at(step.rank)].live -= instruction.freed;
+        RankMemory& of_rank = memory[at(step.rank)];
+        of_rank.live -= instruction.freed;
+        of_rank.live_logits += logits(step).left;
       });
   return world.run();
 }
@@ -200,22 +266,30 @@ std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& m
 std::int64_t bytes_of_role(const ProgramClass& of_class, TensorRole role) {
   std::int64_t bytes = 0;
   for (const Tensor& tensor : of_class.tensors)
-    if (tensor.role == role) bytes += tensor.bytes;
+    if (tensor.role == role && !tensor.on_host) bytes += tensor.bytes;
   return bytes;
 }
 
 std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
-                                  const std::vector<RankMemory>& memory) {
+                                  const std::vector<RankMemory>& memory, double fragmentation) {
   std::map<int, StageMemory> stages;
+  const std::vector<std::int64_t> buffers = communication_buffers(program, cluster);
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
     const auto [found, fresh] = stages.try_emplace(entry.stage);
     StageMemory& stage = found->second;
     const auto capacity = static_cast<std::int64_t>(cluster.chip_of(entry.chip).memory_bytes.value);
     stage.capacity = fresh ? capacity : std::min(stage.capacity, capacity);
+    if (fresh || memory[at(rank)].peak > stage.activations_peak) stage.logits = memory[at(rank)].logits;
     stage.activations_peak = std::max(stage.activations_peak, memory[at(rank)].peak);
+    const Chip& chip = cluster.chip_of(entry.chip);
+    stage.buffers = std::max(stage.buffers, buffers[at(rank)]);
+    stage.runtime = std::max(stage.runtime, reserved_by_runtime(chip));
+    stage.fragmentation =
+        std::max(stage.fragmentation, lost_to_fragmentation(chip, memory[at(rank)].peak, fragmentation));
     if (!fresh) continue;
     const ProgramClass& of_class = program.class_of(rank);
+    if (chip.kind != "cpu") stage.buckets = copied_buckets(of_class);
     stage.stage = entry.stage;
     stage.parameters = bytes_of_role(of_class, TensorRole::parameter);
     stage.gradients = bytes_of_role(of_class, TensorRole::gradient);
@@ -223,7 +297,8 @@ std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster
   }
   std::vector<StageMemory> result;
   for (auto& [index, stage] : stages) {
-    stage.peak = stage.parameters + stage.gradients + stage.optimizer + stage.activations_peak;
+    stage.peak =
+        stage.parameters + stage.gradients + stage.optimizer + stage.activations_peak + beyond_tensors(stage);
     result.push_back(stage);
   }
   return result;
@@ -248,16 +323,10 @@ void check_fits(const Program& program, const StageMemory& stage) {
     hint = "a smaller micro_batch, or more tensor_parallel or pipeline_parallel";
   throw Refusal(
       Exit::infeasible, "out-of-memory", {},
-      fmt::format(
-          "stage {} needs {}, its chip has {}: {} too much (parameters {}, gradients {}, optimizer {}, "
-          "activations {})",
-          stage.stage, format_bytes(static_cast<double>(stage.peak)),
-          format_bytes(static_cast<double>(stage.capacity)),
-          format_bytes(static_cast<double>(stage.peak - stage.capacity)),
-          format_bytes(static_cast<double>(stage.parameters)),
-          format_bytes(static_cast<double>(stage.gradients)),
-          format_bytes(static_cast<double>(stage.optimizer)),
-          format_bytes(static_cast<double>(stage.activations_peak))),
+      fmt::format("stage {} needs {}, its chip has {}: {} too much ({})", stage.stage,
+                  format_bytes(static_cast<double>(stage.peak)),
+                  format_bytes(static_cast<double>(stage.capacity)),
+                  format_bytes(static_cast<double>(stage.peak - stage.capacity)), describe_memory(stage)),
       hint);
 }
 
@@ -279,13 +348,14 @@ std::vector<Blocked> find_deadlock(const Program& program) {
   return run_null(program, memory);
 }
 
-std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster) {
+std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
+                                         double fragmentation) {
   std::vector<RankMemory> memory;
   run_null(program, memory);
-  return by_stage(program, cluster, memory);
+  return by_stage(program, cluster, memory, fragmentation);
 }
 
-std::vector<StageMemory> check(const Program& program, const Cluster& cluster) {
+std::vector<StageMemory> check(const Program& program, const Cluster& cluster, double fragmentation) {
   check_indices(program);
   for (const ProgramClass& of_class : program.classes) check_lifetimes(of_class);
   check_reachable(program, cluster);
@@ -295,7 +365,7 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster) {
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     if (memory[rank].live != 0)
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
-  auto stages = by_stage(program, cluster, memory);
+  auto stages = by_stage(program, cluster, memory, fragmentation);
   for (const StageMemory& stage : stages) check_fits(program, stage);
   return stages;
 }

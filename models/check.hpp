@@ -15,14 +15,21 @@ namespace motley {
 struct StageMemory {
   int stage = 0;
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
-  std::int64_t activations_peak = 0;  // all else, at the moment of the peak
-  std::int64_t peak = 0;
+  std::int64_t activations_peak = 0;  // all else that the Program names, at the moment of the peak
+  std::int64_t logits = 0;            // part of that
+  // What the Program does not name and a chip has beyond it: models/memory_extra.hpp says what each is.
+  std::int64_t buffers = 0, buckets = 0, runtime = 0, fragmentation = 0;
+  std::int64_t peak = 0;  // of everything
   std::int64_t capacity = 0;
+  // Offloaded: the most that one node keeps for its ranks of all stages, and what it has (0: not said).
+  std::int64_t host = 0, host_capacity = 0;
 };
 
 // Peak per stage: exact when streams run in the order of the Null world (a topological order of the
 // Program); a World that overlaps more can hold more, by at most p2p_buffers messages.
-std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster);
+// `fragmentation`: Train::fragmentation.
+std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
+                                         double fragmentation = kFragmentation);
 
 struct Blocked {
   Rank rank = 0;
@@ -38,6 +45,7 @@ std::vector<Blocked> find_deadlock(const Program& program);
 // (exit 1), out of memory (exit 3: which stage, how many GiB, what would help), a tensor freed
 // twice or never.
 // Returns the memory it found, so that nobody runs the Null world twice.
-std::vector<StageMemory> check(const Program& program, const Cluster& cluster);
+std::vector<StageMemory> check(const Program& program, const Cluster& cluster,
+                               double fragmentation = kFragmentation);
 
 }  // namespace motley

@@ -22,6 +22,7 @@ struct Chip {
   std::string kind;                      // gpu | cpu
   std::map<Format, Sourced> peak_flops;  // dense, flop/s
   Sourced memory_bytes;
+  Sourced reserved_memory;   // bytes of it that driver, context and libraries hold before any tensor is there
   Sourced memory_bandwidth;  // bytes/s
   Sourced multiprocessors;   // tiles that run at once: wave quantisation; 0: not modelled
   // GEMM: t = 2MNK/(peak*gemm_efficiency) * (1 + k_half/K) * (1 + wave*(Q-1)) + kernel_overhead,

@@ -55,6 +55,14 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
+// The memory of a node, for what its chips offload, and the processor that steps optimizer state there.
+struct Host {
+  double memory = 0;            // bytes
+  double memory_bandwidth = 0;  // bytes/s, of all sockets together
+  double link = 0;  // bytes/s of each chip's own link to it, a direction; 0: through the `pcie` tree
+  bool operator==(const Host&) const = default;
+};
+
 struct NodeGroup {
   std::string name;
   int nodes = 0;
@@ -63,6 +71,7 @@ struct NodeGroup {
   InsideFabric inside;
   std::vector<Nic> nics;
   std::optional<Pcie> pcie = {};  // nothing: chips reach NICs at the rate of the inside fabric
+  std::optional<Host> host = {};  // nothing: not described, nothing can be offloaded
   bool operator==(const NodeGroup&) const = default;
 };
 
@@ -114,7 +123,7 @@ struct Carrier {
   bool operator==(const Carrier&) const = default;
 };
 
-enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network };
+enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network, host };
 struct Vertex {
   VertexKind kind = VertexKind::chip;
   std::string name;  // "ib.3.chip5", "ib.3.nvswitch", "ib.3.pcie0", "ib.3.infiniband0", "infiniband"
@@ -154,8 +163,9 @@ struct NetworkLayout {
 struct GroupLayout {
   int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
   int links_a_chip = 0, mesh = 0, uplinks = 0, sockets = 0;  // offsets in a node
-  std::vector<PortLayout> ports;                             // by NIC kind, as NodeGroup::nics
-  std::vector<int> network;                                  // the same: index into network_layout
+  int hosts = 0;                  // likewise: of each chip's own link to the host, where there is one
+  std::vector<PortLayout> ports;  // by NIC kind, as NodeGroup::nics
+  std::vector<int> network;       // the same: index into network_layout
 };
 
 struct Cluster {
@@ -218,6 +228,9 @@ std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int 
 Route route(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
 // The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.
 const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
+// Between a chip and its node's memory, at the chip's own socket. Throws Refusal(infeasible, "no-host") where the
+// chip's group does not say what its hosts have.
+Route host_route(const Cluster& cluster, int chip, bool to_host);
 // Whether bytes between the two are staged through the memory of their hosts.
 bool is_staged(const Cluster& cluster, int from_chip, int to_chip);
 

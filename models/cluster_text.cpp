@@ -38,6 +38,7 @@ const std::vector<Figure>& figures() {
   using enum Dimension;
   static const std::vector<Figure> list = {
       {"memory", &Chip::memory_bytes, bytes, true},
+      {"reserved_memory", &Chip::reserved_memory, bytes, false},
       {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, true},
       {"multiprocessors", &Chip::multiprocessors, {}, false},
       {"gemm_efficiency", &Chip::gemm_efficiency, {}, true},

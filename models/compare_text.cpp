@@ -25,6 +25,8 @@ std::string_view name_of(Op op) {
       return "collective";
     case Op::optimizer:
       return "optimizer";
+    case Op::copy:
+      return "copy";
   }
   return "?";
 }

@@ -27,6 +27,12 @@ std::string_view name_of(StreamKind kind) {
       return "collective";
     case StreamKind::gather:
       return "gather";
+    case StreamKind::to_host:
+      return "to_host";
+    case StreamKind::host:
+      return "host";
+    case StreamKind::from_host:
+      return "from_host";
   }
   return "?";
 }
@@ -105,6 +111,10 @@ bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction)
   return instruction.op == Op::collective && instruction.collective == CollectiveKind::all_gather &&
          instruction.shard >= 0 &&
          of_class.shards[static_cast<std::size_t>(instruction.shard)].parameter_part >= 0;
+}
+
+bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction) {
+  return of_class.tensors[static_cast<std::size_t>(instruction.into.at(0))].on_host;
 }
 
 std::string_view name_of(CollectiveKind kind) {
@@ -204,6 +214,9 @@ std::string describe(const Program& program, Rank rank, int stream, int index) {
       break;
     case Op::optimizer:
       what = "optimizer step";
+      break;
+    case Op::copy:
+      what = goes_to_host(of_class, instruction) ? "copy to host" : "copy from host";
       break;
   }
   if (instruction.micro_batch >= 0) what += fmt::format(" micro-batch {}", instruction.micro_batch);

@@ -143,7 +143,8 @@ struct Tensor {
   Format format = Format::fp32;
   std::vector<std::int64_t> shape;  // of this rank's shard
   std::int64_t bytes = 0;
-  int parameter = -1;  // roles parameter/gradient/optimizer: index into parameters(transformer)
+  int parameter = -1;    // roles parameter/gradient/optimizer: index into parameters(transformer)
+  bool on_host = false;  // in the memory of the rank's node, not of its chip
   bool operator==(const Tensor&) const = default;
 };
 
@@ -193,7 +194,9 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-enum class Op : std::uint8_t { compute, send, recv, collective, optimizer };
+// copy: between the chip and its node's memory; each of `tensors` into that of `into` at the same place. A gradient that
+// is copied to the host is zeroed, and its host copy after the step.
+enum class Op : std::uint8_t { compute, send, recv, collective, optimizer, copy };
 // What a collective leaves behind. Instruction.bytes is S, the whole payload: all the tensors one after the other, cut
 // into R parts, one for each member of the group, the last ones shorter (or empty) where R does not divide it. Part i
 // is that of the member at place i of Group::ranks.
@@ -222,8 +225,9 @@ struct Instruction {
   // collective: groups[slot]
   std::int32_t slot = -1;
   // what moves: send, recv one tensor; collective a tensor (tensor-parallel) or a bucket of
-  // gradients
+  // gradients. optimizer: on the host, the states it steps; on the chip, all that are not there.
   std::vector<std::int32_t> tensors;
+  std::vector<std::int32_t> into;  // copy
   CollectiveKind collective = CollectiveKind::all_reduce;
   ReduceOp reduce = ReduceOp::sum;
   // collective: only this part of each tensor, cut along the axis that tensor parallelism cuts; and what a member
@@ -233,6 +237,7 @@ struct Instruction {
   // whose `part` is 0 makes the tensor, others only fill it.
   std::int32_t part_stride = 0;
   double scale = 1.0;
+  // copy: of the part of that Shard's gradients or parameters that this rank holds, laid out as one run.
   // collective of a Shard (index; -1: of none). all_gather: `tensors` come to be, of the parts held. reduce_scatter:
   // the sum is added to the part held. all_reduce: only of this rank's part of `tensors`. Where no part is held, in
   // place.
@@ -263,7 +268,10 @@ enum class StreamKind : std::uint8_t {
   recv_gradient,
   send_gradient,
   collective,
-  gather  // of parameters
+  gather,    // of parameters
+  to_host,   // copies
+  host,      // optimizer steps of the node's processor
+  from_host  // copies
 };
 std::string_view name_of(StreamKind kind);
 
@@ -298,6 +306,8 @@ struct Shard {
 struct ProgramClass;
 // An all_gather of a shard whose parameters are held in parts: `tensors` come to be, as those of a recv do.
 bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction);
+// Of a copy: its direction.
+bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction);
 
 struct ProgramClass {
   std::string name;  // "stage 0"
@@ -315,7 +325,7 @@ struct ProgramClass {
   std::vector<Shard> shards;
   std::vector<Block> blocks;
   std::vector<Stream> streams;    // streams[0] is the compute stream
-  std::int64_t static_bytes = 0;  // parameters + gradients + optimizer
+  std::int64_t static_bytes = 0;  // parameters + gradients + optimizer, on the chip
   bool operator==(const ProgramClass&) const = default;
 };
 

@@ -29,12 +29,12 @@ constexpr int count_of<CollectiveKind>() {
 }
 template <>
 constexpr int count_of<StreamKind>() {
-  return static_cast<int>(StreamKind::gather) + 1;
+  return static_cast<int>(StreamKind::from_host) + 1;
 }
 
 const std::vector<std::string> kRoles = {
     "activation", "activation_gradient", "parameter", "gradient", "optimizer", "gathered", "whole_gradient"};
-const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer"};
+const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer", "copy"};
 const std::vector<std::string> kGroups = {
     "tensor", "data", "embedding", "expert", "gather", "activation_gather", "gradient_gather", "context"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
@@ -89,6 +89,7 @@ void print_instruction(Out out, const Instruction& instruction) {
                    instruction.last_kernel);
   put(out, "slot", instruction.slot, standard.slot);
   put_list(out, "tensors", instruction.tensors);
+  put_list(out, "into", instruction.into);
   if (instruction.collective != standard.collective)
     fmt::format_to(out, " kind={}", name_of(instruction.collective));
   if (instruction.reduce != standard.reduce)
@@ -139,9 +140,9 @@ void print_class(Out out, const ProgramClass& of_class) {
     fmt::format_to(out, "  chunk virtual_stage={} layers={}:{}\n", chunk.virtual_stage, chunk.first_layer,
                    chunk.last_layer);
   for (const Tensor& tensor : of_class.tensors)
-    fmt::format_to(out, "  tensor \"{}\" role={} format={} shape={} bytes={} parameter={}\n", tensor.name,
+    fmt::format_to(out, "  tensor \"{}\" role={} format={} shape={} bytes={} parameter={}{}\n", tensor.name,
                    word(kRoles, tensor.role), name_of(tensor.format), fmt::join(tensor.shape, ","),
-                   tensor.bytes, tensor.parameter);
+                   tensor.bytes, tensor.parameter, tensor.on_host ? " on_host=1" : "");
   for (const Shard& shard : of_class.shards) print_shard(out, shard);
   for (const Block& block : of_class.blocks) {
     fmt::format_to(out, "  block \"{}\" pass={}", block.name, word(kPasses, block.pass));
@@ -273,6 +274,7 @@ Tensor parse_tensor(Line& line) {
   line.get_list("shape", tensor.shape);
   line.get("bytes", tensor.bytes);
   line.get("parameter", tensor.parameter);
+  line.get("on_host", tensor.on_host);
   return tensor;
 }
 
@@ -332,6 +334,7 @@ Instruction parse_instruction(Line& line) {
   }
   line.get("slot", instruction.slot);
   line.get_list("tensors", instruction.tensors);
+  line.get_list("into", instruction.into);
   line.get_choice("kind", kinds, instruction.collective);
   line.get_choice("reduce", kReduces, instruction.reduce);
   line.get("bytes", instruction.bytes);

@@ -92,7 +92,7 @@ Remedy measured(const Variation& variation) {
   remedy.change = variation.change;
   const Program program = compile(variation.job);
   double fullest = -1;
-  for (const StageMemory& stage : memory_by_stage(program, variation.job.cluster)) {
+  for (const StageMemory& stage : memory_by_stage(program, variation.job.cluster, variation.job.train.fragmentation)) {
     const double full =
         static_cast<double>(stage.peak) / static_cast<double>(std::max<std::int64_t>(stage.capacity, 1));
     if (full <= fullest) continue;

@@ -75,7 +75,10 @@ void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction,
     case Op::compute:
       return attribute_compute(costs.of(rank, instruction), seconds, row);
     case Op::optimizer:
-      row.optimizer_s += seconds;
+      (instruction.tensors.empty() ? row.optimizer_s : row.offload_s) += seconds;
+      return;
+    case Op::copy:
+      row.offload_s += seconds;
       return;
     case Op::send:
     case Op::recv:
@@ -108,6 +111,26 @@ class Walk {
     result_.rank = rank;
   }
 
+  // Whatever of that time something of the rank's moves to its host, from it, or is stepped there.
+  double offloading_s(Interval within) const {
+    std::vector<Interval> busy;
+    const auto& streams = program_.class_of(result_.rank).streams;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i].kind < StreamKind::to_host) continue;
+      for (const TraceEvent& event : events_.stream(static_cast<int>(i)))
+        if (event.end_s > within.begin_s && event.begin_s < within.end_s)
+          busy.push_back({event.begin_s, event.end_s});
+    }
+    std::sort(busy.begin(), busy.end(),
+              [](const Interval& a, const Interval& b) { return a.begin_s < b.begin_s; });
+    double sum_s = 0, reached_s = within.begin_s;
+    for (const Interval& each : busy) {
+      sum_s += Interval{reached_s, within.end_s}.overlap_s(each.begin_s, each.end_s);
+      reached_s = std::max(reached_s, std::min(each.end_s, within.end_s));
+    }
+    return sum_s;
+  }
+
   StageBreakdown run(Interval iteration) {
     double reached_s = iteration.begin_s;
     for (const TraceEvent& event : events_.stream(0)) {
@@ -115,7 +138,9 @@ class Walk {
       attribute_event(event);
       reached_s = event.end_s;
     }
-    result_.bubble_s += iteration.end_s - reached_s;
+    const double offload_s = offloading_s({reached_s, iteration.end_s});
+    result_.offload_s += offload_s;
+    result_.bubble_s += iteration.end_s - reached_s - offload_s;
     return result_;
   }
 
@@ -139,6 +164,10 @@ class Walk {
       if (op == Op::send || op == Op::recv) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
+      } else if (program_.class_of(result_.rank).streams[at(event.waited_for.stream)].kind >=
+                 StreamKind::to_host) {
+        wire_s = offloading_s(idle);
+        result_.offload_s += wire_s;
       } else if (at_boundary(instruction_of(*awaited))) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
@@ -238,7 +267,8 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.strategy_hash = trace.strategy_hash;
   report.program_hash = trace.program_hash;
   report.chips = program.rank_count();
-  report.memory = memory.empty() ? memory_by_stage(program, job.cluster) : std::move(memory);
+  report.memory =
+      memory.empty() ? memory_by_stage(program, job.cluster, job.train.fragmentation) : std::move(memory);
   const Interval iteration = iteration_of(trace);
   report.iteration_s = iteration.end_s - iteration.begin_s;
   CostTable costs(program, job.cluster);

@@ -19,6 +19,7 @@ ordered_json json_of(const StageBreakdown& row) {
           {"exposed_expert_parallel_s", row.expert_parallel_s},
           {"exposed_pipeline_parallel_s", row.pipeline_s},
           {"exposed_data_parallel_s", row.data_parallel_s},
+          {"exposed_offload_s", row.offload_s},
           {"optimizer_s", row.optimizer_s}};
 }
 
@@ -30,9 +31,16 @@ ordered_json json_of(const StageMemory& row) {
           {"gradients", row.gradients},
           {"optimizer", row.optimizer},
           {"activations", row.activations_peak},
+          {"logits", row.logits},
+          {"buffers", row.buffers},
+          {"buckets", row.buckets},
+          {"runtime", row.runtime},
+          {"fragmentation", row.fragmentation},
           {"peak", row.peak},
           {"capacity", row.capacity},
-          {"fraction", fraction}};
+          {"fraction", fraction},
+          {"host", row.host},
+          {"host_capacity", row.host_capacity}};
 }
 
 ordered_json json_of(const PathBreakdown& path) {
@@ -42,6 +50,7 @@ ordered_json json_of(const PathBreakdown& path) {
           {"expert_parallel_s", path.expert_parallel_s},
           {"pipeline_parallel_s", path.pipeline_s},
           {"data_parallel_s", path.data_parallel_s},
+          {"offload_s", path.offload_s},
           {"optimizer_s", path.optimizer_s},
           {"gap_s", path.gap_s},
           {"links", path.links}};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "models/memory_text.hpp"
 #include "models/report.hpp"
 #include "models/table.hpp"
 #include "models/units.hpp"
@@ -17,7 +18,7 @@ struct Part {
   double StageBreakdown::*seconds;
   const char* helps;
 };
-constexpr std::array<Part, 8> kParts = {{
+constexpr std::array<Part, 9> kParts = {{
     {"compute", &StageBreakdown::compute_s,
      "chips with more FLOP/s or larger kernels (a larger micro-batch, less tensor parallelism) would help"},
     {"recompute", &StageBreakdown::recompute_s,
@@ -31,6 +32,8 @@ constexpr std::array<Part, 8> kParts = {{
      "`overlap_p2p`, fewer stages or faster links between stages would help"},
     {"exposed DP", &StageBreakdown::data_parallel_s,
      "overlapping gradients with the backward, a larger batch or faster links between replicas would help"},
+    {"exposed offload", &StageBreakdown::offload_s,
+     "a smaller share of `offload`, or a faster link to the host, would help"},
     {"optimizer", &StageBreakdown::optimizer_s,
      "more tensor or pipeline parallelism (fewer parameters a chip) would help"},
 }};
@@ -51,11 +54,12 @@ double share_of(const Report& report, const Part& part) {
   return whole > 0 ? sum / whole : 0;
 }
 
-// Those of a strategy without expert parallelism leave its column out.
+// Those of a strategy without expert parallelism, or without offload, leave its column out.
 std::vector<Part> columns_of(const Report& report) {
   std::vector<Part> columns;
   for (const Part& part : kParts)
-    if (part.seconds != &StageBreakdown::expert_parallel_s || share_of(report, part) > 0)
+    if ((part.seconds != &StageBreakdown::expert_parallel_s && part.seconds != &StageBreakdown::offload_s) ||
+        share_of(report, part) > 0)
       columns.push_back(part);
   return columns;
 }
@@ -83,18 +87,23 @@ std::string print_breakdown(const Report& report) {
 }
 
 std::string print_memory(const Report& report) {
-  Table table("lrrrrrrr",
-              {"stage", "parameters", "gradients", "optimizer", "activations", "peak", "capacity", "used"});
+  const bool beyond = std::any_of(report.memory.begin(), report.memory.end(),
+                                  [](const StageMemory& row) { return beyond_tensors(row) > 0; });
+  std::vector<std::string> header = {"stage", "parameters", "gradients", "optimizer", "activations"};
+  if (beyond) header.emplace_back("beyond");
+  header.insert(header.end(), {"peak", "capacity", "used"});
+  Table table(fmt::format("l{:r>{}}", "", header.size() - 1), header);
   for (const StageMemory& row : report.memory) {
     std::vector<std::string> cells = {fmt::to_string(row.stage)};
-    for (std::int64_t bytes :
-         {row.parameters, row.gradients, row.optimizer, row.activations_peak, row.peak, row.capacity})
-      cells.push_back(format_bytes(static_cast<double>(bytes)));
+    std::vector<std::int64_t> figures = {row.parameters, row.gradients, row.optimizer, row.activations_peak};
+    if (beyond) figures.push_back(beyond_tensors(row));
+    figures.insert(figures.end(), {row.peak, row.capacity});
+    for (std::int64_t bytes : figures) cells.push_back(format_bytes(static_cast<double>(bytes)));
     cells.push_back(format_percent(
         row.capacity > 0 ? static_cast<double>(row.peak) / static_cast<double>(row.capacity) : 0));
     table.add(cells);
   }
-  return "memory a chip, at its peak:\n" + table.print();
+  return "memory a chip, at its peak:\n" + table.print() + print_memory_notes(report.memory);
 }
 
 // A pipeline runs at the pace of its slowest stage: worth a word from a tenth on.

@@ -50,10 +50,10 @@ std::string find_text(const Yaml& node, const std::string& folder) {
 }
 
 Train read_train(const Yaml& node, const std::string& folder) {
-  const Fields fields(
-      node, "`train`",
-      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls", "expert_skew",
-       "expert_room", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "seed", "steps", "text"});
+  const Fields fields(node, "`train`",
+                      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls",
+                       "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1", "beta2",
+                       "epsilon", "weight_decay", "seed", "steps", "text"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
@@ -68,6 +68,12 @@ Train read_train(const Yaml& node, const std::string& folder) {
       throw Refusal(Exit::infeasible, "impossible-expert-room", value->where,
                     fmt::format("expert_room {} does not hold even an even share", train.expert_room),
                     "1 or more");
+  }
+  if (const Yaml value = fields.find("fragmentation")) {
+    train.fragmentation = to_number(value, Sign::not_negative);
+    if (train.fragmentation > 1)
+      throw Refusal(Exit::usage, "out-of-bounds", value->where,
+                    fmt::format("`{}` is out of bounds", value->text), "a share of the activations: 0 to 1");
   }
   if (const Yaml value = fields.find("gradients")) train.gradients = to_format(value);
   if (const Yaml value = fields.find("learning_rate")) train.learning_rate = to_number(value, Sign::positive);
@@ -198,7 +204,7 @@ Program compile(const Scenario& scenario) {
 std::vector<StageMemory> check(const Program& program, const Scenario& scenario) {
   return placing_refusals(scenario, [&] {
     try {
-      return check(program, scenario.job.cluster);
+      return check(program, scenario.job.cluster, scenario.job.train.fragmentation);
     } catch (const Refusal& refusal) {
       if (refusal.kind() != "out-of-memory") throw;
       throw Refusal(refusal.exit_code(), refusal.kind(), refusal.where(), refusal.message(),

@@ -39,6 +39,16 @@ enum class CollectiveAlgorithm : std::uint8_t {
 // Megatron-LM's scatter-gather, arXiv:2104.04473 section 4.1).
 enum class Resharding : std::uint8_t { direct, gather };
 
+// What a rank keeps in the memory of its node instead of its chip's: shares, 0 to 1.
+struct Offload {
+  // Of the optimizer's state, in whole tensors, the first: the node's processor then steps their parameters
+  // (ZeRO-Offload, arXiv:2101.06840).
+  double optimizer = 0;
+  double activations =
+      0;  // of each chunk's layers, the first: what they keep, until shortly before their backward
+  bool operator==(const Offload&) const = default;
+};
+
 struct Layers {
   std::int64_t first = 0, last = 0;  // [first, last)
   bool operator==(const Layers&) const = default;
@@ -63,6 +73,7 @@ struct Stage {
   // How often this stage is replicated, where its pipeline's others are more or fewer: a multiple or a divisor of theirs,
   // each replica taking that share of a micro-batch's sequences. 0: as often as the pipeline.
   std::int64_t replicas = 0;
+  std::optional<Offload> offload = {};  // else the strategy's
   bool operator==(const Stage&) const = default;
   std::int64_t expert_cut() const {
     return expert_tensor_parallel > 0 ? expert_tensor_parallel : tensor_parallel;
@@ -99,6 +110,7 @@ struct Strategy {
   std::int64_t shard_over =
       0;             // replicas, consecutive, that divide it; the others hold copies (HSDP). 0: all
   int prefetch = 1;  // zero 3: uses ahead that parameters are gathered
+  Offload offload;
   bool operator==(const Strategy&) const = default;
 
   // Of the first template; what a strategy of equal stages is called by.
@@ -107,6 +119,10 @@ struct Strategy {
   std::int64_t dp() const { return templates.at(0).replicas; }
   std::int64_t rank_count() const;
 };
+
+// Share of the activations at their peak that a chip's allocator loses between them, unless a job says its own.
+// Assumes: kFragmentation; nobody publishes it apart from what is allocated.
+inline constexpr double kFragmentation = 0.05;
 
 struct Train {
   std::int64_t global_batch = 0;    // sequences a step
@@ -123,6 +139,7 @@ struct Train {
   // What one rank may send another's experts, as a multiple of the even share; 0: as much as can come. Memory keeps
   // room for it, and a run in which more comes fails.
   double expert_room = 0;
+  double fragmentation = kFragmentation;
   bool operator==(const Train&) const = default;
 };
 

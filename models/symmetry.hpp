@@ -18,7 +18,9 @@ struct Lane {
   Rank from = 0, to = 0;
   std::int32_t out = -1, in = -1;  // transfers: slots at the two ends
   std::int32_t group = -1;         // edges: of this group
-  Carrier carrier = {};            // between nodes
+  // Copies: between a rank and its host, to it (1) or from it (2); `from` and `to` are the rank. 0: neither.
+  std::int32_t host = 0;
+  Carrier carrier = {};  // between nodes
   // Its ends post it on their own: transfers, and edges of collectives that run step by step. Else the group does.
   bool by_ranks = true;
   double cap = 0;  // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none

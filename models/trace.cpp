@@ -116,6 +116,10 @@ void append_name(fmt::memory_buffer& text, const Program& program, const Step& s
     case Op::optimizer:
       append(text, FMT_COMPILE("optimizer"));
       break;
+    case Op::copy:
+      append(text, FMT_COMPILE("copy {} host"),
+             goes_to_host(program.class_of(step.rank), instruction) ? "to" : "from");
+      break;
   }
   if (instruction.micro_batch >= 0) append(text, FMT_COMPILE(" {}"), instruction.micro_batch);
 }
@@ -131,6 +135,8 @@ std::string_view category_of(Op op) {
       return "collective";
     case Op::optimizer:
       return "optimizer";
+    case Op::copy:
+      return "copy";
   }
   return "?";
 }

@@ -39,6 +39,9 @@ struct Folding {
   std::vector<std::int32_t> first_pair;
   std::vector<std::vector<PlannedLanes>> planned;  // by group: of algorithms that are neither
 
+  std::vector<std::int32_t>
+      first_host;  // by rank: its lane to its host, that from it follows; -1: it copies nothing
+
   // Of a group with pairs, between two different members, by place.
   std::int32_t pair_lane(int group, std::size_t from, std::size_t to, std::size_t members) const {
     return first_pair[static_cast<std::size_t>(group)] +

@@ -9,6 +9,7 @@
 
 #include "models/check.hpp"
 #include "models/compile.hpp"
+#include "models/memory_text.hpp"
 #include "models/scenario.hpp"
 #include "models/units.hpp"
 #include "tools/command.hpp"
@@ -29,8 +30,15 @@ std::string to_json(const Program& program, const std::vector<StageMemory>& memo
                       {"gradients", stage.gradients},
                       {"optimizer", stage.optimizer},
                       {"activations_peak", stage.activations_peak},
+                      {"logits", stage.logits},
+                      {"buffers", stage.buffers},
+                      {"buckets", stage.buckets},
+                      {"runtime", stage.runtime},
+                      {"fragmentation", stage.fragmentation},
                       {"peak", stage.peak},
-                      {"capacity", stage.capacity}});
+                      {"capacity", stage.capacity},
+                      {"host", stage.host},
+                      {"host_capacity", stage.host_capacity}});
   const nlohmann::ordered_json whole = {{"schema", "motley.check/1"},
                                         {"strategy_hash", program.strategy_hash},
                                         {"program_hash", program_hash(program)},
@@ -42,16 +50,18 @@ std::string to_json(const Program& program, const std::vector<StageMemory>& memo
 std::string to_text(const Program& program, const std::vector<StageMemory>& memory) {
   std::string text = fmt::format(
       "{} ranks: every transfer has its other side, the program ends, memory fits\n\n", program.rank_count());
-  text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}\n", "stage", "parameters", "gradients",
-                      "optimizer", "activations", "peak", "capacity");
+  text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}{:>12}\n", "stage", "parameters", "gradients",
+                      "optimizer", "activations", "beyond", "peak", "capacity");
   for (const StageMemory& stage : memory)
-    text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}\n", stage.stage,
+    text += fmt::format("{:<7}{:>12}{:>12}{:>12}{:>14}{:>12}{:>12}{:>12}\n", stage.stage,
                         format_bytes(static_cast<double>(stage.parameters)),
                         format_bytes(static_cast<double>(stage.gradients)),
                         format_bytes(static_cast<double>(stage.optimizer)),
                         format_bytes(static_cast<double>(stage.activations_peak)),
+                        format_bytes(static_cast<double>(beyond_tensors(stage))),
                         format_bytes(static_cast<double>(stage.peak)),
                         format_bytes(static_cast<double>(stage.capacity)));
+  text += print_memory_notes(memory);
   return text + fmt::format("\nstrategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 

@@ -204,7 +204,7 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
         chip.memory_bytes,         chip.memory_bandwidth, chip.multiprocessors,      chip.gemm_efficiency,
         chip.gemm_k_half,          chip.gemm_wave,        chip.attention_efficiency, chip.attention_s_half,
         chip.bandwidth_efficiency, chip.kernel_overhead,  chip.step_overhead,        chip.watts,
-        chip.overlap_slowdown,     chip.price_per_hour};
+        chip.overlap_slowdown,     chip.price_per_hour,   chip.reserved_memory};
     for (const auto& [format, peak] : chip.peak_flops) figures.push_back(peak);
     for (const Sourced& figure : figures) {
       INFO(figure.value << " from: " << figure.source);

@@ -1,0 +1,99 @@
+#include "models/memory_extra.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kConnection = 4 * kMiB + 8 * 512 * 8 * 16 + 8 * 640 * 120 * 8;
+constexpr std::int64_t kConnectionsAChannel = 3;  // ring, and tree up and down
+constexpr std::int64_t kNeighbourChannels = 2;
+
+bool has_extra(const Chip& chip) { return chip.kind != "cpu"; }
+
+std::int64_t channels_inside(FabricKind kind) {
+  switch (kind) {
+    case FabricKind::nvswitch:
+      return 24;
+    case FabricKind::nvlink_mesh:
+      return 12;
+    case FabricKind::xgmi_mesh:
+      return 28;
+    case FabricKind::pcie:
+    case FabricKind::loopback:
+      return 2;
+  }
+  return 2;
+}
+
+// What each of a group's members keeps for it.
+std::int64_t buffers_of(const Program& program, const Cluster& cluster, const Group& group) {
+  if (group.ranks.size() < 2) return 0;
+  std::map<int, std::int64_t> members;  // by node
+  for (Rank rank : group.ranks) ++members[cluster.chip_node[at(program.ranks[at(rank)].chip)]];
+  const auto first = at(program.ranks[at(group.ranks[0])].chip);
+  if (members.size() == 1)
+    return channels_inside(cluster.groups[at(cluster.chip_group[first])].inside.kind) * kConnectionsAChannel *
+           kConnection;
+  std::int64_t most = 0;
+  for (const auto& [node, count] : members) most = std::max(most, count);
+  return std::min<std::int64_t>(16, 2 * most) * kConnectionsAChannel * 2 * kConnection;
+}
+
+bool copies(const ProgramClass& of_class, const Instruction& instruction) {
+  if (instruction.op != Op::collective) return false;
+  if (instruction.parts > 1) return true;
+  if (instruction.shard < 0) return false;
+  const Shard& shard = of_class.shards[at(instruction.shard)];
+  if (instruction.collective == CollectiveKind::reduce_scatter) return shard.gradient_part >= 0;
+  return makes_tensors(of_class, instruction);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> communication_buffers(const Program& program, const Cluster& cluster) {
+  std::vector<std::int64_t> of_groups, buffers;
+  for (const Group& group : program.groups) of_groups.push_back(buffers_of(program, cluster, group));
+  for (const RankEntry& entry : program.ranks) {
+    std::int64_t bytes = 0;
+    const std::set<std::int32_t> groups(entry.groups.begin(), entry.groups.end());
+    for (std::int32_t group : groups)
+      if (group >= 0) bytes += of_groups[at(group)];
+    const std::set<Rank> peers(entry.peers.begin(), entry.peers.end());
+    for (Rank peer : peers) {
+      if (peer < 0) continue;
+      const bool inside =
+          cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[at(peer)].chip)];
+      bytes += kNeighbourChannels * (inside ? 1 : 2) * kConnection;
+    }
+    buffers.push_back(has_extra(cluster.chip_of(entry.chip)) ? bytes : 0);
+  }
+  return buffers;
+}
+
+std::int64_t copied_buckets(const ProgramClass& of_class) {
+  std::int64_t bytes = 0;
+  for (const Stream& stream : of_class.streams) {
+    std::int64_t largest = 0;
+    for (const Instruction& instruction : stream.instructions)
+      if (copies(of_class, instruction)) largest = std::max(largest, instruction.bytes);
+    bytes += largest;
+  }
+  return bytes;
+}
+
+std::int64_t reserved_by_runtime(const Chip& chip) {
+  return static_cast<std::int64_t>(chip.reserved_memory.value);
+}
+
+std::int64_t lost_to_fragmentation(const Chip& chip, std::int64_t activations_peak, double share) {
+  if (!has_extra(chip)) return 0;
+  return static_cast<std::int64_t>(share * static_cast<double>(activations_peak));
+}
+
+}  // namespace motley
