@@ -30,7 +30,7 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
       work_(program, transformer, train, rank, library, [](const Kernel&, std::span<float>) {}) {
   for (const Stream& stream : work_.of_class().streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::send || instruction.op == Op::collective)
+      if (instruction.op == Op::send || instruction.op == Op::collective || instruction.op == Op::copy)
         sent_.insert(instruction.frees.begin(), instruction.frees.end());
   work_.begin_step(text_, steps_begun_++);
 }
@@ -72,8 +72,9 @@ double HostExecutor::execute(const Step& step, const Instruction& instruction) {
   MOTLEY_CHECK(instruction.op == Op::compute || instruction.op == Op::optimizer);
   if (instruction.op == Op::optimizer) {
     const double begin_s = monotonic_s();
-    work_.optimize();
+    work_.optimize(instruction);
     const double end_s = monotonic_s();
+    if (!instruction.tensors.empty()) return end_s - begin_s;
     work_.begin_step(text_, steps_begun_++);
     return end_s - begin_s;
   }

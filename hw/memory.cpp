@@ -39,7 +39,7 @@ Memory::Memory(const ProgramClass& of_class)
     const int id = static_cast<int>(i);
     const auto count_of = static_cast<std::size_t>(count(id));
     instances_[{id, -1}] = std::make_unique<float[]>(count_of);  // zeroed
-    static_bytes_ += tensor.bytes;
+    if (!tensor.on_host) static_bytes_ += tensor.bytes;
   }
   find_companions();
   live_bytes_ = peak_bytes_ = static_bytes_;
@@ -49,14 +49,15 @@ void Memory::find_companions() {
   std::map<int, int> gradients, optimizers;  // by parameter of the transformer
   for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
     const Tensor& tensor = class_.tensors[i];
-    if (tensor.parameter < 0) continue;
+    if (tensor.parameter < 0 || tensor.on_host) continue;
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::whole_gradient)
       gradients[tensor.parameter] = static_cast<int>(i);
     if (tensor.role == TensorRole::optimizer) optimizers[tensor.parameter] = static_cast<int>(i);
   }
   for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
     const Tensor& tensor = class_.tensors[i];
-    if (tensor.role != TensorRole::parameter && tensor.role != TensorRole::gathered) continue;
+    if (tensor.on_host || (tensor.role != TensorRole::parameter && tensor.role != TensorRole::gathered))
+      continue;
     if (const auto found = gradients.find(tensor.parameter); found != gradients.end())
       gradient_of_[i] = found->second;
     if (const auto found = optimizers.find(tensor.parameter); found != optimizers.end())
@@ -81,6 +82,7 @@ float* Memory::allocate(int tensor, int micro_batch, MemoryLedger& ledger) {
   const std::lock_guard lock(mutex_);
   const bool fresh = instances_.emplace(key(tensor, micro_batch), std::move(memory)).second;
   MOTLEY_CHECK(fresh);
+  if (class_.tensors[static_cast<std::size_t>(tensor)].on_host) return start;
   live_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, live_bytes_);
   ledger.allocated += bytes;
@@ -94,6 +96,7 @@ void Memory::free(int tensor, int micro_batch, MemoryLedger& ledger) {
   const std::lock_guard lock(mutex_);
   const auto erased = instances_.erase({tensor, micro_batch});
   MOTLEY_CHECK(erased == 1);
+  if (class_.tensors[static_cast<std::size_t>(tensor)].on_host) return;
   live_bytes_ -= bytes;
   ledger.freed += bytes;
   ledger.live -= bytes;

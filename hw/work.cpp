@@ -43,7 +43,12 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
     if (class_.tensors[id].role == TensorRole::parameter && class_.tensors[id].parameter >= 0)
       fill(static_cast<int>(id), values(static_cast<int>(id), -1));
   for (const Shard& shard : class_.shards)
-    if (shard.parameter_part >= 0) fill_part(shard);
+    if (shard.parameter_part >= 0) fill_part(shard, shard.parameter_part);
+  for (const Stream& stream : class_.streams)
+    for (const Instruction& instruction : stream.instructions)
+      for (std::size_t i = 0; instruction.op == Op::optimizer && i < instruction.tensors.size(); i += 3)
+        for (const Shard& shard : class_.shards)
+          if (shard.optimizer == instruction.tensors[i]) fill_part(shard, instruction.tensors[i + 2]);
 }
 
 void RankWork::fill(int tensor, std::span<float> values) const {
@@ -56,7 +61,7 @@ void RankWork::fill(int tensor, std::span<float> values) const {
                place.part * part.count());
 }
 
-void RankWork::fill_part(const Shard& shard) {
+void RankWork::fill_part(const Shard& shard, int into) {
   std::vector<float> whole;
   for (int id : shard.parameters) {
     const std::size_t first = whole.size();
@@ -65,7 +70,7 @@ void RankWork::fill_part(const Shard& shard) {
   }
   const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
   const auto mine = part(whole, place_in(group, rank_), group.ranks.size());
-  std::copy(mine.begin(), mine.end(), values(shard.parameter_part, -1).begin());
+  std::copy(mine.begin(), mine.end(), values(into, -1).begin());
 }
 
 std::span<float> RankWork::values(int tensor, int micro_batch) {
@@ -80,6 +85,7 @@ std::vector<std::int64_t> RankWork::elements(int tensor, int part, int parts) co
 void RankWork::begin_step(const Text& text, std::int64_t step) {
   const std::int64_t M = class_.micro_batches, B = class_.micro_batch;
   loss_sum_ = 0;
+  ++steps_begun_;
   tokens_.assign(at(M), {});
   targets_.assign(at(M), {});
   for (std::int64_t m = 0; m < M; ++m)
@@ -123,24 +129,54 @@ double RankWork::compute(const Instruction& instruction, MemoryLedger& ledger) {
   return flops;
 }
 
-void RankWork::optimize() {
-  ++optimizer_steps_;
+void RankWork::step(int parameter, int gradient, int state) {
+  const Parameter& of = parameters_[at(class_.tensors[at(parameter)].parameter)];
+  if (!of.trained) return;
+  const auto gradients = values(gradient, -1), moments = values(state, -1);
+  adamw(train_, of.decays, steps_begun_, gradients, moments.first(gradients.size()),
+        moments.subspan(gradients.size()), values(parameter, -1));
+}
+
+void RankWork::clear(int tensor) {
+  const auto all = values(tensor, -1);
+  std::fill(all.begin(), all.end(), 0.0F);
+}
+
+void RankWork::optimize(const Instruction& instruction) {
+  if (instruction.tensors.empty()) return optimize_on_chip();
+  for (std::size_t i = 0; i + 2 < instruction.tensors.size(); i += 3) {
+    const int state = instruction.tensors[i], gradient = instruction.tensors[i + 1],
+              parameter = instruction.tensors[i + 2];
+    const auto shard = std::find_if(class_.shards.begin(), class_.shards.end(),
+                                    [&](const Shard& each) { return each.optimizer == state; });
+    if (shard != class_.shards.end())
+      optimize(*shard, gradient, parameter);
+    else
+      step(parameter, gradient, state);
+  }
+}
+
+void RankWork::optimize_on_chip() {
   for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
     const Tensor& tensor = class_.tensors[i];
     const int id = static_cast<int>(i);
-    if (tensor.role != TensorRole::parameter || memory_.optimizer_of(id) < 0) continue;  // of a Shard
+    // Of a Shard, or on the host.
+    if (tensor.role != TensorRole::parameter || memory_.optimizer_of(id) < 0) continue;
     if (!parameters_[at(tensor.parameter)].trained) continue;
-    const auto gradient = values(memory_.gradient_of(id), -1);
-    const auto moments = values(memory_.optimizer_of(id), -1);
-    adamw(train_, parameters_[at(tensor.parameter)].decays, optimizer_steps_, gradient,
-          moments.first(gradient.size()), moments.subspan(gradient.size()), values(id, -1));
-    std::fill(gradient.begin(), gradient.end(), 0.0F);
+    step(id, memory_.gradient_of(id), memory_.optimizer_of(id));
+    clear(memory_.gradient_of(id));
   }
-  for (const Shard& shard : class_.shards) optimize(shard);
+  for (const Shard& shard : class_.shards) {
+    if (class_.tensors[at(shard.optimizer)].on_host) continue;
+    optimize(shard, shard.gradient_part, shard.parameter_part);
+    if (shard.gradient_part >= 0) clear(shard.gradient_part);
+    if (shard.gradient_part < 0)
+      for (int gradient : shard.gradients) clear(gradient);
+  }
 }
 
 // AdamW on this rank's part: the runs of it that each parameter has.
-void RankWork::optimize(const Shard& shard) {
+void RankWork::optimize(const Shard& shard, int gradient_part, int parameter_part) {
   const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
   const auto moments = values(shard.optimizer, -1);
   const std::size_t size = moments.size() / 2, begin = size * place_in(group, rank_);
@@ -154,18 +190,56 @@ void RankWork::optimize(const Shard& shard) {
         return part_held >= 0 ? values(part_held, -1).subspan(from - begin, to - from)
                               : values(whole, -1).subspan(from - first, to - from);
       };
-      adamw(train_, parameters_[at(class_.tensors[at(parameter)].parameter)].decays, optimizer_steps_,
-            run(shard.gradient_part, shard.gradients[i]), moments.subspan(from - begin, to - from),
-            moments.subspan(size + from - begin, to - from), run(shard.parameter_part, parameter));
+      adamw(train_, parameters_[at(class_.tensors[at(parameter)].parameter)].decays, steps_begun_,
+            run(gradient_part, shard.gradients[i]), moments.subspan(from - begin, to - from),
+            moments.subspan(size + from - begin, to - from), run(parameter_part, parameter));
     }
     first = last;
   }
-  const auto clear = [&](int id) {
-    const auto gradient = values(id, -1);
-    std::fill(gradient.begin(), gradient.end(), 0.0F);
-  };
-  if (shard.gradient_part >= 0) return clear(shard.gradient_part);
-  for (int gradient : shard.gradients) clear(gradient);
+}
+
+// This rank's part of the tensors of a Shard, laid one after the other.
+void RankWork::copy_part(const Instruction& instruction, bool down) {
+  const Shard& shard = class_.shards[at(instruction.shard)];
+  const auto& whole = down ? instruction.tensors : instruction.into;
+  const auto part = values((down ? instruction.into : instruction.tensors)[0], -1);
+  const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
+  const std::size_t begin = part.size() * place_in(group, rank_);
+  std::size_t first = 0;
+  for (int id : whole) {
+    const auto tensor = values(id, -1);
+    const std::size_t last = first + tensor.size();
+    const std::size_t from = std::max(first, begin), to = std::min(last, begin + part.size());
+    if (from < to && down)
+      std::copy_n(tensor.begin() + static_cast<std::ptrdiff_t>(from - first), to - from,
+                  part.begin() + static_cast<std::ptrdiff_t>(from - begin));
+    else if (from < to)
+      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(from - begin), to - from,
+                  tensor.begin() + static_cast<std::ptrdiff_t>(from - first));
+    if (down) clear(id);
+    first = last;
+  }
+}
+
+std::int64_t RankWork::copy(const Instruction& instruction, MemoryLedger& ledger) {
+  const bool down = goes_to_host(class_, instruction);
+  std::int64_t elements = 0;
+  if (instruction.shard >= 0) {
+    copy_part(instruction, down);
+    elements = memory_.count((down ? instruction.into : instruction.tensors)[0]);
+  } else {
+    for (std::size_t i = 0; i < instruction.tensors.size(); ++i) {
+      const int from = instruction.tensors[i], into = instruction.into[i];
+      if (per_micro_batch(class_.tensors[at(into)].role))
+        memory_.allocate(into, instruction.micro_batch, ledger);
+      const auto source = values(from, instruction.micro_batch);
+      std::copy(source.begin(), source.end(), values(into, instruction.micro_batch).begin());
+      elements += static_cast<std::int64_t>(source.size());
+      if (down && class_.tensors[at(from)].role == TensorRole::gradient) clear(from);
+    }
+  }
+  for (int id : instruction.frees) memory_.free(id, instruction.micro_batch, ledger);
+  return elements * static_cast<std::int64_t>(sizeof(float));
 }
 
 }  // namespace motley

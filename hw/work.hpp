@@ -27,7 +27,11 @@ class RankWork {
   void begin_step(const Text& text, std::int64_t step);
   // Returns the floating-point operations done.
   double compute(const Instruction& instruction, MemoryLedger& ledger);
-  void optimize();  // AdamW on every parameter; gradients are zero afterwards
+  // AdamW on every parameter whose state the chip keeps, or on those the instruction names, which the host does. The
+  // gradients are zero afterwards; of the host's, which are copies, on the chip.
+  void optimize(const Instruction& instruction);
+  // Between what stands for the chip's memory and what stands for its host's. Returns bytes.
+  std::int64_t copy(const Instruction& instruction, MemoryLedger& ledger);
 
   // Sum over the tokens of this rank's micro-batches since begin_step; 0 where this rank has no head or is not the
   // first of its tensor-parallel group.
@@ -49,12 +53,17 @@ class RankWork {
   Collective collective_;
   Memory memory_;
   std::vector<std::vector<std::int32_t>> tokens_, targets_;  // by micro-batch
-  std::int64_t optimizer_steps_ = 0;
+  std::int64_t steps_begun_ = 0;
   double loss_sum_ = 0;
 
   void fill(int tensor, std::span<float> values) const;  // with a parameter's first values
-  void fill_part(const Shard& shard);
-  void optimize(const Shard& shard);
+  void fill_part(const Shard& shard, int into);
+  // With the part of its gradients and parameters held in those tensors; -1: in the whole ones.
+  void optimize(const Shard& shard, int gradient_part, int parameter_part);
+  void optimize_on_chip();
+  void step(int parameter, int gradient, int state);
+  void clear(int tensor);
+  void copy_part(const Instruction& instruction, bool down);
   double run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
   KernelTensors tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger);
 };

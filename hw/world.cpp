@@ -117,7 +117,10 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
       event.flops = work_.compute(instruction, ledger);
       break;
     case Op::optimizer:
-      work_.optimize();
+      work_.optimize(instruction);
+      break;
+    case Op::copy:
+      event.bytes = work_.copy(instruction, ledger);
       break;
     case Op::send:
     case Op::recv:

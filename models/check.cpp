@@ -28,6 +28,20 @@ bool has(const List& list, std::int64_t index) {
   return index >= 0 && index < static_cast<std::int64_t>(list.size());
 }
 
+void check_copy(const ProgramClass& of_class, const Instruction& instruction) {
+  for (int id : instruction.into)
+    if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": copies into no tensor");
+  if (instruction.tensors.empty() || instruction.into.empty())
+    refuse_program(of_class.name + ": copies nothing");
+  const bool down = goes_to_host(of_class, instruction);
+  for (int id : instruction.tensors)
+    if (of_class.tensors[at(id)].on_host == down) refuse_program(of_class.name + ": copies to where it is");
+  for (int id : instruction.into)
+    if (of_class.tensors[at(id)].on_host != down) refuse_program(of_class.name + ": copies both ways");
+  if (instruction.shard < 0 && instruction.tensors.size() != instruction.into.size())
+    refuse_program(of_class.name + ": copies some tensors into none");
+}
+
 void check_instruction(const ProgramClass& of_class, const Instruction& instruction) {
   if (instruction.micro_batch < -1 || instruction.micro_batch >= of_class.micro_batches)
     refuse_program(of_class.name + ": a micro-batch that is not there");
@@ -48,6 +62,7 @@ void check_instruction(const ProgramClass& of_class, const Instruction& instruct
     if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": no such tensor");
   if (instruction.shard != -1 && !has(of_class.shards, instruction.shard))
     refuse_program(of_class.name + ": no such shard");
+  if (instruction.op == Op::copy) check_copy(of_class, instruction);
 }
 
 void check_kernels(const ProgramClass& of_class) {
@@ -131,6 +146,8 @@ void check_lifetimes(const ProgramClass& of_class) {
       for (int id : instruction.frees) ++of[id].freed;
       if ((instruction.op == Op::recv && instruction.part == 0) || makes_tensors(of_class, instruction))
         for (int id : instruction.tensors) ++of[id].written;
+      for (int id : instruction.into)
+        if (per_micro_batch(of_class.tensors[at(id)].role)) ++of[id].written;
       if (instruction.op != Op::compute) continue;
       const auto& kernels = of_class.blocks[at(instruction.block)].kernels;
       for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
@@ -220,7 +237,18 @@ LogitsUses logits_uses(const Program& program) {
 struct RankMemory {
   std::int64_t live = 0, peak = 0;
   std::int64_t live_logits = 0, logits = 0;  // of the peak
+  std::int64_t live_host = 0, host = 0;      // offloaded activations, and the most there ever were
 };
+
+// Of what comes and goes.
+std::int64_t host_bytes(const ProgramClass& of_class, const std::vector<std::int32_t>& ids) {
+  std::int64_t bytes = 0;
+  for (int id : ids) {
+    const Tensor& tensor = of_class.tensors[at(id)];
+    if (tensor.on_host && per_micro_batch(tensor.role)) bytes += tensor.bytes;
+  }
+  return bytes;
+}
 
 std::vector<Blocked> run_null(const Program& program, const Arrangement& arrangement,
                               const Symmetry& symmetry, std::vector<RankMemory>& memory) {
@@ -239,11 +267,16 @@ std::vector<Blocked> run_null(const Program& program, const Arrangement& arrange
           of_rank.logits = of_rank.live_logits + logits(step).at_peak;
         }
         of_rank.live += instruction.allocated;
+        if (instruction.op != Op::copy) return;
+        of_rank.live_host += host_bytes(program.class_of(step.rank), instruction.into);
+        of_rank.host = std::max(of_rank.host, of_rank.live_host);
       },
       [&](const Step& step, const Instruction& instruction) {
         RankMemory& of_rank = memory[at(step.rank)];
         of_rank.live -= instruction.freed;
         of_rank.live_logits += logits(step).left;
+        if (instruction.op == Op::copy)
+          of_rank.live_host -= host_bytes(program.class_of(step.rank), instruction.frees);
       });
   return world.run();
 }
@@ -270,10 +303,28 @@ std::int64_t bytes_of_role(const ProgramClass& of_class, TensorRole role) {
   return bytes;
 }
 
+// Of every node, what its ranks offload at most: states and copies that stay, activations at their own peaks.
+std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Cluster& cluster,
+                                              const std::vector<RankMemory>& memory) {
+  std::vector<std::int64_t> stays;  // by class
+  for (const ProgramClass& of_class : program.classes) {
+    stays.push_back(0);
+    for (const Tensor& tensor : of_class.tensors)
+      if (tensor.on_host && !per_micro_batch(tensor.role)) stays.back() += tensor.bytes;
+  }
+  std::map<int, std::int64_t> nodes;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    nodes[cluster.chip_node[at(entry.chip)]] += stays[at(entry.of_class)] + memory[at(rank)].host;
+  }
+  return nodes;
+}
+
 std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
                                   const std::vector<RankMemory>& memory, double fragmentation) {
   std::map<int, StageMemory> stages;
   const std::vector<std::int64_t> buffers = communication_buffers(program, cluster);
+  const std::map<int, std::int64_t> offloaded = offloaded_by_node(program, cluster, memory);
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
     const auto [found, fresh] = stages.try_emplace(entry.stage);
@@ -283,6 +334,10 @@ std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster
     if (fresh || memory[at(rank)].peak > stage.activations_peak) stage.logits = memory[at(rank)].logits;
     stage.activations_peak = std::max(stage.activations_peak, memory[at(rank)].peak);
     const Chip& chip = cluster.chip_of(entry.chip);
+    const NodeGroup& nodes = cluster.groups[at(cluster.chip_group[at(entry.chip)])];
+    const auto room = nodes.host ? static_cast<std::int64_t>(nodes.host->memory) : 0;
+    stage.host_capacity = fresh ? room : std::min(stage.host_capacity, room);
+    stage.host = std::max(stage.host, offloaded.at(cluster.chip_node[at(entry.chip)]));
     stage.buffers = std::max(stage.buffers, buffers[at(rank)]);
     stage.runtime = std::max(stage.runtime, reserved_by_runtime(chip));
     stage.fragmentation =
@@ -309,6 +364,15 @@ bool recomputes(const Program& program) {
     for (const Kernel& kernel : block.kernels)
       if (kernel.recompute) return true;
   return false;
+}
+
+void check_host_fits(const StageMemory& stage) {
+  if (stage.host_capacity == 0 || stage.host <= stage.host_capacity) return;
+  throw Refusal(Exit::infeasible, "out-of-host-memory", {},
+                fmt::format("a node of stage {} is to keep {} for its chips, its memory is {}", stage.stage,
+                            format_bytes(static_cast<double>(stage.host)),
+                            format_bytes(static_cast<double>(stage.host_capacity))),
+                "a smaller share of `offload`, or `zero: 1`, which divides what is offloaded");
 }
 
 void check_fits(const Program& program, const StageMemory& stage) {
@@ -367,6 +431,7 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster, d
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
   auto stages = by_stage(program, cluster, memory, fragmentation);
   for (const StageMemory& stage : stages) check_fits(program, stage);
+  for (const StageMemory& stage : stages) check_host_fits(stage);
   return stages;
 }
 

@@ -238,6 +238,33 @@ bool is_staged(const Cluster& c, int from_chip, int to_chip) {
   return link && c.links[*link].staged;
 }
 
+Route host_route(const Cluster& c, int chip, bool to_host) {
+  const Place from = place_of(c, chip);
+  const NodeLinks& links = from.links;
+  if (!links.group.host)
+    throw Refusal(
+        Exit::infeasible, "no-host", {},
+        fmt::format("group `{}` of cluster `{}` does not say what memory its nodes have to offload to",
+                    links.group.name, c.name),
+        "give it `host: {memory: 1 TiB, memory_bandwidth: 200 GB/s}`, and `link: 25 GB/s` where it has no "
+        "`pcie`");
+  Route route;
+  route.inside_node = true;
+  if (links.group.host->link > 0) {
+    route.links = {links.to_host(from.chip_in_node)};
+  } else {
+    route.links = {links.to_pcie(from.chip_in_node)};
+    if (links.group.pcie->switches > 1)
+      route.links.push_back(links.uplink(links.switch_of(from.chip_in_node)));
+  }
+  if (!to_host) {
+    std::reverse(route.links.begin(), route.links.end());
+    for (int& id : route.links) id ^= 1;
+  }
+  sum_up(c, route);
+  return route;
+}
+
 // The kind of NIC that a carrier takes between two groups. Throws where they cannot talk over it.
 static NicKind kind_of(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier) {
   const int from = c.chip_group[at(from_chip)], to = c.chip_group[at(to_chip)];

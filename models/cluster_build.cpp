@@ -183,6 +183,13 @@ class Builder {
     if (is_mesh(g.inside.kind)) add_mesh(g, n);
     if (g.pcie) add_pcie_links(g, n);
     add_port_links(g, n);
+    add_host_links(g, n);
+  }
+
+  void add_host_links(const NodeGroup& g, const Node& n) {
+    if (!g.host || g.host->link <= 0) return;
+    const VertexId host = vertex(VertexKind::host, n.prefix + "host");
+    for (int i = 0; i < g.chips_per_node; ++i) link(n.chips[at(i)], host, {-1, g.host->link, 0, 1.0});
   }
 
   void add_vertices(const NodeGroup& g, Node& n) {

@@ -83,6 +83,8 @@ GroupLayout lay_out(const NodeGroup& group) {
     layout.ports.push_back(lay_out_ports(group, nic, next));
     next += layout.ports.back().count() * (group.pcie ? 4 : 2);
   }
+  layout.hosts = next;
+  if (group.host && group.host->link > 0) next += 2 * chips;
   layout.links_per_node = next;
   return layout;
 }

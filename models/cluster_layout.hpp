@@ -3,7 +3,8 @@
 //     to its port of each NIC kind;
 //   for each pair of chips a < b of a mesh: their link;
 //   for each PCIe switch, where there are several: its uplink; for each pair of sockets: their link;
-//   for each NIC kind and port: to its PCIe switch, where there is a tree; to its network.
+//   for each NIC kind and port: to its PCIe switch, where there is a tree; to its network;
+//   for each chip: its own link to the host, where it has one.
 // Every link is two ids: the even one leads away from the chip (or from the lower index), the odd
 // one back. Only models/cluster_*.cpp include this.
 #pragma once
@@ -41,6 +42,7 @@ struct NodeLinks {
   int peer(int from, int to) const;
   int uplink(int pcie_switch) const { return first + layout.uplinks + 2 * pcie_switch; }
   int between_sockets(int from, int to) const;
+  int to_host(int chip_in_node) const { return first + layout.hosts + 2 * chip_in_node; }
   int port_to_pcie(int kind_index, int port) const { return port_link(kind_index, port); }
   int port_to_network(int kind_index, int port) const {
     return port_link(kind_index, port) + (group.pcie ? 2 : 0);

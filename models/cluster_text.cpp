@@ -63,7 +63,8 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
 }
 
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
-  const Fields fields(node, "a group", {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "nics"});
+  const Fields fields(node, "a group",
+                      {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "nics"});
   NodeGroup group;
   group.name = to_text(fields.need("name"));
   group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kCount));
@@ -71,6 +72,7 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), {1, 1024}));
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
   group.inside = read_inside(fields.need("inside"), group.pcie);
+  if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
   const Yaml nics = fields.find("nics");
   if (!nics) return group;
   for (const Yaml& item : to_sequence(nics)) {
@@ -89,6 +91,7 @@ std::string print_group(const NodeGroup& group) {
   std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
                                  quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
   if (group.pcie) text += fmt::format("    pcie: {}\n", print(*group.pcie));
+  if (group.host) text += fmt::format("    host: {}\n", print(*group.host));
   text += fmt::format("    nics:{}\n", group.nics.empty() ? " []" : "");
   for (const Nic& nic : group.nics) text += fmt::format("      - {}\n", print(nic));
   return text + "    chip:\n" + print(group.chip, "      ");

@@ -23,6 +23,8 @@ const std::vector<CompilePass>& compile_passes() {
        add_shard_collectives},
       {"gradients", "reduction of gradients over replicas and tied embeddings", add_gradient_reduction},
       {"optimizer", "the optimizer step, when every gradient is complete", add_optimizer},
+      {"offload", "states and activations that the node's memory keeps, and their copies (offload)",
+       offload_to_hosts},
       {"separate", "tensor-parallel collectives cut out of computes, unless priced inside them",
        separate_tensor_collectives},
       {"lifetimes", "what each kernel and instruction allocates and frees", derive_lifetimes},

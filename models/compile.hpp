@@ -27,7 +27,7 @@ struct CompilePass {
   std::function<void(const Job&, Program&)> run;
 };
 // In order: place, tensors and kernels, schedule, transfers, gradient reduction, optimizer,
-// separate tensor-parallel collectives, lifetimes.
+// offload, separate tensor-parallel collectives, lifetimes.
 const std::vector<CompilePass>& compile_passes();
 
 Program compile(const Job& job);

@@ -36,7 +36,7 @@ void free_after_last_use(ProgramClass& of_class) {
   std::vector<bool> sent(of_class.tensors.size());
   for (const Stream& stream : of_class.streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::send || instruction.op == Op::collective)
+      if (instruction.op == Op::send || instruction.op == Op::collective || instruction.op == Op::copy)
         for (int id : instruction.frees) sent[static_cast<std::size_t>(id)] = true;
   const auto whole = last_uses(of_class, true), split = last_uses(of_class, false);
   for (std::size_t id = 0; id < sent.size(); ++id) {
@@ -58,6 +58,7 @@ class Ledger {
   }
   void free(const std::vector<std::int32_t>& ids) {
     for (int id : ids) {
+      if (class_.tensors[static_cast<std::size_t>(id)].on_host) continue;
       const std::int64_t bytes = class_.tensors[static_cast<std::size_t>(id)].bytes;
       instruction_.freed += bytes;
       live_ -= bytes;
@@ -89,6 +90,15 @@ void account_collective(const ProgramClass& of_class, Instruction& instruction) 
   ledger.free(instruction.frees);
 }
 
+void account_copy(const ProgramClass& of_class, Instruction& instruction) {
+  Ledger ledger(of_class, instruction);
+  for (int id : instruction.into) {
+    const Tensor& tensor = of_class.tensors[static_cast<std::size_t>(id)];
+    if (per_micro_batch(tensor.role) && !tensor.on_host) ledger.allocate(tensor.bytes);
+  }
+  ledger.free(instruction.frees);
+}
+
 // Tensors that a separated collective outlives: its kernel is in no compute, so it may free nothing.
 void check_collectives_free_nothing(const ProgramClass& of_class) {
   for (const Block& block : of_class.blocks)
@@ -108,6 +118,7 @@ void derive_lifetimes(const Job&, Program& program) {
         if (instruction.op == Op::recv && instruction.part == 0)
           Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts);
         if (instruction.op == Op::collective) account_collective(of_class, instruction);
+        if (instruction.op == Op::copy) account_copy(of_class, instruction);
         if (instruction.op == Op::send) Ledger(of_class, instruction).free(instruction.frees);
       }
   }

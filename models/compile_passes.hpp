@@ -15,6 +15,7 @@ void add_transfers(const Job& job, Program& program);                // compile_
 void add_shard_collectives(const Job& job, Program& program);        // compile_shards.cpp
 void add_gradient_reduction(const Job& job, Program& program);       // compile_gradients.cpp
 void add_optimizer(const Job& job, Program& program);                // compile_gradients.cpp
+void offload_to_hosts(const Job& job, Program& program);             // compile_offload.cpp
 void separate_tensor_collectives(const Job& job, Program& program);  // compile_separate.cpp
 void derive_lifetimes(const Job& job, Program& program);             // compile_lifetimes.cpp
 

@@ -131,16 +131,20 @@ double optimizer_bytes(const Program& program, const ProgramClass& of_class) {
   const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
   std::set<std::int32_t> divided;
+  std::set<int> elsewhere;  // parameters of the transformer whose states are on the host
+  for (const Tensor& tensor : of_class.tensors)
+    if (tensor.on_host && tensor.role == TensorRole::optimizer) elsewhere.insert(tensor.parameter);
   for (const Shard& shard : of_class.shards) {
-    const auto elements =
-        static_cast<double>(of_class.tensors[static_cast<std::size_t>(shard.optimizer)].shape[1]);
+    const Tensor& state = of_class.tensors[static_cast<std::size_t>(shard.optimizer)];
+    const double elements = state.on_host ? 0 : static_cast<double>(state.shape[1]);
     bytes += elements * (written * bytes_of(program.precision) + 2.0 * bytes_of(program.gradients));
     for (const auto* ids : {&shard.parameters, &shard.gradients}) divided.insert(ids->begin(), ids->end());
     divided.insert({shard.parameter_part, shard.gradient_part});
   }
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
     const Tensor& tensor = of_class.tensors[i];
-    if (divided.contains(static_cast<std::int32_t>(i))) continue;
+    if (divided.contains(static_cast<std::int32_t>(i)) || tensor.on_host) continue;
+    if (tensor.parameter >= 0 && elsewhere.contains(tensor.parameter)) continue;
     if (tensor.role == TensorRole::parameter) bytes += written * static_cast<double>(tensor.bytes);
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::optimizer)
       bytes += 2.0 * static_cast<double>(tensor.bytes);
@@ -170,6 +174,20 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
       static_cast<double>(kernel.bytes) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
   time.seconds = std::max(time.work_s, time.memory_s) + chip.kernel_overhead.value;
   return time;
+}
+
+double host_step_s(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
+                   const NodeGroup& nodes) {
+  MOTLEY_CHECK(nodes.host.has_value());
+  constexpr double kReached = 0.8;
+  double bytes = 0;
+  for (int id : instruction.tensors) {
+    const Tensor& tensor = of_class.tensors[static_cast<std::size_t>(id)];
+    const bool both = tensor.role == TensorRole::optimizer ||
+                      (tensor.role == TensorRole::parameter && program.precision == Format::fp32);
+    bytes += (both ? 2.0 : 1.0) * static_cast<double>(tensor.bytes);
+  }
+  return bytes * nodes.chips_per_node / (nodes.host->memory_bandwidth * kReached);
 }
 
 ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
@@ -207,9 +225,17 @@ const ComputeTime& CostTable::of(Rank rank, const Instruction& instruction) {
                 ring_class,
                 instruction.block,
                 instruction.first_kernel,
-                instruction.last_kernel};
+                instruction.last_kernel,
+                instruction.tensors.empty() ? -1 : instruction.tensors[0]};
   const auto found = times_.find(key);
   if (found != times_.end()) return found->second;
+  if (instruction.op == Op::optimizer && !instruction.tensors.empty()) {
+    const NodeGroup& nodes =
+        cluster_.groups[static_cast<std::size_t>(cluster_.chip_group[static_cast<std::size_t>(entry.chip)])];
+    ComputeTime time;
+    time.compute_s = host_step_s(program_, program_.class_of(rank), instruction, nodes);
+    return times_.emplace(key, time).first->second;
+  }
   const RingCost* cost = group < 0 ? nullptr : &ring_classes_[static_cast<std::size_t>(ring_class)];
   return times_
       .emplace(key, compute_time(program_, program_.class_of(rank), instruction, cluster_.chip_of(entry.chip),

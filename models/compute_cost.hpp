@@ -42,6 +42,12 @@ struct ComputeTime {
 ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
                          const Chip& chip, const RingCost* tensor_ring);
 
+// An optimizer step of the node's processor. Assumes: it is bound by the node's memory, of whose bandwidth AdamW
+// reaches 0.8 (assumed as one core of an EPYC does, platforms/chips/host-core.yaml); all chips of a node step at once,
+// each with its share of it.
+double host_step_s(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
+                   const NodeGroup& nodes);
+
 // Prices each distinct instruction of a Program once: a thousand ranks cost what their classes cost. Keeps references;
 // both must outlive it.
 class CostTable {
@@ -60,7 +66,7 @@ class CostTable {
 
  private:
   struct Key {
-    int of_class, chip_group, ring, block, first_kernel, last_kernel;
+    int of_class, chip_group, ring, block, first_kernel, last_kernel, first_state;
     auto operator<=>(const Key&) const = default;
   };
   struct RingIndex {

@@ -34,7 +34,8 @@ class Pricer {
       : program_(program),
         rank_(rank),
         class_(program.class_of(rank)),
-        chip_(job.cluster.chip_of(program.ranks[at(rank)].chip)) {
+        nodes_(job.cluster.groups[at(job.cluster.chip_group[at(program.ranks[at(rank)].chip)])]),
+        chip_(nodes_.chip) {
     const auto& groups = program.ranks[at(rank)].groups;
     if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
       ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
@@ -51,6 +52,7 @@ class Pricer {
         pass.seconds = compute_time(program_, class_, instruction, chip_, ring()).seconds();
         passes.push_back(pass);
       }
+    add_host_steps(passes);
   }
 
  private:
@@ -63,6 +65,18 @@ class Pricer {
     pass.rank = rank_;
     pass.pass = name;
     return pass;
+  }
+
+  // What the node's processor steps, in all its buckets.
+  void add_host_steps(std::vector<PassCost>& passes) const {
+    PassCost pass = empty_pass("optimizer on the host");
+    for (const Stream& stream : class_.streams)
+      for (const Instruction& instruction : stream.instructions)
+        if (instruction.op == Op::optimizer && !instruction.tensors.empty()) {
+          pass.times = 1;
+          pass.seconds += host_step_s(program_, class_, instruction, nodes_);
+        }
+    if (pass.times > 0) passes.push_back(pass);
   }
 
   // Whole passes a step: a pass cut into pieces at its collectives counts once, at its first piece.
@@ -103,6 +117,7 @@ class Pricer {
   const Program& program_;
   Rank rank_;
   const ProgramClass& class_;
+  const NodeGroup& nodes_;
   const Chip& chip_;
   std::optional<RingCost> ring_;
   RingCost pairs_;  // of those who exchange tokens

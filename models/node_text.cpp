@@ -138,6 +138,20 @@ Pcie read_pcie(const Yaml& node, int chips_per_node) {
   return pcie;
 }
 
+Host read_host(const Yaml& node, bool has_pcie) {
+  const Fields fields(node, "`host`", {"memory", "memory_bandwidth", "link"});
+  Host host;
+  host.memory = to_quantity(fields.need("memory"), Dimension::bytes, Sign::positive);
+  host.memory_bandwidth =
+      to_quantity(fields.need("memory_bandwidth"), Dimension::bytes_per_second, Sign::positive);
+  if (!has_pcie)
+    host.link = to_quantity(fields.need("link"), Dimension::bytes_per_second, Sign::positive);
+  else if (fields.find("link"))
+    throw Refusal(Exit::usage, "pcie-tree", fields.where("link"),
+                  "chips reach the host through the `pcie` tree", "leave `link` out, or `pcie`");
+  return host;
+}
+
 Nic read_nic(const Yaml& node, int chips_per_node) {
   const Fields fields(node, "a NIC", {"kind", "count", "bandwidth", "latency", "near", "far", "reaches"});
   Nic nic;
@@ -174,6 +188,14 @@ std::string print(const Pcie& pcie) {
   if (pcie.sockets > 1)
     text += fmt::format(", socket_link: {}", format_exact(pcie.socket_link, Dimension::bytes_per_second));
   return text + print_reaches(pcie.reaches) + "}";
+}
+
+std::string print(const Host& host) {
+  std::string text =
+      fmt::format("{{memory: {}, memory_bandwidth: {}", format_exact(host.memory, Dimension::bytes),
+                  format_exact(host.memory_bandwidth, Dimension::bytes_per_second));
+  if (host.link > 0) text += fmt::format(", link: {}", format_exact(host.link, Dimension::bytes_per_second));
+  return text + "}";
 }
 
 std::string print(const Nic& nic) {

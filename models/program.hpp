@@ -194,8 +194,8 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-// copy: between the chip and its node's memory; each of `tensors` into that of `into` at the same place. A gradient that
-// is copied to the host is zeroed, and its host copy after the step.
+// copy: between the chip and its node's memory; each of `tensors` into that of `into` at the same place. A gradient
+// that is copied to the host is zeroed on the chip.
 enum class Op : std::uint8_t { compute, send, recv, collective, optimizer, copy };
 // What a collective leaves behind. Instruction.bytes is S, the whole payload: all the tensors one after the other, cut
 // into R parts, one for each member of the group, the last ones shorter (or empty) where R does not divide it. Part i

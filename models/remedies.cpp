@@ -37,12 +37,21 @@ std::optional<Job> with_degrees(const Job& job, std::int64_t tp, std::int64_t pp
   }
 }
 
+// Whether all nodes say what memory they have.
+bool can_offload(const Job& job) {
+  return std::all_of(job.cluster.groups.begin(), job.cluster.groups.end(),
+                     [](const NodeGroup& group) { return group.host.has_value(); });
+}
+
 std::vector<Variation> options_of(const Job& job) {
   std::vector<Variation> list;
   const auto add = [&](const std::string& change, auto&& edit) {
     Variation variation{change, job};
     edit(variation.job.strategy);
-    if (!(variation.job.strategy == job.strategy)) list.push_back(std::move(variation));
+    const bool tried = std::any_of(list.begin(), list.end(), [&](const Variation& each) {
+      return each.job.strategy == variation.job.strategy;
+    });
+    if (!tried && !(variation.job.strategy == job.strategy)) list.push_back(std::move(variation));
   };
   const auto recompute = [](Strategy& strategy) { strategy.recompute = Recompute::full; };
   const bool replicated = job.strategy.templates.size() > 1 || job.strategy.dp() > 1;
@@ -55,6 +64,22 @@ std::vector<Variation> options_of(const Job& job) {
       strategy.zero = zero;
       recompute(strategy);
     });
+  if (can_offload(job)) {
+    const auto offload = [](Strategy& strategy, Offload what) {
+      strategy.offload = what;
+      for (PipelineTemplate& pipeline : strategy.templates)
+        for (Stage& stage : pipeline.stages) stage.offload.reset();
+    };
+    add("offload: {optimizer: 1}", [&](Strategy& strategy) { offload(strategy, {1, 0}); });
+    add("offload: {optimizer: 1} and recompute: full", [&](Strategy& strategy) {
+      offload(strategy, {1, 0});
+      recompute(strategy);
+    });
+    add("offload: {optimizer: 1, activations: 1} and recompute: full", [&](Strategy& strategy) {
+      offload(strategy, {1, 1});
+      recompute(strategy);
+    });
+  }
   return list;
 }
 
@@ -92,14 +117,20 @@ Remedy measured(const Variation& variation) {
   remedy.change = variation.change;
   const Program program = compile(variation.job);
   double fullest = -1;
-  for (const StageMemory& stage : memory_by_stage(program, variation.job.cluster, variation.job.train.fragmentation)) {
+  bool host_fits = true;
+  for (const StageMemory& stage :
+       memory_by_stage(program, variation.job.cluster, variation.job.train.fragmentation)) {
     const double full =
         static_cast<double>(stage.peak) / static_cast<double>(std::max<std::int64_t>(stage.capacity, 1));
+    host_fits = host_fits && (stage.host_capacity == 0 || stage.host <= stage.host_capacity);
     if (full <= fullest) continue;
     fullest = full;
     remedy.peak = stage.peak;
     remedy.capacity = stage.capacity;
   }
+  if (!host_fits)
+    throw Refusal(Exit::infeasible, "out-of-host-memory", {},
+                  "the nodes' memory holds less than is offloaded");
   return remedy;
 }
 

@@ -156,6 +156,19 @@ Found find_in_sharding(const Transformer& t, const Strategy& strategy) {
   return std::nullopt;
 }
 
+Found find_in_offload(const Strategy& strategy) {
+  const auto whole = [](const Offload& offload) {
+    return offload.optimizer >= 0 && offload.optimizer <= 1 && offload.activations >= 0 &&
+           offload.activations <= 1;
+  };
+  bool legal = whole(strategy.offload);
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages) legal = legal && (!stage.offload || whole(*stage.offload));
+  if (legal) return std::nullopt;
+  return StrategyComplaint{"impossible-offload", "templates",
+                           "`offload` of more than there is, or of less than nothing", "shares, 0 to 1"};
+}
+
 Found find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
   if (strategy.templates.empty())
     return StrategyComplaint{"impossible-stages", "templates", "a strategy without templates",
@@ -177,6 +190,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              {}};
   for (const PipelineTemplate& pipeline : strategy.templates)
     if (auto found = find_in_schedule(strategy, pipeline)) return found;
+  if (auto found = find_in_offload(strategy)) return found;
   return find_in_sharding(t, strategy);
 }
 

@@ -21,7 +21,7 @@ std::string_view name_of(Recompute recompute) {
 }
 
 const std::vector<std::string> kOptionKeys = {"schedule", "recompute",  "p2p_buffers", "overlap",
-                                              "zero",     "shard_over", "prefetch"};
+                                              "zero",     "shard_over", "prefetch",    "offload"};
 
 // A name; or {csv: FILE}; or, as print() writes it, {rows: ["0F0,0B0", ...]}.
 void read_schedule(const Yaml& node, Strategy& strategy) {
@@ -53,6 +53,20 @@ Recompute to_recompute(const Yaml& node) {
   return to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
 }
 
+Offload read_offload(const Yaml& node) {
+  const Fields fields(node, "`offload`", {"optimizer", "activations"});
+  Offload offload;
+  const auto share = [](const Yaml& value, double& into) {
+    into = to_number(value, Sign::not_negative);
+    if (into > 1)
+      throw Refusal(Exit::infeasible, "impossible-offload", value->where,
+                    fmt::format("`{}` is more than there is", value->text), "a share: 0 to 1");
+  };
+  if (const Yaml value = fields.find("optimizer")) share(value, offload.optimizer);
+  if (const Yaml value = fields.find("activations")) share(value, offload.activations);
+  return offload;
+}
+
 Resharding to_resharding(const Yaml& node) {
   return to_choice(node, {"direct", "gather"}) == "direct" ? Resharding::direct : Resharding::gather;
 }
@@ -74,6 +88,7 @@ void read_options(const Fields& fields, Strategy& strategy) {
   if (const Yaml node = fields.find("shard_over")) strategy.shard_over = to_integer(node, {2, kDegree.most});
   if (const Yaml node = fields.find("prefetch"))
     strategy.prefetch = static_cast<int>(to_integer(node, {0, 64}));
+  if (const Yaml node = fields.find("offload")) strategy.offload = read_offload(node);
   if (const Yaml node = fields.find("overlap")) {
     const Fields overlap(node, "`overlap`", {"p2p", "gradients", "bucket_bytes"});
     if (const Yaml value = overlap.find("p2p")) strategy.overlap_p2p = to_bool(value);
@@ -145,13 +160,14 @@ PipelineTemplate read_template(const Yaml& node) {
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage",
                        {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
-                        "etp", "on", "recompute", "resharding"});
+                        "etp", "on", "recompute", "resharding", "offload"});
     Stage read;
     read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
     read_expert_degrees(stage, read);
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
+    if (const Yaml value = stage.find("offload")) read.offload = read_offload(value);
     if (const Yaml value = stage.find("resharding")) read.resharding = to_resharding(value);
     pipeline.stages.push_back(read);
   }
@@ -318,6 +334,11 @@ Strategy read_strategy(const Yaml& node, const Transformer& transformer, const T
   return strategy;
 }
 
+static std::string print(const Offload& offload) {
+  return fmt::format("{{optimizer: {}, activations: {}}}", format_exact(offload.optimizer),
+                     format_exact(offload.activations));
+}
+
 static std::string print(const Stage& stage) {
   std::string layers = fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1);
   for (const Layers& more : stage.more) layers += fmt::format(", {}-{}", more.first, more.last - 1);
@@ -330,6 +351,7 @@ static std::string print(const Stage& stage) {
   if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
   if (stage.resharding)
     text += fmt::format(", resharding: {}", *stage.resharding == Resharding::direct ? "direct" : "gather");
+  if (stage.offload) text += ", offload: " + print(*stage.offload);
   return text + "}\n";
 }
 
@@ -351,6 +373,7 @@ static std::string print_sharding(const Strategy& strategy) {
   if (strategy.shard_over != standard.shard_over)
     text += fmt::format("shard_over: {}\n", strategy.shard_over);
   if (strategy.prefetch != standard.prefetch) text += fmt::format("prefetch: {}\n", strategy.prefetch);
+  if (strategy.offload != standard.offload) text += fmt::format("offload: {}\n", print(strategy.offload));
   return text;
 }
 

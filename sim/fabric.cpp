@@ -145,8 +145,12 @@ void Fabric::make_paths(const Crossings& crossings) {
     const int from = program_.ranks[static_cast<std::size_t>(lane.from)].chip;
     const int to = program_.ranks[static_cast<std::size_t>(lane.to)].chip;
     Path path;
-    path.route = route(cluster_, from, to, lane.carrier);
-    path.transport = transport_of(cluster_, from, to, lane.carrier);
+    if (lane.host != 0) {
+      path.route = host_route(cluster_, from, lane.host == 1);
+    } else {
+      path.route = route(cluster_, from, to, lane.carrier);
+      path.transport = transport_of(cluster_, from, to, lane.carrier);
+    }
     path.pays_latency = lane.by_ranks;
     for (const Crossing& crossing : crossings.of_lane[i]) {
       const std::int64_t parts = crossings.parts[static_cast<std::size_t>(crossing.link_class)];

@@ -40,6 +40,7 @@ class Builder {
       lay(lane, {});
     }
     add_edges();
+    add_hosts();
     if (options.fold) add_traits(options.apart);
     for (const LinkProperties& link : job_.cluster.link_table)
       made_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
@@ -67,6 +68,9 @@ class Builder {
                             lane.cap, terms.rate, terms.step);
     if (terms.rounds != 0)
       lane.traits = XXH3_64bits_withSeed(&terms.rounds, sizeof terms.rounds, lane.traits);
+    add_links(lane, way);
+  }
+  void add_links(Lane& lane, const Route& way) {
     auto& links = made_.arrangement.links;
     lane.first_link = static_cast<std::uint32_t>(links.size());
     links.insert(links.end(), way.links.begin(), way.links.end());
@@ -179,6 +183,30 @@ class Builder {
         } else {
           add_plan(index, level, {kind, algorithm});
         }
+      }
+    }
+  }
+
+  // To and from the host, of every rank that copies.
+  void add_hosts() {
+    std::vector<bool> copies;
+    for (const ProgramClass& of_class : program_.classes)
+      copies.push_back(
+          std::any_of(of_class.streams.begin(), of_class.streams.end(), [](const Stream& stream) {
+            return stream.kind == StreamKind::to_host || stream.kind == StreamKind::from_host;
+          }));
+    made_.first_host.assign(program_.ranks.size(), -1);
+    for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
+      if (!copies[at(program_.ranks[at(rank)].of_class)]) continue;
+      made_.first_host[at(rank)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+      for (const std::int32_t way : {1, 2}) {
+        Lane lane;
+        lane.from = lane.to = rank;
+        lane.host = way;
+        const Route taken = host_route(job_.cluster, chip(rank), way == 1);
+        lane.traits = traits_of(taken.latency_s, taken.bandwidth, taken.rate, way, 0.5);
+        add_links(lane, taken);
+        made_.arrangement.lanes.push_back(lane);
       }
     }
   }

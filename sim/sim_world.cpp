@@ -148,6 +148,9 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
       collective(stream, event, instruction);
       overlap_.end(step.rank);
       break;
+    case Op::copy:
+      copy(step, instruction);
+      break;
   }
   end(stream, event);
 }
@@ -157,6 +160,15 @@ void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
   if (durations_.is_measured(step.rank))
     return sleep(seconds);  // as it was, with what then went on beside it
   overlap_.compute(step.rank, seconds);
+}
+
+// Assumes: a chip's copy engines work beside its computes without slowing them.
+void SimWorld::copy(const Step& step, const Instruction& instruction) {
+  if (options_.null) return;
+  const bool down = goes_to_host(program_.class_of(step.rank), instruction);
+  const std::int32_t lane = folding_.first_host[at(step.rank)] + (down ? 0 : 1);
+  sleep(fabric_.latency_s(lane, instruction.bytes));
+  fabric_.start(lane, instruction.bytes)->wait();
 }
 
 void SimWorld::wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after) {

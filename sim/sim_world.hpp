@@ -83,6 +83,7 @@ class SimWorld : public World {
   void run_compute(const Step& step, const Instruction& instruction);
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
+  void copy(const Step& step, const Instruction& instruction);
   void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
   void run_whole(int group, const Instruction& instruction, CollectiveLevel level);

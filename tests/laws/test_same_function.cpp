@@ -65,6 +65,19 @@ TEST_CASE("whatever replicas divide among them, they train the same function as 
   }
 }
 
+TEST_CASE("whatever the node's memory keeps, ranks train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
+  for (const Job& job : tests::every_offloaded_job(family)) {
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
 TEST_CASE("stages cut in unlike ways train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));

@@ -64,6 +64,7 @@ TEST_CASE("hosts have nothing beyond their tensors, and one chip alone talks to 
 TEST_CASE("the peak is the sum of its parts, and each of them can be what does not fit") {
   Job job = gpu_job({2, 1, 2}, FabricKind::nvlink_mesh);
   job.strategy.zero = 3;
+  job.transformer.vocabulary = 8192;
   job.cluster.groups[0].chip.reserved_memory = {1e8, "assumed"};
   const Program program = compile(job);
   const StageMemory of = memory_by_stage(program, job.cluster, 0.25).at(0);

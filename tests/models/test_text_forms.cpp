@@ -157,6 +157,7 @@ Cluster random_cluster(Random& random) {
     group.nics.push_back({NicKind::ethernet, 1, random.positive(), random.positive()});
     if (random.coin())
       group.nics.push_back({NicKind::roce, static_cast<int>(random.integer(1, 8)), random.positive(), 0.0});
+    if (random.coin()) group.host = Host{random.positive(), random.positive(), random.positive()};
     cluster.groups.push_back(group);
     for (std::int64_t other = 0; other < i; ++other)
       if (random.coin())
@@ -175,6 +176,8 @@ Strategy random_strategy(Random& random) {
   strategy.overlap_p2p = random.coin();
   strategy.overlap_gradients = random.coin();
   strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);
+  const auto offload = [&] { return Offload{random.coin() ? 0.0 : 0.25, random.coin() ? 1.0 : 0.5}; };
+  if (random.coin()) strategy.offload = offload();
   for (std::int64_t i = random.integer(1, 3); i > 0; --i) {
     PipelineTemplate pipeline;
     pipeline.replicas = random.integer(1, 1000);
@@ -186,6 +189,7 @@ Strategy random_strategy(Random& random) {
       Stage made{next, last, random.integer(1, 64), {}, {}};
       for (std::int64_t on = random.integer(0, 2); on > 0; --on) made.on.push_back(on == 1 ? "ib" : "roce");
       if (random.coin()) made.recompute = random.coin() ? Recompute::full : Recompute::none;
+      if (random.coin()) made.offload = offload();
       pipeline.stages.push_back(made);
       next = last;
     }

@@ -246,6 +246,49 @@ inline std::vector<Job> every_divided_job(Family family) {
   return jobs;
 }
 
+// The same cluster, whose nodes say what memory they have; each chip has a link of its own to it.
+inline Cluster with_hosts(Cluster cluster) {
+  for (NodeGroup& group : cluster.groups) group.host = Host{1e12, 1e10, group.pcie ? 0 : 1e9};
+  build_topology(cluster);
+  return cluster;
+}
+
+// States and activations in the memory of the node, wholly or in part, with every kind of schedule and of division.
+inline std::vector<Job> every_offloaded_job(Family family) {
+  struct Shape {
+    Degrees degrees;
+    Schedule schedule;
+    int zero;
+    Offload offload;
+  };
+  std::vector<Job> jobs;
+  for (const Shape& shape : {Shape{{1, 1, 1}, Schedule::one_f_one_b, 0, {1, 0}},
+                             {{1, 1, 1}, Schedule::gpipe, 0, {0, 1}},
+                             {{2, 1, 1}, Schedule::one_f_one_b, 0, {0.5, 0.5}},
+                             {{1, 2, 1}, Schedule::one_f_one_b, 0, {1, 1}},
+                             {{1, 2, 1}, Schedule::interleaved, 0, {0.5, 1}},
+                             {{1, 2, 1}, Schedule::zb_h1, 0, {0, 1}},
+                             {{1, 2, 1}, Schedule::zb_v, 0, {1, 1}},
+                             {{1, 1, 2}, Schedule::one_f_one_b, 0, {1, 0.5}},
+                             {{1, 1, 2}, Schedule::one_f_one_b, 1, {1, 0}},
+                             {{1, 1, 2}, Schedule::one_f_one_b, 1, {0.5, 1}},
+                             {{1, 1, 2}, Schedule::one_f_one_b, 2, {1, 1}},
+                             {{2, 1, 2}, Schedule::one_f_one_b, 3, {1, 1}},
+                             {{1, 2, 2}, Schedule::one_f_one_b, 3, {0.5, 0.5}}})
+    for (const bool other : {false, true}) {
+      Job job = tiny_job(shape.degrees, family);
+      job.cluster = with_hosts(job.cluster);
+      use_schedule(job.transformer, job.strategy, shape.schedule, standard_chunks(shape.schedule));
+      job.strategy.zero = shape.zero;
+      job.strategy.offload = shape.offload;
+      job.strategy.recompute = other ? Recompute::full : Recompute::none;
+      job.strategy.overlap_gradients = other;
+      job.strategy.bucket_bytes = other ? 10'000 : 100'000'000;
+      jobs.push_back(job);
+    }
+  return jobs;
+}
+
 // Neighbouring stages of unlike tensor parallel degrees, and equal ones that gather, on up to five ranks a replica.
 inline std::vector<Job> every_resharded_job(Family family) {
   std::vector<Job> jobs;

@@ -1,0 +1,178 @@
+// What a rank keeps in the memory of its node: how many bytes leave the chip and come to the node, what is copied when.
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/check.hpp"
+#include "models/compute_cost.hpp"
+#include "models/refusal.hpp"
+#include "models/remedies.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+Job job_with(Offload offload, tests::Degrees degrees = {}, int zero = 0) {
+  Job job = tests::tiny_job(degrees, Family::llama);
+  job.cluster = tests::with_hosts(job.cluster);
+  job.strategy.offload = offload;
+  job.strategy.zero = zero;
+  return job;
+}
+
+StageMemory memory_of(const Job& job, int stage = 0) {
+  return check(compile(job), job.cluster).at(static_cast<std::size_t>(stage));
+}
+
+// Bytes copied in a step, to the host and back.
+std::pair<std::int64_t, std::int64_t> copied(const Program& program) {
+  std::pair<std::int64_t, std::int64_t> bytes;
+  for (const Stream& stream : program.classes[0].streams)
+    for (const Instruction& each : stream.instructions)
+      if (each.op == Op::copy)
+        (goes_to_host(program.classes[0], each) ? bytes.first : bytes.second) += each.bytes;
+  return bytes;
+}
+
+const Stream* find(const ProgramClass& of_class, StreamKind kind) {
+  for (const Stream& stream : of_class.streams)
+    if (stream.kind == kind) return &stream;
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an offloaded optimizer frees exactly its bytes on the chip, and the node keeps them with what it "
+    "steps") {
+  for (int zero : {0, 1, 2, 3}) {
+    const tests::Degrees degrees{1, 1, zero == 0 ? 1 : 2};
+    const StageMemory kept = memory_of(job_with({}, degrees, zero));
+    const StageMemory moved = memory_of(job_with({1, 0}, degrees, zero));
+    CHECK(kept.optimizer > 0);
+    CHECK(moved.optimizer == 0);
+    CHECK(moved.parameters == kept.parameters);
+    CHECK(moved.gradients == kept.gradients);
+    CHECK(moved.activations_peak == kept.activations_peak);
+    CHECK(kept.peak - moved.peak == kept.optimizer);
+    // Moments, fp32: 8 bytes an element, of which gradient and parameter are 4 each. Of both ranks of the node.
+    CHECK(moved.host == degrees.dp * 2 * kept.optimizer);
+    CHECK(kept.host == 0);
+  }
+}
+
+TEST_CASE("a share of the optimizer is as many whole states as it holds, and the chip steps the others") {
+  const StageMemory kept = memory_of(job_with({}));
+  const Program half = compile(job_with({0.5, 0}));
+  const StageMemory moved = memory_of(job_with({0.5, 0}));
+  CHECK(moved.optimizer >= kept.optimizer / 2);
+  CHECK(static_cast<double>(moved.optimizer) < 0.7 * static_cast<double>(kept.optimizer));
+  const auto& computes = half.classes[0].streams[0].instructions;
+  CHECK(computes.back().op == Op::optimizer);
+  CHECK(computes.back().tensors.empty());
+  const Program all = compile(job_with({1, 0}));
+  CHECK(all.classes[0].streams[0].instructions.back().op == Op::compute);
+}
+
+TEST_CASE("gradients go down and parameters come up once a step, in buckets that the host steps in turn") {
+  Job job = job_with({1, 0});
+  const std::int64_t bytes = 4 * parameter_count(job.transformer);
+  CHECK(copied(compile(job)) == std::pair{bytes, bytes});
+  job.train.precision = Format::bf16;  // gradients are fp32 still
+  CHECK(copied(compile(job)) == std::pair{bytes, bytes / 2});
+  job.strategy.bucket_bytes = 10'000;
+  const Program program = compile(job);
+  CHECK(copied(program) == std::pair{bytes, bytes / 2});
+  const Stream* const steps = find(program.classes[0], StreamKind::host);
+  REQUIRE(steps != nullptr);
+  CHECK(steps->instructions.size() > 3);
+  CHECK(find(program.classes[0], StreamKind::to_host)->instructions.size() == steps->instructions.size());
+}
+
+TEST_CASE("ZeRO divides what is copied as well as what is kept") {
+  const auto whole = copied(compile(job_with({1, 0}, {1, 1, 1})));
+  for (int zero : {1, 2, 3}) {
+    const auto half = copied(compile(job_with({1, 0}, {1, 1, 2}, zero)));
+    CHECK(static_cast<double>(half.first) == Approx(static_cast<double>(whole.first) / 2).epsilon(1e-3));
+    CHECK(static_cast<double>(half.second) == Approx(static_cast<double>(whole.second) / 2).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("offloaded activations leave the chip between forward and backward") {
+  Job job = job_with({}, {1, 4, 1});
+  job.transformer.hidden *= 4;
+  job.transformer.head_dim *= 4;
+  job.strategy.schedule = Schedule::gpipe;  // every micro-batch in flight at once
+  const StageMemory kept = memory_of(job);
+  job.strategy.offload = {0, 1};
+  const Program program = compile(job);
+  const StageMemory moved = memory_of(job);
+  CHECK(moved.activations_peak < kept.activations_peak / 2);
+  CHECK(moved.optimizer == kept.optimizer);
+  const auto [down, up] = copied(program);
+  CHECK(down == up);
+  CHECK(down > 0);
+  CHECK(moved.host > 0);
+  std::map<int, int> copies;  // by micro-batch
+  for (const Instruction& each : find(program.classes[0], StreamKind::to_host)->instructions)
+    ++copies[each.micro_batch];
+  CHECK(copies.size() == static_cast<std::size_t>(job.strategy.templates[0].micro_batches));
+}
+
+TEST_CASE("a stage may offload otherwise than its strategy says") {
+  Job job = job_with({1, 0}, {1, 2, 1});
+  job.strategy.templates[0].stages[1].offload = Offload{};
+  CHECK(memory_of(job, 0).optimizer == 0);
+  CHECK(memory_of(job, 1).optimizer > 0);
+  CHECK(parse_strategy(print(job.strategy)) == job.strategy);
+}
+
+TEST_CASE("the host's step is bound by the bandwidth of the node's memory, shared by its chips") {
+  const Job job = job_with({1, 0}, {2, 1, 1});
+  const Program program = compile(job);
+  const double elements =
+      static_cast<double>(program.classes[0].static_bytes) / 8;  // what is left: parameters and gradients
+  CostTable costs(program, job.cluster);
+  double seconds = 0;
+  for (const Instruction& each : find(program.classes[0], StreamKind::host)->instructions)
+    seconds += costs.of(0, each).seconds();
+  // Read and written: both moments and, as fp32 has no others, the parameter; read: the gradient.
+  CHECK(seconds == Approx(elements * (2 * 8 + 2 * 4 + 4) / (0.8 * 1e10 / 2)));
+}
+
+TEST_CASE("what is offloaded must find a host, with room") {
+  Job job = job_with({1, 0});
+  job.cluster.groups[0].host.reset();
+  build_topology(job.cluster);
+  try {
+    compile(job);
+    FAIL("there is no host");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "no-host");
+  }
+  job = job_with({1, 0}, {1, 1, 2});
+  job.cluster.groups[0].host->memory = static_cast<double>(memory_of(job).host - 1);
+  try {
+    check(compile(job), job.cluster);
+    FAIL("one byte too much");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "out-of-host-memory");
+  }
+  for (const Offload& wrong : {Offload{1.5, 0}, {0, -0.5}}) {
+    job.strategy.offload = wrong;
+    CHECK_THROWS_AS(validate(job.transformer, job.train, job.strategy), Refusal);
+  }
+}
+
+TEST_CASE("what is out of memory is told that offloading fits, where it does") {
+  Job job = job_with({});
+  const Job moved = job_with({1, 0});
+  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(memory_of(moved).peak);
+  const auto tried = remedies(job);
+  const auto found = std::find_if(tried.begin(), tried.end(), [](const Remedy& each) {
+    return each.change == "offload: {optimizer: 1}";
+  });
+  REQUIRE(found != tried.end());
+  CHECK(found->fits());
+  CHECK(found->peak == memory_of(moved).peak);
+}

@@ -1,0 +1,144 @@
+// Copies between chips and hosts in virtual time: alone, beside each other, beside other traffic.
+#include <catch2/catch.hpp>
+
+#include "models/report.hpp"
+#include "tests/models/tiny_job.hpp"
+#include "tests/sim/hand_made.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+constexpr std::int64_t kBytes = 1'000'000'000;
+
+// Chips behind PCIe switches, of which every uplink is as wide as one chip's link.
+Cluster pcie_cluster(int chips, int switches) {
+  Cluster cluster = one_node(chips, {FabricKind::pcie, 0, 0});
+  Pcie pcie;
+  pcie.generation = 4;
+  pcie.switches = switches;
+  cluster.groups[0].pcie = pcie;
+  return with_hosts(cluster);
+}
+
+double link_rate(const Cluster& cluster) { return host_route(cluster, 0, true).rate; }
+
+// A copy of each rank, down or up.
+Trace copies(const Cluster& cluster, const std::vector<bool>& down) {
+  HandMade made(cluster);
+  for (Rank rank = 0; rank < static_cast<Rank>(down.size()); ++rank) {
+    ProgramClass& of_class = made.program.classes[static_cast<std::size_t>(rank)];
+    of_class.tensors = {{"here", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0},
+                        {"there", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0, true}};
+    Instruction copy;
+    copy.op = Op::copy;
+    const bool goes = down[static_cast<std::size_t>(rank)];
+    copy.tensors = {goes ? 0 : 1};
+    copy.into = {goes ? 1 : 0};
+    copy.bytes = kBytes;
+    of_class.streams.push_back({goes ? StreamKind::to_host : StreamKind::from_host, 0, {copy}});
+  }
+  return made.run();
+}
+
+double last_end_s(const Trace& trace) {
+  double end_s = 0;
+  for (const TraceEvent& event : trace.events) end_s = std::max(end_s, event.end_s);
+  return end_s;
+}
+
+}  // namespace
+
+TEST_CASE("a copy on an idle link takes bytes over what the link reaches") {
+  const Cluster tree = pcie_cluster(2, 1);
+  CHECK(last_end_s(copies(tree, {true})) == Approx(kBytes / link_rate(tree)).epsilon(1e-9));
+  CHECK(last_end_s(copies(tree, {false})) == Approx(kBytes / link_rate(tree)).epsilon(1e-9));
+  const Cluster own = with_hosts(one_node(2));
+  CHECK(last_end_s(copies(own, {true, true})) == Approx(kBytes / 1e9).epsilon(1e-9));
+}
+
+TEST_CASE("two chips that share an uplink each get half of it; up and down do not meet") {
+  const Cluster shared = pcie_cluster(4, 2);
+  const double alone_s = kBytes / link_rate(shared);
+  CHECK(last_end_s(copies(shared, {true, true})) == Approx(2 * alone_s).epsilon(1e-6));
+  CHECK(last_end_s(copies(shared, {true, false})) == Approx(alone_s).epsilon(1e-6));
+  const Cluster apart = pcie_cluster(2, 2);
+  CHECK(last_end_s(copies(apart, {true, true})) == Approx(kBytes / link_rate(apart)).epsilon(1e-6));
+}
+
+TEST_CASE("a transfer that leaves a switch and a copy of a chip behind it slow each other") {
+  const Cluster cluster = pcie_cluster(4, 2);  // chips 0 and 1 behind one switch, 2 and 3 behind the other
+  const auto run = [&](bool copies_too, bool transfers_too) {
+    HandMade made(cluster);
+    if (transfers_too) {
+      made.join(1, 2);
+      made.send(1, kNext, kBytes);
+      made.recv(2, kPrevious, kBytes);
+    }
+    if (copies_too) {
+      ProgramClass& of_class = made.program.classes[0];
+      of_class.tensors = {{"here", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0},
+                          {"there", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0, true}};
+      Instruction copy;
+      copy.op = Op::copy;
+      copy.tensors = {0};
+      copy.into = {1};
+      copy.bytes = kBytes;
+      of_class.streams.push_back({StreamKind::to_host, 0, {copy}});
+    }
+    return last_end_s(made.run());
+  };
+  const double both_s = run(true, true);
+  CHECK(both_s > 1.9 * run(true, false));
+  CHECK(both_s > 1.5 * run(false, true));
+}
+
+TEST_CASE("offloading costs the time of its copies and of the host's step, as a share of its own") {
+  Job job = tiny_job({1, 1, 1}, Family::llama);
+  job.cluster = with_hosts(job.cluster);
+  const Program kept = compile(job);
+  const Report before = make_report(job, kept, simulate_in_child(job, kept));
+  job.strategy.offload.optimizer = 1;
+  const Program program = compile(job);
+  const Report after = make_report(job, program, simulate_in_child(job, program));
+  CHECK(before.breakdown.at(0).offload_s == 0);
+  CHECK(after.breakdown.at(0).optimizer_s == 0);
+  const double elements = static_cast<double>(parameter_count(job.transformer));
+  // One bucket: gradients down, the step, parameters up.
+  const double expected_s = elements * 4 / 1e9 + elements * 28 / (0.8 * 1e10) + elements * 4 / 1e9;
+  CHECK(after.breakdown.at(0).offload_s == Approx(expected_s).epsilon(1e-6));
+  CHECK(to_text(before).find("offload") == std::string::npos);
+  CHECK(to_text(after).find("exposed offload") != std::string::npos);
+}
+
+TEST_CASE("buckets overlap: copying down, stepping and copying up") {
+  Job job = tiny_job({1, 1, 1}, Family::llama);
+  job.cluster = with_hosts(job.cluster);
+  job.strategy.offload.optimizer = 1;
+  const auto seconds = [&] {
+    const Program program = compile(job);
+    return make_report(job, program, simulate_in_child(job, program)).breakdown.at(0).offload_s;
+  };
+  const double one_bucket_s = seconds();
+  job.strategy.bucket_bytes = 20'000;
+  CHECK(seconds() < 0.7 * one_bucket_s);
+}
+
+TEST_CASE("a folded run of ranks that offload gives the times of an unfolded one") {
+  for (Job job : every_offloaded_job(Family::llama)) {
+    if (job.strategy.rank_count() < 2) continue;
+    INFO(print(job.strategy));
+    NodeGroup& group = job.cluster.groups[0];
+    group.inside = {FabricKind::pcie, 0, 1e-6};
+    group.pcie = Pcie{};
+    group.pcie->switches = group.chips_per_node > 2 ? 2 : 1;
+    job.cluster = with_hosts(job.cluster);
+    const Program program = compile(job);
+    job.fidelity.fold = false;
+    const double whole_s = make_report(job, program, simulate_in_child(job, program)).iteration_s;
+    job.fidelity.fold = true;
+    CHECK(make_report(job, program, simulate_in_child(job, program)).iteration_s ==
+          Approx(whole_s).epsilon(1e-9));
+  }
+}
