@@ -59,6 +59,43 @@ int block_of(const ProgramClass& of_class, Pass pass, int chunk) {
   return -1;
 }
 
+int group_slot(const Program& program, std::int32_t of_class, GroupKind kind) {
+  for (const RankEntry& entry : program.ranks) {
+    if (entry.of_class != of_class) continue;
+    for (std::size_t slot = entry.groups.size(); slot-- > 0;)
+      if (entry.groups[slot] >= 0 &&
+          program.groups[static_cast<std::size_t>(entry.groups[slot])].kind == kind)
+        return static_cast<int>(slot);
+    return -1;
+  }
+  return -1;
+}
+
+std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
+                                            const std::vector<std::int32_t>& gradients) {
+  std::vector<std::int32_t> found;
+  if (!of_class.sequence_parallel) return found;
+  for (const std::int32_t id : gradients) {
+    const Parameter& parameter =
+        all[static_cast<std::size_t>(of_class.tensors[static_cast<std::size_t>(id)].parameter)];
+    for (const char* part : {".norm1.", ".norm2.", "head.norm.", ".proj.bias", ".fc2.bias"})
+      if (parameter.name.find(part) != std::string::npos) found.push_back(id);
+  }
+  return found;
+}
+
+Instruction sum_over_rows(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
+                          int micro_batch, int after) {
+  Instruction sum;
+  sum.op = Op::collective;
+  sum.slot = slot;
+  sum.micro_batch = micro_batch;
+  for (const std::int32_t id : gradients) sum.bytes += of_class.tensors[static_cast<std::size_t>(id)].bytes;
+  sum.tensors = std::move(gradients);
+  sum.after = {{0, after}};
+  return sum;
+}
+
 std::string block_name(const ProgramClass& of_class, Pass pass, int chunk) {
   std::string name(name_of(pass));
   if (of_class.chunks.size() > 1) name += fmt::format(" {}", chunk);

@@ -30,9 +30,9 @@ struct Widths {
         S(w.transformer().experts.shared_ffn / w.tp()) {}
 };
 
-void route(KernelWriter& w, const Widths& s, KeptExperts& kept) {
+void route(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
   kept.logits = w.exact("router.logits", {s.N, s.E});
-  w.matmul(kept.y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  w.matmul(y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
   kept.weights = w.exact("router.weights", {s.N, s.K});
   kept.taken = w.exact("router.taken", {s.N, s.K});
   kept.rows = w.exact("router.rows", {s.N, s.K});
@@ -78,16 +78,16 @@ int gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExperts& 
 }
 
 // What every token passes: (N,C), not yet summed over tensor-parallel ranks.
-int shared_forward(KernelWriter& w, const Widths& s, KeptExperts& kept) {
+int shared_forward(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
   kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
-  w.matmul(kept.y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
+  w.matmul(y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
   kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
   activate(w, KernelOp::activation, {kept.shared_inner}, kept.shared_activated, s.N, s.S);
   kept.shared_out = w.activation("shared.down", {s.N, s.C});
   w.matmul(kept.shared_activated, kept.shared_out, w.layer_weights({"shared.down.weight"}), s.C, s.S);
   if (!w.transformer().experts.shared_gate) return kept.shared_out;
   kept.shared_gate = w.exact("shared.gate", {s.N, 1});
-  w.matmul(kept.y, kept.shared_gate, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+  w.matmul(y, kept.shared_gate, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
   const int gated = w.activation("shared.gated", {s.N, s.C});
   w.emit(KernelOp::gate, {kept.shared_out, kept.shared_gate}, {gated});
   return gated;
@@ -105,7 +105,7 @@ struct InputGradients {
   int partial = -1, whole = -1;
 };
 
-InputGradients shared_backward(KernelWriter& w, const Widths& s, const KeptExperts& kept, int dout) {
+InputGradients shared_backward(KernelWriter& w, const Widths& s, int y, const KeptExperts& kept, int dout) {
   InputGradients dy;
   int dshared = dout;
   if (kept.shared_gate >= 0) {
@@ -114,7 +114,7 @@ InputGradients shared_backward(KernelWriter& w, const Widths& s, const KeptExper
     w.emit(KernelOp::gate_backward, {dout, kept.shared_out, kept.shared_gate}, {dshared, dgate});
     w.all_reduce(dgate);
     dy.whole = w.gradient("shared.gate.input", {s.N, s.C});
-    w.matmul_gradients(dgate, dy.whole, kept.y, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+    w.matmul_gradients(dgate, dy.whole, y, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
   }
   const int dactivated = w.gradient("shared.activated", {s.N, s.S});
   w.matmul_gradients(dshared, dactivated, kept.shared_activated, w.layer_weights({"shared.down.weight"}), s.C,
@@ -122,11 +122,11 @@ InputGradients shared_backward(KernelWriter& w, const Widths& s, const KeptExper
   const int dinner = w.gradient("shared.inner", {s.N, 2 * s.S});
   activate(w, KernelOp::activation_backward, {dactivated, kept.shared_inner}, dinner, s.N, s.S);
   dy.partial = w.gradient("shared.input", {s.N, s.C});
-  w.matmul_gradients(dinner, dy.partial, kept.y, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
+  w.matmul_gradients(dinner, dy.partial, y, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
   return dy;
 }
 
-InputGradients routed_backward(KernelWriter& w, const Widths& s, const KeptExperts& kept, int dout) {
+InputGradients routed_backward(KernelWriter& w, const Widths& s, int y, const KeptExperts& kept, int dout) {
   const int dreturned =
       w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C);
   const int dweights = w.exact_gradient("router.weights", {s.N, s.K});
@@ -149,7 +149,7 @@ InputGradients routed_backward(KernelWriter& w, const Widths& s, const KeptExper
   w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
          w.layer_weights({"router.bias"}));
   dy.whole = w.gradient("router.input", {s.N, s.C});
-  w.matmul_gradients(dlogits, dy.whole, kept.y, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  w.matmul_gradients(dlogits, dy.whole, y, w.layer_weights({"router.weight"}), s.E, s.C, false);
   return dy;
 }
 
@@ -157,8 +157,7 @@ InputGradients routed_backward(KernelWriter& w, const Widths& s, const KeptExper
 
 int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
   const Widths s(w);
-  kept.y = y;
-  route(w, s, kept);
+  route(w, s, y, kept);
   const int sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
   kept.copies = to_experts(w, s, kept, sent);
@@ -173,20 +172,24 @@ int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
   const int combined = w.activation("experts.combined", {s.N, s.C});
   w.emit(KernelOp::combine, {kept.out, kept.rows, kept.weights}, {combined});
   if (s.S == 0) return combined;
-  const int shared = shared_forward(w, s, kept);
+  const int shared = shared_forward(w, s, y, kept);
   return add(w, combined, shared, "experts.sum", false);
 }
 
-int experts_backward(KernelWriter& w, const KeptExperts& kept, int dout) {
+int experts_backward(KernelWriter& w, int y, const KeptExperts& kept, int dout) {
   const Widths s(w);
-  InputGradients dy = routed_backward(w, s, kept, dout);
+  InputGradients dy = routed_backward(w, s, y, kept, dout);
   if (s.S > 0) {
-    const InputGradients shared = shared_backward(w, s, kept, dout);
+    const InputGradients shared = shared_backward(w, s, y, kept, dout);
     dy.partial = add(w, dy.partial, shared.partial, "experts.partial", true);
     if (shared.whole >= 0) dy.whole = add(w, dy.whole, shared.whole, "experts.whole", true);
   }
-  w.all_reduce(dy.partial);
-  return add(w, dy.partial, dy.whole, "norm2", true);
+  constexpr TensorRole role = TensorRole::activation_gradient;
+  const int partial = w.sum_rows(dy.partial, "experts.sum.gradient", role);
+  const int whole = w.own_rows(dy.whole, "router.rows.gradient", role);
+  const int sum = w.gradient("norm2", {w.rows_between(), w.transformer().hidden});
+  w.emit_between(KernelOp::add_residual, {partial, whole}, {sum});
+  return sum;
 }
 
 }  // namespace motley

@@ -207,26 +207,51 @@ std::vector<Instruction> instructions_of(const ProgramClass& of_class, const Due
   return made;
 }
 
+// Those that are summed once a step: others are with each micro-batch (compile_shards.cpp).
+std::vector<std::int32_t> held_gradients_of_rows(const ProgramClass& of_class,
+                                                 const std::vector<Parameter>& all) {
+  std::vector<std::int32_t> held;
+  for (const auto& [parameter, gradient] : gradients_of(of_class)) held.push_back(gradient);
+  return gradients_of_rows(of_class, all, held);
+}
+
+// Those of `from` that are among `gradients`, which it then lacks.
+std::vector<std::int32_t> taken_from(std::vector<std::int32_t>& from,
+                                     const std::vector<std::int32_t>& gradients) {
+  std::vector<std::int32_t> taken;
+  for (const std::int32_t id : gradients)
+    if (std::erase(from, id) > 0) taken.push_back(id);
+  return taken;
+}
+
 }  // namespace
 
 void add_gradient_reduction(const Job& job, Program& program) {
   const auto shares = gradient_shares(job, program);
+  const auto all = parameters(job.transformer);
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
     ProgramClass& of_class = program.classes[i];
-    const auto slots = share_slots(shares, program, static_cast<std::int32_t>(i), job.strategy);
-    const auto due = reductions_of(job, shares, slots, of_class);
-    if (due.empty()) continue;
+    const auto index = static_cast<std::int32_t>(i);
+    const auto due = reductions_of(job, shares, share_slots(shares, program, index, job.strategy), of_class);
+    const int row_slot = group_slot(program, index, GroupKind::tensor_gradient);
+    std::vector<std::int32_t> of_rows = held_gradients_of_rows(of_class, all);
+    if (due.empty() && of_rows.empty()) continue;
     std::vector<Point> points;
     for (const Due& each : due)
       if (job.strategy.overlap_gradients && !each.of_embedding) points.push_back(each.bucket.complete);
     const auto ends = cut_computes(of_class, points);
     const int last = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
     const auto stream = at(stream_of(of_class, StreamKind::collective));
+    auto& collectives = of_class.streams[stream].instructions;
     for (const Due& each : due) {
       const bool early = job.strategy.overlap_gradients && !each.of_embedding;
-      for (Instruction& made : instructions_of(of_class, each, early ? ends.at(each.bucket.complete) : last))
-        of_class.streams[stream].instructions.push_back(std::move(made));
+      const int after = early ? ends.at(each.bucket.complete) : last;
+      if (auto rows = taken_from(of_rows, each.bucket.gradients); !rows.empty())
+        collectives.push_back(sum_over_rows(of_class, row_slot, std::move(rows), -1, after));
+      for (Instruction& made : instructions_of(of_class, each, after)) collectives.push_back(std::move(made));
     }
+    if (!of_rows.empty())
+      collectives.push_back(sum_over_rows(of_class, row_slot, std::move(of_rows), -1, last));
   }
 }
 

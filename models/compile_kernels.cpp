@@ -2,7 +2,9 @@
 // Where one stage holds two virtual stages in a row, the first hands its output over: no tensor of its own leaves.
 // Tensor parallelism as in Megatron-LM (arXiv:1909.08053): qkv and fc1 cut by rows, proj and fc2 by columns, one
 // all-reduce after each of the latter forward and before each of the former's input backward; vocabulary-parallel
-// embedding and cross-entropy. Activations are kept whole between (no sequence parallelism in this version).
+// embedding and cross-entropy. With sequence parallelism (arXiv:2205.05198) what stands between cut matmuls has its rows
+// divided over the same ranks: an all-gather before the one, a reduce-scatter after the other, and gathered inputs are
+// not kept but gathered again for the backward.
 #include <fmt/format.h>
 
 #include <map>
@@ -26,9 +28,9 @@ struct KeptHead {
   int y = -1, statistics = -1, logits = -1, maximum = -1, sums = -1;
 };
 
-Recompute recompute_of(const Job& job, const ProgramClass& of_class) {
+const Stage& stage_of(const Job& job, const ProgramClass& of_class) {
   const auto& stages = job.strategy.templates[static_cast<std::size_t>(of_class.pipeline)].stages;
-  return stages[static_cast<std::size_t>(of_class.stage)].recompute.value_or(job.strategy.recompute);
+  return stages[static_cast<std::size_t>(of_class.stage)];
 }
 
 class StageBuilder : private KernelWriter {
@@ -36,7 +38,9 @@ class StageBuilder : private KernelWriter {
   StageBuilder(const Job& job, ProgramClass& of_class)
       : KernelWriter(job, of_class),
         tied_(job.transformer.tied_embeddings),
-        recompute_(recompute_of(job, of_class)) {}
+        recompute_(stage_of(job, of_class).recompute.value_or(job.strategy.recompute)),
+        recompute_layers_(stage_of(job, of_class).recompute_layers.value_or(job.transformer.layers)),
+        R_(rows_between()) {}
 
   void build() {
     add_parameters();
@@ -49,6 +53,8 @@ class StageBuilder : private KernelWriter {
  private:
   const bool tied_;
   const Recompute recompute_;
+  const std::int64_t recompute_layers_;  // of each chunk
+  const std::int64_t R_;                 // rows between cut matmuls
   std::map<int, Kept> kept_;
   KeptHead head_;
   std::map<int, int> outputs_, input_gradients_;  // by chunk: what is handed over
@@ -97,25 +103,27 @@ class StageBuilder : private KernelWriter {
     Kept kept;
     const std::int64_t C = transformer_.hidden;
     kept.input = input;
-    kept.y1 = activation("norm1", {N_, C});
-    kept.statistics1 = exact("norm1.statistics", {N_, statistics_width()});
-    emit(KernelOp::norm, {input}, {kept.y1, kept.statistics1}, layer_weights({"norm1.weight", "norm1.bias"}));
+    kept.y1 = activation("norm1", {R_, C});
+    kept.statistics1 = exact("norm1.statistics", {R_, statistics_width()});
+    emit_between(KernelOp::norm, {input}, {kept.y1, kept.statistics1},
+                 layer_weights({"norm1.weight", "norm1.bias"}));
+    const int y1 = all_rows(kept.y1, "norm1.rows");
     if (transformer_.latent.used())
-      kept.qkv = latent_forward(*this, kept.y1, kept.latent);
+      kept.qkv = latent_forward(*this, y1, kept.latent);
     else
-      make_heads(kept);
+      make_heads(y1, kept);
     attend(kept);
     const int projected = activation("proj", {N_, C});
     matmul(kept.attention, projected, layer_weights({"proj.weight"}), C, attention_width());
-    all_reduce(projected);
-    kept.middle = activation("middle", {N_, C});
-    emit(KernelOp::add_residual, {projected, input}, {kept.middle}, layer_weights({"proj.bias"}));
+    const int summed = sum_rows(projected, "proj.sum");
+    kept.middle = activation("middle", {R_, C});
+    emit_between(KernelOp::add_residual, {summed, input}, {kept.middle}, layer_weights({"proj.bias"}));
     feed_forward(kept);
     return kept;
   }
-  void make_heads(Kept& kept) {
+  void make_heads(int y1, Kept& kept) {
     kept.qkv = activation("qkv", {N_, qkv_rows()});
-    matmul(kept.y1, kept.qkv, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), transformer_.hidden);
+    matmul(y1, kept.qkv, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), transformer_.hidden);
     if (transformer_.qk_norm) normalise_heads(kept);
     if (transformer_.family == Family::llama) {
       const int rotated = activation("qkv.rotated", {N_, qkv_rows()});
@@ -158,22 +166,23 @@ class StageBuilder : private KernelWriter {
   }
   void feed_forward(Kept& kept) {
     const std::int64_t C = transformer_.hidden;
-    kept.y2 = activation("norm2", {N_, C});
-    kept.statistics2 = exact("norm2.statistics", {N_, statistics_width()});
-    emit(KernelOp::norm, {kept.middle}, {kept.y2, kept.statistics2},
-         layer_weights({"norm2.weight", "norm2.bias"}));
+    kept.y2 = activation("norm2", {R_, C});
+    kept.statistics2 = exact("norm2.statistics", {R_, statistics_width()});
+    emit_between(KernelOp::norm, {kept.middle}, {kept.y2, kept.statistics2},
+                 layer_weights({"norm2.weight", "norm2.bias"}));
+    const int y2 = all_rows(kept.y2, "norm2.rows");
     const int contracted =
-        transformer_.has_experts(layer()) ? experts_forward(*this, kept.y2, kept.experts) : dense(kept);
-    all_reduce(contracted);
+        transformer_.has_experts(layer()) ? experts_forward(*this, y2, kept.experts) : dense(y2, kept);
+    const int summed = sum_rows(contracted, "fc2.sum");
     const bool leaves = !again() && layer() + 1 == chunk().last_layer && sends_output();
-    kept.output = leaves ? boundary("output", TensorRole::activation) : activation("output", {N_, C});
-    emit(KernelOp::add_residual, {contracted, kept.middle}, {kept.output}, layer_weights({"fc2.bias"}));
+    kept.output = leaves ? boundary("output", TensorRole::activation) : activation("output", {R_, C});
+    emit_between(KernelOp::add_residual, {summed, kept.middle}, {kept.output}, layer_weights({"fc2.bias"}));
   }
 
-  int dense(Kept& kept) {
+  int dense(int y2, Kept& kept) {
     const std::int64_t C = transformer_.hidden;
     kept.inner = activation("inner", {N_, inner_rows()});
-    matmul(kept.y2, kept.inner, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
+    matmul(y2, kept.inner, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
            inner_rows(), C);
     kept.activated = activation("activated", {N_, transformer_.ffn / tp_});
     emit(KernelOp::activation, {kept.inner}, {kept.activated});
@@ -184,7 +193,7 @@ class StageBuilder : private KernelWriter {
 
   // A tensor that another rank sends or is sent.
   int boundary(const char* what, TensorRole role) {
-    return add_tensor(boundary_name(class_, chunk_, what), role, format_, {N_, transformer_.hidden});
+    return add_tensor(boundary_name(class_, chunk_, what), role, format_, {R_, transformer_.hidden});
   }
 
   void add_block(Pass pass) {
@@ -202,7 +211,7 @@ class StageBuilder : private KernelWriter {
       // Assumes: a look-up reads and writes one row a token, not the table.
       emit(KernelOp::embed, {}, {x}, weights({"embedding.token.weight", "embedding.position.weight"})).bytes =
           2 * tensor(x).bytes;
-      all_reduce(x);
+      x = sum_rows(x, "output.rows");
     } else {
       x = receives_input() ? boundary("input", TensorRole::activation) : outputs_.at(previous_here());
     }
@@ -217,11 +226,13 @@ class StageBuilder : private KernelWriter {
   void head_forward(int x) {
     set_layer(transformer_.layers);
     const std::int64_t C = transformer_.hidden;
-    head_.y = activation("norm", {N_, C});
-    head_.statistics = exact("norm.statistics", {N_, statistics_width()});
-    emit(KernelOp::norm, {x}, {head_.y, head_.statistics}, weights({"head.norm.weight", "head.norm.bias"}));
+    head_.y = activation("norm", {R_, C});
+    head_.statistics = exact("norm.statistics", {R_, statistics_width()});
+    emit_between(KernelOp::norm, {x}, {head_.y, head_.statistics},
+                 weights({"head.norm.weight", "head.norm.bias"}));
+    const int y = all_rows(head_.y, "norm.rows");
     head_.logits = activation("logits", {N_, vocabulary_rows()});
-    matmul(head_.y, head_.logits, head_weight(), vocabulary_rows(), C);
+    matmul(y, head_.logits, head_weight(), vocabulary_rows(), C);
     head_.maximum = exact("logits.maximum", {N_});
     emit(KernelOp::logits_maximum, {head_.logits}, {head_.maximum});
     all_reduce(head_.maximum, ReduceOp::maximum);
@@ -236,23 +247,27 @@ class StageBuilder : private KernelWriter {
     const int dlogits = gradient("logits", {N_, vocabulary_rows()});
     emit(KernelOp::loss_backward, {head_.logits, head_.maximum, head_.sums}, {dlogits});
     const int dy = gradient("norm", {N_, transformer_.hidden});
-    matmul_gradients(dlogits, dy, head_.y, head_weight(), vocabulary_rows(), transformer_.hidden);
-    all_reduce(dy);
-    const int dx = gradient("input", {N_, transformer_.hidden});
-    emit(KernelOp::norm_backward, {dy, x, head_.statistics}, {dx},
-         weights({"head.norm.weight", "head.norm.bias"}));
+    const int y = all_rows(head_.y, "norm.rows.again");
+    matmul_gradients(dlogits, dy, y, head_weight(), vocabulary_rows(), transformer_.hidden);
+    const int summed = sum_rows(dy, "norm.sum.gradient", TensorRole::activation_gradient);
+    const int dx = gradient("input", {R_, transformer_.hidden});
+    emit_between(KernelOp::norm_backward, {summed, x, head_.statistics}, {dx},
+                 weights({"head.norm.weight", "head.norm.bias"}));
     return dx;
   }
+  // `dout`, dmiddle, dx: of this rank's rows.
   int layer_backward(const Kept& kept, int dout) {
     bias_gradient(dout, "fc2.bias");
-    const int dy2 = transformer_.has_experts(layer()) ? experts_backward(*this, kept.experts, dout)
-                                                      : dense_backward(kept, dout);
-    const int dmiddle = gradient("middle", {N_, transformer_.hidden});
-    emit(KernelOp::norm_backward, {dy2, kept.middle, kept.statistics2, dout}, {dmiddle},
-         layer_weights({"norm2.weight", "norm2.bias"}));
+    const int dcontracted = all_rows(dout, "fc2.rows.gradient", TensorRole::activation_gradient);
+    const int y2 = all_rows(kept.y2, "norm2.rows.again");
+    const int dy2 = transformer_.has_experts(layer()) ? experts_backward(*this, y2, kept.experts, dcontracted)
+                                                      : dense_backward(y2, kept, dcontracted);
+    const int dmiddle = gradient("middle", {R_, transformer_.hidden});
+    emit_between(KernelOp::norm_backward, {dy2, kept.middle, kept.statistics2, dout}, {dmiddle},
+                 layer_weights({"norm2.weight", "norm2.bias"}));
     return attention_part_backward(kept, dmiddle);
   }
-  int dense_backward(const Kept& kept, int dout) {
+  int dense_backward(int y2, const Kept& kept, int dout) {
     const std::int64_t C = transformer_.hidden;
     const int dactivated = gradient("activated", {N_, transformer_.ffn / tp_});
     matmul_gradients(dout, dactivated, kept.activated, layer_weights({"fc2.weight"}), C,
@@ -260,17 +275,17 @@ class StageBuilder : private KernelWriter {
     const int dinner = gradient("inner", {N_, inner_rows()});
     emit(KernelOp::activation_backward, {dactivated, kept.inner}, {dinner});
     const int dy2 = gradient("norm2", {N_, C});
-    matmul_gradients(dinner, dy2, kept.y2,
+    matmul_gradients(dinner, dy2, y2,
                      layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
                      inner_rows(), C);
-    all_reduce(dy2);
-    return dy2;
+    return sum_rows(dy2, "norm2.sum.gradient", TensorRole::activation_gradient);
   }
   int attention_part_backward(const Kept& kept, int dmiddle) {
     const std::int64_t C = transformer_.hidden;
     bias_gradient(dmiddle, "proj.bias");
+    const int dprojected = all_rows(dmiddle, "proj.rows.gradient", TensorRole::activation_gradient);
     const int dattention = gradient("attention", {N_, attention_width()});
-    matmul_gradients(dmiddle, dattention, kept.attention, layer_weights({"proj.weight"}), C,
+    matmul_gradients(dprojected, dattention, kept.attention, layer_weights({"proj.weight"}), C,
                      attention_width());
     int dqkv = gradient("qkv", {N_, qkv_rows()});
     // Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
@@ -278,16 +293,17 @@ class StageBuilder : private KernelWriter {
     shape_of_attention(
         emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}),
         3 * transformer_.head_dim + 2 * transformer_.value_dim());
-    const int dy1 =
-        transformer_.latent.used() ? latent_backward(*this, kept.latent, dqkv) : heads_backward(kept, dqkv);
+    const int y1 = all_rows(kept.y1, "norm1.rows.again");
+    const int dy1 = transformer_.latent.used() ? latent_backward(*this, y1, kept.latent, dqkv)
+                                               : heads_backward(y1, kept, dqkv);
     const bool leaves = layer() == chunk().first_layer && receives_input();
     const int dx =
-        leaves ? boundary("input.gradient", TensorRole::activation_gradient) : gradient("input", {N_, C});
-    emit(KernelOp::norm_backward, {dy1, kept.input, kept.statistics1, dmiddle}, {dx},
-         layer_weights({"norm1.weight", "norm1.bias"}));
+        leaves ? boundary("input.gradient", TensorRole::activation_gradient) : gradient("input", {R_, C});
+    emit_between(KernelOp::norm_backward, {dy1, kept.input, kept.statistics1, dmiddle}, {dx},
+                 layer_weights({"norm1.weight", "norm1.bias"}));
     return dx;
   }
-  int heads_backward(const Kept& kept, int dqkv) {
+  int heads_backward(int y1, const Kept& kept, int dqkv) {
     if (transformer_.family == Family::llama) {
       const int unrotated = gradient("qkv.unrotated", {N_, qkv_rows()});
       emit(KernelOp::rope_backward, {dqkv}, {unrotated});
@@ -295,14 +311,21 @@ class StageBuilder : private KernelWriter {
     }
     if (transformer_.qk_norm) dqkv = normalise_heads_backward(kept, dqkv);
     const int dy1 = gradient("norm1", {N_, transformer_.hidden});
-    matmul_gradients(dqkv, dy1, kept.y1, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(),
+    matmul_gradients(dqkv, dy1, y1, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(),
                      transformer_.hidden);
-    all_reduce(dy1);
-    return dy1;
+    return sum_rows(dy1, "norm1.sum.gradient", TensorRole::activation_gradient);
   }
   void bias_gradient(int dy, const char* name) {
     const Ids bias = layer_weights({name});
-    if (!bias.empty()) emit(KernelOp::add_residual_backward, {dy}, {}, bias);
+    if (!bias.empty()) emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
+  }
+
+  void compute_again(Kept& kept) {
+    set_again(true);
+    if (recompute_ == Recompute::full)
+      kept = layer_forward(kept.input);  // collectives included, as frameworks do
+    if (recompute_ == Recompute::selective) attend(kept);
+    set_again(false);
   }
 
   void backward() {
@@ -313,16 +336,13 @@ class StageBuilder : private KernelWriter {
     for (auto i = static_cast<int>(chunk().last_layer) - 1; i >= chunk().first_layer; --i) {
       set_layer(i);
       Kept kept = kept_[i];
-      if (recompute_ == Recompute::full) {  // the whole layer again, collectives included, as frameworks do
-        set_again(true);
-        kept = layer_forward(kept.input);
-        set_again(false);
-      }
+      if (i - chunk().first_layer < recompute_layers_) compute_again(kept);
       dx = layer_backward(kept, dx);
     }
     input_gradients_[chunk_] = dx;
     if (!begins()) return;
     set_layer(-1);
+    dx = all_rows(dx, "output.rows.gradient", TensorRole::activation_gradient);
     emit(KernelOp::embed_backward, {dx}, {}, weights({"embedding.token.weight", "embedding.position.weight"}))
         .bytes = 3 * tensor(dx).bytes;
   }

@@ -22,14 +22,14 @@ struct Widths {
   std::int64_t down() const { return kv_rank + rope; }
 };
 
-int queries(KernelWriter& w, const Widths& s, KeptLatent& kept) {
+int queries(KernelWriter& w, const Widths& s, int y, KeptLatent& kept) {
   const int q = w.activation("q", {s.N, s.q()});
   if (s.q_rank == 0) {
-    w.matmul(kept.y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
+    w.matmul(y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
     return q;
   }
   kept.q_latent = w.activation("q.latent", {s.N, s.q_rank});
-  w.matmul(kept.y, kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+  w.matmul(y, kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
   kept.q_normed = w.activation("q.normed", {s.N, s.q_rank});
   kept.q_statistics = w.exact("q.statistics", {s.N, 1});
   w.norm(kept.q_latent, kept.q_normed, kept.q_statistics, w.layer_weights({"q_down_norm.weight"}), s.q_rank);
@@ -37,10 +37,10 @@ int queries(KernelWriter& w, const Widths& s, KeptLatent& kept) {
   return q;
 }
 
-int queries_backward(KernelWriter& w, const Widths& s, const KeptLatent& kept, int dq) {
+int queries_backward(KernelWriter& w, const Widths& s, int y, const KeptLatent& kept, int dq) {
   const int dy = w.gradient("q.input", {s.N, s.C});
   if (s.q_rank == 0) {
-    w.matmul_gradients(dq, dy, kept.y, w.layer_weights({"q.weight"}), s.q(), s.C);
+    w.matmul_gradients(dq, dy, y, w.layer_weights({"q.weight"}), s.q(), s.C);
     w.all_reduce(dy);
     return dy;
   }
@@ -50,7 +50,7 @@ int queries_backward(KernelWriter& w, const Widths& s, const KeptLatent& kept, i
   const int dlatent = w.gradient("q.latent", {s.N, s.q_rank});
   w.norm_backward({dnormed, kept.q_latent, kept.q_statistics}, dlatent,
                   w.layer_weights({"q_down_norm.weight"}), s.q_rank);
-  w.matmul_gradients(dlatent, dy, kept.y, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+  w.matmul_gradients(dlatent, dy, y, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
   return dy;
 }
 
@@ -58,8 +58,7 @@ int queries_backward(KernelWriter& w, const Widths& s, const KeptLatent& kept, i
 
 int latent_forward(KernelWriter& w, int y, KeptLatent& kept) {
   const Widths s(w);
-  kept.y = y;
-  const int q = queries(w, s, kept);
+  const int q = queries(w, s, y, kept);
   kept.kv_latent = w.activation("kv.latent", {s.N, s.down()});
   w.matmul(y, kept.kv_latent, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
   kept.kv_normed = w.activation("kv.normed", {s.N, s.kv_rank});
@@ -73,13 +72,13 @@ int latent_forward(KernelWriter& w, int y, KeptLatent& kept) {
   return qkv;
 }
 
-int latent_backward(KernelWriter& w, const KeptLatent& kept, int dqkv) {
+int latent_backward(KernelWriter& w, int y, const KeptLatent& kept, int dqkv) {
   const Widths s(w);
   const int dq = w.gradient("q", {s.N, s.q()}), dkv = w.gradient("kv", {s.N, s.kv()});
   const int dshared = w.gradient("kv.shared", {s.N, s.down()});
   w.emit(KernelOp::latent_heads_backward, {dqkv}, {dq, dkv, dshared});
   w.all_reduce(dshared);
-  const int dy_q = queries_backward(w, s, kept, dq);
+  const int dy_q = queries_backward(w, s, y, kept, dq);
   const int dnormed = w.gradient("kv.normed", {s.N, s.kv_rank});
   w.matmul_gradients(dkv, dnormed, kept.kv_normed, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
   w.all_reduce(dnormed);
@@ -87,10 +86,10 @@ int latent_backward(KernelWriter& w, const KeptLatent& kept, int dqkv) {
   w.norm_backward({dnormed, kept.kv_latent, kept.kv_statistics, dshared}, dlatent,
                   w.layer_weights({"kv_down_norm.weight"}), s.kv_rank);
   const int dy_kv = w.gradient("kv.input", {s.N, s.C});
-  w.matmul_gradients(dlatent, dy_kv, kept.y, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
+  w.matmul_gradients(dlatent, dy_kv, y, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
   const int dy = w.gradient("norm1", {s.N, s.C});
   w.emit(KernelOp::add_residual, {dy_q, dy_kv}, {dy});
-  return dy;
+  return w.own_rows(dy, "norm1.sum.gradient", TensorRole::activation_gradient);
 }
 
 }  // namespace motley

@@ -28,6 +28,17 @@ int block_of(const ProgramClass& of_class, Pass pass, int chunk);
 
 std::string block_name(const ProgramClass& of_class, Pass pass, int chunk);
 
+// The last group slot of that kind that ranks of the class have; -1: none.
+int group_slot(const Program& program, std::int32_t of_class, GroupKind kind);
+
+// Of these gradients those that each rank of a tensor-parallel group has from its own rows alone, as the rows between cut
+// matmuls are divided over it: they are to be summed over the group. Nothing where rows are not divided.
+std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
+                                            const std::vector<std::int32_t>& gradients);
+// That sum; after the instruction `after` of the compute stream.
+Instruction sum_over_rows(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
+                          int micro_batch, int after);
+
 // What a chunk takes in and gives out, and their gradients: "stage.input", "stage.output.gradient", ...; in a class of
 // several chunks "stage 5.input" with the number of the virtual stage.
 std::string boundary_name(const ProgramClass& of_class, int chunk, const char* what);

@@ -108,8 +108,19 @@ void add_expert_groups(Program& program) {
 bool gathers(const Job& job, const ProgramClass& of_class, GroupKind kind) {
   const PipelineTemplate& pipeline = job.strategy.templates[at(of_class.pipeline)];
   const int boundary = kind == GroupKind::activation_gather ? of_class.stage : of_class.stage + 1;
-  return of_class.tensor_parallel > 1 && boundary > 0 && at(boundary) < pipeline.stages.size() &&
-         resharding_before(pipeline, boundary) == Resharding::gather;
+  return !of_class.sequence_parallel && of_class.tensor_parallel > 1 && boundary > 0 &&
+         at(boundary) < pipeline.stages.size() && resharding_before(pipeline, boundary) == Resharding::gather;
+}
+
+void add_tensor_gradient_groups(Program& program) {
+  for (std::size_t g = 0; g < program.groups.size(); ++g) {
+    Group group = program.groups[g];
+    if (group.kind != GroupKind::tensor || !program.class_of(group.ranks[0]).sequence_parallel) continue;
+    group.kind = GroupKind::tensor_gradient;
+    for (Rank rank : group.ranks)
+      program.ranks[at(rank)].groups.push_back(static_cast<std::int32_t>(program.groups.size()));
+    program.groups.push_back(std::move(group));
+  }
 }
 
 // Copies of the tensor groups: what crosses a boundary is gathered on streams of its own.
@@ -254,6 +265,7 @@ void place(const Job& job, Program& program) {
       placed.first_stage = all.front().stage == stage;
       placed.last_stage = all.back().stage == stage;
       placed.tensor_parallel = of.tensor_parallel;
+      placed.sequence_parallel = job.strategy.sequence_parallel && of.tensor_parallel > 1;
       if (holds_experts(job.transformer, placed)) placed.expert_parallel = of.expert_parallel;
       placed.expert_tensor_parallel =
           holds_experts(job.transformer, placed) ? of.expert_cut() : of.tensor_parallel;
@@ -269,6 +281,7 @@ void place(const Job& job, Program& program) {
   add_expert_groups(program);
   add_gradient_groups(job, program);
   add_boundary_groups(job, program);
+  add_tensor_gradient_groups(program);
 }
 
 }  // namespace motley

@@ -251,7 +251,8 @@ struct Uses {
 
 class Sharder {
  public:
-  Sharder(const Job& job, ProgramClass& of_class) : job_(job), class_(of_class) {
+  Sharder(const Job& job, ProgramClass& of_class, int row_slot)
+      : job_(job), class_(of_class), row_slot_(row_slot), all_(parameters(job.transformer)) {
     for (std::size_t s = 0; s < class_.shards.size(); ++s)
       for (int id : class_.shards[s].parameters)
         shard_of_[class_.tensors[at(id)].parameter] = static_cast<int>(s);
@@ -274,6 +275,8 @@ class Sharder {
  private:
   const Job& job_;
   ProgramClass& class_;
+  const int row_slot_;  // of the group over which gradients of rows are summed
+  const std::vector<Parameter> all_;
   std::map<int, int> shard_of_;            // by parameter of the transformer
   std::vector<std::map<int, Uses>> uses_;  // by block, by shard
   std::map<std::pair<int, int>, std::pair<int, int>>
@@ -398,6 +401,8 @@ class Sharder {
       reduction.after = {{0, index}};
       const int stream = stream_of(class_, StreamKind::collective);
       auto& collectives = class_.streams[at(stream)].instructions;
+      if (auto of_rows = gradients_of_rows(class_, all_, shard.gradients); !of_rows.empty())
+        collectives.push_back(sum_over_rows(class_, row_slot_, std::move(of_rows), piece.micro_batch, index));
       collectives.push_back(std::move(reduction));
       reduced_.push_back(
           {index, {static_cast<std::int16_t>(stream), static_cast<int>(collectives.size()) - 1}});
@@ -427,8 +432,11 @@ void divide_state(const Job& job, Program& program) {
 
 void add_shard_collectives(const Job& job, Program& program) {
   if (job.strategy.zero < 2) return;
-  for (ProgramClass& of_class : program.classes)
-    if (!of_class.shards.empty()) Sharder(job, of_class).run();
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    ProgramClass& of_class = program.classes[i];
+    const int row_slot = group_slot(program, static_cast<std::int32_t>(i), GroupKind::tensor_gradient);
+    if (!of_class.shards.empty()) Sharder(job, of_class, row_slot).run();
+  }
 }
 
 }  // namespace motley

@@ -4,7 +4,6 @@
 // together with those sends, as Megatron-LM's fused send_forward_recv_backward does. Where neighbours are cut in unlike
 // ways a rank has several partners: their parts follow one another on the boundary's stream.
 #include <algorithm>
-#include <map>
 
 #include "models/compile_passes.hpp"
 #include "models/refusal.hpp"
@@ -62,18 +61,23 @@ Moves moves_between(Op op, std::int64_t mine, std::int64_t theirs, Resharding re
   return moves;
 }
 
+// Both sides have their own rows only, and a rank of the smaller side those of several of the larger, one after the other.
+Moves moves_of_rows(std::int64_t mine, std::int64_t theirs) {
+  Moves moves;
+  if (theirs <= mine) return moves;
+  moves.partners = static_cast<int>(theirs / mine);
+  moves.parts = moves.partners;
+  moves.part_step = 1;
+  return moves;
+}
+
 class Boundaries {
  public:
-  Boundaries(const Job& job, Program& program, std::int32_t index)
-      : job_(job), of_class_(program.classes[static_cast<std::size_t>(index)]) {
-    for (const RankEntry& entry : program.ranks) {
-      if (entry.of_class != index) continue;
-      for (std::size_t slot = 0; slot < entry.groups.size(); ++slot)
-        if (entry.groups[slot] >= 0)
-          slots_[program.groups[static_cast<std::size_t>(entry.groups[slot])].kind] = static_cast<int>(slot);
-      break;
-    }
-  }
+  Boundaries(const Job& job, const Program& program, std::int32_t index)
+      : job_(job),
+        program_(program),
+        index_(index),
+        of_class_(program.classes[static_cast<std::size_t>(index)]) {}
 
   Moves moves(Op op, const Boundary& boundary) const {
     const PipelineTemplate& pipeline = job_.strategy.templates[static_cast<std::size_t>(of_class_.pipeline)];
@@ -85,11 +89,11 @@ class Boundaries {
     if (all.size() > pipeline.stages.size()) return {};  // equal degrees, direct: find_at_boundaries()
     const std::int64_t theirs = pipeline.stages[static_cast<std::size_t>(other)].tensor_parallel;
     const Resharding resharding = resharding_before(pipeline, std::max(other, of_class_.stage));
+    if (job_.strategy.sequence_parallel) return moves_of_rows(of_class_.tensor_parallel, theirs);
     Moves moves = moves_between(op, of_class_.tensor_parallel, theirs, resharding);
-    const auto slot =
-        slots_.find(boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather);
-    if (op == Op::recv && resharding == Resharding::gather && slot != slots_.end())
-      moves.gather_slot = slot->second;
+    if (op == Op::recv && resharding == Resharding::gather)
+      moves.gather_slot = group_slot(
+          program_, index_, boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather);
     return moves;
   }
 
@@ -124,8 +128,9 @@ class Boundaries {
 
  private:
   const Job& job_;
+  const Program& program_;
+  const std::int32_t index_;
   const ProgramClass& of_class_;
-  std::map<GroupKind, int> slots_;
 };
 
 // Forwards of the chunk, or its backwards: whole, or the input gradients where they are split.

@@ -11,6 +11,7 @@ KernelWriter::KernelWriter(const Job& job, ProgramClass& of_class)
     : transformer_(job.transformer),
       class_(of_class),
       tp_(of_class.tensor_parallel),
+      row_parts_(of_class.sequence_parallel ? tp_ : 1),
       train_(job.train),
       format_(job.train.precision),
       gradient_format_(job.train.gradients),
@@ -175,6 +176,45 @@ void KernelWriter::all_reduce(int id, ReduceOp reduce) {
   Kernel& kernel = emit(KernelOp::all_reduce, {id}, {id});
   kernel.bytes = tensor(id).bytes;
   kernel.reduce = reduce;
+}
+
+// Assumes: libraries gather and scatter out of place, so the two kernels beside a collective move nothing.
+int KernelWriter::part_of_rows(int whole, const std::string& name, TensorRole role) {
+  const std::int64_t width = tensor(whole).shape.back();
+  const int part = add_tensor(prefixed(name), role, tensor(whole).format, {rows_between(), width});
+  Kernel& take = emit(KernelOp::take_rows, {whole}, {part});
+  take.m = N_;
+  take.n = width;
+  take.bytes = 0;
+  return part;
+}
+int KernelWriter::own_rows(int id, const std::string& name, TensorRole role) {
+  return row_parts_ == 1 ? id : part_of_rows(id, name, role);
+}
+int KernelWriter::sum_rows(int id, const std::string& name, TensorRole role) {
+  if (row_parts_ == 1) {
+    all_reduce(id);
+    return id;
+  }
+  emit(KernelOp::reduce_scatter, {id}, {id}).bytes = tensor(id).bytes;
+  return part_of_rows(id, name, role);
+}
+int KernelWriter::all_rows(int id, const std::string& name, TensorRole role) {
+  if (row_parts_ == 1) return id;
+  const std::int64_t width = tensor(id).shape.back();
+  const int whole = add_tensor(prefixed(name), role, tensor(id).format, {N_, width});
+  Kernel& place = emit(KernelOp::place_rows, {id}, {whole});
+  place.m = N_;
+  place.n = width;
+  place.bytes = 0;
+  emit(KernelOp::all_gather, {whole}, {whole}).bytes = tensor(whole).bytes;
+  return whole;
+}
+
+Kernel& KernelWriter::emit_between(KernelOp op, Ids in, Ids out, Ids parameters) {
+  Kernel& kernel = emit(op, std::move(in), std::move(out), std::move(parameters));
+  if (row_parts_ > 1) kernel.m = rows_between();
+  return kernel;
 }
 
 void KernelWriter::norm(int x, int y, int statistics, const Ids& weight, std::int64_t width) {

@@ -28,7 +28,9 @@ class KernelWriter {
   std::int64_t expert_parts() const { return class_.expert_parallel; }
   std::int64_t expert_cut() const { return class_.expert_tensor_parallel; }
   ExpertExchange exchange() const;
-  std::int64_t N() const { return B_ * T_; }  // rows of a micro-batch
+  std::int64_t N() const { return N_; }  // rows of a micro-batch
+  // Of them, those that this rank has where they are divided over the tensor-parallel group; else all.
+  std::int64_t rows_between() const { return N_ / row_parts_; }
 
   // What is appended next belongs there.
   void set_block(int block) { block_ = block; }
@@ -67,6 +69,13 @@ class KernelWriter {
   void all_to_all(int id);
   // Over the tensor-parallel group; nothing where that has one rank.
   void all_reduce(int id, ReduceOp reduce = ReduceOp::sum);
+  // Where rows are divided over the tensor-parallel group: from all rows, of which each rank has a part of the sum, to the
+  // sum of this rank's rows; and from this rank's rows to all. Else an all_reduce, and the same tensor.
+  int sum_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);
+  int all_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);
+  int own_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);  // no sum
+  // Kernels by rows that stand between cut matmuls.
+  Kernel& emit_between(KernelOp op, Ids in, Ids out, Ids parameters = {});
   // A norm over the first `width` of each row's elements.
   void norm(int x, int y, int statistics, const Ids& weight, std::int64_t width);
   void norm_backward(Ids in, int dx, const Ids& weight, std::int64_t width);
@@ -77,11 +86,13 @@ class KernelWriter {
   const Transformer& transformer_;
   ProgramClass& class_;
   const std::int64_t tp_;
+  const std::int64_t row_parts_;  // tp_ where sequence_parallel, else 1
   const Train& train_;
   const Format format_, gradient_format_;
   const std::int64_t B_, T_, N_;
 
  private:
+  int part_of_rows(int whole, const std::string& name, TensorRole role);
   std::string prefixed(const std::string& name) const;
   void shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k);
   void shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k);
@@ -98,23 +109,23 @@ class KernelWriter {
 
 // What the routed experts of a layer keep for their backward (models/compile_experts.cpp).
 struct KeptExperts {
-  int y = -1, logits = -1, weights = -1, taken = -1, rows = -1, counts = -1, sent_counts = -1;
+  int logits = -1, weights = -1, taken = -1, rows = -1, counts = -1, sent_counts = -1;
   int copies = -1, inner = -1, activated = -1, out = -1;
   int shared_inner = -1, shared_activated = -1, shared_out = -1, shared_gate = -1;
 };
 // From y(N,C) to the sum of a token's experts (N,C), still to be summed over tensor-parallel ranks.
 int experts_forward(KernelWriter& writer, int y, KeptExperts& kept);
-// From the gradient of that sum to the gradient of y, summed over tensor-parallel ranks.
-int experts_backward(KernelWriter& writer, const KeptExperts& kept, int dout);
+// From the gradient of that sum to the gradient of y, summed over tensor-parallel ranks: of this rank's rows.
+int experts_backward(KernelWriter& writer, int y, const KeptExperts& kept, int dout);
 
 // What latent attention keeps from y to its heads (models/compile_latent.cpp).
 struct KeptLatent {
-  int y = -1, q_latent = -1, q_normed = -1, q_statistics = -1;
+  int q_latent = -1, q_normed = -1, q_statistics = -1;
   int kv_latent = -1, kv_normed = -1, kv_statistics = -1;
 };
 // From y(N,C) to qkv, keys and queries turned by position.
 int latent_forward(KernelWriter& writer, int y, KeptLatent& kept);
-// From the gradient of qkv to the gradient of y, summed over tensor-parallel ranks.
-int latent_backward(KernelWriter& writer, const KeptLatent& kept, int dqkv);
+// From the gradient of qkv to the gradient of y, summed over tensor-parallel ranks: of this rank's rows.
+int latent_backward(KernelWriter& writer, int y, const KeptLatent& kept, int dqkv);
 
 }  // namespace motley

@@ -181,6 +181,8 @@ std::string_view name_of(GroupKind kind) {
       return "gradient gather";
     case GroupKind::context:
       return "context";
+    case GroupKind::tensor_gradient:
+      return "tensor gradient";
   }
   return "?";
 }

@@ -157,7 +157,9 @@ enum class GroupKind : std::uint8_t {
   // The ranks of a tensor group, when each is sent a part of what crosses a boundary and they gather the whole.
   activation_gather,
   gradient_gather,
-  context  // ranks that each have a part of every sequence
+  context,  // ranks that each have a part of every sequence
+  // The ranks of a tensor group, when they sum gradients of what each has seen with its own rows alone.
+  tensor_gradient
 };
 std::string_view name_of(GroupKind kind);
 
@@ -169,7 +171,7 @@ struct Kernel {
   GroupKind over = GroupKind::tensor;             // *_rows, reduce_scatter, all_gather: tensor or context
   std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
-  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
+  // norm*, add_residual*: m rows, where not N. matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 0,
                busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest of them

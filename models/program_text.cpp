@@ -35,8 +35,9 @@ constexpr int count_of<StreamKind>() {
 const std::vector<std::string> kRoles = {
     "activation", "activation_gradient", "parameter", "gradient", "optimizer", "gathered", "whole_gradient"};
 const std::vector<std::string> kOps = {"compute", "send", "recv", "collective", "optimizer", "copy"};
-const std::vector<std::string> kGroups = {
-    "tensor", "data", "embedding", "expert", "gather", "activation_gather", "gradient_gather", "context"};
+const std::vector<std::string> kGroups = {"tensor",          "data",    "embedding",
+                                          "expert",          "gather",  "activation_gather",
+                                          "gradient_gather", "context", "tensor_gradient"};
 const std::vector<std::string> kReduces = {"sum", "maximum"};
 const std::vector<std::string> kPasses = {"forward", "backward", "input_gradient", "weight_gradient"};
 

@@ -58,6 +58,8 @@ std::vector<Variation> options_of(const Job& job) {
   const int most = job.strategy.templates.size() > 1 ? 1 : 3;
   for (int zero = job.strategy.zero + 1; replicated && zero <= most; ++zero)
     add(fmt::format("zero: {}", zero), [&](Strategy& strategy) { strategy.zero = zero; });
+  if (job.strategy.tp() > 1)
+    add("sequence_parallel: true", [](Strategy& strategy) { strategy.sequence_parallel = true; });
   add("recompute: full", recompute);
   for (int zero = job.strategy.zero + 1; replicated && zero <= most; ++zero)
     add(fmt::format("zero: {} and recompute: full", zero), [&](Strategy& strategy) {

@@ -62,7 +62,7 @@ Found find_in_data_parallel(const Train& train, std::int64_t dp) {
 }
 
 // What a boundary between stages of unlike tensor parallel degrees asks for.
-Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline) {
+Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     const std::int64_t before = pipeline.stages[i - 1].tensor_parallel;
     const std::int64_t after = pipeline.stages[i].tensor_parallel;
@@ -73,7 +73,7 @@ Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline)
           "impossible-resharding", "stages",
           fmt::format("stages {} and {} have tensor_parallel {} and {}", i - 1, i, before, after),
           "of two neighbours, the smaller degree must divide the larger"};
-    if (t.hidden % std::max(before, after) != 0)
+    if (!by_rows && t.hidden % std::max(before, after) != 0)
       return StrategyComplaint{"impossible-resharding", "stages",
                                fmt::format("hidden {} of `{}` is not cut into {} equal parts", t.hidden,
                                            t.name, std::max(before, after)),
@@ -87,7 +87,7 @@ Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline)
   return std::nullopt;
 }
 
-Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
+Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   if (pipeline.stages.empty())
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
                              "give at least one stage"};
@@ -113,7 +113,7 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline) {
                                            pipeline.replicas, stage.on.size()),
                                "as many replicas on each group, or a template for each"};
   }
-  return find_at_boundaries(t, pipeline);
+  return find_at_boundaries(t, pipeline, by_rows);
 }
 
 Found find_in_sharding(const Transformer& t, const Strategy& strategy) {
@@ -169,6 +169,35 @@ Found find_in_offload(const Strategy& strategy) {
                            "`offload` of more than there is, or of less than nothing", "shares, 0 to 1"};
 }
 
+// What dividing rows over tensor-parallel ranks asks for.
+Found find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
+  const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
+  for (const Stage& stage : pipeline.stages) {
+    if (micro_batch * train.sequence / pipeline.context_parallel % stage.tensor_parallel != 0)
+      return StrategyComplaint{"impossible-sequence", "sequence_parallel",
+                               fmt::format("the {} tokens of a micro-batch cannot be divided evenly over "
+                                           "tensor_parallel {}",
+                                           micro_batch * train.sequence, stage.tensor_parallel),
+                               "a sequence that it divides, or `sequence_parallel: false`"};
+    if (stage.resharding == Resharding::gather)
+      return StrategyComplaint{
+          "impossible-resharding", "sequence_parallel",
+          "`resharding: gather` where ranks have only their own rows of what crosses a boundary",
+          "leave one of the two out"};
+  }
+  return std::nullopt;
+}
+
+Found find_in_recompute(const Strategy& strategy, const PipelineTemplate& pipeline) {
+  for (const Stage& stage : pipeline.stages)
+    if (stage.recompute_layers && stage.recompute.value_or(strategy.recompute) == Recompute::none)
+      return StrategyComplaint{
+          "impossible-recompute", "recompute_layers",
+          fmt::format("`recompute_layers: {}` where nothing is recomputed", *stage.recompute_layers),
+          "`recompute: full` or `selective` says what is"};
+  return std::nullopt;
+}
+
 Found find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
   if (strategy.templates.empty())
     return StrategyComplaint{"impossible-stages", "templates", "a strategy without templates",
@@ -176,7 +205,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
   std::int64_t sequences = 0;
   std::string sum;
   for (const PipelineTemplate& pipeline : strategy.templates) {
-    if (auto found = find_in_stages(t, pipeline)) return found;
+    if (auto found = find_in_stages(t, pipeline, strategy.sequence_parallel)) return found;
     const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
     sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
@@ -188,8 +217,11 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              "micro_batches",
                              fmt::format("{} are not global_batch {}", sum, train.global_batch),
                              {}};
-  for (const PipelineTemplate& pipeline : strategy.templates)
+  for (const PipelineTemplate& pipeline : strategy.templates) {
     if (auto found = find_in_schedule(strategy, pipeline)) return found;
+    if (auto found = find_in_recompute(strategy, pipeline)) return found;
+    if (auto found = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt) return found;
+  }
   if (auto found = find_in_offload(strategy)) return found;
   return find_in_sharding(t, strategy);
 }

@@ -20,8 +20,9 @@ std::string_view name_of(Recompute recompute) {
   return names[static_cast<std::size_t>(recompute)];
 }
 
-const std::vector<std::string> kOptionKeys = {"schedule", "recompute",  "p2p_buffers", "overlap",
-                                              "zero",     "shard_over", "prefetch",    "offload"};
+const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers",
+                                              "overlap",  "zero",      "shard_over",
+                                              "prefetch", "offload",   "sequence_parallel"};
 
 // A name; or {csv: FILE}; or, as print() writes it, {rows: ["0F0,0B0", ...]}.
 void read_schedule(const Yaml& node, Strategy& strategy) {
@@ -50,7 +51,8 @@ std::vector<std::string> with_options(std::vector<std::string> keys) {
 }
 
 Recompute to_recompute(const Yaml& node) {
-  return to_choice(node, {"none", "full"}) == "full" ? Recompute::full : Recompute::none;
+  const std::string name = to_choice(node, {"none", "selective", "full"});
+  return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
 }
 
 Offload read_offload(const Yaml& node) {
@@ -84,6 +86,7 @@ void read_options(const Fields& fields, Strategy& strategy) {
   if (const Yaml node = fields.find("recompute")) strategy.recompute = to_recompute(node);
   if (const Yaml node = fields.find("p2p_buffers"))
     strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
+  if (const Yaml node = fields.find("sequence_parallel")) strategy.sequence_parallel = to_bool(node);
   if (const Yaml node = fields.find("zero")) strategy.zero = static_cast<int>(to_integer(node, {0, 3}));
   if (const Yaml node = fields.find("shard_over")) strategy.shard_over = to_integer(node, {2, kDegree.most});
   if (const Yaml node = fields.find("prefetch"))
@@ -160,7 +163,7 @@ PipelineTemplate read_template(const Yaml& node) {
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage",
                        {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
-                        "etp", "on", "recompute", "resharding", "offload"});
+                        "etp", "on", "recompute", "recompute_layers", "resharding", "offload"});
     Stage read;
     read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
@@ -168,6 +171,7 @@ PipelineTemplate read_template(const Yaml& node) {
     if (const Yaml value = stage.find("on")) read.on = to_names(value);
     if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
     if (const Yaml value = stage.find("offload")) read.offload = read_offload(value);
+    if (const Yaml value = stage.find("recompute_layers")) read.recompute_layers = to_integer(value, kDegree);
     if (const Yaml value = stage.find("resharding")) read.resharding = to_resharding(value);
     pipeline.stages.push_back(read);
   }
@@ -274,10 +278,11 @@ void lay_out_experts(const Fields& fields, const Transformer& transformer, Pipel
 }
 
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
-  const Fields fields(node, "`strategy`",
-                      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
-                                    "expert_parallel", "ep", "expert_tensor_parallel", "etp",
-                                    "virtual_stages", "layers", "on", "resharding", "templates"}));
+  const Fields fields(
+      node, "`strategy`",
+      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
+                    "expert_parallel", "ep", "expert_tensor_parallel", "etp", "virtual_stages", "layers",
+                    "on", "recompute_layers", "resharding", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
@@ -298,6 +303,8 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   if (const Yaml layers = fields.find("layers"))
     lay_out_layers(layers, transformer, options.templates[0].stages);
   if (const Yaml groups = fields.find("on")) lay_out_groups(groups, options.templates[0].stages);
+  if (const Yaml layers = fields.find("recompute_layers"))  // of every chunk
+    for (Stage& stage : options.templates[0].stages) stage.recompute_layers = to_integer(layers, kDegree);
   if (const Yaml resharding = fields.find("resharding"))  // at every boundary
     for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
       options.templates[0].stages[i].resharding = to_resharding(resharding);
@@ -349,6 +356,7 @@ static std::string print(const Stage& stage) {
     text += fmt::format(", expert_tensor_parallel: {}", stage.expert_tensor_parallel);
   if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
   if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
+  if (stage.recompute_layers) text += fmt::format(", recompute_layers: {}", *stage.recompute_layers);
   if (stage.resharding)
     text += fmt::format(", resharding: {}", *stage.resharding == Resharding::direct ? "direct" : "gather");
   if (stage.offload) text += ", offload: " + print(*stage.offload);
@@ -369,6 +377,7 @@ static std::string print_schedule(const Strategy& strategy) {
 static std::string print_sharding(const Strategy& strategy) {
   const Strategy standard;
   std::string text;
+  if (strategy.sequence_parallel) text += "sequence_parallel: true\n";
   if (strategy.zero != standard.zero) text += fmt::format("zero: {}\n", strategy.zero);
   if (strategy.shard_over != standard.shard_over)
     text += fmt::format("shard_over: {}\n", strategy.shard_over);

@@ -31,7 +31,7 @@ class Runner {
   }
   void norm(bool backward) const {
     const bool part = kernel_.k > 0;
-    const reference::NormShape shape{rows(), part ? kernel_.k : model().hidden, model().norm_epsilon,
+    const reference::NormShape shape{rows_here(), part ? kernel_.k : model().hidden, model().norm_epsilon,
                                      model().family == Family::gpt2, part ? kernel_.n : 0};
     if (backward)
       reference::norm_backward(shape, t_.in[0], t_.in[1], t_.in[2], optional(t_.in, 3), t_.parameters[0],
@@ -170,9 +170,9 @@ class Runner {
   }
   void residual(bool backward) const {
     if (backward)
-      reference::add_bias_gradient(rows(), model().hidden, t_.in[0], t_.gradients[0]);
+      reference::add_bias_gradient(rows_here(), model().hidden, t_.in[0], t_.gradients[0]);
     else
-      reference::add_residual(rows(), model().hidden, t_.in[0], t_.in[1], optional(t_.parameters, 0),
+      reference::add_residual(rows_here(), model().hidden, t_.in[0], t_.in[1], optional(t_.parameters, 0),
                               t_.out[0]);
   }
   void loss() const {
@@ -216,6 +216,7 @@ class Runner {
 
   const Transformer& model() const { return *c_.transformer; }
   std::int64_t rows() const { return c_.B * c_.T; }
+  std::int64_t rows_here() const { return kernel_.m > 0 ? kernel_.m : rows(); }
   std::int64_t segment_rows() const {
     return exchange_segment(model().experts, slice_size(rows(), c_.slices), c_.expert_parts, c_.expert_room);
   }

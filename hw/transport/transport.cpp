@@ -28,6 +28,8 @@ std::string_view name_of(Channel channel) {
       return "gradient gather";
     case Channel::context_group:
       return "context group";
+    case Channel::tensor_gradient:
+      return "tensor gradient";
   }
   return "";
 }
@@ -50,6 +52,8 @@ Channel channel_of(GroupKind kind) {
       return Channel::gradient_gather;
     case GroupKind::context:
       return Channel::context_group;
+    case GroupKind::tensor_gradient:
+      return Channel::tensor_gradient;
   }
   return Channel::tensor_group;
 }

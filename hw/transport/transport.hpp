@@ -25,7 +25,8 @@ enum class Channel : std::uint8_t {
   gather_group,
   activation_gather,
   gradient_gather,
-  context_group
+  context_group,
+  tensor_gradient
 };
 std::string_view name_of(Channel channel);
 Channel channel_of(GroupKind kind);

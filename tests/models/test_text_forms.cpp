@@ -168,10 +168,13 @@ Cluster random_cluster(Random& random) {
   return cluster;
 }
 
+Recompute random_recompute(Random& random) { return static_cast<Recompute>(random.integer(0, 2)); }
+
 Strategy random_strategy(Random& random) {
   Strategy strategy;
   strategy.schedule = random.coin() ? Schedule::gpipe : Schedule::one_f_one_b;
-  strategy.recompute = random.coin() ? Recompute::full : Recompute::none;
+  strategy.recompute = random_recompute(random);
+  strategy.sequence_parallel = random.coin();
   strategy.p2p_buffers = static_cast<int>(random.integer(1, 8));
   strategy.overlap_p2p = random.coin();
   strategy.overlap_gradients = random.coin();
@@ -188,7 +191,8 @@ Strategy random_strategy(Random& random) {
       const std::int64_t last = next + random.integer(1, 40);
       Stage made{next, last, random.integer(1, 64), {}, {}};
       for (std::int64_t on = random.integer(0, 2); on > 0; --on) made.on.push_back(on == 1 ? "ib" : "roce");
-      if (random.coin()) made.recompute = random.coin() ? Recompute::full : Recompute::none;
+      if (random.coin()) made.recompute = random_recompute(random);
+      if (random.coin()) made.recompute_layers = random.integer(1, 40);
       if (random.coin()) made.offload = offload();
       pipeline.stages.push_back(made);
       next = last;

@@ -1,0 +1,109 @@
+// Sequence parallelism and recompute change where rows stand and what is kept, not the function: the same losses as one
+// rank, and the same events in both worlds.
+#include <catch2/catch.hpp>
+
+#include "hw/train.hpp"
+#include "models/compare.hpp"
+#include "sim/world.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/row_jobs.hpp"
+
+using namespace motley;
+
+namespace {
+
+std::vector<double> train(const Job& job) {
+  TrainOptions options;
+  options.steps = 20;
+  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+}
+
+void check_same_function(const Transformer& transformer, const std::vector<Job>& jobs) {
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  REQUIRE(alone.back() < alone.front() - 0.5);
+  for (const Job& job : jobs) {
+    INFO(transformer.name << "\n" << print(job.strategy));
+    const auto together = train(job);
+    REQUIRE(together.size() == alone.size());
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+void check_two_worlds(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) {
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    TrainOptions options;
+    options.steps = 2;
+    options.trace_step = 1;
+    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
+    const Comparison comparison = compare(program, real.trace, simulate_in_child(job, program));
+    INFO(to_text(comparison));
+    REQUIRE(comparison.compared > 0);
+    REQUIRE(comparison.equal_structure());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rows divided over tensor-parallel ranks train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  const Transformer transformer = tests::tiny_transformer(family);
+  check_same_function(transformer, tests::every_row_job(transformer));
+}
+
+TEST_CASE("rows divided over tensor-parallel ranks train the same function in every family") {
+  const Transformer transformer = tests::tiny_variant(GENERATE(from_range(tests::variants())));
+  std::vector<Job> jobs;
+  for (const Job& job : tests::every_row_job(transformer))
+    if (job.strategy.pp() == 1 || job.strategy.schedule != Schedule::one_f_one_b) jobs.push_back(job);
+  check_same_function(transformer, jobs);
+}
+
+TEST_CASE("rows divided over ranks that share experts train the same function") {
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  std::vector<Job> jobs;
+  for (Job job : tests::every_expert_job(transformer)) {
+    if (job.strategy.tp() == 1) continue;
+    job.strategy.sequence_parallel = true;
+    jobs.push_back(job);
+  }
+  REQUIRE(jobs.size() >= 6);
+  check_same_function(transformer, jobs);
+}
+
+TEST_CASE("what a backward computes again changes nothing of the function") {
+  const std::string name = GENERATE("gpt2", "llama", "qwen3", "mixtral", "latent");
+  const Transformer transformer =
+      name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);
+  check_same_function(transformer, tests::every_recomputing_job(transformer));
+}
+
+TEST_CASE("divided rows and partial recompute do the same in the real and the imagined world") {
+  const Transformer transformer = tests::tiny_transformer(Family::llama);
+  check_two_worlds(tests::every_row_job(transformer));
+  check_two_worlds(tests::every_recomputing_job(transformer));
+}
+
+// The gradients of norms and biases that only one rank's rows made are no whole gradients.
+TEST_CASE("ranks that keep the gradients of their rows to themselves train another function") {
+  Job job = tests::tiny_job({2, 1, 1});
+  job.strategy.sequence_parallel = true;
+  Program program = compile(job);
+  const auto right = train(job);
+  TrainOptions options;
+  options.steps = 20;
+  int dropped = 0;
+  for (RankEntry& entry : program.ranks)
+    for (std::int32_t& group : entry.groups)
+      if (group >= 0 && program.groups[static_cast<std::size_t>(group)].kind == GroupKind::tensor_gradient) {
+        group = -1;
+        ++dropped;
+      }
+  REQUIRE(dropped == 2);
+  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
+}

@@ -1,0 +1,162 @@
+// What sequence parallelism and partial recompute leave in memory and move, against what their paper counts.
+#include <catch2/catch.hpp>
+
+#include "models/check.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/row_jobs.hpp"
+
+using namespace motley;
+
+namespace {
+
+struct Counts {
+  int all_reduces = 0, all_gathers = 0, reduce_scatters = 0;
+};
+Counts collectives_in(const Block& block, int layer) {
+  Counts counts;
+  for (const Kernel& kernel : block.kernels) {
+    if (kernel.layer != layer) continue;
+    if (kernel.op == KernelOp::all_reduce) ++counts.all_reduces;
+    if (kernel.op == KernelOp::all_gather) ++counts.all_gathers;
+    if (kernel.op == KernelOp::reduce_scatter) ++counts.reduce_scatters;
+  }
+  return counts;
+}
+
+// Bytes of activations that a layer's forward leaves for its backward: made there, and no kernel of it frees them.
+std::int64_t kept_bytes(const ProgramClass& of_class, int layer) {
+  std::int64_t bytes = 0;
+  for (const Kernel& kernel : of_class.blocks[0].kernels) {
+    if (kernel.layer != layer) continue;
+    if (!is_collective(kernel.op))
+      for (int id : kernel.out) bytes += of_class.tensors[static_cast<std::size_t>(id)].bytes;
+    for (int id : kernel.frees) bytes -= of_class.tensors[static_cast<std::size_t>(id)].bytes;
+  }
+  return bytes;
+}
+
+Job gpt(bool rows, Recompute recompute) {
+  Job job = tests::tiny_job({4, 1, 1});
+  job.transformer.ffn = 4 * job.transformer.hidden;
+  job.train.precision = Format::bf16;
+  job.strategy.sequence_parallel = rows;
+  job.strategy.recompute = recompute;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "divided rows replace each all-reduce by its two halves, and gather inputs again for the backward") {
+  const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
+  // arXiv:2205.05198, section 4.2.2: two all-reduces a layer and pass; g and its conjugate, twice each.
+  const Counts forward = collectives_in(whole.classes[0].blocks[0], 1);
+  CHECK(forward.all_reduces == 2);
+  const Counts halves = collectives_in(rows.classes[0].blocks[0], 1);
+  CHECK(halves.all_reduces == 0);
+  CHECK(halves.all_gathers == 2);
+  CHECK(halves.reduce_scatters == 2);
+  const Counts backward = collectives_in(rows.classes[0].blocks[1], 1);
+  CHECK(backward.all_reduces == 0);
+  CHECK(backward.reduce_scatters == 2);
+  CHECK(backward.all_gathers == 4);  // of the two gradients, and again of the two inputs
+}
+
+// As arXiv:2205.05198, section 4.2.2, counts them, without dropout and with attention that keeps no scores: the outputs of
+// two norms, the sum between and the output stand whole on every rank unless rows are divided; the rest is cut anyway.
+TEST_CASE("divided rows cut what a layer keeps whole by the tensor parallel degree") {
+  const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
+  const std::int64_t N = 2 * 16, C = 32, t = 4;
+  const std::int64_t statistics = 2 * N * 2 * 4;  // mean and deviation of two norms, fp32
+  const std::int64_t cut = (3 * C + C + 4 * C + 4 * C) / t * N * 2 + N * 4 / t * 4;  // qkv .. activated; lse
+  // Norm outputs, the sum between, and the output, which is the next layer's input.
+  CHECK(kept_bytes(whole.classes[0], 1) == 4 * N * C * 2 + statistics + cut);
+  CHECK(kept_bytes(rows.classes[0], 1) == (4 * N * C * 2 + statistics) / t + cut);
+}
+
+TEST_CASE(
+    "selective recompute keeps neither attention's output nor its normaliser, and computes only them again") {
+  const Program none = compile(gpt(true, Recompute::none)), again = compile(gpt(true, Recompute::selective));
+  const std::int64_t N = 2 * 16, C = 32, t = 4;
+  CHECK(kept_bytes(none.classes[0], 1) - kept_bytes(again.classes[0], 1) == N * C / t * 2 + N * 4 / t * 4);
+  int repeated = 0;
+  for (const Kernel& kernel : again.classes[0].blocks[1].kernels)
+    if (kernel.recompute) {
+      CHECK(kernel.op == KernelOp::attention);
+      ++repeated;
+    }
+  CHECK(repeated == 4);  // layers
+}
+
+TEST_CASE("recompute_layers recomputes the first layers of a chunk and no other") {
+  Job job = gpt(false, Recompute::full);
+  job.strategy.templates[0].stages[0].recompute_layers = 3;
+  const Program program = compile(job);
+  std::vector<bool> repeated(4);
+  for (const Kernel& kernel : program.classes[0].blocks[1].kernels)
+    if (kernel.recompute) repeated[static_cast<std::size_t>(kernel.layer)] = true;
+  CHECK(repeated == std::vector<bool>{true, true, true, false});
+}
+
+TEST_CASE("the more layers are recomputed, the less memory and the more arithmetic a step takes") {
+  double peak = 0, flops = 0;
+  for (std::int64_t layers : {0, 1, 2, 4}) {
+    Job job = gpt(false, layers == 0 ? Recompute::none : Recompute::full);
+    if (layers > 0) job.strategy.templates[0].stages[0].recompute_layers = layers;
+    const Program program = compile(job);
+    const double new_peak = static_cast<double>(check(program, job.cluster)[0].peak);
+    double new_flops = 0;
+    for (const Instruction& instruction : program.classes[0].streams[0].instructions)
+      new_flops += instruction.flops;
+    INFO(layers << " layers");
+    if (layers > 0) {
+      CHECK(new_peak < peak);
+      CHECK(new_flops > flops);
+    }
+    peak = new_peak;
+    flops = new_flops;
+  }
+}
+
+TEST_CASE("what crosses stages is cut by the tensor parallel degree where rows are divided") {
+  Job job = tests::tiny_job({2, 2, 1});
+  const auto sent = [](const Program& program) {
+    std::int64_t bytes = 0;
+    for (const ProgramClass& of_class : program.classes)
+      for (const Stream& stream : of_class.streams)
+        for (const Instruction& instruction : stream.instructions)
+          if (instruction.op == Op::send) bytes += instruction.bytes;
+    return bytes;
+  };
+  const std::int64_t whole = sent(compile(job));
+  job.strategy.sequence_parallel = true;
+  CHECK(2 * sent(compile(job)) == whole);
+}
+
+TEST_CASE("every job with divided rows or partial recompute passes check, prints and parses back") {
+  for (const Transformer& transformer :
+       {tests::tiny_transformer(Family::gpt2), tests::tiny_variant("deepseek-v3")}) {
+    auto jobs = tests::every_row_job(transformer);
+    for (const Job& job : tests::every_recomputing_job(transformer)) jobs.push_back(job);
+    for (const Job& job : jobs) {
+      INFO(print(job.strategy));
+      const Program program = compile(job);
+      REQUIRE_NOTHROW(check(program, job.cluster));
+      REQUIRE(parse_program(print(program)) == program);
+      REQUIRE(parse_strategy(print(job.strategy)) == job.strategy);
+    }
+  }
+}
+
+TEST_CASE("rows that do not divide, and gathering what is divided, are refused") {
+  Job job = tests::tiny_job({4, 1, 1});
+  job.train.sequence = 9;
+  job.train.micro_batch = 1;
+  job.strategy = expand(job.transformer, job.train, 4, 1, 1);
+  job.strategy.sequence_parallel = true;
+  CHECK_THROWS_AS(validate(job.transformer, job.train, job.strategy), Refusal);
+  Job gathering = tests::tiny_job({2, 2, 1});
+  gathering.strategy.sequence_parallel = true;
+  gathering.strategy.templates[0].stages[1].resharding = Resharding::gather;
+  CHECK_THROWS_AS(validate(gathering.transformer, gathering.train, gathering.strategy), Refusal);
+}
