@@ -52,7 +52,7 @@ void HostExecutor::make_up_missing(const Instruction& instruction) {
     for (int id : kernel.parameters) {
       const int gradient = work_.memory().gradient_of(id);
       if (reads_parameters(kernel.op)) make_up_missing(id, instruction.micro_batch);
-      if (adds_gradients(kernel.op) && !made.contains(gradient))
+      if (adds_gradients(kernel.op) && gradient >= 0 && !made.contains(gradient))
         make_up_missing(gradient, instruction.micro_batch);
     }
     made.insert(kernel.out.begin(), kernel.out.end());

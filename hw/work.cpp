@@ -100,7 +100,8 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, Memory
   for (int id : kernel.parameters) {
     // Null where neither is touched: a gathered parameter is gone, or a gradient not there yet.
     tensors.parameters.push_back(memory_.find(id, micro_batch));
-    tensors.gradients.push_back(memory_.find(memory_.gradient_of(id), micro_batch));
+    const int gradient = memory_.gradient_of(id);  // -1: no gradient reaches it
+    tensors.gradients.push_back(gradient < 0 ? nullptr : memory_.find(gradient, micro_batch));
   }
   tensors.tokens = tokens_[at(micro_batch)].data();
   tensors.targets = targets_[at(micro_batch)].data();

@@ -73,13 +73,19 @@ int group_slot(const Program& program, std::int32_t of_class, GroupKind kind) {
 
 std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
                                             const std::vector<std::int32_t>& gradients) {
+  // Between cut matmuls; and of adapters the matrix that every rank has whole.
+  static const std::vector<std::string> by_rows = {".norm1.", ".norm2.", "head.norm.", ".proj.bias",
+                                                   ".fc2.bias"};
   std::vector<std::int32_t> found;
-  if (!of_class.sequence_parallel) return found;
+  if (of_class.tensor_parallel == 1) return found;
   for (const std::int32_t id : gradients) {
     const Parameter& parameter =
         all[static_cast<std::size_t>(of_class.tensors[static_cast<std::size_t>(id)].parameter)];
-    for (const char* part : {".norm1.", ".norm2.", "head.norm.", ".proj.bias", ".fc2.bias"})
-      if (parameter.name.find(part) != std::string::npos) found.push_back(id);
+    const bool of_rows = std::any_of(by_rows.begin(), by_rows.end(), [&](const std::string& part) {
+      return parameter.name.find(part) != std::string::npos;
+    });
+    if (parameter.adapter ? parameter.cut == Cut::replicated : of_class.sequence_parallel && of_rows)
+      found.push_back(id);
   }
   return found;
 }

@@ -20,7 +20,8 @@ namespace {
 struct Kept {
   int input = -1, y1 = -1, statistics1 = -1, qkv = -1, attention = -1, lse = -1, middle = -1, y2 = -1,
       statistics2 = -1, inner = -1, activated = -1, output = -1;
-  int unnormed = -1, qk_statistics = -1;  // qk_norm
+  int unnormed = -1, qk_statistics = -1;                                      // qk_norm
+  int qkv_narrow = -1, proj_narrow = -1, inner_narrow = -1, fc2_narrow = -1;  // adapters
   KeptLatent latent;
   KeptExperts experts;
 };
@@ -67,6 +68,7 @@ class StageBuilder : private KernelWriter {
   }
   std::int64_t attention_width() const { return transformer_.heads * transformer_.value_dim() / tp_; }
   std::int64_t inner_rows() const { return (transformer_.gated() ? 2 : 1) * transformer_.ffn / tp_; }
+  const char* inner_name() const { return transformer_.gated() ? "gate_up" : "fc1"; }
   std::int64_t statistics_width() const { return transformer_.family == Family::gpt2 ? 2 : 1; }
   std::int64_t vocabulary_rows() const { return (transformer_.vocabulary + tp_ - 1) / tp_; }
 
@@ -113,8 +115,8 @@ class StageBuilder : private KernelWriter {
     else
       make_heads(y1, kept);
     attend(kept);
-    const int projected = activation("proj", {N_, C});
-    matmul(kept.attention, projected, layer_weights({"proj.weight"}), C, attention_width());
+    const int projected =
+        linear(kept.attention, activation("proj", {N_, C}), "proj", C, attention_width(), kept.proj_narrow);
     const int summed = sum_rows(projected, "proj.sum");
     kept.middle = activation("middle", {R_, C});
     emit_between(KernelOp::add_residual, {summed, input}, {kept.middle}, layer_weights({"proj.bias"}));
@@ -123,7 +125,7 @@ class StageBuilder : private KernelWriter {
   }
   void make_heads(int y1, Kept& kept) {
     kept.qkv = activation("qkv", {N_, qkv_rows()});
-    matmul(y1, kept.qkv, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(), transformer_.hidden);
+    kept.qkv = linear(y1, kept.qkv, "qkv", qkv_rows(), transformer_.hidden, kept.qkv_narrow);
     if (transformer_.qk_norm) normalise_heads(kept);
     if (transformer_.family == Family::llama) {
       const int rotated = activation("qkv.rotated", {N_, qkv_rows()});
@@ -145,6 +147,7 @@ class StageBuilder : private KernelWriter {
     const int dunnormed = gradient("qkv.unnormed", {N_, qkv_rows()});
     const int dweights = exact_gradient("qk_norm", {2, transformer_.head_dim});
     emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed, kept.qk_statistics}, {dunnormed, dweights}, both);
+    if (frozen(both[0])) return dunnormed;
     all_reduce(dweights);
     emit(KernelOp::accumulate, {dweights}, {}, both).n = transformer_.head_dim;
     return dunnormed;
@@ -181,14 +184,12 @@ class StageBuilder : private KernelWriter {
 
   int dense(int y2, Kept& kept) {
     const std::int64_t C = transformer_.hidden;
-    kept.inner = activation("inner", {N_, inner_rows()});
-    matmul(y2, kept.inner, layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
-           inner_rows(), C);
+    kept.inner =
+        linear(y2, activation("inner", {N_, inner_rows()}), inner_name(), inner_rows(), C, kept.inner_narrow);
     kept.activated = activation("activated", {N_, transformer_.ffn / tp_});
     emit(KernelOp::activation, {kept.inner}, {kept.activated});
-    const int contracted = activation("fc2", {N_, C});
-    matmul(kept.activated, contracted, layer_weights({"fc2.weight"}), C, transformer_.ffn / tp_);
-    return contracted;
+    return linear(kept.activated, activation("fc2", {N_, C}), "fc2", C, transformer_.ffn / tp_,
+                  kept.fc2_narrow);
   }
 
   // A tensor that another rank sends or is sent.
@@ -247,7 +248,7 @@ class StageBuilder : private KernelWriter {
     const int dlogits = gradient("logits", {N_, vocabulary_rows()});
     emit(KernelOp::loss_backward, {head_.logits, head_.maximum, head_.sums}, {dlogits});
     const int dy = gradient("norm", {N_, transformer_.hidden});
-    const int y = all_rows(head_.y, "norm.rows.again");
+    const int y = frozen(head_weight()[0]) ? -1 : all_rows(head_.y, "norm.rows.again");
     matmul_gradients(dlogits, dy, y, head_weight(), vocabulary_rows(), transformer_.hidden);
     const int summed = sum_rows(dy, "norm.sum.gradient", TensorRole::activation_gradient);
     const int dx = gradient("input", {R_, transformer_.hidden});
@@ -255,11 +256,13 @@ class StageBuilder : private KernelWriter {
                  weights({"head.norm.weight", "head.norm.bias"}));
     return dx;
   }
-  // `dout`, dmiddle, dx: of this rank's rows.
+  // `dout`, dmiddle, dx: of this rank's rows. Inputs of cut matmuls are gathered again for gradients of weights alone.
   int layer_backward(const Kept& kept, int dout) {
     bias_gradient(dout, "fc2.bias");
     const int dcontracted = all_rows(dout, "fc2.rows.gradient", TensorRole::activation_gradient);
-    const int y2 = all_rows(kept.y2, "norm2.rows.again");
+    const bool needed = !transformer_.lora.used() ||
+                        (!transformer_.has_experts(layer()) && transformer_.lora.beside(inner_name()));
+    const int y2 = needed ? all_rows(kept.y2, "norm2.rows.again") : -1;
     const int dy2 = transformer_.has_experts(layer()) ? experts_backward(*this, y2, kept.experts, dcontracted)
                                                       : dense_backward(y2, kept, dcontracted);
     const int dmiddle = gradient("middle", {R_, transformer_.hidden});
@@ -269,31 +272,27 @@ class StageBuilder : private KernelWriter {
   }
   int dense_backward(int y2, const Kept& kept, int dout) {
     const std::int64_t C = transformer_.hidden;
-    const int dactivated = gradient("activated", {N_, transformer_.ffn / tp_});
-    matmul_gradients(dout, dactivated, kept.activated, layer_weights({"fc2.weight"}), C,
-                     transformer_.ffn / tp_);
+    const int dactivated = linear_gradients(dout, "activated", kept.activated, "fc2", C,
+                                            transformer_.ffn / tp_, kept.fc2_narrow);
     const int dinner = gradient("inner", {N_, inner_rows()});
     emit(KernelOp::activation_backward, {dactivated, kept.inner}, {dinner});
-    const int dy2 = gradient("norm2", {N_, C});
-    matmul_gradients(dinner, dy2, y2,
-                     layer_weights({"fc1.weight", "gate_up.weight", "fc1.bias", "gate_up.bias"}),
-                     inner_rows(), C);
+    const int dy2 = linear_gradients(dinner, "norm2", y2, inner_name(), inner_rows(), C, kept.inner_narrow);
     return sum_rows(dy2, "norm2.sum.gradient", TensorRole::activation_gradient);
   }
   int attention_part_backward(const Kept& kept, int dmiddle) {
     const std::int64_t C = transformer_.hidden;
     bias_gradient(dmiddle, "proj.bias");
     const int dprojected = all_rows(dmiddle, "proj.rows.gradient", TensorRole::activation_gradient);
-    const int dattention = gradient("attention", {N_, attention_width()});
-    matmul_gradients(dprojected, dattention, kept.attention, layer_weights({"proj.weight"}), C,
-                     attention_width());
+    const int dattention = linear_gradients(dprojected, "attention", kept.attention, "proj", C,
+                                            attention_width(), kept.proj_narrow);
     int dqkv = gradient("qkv", {N_, qkv_rows()});
     // Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
     // 8 of the 10 are the model's; Program counts all ten as done.
     shape_of_attention(
         emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}),
         3 * transformer_.head_dim + 2 * transformer_.value_dim());
-    const int y1 = all_rows(kept.y1, "norm1.rows.again");
+    const bool needed = !transformer_.lora.used() || transformer_.lora.beside("qkv");
+    const int y1 = needed ? all_rows(kept.y1, "norm1.rows.again") : -1;
     const int dy1 = transformer_.latent.used() ? latent_backward(*this, y1, kept.latent, dqkv)
                                                : heads_backward(y1, kept, dqkv);
     const bool leaves = layer() == chunk().first_layer && receives_input();
@@ -310,14 +309,13 @@ class StageBuilder : private KernelWriter {
       dqkv = unrotated;
     }
     if (transformer_.qk_norm) dqkv = normalise_heads_backward(kept, dqkv);
-    const int dy1 = gradient("norm1", {N_, transformer_.hidden});
-    matmul_gradients(dqkv, dy1, y1, layer_weights({"qkv.weight", "qkv.bias"}), qkv_rows(),
-                     transformer_.hidden);
+    const int dy1 =
+        linear_gradients(dqkv, "norm1", y1, "qkv", qkv_rows(), transformer_.hidden, kept.qkv_narrow);
     return sum_rows(dy1, "norm1.sum.gradient", TensorRole::activation_gradient);
   }
   void bias_gradient(int dy, const char* name) {
     const Ids bias = layer_weights({name});
-    if (!bias.empty()) emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
+    if (!bias.empty() && !frozen(bias[0])) emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
   }
 
   void compute_again(Kept& kept) {
@@ -340,7 +338,7 @@ class StageBuilder : private KernelWriter {
       dx = layer_backward(kept, dx);
     }
     input_gradients_[chunk_] = dx;
-    if (!begins()) return;
+    if (!begins() || frozen(weights({"embedding.token.weight"})[0])) return;
     set_layer(-1);
     dx = all_rows(dx, "output.rows.gradient", TensorRole::activation_gradient);
     emit(KernelOp::embed_backward, {dx}, {}, weights({"embedding.token.weight", "embedding.position.weight"}))

@@ -112,10 +112,11 @@ bool gathers(const Job& job, const ProgramClass& of_class, GroupKind kind) {
          at(boundary) < pipeline.stages.size() && resharding_before(pipeline, boundary) == Resharding::gather;
 }
 
-void add_tensor_gradient_groups(Program& program) {
+void add_tensor_gradient_groups(const Job& job, Program& program) {
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     Group group = program.groups[g];
-    if (group.kind != GroupKind::tensor || !program.class_of(group.ranks[0]).sequence_parallel) continue;
+    const bool needed = program.class_of(group.ranks[0]).sequence_parallel || job.transformer.lora.used();
+    if (group.kind != GroupKind::tensor || !needed) continue;
     group.kind = GroupKind::tensor_gradient;
     for (Rank rank : group.ranks)
       program.ranks[at(rank)].groups.push_back(static_cast<std::int32_t>(program.groups.size()));
@@ -281,7 +282,7 @@ void place(const Job& job, Program& program) {
   add_expert_groups(program);
   add_gradient_groups(job, program);
   add_boundary_groups(job, program);
-  add_tensor_gradient_groups(program);
+  add_tensor_gradient_groups(job, program);
 }
 
 }  // namespace motley

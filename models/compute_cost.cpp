@@ -141,11 +141,15 @@ double optimizer_bytes(const Program& program, const ProgramClass& of_class) {
     for (const auto* ids : {&shard.parameters, &shard.gradients}) divided.insert(ids->begin(), ids->end());
     divided.insert({shard.parameter_part, shard.gradient_part});
   }
+  std::set<int> trained;
+  for (const Tensor& tensor : of_class.tensors)
+    if (tensor.role == TensorRole::gradient) trained.insert(tensor.parameter);
   for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
     const Tensor& tensor = of_class.tensors[i];
     if (divided.contains(static_cast<std::int32_t>(i)) || tensor.on_host) continue;
     if (tensor.parameter >= 0 && elsewhere.contains(tensor.parameter)) continue;
-    if (tensor.role == TensorRole::parameter) bytes += written * static_cast<double>(tensor.bytes);
+    if (tensor.role == TensorRole::parameter && trained.contains(tensor.parameter))
+      bytes += written * static_cast<double>(tensor.bytes);
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::optimizer)
       bytes += 2.0 * static_cast<double>(tensor.bytes);
   }

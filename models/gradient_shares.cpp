@@ -152,6 +152,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
   const bool unlike = unlike_templates(program);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (const bool copy_for_head : {false, true}) {
+      if (!all[i].trained) continue;
       if (copy_for_head && (unlike || !is_tied_embedding(job, all[i]))) continue;
       GradientShare share;
       share.holders = holders_of(job, program, all[i], copy_for_head);
@@ -167,7 +168,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
       if (reduces_anything(share, ranks)) add_share(shares, share, static_cast<std::int32_t>(i));
     }
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (unlike || !is_tied_embedding(job, all[i])) continue;
+    if (unlike || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
     const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
     for (std::int32_t head : last) {  // of the same template: the nearest first stage before it
       GradientShare share;

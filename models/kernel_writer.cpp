@@ -123,10 +123,66 @@ void KernelWriter::matmul_gradients(int dy, int dx, int x, const Ids& parameters
   Kernel& input = emit(KernelOp::matmul_input_gradient, {dy}, {dx}, {parameters.at(0)});
   shape_of_matmul(input, n, k);
   if (narrow) cast(input, N_ * n);
+  if (frozen(parameters.at(0))) return;
   Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x}, {}, parameters);
   shape_of_matmul(weight, n, k);
   accumulate_bytes(weight, parameters);
   if (narrow) cast(weight, 0);
+}
+
+Ids KernelWriter::weights_of(const std::string& linear) const {
+  const std::string weight = linear + ".weight", bias = linear + ".bias";
+  // Where inputs are cut, the bias is added to the sum over ranks, by whoever makes that.
+  if (linear == "proj" || linear == "fc2") return layer_weights({weight.c_str()});
+  return layer_weights({weight.c_str(), bias.c_str()});
+}
+
+int KernelWriter::scaled(int id, const std::string& name, TensorRole role) {
+  if (transformer_.lora.scale() == 1) return id;
+  const int made = add_tensor(prefixed(name), role, tensor(id).format, tensor(id).shape);
+  Kernel& kernel = emit(KernelOp::scale, {id}, {made});
+  kernel.m = tensor(id).shape[0];
+  kernel.n = tensor(id).shape[1];
+  kernel.factor = transformer_.lora.scale();
+  return made;
+}
+
+int KernelWriter::sum_of(int a, int b, const std::string& name, TensorRole role) {
+  const int sum = add_tensor(prefixed(name), role, tensor(a).format, tensor(a).shape);
+  Kernel& kernel = emit(KernelOp::add_residual, {a, b}, {sum});
+  kernel.m = tensor(a).shape[0];
+  kernel.n = tensor(a).shape[1];
+  return sum;
+}
+
+// Lora stay in the precision of training. Where the layer's outputs are cut so is B, and a rank has a part of the
+// gradient of A x; where its inputs are cut so is A, and a rank has a part of A x: either way what a rank has adds up with
+// what the layer itself does, and only the gradient of the matrix that every rank has whole is a part of it.
+int KernelWriter::linear(int x, int y, const std::string& name, std::int64_t n, std::int64_t k, int& kept) {
+  matmul(x, y, weights_of(name), n, k);
+  if (!transformer_.lora.beside(name)) return y;
+  const std::int64_t rank = transformer_.lora.rank;
+  const int narrow = activation(name + ".a", {N_, rank});
+  matmul(x, narrow, weights_of(name + ".a"), rank, k, false);
+  kept = scaled(narrow, name + ".a.scaled", TensorRole::activation);
+  const int wide = activation(name + ".b", {N_, n});
+  matmul(kept, wide, weights_of(name + ".b"), n, rank, false);
+  return sum_of(y, wide, name + ".adapted", TensorRole::activation);
+}
+
+int KernelWriter::linear_gradients(int dy, const std::string& dx, int x, const std::string& name,
+                                   std::int64_t n, std::int64_t k, int kept) {
+  constexpr TensorRole role = TensorRole::activation_gradient;
+  const int through = gradient(dx, {N_, k});
+  matmul_gradients(dy, through, x, weights_of(name), n, k);
+  if (!transformer_.lora.beside(name)) return through;
+  const std::int64_t rank = transformer_.lora.rank;
+  const int dscaled = gradient(name + ".a.scaled", {N_, rank});
+  matmul_gradients(dy, dscaled, kept, weights_of(name + ".b"), n, rank, false);
+  const int dnarrow = scaled(dscaled, name + ".a.gradient", role);
+  const int beside = gradient(name + ".a.input", {N_, k});
+  matmul_gradients(dnarrow, beside, x, weights_of(name + ".a"), rank, k, false);
+  return sum_of(through, beside, dx + ".adapted.gradient", role);
 }
 
 void KernelWriter::grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n,
@@ -141,6 +197,7 @@ void KernelWriter::grouped_matmul_gradients(int dy, int counts, int dx, int x, c
   Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, weight);
   shape_of_grouped(input, n, k);
   cast(input, input.m * n);
+  if (frozen(weight.at(0))) return;
   Kernel& by_weight = emit(KernelOp::grouped_matmul_weight_gradient, {dy, x, counts}, {}, weight);
   shape_of_grouped(by_weight, n, k);
   accumulate_bytes(by_weight, weight);
@@ -232,9 +289,11 @@ void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, cons
   for (int pass = 0; pass < 3; ++pass)
     for (int index : held) {
       const Parameter& parameter = all[static_cast<std::size_t>(index)];
+      if (pass > 0 && !parameter.trained) continue;
       auto shape = parameter.experts > 0
                        ? shard_shape(part_of_experts(parameter, expert_parts()), expert_cut())
                        : shard_shape(parameter, tp_);
+      if (pass == 0) frozen_.resize(class_.tensors.size() + 1, !parameter.trained);
       if (pass == 0)
         parameter_ids_[parameter.name] =
             add_tensor(parameter.name, TensorRole::parameter, format_, shape, index);

@@ -54,6 +54,9 @@ class KernelWriter {
   Ids weights(std::initializer_list<std::string> names) const;
   Ids layer_weights(std::initializer_list<const char*> names) const;
 
+  // Whether no gradient reaches that parameter's tensor.
+  bool frozen(int parameter) const { return frozen_[static_cast<std::size_t>(parameter)]; }
+
   // Appends a kernel. Bytes moved: every operand once; callers say where that is not so. The reference holds until
   // the next kernel.
   Kernel& emit(KernelOp op, Ids in, Ids out, Ids parameters = {});
@@ -61,6 +64,11 @@ class KernelWriter {
   void matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow = true);
   void matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n, std::int64_t k,
                         bool narrow = true);
+  // A linear layer by its name, "qkv", with the adapter that may stand beside it: y, or where that adds to it, another
+  // tensor; `kept` is what the adapter's backward needs. And from dy to the gradient of x.
+  int linear(int x, int y, const std::string& name, std::int64_t n, std::int64_t k, int& kept);
+  int linear_gradients(int dy, const std::string& dx, int x, const std::string& name, std::int64_t n,
+                       std::int64_t k, int kept);
   // The same for the `rows` copies of tokens that the experts have, `counts` of them each.
   void grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n, std::int64_t k);
   void grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight, std::int64_t n,
@@ -92,6 +100,9 @@ class KernelWriter {
   const std::int64_t B_, T_, N_;
 
  private:
+  Ids weights_of(const std::string& linear) const;  // [bias]
+  int scaled(int id, const std::string& name, TensorRole role);
+  int sum_of(int a, int b, const std::string& name, TensorRole role);
   int part_of_rows(int whole, const std::string& name, TensorRole role);
   std::string prefixed(const std::string& name) const;
   void shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k);
@@ -102,6 +113,7 @@ class KernelWriter {
   std::int64_t expected_bytes_of(int id) const;
 
   std::map<std::string, int> parameter_ids_;
+  std::vector<bool> frozen_;  // by tensor, of parameters
   std::set<int> expert_rows_;
   int block_ = 0, layer_ = 0;
   bool again_ = false;

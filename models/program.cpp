@@ -76,6 +76,7 @@ std::string_view name_of(KernelOp op) {
                                                                          "regroup",
                                                                          "ungroup",
                                                                          "clear",
+                                                                         "scale",
                                                                          "take_rows",
                                                                          "place_rows",
                                                                          "all_reduce",

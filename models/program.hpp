@@ -62,6 +62,7 @@ using Rank = std::int32_t;
 //                           of what P ranks sent, each expert by expert, to this one and its L experts
 //   ungroup                 copies(R,C), counts(P,L)          x(R,C): the inverse
 //   clear                   -                                 gradients of one micro-batch, zeroed: n elements each
+//   scale                   x(m,n)                            x * factor
 //   take_rows               x(m,n)                            y(m/P,n): this rank's of the P of group `over`
 //   place_rows              y(m/P,n)                          x(m,n): only this rank's rows are defined
 //                           P ranks' rows follow one another: those two and a collective are its form out of place
@@ -108,6 +109,7 @@ enum class KernelOp : std::uint8_t {
   regroup,
   ungroup,
   clear,
+  scale,
   take_rows,
   place_rows,
   all_reduce,
@@ -158,7 +160,7 @@ enum class GroupKind : std::uint8_t {
   activation_gather,
   gradient_gather,
   context,  // ranks that each have a part of every sequence
-  // The ranks of a tensor group, when they sum gradients of what each has seen with its own rows alone.
+  // The ranks of a tensor group, when they sum gradients of which each has a part.
   tensor_gradient
 };
 std::string_view name_of(GroupKind kind);
@@ -175,6 +177,7 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 0,
                busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest of them
+  double factor = 1;             // scale
   std::optional<Format> format;  // of its operands, where that is not the precision of training
   double flops = 0;  // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload

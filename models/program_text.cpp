@@ -75,6 +75,7 @@ void print_kernel(Out out, const Kernel& kernel) {
   put(out, "k", kernel.k, standard.k);
   put(out, "groups", kernel.groups, standard.groups);
   put(out, "busiest", kernel.busiest, standard.busiest);
+  if (kernel.factor != 1) fmt::format_to(out, " factor={}", format_exact(kernel.factor));
   if (kernel.format) fmt::format_to(out, " format={}", name_of(*kernel.format));
   if (kernel.flops != 0) fmt::format_to(out, " flops={}", format_exact(kernel.flops));
   put(out, "bytes", kernel.bytes, standard.bytes);
@@ -309,6 +310,7 @@ Kernel parse_kernel(Line& line) {
   line.get("k", kernel.k);
   line.get("groups", kernel.groups);
   line.get("busiest", kernel.busiest);
+  line.get("factor", kernel.factor);
   if (const auto text = line.take("format")) kernel.format = line.choice<Format>(*text, all_format_names());
   line.get("flops", kernel.flops);
   line.get("bytes", kernel.bytes);

@@ -283,6 +283,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.tokens_per_s_per_chip = ratio(report.tokens_per_s, chips);
   const double model_flops =
       model_flops_per_sequence(job.transformer, program.sequence) * static_cast<double>(program.global_batch);
+  report.flop_formula = flop_formula(job.transformer);
   const double peak = peak_flops(job, program);
   report.tflops_per_chip = ratio(model_flops, report.iteration_s * chips) / 1e12;
   report.sequences_per_s = ratio(static_cast<double>(program.global_batch), report.iteration_s);

@@ -45,7 +45,7 @@ struct Spending {
 };
 
 struct Report {
-  std::string scenario, strategy_hash, program_hash;
+  std::string scenario, strategy_hash, program_hash, flop_formula;
   double iteration_s = 0;
   double tokens_per_s = 0, tokens_per_s_per_chip = 0;
   double sequences_per_s = 0;

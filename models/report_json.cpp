@@ -88,7 +88,7 @@ std::string to_json(const Report& report) {
   json["tflops_per_chip_megatron"] = report.tflops_per_chip_megatron;
   json["mfu"] = report.mfu;
   json["hfu"] = report.hfu;
-  json["flop_formula"] = kFlopFormula;
+  json["flop_formula"] = report.flop_formula;
   json["chips"] = report.chips;
   json["breakdown"] = list_of(report.breakdown);
   json["memory"] = list_of(report.memory);

@@ -169,7 +169,7 @@ std::string to_text(const Report& report) {
   figures.add({"HFU", format_percent(report.hfu) + ", recompute counted"});
   figures.add({"price", print_price(report.spending)});
   figures.add({"energy", print_energy(report.spending)});
-  figures.add({"formula", kFlopFormula});
+  figures.add({"formula", report.flop_formula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
   return fmt::format("{}{}{}\n{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",

@@ -13,6 +13,7 @@
 #include "models/refusal.hpp"
 #include "models/remedies.hpp"
 #include "models/strategy_complaint.hpp"
+#include "models/transformer_text.hpp"
 
 namespace motley {
 namespace {
@@ -53,7 +54,7 @@ Train read_train(const Yaml& node, const std::string& folder) {
   const Fields fields(node, "`train`",
                       {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls",
                        "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1", "beta2",
-                       "epsilon", "weight_decay", "seed", "steps", "text"});
+                       "epsilon", "weight_decay", "seed", "steps", "text", "lora"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
@@ -234,6 +235,8 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
                                      : read_cluster(cluster, scenario.name, folder);
   if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
   job.train = read_train(fields.need("train"), folder);
+  const YamlEntry* const lora = fields.need("train")->find("lora");
+  if (lora != nullptr && lora->value->kind != YamlNode::Kind::null) read_lora(lora->value, job.transformer);
   refuse_batch(fields, job.transformer, job.train);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
   refuse_too_many_ranks(fields, job);

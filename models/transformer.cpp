@@ -20,7 +20,11 @@ class ParameterList {
  public:
   explicit ParameterList(const Transformer& transformer) : t_(transformer) {}
 
-  std::vector<Parameter> take() && { return std::move(list_); }
+  std::vector<Parameter> take() && {
+    for (Parameter& parameter : list_)
+      if (t_.lora.used() && !parameter.adapter) parameter.trained = false;
+    return std::move(list_);
+  }
 
   void norm(const std::string& name, int layer) {
     list_.push_back({.name = name + ".weight",
@@ -60,9 +64,20 @@ class ParameterList {
               double init_std, bool biased, const std::vector<std::int64_t>& parts = {}) {
     matrix(name, layer, rows, columns, cut, init_std, parts);
     if (t_.biases() || biased) bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
+    if (t_.lora.beside(name.substr(name.rfind('.') + 1))) adapter(name, layer, rows, columns, cut, parts);
   }
 
  private:
+  // A is cut as the layer's inputs are, B as its outputs.
+  void adapter(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
+               const std::vector<std::int64_t>& parts) {
+    const bool by_columns = cut == Cut::columns;
+    matrix(name + ".a", layer, t_.lora.rank, columns, by_columns ? Cut::columns : Cut::replicated,
+           1 / std::sqrt(3.0 * static_cast<double>(columns)));
+    last().adapter = true;
+    matrix(name + ".b", layer, rows, t_.lora.rank, by_columns ? Cut::replicated : cut, 0, parts);
+    last().adapter = true;
+  }
   void bias(const std::string& name, int layer, std::int64_t rows, Cut cut, std::vector<std::int64_t> parts) {
     list_.push_back(
         {.name = name + ".bias", .shape = {rows}, .layer = layer, .cut = cut, .parts = std::move(parts)});
@@ -198,17 +213,30 @@ Parameter part_of_experts(const Parameter& parameter, std::int64_t parts) {
   return part;
 }
 
+bool Lora::beside(const std::string& linear) const {
+  return used() && std::find(on.begin(), on.end(), linear) != on.end();
+}
+
 std::int64_t parameter_count(const Transformer& transformer) {
   std::int64_t count = 0;
-  for (const Parameter& parameter : parameters(transformer)) count += parameter.count();
+  for (const Parameter& parameter : parameters(transformer))
+    if (!parameter.adapter) count += parameter.count();
+  return count;
+}
+
+std::int64_t trained_parameter_count(const Transformer& transformer) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters(transformer))
+    if (parameter.trained) count += parameter.count();
   return count;
 }
 
 std::int64_t active_parameter_count(const Transformer& t) {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters(t))
-    count += parameter.experts == 0 ? parameter.count()
-                                    : parameter.count() / parameter.experts * t.experts.per_token;
+    if (!parameter.adapter)
+      count += parameter.experts == 0 ? parameter.count()
+                                      : parameter.count() / parameter.experts * t.experts.per_token;
   return count;
 }
 
@@ -235,21 +263,32 @@ double attention_pairs(std::int64_t T, std::int64_t window) {
   return window <= 0 || window >= T ? tokens * tokens : seen * (2 * tokens - seen);
 }
 
+std::string flop_formula(const Transformer& t) {
+  constexpr const char* kAttention = "12*L*T*H*head_dim*tokens (attention not halved)";
+  constexpr const char* kSource = "arXiv:2104.04473 eq. 3 without recompute";
+  if (!t.lora.used()) return fmt::format("{}: 6*matmul_parameters*tokens + {}", kSource, kAttention);
+  return fmt::format(
+      "{}, no gradient of frozen weights: (4*frozen + 6*trained matmul_parameters)*tokens + {}", kSource,
+      kAttention);
+}
+
 double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
   // In doubles: 128 k tokens of a large model pass 2^63.
-  double matmul_parameters = static_cast<double>(t.vocabulary) * static_cast<double>(t.hidden);  // the head's
+  const auto times = [](bool trained) { return trained ? 6.0 : 4.0; };
+  double flops = times(!t.lora.used()) * static_cast<double>(t.vocabulary) *
+                 static_cast<double>(t.hidden);  // the head's
   double attention = 0;
   for (const Parameter& parameter : parameters(t)) {
     if (parameter.layer < 0 || parameter.layer >= t.layers || parameter.shape.size() < 2) continue;
     const double share = parameter.experts == 0 ? 1.0
                                                 : static_cast<double>(t.experts.per_token) /
                                                       static_cast<double>(parameter.experts);
-    matmul_parameters += static_cast<double>(parameter.count()) * share;
+    flops += times(parameter.trained) * static_cast<double>(parameter.count()) * share;
   }
   for (std::int64_t layer = 0; layer < t.layers; ++layer)
     attention +=
         static_cast<double>(6 * t.heads * (t.head_dim + t.value_dim())) * attention_pairs(T, t.window(layer));
-  return 6 * matmul_parameters * static_cast<double>(T) + attention;
+  return flops * static_cast<double>(T) + attention;
 }
 
 }  // namespace motley

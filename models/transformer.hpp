@@ -50,6 +50,19 @@ struct Experts {
   bool operator==(const Experts&) const = default;
 };
 
+// Low-rank adapters (LoRA, arXiv:2106.09685): beside each linear layer named, y = W x + alpha/rank * B A x, and A and B alone
+// are trained. rank 0: none.
+struct Lora {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  std::vector<std::string> on;  // of "qkv", "proj", "gate_up", "fc1", "fc2": those that the family has
+
+  bool operator==(const Lora&) const = default;
+  bool used() const { return rank > 0; }
+  bool beside(const std::string& linear) const;
+  double scale() const { return alpha / static_cast<double>(rank); }
+};
+
 struct Transformer {
   std::string name;
   Family family = Family::gpt2;
@@ -71,7 +84,8 @@ struct Transformer {
   LatentAttention latent;
   Experts experts;
   std::int64_t extra_predictions = 0;  // modules that predict further tokens (arXiv:2412.19437, section 2.2)
-  std::string source;                  // where the figures come from
+  Lora lora;
+  std::string source;  // where the figures come from
 
   bool operator==(const Transformer&) const = default;
   bool learned_positions() const { return family == Family::gpt2; }
@@ -107,7 +121,8 @@ struct Parameter {
   bool decays = false;              // weight decay applies (matrices yes; biases and norms no)
   double init_std = 0.0;            // 0: constant `init_value`
   double init_value = 0.0;
-  bool trained = true;  // false: no gradient reaches it
+  bool trained = true;   // false: no gradient reaches it
+  bool adapter = false;  // A or B of one
 
   std::int64_t count() const;
   bool operator==(const Parameter&) const = default;
@@ -127,8 +142,9 @@ struct Parameter {
 // in a layer with experts, instead of the feed-forward matrices: layers.i.router.weight (experts,C) [router.bias],
 //   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
 //   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
+// beside a linear layer with an adapter, after it: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows of qkv, rank)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
-// (GPT-2's).
+// (GPT-2's). Of an adapter: A normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; B 0.
 std::vector<Parameter> parameters(const Transformer& transformer);
 
 // Rows x columns of what one of `tp` ranks holds of the parameter (padded for Cut::vocabulary).
@@ -137,12 +153,15 @@ std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t t
 // One of `parts` equal parts of the experts that a parameter stacks, as a parameter of its own.
 Parameter part_of_experts(const Parameter& parameter, std::int64_t parts);
 
-// All parameters; tied embeddings count once. Published counts are reproduced exactly
+// All parameters but adapters; tied embeddings count once. Published counts are reproduced exactly
 // (tests/transformer).
 // Modules that predict further tokens are not among them.
 std::int64_t parameter_count(const Transformer& transformer);
 
-// Of these, what one token passes: all but the routed experts that it does not take.
+// What a gradient reaches: all, or where there are adapters these alone.
+std::int64_t trained_parameter_count(const Transformer& transformer);
+
+// Of all, what one token passes: all but the routed experts that it does not take.
 std::int64_t active_parameter_count(const Transformer& transformer);
 
 // What the modules that predict further tokens add: two norms, a (C,2C) matrix, a layer and its norm each; embedding
@@ -152,10 +171,8 @@ std::int64_t extra_prediction_count(const Transformer& transformer);
 // Model FLOPs of one sequence of T tokens, forward + backward, no recompute: matmuls 2*M*N*K each, those of a token's
 // own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not. With
 // H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473),
-// without its full-recompute factor 4/3.
+// without its full-recompute factor 4/3. A frozen matrix has no weight gradient: 4*M*N*K instead of 6.
 double model_flops_per_sequence(const Transformer& transformer, std::int64_t T);
-inline constexpr const char* kFlopFormula =
-    "arXiv:2104.04473 eq. 3 without recompute: 6*matmul_parameters*tokens + "
-    "12*L*T*H*head_dim*tokens (attention not halved)";
+std::string flop_formula(const Transformer& transformer);  // it, in a line
 
 }  // namespace motley

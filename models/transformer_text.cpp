@@ -68,10 +68,11 @@ void refuse_impossible_layers(const Transformer& t, const std::vector<std::int64
 }
 
 constexpr std::array kOwnKeys = {
-    "name",     "family",         "vocabulary", "hidden",        "layers",           "heads",
-    "kv_heads", "head_dim",       "ffn",        "max_positions", "rope_theta",       "tied_embeddings",
-    "qkv_bias", "output_bias",    "ffn_bias",   "qk_norm",       "norm_epsilon",     "sliding_window",
-    "latent",   "full_attention", "experts",    "source",        "extra_predictions"};
+    "name",       "family",          "vocabulary",        "hidden",      "layers",
+    "heads",      "kv_heads",        "head_dim",          "ffn",         "max_positions",
+    "rope_theta", "tied_embeddings", "qkv_bias",          "output_bias", "ffn_bias",
+    "qk_norm",    "norm_epsilon",    "sliding_window",    "latent",      "full_attention",
+    "experts",    "source",          "extra_predictions", "lora"};
 
 void read_latent(const Yaml& node, Transformer& t) {
   const Fields fields(node, "latent attention", {"q_rank", "kv_rank", "rope_dim", "value_dim"});
@@ -102,6 +103,15 @@ void read_experts(const Yaml& node, Experts& e) {
   e.groups_per_token = config.integer("groups_per_token", kWidth, 1);
 }
 
+std::vector<std::string> linear_layers(const Transformer& t) {
+  std::vector<std::string> names = {"proj"};
+  if (!t.latent.used()) names.insert(names.begin(), "qkv");
+  bool dense = false;
+  for (std::int64_t layer = 0; layer < t.layers; ++layer) dense = dense || !t.has_experts(layer);
+  if (dense) names.insert(names.end(), {t.gated() ? "gate_up" : "fc1", "fc2"});
+  return names;
+}
+
 void read_variant(const Config& config, Transformer& t) {
   t.qkv_bias = config.truth("qkv_bias", false);
   t.output_bias = config.truth("output_bias", false);
@@ -112,6 +122,7 @@ void read_variant(const Config& config, Transformer& t) {
   t.extra_predictions = config.integer("extra_predictions", {0, 16}, 0);
   if (const Yaml latent = config.find("latent")) read_latent(latent, t);
   if (const Yaml experts = config.find("experts")) read_experts(experts, t.experts);
+  if (const Yaml lora = config.find("lora")) read_lora(lora, t);
 }
 
 Transformer read_own(const Yaml& node, const std::string& default_name) {
@@ -146,6 +157,11 @@ std::string print(const LatentAttention& latent) {
                      latent.kv_rank, latent.rope_dim, latent.value_dim);
 }
 
+std::string print(const Lora& lora) {
+  return fmt::format("lora: {{rank: {}, alpha: {}, on: [{}]}}\n", lora.rank, format_exact(lora.alpha),
+                     fmt::join(lora.on, ", "));
+}
+
 std::string print(const Experts& e) {
   std::string text = fmt::format("experts: {{count: {}, per_token: {}, ffn: {}", e.count, e.per_token, e.ffn);
   text += when(e.shared_ffn > 0, fmt::format(", shared_ffn: {}", e.shared_ffn));
@@ -167,10 +183,30 @@ std::string print_variant(const Transformer& t) {
          when(!t.full_attention.empty(),
               fmt::format("full_attention: [{}]\n", fmt::join(t.full_attention, ", "))) +
          when(t.latent.used(), print(t.latent)) + when(t.experts.count > 0, print(t.experts)) +
+         when(t.lora.used(), print(t.lora)) +
          when(t.extra_predictions > 0, fmt::format("extra_predictions: {}\n", t.extra_predictions));
 }
 
 }  // namespace
+
+void read_lora(const Yaml& node, Transformer& t) {
+  const Fields fields(node, "`lora`", {"rank", "alpha", "on"});
+  t.lora.rank = to_integer(fields.need("rank"), kWidth);
+  const Yaml alpha = fields.find("alpha");
+  t.lora.alpha = alpha ? to_number(alpha, Sign::positive) : static_cast<double>(t.lora.rank);
+  t.lora.on = linear_layers(t);
+  const Yaml on = fields.find("on");
+  if (!on) return;
+  const std::vector<std::string> known = t.lora.on;
+  t.lora.on.clear();
+  for (const Yaml& item : to_sequence(on)) {
+    const std::string name = to_choice(item, known);
+    if (std::find(t.lora.on.begin(), t.lora.on.end(), name) != t.lora.on.end())
+      throw Refusal(Exit::usage, "listed-twice", item->where, fmt::format("`{}` is listed twice", name),
+                    "keep one");
+    t.lora.on.push_back(name);
+  }
+}
 
 void refuse_impossible(const Transformer& t, const Location& where) {
   refuse_impossible_heads(t, where);

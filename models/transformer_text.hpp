@@ -39,4 +39,7 @@ std::int64_t default_head_dim(const Transformer& t);  // 0: none
 // Refuses shapes that no kernel could hold ("impossible-model").
 void refuse_impossible(const Transformer& t, const Location& where);
 
+// `lora: {rank: 16, alpha: 32, on: [qkv, proj]}`; alpha is the rank and `on` every linear layer unless given.
+void read_lora(const Yaml& node, Transformer& t);
+
 }  // namespace motley

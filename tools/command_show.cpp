@@ -58,6 +58,9 @@ std::string describe_active(const Transformer& t) {
   if (t.extra_predictions > 0)
     text += fmt::format("# not counted: {} to predict further tokens, which are not trained here\n",
                         counted(extra_prediction_count(t), "parameters"));
+  if (t.lora.used())
+    text += fmt::format("# trained: {} of adapters; all else is frozen\n",
+                        counted(trained_parameter_count(t), "parameters"));
   return text;
 }
 
@@ -75,7 +78,8 @@ std::string show_model(const Options& options) {
                  {"active_parameter_count", active_parameter_count(transformer)},
                  {"extra_prediction_count", extra_prediction_count(transformer)},
                  {"text", print(transformer)},
-                 {"flop_formula", kFlopFormula},
+                 {"trained_parameter_count", trained_parameter_count(transformer)},
+                 {"flop_formula", flop_formula(transformer)},
                  {"parameters", list}});
   }
   return print(transformer) +
@@ -83,7 +87,7 @@ std::string show_model(const Options& options) {
              "# {}\n{}# a sequence of {} tokens takes {:.4g} FLOP forward and backward\n"
              "# FLOP formula: {}\n",
              counted(count, "parameters"), describe_active(transformer), transformer.max_positions,
-             model_flops_per_sequence(transformer, transformer.max_positions), kFlopFormula);
+             model_flops_per_sequence(transformer, transformer.max_positions), flop_formula(transformer));
 }
 
 std::string show_cluster(const Options& options) {

@@ -172,8 +172,8 @@ class Runner {
     if (backward)
       reference::add_bias_gradient(rows_here(), model().hidden, t_.in[0], t_.gradients[0]);
     else
-      reference::add_residual(rows_here(), model().hidden, t_.in[0], t_.in[1], optional(t_.parameters, 0),
-                              t_.out[0]);
+      reference::add_residual(rows_here(), kernel_.n > 0 ? kernel_.n : model().hidden, t_.in[0], t_.in[1],
+                              optional(t_.parameters, 0), t_.out[0]);
   }
   void loss() const {
     const KernelOp op = kernel_.op;
@@ -264,6 +264,10 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::accumulate:
     case KernelOp::clear:
       runner.gradients();
+      return 0;
+    case KernelOp::scale:
+      for (std::int64_t i = 0; i < kernel.m * kernel.n; ++i)
+        tensors.out[0][i] = static_cast<float>(kernel.factor) * tensors.in[0][i];
       return 0;
     case KernelOp::take_rows:
     case KernelOp::place_rows:

@@ -84,7 +84,7 @@ void norm_backward(const NormShape& s, const float* dy, const float* x, const fl
     for (std::int64_t c = s.C; c < s.width(); ++c)
       dx[row * s.width() + c] = dresidual != nullptr ? dresidual[row * s.width() + c] : 0.0F;
   }
-  for (std::int64_t c = 0; c < s.C; ++c) {
+  for (std::int64_t c = 0; dweight != nullptr && c < s.C; ++c) {
     dweight[c] += static_cast<float>(weight_sum[static_cast<std::size_t>(c)]);
     if (dbias != nullptr) dbias[c] += static_cast<float>(bias_sum[static_cast<std::size_t>(c)]);
   }

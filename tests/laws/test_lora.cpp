@@ -1,0 +1,95 @@
+// Low-rank adapters: frozen weights, and the same function however the job is cut.
+#include <catch2/catch.hpp>
+
+#include "hw/train.hpp"
+#include "models/compare.hpp"
+#include "sim/world.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/row_jobs.hpp"
+
+using namespace motley;
+
+namespace {
+
+std::vector<double> train(const Job& job, std::int64_t steps = 20) {
+  TrainOptions options;
+  options.steps = steps;
+  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+}
+
+Transformer adapted(Transformer transformer) {
+  transformer.lora.rank = 3;
+  transformer.lora.alpha = 6;
+  transformer.lora.on = {"qkv", "proj", transformer.gated() ? "gate_up" : "fc1", "fc2"};
+  return transformer;
+}
+
+Job adapted_job(tests::Degrees degrees, const Transformer& transformer) {
+  Job job = tests::tiny_job(degrees, adapted(transformer));
+  // Enough to learn, not so much that AdamW, which steps by the sign of what is almost zero, makes rounding grow.
+  job.train.learning_rate = 3e-3;
+  job.train.epsilon = 1e-5;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("adapters train the same function as on one rank however a job is cut") {
+  const std::string name = GENERATE("gpt2", "llama", "mixtral");
+  const Transformer transformer =
+      name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);
+  const auto alone = train(adapted_job({1, 1, 1}, transformer));
+  REQUIRE(alone.back() < alone.front() - 0.05);  // it learns, so agreeing means something
+  for (tests::Degrees degrees : {tests::Degrees{2, 1, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
+    for (bool rows : {false, true})
+      for (int zero : {0, 1, 2, 3}) {
+        if ((rows && degrees.tp == 1) || (zero > 0 && degrees.dp == 1)) continue;
+        Job job = adapted_job(degrees, transformer);
+        job.strategy.sequence_parallel = rows;
+        job.strategy.zero = zero;
+        job.strategy.overlap_gradients = rows;
+        job.strategy.recompute = rows ? Recompute::full : Recompute::selective;
+        if (degrees.pp > 1 && !rows) job.strategy.schedule = Schedule::zb_h1;
+        INFO(name << "\n" << print(job.strategy));
+        const auto together = train(job);
+        for (std::size_t step = 0; step < alone.size(); ++step) {
+          INFO("step " << step);
+          REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+        }
+      }
+}
+
+TEST_CASE("adapters begin where the frozen model stands, and nothing else moves it") {
+  const Transformer transformer = tests::tiny_transformer(Family::llama);
+  const double frozen = train(tests::tiny_job({1, 1, 1}, transformer), 1)[0];
+  CHECK(train(adapted_job({1, 1, 1}, transformer), 1)[0] == frozen);  // B is zero
+  Job still = adapted_job({1, 1, 1}, transformer);
+  still.transformer.lora.on.clear();  // frozen, and nothing beside it
+  const auto losses = train(still, 5);
+  Job later = still;
+  later.train.learning_rate = 1;
+  CHECK(train(later, 5) == losses);
+}
+
+TEST_CASE("alpha weighs what an adapter adds") {
+  Job job = adapted_job({1, 1, 1}, tests::tiny_transformer(Family::llama));
+  const auto one = train(job);
+  job.transformer.lora.alpha = 3;
+  CHECK(std::abs(train(job).back() - one.back()) > 1e-3);
+}
+
+TEST_CASE("adapters do the same in the real and the imagined world") {
+  for (tests::Degrees degrees : {tests::Degrees{2, 2, 1}, {2, 1, 2}}) {
+    Job job = adapted_job(degrees, tests::tiny_transformer(Family::gpt2));
+    job.strategy.zero = degrees.dp > 1 ? 1 : 0;
+    const Program program = compile(job);
+    TrainOptions options;
+    options.steps = 2;
+    options.trace_step = 1;
+    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
+    const Comparison comparison = compare(program, real.trace, simulate_in_child(job, program));
+    INFO(to_text(comparison));
+    REQUIRE(comparison.compared > 0);
+    REQUIRE(comparison.equal_structure());
+  }
+}
