@@ -2,9 +2,9 @@
 // Where one stage holds two virtual stages in a row, the first hands its output over: no tensor of its own leaves.
 // Tensor parallelism as in Megatron-LM (arXiv:1909.08053): qkv and fc1 cut by rows, proj and fc2 by columns, one
 // all-reduce after each of the latter forward and before each of the former's input backward; vocabulary-parallel
-// embedding and cross-entropy. With sequence parallelism (arXiv:2205.05198) what stands between cut matmuls has its rows
-// divided over the same ranks: an all-gather before the one, a reduce-scatter after the other, and gathered inputs are
-// not kept but gathered again for the backward.
+// embedding and cross-entropy. With sequence parallelism (arXiv:2205.05198) what stands between cut matmuls has its
+// rows divided over the same ranks: an all-gather before the one, a reduce-scatter after the other, and gathered inputs
+// are not kept but gathered again for the backward.
 #include <fmt/format.h>
 
 #include <map>

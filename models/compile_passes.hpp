@@ -31,8 +31,8 @@ std::string block_name(const ProgramClass& of_class, Pass pass, int chunk);
 // The last group slot of that kind that ranks of the class have; -1: none.
 int group_slot(const Program& program, std::int32_t of_class, GroupKind kind);
 
-// Of these gradients those of which each rank of a tensor-parallel group has a part alone, as the rows between cut matmuls
-// are divided over it, or an adapter's other matrix is: they are to be summed over the group.
+// Of these gradients those of which each rank of a tensor-parallel group has a part alone, as the rows between cut
+// matmuls are divided over it, or an adapter's other matrix is: they are to be summed over the group.
 std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
                                             const std::vector<std::int32_t>& gradients);
 // That sum; after the instruction `after` of the compute stream.

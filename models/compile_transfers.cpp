@@ -61,7 +61,7 @@ Moves moves_between(Op op, std::int64_t mine, std::int64_t theirs, Resharding re
   return moves;
 }
 
-// Both sides have their own rows only, and a rank of the smaller side those of several of the larger, one after the other.
+// Both sides have their own rows only, and a rank of the smaller side those of several of the larger, in order.
 Moves moves_of_rows(std::int64_t mine, std::int64_t theirs) {
   Moves moves;
   if (theirs <= mine) return moves;

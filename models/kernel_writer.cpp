@@ -155,9 +155,9 @@ int KernelWriter::sum_of(int a, int b, const std::string& name, TensorRole role)
   return sum;
 }
 
-// Lora stay in the precision of training. Where the layer's outputs are cut so is B, and a rank has a part of the
-// gradient of A x; where its inputs are cut so is A, and a rank has a part of A x: either way what a rank has adds up with
-// what the layer itself does, and only the gradient of the matrix that every rank has whole is a part of it.
+// Adapters stay in the precision of training. Where the layer's outputs are cut so is B, and a rank has a part of the
+// gradient of A x; where its inputs are cut so is A, and a rank has a part of A x: either way what a rank has adds up
+// with what the layer itself does, and only of the matrix that every rank has whole is the gradient a part.
 int KernelWriter::linear(int x, int y, const std::string& name, std::int64_t n, std::int64_t k, int& kept) {
   matmul(x, y, weights_of(name), n, k);
   if (!transformer_.lora.beside(name)) return y;

@@ -77,8 +77,8 @@ class KernelWriter {
   void all_to_all(int id);
   // Over the tensor-parallel group; nothing where that has one rank.
   void all_reduce(int id, ReduceOp reduce = ReduceOp::sum);
-  // Where rows are divided over the tensor-parallel group: from all rows, of which each rank has a part of the sum, to the
-  // sum of this rank's rows; and from this rank's rows to all. Else an all_reduce, and the same tensor.
+  // Where rows are divided over the tensor-parallel group: from all rows, of which each rank has a part of the sum, to
+  // the sum of this rank's rows; and from this rank's rows to all. Else an all_reduce, and the same tensor.
   int sum_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);
   int all_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);
   int own_rows(int id, const std::string& name, TensorRole role = TensorRole::activation);  // no sum

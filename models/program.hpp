@@ -173,7 +173,8 @@ struct Kernel {
   GroupKind over = GroupKind::tensor;             // *_rows, reduce_scatter, all_gather: tensor or context
   std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
   std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
-  // norm*, add_residual*: m rows, where not N. matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n
+  // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n;
+  // norm*, add_residual*: m rows, where not N
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 0,
                busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest of them

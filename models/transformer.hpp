@@ -50,8 +50,8 @@ struct Experts {
   bool operator==(const Experts&) const = default;
 };
 
-// Low-rank adapters (LoRA, arXiv:2106.09685): beside each linear layer named, y = W x + alpha/rank * B A x, and A and B alone
-// are trained. rank 0: none.
+// Low-rank adapters (LoRA, arXiv:2106.09685): beside each linear layer named, y = W x + alpha/rank * B A x, and A and B
+// alone are trained. rank 0: none.
 struct Lora {
   std::int64_t rank = 0;
   double alpha = 0;
@@ -142,7 +142,7 @@ struct Parameter {
 // in a layer with experts, instead of the feed-forward matrices: layers.i.router.weight (experts,C) [router.bias],
 //   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
 //   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
-// beside a linear layer with an adapter, after it: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows of qkv, rank)
+// beside a linear layer with an adapter, after it: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows, rank)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
 // (GPT-2's). Of an adapter: A normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; B 0.
 std::vector<Parameter> parameters(const Transformer& transformer);

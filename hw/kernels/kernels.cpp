@@ -86,6 +86,12 @@ class Runner {
       reference::qk_norm(heads(), model().norm_epsilon, t_.parameters[0], t_.parameters[1], t_.in[0],
                          t_.out[0], t_.out[1]);
   }
+  void element_by_element() const {
+    if (kernel_.op == KernelOp::accumulate || kernel_.op == KernelOp::clear) return gradients();
+    if (kernel_.op != KernelOp::scale) return rows_of_group();
+    for (std::int64_t i = 0; i < kernel_.m * kernel_.n; ++i)
+      t_.out[0][i] = static_cast<float>(kernel_.factor) * t_.in[0][i];
+  }
   // The gradients of parameters, one after the other in one tensor.
   void gradients() const {
     if (kernel_.op == KernelOp::clear) return void(std::fill_n(t_.out[0], kernel_.n, 0.0F));
@@ -259,19 +265,13 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
       return runner.attention(op == KernelOp::attention_backward);
     case KernelOp::qk_norm:
     case KernelOp::qk_norm_backward:
-      runner.qk_norm(op == KernelOp::qk_norm_backward);
-      return 0;
+      return runner.qk_norm(op == KernelOp::qk_norm_backward), 0;
     case KernelOp::accumulate:
     case KernelOp::clear:
-      runner.gradients();
-      return 0;
     case KernelOp::scale:
-      for (std::int64_t i = 0; i < kernel.m * kernel.n; ++i)
-        tensors.out[0][i] = static_cast<float>(kernel.factor) * tensors.in[0][i];
-      return 0;
     case KernelOp::take_rows:
     case KernelOp::place_rows:
-      runner.rows_of_group();
+      runner.element_by_element();
       return 0;
     case KernelOp::grouped_matmul:
     case KernelOp::grouped_matmul_input_gradient:
@@ -291,8 +291,7 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
       return 0;
     case KernelOp::latent_heads:
     case KernelOp::latent_heads_backward:
-      runner.latent_heads(op == KernelOp::latent_heads_backward);
-      return 0;
+      return runner.latent_heads(op == KernelOp::latent_heads_backward), 0;
     case KernelOp::activation:
     case KernelOp::activation_backward:
       runner.activation(op == KernelOp::activation_backward);
@@ -308,10 +307,9 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
       runner.loss();
       return 0;
     default:
-      break;
+      MOTLEY_CHECK(!"a collective is the World's, not a kernel");
+      return 0;
   }
-  MOTLEY_CHECK(!"a collective is the World's, not a kernel");
-  return 0;
 }
 
 }  // namespace motley

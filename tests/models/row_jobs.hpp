@@ -1,5 +1,5 @@
-// Small jobs whose rows between cut matmuls are divided over the tensor-parallel ranks (sequence parallelism), and small
-// jobs that compute again a part of what a backward needs.
+// Small jobs whose rows between cut matmuls are divided over the tensor-parallel ranks (sequence parallelism), and
+// small jobs that compute again a part of what a backward needs.
 #pragma once
 
 #include "tests/models/tiny_job.hpp"

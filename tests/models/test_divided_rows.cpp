@@ -62,8 +62,9 @@ TEST_CASE(
   CHECK(backward.all_gathers == 4);  // of the two gradients, and again of the two inputs
 }
 
-// As arXiv:2205.05198, section 4.2.2, counts them, without dropout and with attention that keeps no scores: the outputs of
-// two norms, the sum between and the output stand whole on every rank unless rows are divided; the rest is cut anyway.
+// As arXiv:2205.05198, section 4.2.2, counts them, without dropout and with attention that keeps no scores: the outputs
+// of two norms, the sum between and the output stand whole on every rank unless rows are divided; the rest is cut
+// anyway.
 TEST_CASE("divided rows cut what a layer keeps whole by the tensor parallel degree") {
   const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
   const std::int64_t N = 2 * 16, C = 32, t = 4;
