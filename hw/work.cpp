@@ -25,13 +25,12 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
       memory_(class_) {
   context_.transformer = &transformer;
   context_.B = class_.micro_batch;
-  context_.T = program.sequence;
+  context_.layout = {program.sequence, class_.context_parallel, entry_.context_index};
+  context_.T = context_.layout.rows();
   context_.tensor_index = entry_.tensor_index;
   const int group = entry_.groups.size() > at(kTensorGroup) ? entry_.groups[at(kTensorGroup)] : -1;
   if (group >= 0)
     context_.tensor_parallel = static_cast<std::int64_t>(program.groups[at(group)].ranks.size());
-  context_.context_parallel = class_.context_parallel;
-  context_.context_index = entry_.context_index;
   const ExpertPlace place = expert_place(class_, entry_);
   context_.expert_parts = class_.expert_parallel;
   context_.slice = place.slice;
@@ -89,8 +88,18 @@ void RankWork::begin_step(const Text& text, std::int64_t step) {
   tokens_.assign(at(M), {});
   targets_.assign(at(M), {});
   for (std::int64_t m = 0; m < M; ++m)
-    for (std::int64_t b = 0; b < B; ++b)
-      text.append(train_, step, entry_.first_sequence + m * B + b, tokens_[at(m)], targets_[at(m)]);
+    for (std::int64_t b = 0; b < B; ++b) append_rows(text, step, entry_.first_sequence + m * B + b, m);
+}
+
+void RankWork::append_rows(const Text& text, std::int64_t step, std::int64_t sequence,
+                           std::int64_t micro_batch) {
+  std::vector<std::int32_t> tokens, targets;
+  text.append(train_, step, sequence, tokens, targets);
+  for (std::int64_t row = 0; row < context_.T; ++row) {
+    const std::size_t place = at(context_.layout.place(row));
+    tokens_[at(micro_batch)].push_back(tokens[place]);
+    targets_[at(micro_batch)].push_back(targets[place]);
+  }
 }
 
 KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger) {

@@ -56,6 +56,8 @@ class RankWork {
   std::int64_t steps_begun_ = 0;
   double loss_sum_ = 0;
 
+  // Of one sequence, what this rank has of it.
+  void append_rows(const Text& text, std::int64_t step, std::int64_t sequence, std::int64_t micro_batch);
   void fill(int tensor, std::span<float> values) const;  // with a parameter's first values
   void fill_part(const Shard& shard, int into);
   // With the part of its gradients and parameters held in those tensors; -1: in the whole ones.

@@ -87,6 +87,9 @@ void check_shards(const ProgramClass& of_class) {
 
 void check_rank(const Program& program, Rank rank) {
   const RankEntry& entry = program.ranks[at(rank)];
+  const std::int64_t parts = program.classes[at(entry.of_class)].context_parallel;
+  if (entry.context_index < 0 || entry.context_index >= parts)
+    refuse_program(fmt::format("part {} of sequences cut into {}", entry.context_index, parts));
   for (Rank peer : entry.peers)
     if (peer != -1 && !has(program.ranks, peer)) refuse_program("a peer that is no rank");
   for (int group : entry.groups)
@@ -121,6 +124,10 @@ void check_indices(const Program& program) {
     if (of_class.expert_parallel < 1 || cut < 1 || of_class.tensor_parallel % cut != 0)
       refuse_program(fmt::format("{}: experts divided by {} and cut by {}", of_class.name,
                                  of_class.expert_parallel, cut));
+    const std::int64_t parts = of_class.context_parallel;
+    if (parts < 1 || parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
+      refuse_program(
+          fmt::format("{}: sequences of {} cut over {} ranks", of_class.name, program.sequence, parts));
     if (of_class.streams.empty() || of_class.streams[0].kind != StreamKind::compute)
       refuse_program(of_class.name + ": the first stream is not compute");
     check_kernels(of_class);

@@ -156,16 +156,56 @@ class StageBuilder : private KernelWriter {
     const std::int64_t heads = transformer_.heads / tp_;
     kept.attention = activation("attention", {N_, attention_width()});
     kept.lse = exact("attention.lse", {B_, heads, T_});
+    Ids in = {kept.qkv};
+    if (class_.context_parallel > 1) in.push_back(gather_keys(kept.qkv, "keys"));
     // Products: over head_dim the scores, over the values' width the output.
-    shape_of_attention(emit(KernelOp::attention, {kept.qkv}, {kept.attention, kept.lse}),
+    shape_of_attention(emit(KernelOp::attention, in, {kept.attention, kept.lse}),
                        transformer_.head_dim + transformer_.value_dim());
   }
+  std::int64_t key_columns() const {
+    return transformer_.kv_heads * (transformer_.head_dim + transformer_.value_dim()) / tp_;
+  }
+  // Keys and values of whole sequences, from this rank's part. Llama 3 gathers them so (arXiv:2407.21783, section
+  // 3.3.2); ring attention (arXiv:2310.01889) passes the same bytes on. They are not kept: the backward gathers again.
+  int gather_keys(int qkv, const char* name) {
+    const int keys = activation(name, {class_.context_parallel * N_, key_columns()});
+    emit(KernelOp::place_keys, {qkv}, {keys}).bytes = 2 * tensor(keys).bytes / class_.context_parallel;
+    over_context(KernelOp::all_gather, keys);
+    return keys;
+  }
+  // What all ranks' queries add to this rank's keys and values.
+  int gathered_attention_backward(const Kept& kept, int dattention) {
+    const int keys = gather_keys(kept.qkv, "keys.again");
+    const int dq = gradient("q", {N_, transformer_.heads * transformer_.head_dim / tp_});
+    const int dkeys = gradient("keys", tensor(keys).shape);
+    shape_of_attention_backward(emit(KernelOp::attention_backward,
+                                     {dattention, kept.qkv, kept.attention, kept.lse, keys}, {dq, dkeys}));
+    over_context(KernelOp::reduce_scatter, dkeys);
+    const int dqkv = gradient("qkv", {N_, qkv_rows()});
+    emit(KernelOp::take_keys, {dq, dkeys}, {dqkv}).bytes = 2 * tensor(dqkv).bytes;
+    return dqkv;
+  }
+  int attention_backward(const Kept& kept, int dattention) {
+    if (class_.context_parallel > 1) return gathered_attention_backward(kept, dattention);
+    const int dqkv = gradient("qkv", {N_, qkv_rows()});
+    shape_of_attention_backward(
+        emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}));
+    return dqkv;
+  }
+  // Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
+  // 8 of the 10 are the model's; Program counts all ten as done.
+  void shape_of_attention_backward(Kernel& kernel) {
+    shape_of_attention(kernel, 3 * transformer_.head_dim + 2 * transformer_.value_dim());
+  }
+  // Assumes: of a sequence cut over several ranks each attends to an equal share of the pairs: exact without a window
+  // (models/sequence_layout.hpp), with one the rank of the first chunk has fewer, by less than the window's half.
   void shape_of_attention(Kernel& kernel, std::int64_t widths) {
     kernel.m = B_ * transformer_.heads / tp_;
     kernel.n = T_;
     kernel.k = transformer_.head_dim;
-    kernel.flops = 2.0 * static_cast<double>(kernel.m) * attention_pairs(T_, transformer_.window(layer())) *
-                   static_cast<double>(widths);
+    kernel.flops = 2.0 * static_cast<double>(kernel.m) *
+                   attention_pairs(sequence_, transformer_.window(layer())) /
+                   static_cast<double>(class_.context_parallel) * static_cast<double>(widths);
   }
   void feed_forward(Kept& kept) {
     const std::int64_t C = transformer_.hidden;
@@ -285,12 +325,7 @@ class StageBuilder : private KernelWriter {
     const int dprojected = all_rows(dmiddle, "proj.rows.gradient", TensorRole::activation_gradient);
     const int dattention = linear_gradients(dprojected, "attention", kept.attention, "proj", C,
                                             attention_width(), kept.proj_narrow);
-    int dqkv = gradient("qkv", {N_, qkv_rows()});
-    // Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
-    // 8 of the 10 are the model's; Program counts all ten as done.
-    shape_of_attention(
-        emit(KernelOp::attention_backward, {dattention, kept.qkv, kept.attention, kept.lse}, {dqkv}),
-        3 * transformer_.head_dim + 2 * transformer_.value_dim());
+    const int dqkv = attention_backward(kept, dattention);
     const bool needed = !transformer_.lora.used() || transformer_.lora.beside("qkv");
     const int y1 = needed ? all_rows(kept.y1, "norm1.rows.again") : -1;
     const int dy1 = transformer_.latent.used() ? latent_backward(*this, y1, kept.latent, dqkv)

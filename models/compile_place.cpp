@@ -1,4 +1,5 @@
-// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then replica, then stage, then template). A stage
+// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then context index, then
+// replica, then stage, then template). A stage
 // takes chips of the groups it names, in order, else the first free ones: rank r stands on chip r where nothing is
 // named, so tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
 #include <fmt/format.h>
@@ -87,6 +88,22 @@ bool holds_experts(const Transformer& transformer, const ProgramClass& of_class)
   return false;
 }
 
+// Ranks that have parts of the same sequences, and of tensor-parallel ranks the same one: they stand tp apart.
+void add_context_groups(Program& program) {
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const ProgramClass& of_class = program.class_of(rank);
+    if (of_class.context_parallel == 1 || program.ranks[at(rank)].context_index > 0) continue;
+    Group group{GroupKind::context, {}};
+    for (std::int64_t index = 0; index < of_class.context_parallel; ++index) {
+      group.ranks.push_back(rank + static_cast<Rank>(index * of_class.tensor_parallel));
+      auto& groups = program.ranks[at(group.ranks.back())].groups;
+      groups.resize(at(context_slot(of_class) + 1), -1);
+      groups.back() = static_cast<std::int32_t>(program.groups.size());
+    }
+    program.groups.push_back(std::move(group));
+  }
+}
+
 // The members of a group are ordered by the part of the experts that each holds.
 void add_expert_groups(Program& program) {
   std::map<std::array<std::int64_t, 3>, std::vector<Rank>> groups;
@@ -154,14 +171,15 @@ int stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int ne
   return stage == all[at(virtual_stage)].stage ? -1 : stage;
 }
 
-// The ranks of one replica of a pipeline, by stage and tensor index.
+// The ranks of one replica of a pipeline that have one part of its sequences, by stage and tensor index.
 class ReplicaRanks {
  public:
-  ReplicaRanks(const PipelineTemplate& pipeline, Rank first_rank, std::int64_t replica)
+  ReplicaRanks(const PipelineTemplate& pipeline, Rank first_rank, std::int64_t replica, std::int64_t context)
       : pipeline_(pipeline) {
+    const std::int64_t before = replica * pipeline.context_parallel + context;
     for (const Stage& stage : pipeline.stages) {
-      first_.push_back(first_rank + static_cast<Rank>(replica * stage.tensor_parallel));
-      first_rank += static_cast<Rank>(pipeline.replicas * stage.tensor_parallel);
+      first_.push_back(first_rank + static_cast<Rank>(before * stage.tensor_parallel));
+      first_rank += static_cast<Rank>(pipeline.copies() * stage.tensor_parallel);
     }
   }
   // Partner k of a rank in a neighbouring stage: where that one has r times the degree, it has r of them; where it has
@@ -207,8 +225,9 @@ void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, F
   const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
   const ProgramClass& placed = program.classes.back();
   const auto all = virtual_stages(pipeline);
-  for (std::int64_t replica = 0; replica < pipeline.replicas; ++replica) {
-    const ReplicaRanks ranks(pipeline, first_rank, replica);
+  for (std::int64_t copy = 0; copy < pipeline.copies(); ++copy) {
+    const std::int64_t replica = copy / pipeline.context_parallel, context = copy % pipeline.context_parallel;
+    const ReplicaRanks ranks(pipeline, first_rank, replica, context);
     for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
       RankEntry entry;
       entry.of_class = entry.stage = of_class;
@@ -218,6 +237,7 @@ void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, F
               : chips.take(of.on[at(replica * static_cast<std::int64_t>(of.on.size()) / pipeline.replicas)]);
       entry.replica = static_cast<std::int32_t>(replica);
       entry.tensor_index = static_cast<std::int32_t>(tensor);
+      entry.context_index = static_cast<std::int32_t>(context);
       entry.first_sequence = first_sequence + replica * placed.micro_batches * placed.micro_batch;
       entry.peers = peers_of(placed, all, ranks, tensor);
       entry.groups = {-1, -1, -1};
@@ -230,15 +250,13 @@ void refuse_too_many(const Job& job) {
   if (job.strategy.rank_count() <= job.cluster.chip_count()) return;
   const Strategy& strategy = job.strategy;
   const bool one = strategy.templates.size() == 1;
-  throw Refusal(
-      Exit::infeasible, "too-many-ranks", {},
-      fmt::format(
-          "the strategy needs {} ranks{}, cluster `{}` has {} chips", strategy.rank_count(),
-          one ? fmt::format(" (tp {} x pp {} x dp {})", strategy.tp(), strategy.pp(), strategy.dp()) : "",
-          job.cluster.name, job.cluster.chip_count()),
-      one ? fmt::format("largest dp that fits: {}",
-                        job.cluster.chip_count() / (strategy.tp() * strategy.pp()))
-          : "fewer replicas or smaller degrees");
+  throw Refusal(Exit::infeasible, "too-many-ranks", {},
+                fmt::format("the strategy needs {} ranks{}, cluster `{}` has {} chips", strategy.rank_count(),
+                            one ? fmt::format(" ({})", degrees_of(strategy)) : "", job.cluster.name,
+                            job.cluster.chip_count()),
+                one ? fmt::format("largest dp that fits: {}",
+                                  job.cluster.chip_count() * strategy.dp() / strategy.rank_count())
+                    : "fewer replicas or smaller degrees");
 }
 
 }  // namespace
@@ -267,6 +285,7 @@ void place(const Job& job, Program& program) {
       placed.last_stage = all.back().stage == stage;
       placed.tensor_parallel = of.tensor_parallel;
       placed.sequence_parallel = job.strategy.sequence_parallel && of.tensor_parallel > 1;
+      placed.context_parallel = pipeline.context_parallel;
       if (holds_experts(job.transformer, placed)) placed.expert_parallel = of.expert_parallel;
       placed.expert_tensor_parallel =
           holds_experts(job.transformer, placed) ? of.expert_cut() : of.tensor_parallel;
@@ -280,6 +299,7 @@ void place(const Job& job, Program& program) {
   }
   add_tensor_groups(program);
   add_expert_groups(program);
+  add_context_groups(program);
   add_gradient_groups(job, program);
   add_boundary_groups(job, program);
   add_tensor_gradient_groups(job, program);

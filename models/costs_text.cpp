@@ -41,6 +41,9 @@ class Pricer {
       ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
     if (class_.expert_parallel > 1)
       pairs_ = pairwise_cost(program, job.cluster, program.groups[at(groups.at(kExpertGroup))]);
+    if (class_.context_parallel > 1)
+      context_ring_ =
+          ring_cost(program, job.cluster, program.groups[at(groups.at(at(context_slot(class_))))]);
   }
 
   void add_to(std::vector<PassCost>& passes) const {
@@ -95,6 +98,8 @@ class Pricer {
       KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
       if (kernel.op == KernelOp::all_to_all)
         time.seconds = time.memory_s = collective_s(CollectiveKind::all_to_all, pairs_, kernel.bytes);
+      else if (is_collective(kernel.op) && kernel.over == GroupKind::context)
+        time.seconds = time.memory_s = collective_s(collective_of(kernel.op), context_ring_, kernel.bytes);
       KernelCost& cost = by_op[{kernel.op, kernel.recompute}];
       cost.op = kernel.op;
       cost.recompute = kernel.recompute;
@@ -120,7 +125,8 @@ class Pricer {
   const NodeGroup& nodes_;
   const Chip& chip_;
   std::optional<RingCost> ring_;
-  RingCost pairs_;  // of those who exchange tokens
+  RingCost pairs_;         // of those who exchange tokens
+  RingCost context_ring_;  // of those who have parts of the same sequences
 };
 
 double achieved(double flops, double seconds) { return seconds > 0 ? flops / seconds : 0; }

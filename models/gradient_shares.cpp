@@ -77,7 +77,8 @@ void set_expert_parts(const Program& program, const Parameter& parameter, Gradie
   if (share.experts) share.finest = first.expert_parallel * first.expert_tensor_parallel;
 }
 
-// Ranks of a class by replica and tensor index: place() numbers them so.
+// Ranks of a class by copy and tensor index: place() numbers them so. Those that have parts of the same sequences hold
+// the same parameters, as replicas do: each is a copy.
 class RanksOf {
  public:
   explicit RanksOf(const Program& program) : program_(program), first_(program.classes.size(), -1) {
@@ -88,12 +89,12 @@ class RanksOf {
       ++counts_[of_class];
     }
   }
-  std::int64_t replicas(std::int32_t of_class) const {
+  std::int64_t copies(std::int32_t of_class) const {
     return counts_[at(of_class)] / program_.classes[at(of_class)].tensor_parallel;
   }
   std::int64_t count(std::int32_t of_class) const { return counts_[at(of_class)]; }
-  Rank rank(std::int32_t of_class, std::int64_t replica, std::int64_t tensor) const {
-    return static_cast<Rank>(first_[at(of_class)] + replica * program_.classes[at(of_class)].tensor_parallel +
+  Rank rank(std::int32_t of_class, std::int64_t copy, std::int64_t tensor) const {
+    return static_cast<Rank>(first_[at(of_class)] + copy * program_.classes[at(of_class)].tensor_parallel +
                              tensor);
   }
 
@@ -105,7 +106,7 @@ class RanksOf {
 bool reduces_anything(const GradientShare& share, const RanksOf& ranks) {
   if (share.kind == GroupKind::embedding) return true;
   if (share.experts) return share.holders.size() > 1 || ranks.count(share.holders[0]) > share.finest;
-  return share.holders.size() > 1 || ranks.replicas(share.holders[0]) > 1;
+  return share.holders.size() > 1 || ranks.copies(share.holders[0]) > 1;
 }
 
 bool unlike_templates(const Program& program) { return program.classes.back().pipeline > 0; }
@@ -121,22 +122,22 @@ void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int
   shares.push_back(std::move(share));
 }
 
-// The groups of part `fine` of the share: one, or one a replica where a pipeline's own copies are summed.
+// The groups of part `fine` of the share: one, or as many as there are of a pipeline where its own two are summed.
 std::vector<Group> groups_of(const GradientShare& share, const Program& program, const RanksOf& ranks,
                              std::int64_t fine) {
   std::vector<Group> groups;
-  const bool by_replica = share.kind == GroupKind::embedding;
-  const std::int64_t group_count = by_replica ? ranks.replicas(share.holders[0]) : 1;
+  const bool in_pipeline = share.kind == GroupKind::embedding;
+  const std::int64_t group_count = in_pipeline ? ranks.copies(share.holders[0]) : 1;
   for (std::int64_t g = 0; g < group_count; ++g) {
     Group group{share.kind, {}};
     for (std::int32_t holder : share.holders) {
       const std::int64_t tp = program.classes[at(holder)].tensor_parallel;
-      const std::int64_t first = by_replica ? g : 0, last = by_replica ? g + 1 : ranks.replicas(holder);
-      for (std::int64_t replica = first; replica < last; ++replica)
+      const std::int64_t first = in_pipeline ? g : 0, last = in_pipeline ? g + 1 : ranks.copies(holder);
+      for (std::int64_t copy = first; copy < last; ++copy)
         for (std::int64_t tensor = 0; tensor < tp; ++tensor)
-          if (share.whole || (share.experts ? (replica * tp + tensor) % share.finest == fine
+          if (share.whole || (share.experts ? (copy * tp + tensor) % share.finest == fine
                                             : tensor == fine * tp / share.finest))
-            group.ranks.push_back(ranks.rank(holder, replica, tensor));
+            group.ranks.push_back(ranks.rank(holder, copy, tensor));
     }
     groups.push_back(std::move(group));
   }
@@ -185,7 +186,8 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
                                    std::int32_t of_class, const Strategy& strategy) {
   std::vector<ShareSlot> slots;
-  int next = program.classes[at(of_class)].expert_parallel > 1 ? kExpertGroup + 1 : kEmbeddingGroup + 1;
+  int next = context_slot(program.classes[at(of_class)]);
+  if (program.classes[at(of_class)].context_parallel > 1) ++next;
   bool first_data = true, first_embedding = true;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const GradientShare& share = shares[i];

@@ -16,7 +16,8 @@ KernelWriter::KernelWriter(const Job& job, ProgramClass& of_class)
       format_(job.train.precision),
       gradient_format_(job.train.gradients),
       B_(of_class.micro_batch),
-      T_(job.train.sequence),
+      sequence_(job.train.sequence),
+      T_(sequence_ / of_class.context_parallel),
       N_(B_ * T_) {}
 
 int KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
@@ -226,6 +227,12 @@ std::int64_t KernelWriter::expected_bytes_of(int id) const {
 void KernelWriter::all_to_all(int id) {
   if (expert_parts() == 1) return;
   emit(KernelOp::all_to_all, {id}, {id}).bytes = expected_bytes_of(id);
+}
+
+void KernelWriter::over_context(KernelOp op, int id) {
+  Kernel& kernel = emit(op, {id}, {id});
+  kernel.over = GroupKind::context;
+  kernel.bytes = tensor(id).bytes;
 }
 
 void KernelWriter::all_reduce(int id, ReduceOp reduce) {

@@ -23,7 +23,7 @@ class KernelWriter {
   const Transformer& transformer() const { return transformer_; }
   std::int64_t tp() const { return tp_; }
   std::int64_t B() const { return B_; }
-  std::int64_t T() const { return T_; }
+  std::int64_t T() const { return T_; }  // tokens of a sequence here
   // Of the experts of the layer that is written.
   std::int64_t expert_parts() const { return class_.expert_parallel; }
   std::int64_t expert_cut() const { return class_.expert_tensor_parallel; }
@@ -75,6 +75,8 @@ class KernelWriter {
                                 std::int64_t k);
   // Between the ranks among which experts are divided; nothing where one has them all.
   void all_to_all(int id);
+  // reduce_scatter or all_gather over the ranks that have parts of the same sequences.
+  void over_context(KernelOp op, int id);
   // Over the tensor-parallel group; nothing where that has one rank.
   void all_reduce(int id, ReduceOp reduce = ReduceOp::sum);
   // Where rows are divided over the tensor-parallel group: from all rows, of which each rank has a part of the sum, to
@@ -97,7 +99,7 @@ class KernelWriter {
   const std::int64_t row_parts_;  // tp_ where sequence_parallel, else 1
   const Train& train_;
   const Format format_, gradient_format_;
-  const std::int64_t B_, T_, N_;
+  const std::int64_t B_, sequence_, T_, N_;
 
  private:
   Ids weights_of(const std::string& linear) const;  // [bias]

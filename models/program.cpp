@@ -79,6 +79,8 @@ std::string_view name_of(KernelOp op) {
                                                                          "scale",
                                                                          "take_rows",
                                                                          "place_rows",
+                                                                         "place_keys",
+                                                                         "take_keys",
                                                                          "all_reduce",
                                                                          "all_to_all",
                                                                          "reduce_scatter",
@@ -140,7 +142,8 @@ CollectiveKind collective_of(KernelOp op) {
 
 ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry) {
   const std::int64_t cut = of_class.expert_tensor_parallel;
-  const std::int64_t index = entry.replica * of_class.tensor_parallel + entry.tensor_index;
+  const std::int64_t copy_of_stage = entry.replica * of_class.context_parallel + entry.context_index;
+  const std::int64_t index = copy_of_stage * of_class.tensor_parallel + entry.tensor_index;
   ExpertPlace place;
   place.tensor_index = index % cut;
   place.part = index / cut % of_class.expert_parallel;

@@ -34,8 +34,11 @@ using Rank = std::int32_t;
 //   qk_norm                 qkv                               qkv, q and k normed; statistics(N,heads+kv)   q, k weight
 //   qk_norm_backward        dqkv, qkv, statistics             dqkv, dweights(2,D) q, k weight
 //   accumulate              gradients, one after the other    -                   each of n elements: +=
-//   attention               qkv                               y, lse(B,heads,T)   -    causal, windowed, fused
-//   attention_backward      dy, qkv, y, lse                   dqkv                -
+//   attention               qkv[, keys]                       y, lse(B,heads,T)   -    causal, windowed, fused
+//   attention_backward      dy, qkv, y, lse[, keys]           dqkv, or where keys are gathered dq, dkeys
+//   place_keys              qkv(N,row)                        keys(P*N,..): only this rank's rows are defined
+//                           keys and values of the P ranks of the context group, which follow one another
+//   take_keys               dq, dkeys                         dqkv, of this rank's rows of dkeys
 //   activation              u                                 GELU(u) or SiLU(gate)*up
 //   activation_backward     da, u                             du
 //   route                   logits(N,E)                       weights, taken, rows (N,K), counts(E)   [bias]
@@ -112,6 +115,8 @@ enum class KernelOp : std::uint8_t {
   scale,
   take_rows,
   place_rows,
+  place_keys,
+  take_keys,
   all_reduce,
   all_to_all,
   reduce_scatter,

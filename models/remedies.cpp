@@ -29,7 +29,7 @@ bool is_one_short_template(const Job& job) {
 std::optional<Job> with_degrees(const Job& job, std::int64_t tp, std::int64_t pp, std::int64_t dp) {
   try {
     Job other = job;
-    other.strategy.templates = expand(job.transformer, job.train, tp, pp, dp).templates;
+    other.strategy.templates = expand(job.transformer, job.train, tp, pp, dp, job.strategy.cp()).templates;
     validate(other.transformer, other.train, other.strategy);
     return other;
   } catch (const Refusal&) {
@@ -54,7 +54,7 @@ std::vector<Variation> options_of(const Job& job) {
     if (!tried && !(variation.job.strategy == job.strategy)) list.push_back(std::move(variation));
   };
   const auto recompute = [](Strategy& strategy) { strategy.recompute = Recompute::full; };
-  const bool replicated = job.strategy.templates.size() > 1 || job.strategy.dp() > 1;
+  const bool replicated = job.strategy.templates.size() > 1 || job.strategy.templates[0].copies() > 1;
   const int most = job.strategy.templates.size() > 1 ? 1 : 3;
   for (int zero = job.strategy.zero + 1; replicated && zero <= most; ++zero)
     add(fmt::format("zero: {}", zero), [&](Strategy& strategy) { strategy.zero = zero; });
@@ -96,7 +96,7 @@ std::vector<Variation> variations_of(const Job& job) {
   }
   constexpr std::int64_t kMost = 64;
   for (std::int64_t times = 2; times <= kMost; times *= 2) {
-    const std::int64_t chips = job.cluster.chip_count() / (tp * pp);
+    const std::int64_t chips = job.cluster.chip_count() / (tp * pp * job.strategy.cp());
     for (const bool by_stages : {true, false}) {
       const std::int64_t more_tp = by_stages ? tp : tp * times, more_pp = by_stages ? pp * times : pp;
       const std::int64_t replicas = dp % times == 0 ? dp / times : dp;

@@ -68,9 +68,15 @@ void attribute_compute(const ComputeTime& priced, double seconds, Row& row) {
   row.compute_s += seconds - recompute_s - tensor_parallel_s;
 }
 
+bool over_context(const Program& program, Rank rank, const Instruction& collective) {
+  const int group = program.ranks[at(rank)].groups[at(collective.slot)];
+  return program.groups[at(group)].kind == GroupKind::context;
+}
+
 // What an instruction did in so many seconds; waiting is none of it.
 template <class Row>
-void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction, double seconds, Row& row) {
+void attribute_work(CostTable& costs, const Program& program, Rank rank, const Instruction& instruction,
+                    double seconds, Row& row) {
   switch (instruction.op) {
     case Op::compute:
       return attribute_compute(costs.of(rank, instruction), seconds, row);
@@ -87,6 +93,7 @@ void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction,
     case Op::collective:
       (instruction.slot == kTensorGroup                       ? row.tensor_parallel_s
        : instruction.collective == CollectiveKind::all_to_all ? row.expert_parallel_s
+       : over_context(program, rank, instruction)             ? row.context_parallel_s
                                                               : row.data_parallel_s) += seconds;
       return;
   }
@@ -95,8 +102,9 @@ void attribute_work(CostTable& costs, Rank rank, const Instruction& instruction,
 PathBreakdown break_down(const Program& program, CostTable& costs, const CriticalPath& path) {
   PathBreakdown result;
   for (const CriticalLink& link : path.links)
-    attribute_work(costs, link.step.rank, program.at(link.step.rank, link.step.stream, link.step.index),
-                   link.end_s - link.begin_s, result);
+    attribute_work(costs, program, link.step.rank,
+                   program.at(link.step.rank, link.step.stream, link.step.index), link.end_s - link.begin_s,
+                   result);
   result.gap_s = path.gap_s();
   result.links = static_cast<std::int64_t>(path.links.size());
   return result;
@@ -183,7 +191,7 @@ class Walk {
 
   void attribute_event(const TraceEvent& event) {
     const double work_s = event.end_s - event.matched_s;
-    attribute_work(costs_, result_.rank, instruction_of(event), work_s, result_);
+    attribute_work(costs_, program_, result_.rank, instruction_of(event), work_s, result_);
     result_.bubble_s += event.matched_s - event.begin_s;
   }
 

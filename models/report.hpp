@@ -18,19 +18,21 @@ struct StageBreakdown {
   int stage = 0;
   Rank rank = 0;
   double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s = 0;  // exposed by construction: inside computes or in the compute stream
-  double expert_parallel_s = 0;  // exposed likewise: tokens on their way to and from their experts
-  double pipeline_s = 0;         // compute stream idle while a transfer it waits for is on the wire
-  double data_parallel_s = 0;    // idle while a gradient reduction is on the wire
-  double offload_s = 0;          // idle while the host copies or steps for it
-  double bubble_s = 0;           // all other idling: peers not ready, the tail
+  double tensor_parallel_s = 0;   // exposed by construction: inside computes or in the compute stream
+  double expert_parallel_s = 0;   // exposed likewise: tokens on their way to and from their experts
+  double context_parallel_s = 0;  // likewise: keys, values and their gradients on their way
+  double pipeline_s = 0;          // compute stream idle while a transfer it waits for is on the wire
+  double data_parallel_s = 0;     // idle while a gradient reduction is on the wire
+  double offload_s = 0;           // idle while the host copies or steps for it
+  double bubble_s = 0;            // all other idling: peers not ready, the tail
   double optimizer_s = 0;
 };
 
 // The seconds of the critical path by what they were spent on (models/critical_path.hpp). Sums to iteration_s.
 struct PathBreakdown {
   double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s = 0, expert_parallel_s = 0, pipeline_s = 0, data_parallel_s = 0, offload_s = 0;
+  double tensor_parallel_s = 0, expert_parallel_s = 0, context_parallel_s = 0, pipeline_s = 0,
+         data_parallel_s = 0, offload_s = 0;
   double optimizer_s = 0;
   double gap_s = 0;        // nothing the Program names was waited for
   std::int64_t links = 0;  // instructions

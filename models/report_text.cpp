@@ -18,7 +18,7 @@ struct Part {
   double StageBreakdown::*seconds;
   const char* helps;
 };
-constexpr std::array<Part, 9> kParts = {{
+constexpr std::array<Part, 10> kParts = {{
     {"compute", &StageBreakdown::compute_s,
      "chips with more FLOP/s or larger kernels (a larger micro-batch, less tensor parallelism) would help"},
     {"recompute", &StageBreakdown::recompute_s,
@@ -28,6 +28,8 @@ constexpr std::array<Part, 9> kParts = {{
      "less tensor parallelism, or a faster fabric inside the node, would help"},
     {"exposed EP", &StageBreakdown::expert_parallel_s,
      "a smaller expert_parallel, or one that stays inside the node, would help"},
+    {"exposed CP", &StageBreakdown::context_parallel_s,
+     "a smaller context_parallel, or a faster fabric between its ranks, would help"},
     {"exposed PP", &StageBreakdown::pipeline_s,
      "`overlap_p2p`, fewer stages or faster links between stages would help"},
     {"exposed DP", &StageBreakdown::data_parallel_s,
@@ -54,11 +56,12 @@ double share_of(const Report& report, const Part& part) {
   return whole > 0 ? sum / whole : 0;
 }
 
-// Those of a strategy without expert parallelism, or without offload, leave its column out.
+// Those of a strategy without expert or context parallelism, or without offload, leave its column out.
 std::vector<Part> columns_of(const Report& report) {
   std::vector<Part> columns;
   for (const Part& part : kParts)
-    if ((part.seconds != &StageBreakdown::expert_parallel_s && part.seconds != &StageBreakdown::offload_s) ||
+    if ((part.seconds != &StageBreakdown::expert_parallel_s &&
+         part.seconds != &StageBreakdown::context_parallel_s && part.seconds != &StageBreakdown::offload_s) ||
         share_of(report, part) > 0)
       columns.push_back(part);
   return columns;
@@ -109,7 +112,8 @@ std::string print_memory(const Report& report) {
 // A pipeline runs at the pace of its slowest stage: worth a word from a tenth on.
 std::string print_imbalance(const Report& report) {
   const auto work_s = [](const StageBreakdown& row) {
-    return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.expert_parallel_s;
+    return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.expert_parallel_s +
+           row.context_parallel_s;
   };
   const auto [least, most] =
       std::minmax_element(report.breakdown.begin(), report.breakdown.end(),

@@ -178,8 +178,10 @@ void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
   const std::string what =
       strategy.templates.size() > 1
           ? fmt::format("the pipelines take {} ranks", ranks)
-          : fmt::format("tensor_parallel {} x pipeline_parallel {} x data_parallel {} are {} ranks",
-                        strategy.tp(), strategy.pp(), strategy.dp(), ranks);
+          : fmt::format("tensor_parallel {} x {}pipeline_parallel {} x data_parallel {} are {} ranks",
+                        strategy.tp(),
+                        strategy.cp() > 1 ? fmt::format("context_parallel {} x ", strategy.cp()) : "",
+                        strategy.pp(), strategy.dp(), ranks);
   throw Refusal(Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
                 fmt::format("{}, cluster `{}` has {} chips", what, job.cluster.name, chips),
                 "a rank needs a chip of its own: lower a degree, or take a larger cluster");

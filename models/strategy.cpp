@@ -21,10 +21,10 @@ namespace {
 using Found = std::optional<StrategyComplaint>;
 
 // "1, 2, 4, 8": the degrees that divide all three, as many as help.
-std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c) {
+std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t least = 1) {
   constexpr std::int64_t kLargestShown = 65'536;
   std::string list;
-  for (std::int64_t degree = 1; degree <= std::min({a, b, c, kLargestShown}); ++degree)
+  for (std::int64_t degree = least; degree <= std::min({a, b, c, kLargestShown}); ++degree)
     if (a % degree == 0 && b % degree == 0 && c % degree == 0)
       list += (list.empty() ? "" : ", ") + std::to_string(degree);
   return list;
@@ -85,6 +85,18 @@ Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline,
           "a schedule with one chunk a stage, or the same tensor_parallel in every stage"};
   }
   return std::nullopt;
+}
+
+Found find_in_context_parallel(const Train& train, std::int64_t cp) {
+  if (cp == 1 || (cp > 1 && train.sequence % (2 * cp) == 0)) return std::nullopt;
+  return StrategyComplaint{
+      "impossible-context", "context_parallel",
+      fmt::format("context_parallel {} does not cut a sequence of {} tokens into {} equal chunks, two for "
+                  "each rank",
+                  cp, train.sequence, 2 * cp),
+      "legal: 1" + (train.sequence % 2 == 0
+                        ? ", " + divisors(train.sequence / 2, train.sequence / 2, train.sequence / 2, 2)
+                        : "")};
 }
 
 Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
@@ -206,6 +218,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
   std::string sum;
   for (const PipelineTemplate& pipeline : strategy.templates) {
     if (auto found = find_in_stages(t, pipeline, strategy.sequence_parallel)) return found;
+    if (auto found = find_in_context_parallel(train, pipeline.context_parallel)) return found;
     const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
     sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
@@ -247,7 +260,7 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
 }
 
 std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train, std::int64_t tp,
-                                                std::int64_t pp, std::int64_t dp) {
+                                                std::int64_t pp, std::int64_t dp, std::int64_t cp) {
   if (auto found = find_batch_complaint(t, train)) return found;
   if (auto found = find_in_tensor_parallel(t, tp)) return found;
   if (pp < 1 || pp > t.layers)
@@ -255,6 +268,7 @@ std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Trai
         "impossible-degree", "pipeline_parallel",
         fmt::format("pipeline_parallel {} is more than the {} layers of `{}`", pp, t.layers, t.name),
         fmt::format("legal: 1 to {}", t.layers)};
+  if (auto found = find_in_context_parallel(train, cp)) return found;
   return find_in_data_parallel(train, dp);
 }
 
@@ -264,9 +278,11 @@ std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Trai
   return find_in_templates(t, train, strategy);
 }
 
-Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::int64_t pp, std::int64_t dp) {
-  refuse(find_complaint(t, train, tp, pp, dp));
+Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::int64_t pp, std::int64_t dp,
+                std::int64_t cp) {
+  refuse(find_complaint(t, train, tp, pp, dp, cp));
   PipelineTemplate pipeline;
+  pipeline.context_parallel = cp;
   pipeline.replicas = dp;
   pipeline.micro_batches = train.global_batch / (train.micro_batch * dp);
   std::int64_t next = 0;
@@ -282,8 +298,14 @@ Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::
 std::int64_t Strategy::rank_count() const {
   std::int64_t count = 0;
   for (const PipelineTemplate& pipeline : templates)
-    for (const Stage& stage : pipeline.stages) count += pipeline.replicas * stage.tensor_parallel;
+    for (const Stage& stage : pipeline.stages) count += pipeline.copies() * stage.tensor_parallel;
   return count;
+}
+
+std::string degrees_of(const Strategy& strategy) {
+  return fmt::format("tp {} x {}pp {} x dp {}", strategy.tp(),
+                     strategy.cp() > 1 ? fmt::format("cp {} x ", strategy.cp()) : "", strategy.pp(),
+                     strategy.dp());
 }
 
 void validate(const Transformer& t, const Train& train, const Strategy& strategy) {

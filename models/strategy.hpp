@@ -89,6 +89,8 @@ struct PipelineTemplate {
   std::int64_t context_parallel = 1;  // ranks over which each sequence is cut, in every stage
   std::vector<Stage> stages;
   bool operator==(const PipelineTemplate&) const = default;
+  // How often each stage's parameters are held.
+  std::int64_t copies() const { return replicas * context_parallel; }
 };
 
 struct Strategy {
@@ -117,6 +119,7 @@ struct Strategy {
   std::int64_t tp() const { return templates.at(0).stages.at(0).tensor_parallel; }
   std::int64_t pp() const { return static_cast<std::int64_t>(templates.at(0).stages.size()); }
   std::int64_t dp() const { return templates.at(0).replicas; }
+  std::int64_t cp() const { return templates.at(0).context_parallel; }
   std::int64_t rank_count() const;
 };
 
@@ -161,7 +164,11 @@ struct Fidelity {
 // Layers as even as can be; the first L mod pp stages get one more. Refuses degrees that don't
 // divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
 // Refusal(infeasible).
-Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp);
+Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp,
+                std::int64_t cp = 1);
+
+// "tp 8 x pp 4 x dp 2", of the first template; cp where it is more than 1.
+std::string degrees_of(const Strategy& strategy);
 
 // At the boundary before that stage.
 Resharding resharding_before(const PipelineTemplate& pipeline, int stage);

@@ -11,7 +11,7 @@ namespace motley {
 
 struct StrategyComplaint {
   std::string kind;  // of the Refusal it becomes
-  // "tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch", "sequence",
+  // "tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel", "micro_batch", "sequence",
   // "templates", "stages", "micro_batches", "schedule"
   std::string about;
   std::string message;
@@ -23,7 +23,7 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer&, const 
 
 // The first thing that makes it impossible; nothing: it is legal.
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, std::int64_t tp,
-                                                std::int64_t pp, std::int64_t dp);
+                                                std::int64_t pp, std::int64_t dp, std::int64_t cp = 1);
 std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&, const Strategy&);
 
 // What is impossible about dividing this stage's experts: "stages". The stage's tensor_parallel is legal.

@@ -32,12 +32,16 @@ std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer& t,
                     "ffn {}",
                     cut, tp, t.experts.ffn),
         "experts are cut as the rest is, or less");
-  const std::int64_t ranks = pipeline.replicas * tp;
+  const std::int64_t ranks = pipeline.copies() * tp;
   if (ranks % (parts * cut) != 0)
     return impossible(
         fmt::format("expert_parallel {} x expert_tensor_parallel {} does not divide the {} ranks of "
-                    "a stage ({} replicas x tensor_parallel {})",
-                    parts, cut, ranks, pipeline.replicas, tp),
+                    "a stage ({} replicas x {}tensor_parallel {})",
+                    parts, cut, ranks, pipeline.replicas,
+                    pipeline.context_parallel > 1
+                        ? fmt::format("context_parallel {} x ", pipeline.context_parallel)
+                        : "",
+                    tp),
         "a stage's experts are divided over its own ranks");
   return std::nullopt;
 }

@@ -155,11 +155,13 @@ void read_chunks(const Yaml& node, Stage& stage) {
 }
 
 PipelineTemplate read_template(const Yaml& node) {
-  const Fields fields(node, "a template", {"replicas", "micro_batches", "micro_batch", "stages"});
+  const Fields fields(node, "a template",
+                      {"replicas", "micro_batches", "micro_batch", "context_parallel", "cp", "stages"});
   PipelineTemplate pipeline;
   if (const Yaml value = fields.find("replicas")) pipeline.replicas = to_integer(value, kDegree);
   pipeline.micro_batches = to_integer(fields.need("micro_batches"), kDegree);
   if (const Yaml value = fields.find("micro_batch")) pipeline.micro_batch = to_integer(value, kDegree);
+  pipeline.context_parallel = read_degree(fields, "context_parallel", "cp").value;
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage",
                        {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
@@ -281,22 +283,24 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   const Fields fields(
       node, "`strategy`",
       with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
-                    "expert_parallel", "ep", "expert_tensor_parallel", "etp", "virtual_stages", "layers",
-                    "on", "recompute_layers", "resharding", "templates"}));
+                    "context_parallel", "cp", "expert_parallel", "ep", "expert_tensor_parallel", "etp",
+                    "virtual_stages", "layers", "on", "recompute_layers", "resharding", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
+  const Degree cp = read_degree(fields, "context_parallel", "cp");
   Strategy options;
   read_options(fields, options);
   const bool custom = options.schedule == Schedule::custom;
   if (custom && pp.entry == nullptr) pp.value = static_cast<std::int64_t>(options.timetable.ranks.size());
-  if (const auto complaint = find_complaint(transformer, train, tp.value, pp.value, dp.value)) {
+  if (const auto complaint = find_complaint(transformer, train, tp.value, pp.value, dp.value, cp.value)) {
     const Degree& about = complaint->about == "tensor_parallel"     ? tp
                           : complaint->about == "pipeline_parallel" ? pp
+                          : complaint->about == "context_parallel"  ? cp
                                                                     : dp;
     refuse(*complaint, about.entry ? about.entry->where : node->where);
   }
-  Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value);
+  Strategy strategy = expand(transformer, train, tp.value, pp.value, dp.value, cp.value);
   options.templates = std::move(strategy.templates);
   lay_out_schedule(fields, transformer, options);
   lay_out_experts(fields, transformer, options.templates[0]);
@@ -397,6 +401,8 @@ std::string print(const Strategy& strategy) {
     text +=
         fmt::format("  - replicas: {}\n    micro_batches: {}\n", pipeline.replicas, pipeline.micro_batches);
     if (pipeline.micro_batch > 0) text += fmt::format("    micro_batch: {}\n", pipeline.micro_batch);
+    if (pipeline.context_parallel > 1)
+      text += fmt::format("    context_parallel: {}\n", pipeline.context_parallel);
     text += pipeline.stages.empty() ? "    stages: []\n" : "    stages:\n";
     for (const Stage& stage : pipeline.stages) text += print(stage);
   }

@@ -143,10 +143,11 @@ std::string show_strategy(const Options& options) {
                  {"tp", strategy.tp()},
                  {"pp", strategy.pp()},
                  {"dp", strategy.dp()},
+                 {"cp", strategy.cp()},
                  {"ranks", strategy.rank_count()},
                  {"text", print(strategy)}});
-  return print(strategy) + fmt::format("# strategy {}: tp {} x pp {} x dp {} = {} ranks\n", hash,
-                                       strategy.tp(), strategy.pp(), strategy.dp(), strategy.rank_count());
+  return print(strategy) +
+         fmt::format("# strategy {}: {} = {} ranks\n", hash, degrees_of(strategy), strategy.rank_count());
 }
 
 std::string show_program(const Options& options) {

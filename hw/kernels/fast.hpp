@@ -16,6 +16,7 @@ void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* w
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias);
 // One (T,T) square of scores at a time.
+// Of whole sequences: where keys are gathered it is reference's to do.
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv);

@@ -22,7 +22,8 @@ class Runner {
       : c_(context), kernel_(kernel), t_(tensors) {}
 
   void embed(bool backward) const {
-    const reference::EmbedShape shape{c_.B, c_.T, model().hidden, c_.vocabulary_rows(), first_row()};
+    const reference::EmbedShape shape{c_.B,        c_.T,     model().hidden, c_.vocabulary_rows(),
+                                      first_row(), c_.layout};
     if (backward)
       reference::embed_backward(shape, t_.tokens, t_.in[0], t_.gradients[0], optional(t_.gradients, 1));
     else
@@ -67,16 +68,22 @@ class Runner {
   void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
   double attention(bool backward) const {
     const reference::HeadShape shape = heads();
-    const bool fast = c_.library == KernelLibrary::fast;
-    if (backward)
-      (fast ? fast::attention_backward : reference::attention_backward)(shape, t_.in[0], t_.in[1], t_.in[2],
-                                                                        t_.in[3], t_.out[0]);
+    const float* const keys = optional(t_.in, backward ? 4 : 1);
+    const bool fast = c_.library == KernelLibrary::fast && keys == nullptr;
+    if (backward && fast)
+      fast::attention_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0]);
+    else if (backward)
+      reference::attention_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0], keys,
+                                    optional(t_.out, 1));
+    else if (fast)
+      fast::attention(shape, t_.in[0], t_.out[0], t_.out[1]);
     else
-      (fast ? fast::attention : reference::attention)(shape, t_.in[0], t_.out[0], t_.out[1]);
+      reference::attention(shape, t_.in[0], t_.out[0], t_.out[1], keys);
     // Forward a product over D and one over V, backward three and two; the causal half is counted like the rest.
     const std::int64_t widths = backward ? 3 * shape.D + 2 * shape.V() : shape.D + shape.V();
-    return 2.0 * static_cast<double>(shape.B * shape.H) * attention_pairs(shape.T, shape.window) *
-           static_cast<double>(widths);
+    // Of the ranks that have parts of the sequence each counts an equal share.
+    const double pairs = attention_pairs(shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
+    return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths);
   }
   void qk_norm(bool backward) const {
     if (backward)
@@ -102,13 +109,19 @@ class Runner {
   // This rank's rows of all its group's, or into their place among them.
   void rows_of_group() const {
     const bool over_context = kernel_.over == GroupKind::context;
-    const std::int64_t parts = over_context ? c_.context_parallel : c_.tensor_parallel;
+    const std::int64_t parts = over_context ? c_.layout.parts : c_.tensor_parallel;
     const std::int64_t count = kernel_.m / parts * kernel_.n;
-    const std::int64_t first = count * (over_context ? c_.context_index : c_.tensor_index);
+    const std::int64_t first = count * (over_context ? c_.layout.index : c_.tensor_index);
     if (kernel_.op == KernelOp::take_rows)
       std::copy_n(t_.in[0] + first, count, t_.out[0]);
     else
       std::copy_n(t_.in[0], count, t_.out[0] + first);
+  }
+  void keys() const {
+    if (kernel_.op == KernelOp::place_keys)
+      reference::place_keys(heads(), t_.in[0], t_.out[0]);
+    else
+      reference::take_keys(heads(), t_.in[0], t_.in[1], t_.out[0]);
   }
   void experts() const {
     const Experts& e = model().experts;
@@ -158,7 +171,8 @@ class Runner {
                                        latent.rope_dim,
                                        latent.value_dim,
                                        latent.kv_rank,
-                                       model().rope_theta};
+                                       model().rope_theta,
+                                       c_.layout};
     if (backward)
       reference::latent_heads_backward(shape, t_.in[0], t_.out[0], t_.out[1], t_.out[2]);
     else
@@ -235,14 +249,38 @@ class Runner {
             model().kv_heads / c_.tensor_parallel,
             model().head_dim,
             model().window(kernel_.layer),
-            model().value_dim()};
+            model().value_dim(),
+            c_.layout};
   }
 };
+
+// What only layers with experts have, besides their products.
+bool is_of_experts(KernelOp op) {
+  switch (op) {
+    case KernelOp::route:
+    case KernelOp::route_backward:
+    case KernelOp::dispatch:
+    case KernelOp::dispatch_backward:
+    case KernelOp::combine:
+    case KernelOp::combine_backward:
+    case KernelOp::gate:
+    case KernelOp::gate_backward:
+    case KernelOp::regroup:
+    case KernelOp::ungroup:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {
   const Runner runner(context, kernel, tensors);
+  if (is_of_experts(kernel.op)) {
+    runner.experts();
+    return 0;
+  }
   switch (const KernelOp op = kernel.op; op) {
     case KernelOp::embed:
     case KernelOp::embed_backward:
@@ -273,22 +311,14 @@ double run_kernel(const KernelContext& context, const Kernel& kernel, const Kern
     case KernelOp::place_rows:
       runner.element_by_element();
       return 0;
+    case KernelOp::place_keys:
+    case KernelOp::take_keys:
+      runner.keys();
+      return 0;
     case KernelOp::grouped_matmul:
     case KernelOp::grouped_matmul_input_gradient:
     case KernelOp::grouped_matmul_weight_gradient:
       return runner.grouped_matmul();
-    case KernelOp::route:
-    case KernelOp::route_backward:
-    case KernelOp::dispatch:
-    case KernelOp::dispatch_backward:
-    case KernelOp::combine:
-    case KernelOp::combine_backward:
-    case KernelOp::gate:
-    case KernelOp::gate_backward:
-    case KernelOp::regroup:
-    case KernelOp::ungroup:
-      runner.experts();
-      return 0;
     case KernelOp::latent_heads:
     case KernelOp::latent_heads_backward:
       return runner.latent_heads(op == KernelOp::latent_heads_backward), 0;

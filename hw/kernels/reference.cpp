@@ -1,5 +1,6 @@
 #include "hw/kernels/reference.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -14,7 +15,7 @@ void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, 
     const bool mine = local >= 0 && local < s.R;
     for (std::int64_t c = 0; c < s.C; ++c) {
       float value = mine ? token[local * s.C + c] : 0.0F;
-      if (position != nullptr) value += position[(row % s.T) * s.C + c];
+      if (position != nullptr) value += position[s.layout.place(row % s.T) * s.C + c];
       x[row * s.C + c] = value;
     }
   }
@@ -27,7 +28,8 @@ void embed_backward(const EmbedShape& s, const std::int32_t* tokens, const float
     if (local >= 0 && local < s.R)
       for (std::int64_t c = 0; c < s.C; ++c) dtoken[local * s.C + c] += dx[row * s.C + c];
     if (dposition != nullptr)
-      for (std::int64_t c = 0; c < s.C; ++c) dposition[(row % s.T) * s.C + c] += dx[row * s.C + c];
+      for (std::int64_t c = 0; c < s.C; ++c)
+        dposition[s.layout.place(row % s.T) * s.C + c] += dx[row * s.C + c];
   }
 }
 
@@ -133,7 +135,7 @@ void rope(const HeadShape& s, double theta, double sign, const float* qkv, float
   // qkv is (B,T,(H+2G)*D); values pass as they are
   const std::int64_t half = s.D / 2;
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
-    const auto position = static_cast<double>(row % s.T);
+    const auto position = static_cast<double>(s.layout.place(row % s.T));
     const float* in = qkv + row * s.row();
     float* out = turned + row * s.row();
     for (std::int64_t i = 0; i < half; ++i) {
@@ -198,20 +200,32 @@ void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv
 
 namespace {
 
-// Where the query, key and value of a head begin, for position t of sequence b.
+// Where what belongs to a head begins: for row t of sequence b, or for the token that stands at `place` of it.
 struct Heads {
   const HeadShape& s;
+  bool gathered;  // keys and values of all ranks stand in a tensor of their own
+
   std::int64_t query(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return (b * s.T + t) * s.row() + h * s.D;
   }
-  std::int64_t key(std::int64_t b, std::int64_t t, std::int64_t h) const {
-    return (b * s.T + t) * s.row() + (s.H + h * s.G / s.H) * s.D;
+  std::int64_t key(std::int64_t b, std::int64_t place, std::int64_t h) const {
+    return row_of(b, place) + h * s.G / s.H * s.D;
   }
-  std::int64_t value(std::int64_t b, std::int64_t t, std::int64_t h) const {
-    return (b * s.T + t) * s.row() + (s.H + s.G) * s.D + h * s.G / s.H * s.V();
+  std::int64_t value(std::int64_t b, std::int64_t place, std::int64_t h) const {
+    return row_of(b, place) + s.G * s.D + h * s.G / s.H * s.V();
   }
   std::int64_t out(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return ((b * s.T + t) * s.H + h) * s.V();
+  }
+  std::int64_t dquery(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    return gathered ? ((b * s.T + t) * s.H + h) * s.D : query(b, t, h);
+  }
+
+ private:
+  std::int64_t row_of(std::int64_t b, std::int64_t place) const {
+    if (!gathered) return (b * s.T + place) * s.row() + s.H * s.D;
+    const SequenceLayout::Owner owner = s.layout.owner(place);
+    return ((owner.index * s.B + b) * s.T + owner.row) * s.key_row();
   }
 };
 
@@ -223,25 +237,27 @@ double dot(const float* a, const float* b, std::int64_t count) {
 
 }  // namespace
 
-void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const float* keys) {
   // y is (B,T,H,V), lse (B,H,T)
-  const Heads at{s};
+  const Heads at{s, keys != nullptr};
+  const float* const from = keys != nullptr ? keys : qkv;
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
-  std::vector<double> score(static_cast<std::size_t>(s.T)), sum(static_cast<std::size_t>(s.V()));
+  std::vector<double> score(static_cast<std::size_t>(s.tokens())), sum(static_cast<std::size_t>(s.V()));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
         double maximum = -std::numeric_limits<double>::infinity(), total = 0;
-        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
-          const double value = scale * dot(qkv + at.query(b, t, h), qkv + at.key(b, u, h), s.D);
+        const std::int64_t last = s.layout.place(t), first = s.first_seen(last);
+        for (std::int64_t u = first; u <= last; ++u) {
+          const double value = scale * dot(qkv + at.query(b, t, h), from + at.key(b, u, h), s.D);
           score[static_cast<std::size_t>(u)] = value;
           if (value > maximum) maximum = value;
         }
         for (double& value : sum) value = 0;
-        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
+        for (std::int64_t u = first; u <= last; ++u) {
           const double weight = std::exp(score[static_cast<std::size_t>(u)] - maximum);
           total += weight;
-          const float* v = qkv + at.value(b, u, h);
+          const float* v = from + at.value(b, u, h);
           for (std::int64_t d = 0; d < s.V(); ++d) sum[static_cast<std::size_t>(d)] += weight * v[d];
         }
         for (std::int64_t d = 0; d < s.V(); ++d)
@@ -251,24 +267,29 @@ void attention(const HeadShape& s, const float* qkv, float* y, float* lse) {
 }
 
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
-                        const float* lse, float* dqkv) {
+                        const float* lse, float* dqkv, const float* keys, float* dkeys) {
   // P = exp(scores - lse); dV = P' dY; dS = P * (dY V' - rowsum(dY * Y)); dQ = dS K / sqrt(D); dK = dS' Q / sqrt(D)
-  const Heads at{s};
+  const Heads at{s, keys != nullptr};
+  const float* const from = keys != nullptr ? keys : qkv;
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
-  std::vector<double> sum(static_cast<std::size_t>(s.B * s.T * s.row()));
+  const std::int64_t rows = s.B * s.T, gathered = rows * s.layout.parts * s.key_row();
+  std::vector<double> query_sum(static_cast<std::size_t>(rows * (keys != nullptr ? s.H * s.D : s.row())));
+  std::vector<double> gathered_sum(static_cast<std::size_t>(keys != nullptr ? gathered : 0));
+  double* const key_sum = keys != nullptr ? gathered_sum.data() : query_sum.data();
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
         const float* g = dy + at.out(b, t, h);
         const float* q = qkv + at.query(b, t, h);
         const double row = dot(g, y + at.out(b, t, h), s.V());
-        double* dq = sum.data() + at.query(b, t, h);
-        for (std::int64_t u = s.first_seen(t); u <= t; ++u) {
-          const float* k = qkv + at.key(b, u, h);
+        double* dq = query_sum.data() + at.dquery(b, t, h);
+        const std::int64_t last = s.layout.place(t);
+        for (std::int64_t u = s.first_seen(last); u <= last; ++u) {
+          const float* k = from + at.key(b, u, h);
           const double p = std::exp(scale * dot(q, k, s.D) - lse[(b * s.H + h) * s.T + t]);
-          const double ds = scale * p * (dot(g, qkv + at.value(b, u, h), s.V()) - row);
-          double* dk = sum.data() + at.key(b, u, h);
-          double* dv = sum.data() + at.value(b, u, h);
+          const double ds = scale * p * (dot(g, from + at.value(b, u, h), s.V()) - row);
+          double* dk = key_sum + at.key(b, u, h);
+          double* dv = key_sum + at.value(b, u, h);
           for (std::int64_t d = 0; d < s.V(); ++d) dv[d] += p * g[d];
           for (std::int64_t d = 0; d < s.D; ++d) {
             dq[d] += ds * k[d];
@@ -276,7 +297,22 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
           }
         }
       }
-  for (std::size_t i = 0; i < sum.size(); ++i) dqkv[i] = static_cast<float>(sum[i]);
+  for (std::size_t i = 0; i < query_sum.size(); ++i) dqkv[i] = static_cast<float>(query_sum[i]);
+  for (std::size_t i = 0; i < gathered_sum.size(); ++i) dkeys[i] = static_cast<float>(gathered_sum[i]);
+}
+
+void place_keys(const HeadShape& s, const float* qkv, float* keys) {
+  float* to = keys + s.layout.index * s.B * s.T * s.key_row();
+  for (std::int64_t row = 0; row < s.B * s.T; ++row, to += s.key_row())
+    std::copy_n(qkv + row * s.row() + s.H * s.D, s.key_row(), to);
+}
+
+void take_keys(const HeadShape& s, const float* dq, const float* dkeys, float* dqkv) {
+  const float* from = dkeys + s.layout.index * s.B * s.T * s.key_row();
+  for (std::int64_t row = 0; row < s.B * s.T; ++row, from += s.key_row(), dqkv += s.row()) {
+    std::copy_n(dq + row * s.H * s.D, s.H * s.D, dqkv);
+    std::copy_n(from, s.key_row(), dqkv + s.H * s.D);
+  }
 }
 
 namespace {

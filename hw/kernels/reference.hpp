@@ -9,11 +9,14 @@
 
 #include <cstdint>
 
+#include "models/sequence_layout.hpp"
+
 namespace motley::reference {
 
 // Token and position tables. The rows [first, first + R) of the vocabulary are this rank's; other tokens give zero.
 struct EmbedShape {
   std::int64_t B = 0, T = 0, C = 0, R = 0, first = 0;
+  SequenceLayout layout = {};  // of the T rows here; none: they are the sequence
 };
 // x(N,C) = token[tokens] (+ position, unless null). tokens(N).
 void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, const float* position,
@@ -52,9 +55,15 @@ struct HeadShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
   std::int64_t window = 0;       // tokens a query sees, its own included (arXiv:2310.06825); 0: all before
   std::int64_t value_width = 0;  // V; 0: D
+  SequenceLayout layout = {};    // of the T rows here; none: they are the sequence
   std::int64_t V() const { return value_width > 0 ? value_width : D; }
   std::int64_t row() const { return (H + G) * D + G * V(); }
-  std::int64_t first_seen(std::int64_t t) const { return window > 0 && t >= window ? t - window + 1 : 0; }
+  std::int64_t key_row() const { return G * (D + V()); }
+  // The first that the query which stands at `place` sees; the last is itself.
+  std::int64_t first_seen(std::int64_t place) const {
+    return window > 0 && place >= window ? place - window + 1 : 0;
+  }
+  std::int64_t tokens() const { return layout.parts > 1 ? layout.sequence : T; }  // of a whole sequence
 };
 // Turns q and k by position (RoPE, arXiv:2104.09864) in the half-rotating layout of Hugging Face's Llama: element i
 // of the first half of a head is paired with element i of the second. `sign` -1 turns back, which is the gradient.
@@ -67,10 +76,17 @@ void qk_norm(const HeadShape& s, double epsilon, const float* q_weight, const fl
 void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv, const float* statistics,
                       const float* q_weight, const float* k_weight, float* dqkv, float* dweights);
 // y(N, H*V) = softmax(q k' / sqrt(D), causal, windowed) v; lse(B,H,T) = log of the sum of exponentials of the scores.
-void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
-// Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv like qkv.
+// keys, where a rank has only part of the sequence: those of all ranks, as place_keys lays them out.
+void attention(const HeadShape& s, const float* qkv, float* y, float* lse, const float* keys = nullptr);
+// Recomputes the probabilities from lse (FlashAttention, arXiv:2205.14135). dqkv like qkv; where there are keys, only
+// the queries' part of it, dq(N, H*D), and what these queries add to every key and value, dkeys.
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
-                        const float* lse, float* dqkv);
+                        const float* lse, float* dqkv, const float* keys = nullptr, float* dkeys = nullptr);
+// keys(P*N, G*(D+V)): of P ranks, one after the other, each rank's rows as qkv has them; a row is
+// [G key heads | G value heads]. Fills this rank's.
+void place_keys(const HeadShape& s, const float* qkv, float* keys);
+// dqkv of dq and this rank's rows of dkeys.
+void take_keys(const HeadShape& s, const float* dq, const float* dkeys, float* dqkv);
 
 struct InnerShape {
   std::int64_t N = 0, F = 0;

@@ -255,7 +255,9 @@ TEST_CASE("the attention kernels agree with their definition, whoever computes t
       GENERATE(reference::HeadShape{1, 1, 1, 1, 2}, reference::HeadShape{2, 5, 4, 2, 3},
                reference::HeadShape{1, 33, 6, 1, 8}, reference::HeadShape{2, 64, 4, 4, 16},
                reference::HeadShape{1, 33, 4, 2, 8, 7}, reference::HeadShape{2, 16, 4, 4, 12, 0, 8});
-  const Attended slow = attend(s, reference::attention, reference::attention_backward);
+  const Attended slow = attend(
+      s, [](auto&&... values) { reference::attention(values...); },
+      [](auto&&... values) { reference::attention_backward(values...); });
   const Attended quick = attend(s, fast::attention, fast::attention_backward);
   const auto near = [](const Values& a, const Values& b) {
     REQUIRE(a.size() == b.size());

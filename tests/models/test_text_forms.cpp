@@ -186,6 +186,7 @@ Strategy random_strategy(Random& random) {
     pipeline.replicas = random.integer(1, 1000);
     pipeline.micro_batches = random.integer(1, 1000);
     pipeline.micro_batch = random.integer(0, 3);
+    pipeline.context_parallel = random.integer(1, 4);
     std::int64_t next = 0;
     for (std::int64_t stage = random.integer(1, 6); stage > 0; --stage) {
       const std::int64_t last = next + random.integer(1, 40);

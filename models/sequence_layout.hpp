@@ -1,0 +1,32 @@
+// Which tokens of every sequence a rank has where context parallelism cuts it, as Megatron-LM and Llama 3
+// (arXiv:2407.21783, section 3.3.2) do: into 2 x parts chunks, of which rank i has chunk i and, counted from the end,
+// chunk i, so that under a causal mask all ranks have as many pairs of query and key. It knows neither tensors nor
+// ranks of a Program. Read next: hw/kernels/reference.hpp.
+#pragma once
+
+#include <cstdint>
+
+namespace motley {
+
+struct SequenceLayout {
+  std::int64_t sequence = 0, parts = 1, index = 0;  // 2 x parts divides the sequence where there are several
+
+  std::int64_t rows() const { return sequence / parts; }  // a sequence has here
+  std::int64_t chunk() const { return sequence / (2 * parts); }
+  // In the sequence, of row `row` here.
+  std::int64_t place(std::int64_t row) const {
+    if (row < chunk()) return index * chunk() + row;
+    return (2 * parts - 1 - index) * chunk() + row - chunk();
+  }
+  // Who has the token that stands at `place`, and in which of its rows.
+  struct Owner {
+    std::int64_t index = 0, row = 0;
+  };
+  Owner owner(std::int64_t at) const {
+    if (parts == 1) return {0, at};
+    const std::int64_t number = at / chunk(), inside = at % chunk();
+    return number < parts ? Owner{number, inside} : Owner{2 * parts - 1 - number, chunk() + inside};
+  }
+};
+
+}  // namespace motley

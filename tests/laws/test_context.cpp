@@ -1,0 +1,107 @@
+// Sequences cut over ranks: the same function as one rank trains, whatever else divides the work; the same in the real
+// and the imagined world; and as many FLOPs, bytes gathered and bytes kept as the cut says.
+#include <catch2/catch.hpp>
+
+#include "hw/train.hpp"
+#include "models/check.hpp"
+#include "models/compare.hpp"
+#include "sim/world.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/context_jobs.hpp"
+
+using namespace motley;
+
+namespace {
+
+std::vector<double> train(const Job& job) {
+  TrainOptions options;
+  options.steps = 20;
+  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+}
+
+void check_same(const Job& job, const std::vector<double>& alone) {
+  INFO(job.transformer.name << "\n" << print(job.strategy));
+  const std::vector<double> together = train(job);
+  REQUIRE(together.size() == alone.size());
+  for (std::size_t step = 0; step < alone.size(); ++step) {
+    INFO("step " << step);
+    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sequences cut over ranks train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
+  REQUIRE(alone.back() < alone.front() - 0.5);
+  for (const Job& job : tests::every_context_job(family)) check_same(job, alone);
+}
+
+TEST_CASE("every family trains the same function with its sequences cut over ranks") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  const Transformer transformer = tests::tiny_variant(name);
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  check_same(tests::context_job({1, 1, 1}, 4, transformer), alone);
+  check_same(tests::context_job({2, 1, 1}, 2, transformer), alone);
+}
+
+TEST_CASE("experts divided over ranks that have parts of the same sequences train the same function") {
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (const std::int64_t parts : {2, 4}) {
+    Job job = tests::context_job({1, 1, 2}, 2, transformer);
+    job.strategy.templates[0].stages[0].expert_parallel = parts;
+    check_same(job, alone);
+  }
+}
+
+TEST_CASE("pipelines that cut their sequences in unlike ways train the same function") {
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, Family::llama));
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  job.strategy = parse_strategy(
+      "templates: [{micro_batches: 4, context_parallel: 2, stages: [{layers: 0-1}, {layers: 2-3}]},"
+      " {micro_batches: 4, stages: [{layers: 0-3, tensor_parallel: 2}]}]");
+  job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+  check_same(job, alone);
+}
+
+TEST_CASE("ranks that leave out what others' queries add to their keys train another function") {
+  Job job = tests::context_job({1, 1, 1}, 2, tests::tiny_transformer(Family::llama));
+  Program program = compile(job);
+  TrainOptions options;
+  options.steps = 5;
+  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  for (Instruction& instruction : program.classes[0].streams[0].instructions)
+    if (instruction.op == Op::collective && instruction.collective == CollectiveKind::reduce_scatter)
+      instruction.collective = CollectiveKind::all_gather;
+  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
+}
+
+TEST_CASE("sequences cut over ranks do the same in the real and the imagined world") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  for (Job job : tests::every_context_job(family)) {
+    if (job.strategy.zero >= 2)
+      continue;  // what is gathered ahead is a matter of timing: test_two_worlds.cpp
+    INFO(print(job.strategy));
+    job.strategy.overlap_p2p = job.strategy.schedule == Schedule::zb_h1;  // which needs it
+    const Program program = compile(job);
+    const auto memory = check(program, job.cluster);
+    const Trace imagined = simulate_in_child(job, program);
+    TrainOptions options;
+    options.steps = 2;
+    options.trace_step = 1;
+    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
+    const Comparison comparison = compare(program, real.trace, imagined);
+    INFO(to_text(comparison));
+    REQUIRE(comparison.compared == static_cast<std::int64_t>(imagined.events.size()));
+    REQUIRE(comparison.equal_structure());
+    if (job.strategy.overlap_p2p) continue;  // how many messages wait in buffers is a matter of timing
+    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+      REQUIRE(
+          static_cast<double>(
+              memory[static_cast<std::size_t>(program.ranks[static_cast<std::size_t>(rank)].stage)].peak) ==
+          Approx(real.peak_bytes[static_cast<std::size_t>(rank)]).epsilon(0.02));
+  }
+}
