@@ -61,14 +61,17 @@ void RankWork::fill(int tensor, std::span<float> values) const {
 }
 
 void RankWork::fill_part(const Shard& shard, int into) {
-  std::vector<float> whole;
+  std::vector<float> all;
   for (int id : shard.parameters) {
-    const std::size_t first = whole.size();
-    whole.resize(first + at(memory_.count(id)));
-    fill(id, std::span(whole).subspan(first));
+    std::vector<float> whole(at(memory_.count(id)));
+    fill(id, whole);
+    if (shard.parts == 1) all.insert(all.end(), whole.begin(), whole.end());
+    if (shard.parts > 1)
+      for (const std::int64_t element : elements(id, shard.part, shard.parts))
+        all.push_back(whole[at(element)]);
   }
   const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
-  const auto mine = part(whole, place_in(group, rank_), group.ranks.size());
+  const auto mine = part(all, place_in(group, rank_), group.ranks.size());
   std::copy(mine.begin(), mine.end(), values(into, -1).begin());
 }
 
@@ -81,14 +84,36 @@ std::vector<std::int64_t> RankWork::elements(int tensor, int part, int parts) co
                        parts);
 }
 
+void RankWork::take_part(int tensor, int part, int parts, int micro_batch, std::vector<float>& into) {
+  const auto whole = values(tensor, micro_batch);
+  if (parts == 1) {
+    into.insert(into.end(), whole.begin(), whole.end());
+    return;
+  }
+  for (const std::int64_t element : elements(tensor, part, parts)) into.push_back(whole[at(element)]);
+}
+
+std::span<const float> RankWork::put_part(int tensor, int part, int parts, int micro_batch,
+                                          std::span<const float> from) {
+  const auto whole = values(tensor, micro_batch);
+  if (parts == 1) {
+    std::copy_n(from.begin(), whole.size(), whole.begin());
+    return from.subspan(whole.size());
+  }
+  std::size_t next = 0;
+  for (const std::int64_t element : elements(tensor, part, parts)) whole[at(element)] = from[next++];
+  return from.subspan(next);
+}
+
 void RankWork::begin_step(const Text& text, std::int64_t step) {
   const std::int64_t M = class_.micro_batches, B = class_.micro_batch;
+  const std::int64_t stride = class_.sequence_stride > 0 ? class_.sequence_stride : B;
   loss_sum_ = 0;
   ++steps_begun_;
   tokens_.assign(at(M), {});
   targets_.assign(at(M), {});
   for (std::int64_t m = 0; m < M; ++m)
-    for (std::int64_t b = 0; b < B; ++b) append_rows(text, step, entry_.first_sequence + m * B + b, m);
+    for (std::int64_t b = 0; b < B; ++b) append_rows(text, step, entry_.first_sequence + m * stride + b, m);
 }
 
 void RankWork::append_rows(const Text& text, std::int64_t step, std::int64_t sequence,
@@ -180,8 +205,7 @@ void RankWork::optimize_on_chip() {
     if (class_.tensors[at(shard.optimizer)].on_host) continue;
     optimize(shard, shard.gradient_part, shard.parameter_part);
     if (shard.gradient_part >= 0) clear(shard.gradient_part);
-    if (shard.gradient_part < 0)
-      for (int gradient : shard.gradients) clear(gradient);
+    if (shard.gradient_part < 0) clear_part(shard);
   }
 }
 
@@ -193,18 +217,47 @@ void RankWork::optimize(const Shard& shard, int gradient_part, int parameter_par
   std::size_t first = 0;  // of the parameter, in the whole
   for (std::size_t i = 0; i < shard.parameters.size(); ++i) {
     const int parameter = shard.parameters[i];
-    const std::size_t last = first + at(memory_.count(parameter));
+    const std::size_t last = first + at(memory_.count(parameter)) / at(shard.parts);
     const std::size_t from = std::max(first, begin), to = std::min(last, begin + size);
     if (from < to && parameters_[at(class_.tensors[at(parameter)].parameter)].trained) {
       const auto run = [&](int part_held, int whole) {
         return part_held >= 0 ? values(part_held, -1).subspan(from - begin, to - from)
                               : values(whole, -1).subspan(from - first, to - from);
       };
-      adamw(train_, parameters_[at(class_.tensors[at(parameter)].parameter)].decays, steps_begun_,
-            run(gradient_part, shard.gradients[i]), moments.subspan(from - begin, to - from),
-            moments.subspan(size + from - begin, to - from), run(parameter_part, parameter));
+      const auto means = moments.subspan(from - begin, to - from);
+      const auto squares = moments.subspan(size + from - begin, to - from);
+      if (shard.parts > 1 && parameter_part < 0) {
+        std::vector<float> slopes;
+        if (gradient_part < 0) take_part(shard.gradients[i], shard.part, shard.parts, -1, slopes);
+        optimize_scattered(
+            shard, i, from - first, means, squares,
+            gradient_part < 0 ? std::span(slopes).subspan(from - first, to - from) : run(gradient_part, -1));
+      } else {
+        adamw(train_, parameters_[at(class_.tensors[at(parameter)].parameter)].decays, steps_begun_,
+              run(gradient_part, shard.gradients[i]), means, squares, run(parameter_part, parameter));
+      }
     }
     first = last;
+  }
+}
+
+// Of a parameter of whose whole tensor the shard has a part: as many elements of that as there are moments.
+void RankWork::optimize_scattered(const Shard& shard, std::size_t parameter, std::size_t first,
+                                  std::span<float> means, std::span<float> squares,
+                                  std::span<const float> gradient) {
+  const int whole = shard.parameters[parameter];
+  std::vector<float> all;
+  take_part(whole, shard.part, shard.parts, -1, all);
+  adamw(train_, parameters_[at(class_.tensors[at(whole)].parameter)].decays, steps_begun_, gradient, means,
+        squares, std::span(all).subspan(first, means.size()));
+  put_part(whole, shard.part, shard.parts, -1, all);
+}
+
+// What the shard has of whole gradients.
+void RankWork::clear_part(const Shard& shard) {
+  for (int id : shard.gradients) {
+    const std::vector<float> zeros(at(memory_.count(id)) / at(shard.parts));
+    put_part(id, shard.part, shard.parts, -1, zeros);
   }
 }
 
@@ -214,21 +267,17 @@ void RankWork::copy_part(const Instruction& instruction, bool down) {
   const auto& whole = down ? instruction.tensors : instruction.into;
   const auto part = values((down ? instruction.into : instruction.tensors)[0], -1);
   const Group& group = program_.groups[at(entry_.groups[at(shard.slot)])];
-  const std::size_t begin = part.size() * place_in(group, rank_);
-  std::size_t first = 0;
-  for (int id : whole) {
-    const auto tensor = values(id, -1);
-    const std::size_t last = first + tensor.size();
-    const std::size_t from = std::max(first, begin), to = std::min(last, begin + part.size());
-    if (from < to && down)
-      std::copy_n(tensor.begin() + static_cast<std::ptrdiff_t>(from - first), to - from,
-                  part.begin() + static_cast<std::ptrdiff_t>(from - begin));
-    else if (from < to)
-      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(from - begin), to - from,
-                  tensor.begin() + static_cast<std::ptrdiff_t>(from - first));
-    if (down) clear(id);
-    first = last;
+  std::vector<float> all;
+  for (int id : whole) take_part(id, shard.part, shard.parts, -1, all);
+  const std::size_t begin = std::min(part.size() * place_in(group, rank_), all.size());
+  const auto mine = std::span(all).subspan(begin, std::min(part.size(), all.size() - begin));
+  if (down) {
+    std::copy(mine.begin(), mine.end(), part.begin());
+    return clear_part(shard);
   }
+  std::copy_n(part.begin(), mine.size(), mine.begin());
+  std::span<const float> from = all;
+  for (int id : whole) from = put_part(id, shard.part, shard.parts, -1, from);
 }
 
 std::int64_t RankWork::copy(const Instruction& instruction, MemoryLedger& ledger) {

@@ -23,6 +23,10 @@ class RankWork {
 
   // Elements of that parameter's or gradient's part, in the shard.
   std::vector<std::int64_t> elements(int tensor, int part, int parts) const;
+  // Appends the values of that part to `into`; and writes them back from the first of `from`, returning the rest.
+  void take_part(int tensor, int part, int parts, int micro_batch, std::vector<float>& into);
+  std::span<const float> put_part(int tensor, int part, int parts, int micro_batch,
+                                  std::span<const float> from);
   // Loads the micro-batches of a training step (from 0) and forgets the losses of the last.
   void begin_step(const Text& text, std::int64_t step);
   // Returns the floating-point operations done.
@@ -63,6 +67,9 @@ class RankWork {
   // With the part of its gradients and parameters held in those tensors; -1: in the whole ones.
   void optimize(const Shard& shard, int gradient_part, int parameter_part);
   void optimize_on_chip();
+  void optimize_scattered(const Shard& shard, std::size_t parameter, std::size_t first,
+                          std::span<float> means, std::span<float> squares, std::span<const float> gradient);
+  void clear_part(const Shard& shard);
   void step(int parameter, int gradient, int state);
   void clear(int tensor);
   void copy_part(const Instruction& instruction, bool down);

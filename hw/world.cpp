@@ -18,6 +18,12 @@ double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Of a tensor's values: where blocks of sequences are moved one by one, that of the instruction.
+std::span<float> block_of(const Instruction& instruction, std::span<float> whole) {
+  const std::size_t size = whole.size() / at(instruction.rows);
+  return whole.subspan(at(instruction.row) * size, size);
+}
+
 // A stream that gave up because another one failed.
 struct Stopped {};
 
@@ -143,8 +149,8 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   const int tensor = instruction.tensors[0];
   const Rank peer = program_.ranks[at(rank_)].peers[at(instruction.slot)];
   const bool sends = instruction.op == Op::send;
-  if (!sends && instruction.part == 0) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
-  const std::span<float> whole = work_.values(tensor, instruction.micro_batch);
+  if (makes_received(instruction)) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
+  const std::span<float> whole = block_of(instruction, work_.values(tensor, instruction.micro_batch));
   const std::size_t size = whole.size() / at(instruction.parts);
   const int index = program_.ranks[at(rank_)].tensor_index;
   const std::span<float> values = whole.subspan(
@@ -195,11 +201,12 @@ void RealWorld::exchange_shard(const Instruction& instruction, TraceEvent& event
   const auto values = [&](int id) { return work_.values(id, instruction.micro_batch); };
   std::vector<float> whole;
   for (int id : instruction.tensors) {
-    if (gathers) work_.memory().allocate(id, instruction.micro_batch, ledger);
-    const auto tensor = values(id);
-    if (gathers) whole.resize(whole.size() + tensor.size());
-    if (!gathers) whole.insert(whole.end(), tensor.begin(), tensor.end());
+    if (gathers && shard.part == 0) work_.memory().allocate(id, instruction.micro_batch, ledger);
+    if (gathers) whole.resize(whole.size() + values(id).size() / at(shard.parts));
+    if (!gathers) work_.take_part(id, shard.part, shard.parts, instruction.micro_batch, whole);
   }
+  if (instruction.scale != 1.0)
+    for (float& value : whole) value *= static_cast<float>(instruction.scale);
   const auto mine = part(whole, place_in(members, rank_), members.ranks.size());
   if (gathers) std::copy_n(work_.values(shard.parameter_part, -1).begin(), mine.size(), mine.begin());
   const std::size_t part_size = (whole.size() + members.ranks.size() - 1) / members.ranks.size();
@@ -217,12 +224,9 @@ void RealWorld::exchange_shard(const Instruction& instruction, TraceEvent& event
     for (std::size_t i = 0; i < mine.size(); ++i) held[i] += mine[i];
     return;
   }
-  auto from = whole.begin();
-  for (int id : instruction.tensors) {
-    const auto tensor = values(id);
-    std::copy_n(from, tensor.size(), tensor.begin());
-    from += static_cast<std::ptrdiff_t>(tensor.size());
-  }
+  std::span<const float> from = whole;
+  for (int id : instruction.tensors)
+    from = work_.put_part(id, shard.part, shard.parts, instruction.micro_batch, from);
 }
 
 // A bucket goes as one run of values, as frameworks do; one tensor in place.
@@ -231,7 +235,7 @@ void RealWorld::exchange_tensors(const Instruction& instruction, TraceEvent& eve
   std::vector<std::span<float>> parts;
   std::size_t count = 0;
   for (int id : instruction.tensors) {
-    parts.push_back(work_.values(id, instruction.micro_batch));
+    parts.push_back(block_of(instruction, work_.values(id, instruction.micro_batch)));
     count += parts.back().size();
   }
   event.bytes = static_cast<std::int64_t>(count * sizeof(float));

@@ -60,6 +60,9 @@ void check_instruction(const ProgramClass& of_class, const Instruction& instruct
       refuse_program(of_class.name + ": waits for an instruction that is not there");
   for (int id : instruction.tensors)
     if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": no such tensor");
+  if (instruction.parts < 1 || instruction.rows < 1 || instruction.row < 0 ||
+      instruction.row >= instruction.rows)
+    refuse_program(of_class.name + ": a part that is not there");
   if (instruction.shard != -1 && !has(of_class.shards, instruction.shard))
     refuse_program(of_class.name + ": no such shard");
   if (instruction.op == Op::copy) check_copy(of_class, instruction);
@@ -80,6 +83,8 @@ void check_shards(const ProgramClass& of_class) {
         if (!has(of_class.tensors, id)) refuse_program(of_class.name + ": a shard of no tensor");
     for (int id : {shard.optimizer, shard.parameter_part, shard.gradient_part})
       if (id != -1 && !has(of_class.tensors, id)) refuse_program(of_class.name + ": a shard of no tensor");
+    if (shard.parts < 1 || shard.part < 0 || shard.part >= shard.parts)
+      refuse_program(of_class.name + ": a shard of a part that is not there");
     if (shard.optimizer < 0 || of_class.tensors[at(shard.optimizer)].shape.size() != 2)
       refuse_program(of_class.name + ": a shard without its optimizer's state");
   }
@@ -151,7 +156,7 @@ void check_lifetimes(const ProgramClass& of_class) {
     for (const Instruction& instruction : stream.instructions) {
       Count* const of = counts.data() + at(instruction.micro_batch + 1) * tensors;
       for (int id : instruction.frees) ++of[id].freed;
-      if ((instruction.op == Op::recv && instruction.part == 0) || makes_tensors(of_class, instruction))
+      if (makes_received(instruction) || makes_tensors(of_class, instruction))
         for (int id : instruction.tensors) ++of[id].written;
       for (int id : instruction.into)
         if (per_micro_batch(of_class.tensors[at(id)].role)) ++of[id].written;

@@ -39,17 +39,19 @@ const std::vector<Kernel>& kernels_at(const ProgramClass& of_class, int index) {
 // Where each parameter's gradient is complete: after the last kernel of a backward that names it, which adds to it or
 // only reads the weight and so does no harm. Only a block's last run counts.
 std::map<int, Point> completions_of(const ProgramClass& of_class) {
-  std::map<int, int> last_run;  // by block
+  std::map<std::pair<int, int>, int> last_run;  // by block and first kernel: it may have been cut
   const auto& computes = of_class.streams[0].instructions;
-  for (std::size_t i = 0; i < computes.size(); ++i) last_run[computes[i].block] = static_cast<int>(i);
+  for (std::size_t i = 0; i < computes.size(); ++i)
+    last_run[{computes[i].block, computes[i].first_kernel}] = static_cast<int>(i);
   std::map<int, Point> result;
-  for (const auto& [block, index] : last_run) {
-    if (of_class.blocks[at(block)].pass == Pass::forward) continue;
-    const auto& kernels = of_class.blocks[at(block)].kernels;
-    for (std::size_t i = 0; i < kernels.size(); ++i)
-      for (int tensor : kernels[i].parameters) {
+  for (const auto& [piece, index] : last_run) {
+    const Instruction& compute = computes[at(index)];
+    if (of_class.blocks[at(compute.block)].pass == Pass::forward) continue;
+    const auto& kernels = of_class.blocks[at(compute.block)].kernels;
+    for (int i = compute.first_kernel; i < compute.last_kernel; ++i)
+      for (int tensor : kernels[at(i)].parameters) {
         Point& complete = result[of_class.tensors[at(tensor)].parameter];
-        complete = std::max(complete, Point{index, static_cast<int>(i) + 1});
+        complete = std::max(complete, Point{index, i + 1});
       }
   }
   return result;
@@ -59,12 +61,12 @@ int layer_at(const ProgramClass& of_class, const Point& point) {
   return kernels_at(of_class, point.index)[at(point.kernels - 1)].layer;
 }
 
-// The end of the layer, in its block, that the point is in.
+// The end of the layer, in its compute, that the point is in.
 Point end_of_layer(const ProgramClass& of_class, Point point) {
   const auto& kernels = kernels_at(of_class, point.index);
   const int layer = layer_at(of_class, point);
-  while (point.kernels < static_cast<int>(kernels.size()) && kernels[at(point.kernels)].layer == layer)
-    ++point.kernels;
+  const int last = of_class.streams[0].instructions[at(point.index)].last_kernel;
+  while (point.kernels < last && kernels[at(point.kernels)].layer == layer) ++point.kernels;
   return point;
 }
 
@@ -121,6 +123,8 @@ struct Due {
   Bucket bucket;
   bool of_embedding = false;
   int shard = -1;
+  bool of_part =
+      false;  // which each micro-batch's gradients were reduced to: of copies in other classes, at the end
 };
 
 // What is reduced of a shard: the whole, or, where parts of the gradients are held, this rank's.
@@ -132,7 +136,7 @@ Bucket bucket_of(const ProgramClass& of_class, const Shard& shard, bool whole) {
     const Point complete = completions.at(gradient.parameter);
     bucket.layer = layer_at(of_class, complete);
     bucket.complete = std::max(bucket.complete, end_of_layer(of_class, complete));
-    bucket.bytes += gradient.bytes;
+    bucket.bytes += gradient.bytes / shard.parts;
   }
   bucket.gradients = shard.gradients;
   if (whole) return bucket;
@@ -150,14 +154,17 @@ int shard_with(const ProgramClass& of_class, int parameter) {
   return -1;
 }
 
-// Those that are reduced once a step: where gradients are held in parts, each micro-batch's are (compile_shards.cpp).
-void add_due_of_shards(const ProgramClass& of_class, const ShareSlot& slot, bool last,
+// Those that are reduced once a step: where gradients are held in parts, each micro-batch's are (compile_shards.cpp),
+// and only what other classes hold of them is left.
+void add_due_of_shards(const ProgramClass& of_class, const ShareSlot& slot, const GradientShare& share,
                        std::vector<Due>& due) {
   for (std::size_t s = 0; s < of_class.shards.size(); ++s) {
     const Shard& shard = of_class.shards[s];
-    if (shard.slot != slot.slot || shard.gradient_part >= 0) continue;
-    Due each{slot, bucket_of(of_class, shard, true), false, static_cast<int>(s)};
-    if (last) each.bucket.layer = -2;
+    const bool of_part = shard.gradient_part >= 0;
+    if (shard.slot != slot.slot) continue;
+    if (of_part && (shard.replica_slot < 0 || share.holders.size() == 1)) continue;
+    Due each{slot, bucket_of(of_class, shard, !of_part), false, static_cast<int>(s), of_part};
+    if (share.last) each.bucket.layer = -2;
     due.push_back(std::move(each));
   }
 }
@@ -170,7 +177,7 @@ std::vector<Due> reductions_of(const Job& job, const std::vector<GradientShare>&
     const GradientShare& share = shares[at(slot.share)];
     const bool of_embedding = share.kind == GroupKind::embedding;
     if (slot.gather_slot >= 0) {
-      add_due_of_shards(of_class, slot, share.last, due);
+      add_due_of_shards(of_class, slot, share, due);
     } else if (const int s = of_embedding ? shard_with(of_class, share.parameters[0]) : -1; s >= 0) {
       due.push_back({slot, bucket_of(of_class, of_class.shards[at(s)], false), true, s});
     } else {
@@ -194,14 +201,18 @@ std::vector<Instruction> instructions_of(const ProgramClass& of_class, const Due
   if (due.shard < 0) return {reduction(due.slot, due.bucket, after)};
   const Shard& shard = of_class.shards[at(due.shard)];
   std::vector<Instruction> made;
-  if (!due.of_embedding) {
+  if (!due.of_embedding && !due.of_part) {
     made.push_back(reduction(due.slot, due.bucket, after));
     made.back().collective = CollectiveKind::reduce_scatter;
     made.back().shard = due.shard;
   }
   if (due.of_embedding || shard.replica_slot >= 0) {
-    made.push_back(reduction(due.slot, bucket_of(of_class, shard, false), after));
-    if (!due.of_embedding) made.back().slot = shard.replica_slot;
+    ShareSlot copies = due.slot;
+    if (!due.of_embedding) {  // of what is weighted and cut already
+      copies = {};
+      copies.slot = shard.replica_slot;
+    }
+    made.push_back(reduction(copies, bucket_of(of_class, shard, false), after));
     if (shard.gradient_part < 0) made.back().shard = due.shard;
   }
   return made;
@@ -232,19 +243,20 @@ void add_gradient_reduction(const Job& job, Program& program) {
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
     ProgramClass& of_class = program.classes[i];
     const auto index = static_cast<std::int32_t>(i);
-    const auto due = reductions_of(job, shares, share_slots(shares, program, index, job.strategy), of_class);
+    const auto due = reductions_of(job, shares, share_slots(shares, program, index), of_class);
     const int row_slot = group_slot(program, index, GroupKind::tensor_gradient);
     std::vector<std::int32_t> of_rows = held_gradients_of_rows(of_class, all);
     if (due.empty() && of_rows.empty()) continue;
     std::vector<Point> points;
     for (const Due& each : due)
-      if (job.strategy.overlap_gradients && !each.of_embedding) points.push_back(each.bucket.complete);
+      if (job.strategy.overlap_gradients && !each.of_embedding && !each.of_part)
+        points.push_back(each.bucket.complete);
     const auto ends = cut_computes(of_class, points);
     const int last = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
     const auto stream = at(stream_of(of_class, StreamKind::collective));
     auto& collectives = of_class.streams[stream].instructions;
     for (const Due& each : due) {
-      const bool early = job.strategy.overlap_gradients && !each.of_embedding;
+      const bool early = job.strategy.overlap_gradients && !each.of_embedding && !each.of_part;
       const int after = early ? ends.at(each.bucket.complete) : last;
       if (auto rows = taken_from(of_rows, each.bucket.gradients); !rows.empty())
         collectives.push_back(sum_over_rows(of_class, row_slot, std::move(rows), -1, after));
@@ -268,8 +280,10 @@ void gather_after_step(ProgramClass& of_class) {
     gather.collective = CollectiveKind::all_gather;
     gather.slot = shard.gather_slot;
     gather.shard = static_cast<std::int32_t>(s);
+    gather.part = shard.part;
+    gather.parts = shard.parts;
     gather.tensors = shard.parameters;
-    for (int id : shard.parameters) gather.bytes += of_class.tensors[at(id)].bytes;
+    for (int id : shard.parameters) gather.bytes += of_class.tensors[at(id)].bytes / shard.parts;
     gather.after = {{0, optimizer}};
     const auto stream = at(stream_of(of_class, StreamKind::gather));
     of_class.streams[stream].instructions.push_back(std::move(gather));

@@ -115,8 +115,8 @@ void derive_lifetimes(const Job&, Program& program) {
     for (Stream& stream : of_class.streams)
       for (Instruction& instruction : stream.instructions) {
         if (instruction.op == Op::compute) account_compute(of_class, instruction);
-        if (instruction.op == Op::recv && instruction.part == 0)
-          Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts);
+        if (makes_received(instruction))
+          Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts * instruction.rows);
         if (instruction.op == Op::collective) account_collective(of_class, instruction);
         if (instruction.op == Op::copy) account_copy(of_class, instruction);
         if (instruction.op == Op::send) Ledger(of_class, instruction).free(instruction.frees);

@@ -171,50 +171,63 @@ int stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int ne
   return stage == all[at(virtual_stage)].stage ? -1 : stage;
 }
 
-// The ranks of one replica of a pipeline that have one part of its sequences, by stage and tensor index.
-class ReplicaRanks {
+// The ranks of a pipeline, by stage, replica, part of its sequences and tensor index.
+class PipelineRanks {
  public:
-  ReplicaRanks(const PipelineTemplate& pipeline, Rank first_rank, std::int64_t replica, std::int64_t context)
-      : pipeline_(pipeline) {
-    const std::int64_t before = replica * pipeline.context_parallel + context;
+  PipelineRanks(const PipelineTemplate& pipeline, Rank first_rank) : pipeline_(pipeline) {
     for (const Stage& stage : pipeline.stages) {
-      first_.push_back(first_rank + static_cast<Rank>(before * stage.tensor_parallel));
-      first_rank += static_cast<Rank>(pipeline.copies() * stage.tensor_parallel);
+      first_.push_back(first_rank);
+      first_rank += static_cast<Rank>(pipeline.copies_of(stage) * stage.tensor_parallel);
     }
   }
-  // Partner k of a rank in a neighbouring stage: where that one has r times the degree, it has r of them; where it has
-  // the r-th part, r ranks share one. -1: it has fewer.
-  Rank partner(int stage, std::int64_t tensor, int neighbour, std::int64_t k) const {
+  // Partner k of a rank in a neighbouring stage: where that one has r times the degree or the replicas, it has r of
+  // them; where it has the r-th part, r ranks share one. -1: it has fewer.
+  Rank partner(const RankEntry& entry, int stage, int neighbour, std::int64_t k) const {
     if (neighbour < 0) return -1;
-    const std::int64_t mine = pipeline_.stages[at(stage)].tensor_parallel;
-    const std::int64_t theirs = pipeline_.stages[at(neighbour)].tensor_parallel;
-    const std::int64_t partners = std::max<std::int64_t>(theirs / mine, 1);
-    if (k >= partners) return -1;
-    return first_[at(neighbour)] +
-           static_cast<Rank>(theirs >= mine ? tensor * partners + k : tensor * theirs / mine);
+    const Ends tensors = degrees(stage, neighbour), replicas = replicas_between(stage, neighbour);
+    if (k >= tensors.partners() * replicas.partners()) return -1;
+    const std::int64_t replica = replicas.partner(entry.replica, k / tensors.partners());
+    const std::int64_t tensor = tensors.partner(entry.tensor_index, k % tensors.partners());
+    const std::int64_t copy = replica * pipeline_.context_parallel + entry.context_index;
+    return first_[at(neighbour)] + static_cast<Rank>(copy * tensors.theirs + tensor);
   }
   std::int64_t most_partners(int stage) const {
-    const std::int64_t mine = pipeline_.stages[at(stage)].tensor_parallel;
     std::int64_t most = 1;
     for (int other : {stage - 1, stage + 1})
       if (other >= 0 && other < static_cast<int>(pipeline_.stages.size()))
-        most = std::max(most, pipeline_.stages[at(other)].tensor_parallel / mine);
+        most = std::max(most, degrees(stage, other).partners() * replicas_between(stage, other).partners());
     return most;
   }
 
  private:
+  // Two counts of which one divides the other.
+  struct Ends {
+    std::int64_t mine, theirs;
+    std::int64_t partners() const { return std::max<std::int64_t>(theirs / mine, 1); }
+    std::int64_t partner(std::int64_t index, std::int64_t k) const {
+      return theirs >= mine ? index * partners() + k : index * theirs / mine;
+    }
+  };
+  const Stage& stage_at(int stage) const { return pipeline_.stages[at(stage)]; }
+  Ends degrees(int stage, int other) const {
+    return {stage_at(stage).tensor_parallel, stage_at(other).tensor_parallel};
+  }
+  Ends replicas_between(int stage, int other) const {
+    return {pipeline_.replicas_of(stage_at(stage)), pipeline_.replicas_of(stage_at(other))};
+  }
+
   const PipelineTemplate& pipeline_;
   std::vector<Rank> first_;
 };
 
 std::vector<Rank> peers_of(const ProgramClass& placed, const std::vector<VirtualStage>& all,
-                           const ReplicaRanks& ranks, std::int64_t tensor) {
+                           const PipelineRanks& ranks, const RankEntry& entry) {
   std::vector<Rank> peers;
   for (std::int64_t k = 0; k < ranks.most_partners(placed.stage); ++k)
     for (const Chunk& chunk : placed.chunks)
       for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1})
         peers.push_back(
-            ranks.partner(placed.stage, tensor, stage_beside(all, chunk.virtual_stage, neighbour), k));
+            ranks.partner(entry, placed.stage, stage_beside(all, chunk.virtual_stage, neighbour), k));
   return peers;
 }
 
@@ -225,31 +238,43 @@ void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, F
   const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
   const ProgramClass& placed = program.classes.back();
   const auto all = virtual_stages(pipeline);
-  for (std::int64_t copy = 0; copy < pipeline.copies(); ++copy) {
+  const PipelineRanks ranks(pipeline, first_rank);
+  const std::int64_t replicas = pipeline.replicas_of(of);
+  const std::int64_t sequences = placed.sequence_stride > 0 ? 1 : placed.micro_batches;
+  for (std::int64_t copy = 0; copy < pipeline.copies_of(of); ++copy) {
     const std::int64_t replica = copy / pipeline.context_parallel, context = copy % pipeline.context_parallel;
-    const ReplicaRanks ranks(pipeline, first_rank, replica, context);
     for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
       RankEntry entry;
       entry.of_class = entry.stage = of_class;
-      entry.chip =
-          of.on.empty()
-              ? chips.take()
-              : chips.take(of.on[at(replica * static_cast<std::int64_t>(of.on.size()) / pipeline.replicas)]);
+      entry.chip = of.on.empty()
+                       ? chips.take()
+                       : chips.take(of.on[at(replica * static_cast<std::int64_t>(of.on.size()) / replicas)]);
       entry.replica = static_cast<std::int32_t>(replica);
       entry.tensor_index = static_cast<std::int32_t>(tensor);
       entry.context_index = static_cast<std::int32_t>(context);
-      entry.first_sequence = first_sequence + replica * placed.micro_batches * placed.micro_batch;
-      entry.peers = peers_of(placed, all, ranks, tensor);
+      entry.first_sequence = first_sequence + replica * sequences * placed.micro_batch;
+      entry.peers = peers_of(placed, all, ranks, entry);
       entry.groups = {-1, -1, -1};
       program.ranks.push_back(entry);
     }
   }
 }
 
+// The sequences that a stage's replicas have of each micro-batch. Where stages are replicated unlike, those of all
+// replicas follow one another, so that neighbours' lie within each other.
+void set_sequences(const Job& job, const PipelineTemplate& pipeline, const Stage& stage,
+                   ProgramClass& placed) {
+  placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
+  placed.micro_batches = pipeline.micro_batches;
+  if (!pipeline.has_unlike_replicas()) return;
+  placed.sequence_stride = pipeline.replicas * placed.micro_batch;
+  placed.micro_batch = placed.sequence_stride / pipeline.replicas_of(stage);
+}
+
 void refuse_too_many(const Job& job) {
   if (job.strategy.rank_count() <= job.cluster.chip_count()) return;
   const Strategy& strategy = job.strategy;
-  const bool one = strategy.templates.size() == 1;
+  const bool one = strategy.templates.size() == 1 && !strategy.templates[0].has_unlike_replicas();
   throw Refusal(Exit::infeasible, "too-many-ranks", {},
                 fmt::format("the strategy needs {} ranks{}, cluster `{}` has {} chips", strategy.rank_count(),
                             one ? fmt::format(" ({})", degrees_of(strategy)) : "", job.cluster.name,
@@ -289,13 +314,12 @@ void place(const Job& job, Program& program) {
       if (holds_experts(job.transformer, placed)) placed.expert_parallel = of.expert_parallel;
       placed.expert_tensor_parallel =
           holds_experts(job.transformer, placed) ? of.expert_cut() : of.tensor_parallel;
-      placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
-      placed.micro_batches = pipeline.micro_batches;
+      set_sequences(job, pipeline, of, placed);
       program.classes.push_back(std::move(placed));
       place_stage(pipeline, stage, first_rank, chips, first_sequence, program);
     }
-    first_sequence +=
-        pipeline.replicas * program.classes.back().micro_batches * program.classes.back().micro_batch;
+    first_sequence += pipeline.replicas * pipeline.micro_batches *
+                      (pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch);
   }
   add_tensor_groups(program);
   add_expert_groups(program);

@@ -39,13 +39,13 @@ class Divider {
     parameter_ids_ = tensors_of(class_, TensorRole::parameter);
     gradient_ids_ = tensors_of(class_, TensorRole::gradient);
     const auto all = parameters(job_.transformer);
-    for (const ShareSlot& slot : share_slots(shares_, program_, index_, job_.strategy))
+    for (const ShareSlot& slot : share_slots(shares_, program_, index_))
       if (slot.gather_slot >= 0)
-        for (const auto& unit : units_of(shares_[at(slot.share)], all)) add_shard(slot, unit);
+        for (const auto& unit : units_of(shares_[at(slot.share)], slot.parts, all)) add_shard(slot, unit);
     if (class_.shards.empty()) return;
     drop_optimizer_states();
-    if (job_.strategy.zero >= 2) make_gradients_whole();
-    if (job_.strategy.zero >= 3) gather_parameters();
+    make_gradients_whole();
+    gather_parameters();
     class_.static_bytes = 0;
     for (const Tensor& tensor : class_.tensors)
       if (!per_micro_batch(tensor.role)) class_.static_bytes += tensor.bytes;
@@ -79,12 +79,12 @@ class Divider {
   }
   // From the last layer to the first. Those of a layer go together; where gradients are reduced once a step, those of
   // as many layers as fill a bucket.
-  std::vector<std::vector<int>> units_of(const GradientShare& share,
+  std::vector<std::vector<int>> units_of(const GradientShare& share, std::int64_t parts,
                                          const std::vector<Parameter>& all) const {
     std::vector<int> order(share.parameters.begin(), share.parameters.end());
     std::stable_sort(order.begin(), order.end(),
                      [&](int a, int b) { return all[at(a)].layer > all[at(b)].layer; });
-    const std::int64_t enough = job_.strategy.zero >= 2           ? 1
+    const std::int64_t enough = share.divided >= 2                ? 1
                                 : job_.strategy.overlap_gradients ? job_.strategy.bucket_bytes
                                                                   : INT64_MAX;
     std::vector<std::vector<int>> units;
@@ -97,7 +97,7 @@ class Divider {
         bytes = 0;
       }
       units.back().push_back(order[i]);
-      bytes += class_.tensors[at(gradient_ids_.at(order[i]))].bytes;
+      bytes += class_.tensors[at(gradient_ids_.at(order[i]))].bytes / parts;
     }
     return units;
   }
@@ -111,6 +111,9 @@ class Divider {
 
   void add_shard(const ShareSlot& slot, const std::vector<int>& unit) {
     Shard shard;
+    const int divided = shares_[at(slot.share)].divided;
+    shard.part = slot.part;
+    shard.parts = slot.parts;
     shard.slot = slot.slot;
     shard.gather_slot = slot.gather_slot;
     if (group_of(slot.replica_slot) >= 0) shard.replica_slot = slot.replica_slot;
@@ -118,7 +121,7 @@ class Divider {
     for (int parameter : unit) {
       shard.parameters.push_back(parameter_ids_.at(parameter));
       shard.gradients.push_back(gradient_ids_.at(parameter));
-      elements += elements_of(class_.tensors[at(shard.parameters.back())]);
+      elements += elements_of(class_.tensors[at(shard.parameters.back())]) / slot.parts;
     }
     const auto members = static_cast<std::int64_t>(program_.groups[at(group_of(slot.slot))].ranks.size());
     const std::int64_t part = (elements + members - 1) / members;
@@ -126,11 +129,10 @@ class Divider {
     const std::string name = fmt::format("shard {}", class_.shards.size());
     shard.optimizer = add_tensor(name + ".optimizer", TensorRole::optimizer, Format::fp32,
                                  {bytes_of(format) < 4 ? 3 : 2, part});
-    if (job_.strategy.zero >= 2)
+    if (divided >= 2)
       shard.gradient_part =
           add_tensor(name + ".gradient", TensorRole::gradient, job_.train.gradients, {part});
-    if (job_.strategy.zero >= 3)
-      shard.parameter_part = add_tensor(name, TensorRole::parameter, format, {part});
+    if (divided >= 3) shard.parameter_part = add_tensor(name, TensorRole::parameter, format, {part});
     class_.shards.push_back(std::move(shard));
   }
 
@@ -175,6 +177,7 @@ class Divider {
   // Zeroed before the first kernel that adds to them: blocks stand in the order in which a micro-batch passes them.
   void make_gradients_whole() {
     for (const Shard& shard : class_.shards) {
+      if (shard.gradient_part < 0 || shard.part > 0) continue;
       for (int id : shard.gradients) class_.tensors[at(id)].role = TensorRole::whole_gradient;
       clear_before_use(shard);
     }
@@ -202,6 +205,7 @@ class Divider {
   // One tensor a parameter and block: each block's is gathered and freed anew.
   void gather_parameters() {
     for (const Shard& shard : class_.shards) {
+      if (shard.parameter_part < 0 || shard.part > 0) continue;
       for (int id : shard.parameters) class_.tensors[at(id)].role = TensorRole::gathered;
       bool first = true;
       for (Block& block : class_.blocks) {
@@ -251,11 +255,17 @@ struct Uses {
 
 class Sharder {
  public:
-  Sharder(const Job& job, ProgramClass& of_class, int row_slot)
-      : job_(job), class_(of_class), row_slot_(row_slot), all_(parameters(job.transformer)) {
+  // `shared`: slots of what other classes hold too.
+  Sharder(const Job& job, ProgramClass& of_class, int row_slot, std::set<int> shared)
+      : job_(job),
+        class_(of_class),
+        row_slot_(row_slot),
+        all_(parameters(job.transformer)),
+        shared_(std::move(shared)) {
     for (std::size_t s = 0; s < class_.shards.size(); ++s)
-      for (int id : class_.shards[s].parameters)
-        shard_of_[class_.tensors[at(id)].parameter] = static_cast<int>(s);
+      if (class_.shards[s].gradient_part >= 0)
+        for (int id : class_.shards[s].parameters)
+          shards_of_[class_.tensors[at(id)].parameter].push_back(static_cast<int>(s));
     for (const Block& block : class_.blocks) uses_.push_back(uses_in(block));
   }
 
@@ -268,7 +278,7 @@ class Sharder {
     }
     for (auto& [index, gather] : awaited_) computes()[at(index)].after.push_back(gather);
     for (std::size_t i = 1; i < reduced_.size(); ++i)
-      if (at(reduced_[i].first + 1) < computes().size())
+      if (reduced_[i].first > reduced_[i - 1].first && at(reduced_[i].first + 1) < computes().size())
         computes()[at(reduced_[i].first + 1)].after.push_back(reduced_[i - 1].second);
   }
 
@@ -277,7 +287,9 @@ class Sharder {
   ProgramClass& class_;
   const int row_slot_;  // of the group over which gradients of rows are summed
   const std::vector<Parameter> all_;
-  std::map<int, int> shard_of_;            // by parameter of the transformer
+  const std::set<int> shared_;
+  // By parameter of the transformer, where its gradient is held in parts.
+  std::map<int, std::vector<int>> shards_of_;
   std::vector<std::map<int, Uses>> uses_;  // by block, by shard
   std::map<std::pair<int, int>, std::pair<int, int>>
       completions_;                      // (micro-batch, shard): instruction, kernel
@@ -289,22 +301,27 @@ class Sharder {
 
   std::vector<Instruction>& computes() { return class_.streams[0].instructions; }
 
+  const std::vector<int>& shards_of(int tensor) const {
+    static const std::vector<int> none;
+    const auto found = shards_of_.find(class_.tensors[at(tensor)].parameter);
+    return found == shards_of_.end() ? none : found->second;
+  }
+
   std::map<int, Uses> uses_in(const Block& block) const {
     std::map<int, Uses> uses;
     for (std::size_t i = 0; i < block.kernels.size(); ++i) {
       const Kernel& kernel = block.kernels[i];
-      for (int id : kernel.parameters) {
-        const auto shard = shard_of_.find(class_.tensors[at(id)].parameter);
-        if (shard == shard_of_.end()) continue;
-        Uses& of = uses[shard->second];
-        if (adds_gradients(kernel.op)) of.last_add = static_cast<int>(i);
-        if (!reads_parameters(kernel.op)) continue;
-        if (of.first_read < 0) of.first_read = static_cast<int>(i);
-        of.gathered.insert(id);
-      }
+      for (int id : kernel.parameters)
+        for (int shard : shards_of(id)) {
+          Uses& of = uses[shard];
+          if (adds_gradients(kernel.op)) of.last_add = static_cast<int>(i);
+          if (!reads_parameters(kernel.op)) continue;
+          if (of.first_read < 0) of.first_read = static_cast<int>(i);
+          of.gathered.insert(id);
+        }
       for (int id : kernel.frees)
         if (class_.tensors[at(id)].role == TensorRole::gathered)
-          uses[shard_of_.at(class_.tensors[at(id)].parameter)].gathered.insert(id);
+          for (int shard : shards_of(id)) uses[shard].gathered.insert(id);
     }
     return uses;
   }
@@ -363,9 +380,11 @@ class Sharder {
       gather.micro_batch = piece.micro_batch;
       gather.slot = shard.gather_slot;
       gather.shard = s;
+      gather.part = shard.part;
+      gather.parts = shard.parts;
       gather.tensors = in_shard_order(shard, uses.gathered);
       MOTLEY_CHECK(gather.tensors.size() == shard.parameters.size());
-      gather.bytes = bytes_of_all(gather.tensors);
+      gather.bytes = bytes_of_all(gather.tensors) / shard.parts;
       if (const int before = issued_after(index); before >= 0) gather.after = {{0, before}};
       const int stream = stream_of(class_, StreamKind::gather);
       auto& gathers = class_.streams[at(stream)].instructions;
@@ -396,8 +415,11 @@ class Sharder {
       reduction.micro_batch = piece.micro_batch;
       reduction.slot = shard.slot;
       reduction.shard = s;
-      reduction.tensors = reduction.frees = shard.gradients;
-      reduction.bytes = bytes_of_all(shard.gradients);
+      reduction.part = shard.part;
+      reduction.parts = shard.parts;
+      reduction.tensors = shard.gradients;
+      if (shard.part + 1 == shard.parts) reduction.frees = shard.gradients;
+      reduction.bytes = bytes_of_all(shard.gradients) / shard.parts;
       reduction.after = {{0, index}};
       const int stream = stream_of(class_, StreamKind::collective);
       auto& collectives = class_.streams[at(stream)].instructions;
@@ -406,7 +428,8 @@ class Sharder {
       collectives.push_back(std::move(reduction));
       reduced_.push_back(
           {index, {static_cast<std::int16_t>(stream), static_cast<int>(collectives.size()) - 1}});
-      if (shard.replica_slot >= 0 && last_completions_.at(s) == index)
+      // Who holds it in another class reduces in another order: with the rest, at the end (compile_gradients.cpp).
+      if (shard.replica_slot >= 0 && !shared_.contains(shard.slot) && last_completions_.at(s) == index)
         collectives.push_back(replica_reduction(shard));
     }
   }
@@ -432,10 +455,14 @@ void divide_state(const Job& job, Program& program) {
 
 void add_shard_collectives(const Job& job, Program& program) {
   if (job.strategy.zero < 2) return;
+  const auto shares = gradient_shares(job, program);
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    ProgramClass& of_class = program.classes[i];
+    if (program.classes[i].shards.empty()) continue;
+    std::set<int> shared;
+    for (const ShareSlot& slot : share_slots(shares, program, static_cast<std::int32_t>(i)))
+      if (shares[at(slot.share)].holders.size() > 1) shared.insert(slot.slot);
     const int row_slot = group_slot(program, static_cast<std::int32_t>(i), GroupKind::tensor_gradient);
-    if (!of_class.shards.empty()) Sharder(job, of_class, row_slot).run();
+    Sharder(job, program.classes[i], row_slot, std::move(shared)).run();
   }
 }
 

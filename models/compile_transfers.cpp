@@ -1,8 +1,8 @@
 // Pass "transfers": sends and receives between neighbouring virtual stages of different ranks. Each boundary has a
 // stream of its own in each direction: a receive is posted p2p_buffers computes ahead, a send may be outstanding that
 // long. Without overlap (overlap_p2p: false) the next compute waits for what the last one sent, and receives are posted
-// together with those sends, as Megatron-LM's fused send_forward_recv_backward does. Where neighbours are cut in unlike
-// ways a rank has several partners: their parts follow one another on the boundary's stream.
+// together with those sends, as Megatron-LM's fused send_forward_recv_backward does. Where neighbours are cut or
+// replicated in unlike ways a rank has several partners: their parts follow one another on the boundary's stream.
 #include <algorithm>
 
 #include "models/compile_passes.hpp"
@@ -37,16 +37,22 @@ int boundary_tensor(const ProgramClass& of_class, int chunk, const char* what) {
   return -1;
 }
 
-// What each rank of a stage sends or receives at a boundary, for one micro-batch.
+// What each rank of a stage sends or receives at a boundary, for one micro-batch: of each block of sequences, which
+// another replica has there, the same.
 struct Moves {
-  int partners = 1;
+  int partners = 1, rows = 1;
   std::int32_t parts = 1, part_stride = 0, part_step = 0;  // of partner k: part_step * k
   int gather_slot = -1;                                    // of a recv; -1: what comes is all it needs
 };
 
-// `mine` and `theirs`: tensor parallel degrees on the two sides.
-Moves moves_between(Op op, std::int64_t mine, std::int64_t theirs, Resharding resharding) {
+struct Side {
+  std::int64_t tensor_parallel, replicas;
+};
+
+Moves moves_between(Op op, const Side& here, const Side& there, Resharding resharding) {
   Moves moves;
+  if (there.replicas > here.replicas) moves.rows = static_cast<int>(there.replicas / here.replicas);
+  const std::int64_t mine = here.tensor_parallel, theirs = there.tensor_parallel;
   const auto ratio = static_cast<std::int32_t>(std::max(mine, theirs) / std::min(mine, theirs));
   if (theirs > mine) moves.partners = ratio;
   if (resharding == Resharding::gather) {  // part i is moved by rank i of the larger side
@@ -87,10 +93,14 @@ class Boundaries {
         of_class_.chunks[static_cast<std::size_t>(boundary.chunk)].virtual_stage + (to_next ? 1 : -1);
     const int other = all[static_cast<std::size_t>(neighbour)].stage;
     if (all.size() > pipeline.stages.size()) return {};  // equal degrees, direct: find_at_boundaries()
-    const std::int64_t theirs = pipeline.stages[static_cast<std::size_t>(other)].tensor_parallel;
+    const auto side = [&](int stage) {
+      const Stage& of = pipeline.stages[static_cast<std::size_t>(stage)];
+      return Side{of.tensor_parallel, pipeline.replicas_of(of)};
+    };
     const Resharding resharding = resharding_before(pipeline, std::max(other, of_class_.stage));
-    if (job_.strategy.sequence_parallel) return moves_of_rows(of_class_.tensor_parallel, theirs);
-    Moves moves = moves_between(op, of_class_.tensor_parallel, theirs, resharding);
+    if (job_.strategy.sequence_parallel)
+      return moves_of_rows(of_class_.tensor_parallel, side(other).tensor_parallel);
+    Moves moves = moves_between(op, side(of_class_.stage), side(other), resharding);
     if (op == Op::recv && resharding == Resharding::gather)
       moves.gather_slot = group_slot(
           program_, index_, boundary.forward ? GroupKind::activation_gather : GroupKind::gradient_gather);
@@ -101,28 +111,33 @@ class Boundaries {
   std::vector<Instruction> transfers(Op op, const Boundary& boundary, int tensor, int micro_batch) const {
     const Moves of = moves(op, boundary);
     std::vector<Instruction> list;
-    for (int k = 0; k < of.partners; ++k) {
+    for (int k = 0; k < of.rows * of.partners; ++k) {
       Instruction made;
       made.op = op;
       made.micro_batch = micro_batch;
       made.slot = (op == Op::send ? boundary.send_slot : boundary.recv_slot) +
                   2 * static_cast<int>(of_class_.chunks.size()) * k;
       made.tensors = {tensor};
-      made.part = of.part_step * k;
+      made.part = of.part_step * (k % of.partners);
       made.parts = of.parts;
       made.part_stride = of.part_stride;
-      made.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes / of.parts;
+      made.row = k / of.partners;
+      made.rows = of.rows;
+      made.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes / (of.rows * of.parts);
       list.push_back(std::move(made));
     }
-    if (of.gather_slot < 0) return list;
-    Instruction gather;
-    gather.op = Op::collective;
-    gather.collective = CollectiveKind::all_gather;
-    gather.micro_batch = micro_batch;
-    gather.slot = of.gather_slot;
-    gather.tensors = {tensor};
-    gather.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes;
-    list.push_back(std::move(gather));
+    for (int row = 0; of.gather_slot >= 0 && row < of.rows; ++row) {
+      Instruction gather;
+      gather.op = Op::collective;
+      gather.collective = CollectiveKind::all_gather;
+      gather.micro_batch = micro_batch;
+      gather.slot = of.gather_slot;
+      gather.tensors = {tensor};
+      gather.row = row;
+      gather.rows = of.rows;
+      gather.bytes = of_class_.tensors[static_cast<std::size_t>(tensor)].bytes / of.rows;
+      list.push_back(std::move(gather));
+    }
     return list;
   }
 

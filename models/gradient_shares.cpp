@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "models/refusal.hpp"
 
@@ -64,6 +65,9 @@ void set_expert_parts(const Program& program, const Parameter& parameter, Gradie
     const ProgramClass& of_class = program.classes[at(holder)];
     if (of_class.expert_parallel > 1 || of_class.expert_tensor_parallel != of_class.tensor_parallel)
       share.experts = true;
+  }
+  for (std::int32_t holder : share.holders) {
+    const ProgramClass& of_class = program.classes[at(holder)];
     if (of_class.expert_parallel != first.expert_parallel ||
         (share.experts && of_class.expert_tensor_parallel != first.expert_tensor_parallel))
       throw Refusal(
@@ -109,7 +113,64 @@ bool reduces_anything(const GradientShare& share, const RanksOf& ranks) {
   return share.holders.size() > 1 || ranks.copies(share.holders[0]) > 1;
 }
 
-bool unlike_templates(const Program& program) { return program.classes.back().pipeline > 0; }
+// Of each of the share's groups, those of one class: all groups have as many.
+std::int64_t members_of(const GradientShare& share, const RanksOf& ranks, std::int32_t holder) {
+  if (share.experts) return ranks.count(holder) / share.finest;
+  return share.whole ? ranks.count(holder) : ranks.copies(holder);
+}
+
+[[noreturn]] void refuse_division(std::string message, std::string hint) {
+  throw Refusal(Exit::infeasible, "impossible-sharding", {}, std::move(message), std::move(hint));
+}
+
+// Who divides what they hold. `shard_over` counts replicas; experts stand as often as what is beside them, but those
+// who hold the same experts are more or fewer.
+void set_division(const Job& job, const RanksOf& ranks, GradientShare& share) {
+  if (job.strategy.zero == 0 || share.kind != GroupKind::data) return;
+  share.divided = share.last || share.whole ? 1 : job.strategy.zero;
+  std::int64_t members = 0, replicas = 0, common = 0;
+  for (std::int32_t holder : share.holders) {
+    members += members_of(share, ranks, holder);
+    replicas += ranks.copies(holder);
+    common = std::gcd(common, members_of(share, ranks, holder));
+  }
+  if (const std::int64_t over = job.strategy.shard_over; over > 0) {
+    if (replicas % over != 0)
+      refuse_division(fmt::format("shard_over {} does not divide the {} ranks that hold the same parameters",
+                                  over, replicas),
+                      "a divisor of the replicas; without it, all of them");
+    share.copies = replicas / over;
+  } else if (share.divided > 1) {
+    share.copies = members / common;
+  }
+  share.over = members / share.copies;
+  if (members % share.copies != 0 || (share.divided > 1 && common % share.over != 0))
+    refuse_division(
+        fmt::format("shard_over {} keeps {} copies of what {} replicas hold, and {} ranks hold the same {}",
+                    job.strategy.shard_over, share.copies, replicas, members,
+                    share.experts ? "experts" : "parameters"),
+        "as many ranks of each copy, all of one template; or a smaller expert_parallel");
+  if (share.over > 1 || share.holders.size() == 1 || share.experts) return;
+  std::vector<std::int64_t> counts;
+  for (std::int32_t holder : share.holders) counts.push_back(ranks.copies(holder));
+  refuse_division(fmt::format("`zero: {}` divides gradients among the replicas of each template, and those "
+                              "that hold the same layers have {}: nothing divides all",
+                              job.strategy.zero, fmt::join(counts, ", ")),
+                  "numbers of replicas with a common divisor, or `zero: 1`");
+}
+
+// Whether the copies of a tied embedding in one pipeline are summed together with those of all others: pipelines may
+// have one or two, and first and last stages unlike numbers of it.
+bool sums_copies_together(const Job& job, const Program& program, const RanksOf& ranks) {
+  if (program.classes.back().pipeline > 0) return true;
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    const ProgramClass& of_class = program.classes[i];
+    if (!of_class.first_stage && !of_class.last_stage) continue;
+    if (ranks.copies(static_cast<std::int32_t>(i)) != ranks.copies(0)) return true;
+    if (job.strategy.zero > 0 && of_class.tensor_parallel != program.classes[0].tensor_parallel) return true;
+  }
+  return false;
+}
 
 void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int32_t parameter) {
   for (GradientShare& known : shares)
@@ -150,15 +211,14 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
   const RanksOf ranks(program);
   const auto all = parameters(job.transformer);
   std::vector<GradientShare> shares, embeddings;
-  const bool unlike = unlike_templates(program);
+  const bool together = sums_copies_together(job, program, ranks);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (const bool copy_for_head : {false, true}) {
       if (!all[i].trained) continue;
-      if (copy_for_head && (unlike || !is_tied_embedding(job, all[i]))) continue;
+      if (copy_for_head && (together || !is_tied_embedding(job, all[i]))) continue;
       GradientShare share;
       share.holders = holders_of(job, program, all[i], copy_for_head);
-      if (unlike &&
-          is_tied_embedding(job, all[i])) {  // every copy of it in one group: pipelines may have one or two
+      if (together && is_tied_embedding(job, all[i])) {
         share.last = true;
         for (std::int32_t copy : holders_of(job, program, all[i], true)) share.holders.push_back(copy);
         std::sort(share.holders.begin(), share.holders.end());
@@ -166,10 +226,12 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
       if (share.holders.empty()) continue;
       set_expert_parts(program, all[i], share);
       if (!share.experts) set_finest(job, program, all[i], share);
-      if (reduces_anything(share, ranks)) add_share(shares, share, static_cast<std::int32_t>(i));
+      if (!reduces_anything(share, ranks)) continue;
+      set_division(job, ranks, share);
+      add_share(shares, share, static_cast<std::int32_t>(i));
     }
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (unlike || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
+    if (together || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
     const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
     for (std::int32_t head : last) {  // of the same template: the nearest first stage before it
       GradientShare share;
@@ -184,7 +246,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
 }
 
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
-                                   std::int32_t of_class, const Strategy& strategy) {
+                                   std::int32_t of_class) {
   std::vector<ShareSlot> slots;
   int next = context_slot(program.classes[at(of_class)]);
   if (program.classes[at(of_class)].context_parallel > 1) ++next;
@@ -200,9 +262,9 @@ std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, con
       slots.push_back({static_cast<int>(i), is_first ? usual : next++, -1, -1, part, parts,
                        share.whole ? 1.0 / static_cast<double>(tp) : 1.0});
       is_first = false;
-      if (strategy.zero == 0 || share.kind != GroupKind::data) continue;
+      if (share.over == 1) continue;
       slots.back().gather_slot = next++;
-      if (strategy.shard_over > 0) slots.back().replica_slot = next++;
+      if (share.copies > 1) slots.back().replica_slot = next++;
     }
   }
   return slots;
@@ -246,14 +308,9 @@ SlotsByClass slots_by_class(const std::vector<std::vector<ShareSlot>>& slots, in
   return by_class;
 }
 
-// ZeRO: the group itself in runs of `over` ranks (0: all), each twice, and who holds the same part of each run.
+// ZeRO: the group itself in runs of `over` ranks, each twice, and who holds the same part of each run.
 void enter_divided(Program& program, const Group& group, const SlotsByClass& slots, std::int64_t over) {
-  const std::size_t members = group.ranks.size(), run = over > 0 ? at(over) : members;
-  if (members % run != 0)
-    throw Refusal(
-        Exit::infeasible, "impossible-sharding", {},
-        fmt::format("shard_over {} does not divide the {} ranks that hold the same parameters", run, members),
-        "a divisor of the replicas; without it, all of them");
+  const std::size_t members = group.ranks.size(), run = at(over);
   for (std::size_t first = 0; first < members; first += run) {
     Group reduces = every(group, first, 1, run), gathers = reduces;
     gathers.kind = GroupKind::gather;
@@ -271,7 +328,7 @@ void add_gradient_groups(const Job& job, Program& program) {
   const RanksOf ranks(program);
   std::vector<std::vector<ShareSlot>> slots;
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i), job.strategy));
+    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i)));
     int most = kEmbeddingGroup;
     for (const ShareSlot& slot : slots.back())
       most = std::max({most, slot.slot, slot.gather_slot, slot.replica_slot});
@@ -284,8 +341,8 @@ void add_gradient_groups(const Job& job, Program& program) {
     for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine) {
       const SlotsByClass by_class = slots_by_class(slots, static_cast<int>(i), shares[i].whole, fine);
       for (Group& group : groups_of(shares[i], program, ranks, fine)) {
-        if (job.strategy.zero > 0 && shares[i].kind == GroupKind::data)
-          enter_divided(program, group, by_class, job.strategy.shard_over);
+        if (shares[i].over > 1)
+          enter_divided(program, group, by_class, shares[i].over);
         else
           enter(program, std::move(group), by_class.reduce);
       }

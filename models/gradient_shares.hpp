@@ -22,6 +22,11 @@ struct GradientShare {
   // Experts divided over ranks, or cut unlike the rest: only those who hold the same part of them reduce it, and
   // `finest` counts the parts.
   bool experts = false;
+  // So many consecutive ranks of each of its groups divide what they hold (ZeRO), and so often that stands there;
+  // 1: each holds it whole. Where `divided` is 2 or 3, as Strategy::zero, they are of one class: others do not pass a
+  // micro-batch when they do.
+  std::int64_t over = 1, copies = 1;
+  int divided = 0;
   bool last = false;  // unlike stages complete it at unlike times: reduce it after all others
   std::vector<std::int32_t> parameters;  // indices into parameters(transformer)
 };
@@ -38,7 +43,7 @@ struct ShareSlot {
   double scale = 1.0;
 };
 std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
-                                   std::int32_t of_class, const Strategy& strategy);
+                                   std::int32_t of_class);
 
 // Enters the groups of all shares, and every rank's slots.
 void add_gradient_groups(const Job& job, Program& program);

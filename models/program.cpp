@@ -113,7 +113,8 @@ bool reads_parameters(KernelOp op) { return op == KernelOp::norm_backward || !ad
 bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction) {
   return instruction.op == Op::collective && instruction.collective == CollectiveKind::all_gather &&
          instruction.shard >= 0 &&
-         of_class.shards[static_cast<std::size_t>(instruction.shard)].parameter_part >= 0;
+         of_class.shards[static_cast<std::size_t>(instruction.shard)].parameter_part >= 0 &&
+         of_class.shards[static_cast<std::size_t>(instruction.shard)].part == 0;
 }
 
 bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction) {

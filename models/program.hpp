@@ -245,8 +245,11 @@ struct Instruction {
   // multiplies its contribution by.
   std::int32_t part = 0, parts = 1;
   // send, recv: equal parts of the tensor, and of them number (part + part_stride * tensor_index) % parts. The recv
-  // whose `part` is 0 makes the tensor, others only fill it.
+  // whose `part` and `row` are 0 makes the tensor, others only fill it.
   std::int32_t part_stride = 0;
+  // send, recv, and the all_gather of what was received: not of the whole tensor but of its block `row` of `rows`
+  // equal ones, each of some of the sequences.
+  std::int32_t row = 0, rows = 1;
   double scale = 1.0;
   // copy: of the part of that Shard's gradients or parameters that this rank holds, laid out as one run.
   // collective of a Shard (index; -1: of none). all_gather: `tensors` come to be, of the parts held. reduce_scatter:
@@ -311,14 +314,20 @@ struct Shard {
   std::vector<std::int32_t> parameters, gradients;       // whole; as the forward reads them
   std::int32_t optimizer = -1;                           // of the part
   std::int32_t parameter_part = -1, gradient_part = -1;  // -1: the whole is held throughout
+  std::int32_t part = 0,
+               parts = 1;  // of each tensor, as of an Instruction: other shards have its other parts
   bool operator==(const Shard&) const = default;
 };
 
 struct ProgramClass;
-// An all_gather of a shard whose parameters are held in parts: `tensors` come to be, as those of a recv do.
+// An all_gather of a shard whose parameters are held in parts: `tensors` come to be, as those of a recv do. Where each
+// of several shards has a part of them: in the first one's.
 bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction);
 // Of a copy: its direction.
 bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction);
+inline bool makes_received(const Instruction& instruction) {
+  return instruction.op == Op::recv && instruction.part == 0 && instruction.row == 0;
+}
 
 struct ProgramClass {
   std::string name;  // "stage 0"
@@ -332,6 +341,7 @@ struct ProgramClass {
   std::int64_t context_parallel = 1;  // ranks over which each sequence is cut
   bool sequence_parallel = false;     // rows between cut matmuls are divided over the tensor-parallel group
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
+  std::int64_t sequence_stride = 0;  // sequences from one micro-batch's first to the next's; 0: micro_batch
   std::vector<Tensor> tensors;
   std::vector<Shard> shards;
   std::vector<Block> blocks;
@@ -347,8 +357,8 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-// Peer slots of chunk 0. Where a neighbour has r times the tensor parallel degree, partner k of a boundary stands
-// k * 2 * chunks slots further on, k < r.
+// Peer slots of chunk 0. Where a neighbour has r times the tensor parallel degree or the replicas, or both together,
+// partner k of a boundary stands k * 2 * chunks slots further on, k < r: replica by replica.
 inline constexpr int kPrevious = 0, kNext = 1;
 constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
 constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }

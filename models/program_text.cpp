@@ -99,6 +99,8 @@ void print_instruction(Out out, const Instruction& instruction) {
   put(out, "part", instruction.part, standard.part);
   put(out, "parts", instruction.parts, standard.parts);
   put(out, "part_stride", instruction.part_stride, standard.part_stride);
+  put(out, "row", instruction.row, standard.row);
+  put(out, "rows", instruction.rows, standard.rows);
   put(out, "scale", instruction.scale, standard.scale);
   put(out, "shard", instruction.shard, standard.shard);
   put(out, "bytes", instruction.bytes, standard.bytes);
@@ -125,6 +127,8 @@ void print_shard(Out out, const Shard& shard) {
   put(out, "optimizer", shard.optimizer, standard.optimizer);
   put(out, "parameter_part", shard.parameter_part, standard.parameter_part);
   put(out, "gradient_part", shard.gradient_part, standard.gradient_part);
+  put(out, "part", shard.part, standard.part);
+  put(out, "parts", shard.parts, standard.parts);
   fmt::format_to(out, "\n");
 }
 
@@ -136,6 +140,7 @@ void print_class(Out out, const ProgramClass& of_class) {
   put(out, "expert_tensor_parallel", of_class.expert_tensor_parallel, of_class.tensor_parallel);
   put(out, "context_parallel", of_class.context_parallel, std::int64_t{1});
   if (of_class.sequence_parallel) fmt::format_to(out, " sequence_parallel=1");
+  put(out, "sequence_stride", of_class.sequence_stride, std::int64_t{0});
   fmt::format_to(out, " micro_batch={} micro_batches={} static={}\n", of_class.micro_batch,
                  of_class.micro_batches, of_class.static_bytes);
   for (const Chunk& chunk : of_class.chunks)
@@ -290,6 +295,8 @@ Shard parse_shard(Line& line) {
   line.get("optimizer", shard.optimizer);
   line.get("parameter_part", shard.parameter_part);
   line.get("gradient_part", shard.gradient_part);
+  line.get("part", shard.part);
+  line.get("parts", shard.parts);
   return shard;
 }
 
@@ -355,6 +362,8 @@ Instruction parse_instruction(Line& line) {
   line.get("part", instruction.part);
   line.get("parts", instruction.parts);
   line.get("part_stride", instruction.part_stride);
+  line.get("row", instruction.row);
+  line.get("rows", instruction.rows);
   line.get("scale", instruction.scale);
   line.get("shard", instruction.shard);
   line.get("flops", instruction.flops);
@@ -388,6 +397,7 @@ ProgramClass parse_class(Line& line) {
   line.get("sequence_parallel", of_class.sequence_parallel);
   line.get("micro_batch", of_class.micro_batch);
   line.get("micro_batches", of_class.micro_batches);
+  line.get("sequence_stride", of_class.sequence_stride);
   line.get("static", of_class.static_bytes);
   return of_class;
 }

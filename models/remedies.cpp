@@ -21,7 +21,9 @@ bool is_one_short_template(const Job& job) {
   const auto& templates = job.strategy.templates;
   if (templates.size() != 1) return false;
   for (const Stage& stage : templates[0].stages)
-    if (!stage.on.empty() || !stage.more.empty() || stage.tensor_parallel != job.strategy.tp()) return false;
+    if (!stage.on.empty() || !stage.more.empty() || stage.replicas > 0 ||
+        stage.tensor_parallel != job.strategy.tp())
+      return false;
   return true;
 }
 
@@ -55,13 +57,13 @@ std::vector<Variation> options_of(const Job& job) {
   };
   const auto recompute = [](Strategy& strategy) { strategy.recompute = Recompute::full; };
   const bool replicated = job.strategy.templates.size() > 1 || job.strategy.templates[0].copies() > 1;
-  const int most = job.strategy.templates.size() > 1 ? 1 : 3;
-  for (int zero = job.strategy.zero + 1; replicated && zero <= most; ++zero)
+  constexpr int kMost = 3;
+  for (int zero = job.strategy.zero + 1; replicated && zero <= kMost; ++zero)
     add(fmt::format("zero: {}", zero), [&](Strategy& strategy) { strategy.zero = zero; });
   if (job.strategy.tp() > 1)
     add("sequence_parallel: true", [](Strategy& strategy) { strategy.sequence_parallel = true; });
   add("recompute: full", recompute);
-  for (int zero = job.strategy.zero + 1; replicated && zero <= most; ++zero)
+  for (int zero = job.strategy.zero + 1; replicated && zero <= kMost; ++zero)
     add(fmt::format("zero: {} and recompute: full", zero), [&](Strategy& strategy) {
       strategy.zero = zero;
       recompute(strategy);

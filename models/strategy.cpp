@@ -99,6 +99,36 @@ Found find_in_context_parallel(const Train& train, std::int64_t cp) {
                         : "")};
 }
 
+// What stages ask for that are replicated more or less often than each other. `micro_batch`: of each of the
+// pipeline's replicas.
+Found find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batch, bool by_rows) {
+  const auto complaint = [](std::string message, std::string hint) {
+    return StrategyComplaint{"impossible-replicas", "stages", std::move(message), std::move(hint)};
+  };
+  if (!pipeline.has_unlike_replicas()) return std::nullopt;
+  if (by_rows)
+    return complaint("sequence_parallel where stages are replicated unlike",
+                     "as many replicas of every stage, or `sequence_parallel: false`");
+  const std::int64_t sequences = pipeline.replicas * micro_batch;
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const std::int64_t replicas = pipeline.replicas_of(pipeline.stages[i]);
+    if (!pipeline.stages[i].more.empty())
+      return complaint(fmt::format("stage {} holds several chunks, and stages are replicated unlike", i),
+                       "a schedule with one chunk a stage, or as many replicas of every stage");
+    if (sequences % replicas != 0)
+      return complaint(fmt::format("{} replicas of stage {} do not divide the {} sequences of a micro-batch "
+                                   "({} replicas x micro_batch {})",
+                                   replicas, i, sequences, pipeline.replicas, micro_batch),
+                       "a larger micro_batch, or fewer replicas of that stage");
+    if (i == 0) continue;
+    const std::int64_t before = pipeline.replicas_of(pipeline.stages[i - 1]);
+    if (before % replicas != 0 && replicas % before != 0)
+      return complaint(fmt::format("stages {} and {} have {} and {} replicas", i - 1, i, before, replicas),
+                       "of two neighbours, the one must have a multiple of the other's");
+  }
+  return std::nullopt;
+}
+
 Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   if (pipeline.stages.empty())
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
@@ -119,52 +149,19 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, boo
   for (const Stage& stage : pipeline.stages) {
     if (auto found = find_in_tensor_parallel(t, stage.tensor_parallel)) return found;
     if (auto found = find_in_expert_parallel(t, pipeline, stage)) return found;
-    if (!stage.on.empty() && pipeline.replicas % static_cast<std::int64_t>(stage.on.size()) != 0)
+    if (!stage.on.empty() && pipeline.replicas_of(stage) % static_cast<std::int64_t>(stage.on.size()) != 0)
       return StrategyComplaint{"uneven-placement", "stages",
                                fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
-                                           pipeline.replicas, stage.on.size()),
+                                           pipeline.replicas_of(stage), stage.on.size()),
                                "as many replicas on each group, or a template for each"};
   }
   return find_at_boundaries(t, pipeline, by_rows);
 }
 
-Found find_in_sharding(const Transformer& t, const Strategy& strategy) {
+Found find_in_sharding(const Strategy& strategy) {
   if (strategy.zero == 0 && strategy.shard_over > 0)
     return StrategyComplaint{"impossible-sharding", "shard_over", "`shard_over` where nothing is divided",
                              "`zero: 1`, 2 or 3 says what the replicas divide"};
-  if (strategy.zero == 0) return std::nullopt;
-  const PipelineTemplate& first = strategy.templates[0];
-  for (const PipelineTemplate& pipeline : strategy.templates) {
-    if (pipeline.stages[0].tensor_parallel != first.stages[0].tensor_parallel)
-      return StrategyComplaint{
-          "impossible-sharding", "zero",
-          fmt::format("`zero: {}` among templates of tensor_parallel {} and {}", strategy.zero,
-                      first.stages[0].tensor_parallel, pipeline.stages[0].tensor_parallel),
-          "the same tensor_parallel in every template, or `zero: 0`"};
-    if (t.tied_embeddings &&
-        pipeline.stages.front().tensor_parallel != pipeline.stages.back().tensor_parallel)
-      return StrategyComplaint{
-          "impossible-sharding", "zero",
-          fmt::format("`zero: {}` where the first and the last stage share embeddings and "
-                      "cut them by {} and {}",
-                      strategy.zero, pipeline.stages.front().tensor_parallel,
-                      pipeline.stages.back().tensor_parallel),
-          "the same tensor_parallel in both, or `zero: 0`"};
-    for (const Stage& stage : pipeline.stages)
-      if (stage.expert_parallel > 1)
-        return StrategyComplaint{
-            "impossible-sharding", "zero",
-            fmt::format("`zero: {}` with expert_parallel {}: this version does not divide "
-                        "what replicas of experts hold",
-                        strategy.zero, stage.expert_parallel),
-            "`zero: 0`, or expert_parallel 1"};
-    if (strategy.zero >= 2 && strategy.templates.size() > 1)
-      return StrategyComplaint{"impossible-sharding", "zero",
-                               fmt::format("`zero: {}` with {} templates: gradients are reduced after every "
-                                           "micro-batch, and unlike pipelines have unlike ones",
-                                           strategy.zero, strategy.templates.size()),
-                               "`zero: 1` divides the optimizer's state"};
-  }
   return std::nullopt;
 }
 
@@ -220,6 +217,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
     if (auto found = find_in_stages(t, pipeline, strategy.sequence_parallel)) return found;
     if (auto found = find_in_context_parallel(train, pipeline.context_parallel)) return found;
     const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
+    if (auto found = find_in_replicas(pipeline, micro_batch, strategy.sequence_parallel)) return found;
     sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
                        pipeline.replicas, pipeline.micro_batches, micro_batch);
@@ -236,7 +234,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
     if (auto found = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt) return found;
   }
   if (auto found = find_in_offload(strategy)) return found;
-  return find_in_sharding(t, strategy);
+  return find_in_sharding(strategy);
 }
 
 void refuse(const Found& found) {
@@ -298,7 +296,7 @@ Strategy expand(const Transformer& t, const Train& train, std::int64_t tp, std::
 std::int64_t Strategy::rank_count() const {
   std::int64_t count = 0;
   for (const PipelineTemplate& pipeline : templates)
-    for (const Stage& stage : pipeline.stages) count += pipeline.copies() * stage.tensor_parallel;
+    for (const Stage& stage : pipeline.stages) count += pipeline.copies_of(stage) * stage.tensor_parallel;
   return count;
 }
 

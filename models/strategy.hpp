@@ -70,8 +70,8 @@ struct Stage {
   std::optional<Resharding> resharding = {};
   // Of recompute: the first so many layers of each chunk, the others keep everything; nothing: all.
   std::optional<std::int64_t> recompute_layers = {};
-  // How often this stage is replicated, where its pipeline's others are more or fewer: a multiple or a divisor of
-  // theirs, each replica taking that share of a micro-batch's sequences. 0: as often as the pipeline.
+  // How often this stage is replicated; 0: as often as the pipeline. Of two neighbours the one's is a multiple of the
+  // other's. The sequences that all replicas of the pipeline have in a micro-batch are divided over the stage's own.
   std::int64_t replicas = 0;
   std::optional<Offload> offload = {};  // else the strategy's
   bool operator==(const Stage&) const = default;
@@ -89,8 +89,17 @@ struct PipelineTemplate {
   std::int64_t context_parallel = 1;  // ranks over which each sequence is cut, in every stage
   std::vector<Stage> stages;
   bool operator==(const PipelineTemplate&) const = default;
-  // How often each stage's parameters are held.
+  std::int64_t replicas_of(const Stage& stage) const {
+    return stage.replicas > 0 ? stage.replicas : replicas;
+  }
+  bool has_unlike_replicas() const {
+    for (const Stage& stage : stages)
+      if (replicas_of(stage) != replicas) return true;
+    return false;
+  }
+  // How often each stage's parameters are held; and those of one, where stages are replicated unlike.
   std::int64_t copies() const { return replicas * context_parallel; }
+  std::int64_t copies_of(const Stage& stage) const { return replicas_of(stage) * context_parallel; }
 };
 
 struct Strategy {

@@ -32,12 +32,12 @@ std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer& t,
                     "ffn {}",
                     cut, tp, t.experts.ffn),
         "experts are cut as the rest is, or less");
-  const std::int64_t ranks = pipeline.copies() * tp;
+  const std::int64_t ranks = pipeline.copies_of(stage) * tp;
   if (ranks % (parts * cut) != 0)
     return impossible(
         fmt::format("expert_parallel {} x expert_tensor_parallel {} does not divide the {} ranks of "
                     "a stage ({} replicas x {}tensor_parallel {})",
-                    parts, cut, ranks, pipeline.replicas,
+                    parts, cut, ranks, pipeline.replicas_of(stage),
                     pipeline.context_parallel > 1
                         ? fmt::format("context_parallel {} x ", pipeline.context_parallel)
                         : "",

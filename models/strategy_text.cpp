@@ -165,7 +165,7 @@ PipelineTemplate read_template(const Yaml& node) {
   for (const Yaml& item : to_sequence(fields.need("stages"))) {
     const Fields stage(item, "a stage",
                        {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
-                        "etp", "on", "recompute", "recompute_layers", "resharding", "offload"});
+                        "etp", "on", "recompute", "recompute_layers", "resharding", "offload", "replicas"});
     Stage read;
     read_chunks(stage.need("layers"), read);
     read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
@@ -175,6 +175,7 @@ PipelineTemplate read_template(const Yaml& node) {
     if (const Yaml value = stage.find("offload")) read.offload = read_offload(value);
     if (const Yaml value = stage.find("recompute_layers")) read.recompute_layers = to_integer(value, kDegree);
     if (const Yaml value = stage.find("resharding")) read.resharding = to_resharding(value);
+    if (const Yaml value = stage.find("replicas")) read.replicas = to_integer(value, kDegree);
     pipeline.stages.push_back(read);
   }
   return pipeline;
@@ -266,6 +267,20 @@ void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
   for (std::size_t i = 0; i < stages.size(); ++i) stages[i].on = {groups[i * groups.size() / stages.size()]};
 }
 
+// `replicas: [2, 4]`: of each stage.
+void lay_out_replicas(const Yaml& node, const Transformer& transformer, const Train& train,
+                      Strategy& strategy) {
+  std::vector<Stage>& stages = strategy.templates[0].stages;
+  const auto items = to_sequence(node);
+  if (items.size() != stages.size())
+    throw Refusal(
+        Exit::infeasible, "impossible-replicas", node->where,
+        fmt::format("`replicas` names {} stages, pipeline_parallel is {}", items.size(), stages.size()),
+        "one number for each stage");
+  for (std::size_t i = 0; i < stages.size(); ++i) stages[i].replicas = to_integer(items[i], kDegree);
+  if (const auto complaint = find_complaint(transformer, train, strategy)) refuse(*complaint, node->where);
+}
+
 // `expert_parallel` and `expert_tensor_parallel`: of every stage.
 void lay_out_experts(const Fields& fields, const Transformer& transformer, PipelineTemplate& pipeline) {
   for (Stage& stage : pipeline.stages) {
@@ -280,11 +295,11 @@ void lay_out_experts(const Fields& fields, const Transformer& transformer, Pipel
 }
 
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
-  const Fields fields(
-      node, "`strategy`",
-      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
-                    "context_parallel", "cp", "expert_parallel", "ep", "expert_tensor_parallel", "etp",
-                    "virtual_stages", "layers", "on", "recompute_layers", "resharding", "templates"}));
+  const Fields fields(node, "`strategy`",
+                      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
+                                    "context_parallel", "cp", "expert_parallel", "ep",
+                                    "expert_tensor_parallel", "etp", "virtual_stages", "layers", "on",
+                                    "recompute_layers", "resharding", "replicas", "templates"}));
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
@@ -312,6 +327,7 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   if (const Yaml resharding = fields.find("resharding"))  // at every boundary
     for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
       options.templates[0].stages[i].resharding = to_resharding(resharding);
+  if (const Yaml replicas = fields.find("replicas")) lay_out_replicas(replicas, transformer, train, options);
   return options;
 }
 
@@ -364,6 +380,7 @@ static std::string print(const Stage& stage) {
   if (stage.resharding)
     text += fmt::format(", resharding: {}", *stage.resharding == Resharding::direct ? "direct" : "gather");
   if (stage.offload) text += ", offload: " + print(*stage.offload);
+  if (stage.replicas > 0) text += fmt::format(", replicas: {}", stage.replicas);
   return text + "}\n";
 }
 

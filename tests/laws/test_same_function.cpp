@@ -91,6 +91,39 @@ TEST_CASE("stages cut in unlike ways train the same function as one rank") {
   }
 }
 
+TEST_CASE("stages replicated more and less often train the same function as one rank") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
+  for (const Job& job : tests::every_job_of_unlike_replicas(family)) {
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+TEST_CASE("experts of stages that are replicated unlike train the same function") {
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (int zero = 0; zero <= 3; ++zero) {
+    Job job = tests::tiny_job({1, 2, 1}, transformer);
+    job.strategy.zero = zero;
+    auto& stages = job.strategy.templates[0].stages;
+    stages[0].tensor_parallel = 2;
+    stages[0].expert_parallel = 2;
+    stages[0].expert_tensor_parallel = 1;
+    stages[1].replicas = 2;
+    stages[1].expert_parallel = zero < 2 ? 2 : 1;
+    job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+    INFO(print(job.strategy));
+    const auto together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step)
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  }
+}
+
 TEST_CASE("every small strategy trains the same GPT-2 as one rank") { check_family(Family::gpt2); }
 
 TEST_CASE("every small strategy trains the same Llama as one rank") { check_family(Family::llama); }
@@ -141,6 +174,18 @@ TEST_CASE("experts divided over ranks, and cut less than the rest, train the sam
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
   for (Job& job : tests::every_expert_job(transformer)) {
+    INFO(name << "\n" << print(job.strategy));
+    const auto together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step)
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  }
+}
+
+TEST_CASE("replicas that divide what they hold, experts among it, train the same function") {
+  const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (Job& job : tests::every_divided_expert_job(transformer)) {
     INFO(name << "\n" << print(job.strategy));
     const auto together = train(job);
     for (std::size_t step = 0; step < alone.size(); ++step)

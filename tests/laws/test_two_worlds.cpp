@@ -144,6 +144,14 @@ TEST_CASE("divided experts do the same in both worlds, and all together the same
   }
 }
 
+TEST_CASE("experts that replicas divide do the same in both worlds") {
+  for (Job& job : tests::every_divided_expert_job(tests::tiny_variant("mixtral"))) {
+    job.strategy.schedule = Schedule::one_f_one_b;
+    job.strategy.overlap_p2p = false;
+    check_two_worlds(job);
+  }
+}
+
 TEST_CASE("routed experts and latent attention do the same in the real and the imagined world") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   INFO(name);
@@ -158,6 +166,13 @@ TEST_CASE("routed experts and latent attention do the same in the real and the i
 TEST_CASE("stages cut in unlike ways do the same in the real and the imagined world") {
   for (Job job : tests::every_resharded_job(Family::llama)) {
     job.strategy.p2p_buffers = 1;  // fewer messages ahead, as the rest is smaller than elsewhere
+    check_two_worlds(widened(widened(job)));
+  }
+}
+
+TEST_CASE("stages replicated more and less often do the same in the real and the imagined world") {
+  for (Job job : tests::every_job_of_unlike_replicas(Family::llama)) {
+    job.strategy.p2p_buffers = 1;
     check_two_worlds(widened(widened(job)));
   }
 }

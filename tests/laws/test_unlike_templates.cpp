@@ -38,6 +38,42 @@ const std::vector<std::string> kUnlike = {
     " {micro_batches: 8, micro_batch: 1, stages: [{layers: 0-0, tp: 1}, {layers: 1-3, tp: 1}]}]",
 };
 
+// Whose parts of gradients and parameters (zero 2, 3) are of one template each: replicas have a common divisor.
+const std::vector<std::string> kDivisible = {
+    // other micro-batches, other cuts of the layers
+    "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]},"
+    " {replicas: 2, micro_batches: 4, micro_batch: 1, stages: [{layers: 0-0}, {layers: 1-3}]}]",
+    // twice as many replicas of one
+    "templates: [{replicas: 4, micro_batches: 1, stages: [{layers: 0-3}]},"
+    " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]}]",
+    // cut in two, and in one or four
+    "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, tp: 2}]},"
+    " {replicas: 2, micro_batches: 2, stages: [{layers: 0-1}, {layers: 2-3, tp: 4}]}]",
+    // stages of one of them replicated unlike
+    "templates: [{replicas: 2, micro_batches: 1, stages: [{layers: 0-3}]}, {replicas: 1, micro_batches: 3,"
+    " micro_batch: 4, stages: [{layers: 0-2, replicas: 2}, {layers: 3-3, replicas: 4}]}]"};
+
+Job unlike_job(const std::string& text, const Transformer& transformer) {
+  Job job = tests::tiny_job({1, 1, 1}, transformer);
+  job.strategy = parse_strategy(text);
+  validate(job.transformer, job.train, job.strategy);
+  job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+  return job;
+}
+
+// Templates that divide what they hold.
+std::vector<Job> divided_jobs(const Transformer& transformer) {
+  std::vector<Job> jobs;
+  const std::string gradients = "overlap: {gradients: true, bucket_bytes: 20 kB}\n";
+  for (const std::string& text : kUnlike)
+    for (const std::string& overlap : {std::string(), gradients})
+      jobs.push_back(unlike_job("zero: 1\n" + overlap + text + "\n", transformer));
+  for (const std::string& text : kDivisible)
+    for (const std::string options : {"zero: 1\nshard_over: 2\n", "zero: 2\n", "zero: 3\nschedule: zb-h1\n"})
+      jobs.push_back(unlike_job(options + gradients + text + "\n", transformer));
+  return jobs;
+}
+
 std::vector<Job> unlike_jobs(Family family) {
   std::vector<Job> jobs;
   for (const std::string& text : kUnlike)
@@ -107,8 +143,51 @@ TEST_CASE("unlike pipelines whose experts are cut or divided alike train the sam
   }
 }
 
+TEST_CASE("unlike pipelines train the same function whatever they divide among them") {
+  const Family family = GENERATE(Family::gpt2, Family::llama);
+  TrainOptions options;
+  options.steps = 10;
+  const Job one = tests::tiny_job({1, 1, 1}, family);
+  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  for (const Job& job : divided_jobs(one.transformer)) {
+    INFO(print(job.strategy));
+    const Program program = compile(job);
+    check(program, job.cluster);
+    REQUIRE(parse_program(print(program)) == program);
+    const auto together = train_in_process(job, program, tests::tiny_text(), options).losses;
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
+TEST_CASE("unlike pipelines that divide experts and what replicas hold of them train the same function") {
+  const std::vector<std::string> unlike = {
+      "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}]}, {micro_batches: 2, stages: [{layers: "
+      "0-3}]}]",
+      "templates: [{micro_batches: 4, stages: [{layers: 0-3, tp: 2, ep: 2, etp: 1}]},"
+      " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]",
+      "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]},"
+      " {replicas: 4, micro_batches: 1, stages: [{layers: 0-3, ep: 2}]}]"};
+  TrainOptions options;
+  options.steps = 10;
+  const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant("mixtral"));
+  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  for (std::size_t i = 0; i < unlike.size(); ++i)
+    for (int zero = 1; zero <= (i == 2 ? 3 : 1); ++zero) {
+      const Job job = unlike_job("zero: " + std::to_string(zero) + "\n" + unlike[i] + "\n", one.transformer);
+      INFO(print(job.strategy));
+      const auto together = train_in_process(job, compile(job), tests::tiny_text(), options).losses;
+      for (std::size_t step = 0; step < alone.size(); ++step)
+        REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+}
+
 TEST_CASE("unlike pipelines do the same in the real and the imagined world") {
-  for (const Job& job : unlike_jobs(Family::gpt2)) {
+  std::vector<Job> jobs = unlike_jobs(Family::gpt2);
+  for (const Job& job : divided_jobs(tests::tiny_transformer(Family::gpt2))) jobs.push_back(job);
+  for (const Job& job : jobs) {
     INFO(print(job.strategy));
     const Program program = compile(job);
     TrainOptions options;

@@ -85,6 +85,48 @@ TEST_CASE("copies of a divided state sum their parts once a step") {
   CHECK(groups[GroupKind::data] == std::vector<std::vector<Rank>>{{0, 1}, {2, 3}, {0, 2}, {1, 3}});
 }
 
+TEST_CASE("experts are divided among those who hold the same ones, the rest among all replicas") {
+  // Megatron Core's distributed optimizer: dense parameters over the data group, experts' over the expert-data group.
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  double dense = 0, experts = 0;
+  for (const Parameter& parameter : parameters(transformer))
+    (parameter.experts > 0 ? experts : dense) += static_cast<double>(parameter.count());
+  const auto job_with = [&](int zero, std::int64_t parts, std::int64_t shard_over) {
+    Job job = tests::tiny_job({1, 1, 4}, transformer);
+    job.strategy.templates[0].stages[0].expert_parallel = parts;
+    job.strategy.zero = zero;
+    job.strategy.shard_over = shard_over;
+    return job;
+  };
+  struct Case {
+    std::int64_t parts, shard_over;
+    double dense_over, experts_over;  // ranks that divide what one of them would hold
+  };
+  for (const Case& c : {Case{2, 0, 4, 2}, {4, 0, 4, 1}, {2, 2, 2, 1}})
+    for (int zero = 1; zero <= 3; ++zero) {
+      INFO("zero " << zero << " parts " << c.parts << " shard_over " << c.shard_over);
+      const double whole[] = {0, 8, 4, 0};  // bytes of an element that stay: parameters and gradients of fp32
+      const double held = experts / static_cast<double>(c.parts);
+      const auto bytes = [&](double elements, double over) {
+        return over == 1 ? 16 * elements : (whole[zero] + (16 - whole[zero]) / over) * elements;
+      };
+      const Job job = job_with(zero, c.parts, c.shard_over);
+      const Program program = compile(job);
+      CHECK(static_cast<double>(program.classes.at(0).static_bytes) ==
+            Approx(bytes(dense, c.dense_over) + bytes(held, c.experts_over)).epsilon(2e-3));
+      check(program, job.cluster);
+      // Each micro-batch's gradients, or each step's, to those who divide them, all_to_all of tokens aside.
+      const double times = zero == 1 ? 1 : 2;
+      auto bytes_moved = moved(program);
+      CHECK(bytes_moved[CollectiveKind::reduce_scatter] ==
+            Approx(4 * times * (dense + (c.experts_over > 1 ? held : 0))));
+      CHECK(bytes_moved[CollectiveKind::all_reduce] ==
+            Approx(4 * ((c.shard_over > 0 ? dense / c.dense_over : 0) +
+                        (c.parts == 2 && c.experts_over == 1 ? held : 0)))
+                .epsilon(2e-3));
+    }
+}
+
 TEST_CASE("gathering ahead holds more parameters at once") {
   std::int64_t last = 0;
   for (int prefetch : {0, 1, 2}) {

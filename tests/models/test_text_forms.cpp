@@ -181,6 +181,9 @@ Strategy random_strategy(Random& random) {
   strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);
   const auto offload = [&] { return Offload{random.coin() ? 0.0 : 0.25, random.coin() ? 1.0 : 0.5}; };
   if (random.coin()) strategy.offload = offload();
+  strategy.zero = static_cast<int>(random.integer(0, 3));
+  strategy.shard_over = random.coin() ? random.integer(2, 1000) : 0;
+  strategy.prefetch = static_cast<int>(random.integer(0, 8));
   for (std::int64_t i = random.integer(1, 3); i > 0; --i) {
     PipelineTemplate pipeline;
     pipeline.replicas = random.integer(1, 1000);
@@ -195,6 +198,10 @@ Strategy random_strategy(Random& random) {
       if (random.coin()) made.recompute = random_recompute(random);
       if (random.coin()) made.recompute_layers = random.integer(1, 40);
       if (random.coin()) made.offload = offload();
+      if (random.coin()) made.replicas = random.integer(1, 1000);
+      if (random.coin()) made.resharding = random.coin() ? Resharding::gather : Resharding::direct;
+      if (random.coin()) made.expert_parallel = random.integer(1, 64);
+      if (random.coin()) made.expert_tensor_parallel = random.integer(1, 8);
       pipeline.stages.push_back(made);
       next = last;
     }

@@ -289,6 +289,81 @@ inline std::vector<Job> every_offloaded_job(Family family) {
   return jobs;
 }
 
+// Replicas that divide what they hold, and among them experts that are divided, cut less, or held by fewer ranks: by
+// one, by two of four replicas, by as many as the rest. On up to eight ranks.
+inline std::vector<Job> every_divided_expert_job(const Transformer& transformer) {
+  struct Division {
+    Degrees degrees;
+    std::int64_t parts, cut, shard_over;
+  };
+  std::vector<Job> jobs;
+  for (const Division& d : {Division{{1, 1, 2}, 2, 0, 0},
+                            {{1, 1, 4}, 2, 0, 0},
+                            {{1, 1, 4}, 2, 0, 2},
+                            {{2, 1, 2}, 1, 1, 0},
+                            {{2, 1, 2}, 2, 1, 0},
+                            {{1, 2, 2}, 2, 0, 0},
+                            {{2, 1, 4}, 2, 1, 2}})
+    for (int zero = 1; zero <= 3; ++zero) {
+      if (transformer.experts.count % d.parts != 0 || transformer.kv_heads % d.degrees.tp != 0) continue;
+      Job job = tiny_job(d.degrees, transformer);
+      for (Stage& stage : job.strategy.templates[0].stages) {
+        stage.expert_parallel = d.parts;
+        stage.expert_tensor_parallel = d.cut;
+      }
+      const bool other = (zero + d.degrees.dp) % 2 == 0;
+      job.strategy.zero = zero;
+      job.strategy.shard_over = d.shard_over;
+      job.strategy.recompute = other ? Recompute::full : Recompute::none;
+      job.strategy.overlap_gradients = other;
+      job.strategy.bucket_bytes = 10'000;
+      if (other && d.degrees.pp > 1) job.strategy.schedule = Schedule::zb_h1;
+      job.fidelity.tensor_parallel = other ? CollectiveLevel::fluid : CollectiveLevel::formula;
+      jobs.push_back(job);
+    }
+  return jobs;
+}
+
+// Stages of one pipeline that are replicated more or less often than each other, some cut in unlike ways too, on up to
+// eight ranks.
+inline std::vector<Job> every_job_of_unlike_replicas(Family family) {
+  struct Part {
+    std::int64_t tp, replicas;
+  };
+  struct Shape {
+    std::int64_t replicas;  // of the pipeline
+    std::vector<Part> stages;
+  };
+  std::vector<Job> jobs;
+  for (const Shape& shape : {Shape{1, {{1, 1}, {1, 2}}},
+                             {2, {{1, 2}, {1, 1}}},
+                             {1, {{2, 1}, {1, 2}}},
+                             {2, {{1, 2}, {2, 1}}},
+                             {2, {{1, 1}, {2, 2}}},
+                             {2, {{1, 4}, {1, 2}}},
+                             {1, {{1, 1}, {1, 2}, {1, 1}}},
+                             {2, {{1, 2}, {2, 1}, {1, 4}}}})
+    for (int i = 0; i < 4; ++i) {
+      const auto stages = static_cast<std::int64_t>(shape.stages.size());
+      Job job = tiny_job({1, stages, shape.replicas}, family);
+      job.strategy.schedule = std::vector<Schedule>{Schedule::one_f_one_b, Schedule::gpipe, Schedule::zb_h1,
+                                                    Schedule::one_f_one_b}[static_cast<std::size_t>(i)];
+      job.strategy.zero = i;
+      job.strategy.overlap_gradients = i % 2 == 1;
+      job.strategy.bucket_bytes = 10'000;
+      for (std::size_t s = 0; s < shape.stages.size(); ++s) {
+        Stage& stage = job.strategy.templates[0].stages[s];
+        stage.tensor_parallel = shape.stages[s].tp;
+        stage.replicas = shape.stages[s].replicas;
+        if (s > 0) stage.resharding = i % 2 == 0 ? Resharding::direct : Resharding::gather;
+      }
+      job.fidelity.tensor_parallel = i == 1 ? CollectiveLevel::fluid : CollectiveLevel::formula;
+      job.cluster = tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+      jobs.push_back(job);
+    }
+  return jobs;
+}
+
 // Neighbouring stages of unlike tensor parallel degrees, and equal ones that gather, on up to five ranks a replica.
 inline std::vector<Job> every_resharded_job(Family family) {
   std::vector<Job> jobs;

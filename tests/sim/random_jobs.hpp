@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 
+#include "models/collective.hpp"
+#include "models/refusal.hpp"
 #include "models/scenario.hpp"
 #include "tests/models/tiny_job.hpp"
 
@@ -93,7 +95,26 @@ inline Transformer any_transformer(Dice& dice) {
   t.head_dim = t.hidden / t.heads;
   t.ffn = dice.of({32, 64});
   t.vocabulary = dice.of({64, 256});
+  if (t.family == Family::llama && dice.once_in(2))
+    t.experts = {.count = 4, .per_token = 2, .ffn = 32, .dense_layers = {1}, .normalise = true};
   return t;
+}
+
+// What stages of one chunk may differ in: how they are cut, how often they are replicated, how what crosses their
+// boundary is sent. Some divide what experts they have.
+inline void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chunk, Dice& dice) {
+  const std::int64_t sequences = pipeline.replicas * std::max<std::int64_t>(pipeline.micro_batch, 1);
+  const bool cuts = one_chunk && dice.once_in(3), replicates = one_chunk && dice.once_in(3);
+  for (Stage& stage : pipeline.stages) {
+    if (cuts) stage.tensor_parallel = dice.of({1, 2, 4});
+    if (replicates) stage.replicas = std::min(sequences, dice.of<std::int64_t>({1, 2, 4}));
+    if (stage.on.size() > 1) stage.on.resize(1);
+    if (one_chunk) stage.resharding = dice.of({Resharding::direct, Resharding::gather});
+    const std::int64_t ranks = pipeline.replicas_of(stage) * stage.tensor_parallel;
+    if (t.experts.count == 0 || dice.once_in(2)) continue;
+    stage.expert_tensor_parallel = dice.of<std::int64_t>({1, stage.tensor_parallel});
+    stage.expert_parallel = std::min(dice.of<std::int64_t>({2, 4}), ranks / stage.expert_tensor_parallel);
+  }
 }
 
 // Its stages hold the layers as the schedule places them; without one of chunks, in any uneven way.
@@ -149,6 +170,10 @@ inline Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>&
   strategy.overlap_p2p = !simple || !dice.once_in(4);
   strategy.overlap_gradients = dice.once_in(2);
   strategy.bucket_bytes = dice.of({3'000, 20'000, 100'000'000});
+  for (PipelineTemplate& pipeline : strategy.templates) vary_stages(t, pipeline, simple, dice);
+  strategy.zero = dice.of({0, 1, 2, 3});
+  if (strategy.zero > 0 && dice.once_in(3)) strategy.shard_over = 2;
+  strategy.prefetch = dice.of({0, 1, 2});
   return strategy;
 }
 
@@ -159,7 +184,7 @@ inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups
     std::int64_t chips = 0;
     for (const PipelineTemplate& pipeline : strategy.templates)
       for (const Stage& stage : pipeline.stages) {
-        const std::int64_t taken = pipeline.replicas * stage.tensor_parallel;
+        const std::int64_t taken = pipeline.replicas_of(stage) * stage.tensor_parallel;
         if (std::find(stage.on.begin(), stage.on.end(), group.name) != stage.on.end())
           chips += taken / static_cast<std::int64_t>(stage.on.size());
         if (stage.on.empty()) chips += taken;  // wherever chips are free, perhaps all here
@@ -167,6 +192,38 @@ inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups
     group.nodes = static_cast<int>((chips + group.chips_per_node - 1) / group.chips_per_node);
     group.nodes = std::max(1, group.nodes) + (dice.once_in(4) ? 1 : 0);
   }
+}
+
+// Whether what was drawn can be divided and summed: templates that hold the same experts or layers may not suit.
+inline bool stands(const Job& job) {
+  try {
+    Program program;
+    compile_passes().front().run(job, program);
+    return true;
+  } catch (const Refusal& refusal) {
+    if (refusal.kind() != "impossible-sharding" && refusal.kind() != "unequal-expert-parallel") throw;
+    return false;
+  }
+}
+
+// Takes back of it what does not.
+inline void make_stand(Job& job) {
+  if (stands(job)) return;
+  job.strategy.shard_over = 0;
+  while (job.strategy.zero > 1 && !stands(job)) --job.strategy.zero;
+  if (stands(job)) return;
+  for (PipelineTemplate& pipeline : job.strategy.templates)
+    for (Stage& stage : pipeline.stages) stage.expert_parallel = 1;
+  if (stands(job)) return;
+  for (PipelineTemplate& pipeline : job.strategy.templates)
+    for (Stage& stage : pipeline.stages) stage.expert_tensor_parallel = 0;
+}
+
+inline CollectiveAlgorithm any_algorithm(Dice& dice) {
+  using Algorithm = CollectiveAlgorithm;
+  return dice.of({Algorithm::ring, Algorithm::ring, Algorithm::tree, Algorithm::double_binary_tree,
+                  Algorithm::recursive, Algorithm::hierarchical, Algorithm::in_switch, Algorithm::fastest,
+                  Algorithm::automatic});
 }
 
 }  // namespace random_jobs
@@ -193,13 +250,17 @@ inline Job any_job(unsigned seed) {
                               (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
   job.fidelity.data_parallel =
       dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
-  job.fidelity.tensor_parallel =
-      dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.fidelity.tensor_parallel = dice.of(
+      {CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded, CollectiveLevel::formula});
+  job.fidelity.algorithm = random_jobs::any_algorithm(dice);
   job.fidelity.fold = false;
+  random_jobs::make_stand(job);
   validate(job.transformer, job.train, job.strategy);
   return job;
 }
 
-inline std::string written_out(const Job& job) { return print(job.strategy) + print(job.cluster); }
+inline std::string written_out(const Job& job) {
+  return std::string(name_of(job.fidelity.algorithm)) + " " + print(job.strategy) + print(job.cluster);
+}
 
 }  // namespace motley::tests

@@ -56,29 +56,32 @@ Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
     return {timeline.message_s(meeting, meeting.sides[0], meeting.sides[1], timeline.instruction(side).bytes),
             0};
   if (!timeline.is_expanded(meeting)) return {timeline.collective_s_of(meeting), 0};
-  // Every step of a member waits for its messages both ways.
-  const auto member = static_cast<std::size_t>(std::find(meeting.sides.begin(), meeting.sides.end(), side) -
-                                               meeting.sides.begin());
-  const Step& before = meeting.sides[(member + meeting.sides.size() - 1) % meeting.sides.size()];
-  const std::int64_t chunk = timeline.edge_bytes(meeting);
-  const double step_s =
-      std::max(timeline.message_s(meeting, before, side, chunk),
-               timeline.message_s(meeting, side, timeline.next_in_ring(meeting, member), chunk));
-  return {0, static_cast<double>(timeline.steps(meeting)) * step_s};
+  // Every round of a member waits for its messages both ways.
+  std::map<int, double> rounds;
+  for (const Timeline::Message& each : timeline.messages(meeting))
+    if (each.from == side || each.to == side) {
+      double& slowest_s = rounds[each.round];
+      slowest_s = std::max(slowest_s, timeline.message_s(meeting, each.from, each.to, each.bytes));
+    }
+  double sum_s = timeline.setup_s(meeting);
+  for (const auto& [round, slowest_s] : rounds) sum_s += slowest_s;
+  return {0, sum_s};
 }
 
 // One after the other, alone on the fabric.
 double alone_s(Timeline& timeline, const Meeting& meeting) {
   if (meeting.group < 0) return idle_of(timeline, meeting, meeting.sides[0]).together_s;
-  double sum_s = timeline.is_expanded(meeting) ? 0 : timeline.collective_s_of(meeting);
-  for (std::size_t i = 0; i < meeting.sides.size(); ++i)
-    sum_s += timeline.is_expanded(meeting)
-                 ? static_cast<double>(timeline.steps(meeting)) *
-                       timeline.message_s(meeting, meeting.sides[i], timeline.next_in_ring(meeting, i),
-                                          timeline.edge_bytes(meeting))
-                 : static_cast<double>(timeline.edge_bytes(meeting) * timeline.ring(meeting).rings) /
-                       timeline.ring(meeting).bandwidth;
+  double sum_s =
+      timeline.is_expanded(meeting) ? timeline.setup_s(meeting) : timeline.collective_s_of(meeting);
+  for (const Timeline::Message& each : timeline.messages(meeting))
+    sum_s += timeline.message_s(meeting, each.from, each.to, each.bytes);
   return sum_s;
+}
+
+bool names_router(const ProgramClass& of_class, const Kernel& kernel) {
+  return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](int id) {
+    return of_class.tensors[static_cast<std::size_t>(id)].name.find(".router.weight") != std::string::npos;
+  });
 }
 
 using FlowsOfLinks = std::map<int, std::vector<Flow>>;
@@ -240,11 +243,11 @@ TEST_CASE("the breakdown of every stage and of the critical path adds up to the 
     };
     REQUIRE(report.breakdown.size() == timeline.program.classes.size());
     for (const StageBreakdown& of : report.breakdown)
-      adds_up({of.compute_s, of.recompute_s, of.tensor_parallel_s, of.pipeline_s, of.data_parallel_s,
-               of.bubble_s, of.optimizer_s});
+      adds_up({of.compute_s, of.recompute_s, of.tensor_parallel_s, of.expert_parallel_s, of.pipeline_s,
+               of.data_parallel_s, of.bubble_s, of.optimizer_s});
     const PathBreakdown& path = report.critical_path;
-    adds_up({path.compute_s, path.recompute_s, path.tensor_parallel_s, path.pipeline_s, path.data_parallel_s,
-             path.optimizer_s});
+    adds_up({path.compute_s, path.recompute_s, path.tensor_parallel_s, path.expert_parallel_s,
+             path.pipeline_s, path.data_parallel_s, path.optimizer_s});
     CHECK(path.gap_s == 0);
   });
 }
@@ -260,11 +263,13 @@ TEST_CASE("what is allocated is freed, and the matrix products are the model's, 
       const Instruction& of = timeline.instruction(event.step);
       if (of.op != Op::compute) continue;
       flops += event.flops;
-      const auto& block =
-          timeline.program.class_of(event.step.rank).blocks[static_cast<std::size_t>(of.block)];
+      const ProgramClass& of_class = timeline.program.class_of(event.step.rank);
+      const auto& block = of_class.blocks[static_cast<std::size_t>(of.block)];
       for (int i = of.first_kernel; i < of.last_kernel; ++i) {
         const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
         if (kernel.recompute) again += kernel.flops;
+        if (!kernel.recompute && names_router(of_class, kernel))  // whole on every rank that has the token
+          again += kernel.flops * (1 - 1.0 / static_cast<double>(of_class.tensor_parallel));
         // The fused backward of attention makes the scores once more: 10 where 8 are the model's.
         if (kernel.op == KernelOp::attention_backward) again += kernel.flops / 5;
       }

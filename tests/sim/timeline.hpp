@@ -1,14 +1,16 @@
 // A Trace read from outside, for tests: who met whom, what crossed which links, and the recurrence that the Program's
 // order alone gives for durations of one's choosing. It asks the World for nothing but the Trace: transfers are paired
-// by the Program, loads follow from the textbook's counts of bytes (ring: 2(R-1)/R of the payload over each edge).
+// by the Program, loads follow from each algorithm's own messages (ring: 2(R-1)/R of the payload over each edge).
 #pragma once
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <functional>
 #include <map>
 
 #include "models/carrier.hpp"
+#include "models/collective_cost.hpp"
 #include "models/network_cost.hpp"
 #include "sim/fold.hpp"
 
@@ -66,39 +68,76 @@ class Timeline {
     const Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
     return message_time_s(transport, way(meeting, from, to), bytes);
   }
-  const RingCost& ring(const Meeting& meeting) { return costs_.ring(meeting.group); }
+  // What a collective is done by, and its seconds when nobody else uses the fabric.
+  CollectiveAlgorithm algorithm(const Meeting& meeting) {
+    const Instruction& of = instruction(meeting.sides[0]);
+    return costs_.algorithm_of(of.collective, meeting.group, job.fidelity.algorithm, expected_bytes(of));
+  }
   double collective_s_of(const Meeting& meeting) {
     const Instruction& of = instruction(meeting.sides[0]);
-    return collective_s(of.collective, ring(meeting), of.bytes);
+    if (is_planned(meeting))
+      return costs_.collective(of.collective, meeting.group, algorithm(meeting)).seconds(expected_bytes(of));
+    const bool pairs = of.collective == CollectiveKind::all_to_all;
+    return collective_s(of.collective, pairs ? costs_.pairwise(meeting.group) : costs_.ring(meeting.group),
+                        expected_bytes(of));
   }
-  // Over each edge of the ring: in one message (whole), or one of a chain of them (expanded).
-  std::int64_t edge_bytes(const Meeting& meeting) {
+  double setup_s(const Meeting& meeting) { return is_planned(meeting) ? plan(meeting).setup_s : 0; }
+
+  // Of a collective, step by step: a ring's chunks from each to the next, an all_to_all's to everyone in turn, else
+  // what models/collective.hpp has.
+  struct Message {
+    int round = 0;
+    Step from, to;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Message> messages(const Meeting& meeting) {
+    std::vector<Message> made;
+    const std::size_t count = meeting.sides.size();
     const Instruction& of = instruction(meeting.sides[0]);
-    const auto parts = static_cast<std::int64_t>(meeting.sides.size()) * ring(meeting).rings;
-    return is_expanded(meeting) ? (of.bytes + parts - 1) / parts : steps(meeting) * of.bytes / parts;
-  }
-  std::int64_t steps(const Meeting& meeting) const {
-    return collective_steps(instruction(meeting.sides[0]).collective, static_cast<int>(meeting.sides.size()));
-  }
-  Step next_in_ring(const Meeting& meeting, std::size_t member) const {
-    return meeting.sides[(member + 1) % meeting.sides.size()];
+    const std::int64_t payload = expected_bytes(of);
+    if (is_planned(meeting)) {
+      const CollectiveSteps steps = plan(meeting);
+      const std::int64_t chunk = (payload + steps.chunks - 1) / steps.chunks;
+      for (const CollectiveMessage& each : motley::messages(steps))
+        made.push_back({each.round, meeting.sides[static_cast<std::size_t>(each.from)],
+                        meeting.sides[static_cast<std::size_t>(each.to)],
+                        std::llround(static_cast<double>(each.chunks * chunk) * steps.stretch)});
+      return made;
+    }
+    const bool pairs = of.collective == CollectiveKind::all_to_all;
+    const auto parts = static_cast<std::int64_t>(count) * (pairs ? 1 : costs_.ring(meeting.group).rings);
+    for (int round = 1; round <= collective_steps(of.collective, static_cast<int>(count)); ++round)
+      for (std::size_t i = 0; i < count; ++i)
+        made.push_back({round, meeting.sides[i],
+                        meeting.sides[(i + (pairs ? static_cast<std::size_t>(round) : 1)) % count],
+                        (payload + parts - 1) / parts});
+    return made;
   }
 
-  // Of a transfer one; of a collective one an edge of its ring, all its messages in one.
+  // Of a transfer one; of a collective one for each two members of whom one sends the other anything.
   std::vector<Flow> flows(const Meeting& meeting) {
     const TraceEvent& first = event(meeting.sides[0]);
     if (meeting.group < 0)
       return {{way(meeting, meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes),
                first.matched_s, first.end_s}};
-    std::vector<Flow> made;
-    for (std::size_t i = 0; i < meeting.sides.size(); ++i) {
-      const Step &from = meeting.sides[i], &to = next_in_ring(meeting, i);
-      const double bytes = static_cast<double>(edge_bytes(meeting)) *
-                           static_cast<double>(is_expanded(meeting) ? steps(meeting) : 1);
+    const bool expanded = is_expanded(meeting);
+    std::map<std::pair<StepKey, StepKey>, Flow> by_ends;
+    for (const Message& each : messages(meeting)) {
+      const auto [found, fresh] = by_ends.try_emplace({key(each.from), key(each.to)});
+      Flow& flow = found->second;
+      // Chunks are padded to equal size where they are sent one by one, else not: at most a byte each of these.
+      flow.bytes += static_cast<double>(each.bytes) - (expanded ? 0 : 1);
+      if (!fresh) continue;
+      flow.route = way(meeting, each.from, each.to);
       // Step by step, members begin before all are there.
-      const double begin_s =
-          is_expanded(meeting) ? std::max(event(from).begin_s, event(to).begin_s) : event(from).matched_s;
-      made.push_back({way(meeting, from, to), bytes, begin_s, std::max(event(from).end_s, event(to).end_s)});
+      flow.begin_s =
+          expanded ? std::max(event(each.from).begin_s, event(each.to).begin_s) : event(each.from).matched_s;
+      flow.end_s = std::max(event(each.from).end_s, event(each.to).end_s);
+    }
+    std::vector<Flow> made;
+    for (auto& [ends, flow] : by_ends) {
+      flow.bytes = std::max(flow.bytes, 0.0);
+      made.push_back(flow);
     }
     return made;
   }
@@ -195,6 +234,15 @@ class Timeline {
   void add(Meeting meeting) {
     for (const Step& side : meeting.sides) meeting_of_[key(side)] = meetings.size();
     meetings.push_back(std::move(meeting));
+  }
+
+  bool is_planned(const Meeting& meeting) {
+    const CollectiveAlgorithm by = algorithm(meeting);
+    return by != CollectiveAlgorithm::ring && by != CollectiveAlgorithm::flat;
+  }
+  CollectiveSteps plan(const Meeting& meeting) {
+    return expand(instruction(meeting.sides[0]).collective, algorithm(meeting),
+                  shape_of(program, job.cluster, group(meeting)));
   }
 
   CostTable costs_;
