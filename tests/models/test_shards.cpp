@@ -137,3 +137,44 @@ TEST_CASE("gathering ahead holds more parameters at once") {
     last = memory.at(0).activations_peak;
   }
 }
+
+TEST_CASE("among unlike templates all ranks together hold the optimizer's state once, or so many copies") {
+  struct Case {
+    std::string text;
+    double copies;
+  };
+  const std::string one = "{micro_batches: 4, stages: [{layers: 0-3}]}";
+  const std::string two = "{micro_batches: 4, stages: [{layers: 0-0, tp: 2}, {layers: 1-3, tp: 4}]}";
+  const std::string half = "{replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]}";
+  const std::string half_cut = "{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, tp: 2}]}";
+  for (const Case& c : {Case{"zero: 1\ntemplates: [" + one + ", " + two + "]", 1},
+                        {"zero: 1\ntemplates: [" + half + ", " + half_cut + "]", 1},
+                        {"zero: 1\nshard_over: 2\ntemplates: [" + half + ", " + half_cut + "]", 2}})
+    for (const Family family : {Family::llama, Family::gpt2}) {
+      INFO(c.text);
+      Job job = tests::tiny_job({1, 1, 1}, family);
+      job.strategy = parse_strategy(c.text + "\n");
+      job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
+      const Program program = compile(job);
+      check(program, job.cluster);
+      double held = 0;
+      for (const RankEntry& entry : program.ranks)
+        for (const Tensor& tensor : program.classes[static_cast<std::size_t>(entry.of_class)].tensors)
+          if (tensor.role == TensorRole::optimizer) held += static_cast<double>(tensor.bytes);
+      CHECK(held == Approx(8 * c.copies * elements(job)).epsilon(5e-3));  // parts are rounded up
+    }
+}
+
+TEST_CASE("templates divide gradients and parameters each within itself, and sum the copies once a step") {
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  job.strategy = parse_strategy(
+      "zero: 3\ntemplates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]},"
+      " {replicas: 2, micro_batches: 4, micro_batch: 1, stages: [{layers: 0-3}]}]\n");
+  job.cluster = tests::tiny_cluster(4);
+  const Program program = compile(job);
+  check(program, job.cluster);
+  for (const ProgramClass& of_class : program.classes)
+    CHECK(static_cast<double>(of_class.static_bytes) == Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
+  CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
+  CHECK(moved(program)[CollectiveKind::reduce_scatter] == Approx(2 * 4 * elements(job)));
+}
