@@ -71,7 +71,7 @@ void expect_all_named(const std::vector<std::string>& blocks, const std::vector<
 
 TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key") {
   const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
-  REQUIRE(blocks.size() == 10);
+  REQUIRE(blocks.size() == 11);
   for (const std::string& block : blocks) {
     // Beside the page, as its relative paths are.
     const Yaml node = parse_yaml(block, (kRoot / "scenarios/README.md").string());
@@ -83,7 +83,7 @@ TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key
 
 TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
   const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
-  REQUIRE(blocks.size() == 10);
+  REQUIRE(blocks.size() == 11);
   const std::string page = (kRoot / "scenarios/README.md").string();
   const Scenario scenario = read_scenario(parse_yaml(blocks[0], page), page);
   Train train;
