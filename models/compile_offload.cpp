@@ -1,9 +1,9 @@
 // Pass "offload": what a rank keeps in the memory of its node. Optimizer states (ZeRO-Offload, arXiv:2101.06840):
-// their gradients are copied down when all are complete, the node's processor steps, renewed parameters are copied up,
-// bucket by bucket, so that the three overlap. Activations: copied down after a micro-batch's forward, and up while the
-// compute before its backward runs.
-// Assumes: gradients go down once a step, when they are complete, though a first bucket could while the last backward
-// runs; each chip's host memory is that of its own socket.
+// their gradients are copied down, the node's processor steps, renewed parameters are copied up, bucket by bucket, so
+// that the three overlap: once all gradients are complete or, where gradients overlap the last backward, as each
+// bucket is. Activations: copied down after a micro-batch's forward, and up while the compute before its backward
+// runs.
+// Assumes: each chip's host memory is that of its own socket.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,8 +36,9 @@ class Offloader {
 
   void offload_optimizer(double share) {
     if (share <= 0) return;
-    const std::vector<State> states = chosen_states(share);
+    std::vector<State> states = chosen_states(share);
     if (states.empty()) return;
+    std::reverse(states.begin(), states.end());  // as backwards complete them
     std::vector<std::vector<State>> buckets;
     std::int64_t bytes = 0;
     for (const State& state : states) {
@@ -48,7 +49,10 @@ class Offloader {
       buckets.back().push_back(state);
       bytes += tensor(state.host_gradient).bytes;
     }
-    for (const auto& bucket : buckets) step_on_host(bucket);
+    const auto complete = job_.strategy.overlap_gradients
+                              ? completions(buckets)
+                              : std::vector<std::vector<After>>(buckets.size(), {completion()});
+    for (std::size_t i = 0; i < buckets.size(); ++i) step_on_host(buckets[i], complete[i]);
     leave_optimizer();
   }
 
@@ -254,14 +258,13 @@ class Offloader {
   }
 
   // Down, step, up. Parts of a shard that the chip holds whole go by themselves.
-  void step_on_host(const std::vector<State>& bucket) {
-    const After before = completion();
+  void step_on_host(const std::vector<State>& bucket, const std::vector<After>& complete) {
     Instruction step;
     step.op = Op::optimizer;
     for (const State& state : bucket)
       for (std::int32_t id : {state.optimizer, state.host_gradient, state.host_parameter})
         step.tensors.push_back(id);
-    const auto copy = [&](StreamKind kind, bool down, const After& after) {
+    const auto copy = [&](StreamKind kind, bool down, const std::vector<After>& after) {
       Instruction whole = copy_of({}, {}, -1, 0);
       std::vector<Instruction> made;
       for (const State& state : bucket) {
@@ -281,14 +284,14 @@ class Offloader {
       }
       if (!whole.tensors.empty()) made.push_back(std::move(whole));
       for (Instruction& each : made) {
-        each.after = {after};
+        each.after = after;
         instructions(kind).push_back(std::move(each));
       }
       return last_of(kind);
     };
-    step.after = {copy(StreamKind::to_host, true, before)};
+    step.after = {copy(StreamKind::to_host, true, complete)};
     instructions(StreamKind::host).push_back(std::move(step));
-    const After up = copy(StreamKind::from_host, false, last_of(StreamKind::host));
+    const After up = copy(StreamKind::from_host, false, {last_of(StreamKind::host)});
     for (const State& state : bucket)
       if (state.shard >= 0) renewed_[state.shard] = up;
   }
@@ -296,6 +299,67 @@ class Offloader {
     After next = next_of(kind);
     --next.index;
     return next;
+  }
+
+  // Of each bucket: the last reductions of its gradients, or where nobody reduces them, the kernel that adds last.
+  std::vector<std::vector<After>> completions(const std::vector<std::vector<State>>& buckets) {
+    std::vector<std::vector<After>> complete(buckets.size());
+    std::vector<ComputePoint> points;
+    std::vector<std::pair<std::size_t, ComputePoint>> of_bucket;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      ComputePoint latest;
+      for (const State& state : buckets[i]) {
+        const After reduced = last_reduction(state);
+        if (reduced.index < 0)
+          latest = std::max(latest, last_addition(state));
+        else if (complete[i].empty())
+          complete[i].push_back(reduced);
+        else
+          complete[i][0].index = std::max(complete[i][0].index, reduced.index);
+      }
+      if (latest.kernels == 0) continue;
+      points.push_back(latest);
+      of_bucket.emplace_back(i, latest);
+    }
+    const auto ends = cut_computes(class_, points);
+    for (const auto& [bucket, point] : of_bucket) complete[bucket].push_back({0, ends.at(point)});
+    return complete;
+  }
+
+  // Index -1: there is none.
+  After last_reduction(const State& state) const {
+    const int stream = find_stream(class_, StreamKind::collective);
+    After last{static_cast<std::int16_t>(stream), -1};
+    if (stream < 0) return last;
+    const auto& all = class_.streams[at(stream)].instructions;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Ids& ids = all[i].tensors;
+      const bool of_shard = state.shard >= 0 && all[i].shard == state.shard;
+      if (of_shard || std::find(ids.begin(), ids.end(), state.gradient) != ids.end())
+        last.index = static_cast<std::int32_t>(i);
+    }
+    return last;
+  }
+
+  // In the last runs of backwards; a parameter that none of them names is complete with the last of all.
+  ComputePoint last_addition(const State& state) const {
+    const auto& computes = class_.streams[0].instructions;
+    std::map<int, std::int32_t> last_run;  // micro-batch, by block
+    for (const Instruction& each : computes)
+      if (each.op == Op::compute) last_run[each.block] = each.micro_batch;
+    ComputePoint latest, end;
+    for (std::size_t index = 0; index < computes.size(); ++index) {
+      const Instruction& each = computes[index];
+      if (each.op != Op::compute || last_run.at(each.block) != each.micro_batch) continue;
+      end = std::max(end, ComputePoint{static_cast<int>(index), each.last_kernel});
+      const Block& block = class_.blocks[at(each.block)];
+      for (int i = each.first_kernel; i < each.last_kernel && block.pass != Pass::forward; ++i) {
+        const Ids& named = block.kernels[at(i)].parameters;
+        if (std::find(named.begin(), named.end(), state.parameter) != named.end())
+          latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
+      }
+    }
+    return latest.kernels > 0 ? latest : end;
   }
 
   // When every gradient is complete: what the chip's own step waits for.

@@ -78,6 +78,21 @@ TEST_CASE("whatever the node's memory keeps, ranks train the same function as on
   }
 }
 
+TEST_CASE("experts on several ranks train the same function when the node's memory keeps what is theirs") {
+  const Transformer transformer = tests::tiny_variant("mixtral");
+  const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (Job& job : tests::every_expert_job(transformer)) {
+    job.cluster = tests::with_hosts(job.cluster);
+    job.strategy.offload = {1, 0.5};
+    INFO(print(job.strategy));
+    const std::vector<double> together = train(job);
+    for (std::size_t step = 0; step < alone.size(); ++step) {
+      INFO("step " << step);
+      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    }
+  }
+}
+
 TEST_CASE("stages cut in unlike ways train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));

@@ -142,3 +142,20 @@ TEST_CASE("a folded run of ranks that offload gives the times of an unfolded one
           Approx(whole_s).epsilon(1e-9));
   }
 }
+
+TEST_CASE("gradients that go down while the last backward still runs hide that time") {
+  Job job = tiny_job({1, 1, 1}, Family::llama);
+  job.cluster = with_hosts(job.cluster);
+  job.strategy.offload.optimizer = 1;
+  job.strategy.bucket_bytes = 20'000;
+  const auto run = [&] {
+    const Program program = compile(job);
+    return make_report(job, program, simulate_in_child(job, program));
+  };
+  const Report apart = run();
+  job.strategy.overlap_gradients = true;
+  const Report beside = run();
+  CHECK(beside.breakdown.at(0).offload_s < 0.9 * apart.breakdown.at(0).offload_s);
+  CHECK(beside.breakdown.at(0).compute_s == Approx(apart.breakdown.at(0).compute_s));
+  CHECK(beside.iteration_s < apart.iteration_s);
+}
