@@ -27,6 +27,11 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
   context_.B = class_.micro_batch;
   context_.layout = {program.sequence, class_.context_parallel, entry_.context_index};
   context_.T = context_.layout.rows();
+  context_.documents = train_.documents;
+  for (const std::int64_t tokens : train_.documents)
+    document_begins_.insert(document_begins_.end(), at(tokens),
+                            static_cast<std::int64_t>(document_begins_.size()));
+  if (!document_begins_.empty()) context_.layout.begins = document_begins_.data();
   context_.tensor_index = entry_.tensor_index;
   const int group = entry_.groups.size() > at(kTensorGroup) ? entry_.groups[at(kTensorGroup)] : -1;
   if (group >= 0)
@@ -119,7 +124,14 @@ void RankWork::begin_step(const Text& text, std::int64_t step) {
 void RankWork::append_rows(const Text& text, std::int64_t step, std::int64_t sequence,
                            std::int64_t micro_batch) {
   std::vector<std::int32_t> tokens, targets;
-  text.append(train_, step, sequence, tokens, targets);
+  // Each document is drawn as a sequence of its length would be.
+  const auto& documents = train_.documents;
+  const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(documents.size()));
+  for (std::int64_t i = 0; i < count; ++i) {
+    Train drawn = train_;
+    if (!documents.empty()) drawn.sequence = documents[at(i)];
+    text.append(drawn, step, sequence * count + i, tokens, targets);
+  }
   for (std::int64_t row = 0; row < context_.T; ++row) {
     const std::size_t place = at(context_.layout.place(row));
     tokens_[at(micro_batch)].push_back(tokens[place]);

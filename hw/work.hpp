@@ -57,6 +57,7 @@ class RankWork {
   Collective collective_;
   Memory memory_;
   std::vector<std::vector<std::int32_t>> tokens_, targets_;  // by micro-batch
+  std::vector<std::int64_t> document_begins_;                // by place in a sequence; empty: one document
   std::int64_t steps_begun_ = 0;
   double loss_sum_ = 0;
 

@@ -7,6 +7,7 @@
 // are not kept but gathered again for the backward.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "models/compile_passes.hpp"
@@ -197,14 +198,20 @@ class StageBuilder : private KernelWriter {
   void shape_of_attention_backward(Kernel& kernel) {
     shape_of_attention(kernel, 3 * transformer_.head_dim + 2 * transformer_.value_dim());
   }
+  // Mean over the tokens, of the documents that they stand in. Assumes: attention over several documents takes the
+  // time of as many FLOPs over documents of that length.
+  std::int64_t tokens_seen() const {
+    return static_cast<std::int64_t>(attention_pairs(train_.documents, sequence_, 0)) / sequence_;
+  }
   // Assumes: of a sequence cut over several ranks each attends to an equal share of the pairs: exact without a window
-  // (models/sequence_layout.hpp), with one the rank of the first chunk has fewer, by less than the window's half.
+  // (models/sequence_layout.hpp), with one the rank of the first chunk has fewer, by less than the window's half; with
+  // several documents in a sequence, some ranks have more than others.
   void shape_of_attention(Kernel& kernel, std::int64_t widths) {
     kernel.m = B_ * transformer_.heads / tp_;
-    kernel.n = T_;
+    kernel.n = std::min(T_, tokens_seen());
     kernel.k = transformer_.head_dim;
     kernel.flops = 2.0 * static_cast<double>(kernel.m) *
-                   attention_pairs(sequence_, transformer_.window(layer())) /
+                   attention_pairs(train_.documents, sequence_, transformer_.window(layer())) /
                    static_cast<double>(class_.context_parallel) * static_cast<double>(widths);
   }
   void feed_forward(Kept& kept) {

@@ -50,14 +50,28 @@ std::string find_text(const Yaml& node, const std::string& folder) {
   return path;
 }
 
+// One length, of as many as fill the sequence, or all lengths; whether they fill it is find_batch_complaint()'s.
+std::vector<std::int64_t> read_documents(const Yaml& node, std::int64_t sequence) {
+  std::vector<std::int64_t> lengths;
+  if (node->is_scalar()) {
+    const std::int64_t length = to_integer(node, kTokens);
+    lengths.assign(static_cast<std::size_t>(sequence / length), length);
+    if (lengths.empty()) lengths = {length};
+  } else {
+    for (const Yaml& item : to_sequence(node)) lengths.push_back(to_integer(item, kTokens));
+  }
+  return lengths;
+}
+
 Train read_train(const Yaml& node, const std::string& folder) {
   const Fields fields(node, "`train`",
-                      {"global_batch", "micro_batch", "sequence", "precision", "gradients", "matmuls",
-                       "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1", "beta2",
-                       "epsilon", "weight_decay", "seed", "steps", "text", "lora"});
+                      {"global_batch", "micro_batch", "sequence", "documents", "precision", "gradients",
+                       "matmuls", "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1",
+                       "beta2", "epsilon", "weight_decay", "seed", "steps", "text", "lora"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
+  if (const Yaml value = fields.find("documents")) train.documents = read_documents(value, train.sequence);
   if (const Yaml value = fields.find("micro_batch")) train.micro_batch = to_integer(value, kBatch);
   if (const Yaml value = fields.find("precision")) train.precision = to_format(value);
   if (const Yaml value = fields.find("matmuls"))

@@ -244,11 +244,22 @@ void refuse(const Found& found) {
 }  // namespace
 
 std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, const Train& train) {
-  if (t.learned_positions() && train.sequence > t.max_positions)
-    return StrategyComplaint{"impossible-sequence", "sequence",
-                             fmt::format("sequence {} is longer than the {} positions of `{}`",
-                                         train.sequence, t.max_positions, t.name),
-                             fmt::format("at most {}", t.max_positions)};
+  const auto& documents = train.documents;
+  const std::int64_t sum = std::accumulate(documents.begin(), documents.end(), std::int64_t{0});
+  if (!documents.empty() && sum != train.sequence)
+    return StrategyComplaint{
+        "impossible-documents", "documents",
+        fmt::format("{} documents have {} tokens, a sequence {}", documents.size(), sum, train.sequence),
+        "their lengths add up to the sequence, or one length divides it"};
+  // Positions begin anew in each document.
+  const std::int64_t longest =
+      documents.empty() ? train.sequence : *std::max_element(documents.begin(), documents.end());
+  if (t.learned_positions() && longest > t.max_positions)
+    return StrategyComplaint{
+        "impossible-sequence", documents.empty() ? "sequence" : "documents",
+        fmt::format("{} {} is longer than the {} positions of `{}`",
+                    documents.empty() ? "sequence" : "a document of", longest, t.max_positions, t.name),
+        fmt::format("at most {}", t.max_positions)};
   if (train.global_batch % train.micro_batch != 0)
     return StrategyComplaint{
         "impossible-batch", "micro_batch",
@@ -322,6 +333,7 @@ std::string strategy_hash(const Transformer& transformer, const Train& train, co
                   name_of(train.precision), name_of(train.gradients), print(strategy)) +
       (train.matmuls ? fmt::format("matmuls {}\n", name_of(*train.matmuls)) : "") +
       (train.expert_skew > 0 ? fmt::format("expert_skew {}\n", train.expert_skew) : "") +
+      (train.documents.empty() ? "" : fmt::format("documents {}\n", fmt::join(train.documents, " "))) +
       (train.expert_room > 0 ? fmt::format("expert_room {}\n", train.expert_room) : "");
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }

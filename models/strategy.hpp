@@ -137,9 +137,11 @@ struct Strategy {
 inline constexpr double kFragmentation = 0.05;
 
 struct Train {
-  std::int64_t global_batch = 0;    // sequences a step
-  std::int64_t micro_batch = 1;     // sequences a forward
-  std::int64_t sequence = 0;        // tokens
+  std::int64_t global_batch = 0;  // sequences a step
+  std::int64_t micro_batch = 1;   // sequences a forward
+  std::int64_t sequence = 0;      // tokens
+  // Lengths of the documents that follow one another in every sequence, each seeing itself alone. None: one.
+  std::vector<std::int64_t> documents = {};
   Format precision = Format::bf16;  // of weights in matmuls and activations
   Format gradients = Format::fp32;  // accumulated and reduced in
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;

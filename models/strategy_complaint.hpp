@@ -18,7 +18,7 @@ struct StrategyComplaint {
   std::string hint;
 };
 
-// What concerns the training shape alone: "sequence" or "micro_batch".
+// What concerns the training shape alone: "sequence", "documents" or "micro_batch".
 std::optional<StrategyComplaint> find_batch_complaint(const Transformer&, const Train&);
 
 // The first thing that makes it impossible; nothing: it is legal.

@@ -272,6 +272,13 @@ std::string flop_formula(const Transformer& t) {
       kAttention);
 }
 
+double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window) {
+  if (documents.empty()) return attention_pairs(T, window);
+  double pairs = 0;
+  for (const std::int64_t tokens : documents) pairs += attention_pairs(tokens, window);
+  return pairs;
+}
+
 double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
   // In doubles: 128 k tokens of a large model pass 2^63.
   const auto times = [](bool trained) { return trained ? 6.0 : 4.0; };

@@ -168,6 +168,9 @@ std::int64_t active_parameter_count(const Transformer& transformer);
 // and head are the model's own.
 std::int64_t extra_prediction_count(const Transformer& transformer);
 
+// The same where a sequence of T tokens holds documents of these lengths, none of which sees another; none: one.
+double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window);
+
 // Model FLOPs of one sequence of T tokens, forward + backward, no recompute: matmuls 2*M*N*K each, those of a token's
 // own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not. With
 // H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473),

@@ -262,14 +262,14 @@ void latent_heads(const LatentShape& s, const float* q, const float* kv, const f
   std::fill_n(qkv, s.B * s.T * row_width, 0.0F);
   for (std::int64_t row = 0; row < s.B * s.T; ++row)
     for (std::int64_t h = 0; h < s.H; ++h) {
-      const std::int64_t place = s.layout.place(row % s.T);
+      const std::int64_t position = s.layout.position(row % s.T);
       const float *query = q + (row * s.H + h) * D, *key = kv + (row * s.H + h) * (s.plain + s.V);
       float *to_query = qkv + row * row_width + h * D, *to_key = to_query + s.H * D;
       float* to_value = qkv + row * row_width + 2 * s.H * D + h * s.V;
       std::copy_n(query, s.plain, to_query);
-      add_turned(s, place, 1.0, query + s.plain, to_query + s.plain);
+      add_turned(s, position, 1.0, query + s.plain, to_query + s.plain);
       std::copy_n(key, s.plain, to_key);
-      add_turned(s, place, 1.0, latent + row * (s.rank + s.turned) + s.rank, to_key + s.plain);
+      add_turned(s, position, 1.0, latent + row * (s.rank + s.turned) + s.rank, to_key + s.plain);
       std::copy_n(key + s.plain, s.V, to_value);
     }
 }
@@ -280,14 +280,14 @@ void latent_heads_backward(const LatentShape& s, const float* dqkv, float* dq, f
   std::fill_n(dlatent, N * (s.rank + s.turned), 0.0F);
   for (std::int64_t row = 0; row < N; ++row)
     for (std::int64_t h = 0; h < s.H; ++h) {
-      const std::int64_t place = s.layout.place(row % s.T);
+      const std::int64_t position = s.layout.position(row % s.T);
       float *query = dq + (row * s.H + h) * D, *key = dkv + (row * s.H + h) * (s.plain + s.V);
       const float *from_query = dqkv + row * row_width + h * D, *from_key = from_query + s.H * D;
       const float* from_value = dqkv + row * row_width + 2 * s.H * D + h * s.V;
       std::copy_n(from_query, s.plain, query);
-      add_turned(s, place, -1.0, from_query + s.plain, query + s.plain);
+      add_turned(s, position, -1.0, from_query + s.plain, query + s.plain);
       std::copy_n(from_key, s.plain, key);
-      add_turned(s, place, -1.0, from_key + s.plain, dlatent + row * (s.rank + s.turned) + s.rank);
+      add_turned(s, position, -1.0, from_key + s.plain, dlatent + row * (s.rank + s.turned) + s.rank);
       std::copy_n(from_value, s.V, key + s.plain);
     }
 }

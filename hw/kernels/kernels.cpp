@@ -82,7 +82,8 @@ class Runner {
     // Forward a product over D and one over V, backward three and two; the causal half is counted like the rest.
     const std::int64_t widths = backward ? 3 * shape.D + 2 * shape.V() : shape.D + shape.V();
     // Of the ranks that have parts of the sequence each counts an equal share.
-    const double pairs = attention_pairs(shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
+    const double pairs =
+        attention_pairs(c_.documents, shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
     return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths);
   }
   void qk_norm(bool backward) const {

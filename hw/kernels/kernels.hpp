@@ -23,6 +23,7 @@ struct KernelContext {
   const Transformer* transformer = nullptr;
   std::int64_t B = 0, T = 0;
   std::int64_t tensor_parallel = 1, tensor_index = 0;
+  std::vector<std::int64_t> documents = {};              // Train's
   SequenceLayout layout = {};                            // of the T rows of a sequence that are here
   std::int64_t expert_parts = 1, slice = 0, slices = 1;  // models/program.hpp, ExpertPlace
   double expert_room = 0;                                // Train's

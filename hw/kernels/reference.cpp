@@ -15,7 +15,7 @@ void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, 
     const bool mine = local >= 0 && local < s.R;
     for (std::int64_t c = 0; c < s.C; ++c) {
       float value = mine ? token[local * s.C + c] : 0.0F;
-      if (position != nullptr) value += position[s.layout.place(row % s.T) * s.C + c];
+      if (position != nullptr) value += position[s.layout.position(row % s.T) * s.C + c];
       x[row * s.C + c] = value;
     }
   }
@@ -29,7 +29,7 @@ void embed_backward(const EmbedShape& s, const std::int32_t* tokens, const float
       for (std::int64_t c = 0; c < s.C; ++c) dtoken[local * s.C + c] += dx[row * s.C + c];
     if (dposition != nullptr)
       for (std::int64_t c = 0; c < s.C; ++c)
-        dposition[s.layout.place(row % s.T) * s.C + c] += dx[row * s.C + c];
+        dposition[s.layout.position(row % s.T) * s.C + c] += dx[row * s.C + c];
   }
 }
 
@@ -135,7 +135,7 @@ void rope(const HeadShape& s, double theta, double sign, const float* qkv, float
   // qkv is (B,T,(H+2G)*D); values pass as they are
   const std::int64_t half = s.D / 2;
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
-    const auto position = static_cast<double>(s.layout.place(row % s.T));
+    const auto position = static_cast<double>(s.layout.position(row % s.T));
     const float* in = qkv + row * s.row();
     float* out = turned + row * s.row();
     for (std::int64_t i = 0; i < half; ++i) {

@@ -61,7 +61,8 @@ struct HeadShape {
   std::int64_t key_row() const { return G * (D + V()); }
   // The first that the query which stands at `place` sees; the last is itself.
   std::int64_t first_seen(std::int64_t place) const {
-    return window > 0 && place >= window ? place - window + 1 : 0;
+    const std::int64_t begin = layout.begin(place);
+    return window > 0 && place - begin >= window ? place - window + 1 : begin;
   }
   std::int64_t tokens() const { return layout.parts > 1 ? layout.sequence : T; }  // of a whole sequence
 };

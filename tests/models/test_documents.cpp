@@ -1,0 +1,53 @@
+// Several documents in one sequence: what attention computes of them, by closed form, and what is refused.
+#include <catch2/catch.hpp>
+
+#include "models/compute_cost.hpp"
+#include "models/refusal.hpp"
+#include "models/strategy_complaint.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+
+namespace {
+
+double attention_flops(const Job& job) {
+  double flops = 0;
+  for (const Block& block : compile(job).classes.at(0).blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward)
+        flops += kernel.flops;
+  return flops;
+}
+
+}  // namespace
+
+TEST_CASE("attention over documents computes the sum of their squares, and nothing else changes") {
+  Job job = tests::tiny_job({1, 1, 1}, Family::llama);
+  const double whole = attention_flops(job);
+  const std::string hash = strategy_hash(job.transformer, job.train, job.strategy);
+  job.train.documents = {4, 4, 4, 4};
+  CHECK(attention_flops(job) == Approx(whole / 4));
+  job.train.documents = {4, 12};
+  CHECK(attention_flops(job) == Approx(whole * (4 * 4 + 12 * 12) / (16 * 16)));
+  CHECK(strategy_hash(job.transformer, job.train, job.strategy) != hash);
+  job.train.documents = {16};
+  CHECK(attention_flops(job) == whole);
+  CHECK(attention_pairs({4, 12}, 16, 5) == attention_pairs(4, 5) + attention_pairs(12, 5));
+}
+
+TEST_CASE("documents fill a sequence, and positions are those of the longest") {
+  Job job = tests::tiny_job({1, 1, 1});
+  const auto kind = [&]() -> std::string {
+    const auto found = find_batch_complaint(job.transformer, job.train);
+    return found ? found->kind : "accepted";
+  };
+  job.train.documents = {8, 4};
+  CHECK(kind() == "impossible-documents");
+  job.train.documents = {8, 4, 4};
+  CHECK(kind() == "accepted");
+  job.train.sequence = 64;  // of 16 learned positions
+  job.train.documents = {16, 16, 16, 16};
+  CHECK(kind() == "accepted");
+  job.train.documents = {17, 15, 16, 16};
+  CHECK(kind() == "impossible-sequence");
+}
