@@ -154,7 +154,20 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
       "precision: bf16, gradients: bf16, learning_rate: 3e-4, beta1: 0.8, beta2: 0.9, epsilon: 1e-6, "
       "weight_decay: 0, seed: 7, steps: 9");
   const Train train = read(text).job.train;
-  CHECK(train == Train{8, 2, 64, Format::bf16, Format::bf16, 3e-4, 0.8, 0.9, 1e-6, 0, 7, 9, "", {}, 0, 0});
+  CHECK(train == Train{.global_batch = 8,
+                       .micro_batch = 2,
+                       .sequence = 64,
+                       .precision = Format::bf16,
+                       .gradients = Format::bf16,
+                       .learning_rate = 3e-4,
+                       .beta1 = 0.8,
+                       .beta2 = 0.9,
+                       .epsilon = 1e-6,
+                       .weight_decay = 0,
+                       .seed = 7,
+                       .steps = 9,
+                       .text = "",
+                       .matmuls = {}});
 }
 
 TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {
