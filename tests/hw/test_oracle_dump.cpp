@@ -45,8 +45,8 @@ json gradients_of(RankWork& work) {
   json dumped;
   const auto& tensors = work.of_class().tensors;
   for (std::size_t id = 0; id < tensors.size(); ++id)
-    if (tensors[id].role == TensorRole::parameter)
-      dumped[tensors[id].name] = values_of(work, work.memory().gradient_of(static_cast<int>(id)), -1);
+    if (const int gradient = work.memory().gradient_of(static_cast<int>(id)); gradient >= 0)
+      dumped[tensors[id].name] = values_of(work, gradient, -1);
   return dumped;
 }
 

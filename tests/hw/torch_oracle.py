@@ -171,8 +171,11 @@ def compare(family, program):
             ours = torch.tensor(sum(dump["logits"], []), dtype=torch.double)
             found["logits"] = worst(ours, logits.detach().flatten())
             for name in p:
-                if p[name].grad is None:  # a balancing bias
+                if p[name].grad is None:  # a balancing bias: no gradient reaches it, here or there
+                    found["no gradient of " + name] = float(name in dump["gradients"])
                     p[name].grad = torch.zeros_like(p[name])
+                    first_gradients[name] = p[name].grad.clone()
+                    continue
                 first_gradients[name] = p[name].grad.clone()
                 ours = torch.tensor(dump["gradients"][name], dtype=torch.double).view(p[name].shape)
                 found["gradient of " + name] = worst(ours, p[name].grad)
