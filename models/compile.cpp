@@ -71,27 +71,22 @@ int group_slot(const Program& program, std::int32_t of_class, GroupKind kind) {
   return -1;
 }
 
-std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
-                                            const std::vector<std::int32_t>& gradients) {
-  // Between cut matmuls; and of adapters the matrix that every rank has whole.
-  static const std::vector<std::string> by_rows = {".norm1.", ".norm2.", "head.norm.", ".proj.bias",
-                                                   ".fc2.bias"};
+std::vector<std::int32_t> gradients_in_parts(const ProgramClass& of_class, const std::vector<Parameter>& all,
+                                             const std::vector<std::int32_t>& gradients) {
   std::vector<std::int32_t> found;
   if (of_class.tensor_parallel == 1) return found;
   for (const std::int32_t id : gradients) {
     const Parameter& parameter =
         all[static_cast<std::size_t>(of_class.tensors[static_cast<std::size_t>(id)].parameter)];
-    const bool of_rows = std::any_of(by_rows.begin(), by_rows.end(), [&](const std::string& part) {
-      return parameter.name.find(part) != std::string::npos;
-    });
-    if (parameter.adapter ? parameter.cut == Cut::replicated : of_class.sequence_parallel && of_rows)
+    if (parameter.adapter ? parameter.cut == Cut::replicated
+                          : of_class.sequence_parallel && parameter.by_rows)
       found.push_back(id);
   }
   return found;
 }
 
-Instruction sum_over_rows(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
-                          int micro_batch, int after) {
+Instruction sum_of_parts(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
+                         int micro_batch, int after) {
   Instruction sum;
   sum.op = Op::collective;
   sum.slot = slot;

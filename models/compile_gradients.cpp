@@ -219,11 +219,11 @@ std::vector<Instruction> instructions_of(const ProgramClass& of_class, const Due
 }
 
 // Those that are summed once a step: others are with each micro-batch (compile_shards.cpp).
-std::vector<std::int32_t> held_gradients_of_rows(const ProgramClass& of_class,
-                                                 const std::vector<Parameter>& all) {
+std::vector<std::int32_t> held_gradients_in_parts(const ProgramClass& of_class,
+                                                  const std::vector<Parameter>& all) {
   std::vector<std::int32_t> held;
   for (const auto& [parameter, gradient] : gradients_of(of_class)) held.push_back(gradient);
-  return gradients_of_rows(of_class, all, held);
+  return gradients_in_parts(of_class, all, held);
 }
 
 // Those of `from` that are among `gradients`, which it then lacks.
@@ -244,9 +244,9 @@ void add_gradient_reduction(const Job& job, Program& program) {
     ProgramClass& of_class = program.classes[i];
     const auto index = static_cast<std::int32_t>(i);
     const auto due = reductions_of(job, shares, share_slots(shares, program, index), of_class);
-    const int row_slot = group_slot(program, index, GroupKind::tensor_gradient);
-    std::vector<std::int32_t> of_rows = held_gradients_of_rows(of_class, all);
-    if (due.empty() && of_rows.empty()) continue;
+    const int parts_slot = group_slot(program, index, GroupKind::tensor_gradient);
+    std::vector<std::int32_t> in_parts = held_gradients_in_parts(of_class, all);
+    if (due.empty() && in_parts.empty()) continue;
     std::vector<Point> points;
     for (const Due& each : due)
       if (job.strategy.overlap_gradients && !each.of_embedding && !each.of_part)
@@ -258,12 +258,12 @@ void add_gradient_reduction(const Job& job, Program& program) {
     for (const Due& each : due) {
       const bool early = job.strategy.overlap_gradients && !each.of_embedding && !each.of_part;
       const int after = early ? ends.at(each.bucket.complete) : last;
-      if (auto rows = taken_from(of_rows, each.bucket.gradients); !rows.empty())
-        collectives.push_back(sum_over_rows(of_class, row_slot, std::move(rows), -1, after));
+      if (auto parts = taken_from(in_parts, each.bucket.gradients); !parts.empty())
+        collectives.push_back(sum_of_parts(of_class, parts_slot, std::move(parts), -1, after));
       for (Instruction& made : instructions_of(of_class, each, after)) collectives.push_back(std::move(made));
     }
-    if (!of_rows.empty())
-      collectives.push_back(sum_over_rows(of_class, row_slot, std::move(of_rows), -1, last));
+    if (!in_parts.empty())
+      collectives.push_back(sum_of_parts(of_class, parts_slot, std::move(in_parts), -1, last));
   }
 }
 

@@ -33,11 +33,11 @@ int group_slot(const Program& program, std::int32_t of_class, GroupKind kind);
 
 // Of these gradients those of which each rank of a tensor-parallel group has a part alone, as the rows between cut
 // matmuls are divided over it, or an adapter's other matrix is: they are to be summed over the group.
-std::vector<std::int32_t> gradients_of_rows(const ProgramClass& of_class, const std::vector<Parameter>& all,
-                                            const std::vector<std::int32_t>& gradients);
+std::vector<std::int32_t> gradients_in_parts(const ProgramClass& of_class, const std::vector<Parameter>& all,
+                                             const std::vector<std::int32_t>& gradients);
 // That sum; after the instruction `after` of the compute stream.
-Instruction sum_over_rows(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
-                          int micro_batch, int after);
+Instruction sum_of_parts(const ProgramClass& of_class, int slot, std::vector<std::int32_t> gradients,
+                         int micro_batch, int after);
 
 // What a chunk takes in and gives out, and their gradients: "stage.input", "stage.output.gradient", ...; in a class of
 // several chunks "stage 5.input" with the number of the virtual stage.

@@ -256,10 +256,10 @@ struct Uses {
 class Sharder {
  public:
   // `shared`: slots of what other classes hold too.
-  Sharder(const Job& job, ProgramClass& of_class, int row_slot, std::set<int> shared)
+  Sharder(const Job& job, ProgramClass& of_class, int parts_slot, std::set<int> shared)
       : job_(job),
         class_(of_class),
-        row_slot_(row_slot),
+        parts_slot_(parts_slot),
         all_(parameters(job.transformer)),
         shared_(std::move(shared)) {
     for (std::size_t s = 0; s < class_.shards.size(); ++s)
@@ -285,7 +285,7 @@ class Sharder {
  private:
   const Job& job_;
   ProgramClass& class_;
-  const int row_slot_;  // of the group over which gradients of rows are summed
+  const int parts_slot_;  // of the group over which parts of gradients are summed
   const std::vector<Parameter> all_;
   const std::set<int> shared_;
   // By parameter of the transformer, where its gradient is held in parts.
@@ -423,8 +423,9 @@ class Sharder {
       reduction.after = {{0, index}};
       const int stream = stream_of(class_, StreamKind::collective);
       auto& collectives = class_.streams[at(stream)].instructions;
-      if (auto of_rows = gradients_of_rows(class_, all_, shard.gradients); !of_rows.empty())
-        collectives.push_back(sum_over_rows(class_, row_slot_, std::move(of_rows), piece.micro_batch, index));
+      if (auto in_parts = gradients_in_parts(class_, all_, shard.gradients); !in_parts.empty())
+        collectives.push_back(
+            sum_of_parts(class_, parts_slot_, std::move(in_parts), piece.micro_batch, index));
       collectives.push_back(std::move(reduction));
       reduced_.push_back(
           {index, {static_cast<std::int16_t>(stream), static_cast<int>(collectives.size()) - 1}});
@@ -461,8 +462,8 @@ void add_shard_collectives(const Job& job, Program& program) {
     std::set<int> shared;
     for (const ShareSlot& slot : share_slots(shares, program, static_cast<std::int32_t>(i)))
       if (shares[at(slot.share)].holders.size() > 1) shared.insert(slot.slot);
-    const int row_slot = group_slot(program, static_cast<std::int32_t>(i), GroupKind::tensor_gradient);
-    Sharder(job, program.classes[i], row_slot, std::move(shared)).run();
+    const int parts_slot = group_slot(program, static_cast<std::int32_t>(i), GroupKind::tensor_gradient);
+    Sharder(job, program.classes[i], parts_slot, std::move(shared)).run();
   }
 }
 

@@ -32,8 +32,10 @@ class ParameterList {
                      .layer = layer,
                      .cut = Cut::replicated,
                      .parts = {},
-                     .init_value = 1.0});
+                     .init_value = 1.0,
+                     .by_rows = true});
     if (t_.biases()) bias(name, layer, t_.hidden, Cut::replicated, {});
+    last().by_rows = true;
   }
 
   // A weight of (rows, columns), without bias.
@@ -63,7 +65,10 @@ class ParameterList {
   void linear(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
               double init_std, bool biased, const std::vector<std::int64_t>& parts = {}) {
     matrix(name, layer, rows, columns, cut, init_std, parts);
-    if (t_.biases() || biased) bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
+    if (t_.biases() || biased) {
+      bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
+      last().by_rows = cut == Cut::columns;  // added to the sum over ranks
+    }
     if (t_.lora.beside(name.substr(name.rfind('.') + 1))) adapter(name, layer, rows, columns, cut, parts);
   }
 

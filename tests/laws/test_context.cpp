@@ -2,34 +2,15 @@
 // and the imagined world; and as many FLOPs, bytes gathered and bytes kept as the cut says.
 #include <catch2/catch.hpp>
 
-#include "hw/train.hpp"
 #include "models/check.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/context_jobs.hpp"
 
 using namespace motley;
+using tests::check_same;
+using tests::train;
 
-namespace {
-
-std::vector<double> train(const Job& job) {
-  TrainOptions options;
-  options.steps = 20;
-  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-}
-
-void check_same(const Job& job, const std::vector<double>& alone) {
-  INFO(job.transformer.name << "\n" << print(job.strategy));
-  const std::vector<double> together = train(job);
-  REQUIRE(together.size() == alone.size());
-  for (std::size_t step = 0; step < alone.size(); ++step) {
-    INFO("step " << step);
-    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("sequences cut over ranks train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
@@ -69,13 +50,11 @@ TEST_CASE("pipelines that cut their sequences in unlike ways train the same func
 TEST_CASE("ranks that leave out what others' queries add to their keys train another function") {
   Job job = tests::context_job({1, 1, 1}, 2, tests::tiny_transformer(Family::llama));
   Program program = compile(job);
-  TrainOptions options;
-  options.steps = 5;
-  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto right = train(job, program, 5);
   for (Instruction& instruction : program.classes[0].streams[0].instructions)
     if (instruction.op == Op::collective && instruction.collective == CollectiveKind::reduce_scatter)
       instruction.collective = CollectiveKind::all_gather;
-  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto wrong = train(job, program, 5);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
 
@@ -84,19 +63,10 @@ TEST_CASE("sequences cut over ranks do the same in the real and the imagined wor
   for (Job job : tests::every_context_job(family)) {
     if (job.strategy.zero >= 2)
       continue;  // what is gathered ahead is a matter of timing: test_two_worlds.cpp
-    INFO(print(job.strategy));
     job.strategy.overlap_p2p = job.strategy.schedule == Schedule::zb_h1;  // which needs it
     const Program program = compile(job);
     const auto memory = check(program, job.cluster);
-    const Trace imagined = simulate_in_child(job, program);
-    TrainOptions options;
-    options.steps = 2;
-    options.trace_step = 1;
-    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
-    const Comparison comparison = compare(program, real.trace, imagined);
-    INFO(to_text(comparison));
-    REQUIRE(comparison.compared == static_cast<std::int64_t>(imagined.events.size()));
-    REQUIRE(comparison.equal_structure());
+    const TrainResult real = tests::check_same_structure(job, program).real;
     if (job.strategy.overlap_p2p) continue;  // how many messages wait in buffers is a matter of timing
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
       REQUIRE(

@@ -2,49 +2,23 @@
 // rank, and the same events in both worlds.
 #include <catch2/catch.hpp>
 
-#include "hw/train.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/row_jobs.hpp"
 
 using namespace motley;
+using tests::check_same;
+using tests::train;
 
 namespace {
-
-std::vector<double> train(const Job& job) {
-  TrainOptions options;
-  options.steps = 20;
-  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-}
 
 void check_same_function(const Transformer& transformer, const std::vector<Job>& jobs) {
   const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
   REQUIRE(alone.back() < alone.front() - 0.5);
-  for (const Job& job : jobs) {
-    INFO(transformer.name << "\n" << print(job.strategy));
-    const auto together = train(job);
-    REQUIRE(together.size() == alone.size());
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
-  }
+  for (const Job& job : jobs) check_same(job, alone);
 }
 
 void check_two_worlds(const std::vector<Job>& jobs) {
-  for (const Job& job : jobs) {
-    INFO(print(job.strategy));
-    const Program program = compile(job);
-    TrainOptions options;
-    options.steps = 2;
-    options.trace_step = 1;
-    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
-    const Comparison comparison = compare(program, real.trace, simulate_in_child(job, program));
-    INFO(to_text(comparison));
-    REQUIRE(comparison.compared > 0);
-    REQUIRE(comparison.equal_structure());
-  }
+  for (const Job& job : jobs) tests::check_same_structure(job, compile(job));
 }
 
 }  // namespace
@@ -99,8 +73,6 @@ TEST_CASE("ranks that keep the gradients of their rows to themselves train anoth
   job.strategy.sequence_parallel = true;
   Program program = compile(job);
   const auto right = train(job);
-  TrainOptions options;
-  options.steps = 20;
   int dropped = 0;
   for (RankEntry& entry : program.ranks)
     for (std::int32_t& group : entry.groups)
@@ -109,6 +81,6 @@ TEST_CASE("ranks that keep the gradients of their rows to themselves train anoth
         ++dropped;
       }
   REQUIRE(dropped == 2);
-  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto wrong = train(job, program);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }

@@ -1,21 +1,14 @@
 // Low-rank adapters: frozen weights, and the same function however the job is cut.
 #include <catch2/catch.hpp>
 
-#include "hw/train.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/row_jobs.hpp"
 
 using namespace motley;
+using tests::check_same;
+using tests::train;
 
 namespace {
-
-std::vector<double> train(const Job& job, std::int64_t steps = 20) {
-  TrainOptions options;
-  options.steps = steps;
-  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-}
 
 Transformer adapted(Transformer transformer) {
   transformer.lora.rank = 3;
@@ -50,12 +43,7 @@ TEST_CASE("adapters train the same function as on one rank however a job is cut"
         job.strategy.overlap_gradients = rows;
         job.strategy.recompute = rows ? Recompute::full : Recompute::selective;
         if (degrees.pp > 1 && !rows) job.strategy.schedule = Schedule::zb_h1;
-        INFO(name << "\n" << print(job.strategy));
-        const auto together = train(job);
-        for (std::size_t step = 0; step < alone.size(); ++step) {
-          INFO("step " << step);
-          REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-        }
+        check_same(job, alone);
       }
 }
 
@@ -82,14 +70,6 @@ TEST_CASE("adapters do the same in the real and the imagined world") {
   for (tests::Degrees degrees : {tests::Degrees{2, 2, 1}, {2, 1, 2}}) {
     Job job = adapted_job(degrees, tests::tiny_transformer(Family::gpt2));
     job.strategy.zero = degrees.dp > 1 ? 1 : 0;
-    const Program program = compile(job);
-    TrainOptions options;
-    options.steps = 2;
-    options.trace_step = 1;
-    const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
-    const Comparison comparison = compare(program, real.trace, simulate_in_child(job, program));
-    INFO(to_text(comparison));
-    REQUIRE(comparison.compared > 0);
-    REQUIRE(comparison.equal_structure());
+    tests::check_same_structure(job, compile(job));
   }
 }

@@ -3,21 +3,14 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "hw/train.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/tiny_job.hpp"
 
 using namespace motley;
+using tests::check_same;
+using tests::train;
 
 namespace {
-
-constexpr std::int64_t kSteps = 20;
-
-std::vector<double> train(const Job& job) {
-  TrainOptions options;
-  options.steps = kSteps;
-  return train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-}
 
 void check_family(Family family) {
   std::map<std::int64_t, std::vector<double>> alone_with;  // by batch: one schedule is of a smaller one
@@ -33,12 +26,7 @@ void check_family(Family family) {
       alone = train(one);
       REQUIRE(alone.back() < alone.front() - 0.5);  // it learns, so agreeing means something
     }
-    const std::vector<double> together = train(job);
-    REQUIRE(together.size() == alone.size());
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
+    check_same(job, alone);
   }
 }
 
@@ -55,27 +43,14 @@ TEST_CASE("whatever replicas divide among them, they train the same function as 
       one.strategy = expand(one.transformer, one.train, 1, 1, 1);
       losses = train(one);
     }
-    INFO(print(job.strategy));
-    const std::vector<double> together = train(job);
-    REQUIRE(together.size() == losses.size());
-    for (std::size_t step = 0; step < losses.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(losses[step]).margin(1e-5).epsilon(0));
-    }
+    check_same(job, losses);
   }
 }
 
 TEST_CASE("whatever the node's memory keeps, ranks train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
-  for (const Job& job : tests::every_offloaded_job(family)) {
-    INFO(print(job.strategy));
-    const std::vector<double> together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
-  }
+  for (const Job& job : tests::every_offloaded_job(family)) check_same(job, alone);
 }
 
 TEST_CASE("experts on several ranks train the same function when the node's memory keeps what is theirs") {
@@ -84,39 +59,20 @@ TEST_CASE("experts on several ranks train the same function when the node's memo
   for (Job& job : tests::every_expert_job(transformer)) {
     job.cluster = tests::with_hosts(job.cluster);
     job.strategy.offload = {1, 0.5};
-    INFO(print(job.strategy));
-    const std::vector<double> together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
+    check_same(job, alone);
   }
 }
 
 TEST_CASE("stages cut in unlike ways train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
-  for (const Job& job : tests::every_resharded_job(family)) {
-    INFO(print(job.strategy));
-    const std::vector<double> together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
-  }
+  for (const Job& job : tests::every_resharded_job(family)) check_same(job, alone);
 }
 
 TEST_CASE("stages replicated more and less often train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));
-  for (const Job& job : tests::every_job_of_unlike_replicas(family)) {
-    INFO(print(job.strategy));
-    const std::vector<double> together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
-  }
+  for (const Job& job : tests::every_job_of_unlike_replicas(family)) check_same(job, alone);
 }
 
 TEST_CASE("experts of stages that are replicated unlike train the same function") {
@@ -132,10 +88,7 @@ TEST_CASE("experts of stages that are replicated unlike train the same function"
     stages[1].replicas = 2;
     stages[1].expert_parallel = zero < 2 ? 2 : 1;
     job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
-    INFO(print(job.strategy));
-    const auto together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step)
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    check_same(job, alone);
   }
 }
 
@@ -149,9 +102,7 @@ TEST_CASE("a vocabulary that tensor parallelism must pad trains the same functio
   const auto alone = train(job);
   Job cut = tests::tiny_job({4, 1, 1});
   cut.transformer.vocabulary = 257;
-  const auto together = train(cut);
-  for (std::size_t step = 0; step < alone.size(); ++step)
-    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  check_same(cut, alone);
 }
 
 TEST_CASE("heads that share keys train the same function when tensor parallelism cuts them") {
@@ -160,9 +111,7 @@ TEST_CASE("heads that share keys train the same function when tensor parallelism
   const auto alone = train(job);
   Job cut = tests::tiny_job({2, 1, 1}, Family::llama);
   cut.transformer.kv_heads = 2;
-  const auto together = train(cut);
-  for (std::size_t step = 0; step < alone.size(); ++step)
-    REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+  check_same(cut, alone);
 }
 
 TEST_CASE("every family trains the same function however it is cut") {
@@ -177,10 +126,7 @@ TEST_CASE("every family trains the same function however it is cut") {
       job.strategy.overlap_gradients = recompute == Recompute::full;
       if (degrees.pp > 1 && recompute == Recompute::none) job.strategy.schedule = Schedule::zb_h1;
       if (degrees.dp > 1) job.strategy.zero = recompute == Recompute::none ? 2 : 3;
-      INFO(name << "\n" << print(job.strategy));
-      const auto together = train(job);
-      for (std::size_t step = 0; step < alone.size(); ++step)
-        REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+      check_same(job, alone);
     }
 }
 
@@ -188,33 +134,21 @@ TEST_CASE("experts divided over ranks, and cut less than the rest, train the sam
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
-  for (Job& job : tests::every_expert_job(transformer)) {
-    INFO(name << "\n" << print(job.strategy));
-    const auto together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step)
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-  }
+  for (Job& job : tests::every_expert_job(transformer)) check_same(job, alone);
 }
 
 TEST_CASE("replicas that divide what they hold, experts among it, train the same function") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);
   const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
-  for (Job& job : tests::every_divided_expert_job(transformer)) {
-    INFO(name << "\n" << print(job.strategy));
-    const auto together = train(job);
-    for (std::size_t step = 0; step < alone.size(); ++step)
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-  }
+  for (Job& job : tests::every_divided_expert_job(transformer)) check_same(job, alone);
 }
 
 TEST_CASE("copies of experts that keep their gradients to themselves train another function") {
   Job job = tests::tiny_job({1, 1, 4}, tests::tiny_variant("mixtral"));
   job.strategy.templates[0].stages[0].expert_parallel = 2;
-  TrainOptions options;
-  options.steps = kSteps;
   Program program = compile(job);
-  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto right = train(job, program);
   int dropped = 0;
   for (const Stream& stream : program.classes[0].streams)
     for (const Instruction& instruction : stream.instructions) {
@@ -225,7 +159,7 @@ TEST_CASE("copies of experts that keep their gradients to themselves train anoth
       for (RankEntry& entry : program.ranks) entry.groups[static_cast<std::size_t>(instruction.slot)] = -1;
     }
   REQUIRE(dropped == 1);
-  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto wrong = train(job, program);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
 

@@ -5,11 +5,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "hw/train.hpp"
 #include "models/check.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/tiny_job.hpp"
 
 using namespace motley;
@@ -80,15 +77,7 @@ void check_two_worlds(const Job& job) {
   INFO(print(job.strategy));
   const Program program = compile(job);
   const auto memory = check(program, job.cluster);
-  const Trace imagined = simulate_in_child(job, program);
-  TrainOptions options;
-  options.steps = 2;
-  options.trace_step = 1;
-  const TrainResult real = train_in_process(job, program, tests::tiny_text(), options);
-  const Comparison comparison = compare(program, real.trace, imagined);
-  INFO(to_text(comparison));
-  REQUIRE(comparison.compared == static_cast<std::int64_t>(imagined.events.size()));
-  REQUIRE(comparison.equal_structure());
+  const auto [real, imagined] = tests::check_same_structure(job, program);
   REQUIRE(moves(program, real.trace) == moves(program, imagined));
   const auto peaks = peak_by_rank(imagined);
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {

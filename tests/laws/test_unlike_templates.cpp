@@ -2,14 +2,13 @@
 // parameter, by the finest cut where degrees differ, every token weighing the same. And both worlds agree on them.
 #include <catch2/catch.hpp>
 
-#include "hw/train.hpp"
 #include "models/check.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
+#include "tests/laws/laws.hpp"
 #include "tests/models/tiny_job.hpp"
 
 using namespace motley;
+using tests::check_same;
+using tests::train;
 
 namespace {
 
@@ -90,22 +89,15 @@ std::vector<Job> unlike_jobs(Family family) {
 }
 
 void check_family(Family family) {
-  TrainOptions options;
-  options.steps = 10;
   const Job one = tests::tiny_job({1, 1, 1}, family);
-  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  const auto alone = train(one, 10);
   REQUIRE(alone.back() < alone.front() - 0.5);
   for (const Job& job : unlike_jobs(family)) {
     INFO(print(job.strategy));
     const Program program = compile(job);
     check(program, job.cluster);
     REQUIRE(parse_program(print(program)) == program);
-    const auto together = train_in_process(job, program, tests::tiny_text(), options).losses;
-    REQUIRE(together.size() == alone.size());
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
+    check_same(job, alone);
   }
 }
 
@@ -126,39 +118,29 @@ TEST_CASE("unlike pipelines whose experts are cut or divided alike train the sam
       // divided over a tensor-parallel group here, over replicas there
       "templates: [{micro_batches: 4, stages: [{layers: 0-3, tp: 2, ep: 2, etp: 1}]},"
       " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]"};
-  TrainOptions options;
-  options.steps = 10;
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant(name));
-  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  const auto alone = train(one, 10);
   for (const std::string& text : unlike) {
     INFO(name << "\n" << text);
     Job job = one;
     job.strategy = parse_strategy("overlap: {gradients: true, bucket_bytes: 20 kB}\n" + text + "\n");
     validate(job.transformer, job.train, job.strategy);
     job.cluster = tests::tiny_cluster(static_cast<int>(job.strategy.rank_count()));
-    const auto together = train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-    for (std::size_t step = 0; step < alone.size(); ++step)
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+    check_same(job, alone);
   }
 }
 
 TEST_CASE("unlike pipelines train the same function whatever they divide among them") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
-  TrainOptions options;
-  options.steps = 10;
   const Job one = tests::tiny_job({1, 1, 1}, family);
-  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  const auto alone = train(one, 10);
   for (const Job& job : divided_jobs(one.transformer)) {
     INFO(print(job.strategy));
     const Program program = compile(job);
     check(program, job.cluster);
     REQUIRE(parse_program(print(program)) == program);
-    const auto together = train_in_process(job, program, tests::tiny_text(), options).losses;
-    for (std::size_t step = 0; step < alone.size(); ++step) {
-      INFO("step " << step);
-      REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
-    }
+    check_same(job, alone);
   }
 }
 
@@ -170,17 +152,12 @@ TEST_CASE("unlike pipelines that divide experts and what replicas hold of them t
       " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]",
       "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]},"
       " {replicas: 4, micro_batches: 1, stages: [{layers: 0-3, ep: 2}]}]"};
-  TrainOptions options;
-  options.steps = 10;
   const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant("mixtral"));
-  const auto alone = train_in_process(one, compile(one), tests::tiny_text(), options).losses;
+  const auto alone = train(one, 10);
   for (std::size_t i = 0; i < unlike.size(); ++i)
     for (int zero = 1; zero <= (i == 2 ? 3 : 1); ++zero) {
       const Job job = unlike_job("zero: " + std::to_string(zero) + "\n" + unlike[i] + "\n", one.transformer);
-      INFO(print(job.strategy));
-      const auto together = train_in_process(job, compile(job), tests::tiny_text(), options).losses;
-      for (std::size_t step = 0; step < alone.size(); ++step)
-        REQUIRE(together[step] == Approx(alone[step]).margin(1e-5).epsilon(0));
+      check_same(job, alone);
     }
 }
 
@@ -188,29 +165,17 @@ TEST_CASE("unlike pipelines do the same in the real and the imagined world") {
   std::vector<Job> jobs = unlike_jobs(Family::gpt2);
   for (const Job& job : divided_jobs(tests::tiny_transformer(Family::gpt2))) jobs.push_back(job);
   for (const Job& job : jobs) {
-    INFO(print(job.strategy));
-    const Program program = compile(job);
-    TrainOptions options;
-    options.steps = 2;
-    options.trace_step = 1;
-    const Trace real = train_in_process(job, program, tests::tiny_text(), options).trace;
-    const Trace imagined = simulate_in_child(job, program);
-    const Comparison comparison = compare(program, real, imagined);
-    INFO(to_text(comparison));
-    REQUIRE(comparison.compared == static_cast<std::int64_t>(imagined.events.size()));
-    REQUIRE(comparison.equal_structure());
+    tests::check_same_structure(job, compile(job));
   }
 }
 
 TEST_CASE("a pipeline that drops its share of the gradients trains another function") {
   Job job = unlike_jobs(Family::gpt2)[0];
-  TrainOptions options;
-  options.steps = 10;
   Program program = compile(job);
-  const auto right = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto right = train(job, program, 10);
   for (Stream& stream : program.classes[0].streams)
     for (Instruction& instruction : stream.instructions)
       if (instruction.op == Op::collective) instruction.scale = 0.0;
-  const auto wrong = train_in_process(job, program, tests::tiny_text(), options).losses;
+  const auto wrong = train(job, program, 10);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }

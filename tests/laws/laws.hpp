@@ -1,0 +1,55 @@
+// What the laws are held with: a job really trained, its losses beside another's, and both worlds beside each other.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "hw/train.hpp"
+#include "models/compare.hpp"
+#include "sim/world.hpp"
+#include "tests/hw/tiny_text.hpp"
+#include "tests/models/tiny_job.hpp"
+
+namespace motley::tests {
+
+// The losses of the job, or of a Program made of it.
+inline std::vector<double> train(const Job& job, const Program& program, std::int64_t steps = 20) {
+  TrainOptions options;
+  options.steps = steps;
+  return train_in_process(job, program, tiny_text(), options).losses;
+}
+inline std::vector<double> train(const Job& job, std::int64_t steps = 20) {
+  return train(job, compile(job), steps);
+}
+
+// The losses of as many steps are those, in fp32.
+inline void check_same(const Job& job, const std::vector<double>& expected) {
+  INFO(job.transformer.name << "\n" << print(job.strategy));
+  const auto losses = train(job, static_cast<std::int64_t>(expected.size()));
+  REQUIRE(losses.size() == expected.size());
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    INFO("step " << step);
+    REQUIRE(losses[step] == Approx(expected[step]).margin(1e-5).epsilon(0));
+  }
+}
+
+// A Program run in both worlds.
+struct BothWorlds {
+  TrainResult real;
+  Trace imagined;
+};
+// The same events with the same matching, membership, bytes, flops and allocations, in the same order per stream.
+inline BothWorlds check_same_structure(const Job& job, const Program& program) {
+  INFO(print(job.strategy));
+  TrainOptions options;
+  options.steps = 2;
+  options.trace_step = 1;
+  BothWorlds worlds{train_in_process(job, program, tiny_text(), options), simulate_in_child(job, program)};
+  const Comparison comparison = compare(program, worlds.real.trace, worlds.imagined);
+  INFO(to_text(comparison));
+  REQUIRE(comparison.compared == static_cast<std::int64_t>(worlds.imagined.events.size()));
+  REQUIRE(comparison.equal_structure());
+  return worlds;
+}
+
+}  // namespace motley::tests
