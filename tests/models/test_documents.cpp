@@ -11,8 +11,9 @@ using namespace motley;
 namespace {
 
 double attention_flops(const Job& job) {
+  const Program program = compile(job);
   double flops = 0;
-  for (const Block& block : compile(job).classes.at(0).blocks)
+  for (const Block& block : program.classes.at(0).blocks)
     for (const Kernel& kernel : block.kernels)
       if (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward)
         flops += kernel.flops;

@@ -96,6 +96,17 @@ def functions(text):
             start = None
 
 
+def looped_over(text):
+    """What stands behind the colon of each range-for whose head is one line."""
+    for head in re.finditer(r"for \([^;()]*? : ", text):
+        depth, end = 1, head.end()
+        while depth > 0 and end < len(text) and text[end] not in ";\n":
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        if depth == 0:
+            yield text[head.end() : end - 1]
+
+
 class Tidy(unittest.TestCase):
     def none(self, found):
         self.assertEqual([], list(found), "\n" + "\n".join(map(str, found)))
@@ -135,6 +146,17 @@ class Tidy(unittest.TestCase):
             for include in re.findall(r'^\s*#include\s+"([^"]+)"', text, re.M):
                 if not (ROOT / include).is_file():
                     found.append(f"{name(path)} includes {include}")
+        self.none(found)
+
+    def test_no_range_for_goes_through_a_part_of_what_a_call_returned(self):
+        # `for (x : f().part[0])`: before C++23 what f() returned is gone when the loop begins.
+        found = [
+            f"{name(path)}: for (... : {source})"
+            for path, text in code_files()
+            if path.suffix != ".py"
+            for source in looped_over(text)
+            if re.match(r"(?!std::move)[\w:]+\((?!.*->).*\)\.\w+.*[\[(]", source)
+        ]
         self.none(found)
 
     def test_no_line_is_longer_than_120_characters(self):
