@@ -32,16 +32,15 @@ void Text::suits(const Transformer& transformer, const Train& train) const {
         "a longer text, or a shorter `sequence`");
 }
 
-void Text::append(const Train& train, std::int64_t step, std::int64_t sequence,
-                  std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) const {
+void Text::append(const Train& train, std::int64_t step, std::int64_t sequence, std::int64_t ahead,
+                  std::vector<std::int32_t>& tokens) const {
   const std::uint64_t starts = bytes_.size() - static_cast<std::size_t>(train.sequence);
   const std::uint64_t first =
       random_bits(train.seed, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(sequence)) %
       starts;
-  for (std::uint64_t i = first; i < first + static_cast<std::uint64_t>(train.sequence); ++i) {
-    tokens.push_back(static_cast<unsigned char>(bytes_[i]));
-    targets.push_back(static_cast<unsigned char>(bytes_[i + 1]));
-  }
+  for (std::int64_t i = 0; i < train.sequence; ++i)
+    tokens.push_back(
+        static_cast<unsigned char>(bytes_[(first + static_cast<std::uint64_t>(i + ahead)) % bytes_.size()]));
 }
 
 }  // namespace motley

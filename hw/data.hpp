@@ -20,9 +20,10 @@ class Text {
   // Refuses what cannot be trained on it: "text-vocabulary" (fewer than 256 tokens), "short-text".
   void suits(const Transformer& transformer, const Train& train) const;
 
-  // Appends T tokens and, shifted by one, the T that follow them. `sequence`: 0 .. global_batch-1.
-  void append(const Train& train, std::int64_t step, std::int64_t sequence, std::vector<std::int32_t>& tokens,
-              std::vector<std::int32_t>& targets) const;
+  // Appends T tokens of a sequence, 0 .. global_batch-1: its own or, `ahead` > 0, those that stand so many further on.
+  // After its last byte the text begins again.
+  void append(const Train& train, std::int64_t step, std::int64_t sequence, std::int64_t ahead,
+              std::vector<std::int32_t>& tokens) const;
 
  private:
   std::string bytes_;

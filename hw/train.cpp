@@ -38,6 +38,7 @@ class RankRun {
         text_(text),
         options_(options),
         rank_(place.rank),
+        extra_modules_(job.transformer.trained_extra()),
         rendezvous_(rendezvous_options(program, place, options)),
         transport_(connect(options)),
         work_(program, job.transformer, job.train, rank_, options.library,
@@ -71,6 +72,7 @@ class RankRun {
   const Text& text_;
   const TrainOptions& options_;
   const Rank rank_;
+  const std::int64_t extra_modules_;
   Rendezvous rendezvous_;
   std::unique_ptr<Transport> transport_;
   RankWork work_;
@@ -88,11 +90,17 @@ class RankRun {
                               {rank_, links_of(program_), rendezvous_.addresses(), options.timeout_s});
   }
   void end_step(std::int64_t step, double tokens) {
-    double sum = 0;
-    for (const std::string& part : rendezvous_.gather(packed(std::vector{work_.loss_sum()})))
-      sum += unpacked<double>(part).at(0);
+    double sum = 0, extra_sum = 0;
+    for (const std::string& part :
+         rendezvous_.gather(packed(std::vector{work_.loss_sum(), work_.extra_loss_sum()}))) {
+      const std::vector<double> sums = unpacked<double>(part);
+      sum += sums.at(0);
+      extra_sum += sums.at(1);
+    }
     if (rank_ != 0) return;
     result_.losses.push_back(sum / tokens);
+    if (extra_modules_ > 0)
+      result_.extra_losses.push_back(extra_sum / tokens / static_cast<double>(extra_modules_));
     if (options_.on_step) options_.on_step(step, result_.losses.back());
   }
   void collect(const std::vector<TraceEvent>& events) {

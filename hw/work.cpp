@@ -113,30 +113,35 @@ std::span<const float> RankWork::put_part(int tensor, int part, int parts, int m
 void RankWork::begin_step(const Text& text, std::int64_t step) {
   const std::int64_t M = class_.micro_batches, B = class_.micro_batch;
   const std::int64_t stride = class_.sequence_stride > 0 ? class_.sequence_stride : B;
-  loss_sum_ = 0;
+  loss_sum_ = extra_loss_sum_ = 0;
   ++steps_begun_;
-  tokens_.assign(at(M), {});
-  targets_.assign(at(M), {});
+  tokens_.assign(at(M), std::vector<std::vector<std::int32_t>>(at(2 + context_.transformer->trained_extra())));
   for (std::int64_t m = 0; m < M; ++m)
     for (std::int64_t b = 0; b < B; ++b) append_rows(text, step, entry_.first_sequence + m * stride + b, m);
 }
 
 void RankWork::append_rows(const Text& text, std::int64_t step, std::int64_t sequence,
                            std::int64_t micro_batch) {
-  std::vector<std::int32_t> tokens, targets;
-  // Each document is drawn as a sequence of its length would be.
+  auto& by_distance = tokens_[at(micro_batch)];
+  for (std::size_t ahead = 0; ahead < by_distance.size(); ++ahead) {
+    const std::vector<std::int32_t> whole = drawn(text, step, sequence, static_cast<std::int64_t>(ahead));
+    for (std::int64_t row = 0; row < context_.T; ++row)
+      by_distance[ahead].push_back(whole[at(context_.layout.place(row))]);
+  }
+}
+
+// Each document is drawn as a sequence of its length would be.
+std::vector<std::int32_t> RankWork::drawn(const Text& text, std::int64_t step, std::int64_t sequence,
+                                          std::int64_t ahead) const {
+  std::vector<std::int32_t> tokens;
   const auto& documents = train_.documents;
   const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(documents.size()));
   for (std::int64_t i = 0; i < count; ++i) {
-    Train drawn = train_;
-    if (!documents.empty()) drawn.sequence = documents[at(i)];
-    text.append(drawn, step, sequence * count + i, tokens, targets);
+    Train of_document = train_;
+    if (!documents.empty()) of_document.sequence = documents[at(i)];
+    text.append(of_document, step, sequence * count + i, ahead, tokens);
   }
-  for (std::int64_t row = 0; row < context_.T; ++row) {
-    const std::size_t place = at(context_.layout.place(row));
-    tokens_[at(micro_batch)].push_back(tokens[place]);
-    targets_[at(micro_batch)].push_back(targets[place]);
-  }
+  return tokens;
 }
 
 KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, MemoryLedger& ledger) {
@@ -149,8 +154,9 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, int micro_batch, Memory
     const int gradient = memory_.gradient_of(id);  // -1: no gradient reaches it
     tensors.gradients.push_back(gradient < 0 ? nullptr : memory_.find(gradient, micro_batch));
   }
-  tensors.tokens = tokens_[at(micro_batch)].data();
-  tensors.targets = targets_[at(micro_batch)].data();
+  const auto& by_distance = tokens_[at(micro_batch)];
+  tensors.tokens = by_distance[at(kernel.ahead)].data();
+  tensors.targets = by_distance[at(kernel.ahead + 1)].data();
   return tensors;
 }
 
@@ -162,7 +168,8 @@ double RankWork::run(const Kernel& kernel, int micro_batch, MemoryLedger& ledger
   else
     flops = run_kernel(context_, kernel, tensors_of(kernel, micro_batch, ledger));
   if (kernel.op == KernelOp::loss && context_.tensor_index == 0)
-    for (float loss : values(kernel.out[0], micro_batch)) loss_sum_ += loss;
+    for (float loss : values(kernel.out[0], micro_batch))
+      (kernel.ahead == 0 ? loss_sum_ : extra_loss_sum_) += loss;
   if (observer) observer(kernel, micro_batch);
   for (int id : kernel.frees) memory_.free(id, micro_batch, ledger);
   return flops;

@@ -40,6 +40,7 @@ class RankWork {
   // Sum over the tokens of this rank's micro-batches since begin_step; 0 where this rank has no head or is not the
   // first of its tensor-parallel group.
   double loss_sum() const { return loss_sum_; }
+  double extra_loss_sum() const { return extra_loss_sum_; }  // of what predicts further tokens, all modules
   Memory& memory() { return memory_; }
   std::span<float> values(int tensor, int micro_batch);
   const ProgramClass& of_class() const { return class_; }
@@ -56,13 +57,16 @@ class RankWork {
   KernelContext context_;
   Collective collective_;
   Memory memory_;
-  std::vector<std::vector<std::int32_t>> tokens_, targets_;  // by micro-batch
+  // By micro-batch; by how far on they stand: tokens, targets, what further predictions are held against.
+  std::vector<std::vector<std::vector<std::int32_t>>> tokens_;
   std::vector<std::int64_t> document_begins_;                // by place in a sequence; empty: one document
   std::int64_t steps_begun_ = 0;
-  double loss_sum_ = 0;
+  double loss_sum_ = 0, extra_loss_sum_ = 0;
 
-  // Of one sequence, what this rank has of it.
+  // Of one sequence, what this rank has of it; and of its tokens that stand `ahead` further on.
   void append_rows(const Text& text, std::int64_t step, std::int64_t sequence, std::int64_t micro_batch);
+  std::vector<std::int32_t> drawn(const Text& text, std::int64_t step, std::int64_t sequence,
+                                  std::int64_t ahead) const;
   void fill(int tensor, std::span<float> values) const;  // with a parameter's first values
   void fill_part(const Shard& shard, int into);
   // With the part of its gradients and parameters held in those tensors; -1: in the whole ones.

@@ -27,7 +27,14 @@ struct Kept {
   KeptExperts experts;
 };
 struct KeptHead {
-  int y = -1, statistics = -1, logits = -1, maximum = -1, sums = -1;
+  int input = -1, y = -1, statistics = -1, logits = -1, maximum = -1, sums = -1;
+};
+// A module that predicts one more token (arXiv:2412.19437, section 2.2, whose h is the hidden vector before it).
+struct KeptExtra {
+  int hidden = -1, hidden_normed = -1, hidden_statistics = -1;
+  int token = -1, token_normed = -1, token_statistics = -1;
+  Kept layer;
+  KeptHead head;
 };
 
 const Stage& stage_of(const Job& job, const ProgramClass& of_class) {
@@ -59,6 +66,7 @@ class StageBuilder : private KernelWriter {
   const std::int64_t R_;                 // rows between cut matmuls
   std::map<int, Kept> kept_;
   KeptHead head_;
+  std::vector<KeptExtra> extra_;
   std::map<int, int> outputs_, input_gradients_;  // by chunk: what is handed over
   int chunk_ = 0;
 
@@ -85,10 +93,11 @@ class StageBuilder : private KernelWriter {
 
   bool holds(const Parameter& parameter) const {
     if (parameter.layer == -1) {
-      const bool copy_for_head = tied_ && class_.last_stage && parameter.name == "embedding.token.weight";
-      return class_.first_stage || copy_for_head;
+      const bool used_twice = tied_ || transformer_.trained_extra() > 0;
+      return class_.first_stage ||
+             (used_twice && class_.last_stage && parameter.name == "embedding.token.weight");
     }
-    if (parameter.layer == transformer_.layers) return class_.last_stage;
+    if (parameter.layer >= transformer_.layers) return class_.last_stage;
     for (const Chunk& chunk : class_.chunks)
       if (parameter.layer >= chunk.first_layer && parameter.layer < chunk.last_layer) return true;
     return false;
@@ -106,10 +115,7 @@ class StageBuilder : private KernelWriter {
     Kept kept;
     const std::int64_t C = transformer_.hidden;
     kept.input = input;
-    kept.y1 = activation("norm1", {R_, C});
-    kept.statistics1 = exact("norm1.statistics", {R_, statistics_width()});
-    emit_between(KernelOp::norm, {input}, {kept.y1, kept.statistics1},
-                 layer_weights({"norm1.weight", "norm1.bias"}));
+    kept.y1 = norm_between(input, "norm1", kept.statistics1);
     const int y1 = all_rows(kept.y1, "norm1.rows");
     if (transformer_.latent.used())
       kept.qkv = latent_forward(*this, y1, kept.latent);
@@ -216,10 +222,7 @@ class StageBuilder : private KernelWriter {
   }
   void feed_forward(Kept& kept) {
     const std::int64_t C = transformer_.hidden;
-    kept.y2 = activation("norm2", {R_, C});
-    kept.statistics2 = exact("norm2.statistics", {R_, statistics_width()});
-    emit_between(KernelOp::norm, {kept.middle}, {kept.y2, kept.statistics2},
-                 layer_weights({"norm2.weight", "norm2.bias"}));
+    kept.y2 = norm_between(kept.middle, "norm2", kept.statistics2);
     const int y2 = all_rows(kept.y2, "norm2.rows");
     const int contracted =
         transformer_.has_experts(layer()) ? experts_forward(*this, y2, kept.experts) : dense(y2, kept);
@@ -251,15 +254,10 @@ class StageBuilder : private KernelWriter {
 
   void forward() {
     add_block(Pass::forward);
-    const std::int64_t C = transformer_.hidden;
     int x = -1;
     if (begins()) {
       set_layer(-1);
-      x = activation("output", {N_, C});
-      // Assumes: a look-up reads and writes one row a token, not the table.
-      emit(KernelOp::embed, {}, {x}, weights({"embedding.token.weight", "embedding.position.weight"})).bytes =
-          2 * tensor(x).bytes;
-      x = sum_rows(x, "output.rows");
+      x = embed("output");
     } else {
       x = receives_input() ? boundary("input", TensorRole::activation) : outputs_.at(previous_here());
     }
@@ -269,39 +267,118 @@ class StageBuilder : private KernelWriter {
       x = kept_[i].output;
     }
     outputs_[chunk_] = x;
-    if (ends()) head_forward(x);
-  }
-  void head_forward(int x) {
+    if (!ends()) return;
     set_layer(transformer_.layers);
+    head_ = head_forward(x);
+    for (std::int64_t k = 0; k < transformer_.trained_extra(); ++k) {
+      set_layer(transformer_.layers + 1 + k);
+      extra_.push_back(extra_forward(x));
+      x = extra_.back().layer.output;
+    }
+  }
+  // Assumes: a look-up reads and writes one row a token, not the table.
+  int embed(const std::string& name) {
+    const int x = activation(name, {N_, transformer_.hidden});
+    Kernel& kernel =
+        emit(KernelOp::embed, {}, {x}, weights({"embedding.token.weight", "embedding.position.weight"}));
+    kernel.bytes = 2 * tensor(x).bytes;
+    kernel.ahead = ahead();
+    return sum_rows(x, name + ".rows");
+  }
+  void embed_backward(int dx, const std::string& name) {
+    dx = all_rows(dx, name + ".rows.gradient", TensorRole::activation_gradient);
+    Kernel& kernel = emit(KernelOp::embed_backward, {dx}, {},
+                          weights({"embedding.token.weight", "embedding.position.weight"}));
+    kernel.bytes = 3 * tensor(dx).bytes;
+    kernel.ahead = ahead();
+  }
+  std::int64_t ahead() const { return transformer_.ahead(layer()); }
+  // Of the last layer's output, and of each further module's.
+  KeptHead head_forward(int x) {
+    KeptHead kept;
     const std::int64_t C = transformer_.hidden;
-    head_.y = activation("norm", {R_, C});
-    head_.statistics = exact("norm.statistics", {R_, statistics_width()});
-    emit_between(KernelOp::norm, {x}, {head_.y, head_.statistics},
-                 weights({"head.norm.weight", "head.norm.bias"}));
-    const int y = all_rows(head_.y, "norm.rows");
-    head_.logits = activation("logits", {N_, vocabulary_rows()});
-    matmul(y, head_.logits, head_weight(), vocabulary_rows(), C);
-    head_.maximum = exact("logits.maximum", {N_});
-    emit(KernelOp::logits_maximum, {head_.logits}, {head_.maximum});
-    all_reduce(head_.maximum, ReduceOp::maximum);
-    head_.sums = exact("logits.sums", {N_, 2});
-    emit(KernelOp::logits_sum, {head_.logits, head_.maximum}, {head_.sums});
-    all_reduce(head_.sums);
-    emit(KernelOp::loss, {head_.maximum, head_.sums}, {exact("losses", {N_})});
+    kept.input = x;
+    kept.y = norm_between(x, "norm", kept.statistics);
+    const int y = all_rows(kept.y, "norm.rows");
+    kept.logits = activation("logits", {N_, vocabulary_rows()});
+    matmul(y, kept.logits, head_weight(), vocabulary_rows(), C, false);
+    kept.maximum = exact("logits.maximum", {N_});
+    emit(KernelOp::logits_maximum, {kept.logits}, {kept.maximum});
+    all_reduce(kept.maximum, ReduceOp::maximum);
+    kept.sums = exact("logits.sums", {N_, 2});
+    emit(KernelOp::logits_sum, {kept.logits, kept.maximum}, {kept.sums}).ahead = ahead();
+    all_reduce(kept.sums);
+    emit(KernelOp::loss, {kept.maximum, kept.sums}, {exact("losses", {N_})}).ahead = ahead();
+    return kept;
   }
-
-  int head_backward(int x) {
-    set_layer(transformer_.layers);
+  // `dfurther`: what the modules after it add to the gradient of the same vector; -1: there are none.
+  int head_backward(const KeptHead& kept, int dfurther) {
     const int dlogits = gradient("logits", {N_, vocabulary_rows()});
-    emit(KernelOp::loss_backward, {head_.logits, head_.maximum, head_.sums}, {dlogits});
+    Kernel& loss = emit(KernelOp::loss_backward, {kept.logits, kept.maximum, kept.sums}, {dlogits});
+    loss.ahead = ahead();
+    if (ahead() > 0)
+      loss.factor =
+          transformer_.extra_prediction_weight / static_cast<double>(transformer_.extra_predictions);
     const int dy = gradient("norm", {N_, transformer_.hidden});
-    const int y = frozen(head_weight()[0]) ? -1 : all_rows(head_.y, "norm.rows.again");
-    matmul_gradients(dlogits, dy, y, head_weight(), vocabulary_rows(), transformer_.hidden);
+    const int y = frozen(head_weight()[0]) ? -1 : all_rows(kept.y, "norm.rows.again");
+    matmul_gradients(dlogits, dy, y, head_weight(), vocabulary_rows(), transformer_.hidden, false);
     const int summed = sum_rows(dy, "norm.sum.gradient", TensorRole::activation_gradient);
-    const int dx = gradient("input", {R_, transformer_.hidden});
-    emit_between(KernelOp::norm_backward, {summed, x, head_.statistics}, {dx},
-                 weights({"head.norm.weight", "head.norm.bias"}));
-    return dx;
+    return norm_between_backward(summed, kept.input, kept.statistics, "norm", "input", dfurther);
+  }
+  int norm_between(int x, const std::string& name, int& statistics) {
+    const int y = activation(name, {R_, transformer_.hidden});
+    statistics = exact(name + ".statistics", {R_, statistics_width()});
+    emit_between(KernelOp::norm, {x}, {y, statistics},
+                 layer_weights({(name + ".weight").c_str(), (name + ".bias").c_str()}));
+    return y;
+  }
+  // To the gradient of x, `dx` its name, with what else reaches it.
+  int norm_between_backward(int dy, int x, int statistics, const std::string& name, const std::string& dx,
+                            int residual = -1) {
+    const int made = gradient(dx, {R_, transformer_.hidden});
+    Ids in = {dy, x, statistics};
+    if (residual >= 0) in.push_back(residual);
+    emit_between(KernelOp::norm_backward, in, {made},
+                 layer_weights({(name + ".weight").c_str(), (name + ".bias").c_str()}));
+    return made;
+  }
+  // From the hidden vector and the embedding of the token that was to be predicted from it.
+  KeptExtra extra_forward(int hidden) {
+    KeptExtra kept;
+    const std::int64_t C = transformer_.hidden;
+    kept.hidden = hidden;
+    kept.hidden_normed = norm_between(hidden, "hidden_norm", kept.hidden_statistics);
+    kept.token = embed("token");
+    kept.token_normed = norm_between(kept.token, "token_norm", kept.token_statistics);
+    const int from_hidden = activation("from_hidden", {R_, C}), from_token = activation("from_token", {R_, C});
+    matmul(kept.hidden_normed, from_hidden, layer_weights({"from_hidden.weight"}), C, C);
+    matmul(kept.token_normed, from_token, layer_weights({"from_token.weight"}), C, C);
+    kept.layer = layer_forward(sum_of(from_hidden, from_token, "merged", TensorRole::activation));
+    kept.head = head_forward(kept.layer.output);
+    return kept;
+  }
+  // To the gradient of that hidden vector.
+  int extra_backward(const KeptExtra& kept, int dfurther) {
+    const std::int64_t C = transformer_.hidden;
+    const int dout = head_backward(kept.head, dfurther);
+    Kept of_layer = kept.layer;
+    if (recompute_layers_ >= chunk().last_layer - chunk().first_layer) compute_again(of_layer);
+    const int dmerged = layer_backward(of_layer, dout);
+    const int dtoken_normed = gradient("token_norm", {R_, C}), dhidden_normed = gradient("hidden_norm", {R_, C});
+    matmul_gradients(dmerged, dtoken_normed, kept.token_normed, layer_weights({"from_token.weight"}), C, C);
+    embed_backward(norm_between_backward(dtoken_normed, kept.token, kept.token_statistics, "token_norm", "token"),
+                   "token");
+    matmul_gradients(dmerged, dhidden_normed, kept.hidden_normed, layer_weights({"from_hidden.weight"}), C, C);
+    return norm_between_backward(dhidden_normed, kept.hidden, kept.hidden_statistics, "hidden_norm", "hidden");
+  }
+  int loss_backward() {
+    int dx = -1;
+    for (std::int64_t k = transformer_.trained_extra() - 1; k >= 0; --k) {
+      set_layer(transformer_.layers + 1 + k);
+      dx = extra_backward(extra_[static_cast<std::size_t>(k)], dx);
+    }
+    set_layer(transformer_.layers);
+    return head_backward(head_, dx);
   }
   // `dout`, dmiddle, dx: of this rank's rows. Inputs of cut matmuls are gathered again for gradients of weights alone.
   int layer_backward(const Kept& kept, int dout) {
@@ -312,9 +389,8 @@ class StageBuilder : private KernelWriter {
     const int y2 = needed ? all_rows(kept.y2, "norm2.rows.again") : -1;
     const int dy2 = transformer_.has_experts(layer()) ? experts_backward(*this, y2, kept.experts, dcontracted)
                                                       : dense_backward(y2, kept, dcontracted);
-    const int dmiddle = gradient("middle", {R_, transformer_.hidden});
-    emit_between(KernelOp::norm_backward, {dy2, kept.middle, kept.statistics2, dout}, {dmiddle},
-                 layer_weights({"norm2.weight", "norm2.bias"}));
+    const int dmiddle =
+        norm_between_backward(dy2, kept.middle, kept.statistics2, "norm2", "middle", dout);
     return attention_part_backward(kept, dmiddle);
   }
   int dense_backward(int y2, const Kept& kept, int dout) {
@@ -370,7 +446,7 @@ class StageBuilder : private KernelWriter {
 
   void backward() {
     add_block(Pass::backward);
-    int dx = ends()           ? head_backward(outputs_.at(chunk_))
+    int dx = ends()           ? loss_backward()
              : sends_output() ? boundary("output.gradient", TensorRole::activation_gradient)
                               : input_gradients_.at(next_here());
     for (auto i = static_cast<int>(chunk().last_layer) - 1; i >= chunk().first_layer; --i) {
@@ -382,9 +458,7 @@ class StageBuilder : private KernelWriter {
     input_gradients_[chunk_] = dx;
     if (!begins() || frozen(weights({"embedding.token.weight"})[0])) return;
     set_layer(-1);
-    dx = all_rows(dx, "output.rows.gradient", TensorRole::activation_gradient);
-    emit(KernelOp::embed_backward, {dx}, {}, weights({"embedding.token.weight", "embedding.position.weight"}))
-        .bytes = 3 * tensor(dx).bytes;
+    embed_backward(dx, "output");
   }
 };
 

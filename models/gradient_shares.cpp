@@ -13,14 +13,16 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
+// What predicts further tokens looks them up beside the head.
 bool is_tied_embedding(const Job& job, const Parameter& parameter) {
-  return job.transformer.tied_embeddings && parameter.name == "embedding.token.weight";
+  const bool used_twice = job.transformer.tied_embeddings || job.transformer.trained_extra() > 0;
+  return used_twice && parameter.name == "embedding.token.weight";
 }
 
 bool holds(const Job& job, const ProgramClass& of_class, const Parameter& parameter, bool copy_for_head) {
   if (copy_for_head) return of_class.last_stage && !of_class.first_stage;
   if (parameter.layer == -1) return of_class.first_stage;
-  if (parameter.layer == job.transformer.layers) return of_class.last_stage;
+  if (parameter.layer >= job.transformer.layers) return of_class.last_stage;
   for (const Chunk& chunk : of_class.chunks)
     if (parameter.layer >= chunk.first_layer && parameter.layer < chunk.last_layer) return true;
   return false;

@@ -30,10 +30,7 @@ int KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
 }
 
 std::string KernelWriter::prefixed(const std::string& name) const {
-  const std::string where = layer_ == transformer_.layers ? "head"
-                            : layer_ < 0                  ? "embedding"
-                                                          : fmt::format("layers.{}", layer_);
-  return where + "." + name + (again_ ? ".again" : "");
+  return layer_name(transformer_, layer_) + "." + name + (again_ ? ".again" : "");
 }
 
 int KernelWriter::activation(const std::string& name, std::vector<std::int64_t> shape) {
@@ -60,7 +57,7 @@ Ids KernelWriter::weights(std::initializer_list<std::string> names) const {
 Ids KernelWriter::layer_weights(std::initializer_list<const char*> names) const {
   Ids ids;
   for (const char* name : names)
-    for (int id : weights({fmt::format("layers.{}.{}", layer_, name)})) ids.push_back(id);
+    for (int id : weights({layer_name(transformer_, layer_) + "." + name})) ids.push_back(id);
   return ids;
 }
 
@@ -90,10 +87,10 @@ void KernelWriter::cast(Kernel& kernel, std::int64_t elements) {
 }
 
 void KernelWriter::shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k) {
-  kernel.m = N_;
+  kernel.m = tensor(kernel.in[0]).shape[0];
   kernel.n = n;
   kernel.k = k;
-  kernel.flops = 2.0 * static_cast<double>(N_) * static_cast<double>(n) * static_cast<double>(k);
+  kernel.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
 void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k) {
@@ -116,14 +113,14 @@ void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
 void KernelWriter::matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow) {
   Kernel& kernel = emit(KernelOp::matmul, {x}, {y}, parameters);
   shape_of_matmul(kernel, n, k);
-  if (narrow) cast(kernel, N_ * k);
+  if (narrow) cast(kernel, kernel.m * k);
 }
 
 void KernelWriter::matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n,
                                     std::int64_t k, bool narrow) {
   Kernel& input = emit(KernelOp::matmul_input_gradient, {dy}, {dx}, {parameters.at(0)});
   shape_of_matmul(input, n, k);
-  if (narrow) cast(input, N_ * n);
+  if (narrow) cast(input, input.m * n);
   if (frozen(parameters.at(0))) return;
   Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x}, {}, parameters);
   shape_of_matmul(weight, n, k);

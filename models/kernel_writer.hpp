@@ -34,7 +34,7 @@ class KernelWriter {
 
   // What is appended next belongs there.
   void set_block(int block) { block_ = block; }
-  void set_layer(std::int64_t layer) { layer_ = static_cast<int>(layer); }  // -1 embedding, 0..L-1, L head
+  void set_layer(std::int64_t layer) { layer_ = static_cast<int>(layer); }  // as Parameter::layer
   void set_again(bool again) { again_ = again; }                            // a recomputed forward
   int layer() const { return layer_; }
   bool again() const { return again_; }
@@ -60,7 +60,7 @@ class KernelWriter {
   // Appends a kernel. Bytes moved: every operand once; callers say where that is not so. The reference holds until
   // the next kernel.
   Kernel& emit(KernelOp op, Ids in, Ids out, Ids parameters = {});
-  // out(N,n) = x(N,k) w(n,k)', and its gradients; in Train::matmuls where that is given and `narrow` allows it
+  // out(m,n) = x(m,k) w(n,k)', and its gradients; in Train::matmuls where that is given and `narrow` allows it
   void matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow = true);
   void matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n, std::int64_t k,
                         bool narrow = true);
@@ -69,6 +69,8 @@ class KernelWriter {
   int linear(int x, int y, const std::string& name, std::int64_t n, std::int64_t k, int& kept);
   int linear_gradients(int dy, const std::string& dx, int x, const std::string& name, std::int64_t n,
                        std::int64_t k, int kept);
+  // a + b, a tensor of its own.
+  int sum_of(int a, int b, const std::string& name, TensorRole role);
   // The same for the `rows` copies of tokens that the experts have, `counts` of them each.
   void grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n, std::int64_t k);
   void grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight, std::int64_t n,
@@ -104,7 +106,6 @@ class KernelWriter {
  private:
   Ids weights_of(const std::string& linear) const;  // [bias]
   int scaled(int id, const std::string& name, TensorRole role);
-  int sum_of(int a, int b, const std::string& name, TensorRole role);
   int part_of_rows(int whole, const std::string& name, TensorRole role);
   std::string prefixed(const std::string& name) const;
   void shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k);

@@ -60,7 +60,7 @@ using Rank = std::int32_t;
 //   logits_maximum          logits(N,V/tp)                    maximum(N)          fp32 from here on
 //   logits_sum              logits, maximum                   sums(N,2): sum of exp, the target's logit (else 0)
 //   loss                    maximum, sums                     losses(N)
-//   loss_backward           logits, maximum, sums             (softmax - onehot) / tokens of the global batch
+//   loss_backward           logits, maximum, sums             factor * (softmax - onehot) / tokens of the global batch
 //   regroup                 x(R,C), counts(P,L)               copies(R,C), expert by expert[; rows of each (L)]
 //                           of what P ranks sent, each expert by expert, to this one and its L experts
 //   ungroup                 copies(R,C), counts(P,L)          x(R,C): the inverse
@@ -172,7 +172,7 @@ std::string_view name_of(GroupKind kind);
 
 struct Kernel {
   KernelOp op = KernelOp::embed;
-  int layer = -1;                                 // -1 embedding, 0..L-1, L head
+  int layer = -1;                                 // as Parameter::layer
   bool recompute = false;                         // repeats a forward inside a backward
   ReduceOp reduce = ReduceOp::sum;                // all_reduce
   GroupKind over = GroupKind::tensor;             // *_rows, reduce_scatter, all_gather: tensor or context
@@ -183,7 +183,8 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 0,
                busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest of them
-  double factor = 1;             // scale
+  double factor = 1;             // scale, loss_backward
+  std::int64_t ahead = 0;        // embed*, logits_sum, loss*: of the tokens that stand so many further on
   std::optional<Format> format;  // of its operands, where that is not the precision of training
   double flops = 0;  // matmuls 2*m*n*k; attention 4*m*pairs*k forward, 8 backward (+2: scores again); else 0
   std::int64_t bytes = 0;  // moved to and from memory; all_reduce: payload

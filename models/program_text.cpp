@@ -76,6 +76,7 @@ void print_kernel(Out out, const Kernel& kernel) {
   put(out, "groups", kernel.groups, standard.groups);
   put(out, "busiest", kernel.busiest, standard.busiest);
   if (kernel.factor != 1) fmt::format_to(out, " factor={}", format_exact(kernel.factor));
+  put(out, "ahead", kernel.ahead, standard.ahead);
   if (kernel.format) fmt::format_to(out, " format={}", name_of(*kernel.format));
   if (kernel.flops != 0) fmt::format_to(out, " flops={}", format_exact(kernel.flops));
   put(out, "bytes", kernel.bytes, standard.bytes);
@@ -318,6 +319,7 @@ Kernel parse_kernel(Line& line) {
   line.get("groups", kernel.groups);
   line.get("busiest", kernel.busiest);
   line.get("factor", kernel.factor);
+  line.get("ahead", kernel.ahead);
   if (const auto text = line.take("format")) kernel.format = line.choice<Format>(*text, all_format_names());
   line.get("flops", kernel.flops);
   line.get("bytes", kernel.bytes);

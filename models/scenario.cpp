@@ -67,7 +67,8 @@ Train read_train(const Yaml& node, const std::string& folder) {
   const Fields fields(node, "`train`",
                       {"global_batch", "micro_batch", "sequence", "documents", "precision", "gradients",
                        "matmuls", "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1",
-                       "beta2", "epsilon", "weight_decay", "seed", "steps", "text", "lora"});
+                       "beta2", "epsilon", "weight_decay", "seed", "steps", "text", "lora",
+                       "extra_prediction_weight"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
@@ -253,6 +254,8 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   job.train = read_train(fields.need("train"), folder);
   const YamlEntry* const lora = fields.need("train")->find("lora");
   if (lora != nullptr && lora->value->kind != YamlNode::Kind::null) read_lora(lora->value, job.transformer);
+  const YamlEntry* const extra = fields.need("train")->find("extra_prediction_weight");
+  if (extra != nullptr) job.transformer.extra_prediction_weight = to_number(extra->value, Sign::not_negative);
   refuse_batch(fields, job.transformer, job.train);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
   refuse_too_many_ranks(fields, job);

@@ -265,6 +265,14 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
         "impossible-batch", "micro_batch",
         fmt::format("micro_batch {} does not divide global_batch {}", train.micro_batch, train.global_batch),
         "legal: " + divisors(train.global_batch, train.global_batch, train.global_batch)};
+  if (t.extra_prediction_weight > 0 && t.extra_predictions == 0)
+    return StrategyComplaint{"impossible-extra-predictions", "extra_prediction_weight",
+                             fmt::format("`{}` has no modules that predict further tokens", t.name),
+                             "`extra_predictions: 1` in the model"};
+  if (t.trained_extra() > 0 && t.lora.used())
+    return StrategyComplaint{"impossible-extra-predictions", "extra_prediction_weight",
+                             "modules that predict further tokens are trained whole, and adapters freeze the rest",
+                             "the one or the other"};
   return std::nullopt;
 }
 

@@ -18,7 +18,8 @@ struct StrategyComplaint {
   std::string hint;
 };
 
-// What concerns the training shape alone: "sequence", "documents" or "micro_batch".
+// What concerns what is trained and its shape alone: "sequence", "documents", "micro_batch" or
+// "extra_prediction_weight".
 std::optional<StrategyComplaint> find_batch_complaint(const Transformer&, const Train&);
 
 // The first thing that makes it impossible; nothing: it is legal.

@@ -154,7 +154,7 @@ void add_experts(ParameterList& list, const Transformer& t, const LayerNames& at
 }
 
 void add_layer(ParameterList& list, const Transformer& t, int layer) {
-  const LayerNames at{fmt::format("layers.{}.", layer), layer};
+  const LayerNames at{layer_name(t, layer) + ".", layer};
   const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(t.layers));
   list.norm(at.prefix + "norm1", layer);
   add_attention(list, t, at, residual_std);
@@ -163,6 +163,19 @@ void add_layer(ParameterList& list, const Transformer& t, int layer) {
     add_experts(list, t, at, residual_std);
   else
     add_dense(list, t, at, residual_std);
+}
+
+// Assumes: the projection of hidden vector and token to a layer's input is whole on every tensor-parallel rank.
+void add_extra(ParameterList& list, const Transformer& t, int layer) {
+  const std::string prefix = layer_name(t, layer) + ".";
+  list.norm(prefix + "hidden_norm", layer);
+  list.norm(prefix + "token_norm", layer);
+  for (const char* half : {"from_hidden", "from_token"}) {
+    list.matrix(prefix + half, layer, t.hidden, t.hidden, Cut::replicated, kInitStd);
+    list.last().by_rows = true;
+  }
+  add_layer(list, t, layer);
+  list.norm(prefix + "norm", layer);
 }
 
 std::int64_t divided(std::int64_t size, std::int64_t tp) {
@@ -185,7 +198,14 @@ std::vector<Parameter> parameters(const Transformer& t) {
   for (int layer = 0; layer < head; ++layer) add_layer(list, t, layer);
   list.norm("head.norm", head);
   if (!t.tied_embeddings) list.matrix("head", head, t.vocabulary, t.hidden, Cut::vocabulary, kInitStd);
+  for (int k = 1; k <= t.trained_extra(); ++k) add_extra(list, t, head + k);
   return std::move(list).take();
+}
+
+std::string layer_name(const Transformer& t, std::int64_t layer) {
+  if (layer < 0) return "embedding";
+  if (layer == t.layers) return "head";
+  return layer > t.layers ? fmt::format("extra.{}", layer - t.layers - 1) : fmt::format("layers.{}", layer);
 }
 
 std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t tp) {
@@ -225,7 +245,7 @@ bool Lora::beside(const std::string& linear) const {
 std::int64_t parameter_count(const Transformer& transformer) {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters(transformer))
-    if (!parameter.adapter) count += parameter.count();
+    if (!parameter.adapter && parameter.layer <= transformer.layers) count += parameter.count();
   return count;
 }
 
@@ -239,19 +259,19 @@ std::int64_t trained_parameter_count(const Transformer& transformer) {
 std::int64_t active_parameter_count(const Transformer& t) {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters(t))
-    if (!parameter.adapter)
+    if (!parameter.adapter && parameter.layer <= t.layers)
       count += parameter.experts == 0 ? parameter.count()
                                       : parameter.count() / parameter.experts * t.experts.per_token;
   return count;
 }
 
 std::int64_t extra_prediction_count(const Transformer& t) {
-  if (t.extra_predictions == 0) return 0;
-  ParameterList list(t);
-  add_layer(list, t, static_cast<int>(t.layers) - 1);
-  std::int64_t count = 2 * t.hidden + 2 * t.hidden * t.hidden + t.hidden;
-  for (const Parameter& parameter : std::move(list).take()) count += parameter.count();
-  return count * t.extra_predictions;
+  Transformer trained = t;
+  trained.extra_prediction_weight = 1;
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters(trained))
+    if (parameter.layer > t.layers && !parameter.adapter) count += parameter.count();
+  return count;
 }
 
 bool Transformer::has_experts(std::int64_t layer) const {
@@ -287,19 +307,20 @@ double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t 
 double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
   // In doubles: 128 k tokens of a large model pass 2^63.
   const auto times = [](bool trained) { return trained ? 6.0 : 4.0; };
-  double flops = times(!t.lora.used()) * static_cast<double>(t.vocabulary) *
-                 static_cast<double>(t.hidden);  // the head's
+  double flops = times(!t.lora.used()) * static_cast<double>(t.vocabulary) * static_cast<double>(t.hidden) *
+                 static_cast<double>(1 + t.trained_extra());  // the head's
   double attention = 0;
   for (const Parameter& parameter : parameters(t)) {
-    if (parameter.layer < 0 || parameter.layer >= t.layers || parameter.shape.size() < 2) continue;
+    if (parameter.layer < 0 || parameter.layer == t.layers || parameter.shape.size() < 2) continue;
     const double share = parameter.experts == 0 ? 1.0
                                                 : static_cast<double>(t.experts.per_token) /
                                                       static_cast<double>(parameter.experts);
     flops += times(parameter.trained) * static_cast<double>(parameter.count()) * share;
   }
-  for (std::int64_t layer = 0; layer < t.layers; ++layer)
-    attention +=
-        static_cast<double>(6 * t.heads * (t.head_dim + t.value_dim())) * attention_pairs(T, t.window(layer));
+  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
+    if (layer != t.layers)
+      attention += static_cast<double>(6 * t.heads * (t.head_dim + t.value_dim())) *
+                   attention_pairs(T, t.window(layer));
   return flops * static_cast<double>(T) + attention;
 }
 

@@ -83,7 +83,10 @@ struct Transformer {
   std::vector<std::int64_t> full_attention;  // layers without that window, ascending
   LatentAttention latent;
   Experts experts;
-  std::int64_t extra_predictions = 0;  // modules that predict further tokens (arXiv:2412.19437, section 2.2)
+  // Modules that predict further tokens (arXiv:2412.19437, section 2.2), and what the mean of their losses weighs
+  // beside the model's own; 0: they are not there when it is trained.
+  std::int64_t extra_predictions = 0;
+  double extra_prediction_weight = 0;
   Lora lora;
   std::string source;  // where the figures come from
 
@@ -93,6 +96,9 @@ struct Transformer {
   bool gated() const { return family == Family::llama; }
   bool has_experts(std::int64_t layer) const;
   std::int64_t window(std::int64_t layer) const;  // tokens a query of this layer sees; 0: all before
+  std::int64_t trained_extra() const { return extra_prediction_weight > 0 ? extra_predictions : 0; }
+  // Tokens that what stands there predicts beyond the next: 0 but for module k, whose layer counts as number L+1+k.
+  std::int64_t ahead(std::int64_t layer) const { return layer > layers ? layer - layers : 0; }
   std::int64_t value_dim() const { return latent.used() ? latent.value_dim : head_dim; }
 };
 
@@ -114,7 +120,7 @@ enum class Cut : std::uint8_t {
 struct Parameter {
   std::string name;                 // "layers.3.qkv.weight"
   std::vector<std::int64_t> shape;  // whole, unpadded
-  int layer = -1;                   // -1 embedding, 0..L-1, L head
+  int layer = -1;                   // -1 embedding, 0..L-1, L head, L+1.. extra modules
   Cut cut = Cut::replicated;
   std::vector<std::int64_t> parts;  // fused_rows: rows of each stacked matrix (of an expert)
   std::int64_t experts = 0;         // routed experts stacked along the first axis; 0: belongs to all tokens
@@ -144,9 +150,14 @@ struct Parameter {
 //   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
 //   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
 // beside a linear layer with an adapter, after it: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows, rank)
+// where further predictions are trained, module k of them last: extra.k.hidden_norm.weight, token_norm.weight (C),
+//   from_hidden.weight, from_token.weight (C,C): the halves of its projection; a layer's, as above; norm.weight (C)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
 // (GPT-2's). Of an adapter: A normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; B 0.
 std::vector<Parameter> parameters(const Transformer& transformer);
+
+// "embedding", "layers.3", "head", "extra.0".
+std::string layer_name(const Transformer& transformer, std::int64_t layer);
 
 // Rows x columns of what one of `tp` ranks holds of the parameter (padded for Cut::vocabulary).
 std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t tp);
@@ -165,15 +176,16 @@ std::int64_t trained_parameter_count(const Transformer& transformer);
 // Of all, what one token passes: all but the routed experts that it does not take.
 std::int64_t active_parameter_count(const Transformer& transformer);
 
-// What the modules that predict further tokens add: two norms, a (C,2C) matrix, a layer and its norm each; embedding
-// and head are the model's own.
+// What the modules that predict further tokens add, trained or not: two norms, a (C,2C) matrix, a layer and its norm
+// each; embedding and head are the model's own.
 std::int64_t extra_prediction_count(const Transformer& transformer);
 
 // The same where a sequence of T tokens holds documents of these lengths, none of which sees another; none: one.
 double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window);
 
 // Model FLOPs of one sequence of T tokens, forward + backward, no recompute: matmuls 2*M*N*K each, those of a token's
-// own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not. With
+// own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not; modules that
+// predict further tokens where they are trained. With
 // H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473),
 // without its full-recompute factor 4/3. A frozen matrix has no weight gradient: 4*M*N*K instead of 6.
 double model_flops_per_sequence(const Transformer& transformer, std::int64_t T);

@@ -72,7 +72,7 @@ constexpr std::array kOwnKeys = {
     "heads",      "kv_heads",        "head_dim",          "ffn",         "max_positions",
     "rope_theta", "tied_embeddings", "qkv_bias",          "output_bias", "ffn_bias",
     "qk_norm",    "norm_epsilon",    "sliding_window",    "latent",      "full_attention",
-    "experts",    "source",          "extra_predictions", "lora"};
+    "experts",    "source",          "extra_predictions", "lora",        "extra_prediction_weight"};
 
 void read_latent(const Yaml& node, Transformer& t) {
   const Fields fields(node, "latent attention", {"q_rank", "kv_rank", "rope_dim", "value_dim"});
@@ -120,6 +120,7 @@ void read_variant(const Config& config, Transformer& t) {
   t.sliding_window = config.integer("sliding_window", {0, kRows.most}, 0);
   t.full_attention = config.layers("full_attention");
   t.extra_predictions = config.integer("extra_predictions", {0, 16}, 0);
+  t.extra_prediction_weight = config.number("extra_prediction_weight", 0);
   if (const Yaml latent = config.find("latent")) read_latent(latent, t);
   if (const Yaml experts = config.find("experts")) read_experts(experts, t.experts);
   if (const Yaml lora = config.find("lora")) read_lora(lora, t);
@@ -184,7 +185,9 @@ std::string print_variant(const Transformer& t) {
               fmt::format("full_attention: [{}]\n", fmt::join(t.full_attention, ", "))) +
          when(t.latent.used(), print(t.latent)) + when(t.experts.count > 0, print(t.experts)) +
          when(t.lora.used(), print(t.lora)) +
-         when(t.extra_predictions > 0, fmt::format("extra_predictions: {}\n", t.extra_predictions));
+         when(t.extra_predictions > 0, fmt::format("extra_predictions: {}\n", t.extra_predictions)) +
+         when(t.extra_prediction_weight > 0,
+              fmt::format("extra_prediction_weight: {}\n", format_exact(t.extra_prediction_weight)));
 }
 
 }  // namespace
@@ -214,7 +217,7 @@ void refuse_impossible(const Transformer& t, const Location& where) {
   refuse_impossible_layers(t, t.experts.dense_layers, "dense_layers", where);
   refuse_impossible_layers(t, t.full_attention, "full_attention", where);
   const bool plain = !t.qkv_bias && !t.output_bias && !t.ffn_bias && !t.qk_norm && t.sliding_window == 0 &&
-                     !t.latent.used() && t.experts.count == 0;
+                     !t.latent.used() && t.experts.count == 0 && t.extra_predictions == 0;
   if (t.family == Family::gpt2 && !plain)
     refuse_model(where, "gpt2 has its own biases, and none of the llama family's variants", "family: llama");
 }

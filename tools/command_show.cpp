@@ -56,8 +56,9 @@ std::string describe_active(const Transformer& t) {
                         format_count(static_cast<double>(active - table)));
   text += "\n";
   if (t.extra_predictions > 0)
-    text += fmt::format("# not counted: {} to predict further tokens, which are not trained here\n",
-                        counted(extra_prediction_count(t), "parameters"));
+    text += fmt::format("# not counted: {} to predict further tokens, which {}\n",
+                        counted(extra_prediction_count(t), "parameters"),
+                        t.trained_extra() > 0 ? "are trained too" : "take no part");
   if (t.lora.used())
     text += fmt::format("# trained: {} of adapters; all else is frozen\n",
                         counted(trained_parameter_count(t), "parameters"));

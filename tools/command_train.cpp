@@ -42,7 +42,7 @@ struct Trained {
 };
 
 std::string to_json(const Trained& trained) {
-  const nlohmann::ordered_json whole = {{"schema", "motley.train/1"},
+  nlohmann::ordered_json whole = {{"schema", "motley.train/1"},
                                         {"scenario", trained.prepared.scenario.name},
                                         {"strategy_hash", trained.prepared.program.strategy_hash},
                                         {"program_hash", program_hash(trained.prepared.program)},
@@ -51,6 +51,7 @@ std::string to_json(const Trained& trained) {
                                         {"loss", trained.result.losses},
                                         {"tokens_per_s", trained.result.tokens_per_s},
                                         {"peak_bytes", trained.result.peak_bytes}};
+  if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
   return whole.dump(2) + "\n";
 }
 
@@ -59,11 +60,13 @@ std::string to_text(const Trained& trained) {
   const Program& program = trained.prepared.program;
   std::string text = fmt::format("{}: trained {} steps on {} host rank{}\n\n", trained.prepared.scenario.name,
                                  losses.size(), program.rank_count(), program.rank_count() == 1 ? "" : "s");
-  text += fmt::format("{:>6}  {}\n", "step", "loss");
+  const std::vector<double>& extra = trained.result.extra_losses;
+  text += fmt::format("{:>6}  {}\n", "step", extra.empty() ? "loss" : "  loss   of further tokens");
   const std::size_t every = std::max<std::size_t>(1, losses.size() / 10);
   for (std::size_t step = 0; step < losses.size(); ++step)
     if (step % every == 0 || step + 1 == losses.size())
-      text += fmt::format("{:>6}  {:.4f}\n", step, losses[step]);
+      text += fmt::format("{:>6}  {:.4f}{}\n", step, losses[step],
+                          extra.empty() ? "" : fmt::format("  {:.4f}", extra[step]));
   text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
                       format_bytes(static_cast<double>(trained.peak_bytes())));
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));

@@ -41,7 +41,7 @@ class Runner {
       reference::norm(shape, t_.in[0], t_.parameters[0], optional(t_.parameters, 1), t_.out[0], t_.out[1]);
   }
   double matmul() const {
-    return matmul({rows(), kernel_.n, kernel_.k}, {t_.in[0], t_.in.size() > 1 ? t_.in[1] : nullptr}, 0);
+    return matmul({rows_here(), kernel_.n, kernel_.k}, {t_.in[0], t_.in.size() > 1 ? t_.in[1] : nullptr}, 0);
   }
   // Each expert's rows by its own weight; counts are the last operand.
   double grouped_matmul() const {
@@ -205,7 +205,7 @@ class Runner {
     if (op == KernelOp::logits_sum) reference::logits_sum(shape, t_.in[0], t_.in[1], t_.targets, t_.out[0]);
     if (op == KernelOp::loss) reference::loss(rows(), t_.in[0], t_.in[1], t_.out[0]);
     if (op == KernelOp::loss_backward)
-      reference::loss_backward(shape, c_.loss_scale, t_.in[0], t_.in[1], t_.in[2], t_.targets, t_.out[0]);
+      reference::loss_backward(shape, kernel_.factor * c_.loss_scale, t_.in[0], t_.in[1], t_.in[2], t_.targets, t_.out[0]);
   }
 
  private:

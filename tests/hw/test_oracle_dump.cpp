@@ -51,21 +51,24 @@ json gradients_of(RankWork& work) {
 }
 
 json data_of(const Job& job, const Text& text, std::int64_t step) {
-  json tokens = json::array(), targets = json::array();
-  for (std::int64_t sequence = 0; sequence < job.train.global_batch; ++sequence) {
-    std::vector<std::int32_t> these, next;
-    text.append(job.train, step, sequence, these, next);
-    tokens.push_back(these);
-    targets.push_back(next);
+  json ahead = json::array();  // the tokens, those that follow, those that follow them, ...
+  for (std::int64_t distance = 0; distance < 2 + job.transformer.trained_extra(); ++distance) {
+    json sequences = json::array();
+    for (std::int64_t sequence = 0; sequence < job.train.global_batch; ++sequence) {
+      std::vector<std::int32_t> tokens;
+      text.append(job.train, step, sequence, distance, tokens);
+      sequences.push_back(tokens);
+    }
+    ahead.push_back(sequences);
   }
-  return {{"tokens", tokens}, {"targets", targets}};
+  return {{"ahead", ahead}};
 }
 
 json describe_experts(const Transformer& t) {
   const Experts& e = t.experts;
   json layers = json::array();
-  for (std::int64_t layer = 0; layer < t.layers; ++layer)
-    if (t.has_experts(layer)) layers.push_back(layer);
+  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
+    if (layer != t.layers && t.has_experts(layer)) layers.push_back(layer);
   return {{"layers", layers},
           {"count", e.count},
           {"per_token", e.per_token},
@@ -79,7 +82,8 @@ json describe_experts(const Transformer& t) {
 json described(const Job& job) {
   const Transformer& t = job.transformer;
   json windows = json::array();
-  for (std::int64_t layer = 0; layer < t.layers; ++layer) windows.push_back(t.window(layer));
+  for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
+    windows.push_back(t.window(layer));
   return {{"transformer",
            {{"family", t.family == Family::gpt2 ? "gpt2" : "llama"},
             {"layers", t.layers},
@@ -92,6 +96,8 @@ json described(const Job& job) {
             {"windows", windows},
             {"latent", {{"rank", t.latent.kv_rank}, {"rope", t.latent.rope_dim}, {"value", t.value_dim()}}},
             {"experts", describe_experts(t)},
+            {"extra", t.trained_extra()},
+            {"extra_weight", t.extra_prediction_weight},
             {"tied", t.tied_embeddings}}},
           {"train",
            {{"learning_rate", job.train.learning_rate},
@@ -107,8 +113,10 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
   const char* const path = std::getenv("MOTLEY_DUMP");
   if (path == nullptr) return;  // only the oracle has use for it
   const std::string family = std::getenv("MOTLEY_DUMP_FAMILY");
-  const Job job =
-      tests::tiny_job({1, 1, 1}, family == "gpt2" ? tests::tiny_transformer() : tests::tiny_variant(family));
+  const std::string base = family.substr(0, family.find("-extra"));
+  Transformer transformer = family == "gpt2" ? tests::tiny_transformer() : tests::tiny_variant(base);
+  if (base != family) transformer = tests::with_extra_predictions(transformer);
+  const Job job = tests::tiny_job({1, 1, 1}, transformer);
   const Text text = tests::tiny_text();
   const auto all = parameters(job.transformer);
   json dumped = described(job);
@@ -131,6 +139,8 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
     first_step = false;
     if (step + 1 == kSteps) dumped["final"] = parameters_of(*work, all);
   };
-  train_in_process(job, compile(job), text, options);
+  const TrainResult result = train_in_process(job, compile(job), text, options);
+  for (std::size_t step = 0; step < result.extra_losses.size(); ++step)
+    dumped["steps"][step]["extra_loss"] = result.extra_losses[step];
   std::ofstream(path) << dumped;
 }

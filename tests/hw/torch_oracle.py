@@ -21,7 +21,8 @@ except ImportError:
     sys.exit(77)
 
 TOLERANCE = 1e-4
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe", "deepseek-v3", "latent")
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe", "deepseek-v3", "latent",
+            "mistral-extra", "deepseek-v3-extra")
 
 
 def rotate(x, theta):
@@ -123,17 +124,30 @@ def experts(x, p, name, t):
     return y
 
 
-def logits_of(tokens, p, t):
-    x = F.embedding(tokens, p["embedding.token.weight"])
+def layer(x, p, name, t, i):
+    x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t, t["windows"][i])
+    y = normalise(x, p, name + ".norm2", t)
+    return x + (experts(y, p, name, t).view_as(x) if i in t["experts"]["layers"] else feed_forward(y, p, name, t))
+
+
+def logits_of(ahead, p, t):
+    """Of the next token, and of those that are predicted further on; `ahead`: tokens by how far on they stand."""
+    table = p["embedding.token.weight"]
+    x = F.embedding(ahead[0], table)
     if t["family"] == "gpt2":
-        x = x + p["embedding.position.weight"][: tokens.shape[1]]
+        x = x + p["embedding.position.weight"][: x.shape[1]]
     for i in range(t["layers"]):
-        name = f"layers.{i}"
-        x = x + attend(normalise(x, p, name + ".norm1", t), p, name, t, t["windows"][i])
-        y = normalise(x, p, name + ".norm2", t)
-        x = x + (experts(y, p, name, t).view_as(x) if i in t["experts"]["layers"] else feed_forward(y, p, name, t))
-    x = normalise(x, p, "head.norm", t)
-    return F.linear(x, p["embedding.token.weight"] if t["tied"] else p["head.weight"])
+        x = layer(x, p, f"layers.{i}", t, i)
+    head = table if t["tied"] else p["head.weight"]
+    logits = [F.linear(normalise(x, p, "head.norm", t), head)]
+    for k in range(t["extra"]):
+        name = f"extra.{k}"
+        both = torch.cat([normalise(x, p, name + ".hidden_norm", t),
+                          normalise(F.embedding(ahead[k + 1], table), p, name + ".token_norm", t)], -1)
+        projection = torch.cat([p[name + ".from_hidden.weight"], p[name + ".from_token.weight"]], -1)
+        x = layer(F.linear(both, projection), p, name, t, t["layers"] + 1 + k)
+        logits.append(F.linear(normalise(x, p, name + ".norm", t), head))
+    return logits
 
 
 def worst(found, expected):
@@ -162,11 +176,16 @@ def compare(family, program):
     found = {}
     first_gradients = {}
     for number, step in enumerate(dump["steps"]):
-        tokens, targets = torch.tensor(step["tokens"]), torch.tensor(step["targets"])
-        logits = logits_of(tokens, p, t)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        ahead = [torch.tensor(tokens) for tokens in step["ahead"]]
+        all_logits = logits_of(ahead, p, t)
+        logits = all_logits[0]
+        losses = [F.cross_entropy(each.flatten(0, 1), ahead[k + 1].flatten()) for k, each in enumerate(all_logits)]
+        loss = losses[0]
+        further = sum(losses[1:]) / max(1, t["extra"])
         optimizer.zero_grad()
-        loss.backward()
+        (loss + t["extra_weight"] * further).backward()
+        if t["extra"]:
+            found[f"loss of further tokens, step {number}"] = abs(step["extra_loss"] - further.item())
         if number == 0:
             ours = torch.tensor(sum(dump["logits"], []), dtype=torch.double)
             found["logits"] = worst(ours, logits.detach().flatten())

@@ -88,6 +88,7 @@ void vary(Random& random, Transformer& t) {
   t.output_bias = random.coin();
   t.ffn_bias = random.coin();
   t.extra_predictions = random.integer(0, 2);
+  if (random.coin()) t.extra_prediction_weight = random.positive();
   if (random.coin()) t.experts = random_experts(random, t.layers);
   if (random.coin()) {
     t.kv_heads = t.heads;

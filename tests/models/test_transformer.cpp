@@ -62,6 +62,29 @@ TEST_CASE("DeepSeek-V3's module for a second token is counted apart") {
   CHECK(extra_prediction_count(load_transformer("llama-3-8b")) == 0);
 }
 
+TEST_CASE("modules that predict further tokens are there once their loss weighs something") {
+  Transformer t = load_transformer("deepseek-v3");
+  const auto held = [&] {
+    std::int64_t count = 0;
+    for (const Parameter& parameter : parameters(t)) count += parameter.count();
+    return count;
+  };
+  const std::int64_t counted = parameter_count(t), active = active_parameter_count(t), T = 4096;
+  CHECK(held() == counted);
+  const double flops = model_flops_per_sequence(t, T);
+  t.extra_prediction_weight = 0.3;
+  CHECK(held() == counted + extra_prediction_count(t));
+  CHECK(parameter_count(t) == counted);
+  CHECK(active_parameter_count(t) == active);
+  // A layer with experts like the last, the projection, the head once more: six times each token's products.
+  Transformer shorter = load_transformer("deepseek-v3");
+  --shorter.layers;
+  const double layer = flops - model_flops_per_sequence(shorter, T);
+  const double more = 6.0 * static_cast<double>(2 * t.hidden * t.hidden + t.vocabulary * t.hidden) * T;
+  CHECK(model_flops_per_sequence(t, T) == Approx(flops + layer + more));
+  CHECK(layer_name(t, t.layers + 1) == "extra.0");
+}
+
 TEST_CASE("layers of one model may differ from each other") {
   const Transformer t = load_transformer("deepseek-v3");
   CHECK_FALSE(t.has_experts(2));

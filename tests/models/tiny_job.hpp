@@ -55,6 +55,13 @@ inline Transformer tiny_variant(const std::string& name) {
   if (name == "latent") t.kv_heads = t.heads;
   return t;
 }
+// Two modules that predict further tokens, trained.
+inline Transformer with_extra_predictions(Transformer t) {
+  t.name += "-extra";
+  t.extra_predictions = 2;
+  t.extra_prediction_weight = 0.3;
+  return t;
+}
 inline const std::vector<std::string>& variants() {
   static const std::vector<std::string> names = {"llama",   "qwen2",     "qwen3",       "mistral",
                                                  "mixtral", "qwen2-moe", "deepseek-v3", "latent"};
