@@ -10,6 +10,7 @@
 #include "models/collective.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
+#include "models/strategy_complaint.hpp"
 #include "tests/models/tiny_job.hpp"
 
 namespace motley::tests {
@@ -177,6 +178,33 @@ inline Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>&
   return strategy;
 }
 
+// What a strategy may have besides, each where nothing speaks against it: rows and sequences that are divided, parts
+// recomputed, states and activations in the node's memory, modules that predict further tokens.
+inline void vary_what_is_held(Job& job, Dice& dice) {
+  const auto take = [&](const auto& change) {
+    const Transformer transformer = job.transformer;
+    const Strategy strategy = job.strategy;
+    change();
+    if (!find_complaint(job.transformer, job.train, job.strategy)) return;
+    job.transformer = transformer;
+    job.strategy = strategy;
+  };
+  if (job.transformer.family == Family::llama && dice.once_in(3))
+    take([&] {
+      job.transformer.extra_predictions = dice.of({1, 2});
+      job.transformer.extra_prediction_weight = 0.3;
+    });
+  if (dice.once_in(3)) take([&] { job.strategy.sequence_parallel = true; });
+  if (dice.once_in(4))
+    take([&] {
+      for (PipelineTemplate& pipeline : job.strategy.templates) pipeline.context_parallel = 2;
+    });
+  if (dice.once_in(4)) take([&] { job.strategy.recompute = Recompute::selective; });
+  if (!dice.once_in(4)) return;
+  take([&] { job.strategy.offload = {dice.of({0.0, 0.5, 1.0}), dice.of({0.0, 0.5, 1.0})}; });
+  for (NodeGroup& group : job.cluster.groups) group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.of({3e7, 3e8})};
+}
+
 // As many nodes of each group as the strategy's stages ask for there; sometimes one that stays idle.
 inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice& dice) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -184,7 +212,7 @@ inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups
     std::int64_t chips = 0;
     for (const PipelineTemplate& pipeline : strategy.templates)
       for (const Stage& stage : pipeline.stages) {
-        const std::int64_t taken = pipeline.replicas_of(stage) * stage.tensor_parallel;
+        const std::int64_t taken = pipeline.copies_of(stage) * stage.tensor_parallel;
         if (std::find(stage.on.begin(), stage.on.end(), group.name) != stage.on.end())
           chips += taken / static_cast<std::int64_t>(stage.on.size());
         if (stage.on.empty()) chips += taken;  // wherever chips are free, perhaps all here
@@ -241,13 +269,15 @@ inline Job any_job(unsigned seed) {
   for (const NicKind over : {NicKind::infiniband, NicKind::roce, NicKind::ethernet})
     if (dice.once_in(2)) job.cluster.networks.push_back(random_jobs::any_network(over, dice));
   job.strategy = random_jobs::any_strategy(job.transformer, job.cluster.groups, dice);
-  random_jobs::count_nodes(job.strategy, job.cluster.groups, dice);
-  build_topology(job.cluster);
   job.train.micro_batch = 1;
   job.train.global_batch = 0;
   for (const PipelineTemplate& each : job.strategy.templates)
     job.train.global_batch += each.replicas * each.micro_batches *
                               (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
+  Dice more(seed + 1'000'000);  // the rest is drawn as if this were not
+  random_jobs::vary_what_is_held(job, more);
+  random_jobs::count_nodes(job.strategy, job.cluster.groups, dice);
+  build_topology(job.cluster);
   job.fidelity.data_parallel =
       dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
   job.fidelity.tensor_parallel = dice.of(
@@ -260,7 +290,8 @@ inline Job any_job(unsigned seed) {
 }
 
 inline std::string written_out(const Job& job) {
-  return std::string(name_of(job.fidelity.algorithm)) + " " + print(job.strategy) + print(job.cluster);
+  return std::string(name_of(job.fidelity.algorithm)) + " " + print(job.transformer) + print(job.strategy) +
+         print(job.cluster);
 }
 
 }  // namespace motley::tests

@@ -51,6 +51,7 @@ struct Idle {
   double together_s = 0, own_s = 0;
 };
 Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
+  if (timeline.is_copy(meeting)) return {timeline.copy_s(side), 0};
   if (meeting.sides.size() == 1) return {timeline.work_s(side), 0};
   if (meeting.group < 0)
     return {timeline.message_s(meeting, meeting.sides[0], meeting.sides[1], timeline.instruction(side).bytes),
@@ -78,17 +79,22 @@ double alone_s(Timeline& timeline, const Meeting& meeting) {
   return sum_s;
 }
 
-bool names_router(const ProgramClass& of_class, const Kernel& kernel) {
-  return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](int id) {
-    return of_class.tensors[static_cast<std::size_t>(id)].name.find(".router.weight") != std::string::npos;
-  });
+// Whether every rank of a tensor-parallel group that has the token does it: routers; and where rows are not divided, the
+// projections before a further prediction.
+bool is_done_by_all(const ProgramClass& of_class, const Kernel& kernel) {
+  const auto names = [&](const char* part) {
+    return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](int id) {
+      return of_class.tensors[static_cast<std::size_t>(id)].name.find(part) != std::string::npos;
+    });
+  };
+  return names(".router.weight") || (!of_class.sequence_parallel && names(".from_"));
 }
 
 using FlowsOfLinks = std::map<int, std::vector<Flow>>;
 FlowsOfLinks flows_of_links(Timeline& timeline) {
   FlowsOfLinks of;
   for (const Meeting& meeting : timeline.meetings)
-    if (meeting.sides.size() > 1)
+    if (meeting.sides.size() > 1 || timeline.is_copy(meeting))
       for (const Flow& flow : timeline.flows(meeting))
         for (int link : flow.route.links) of[link].push_back(flow);
   return of;
@@ -164,7 +170,7 @@ TEST_CASE("a transfer takes what it takes on an idle fabric, or more where other
     const FlowsOfLinks all = flows_of_links(timeline);
     const double close_s = kClose * end_of(timeline.trace);
     for (const Meeting& meeting : timeline.meetings) {
-      if (meeting.sides.size() == 1) {
+      if (meeting.sides.size() == 1 && !timeline.is_copy(meeting)) {
         const TraceEvent& work = timeline.event(meeting.sides[0]);
         REQUIRE(std::abs(work.end_s - work.begin_s - timeline.work_s(work.step)) <= close_s);
         continue;
@@ -243,11 +249,13 @@ TEST_CASE("the breakdown of every stage and of the critical path adds up to the 
     };
     REQUIRE(report.breakdown.size() == timeline.program.classes.size());
     for (const StageBreakdown& of : report.breakdown)
-      adds_up({of.compute_s, of.recompute_s, of.tensor_parallel_s, of.expert_parallel_s, of.pipeline_s,
-               of.data_parallel_s, of.bubble_s, of.optimizer_s});
+      adds_up({of.compute_s, of.recompute_s, of.tensor_parallel_s, of.expert_parallel_s,
+               of.context_parallel_s, of.pipeline_s, of.data_parallel_s, of.offload_s, of.bubble_s,
+               of.optimizer_s});
     const PathBreakdown& path = report.critical_path;
     adds_up({path.compute_s, path.recompute_s, path.tensor_parallel_s, path.expert_parallel_s,
-             path.pipeline_s, path.data_parallel_s, path.optimizer_s});
+             path.context_parallel_s, path.pipeline_s, path.data_parallel_s, path.offload_s,
+             path.optimizer_s});
     CHECK(path.gap_s == 0);
   });
 }
@@ -268,7 +276,7 @@ TEST_CASE("what is allocated is freed, and the matrix products are the model's, 
       for (int i = of.first_kernel; i < of.last_kernel; ++i) {
         const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
         if (kernel.recompute) again += kernel.flops;
-        if (!kernel.recompute && names_router(of_class, kernel))  // whole on every rank that has the token
+        if (!kernel.recompute && is_done_by_all(of_class, kernel))
           again += kernel.flops * (1 - 1.0 / static_cast<double>(of_class.tensor_parallel));
         // The fused backward of attention makes the scores once more: 10 where 8 are the model's.
         if (kernel.op == KernelOp::attention_backward) again += kernel.flops / 5;

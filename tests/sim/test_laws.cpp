@@ -80,6 +80,8 @@ void multiply_rates(Cluster& cluster, double chips, double wires) {
     group.chip.memory_bandwidth.value *= chips;
     group.inside.bandwidth *= wires;
     for (Nic& nic : group.nics) nic.bandwidth *= wires;
+    if (group.host) group.host->memory_bandwidth *= chips;
+    if (group.host) group.host->link *= wires;
   }
   for (GroupLink& link : cluster.links) {
     link.bandwidth *= wires;
@@ -151,7 +153,8 @@ double idle_s(const Job& job, const Program& program, const Trace& any) {
         meeting.group >= 0 ? timeline.collective_s_of(meeting)
         : meeting.sides.size() > 1
             ? timeline.message_s(meeting, first, meeting.sides[1], timeline.instruction(first).bytes)
-            : timeline.work_s(first);
+        : timeline.is_copy(meeting) ? timeline.copy_s(first)
+                                    : timeline.work_s(first);
   }
   return timeline
       .recurrence([&](const Step& step) { return seconds.at(Timeline::key(step)); },

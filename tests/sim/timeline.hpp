@@ -56,6 +56,14 @@ class Timeline {
     const Instruction& of = instruction(step);
     return of.op == Op::compute || of.op == Op::optimizer ? costs_.of(step.rank, of).seconds() : 0;
   }
+  bool is_copy(const Meeting& meeting) const { return instruction(meeting.sides[0]).op == Op::copy; }
+  Route way_to_host(const Step& step) const {
+    return host_route(job.cluster, chip(step.rank),
+                      goes_to_host(program.class_of(step.rank), instruction(step)));
+  }
+  double copy_s(const Step& step) const {
+    return message_time_s({}, way_to_host(step), instruction(step).bytes);
+  }
   Carrier carrier(const Meeting& meeting) const {
     return meeting.group < 0
                ? carrier_between(program, job.cluster, meeting.sides[0].rank, meeting.sides[1].rank)
@@ -117,6 +125,8 @@ class Timeline {
   // Of a transfer one; of a collective one for each two members of whom one sends the other anything.
   std::vector<Flow> flows(const Meeting& meeting) {
     const TraceEvent& first = event(meeting.sides[0]);
+    if (is_copy(meeting))
+      return {{way_to_host(meeting.sides[0]), static_cast<double>(first.bytes), first.begin_s, first.end_s}};
     if (meeting.group < 0)
       return {{way(meeting, meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes),
                first.matched_s, first.end_s}};
@@ -198,7 +208,7 @@ class Timeline {
   const Job& job;
   const Program& program;
   const Trace& trace;
-  std::vector<Meeting> meetings;  // computes and optimizer steps too: alone
+  std::vector<Meeting> meetings;  // computes, optimizer steps and copies too: alone
 
  private:
   // The k-th sent through a slot is the k-th received through its other end; likewise of a group.
@@ -215,7 +225,7 @@ class Timeline {
         received[{entry.peers[slot], other_end(program, each.step.rank, of.slot)}].push_back(each.step);
       if (of.op == Op::collective)
         joined[{entry.groups[slot], place[{entry.groups[slot], each.step.rank}]++}].push_back(each.step);
-      if (of.op == Op::compute || of.op == Op::optimizer) add({{each.step}, -1});
+      if (of.op == Op::compute || of.op == Op::optimizer || of.op == Op::copy) add({{each.step}, -1});
     }
     REQUIRE(sent.size() == received.size());
     for (const auto& [from, steps_sent] : sent) {
