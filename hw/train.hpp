@@ -50,7 +50,8 @@ struct TrainOptions {
 // Complete on rank 0; elsewhere losses, rates and traces are empty.
 struct TrainResult {
   std::vector<double> losses;  // a step each: mean over all tokens of the global batch
-  std::vector<double> extra_losses;  // likewise, and over the modules that predict further tokens; empty: none
+  std::vector<double>
+      extra_losses;         // likewise, and over the modules that predict further tokens; empty: none
   double tokens_per_s = 0;  // over all steps but the first, which warms up; over it when it is the only one
   std::vector<std::int64_t> peak_bytes;  // by rank: parameters, gradients, optimizer state and live tensors
   Trace trace;                           // of trace_step

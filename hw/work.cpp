@@ -115,7 +115,8 @@ void RankWork::begin_step(const Text& text, std::int64_t step) {
   const std::int64_t stride = class_.sequence_stride > 0 ? class_.sequence_stride : B;
   loss_sum_ = extra_loss_sum_ = 0;
   ++steps_begun_;
-  tokens_.assign(at(M), std::vector<std::vector<std::int32_t>>(at(2 + context_.transformer->trained_extra())));
+  tokens_.assign(at(M),
+                 std::vector<std::vector<std::int32_t>>(at(2 + context_.transformer->trained_extra())));
   for (std::int64_t m = 0; m < M; ++m)
     for (std::int64_t b = 0; b < B; ++b) append_rows(text, step, entry_.first_sequence + m * stride + b, m);
 }

@@ -59,7 +59,7 @@ class RankWork {
   Memory memory_;
   // By micro-batch; by how far on they stand: tokens, targets, what further predictions are held against.
   std::vector<std::vector<std::vector<std::int32_t>>> tokens_;
-  std::vector<std::int64_t> document_begins_;                // by place in a sequence; empty: one document
+  std::vector<std::int64_t> document_begins_;  // by place in a sequence; empty: one document
   std::int64_t steps_begun_ = 0;
   double loss_sum_ = 0, extra_loss_sum_ = 0;
 

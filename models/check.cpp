@@ -387,8 +387,19 @@ void check_host_fits(const StageMemory& stage) {
                 "a smaller share of `offload`, or `zero: 1`, which divides what is offloaded");
 }
 
-void check_fits(const Program& program, const StageMemory& stage) {
-  if (stage.peak <= stage.capacity) return;
+// Speaks of the fullest stage, and of how many more do not fit.
+void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
+  const auto fullness = [](const StageMemory& stage) {
+    return static_cast<double>(stage.peak) / static_cast<double>(std::max<std::int64_t>(stage.capacity, 1));
+  };
+  const auto too_full = std::count_if(stages.begin(), stages.end(),
+                                      [](const StageMemory& stage) { return stage.peak > stage.capacity; });
+  if (too_full == 0) return;
+  const StageMemory& stage = *std::max_element(
+      stages.begin(), stages.end(),
+      [&](const StageMemory& a, const StageMemory& b) { return fullness(a) < fullness(b); });
+  const std::string others =
+      too_full == 1 ? "" : fmt::format("; {} of {} stages do not fit", too_full, stages.size());
   const std::int64_t state = stage.parameters + stage.gradients + stage.optimizer;
   std::string hint;
   if (state > stage.capacity)
@@ -397,13 +408,13 @@ void check_fits(const Program& program, const StageMemory& stage) {
     hint = "recompute: full keeps only each layer's input";
   else
     hint = "a smaller micro_batch, or more tensor_parallel or pipeline_parallel";
-  throw Refusal(
-      Exit::infeasible, "out-of-memory", {},
-      fmt::format("stage {} needs {}, its chip has {}: {} too much ({})", stage.stage,
-                  format_bytes(static_cast<double>(stage.peak)),
-                  format_bytes(static_cast<double>(stage.capacity)),
-                  format_bytes(static_cast<double>(stage.peak - stage.capacity)), describe_memory(stage)),
-      hint);
+  throw Refusal(Exit::infeasible, "out-of-memory", {},
+                fmt::format("stage {} needs {}, its chip has {}: {} too much ({}){}", stage.stage,
+                            format_bytes(static_cast<double>(stage.peak)),
+                            format_bytes(static_cast<double>(stage.capacity)),
+                            format_bytes(static_cast<double>(stage.peak - stage.capacity)),
+                            describe_memory(stage), others),
+                hint);
 }
 
 [[noreturn]] void refuse_deadlock(const Program& program, const std::vector<Blocked>& stuck) {
@@ -442,7 +453,7 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster, d
     if (memory[rank].live != 0)
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
   auto stages = by_stage(program, cluster, memory, fragmentation);
-  for (const StageMemory& stage : stages) check_fits(program, stage);
+  check_fit(program, stages);
   for (const StageMemory& stage : stages) check_host_fits(stage);
   return stages;
 }

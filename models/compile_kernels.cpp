@@ -350,7 +350,8 @@ class StageBuilder : private KernelWriter {
     kept.hidden_normed = norm_between(hidden, "hidden_norm", kept.hidden_statistics);
     kept.token = embed("token");
     kept.token_normed = norm_between(kept.token, "token_norm", kept.token_statistics);
-    const int from_hidden = activation("from_hidden", {R_, C}), from_token = activation("from_token", {R_, C});
+    const int from_hidden = activation("from_hidden", {R_, C}),
+              from_token = activation("from_token", {R_, C});
     matmul(kept.hidden_normed, from_hidden, layer_weights({"from_hidden.weight"}), C, C);
     matmul(kept.token_normed, from_token, layer_weights({"from_token.weight"}), C, C);
     kept.layer = layer_forward(sum_of(from_hidden, from_token, "merged", TensorRole::activation));
@@ -364,12 +365,16 @@ class StageBuilder : private KernelWriter {
     Kept of_layer = kept.layer;
     if (recompute_layers_ >= chunk().last_layer - chunk().first_layer) compute_again(of_layer);
     const int dmerged = layer_backward(of_layer, dout);
-    const int dtoken_normed = gradient("token_norm", {R_, C}), dhidden_normed = gradient("hidden_norm", {R_, C});
+    const int dtoken_normed = gradient("token_norm", {R_, C}),
+              dhidden_normed = gradient("hidden_norm", {R_, C});
     matmul_gradients(dmerged, dtoken_normed, kept.token_normed, layer_weights({"from_token.weight"}), C, C);
-    embed_backward(norm_between_backward(dtoken_normed, kept.token, kept.token_statistics, "token_norm", "token"),
-                   "token");
-    matmul_gradients(dmerged, dhidden_normed, kept.hidden_normed, layer_weights({"from_hidden.weight"}), C, C);
-    return norm_between_backward(dhidden_normed, kept.hidden, kept.hidden_statistics, "hidden_norm", "hidden");
+    embed_backward(
+        norm_between_backward(dtoken_normed, kept.token, kept.token_statistics, "token_norm", "token"),
+        "token");
+    matmul_gradients(dmerged, dhidden_normed, kept.hidden_normed, layer_weights({"from_hidden.weight"}), C,
+                     C);
+    return norm_between_backward(dhidden_normed, kept.hidden, kept.hidden_statistics, "hidden_norm",
+                                 "hidden");
   }
   int loss_backward() {
     int dx = -1;
@@ -389,8 +394,7 @@ class StageBuilder : private KernelWriter {
     const int y2 = needed ? all_rows(kept.y2, "norm2.rows.again") : -1;
     const int dy2 = transformer_.has_experts(layer()) ? experts_backward(*this, y2, kept.experts, dcontracted)
                                                       : dense_backward(y2, kept, dcontracted);
-    const int dmiddle =
-        norm_between_backward(dy2, kept.middle, kept.statistics2, "norm2", "middle", dout);
+    const int dmiddle = norm_between_backward(dy2, kept.middle, kept.statistics2, "norm2", "middle", dout);
     return attention_part_backward(kept, dmiddle);
   }
   int dense_backward(int y2, const Kept& kept, int dout) {

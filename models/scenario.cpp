@@ -64,11 +64,12 @@ std::vector<std::int64_t> read_documents(const Yaml& node, std::int64_t sequence
 }
 
 Train read_train(const Yaml& node, const std::string& folder) {
-  const Fields fields(node, "`train`",
-                      {"global_batch", "micro_batch", "sequence", "documents", "precision", "gradients",
-                       "matmuls", "expert_skew", "expert_room", "fragmentation", "learning_rate", "beta1",
-                       "beta2", "epsilon", "weight_decay", "seed", "steps", "text", "lora",
-                       "extra_prediction_weight"});
+  const Fields fields(
+      node, "`train`",
+      {"global_batch",  "micro_batch", "sequence",    "documents",   "precision",
+       "gradients",     "matmuls",     "expert_skew", "expert_room", "fragmentation",
+       "learning_rate", "beta1",       "beta2",       "epsilon",     "weight_decay",
+       "seed",          "steps",       "text",        "lora",        "extra_prediction_weight"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);

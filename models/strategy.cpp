@@ -270,9 +270,10 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
                              fmt::format("`{}` has no modules that predict further tokens", t.name),
                              "`extra_predictions: 1` in the model"};
   if (t.trained_extra() > 0 && t.lora.used())
-    return StrategyComplaint{"impossible-extra-predictions", "extra_prediction_weight",
-                             "modules that predict further tokens are trained whole, and adapters freeze the rest",
-                             "the one or the other"};
+    return StrategyComplaint{
+        "impossible-extra-predictions", "extra_prediction_weight",
+        "modules that predict further tokens are trained whole, and adapters freeze the rest",
+        "the one or the other"};
   return std::nullopt;
 }
 

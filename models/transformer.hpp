@@ -129,7 +129,8 @@ struct Parameter {
   double init_value = 0.0;
   bool trained = true;   // false: no gradient reaches it
   bool adapter = false;  // A or B of one
-  bool by_rows = false;  // stands between cut matmuls: where rows are divided, a rank sees only what its own give
+  bool by_rows =
+      false;  // stands between cut matmuls: where rows are divided, a rank sees only what its own give
 
   std::int64_t count() const;
   bool operator==(const Parameter&) const = default;

@@ -43,14 +43,14 @@ struct Trained {
 
 std::string to_json(const Trained& trained) {
   nlohmann::ordered_json whole = {{"schema", "motley.train/1"},
-                                        {"scenario", trained.prepared.scenario.name},
-                                        {"strategy_hash", trained.prepared.program.strategy_hash},
-                                        {"program_hash", program_hash(trained.prepared.program)},
-                                        {"ranks", trained.prepared.program.rank_count()},
-                                        {"steps", trained.result.losses.size()},
-                                        {"loss", trained.result.losses},
-                                        {"tokens_per_s", trained.result.tokens_per_s},
-                                        {"peak_bytes", trained.result.peak_bytes}};
+                                  {"scenario", trained.prepared.scenario.name},
+                                  {"strategy_hash", trained.prepared.program.strategy_hash},
+                                  {"program_hash", program_hash(trained.prepared.program)},
+                                  {"ranks", trained.prepared.program.rank_count()},
+                                  {"steps", trained.result.losses.size()},
+                                  {"loss", trained.result.losses},
+                                  {"tokens_per_s", trained.result.tokens_per_s},
+                                  {"peak_bytes", trained.result.peak_bytes}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
   return whole.dump(2) + "\n";
 }

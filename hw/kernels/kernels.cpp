@@ -205,7 +205,8 @@ class Runner {
     if (op == KernelOp::logits_sum) reference::logits_sum(shape, t_.in[0], t_.in[1], t_.targets, t_.out[0]);
     if (op == KernelOp::loss) reference::loss(rows(), t_.in[0], t_.in[1], t_.out[0]);
     if (op == KernelOp::loss_backward)
-      reference::loss_backward(shape, kernel_.factor * c_.loss_scale, t_.in[0], t_.in[1], t_.in[2], t_.targets, t_.out[0]);
+      reference::loss_backward(shape, kernel_.factor * c_.loss_scale, t_.in[0], t_.in[1], t_.in[2],
+                               t_.targets, t_.out[0]);
   }
 
  private:

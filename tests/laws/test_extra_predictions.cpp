@@ -31,8 +31,10 @@ TEST_CASE("what predicts further tokens trains as on one rank however a job is c
   const Transformer transformer = tests::with_extra_predictions(tests::tiny_variant(name));
   const TrainResult alone = trained(tests::tiny_job({1, 1, 1}, transformer));
   REQUIRE(alone.extra_losses.size() == 20);
-  REQUIRE(alone.extra_losses.back() < alone.extra_losses.front() - 0.05);  // it learns, so agreeing means something
-  for (tests::Degrees degrees : {tests::Degrees{2, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
+  REQUIRE(alone.extra_losses.back() <
+          alone.extra_losses.front() - 0.05);  // it learns, so agreeing means something
+  for (tests::Degrees degrees :
+       {tests::Degrees{2, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
     for (bool other : {false, true})
       for (int zero : {0, 1, 3}) {
         if (zero > 0 && degrees.dp == 1) continue;
@@ -48,7 +50,9 @@ TEST_CASE("what predicts further tokens trains as on one rank however a job is c
       }
 }
 
-TEST_CASE("what predicts further tokens trains the same in virtual stages, parts of sequences and divided experts") {
+TEST_CASE(
+    "what predicts further tokens trains the same in virtual stages, parts of sequences and divided "
+    "experts") {
   const Transformer transformer = tests::with_extra_predictions(tests::tiny_variant("deepseek-v3"));
   const TrainResult alone = trained(tests::tiny_job({1, 1, 1}, transformer));
   for (Schedule schedule : {Schedule::interleaved, Schedule::zb_v, Schedule::dualpipe_v}) {

@@ -206,6 +206,19 @@ TEST_CASE("refusals of compile and check point into the scenario") {
   }
 }
 
+TEST_CASE("where several stages do not fit, the fullest is spoken of, and how many there are") {
+  const Scenario uneven = read(
+      "model: gpt3-175b\ncluster: dgx-a100\ntrain: {global_batch: 8, sequence: 2048}\n"
+      "strategy: {tp: 2, pp: 4, layers: [10, 20, 46, 20]}\n");
+  try {
+    check(compile(uneven), uneven);
+    FAIL("175 B parameters do not fit on one node");
+  } catch (const Refusal& refusal) {
+    CHECK_THAT(refusal.message(), Catch::StartsWith("stage 2 needs"));
+    CHECK_THAT(refusal.message(), Catch::EndsWith("; 4 of 4 stages do not fit"));
+  }
+}
+
 TEST_CASE("every figure of every chip that ships names its source and date, or says it is assumed") {
   const std::regex dated(".*(20[0-9]{2}|assumed).*");
   int chips = 0;

@@ -202,7 +202,8 @@ inline void vary_what_is_held(Job& job, Dice& dice) {
   if (dice.once_in(4)) take([&] { job.strategy.recompute = Recompute::selective; });
   if (!dice.once_in(4)) return;
   take([&] { job.strategy.offload = {dice.of({0.0, 0.5, 1.0}), dice.of({0.0, 0.5, 1.0})}; });
-  for (NodeGroup& group : job.cluster.groups) group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.of({3e7, 3e8})};
+  for (NodeGroup& group : job.cluster.groups)
+    group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.of({3e7, 3e8})};
 }
 
 // As many nodes of each group as the strategy's stages ask for there; sometimes one that stays idle.

@@ -79,8 +79,8 @@ double alone_s(Timeline& timeline, const Meeting& meeting) {
   return sum_s;
 }
 
-// Whether every rank of a tensor-parallel group that has the token does it: routers; and where rows are not divided, the
-// projections before a further prediction.
+// Whether every rank of a tensor-parallel group that has the token does it: routers; and where rows are not divided,
+// the projections before a further prediction.
 bool is_done_by_all(const ProgramClass& of_class, const Kernel& kernel) {
   const auto names = [&](const char* part) {
     return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](int id) {
