@@ -63,6 +63,15 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
+// What stands around the nodes. Nothing: not said, and not assumed.
+struct Site {
+  double pue = 1;  // power usage effectiveness: what the site draws over what its nodes draw
+  std::optional<double> electricity;  // USD/kWh
+  std::optional<double> carbon;       // grams of CO2 equivalent a kWh
+  double node_watts = 0;  // of each node besides its chips: processors, memory, NICs, fans; 0: not counted
+  bool operator==(const Site&) const = default;
+};
+
 struct NodeGroup {
   std::string name;
   int nodes = 0;
@@ -72,6 +81,7 @@ struct NodeGroup {
   std::vector<Nic> nics;
   std::optional<Pcie> pcie = {};  // nothing: chips reach NICs at the rate of the inside fabric
   std::optional<Host> host = {};  // nothing: not described, nothing can be offloaded
+  std::optional<Site> site = {};  // nothing: the cluster's
   bool operator==(const NodeGroup&) const = default;
 };
 
@@ -174,6 +184,7 @@ struct Cluster {
   std::vector<GroupLink> links;
   std::vector<Network> networks;
   TransportPolicy transport = TransportPolicy::by_group;
+  std::optional<Site> site;  // of the groups that have none of their own
 
   // Derived by build_topology().
   Topology topology;
@@ -188,10 +199,14 @@ struct Cluster {
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
+  Site site_of(int group) const {
+    const std::optional<Site>& own = groups[static_cast<std::size_t>(group)].site;
+    return own ? *own : site.value_or(Site{});
+  }
   // Two clusters are equal when what they were built from is.
   bool operator==(const Cluster& other) const {
     return name == other.name && groups == other.groups && links == other.links &&
-           networks == other.networks && transport == other.transport;
+           networks == other.networks && transport == other.transport && site == other.site;
   }
 };
 

@@ -6,6 +6,7 @@
 #include "models/node_text.hpp"
 #include "models/refusal.hpp"
 #include "models/scenario.hpp"
+#include "models/site_text.hpp"
 
 namespace motley {
 namespace {
@@ -64,7 +65,7 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
 
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
   const Fields fields(node, "a group",
-                      {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "nics"});
+                      {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "site", "nics"});
   NodeGroup group;
   group.name = to_text(fields.need("name"));
   group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kCount));
@@ -73,6 +74,7 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
   group.inside = read_inside(fields.need("inside"), group.pcie);
   if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
+  if (const Yaml site = fields.find("site")) group.site = read_site(site);
   const Yaml nics = fields.find("nics");
   if (!nics) return group;
   for (const Yaml& item : to_sequence(nics)) {
@@ -92,6 +94,7 @@ std::string print_group(const NodeGroup& group) {
                                  quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
   if (group.pcie) text += fmt::format("    pcie: {}\n", print(*group.pcie));
   if (group.host) text += fmt::format("    host: {}\n", print(*group.host));
+  if (group.site) text += fmt::format("    site: {}\n", print(*group.site));
   text += fmt::format("    nics:{}\n", group.nics.empty() ? " []" : "");
   for (const Nic& nic : group.nics) text += fmt::format("      - {}\n", print(nic));
   return text + "    chip:\n" + print(group.chip, "      ");
@@ -143,7 +146,7 @@ std::string print(const Chip& chip, const std::string& indent) {
 }
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
-  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks", "transport"});
+  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks", "transport", "site"});
   Cluster cluster;
   const Yaml name = fields.find("name");
   cluster.name = name ? to_text(name) : default_name;
@@ -166,6 +169,7 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);
+  if (const Yaml site = fields.find("site")) cluster.site = read_site(site);
   build_topology(cluster);
   return cluster;
 }
@@ -179,6 +183,7 @@ std::string print(const Cluster& cluster) {
   for (const Network& network : cluster.networks) text += fmt::format("  - {}\n", print(network));
   if (cluster.transport != TransportPolicy::by_group)
     text += fmt::format("transport: {}\n", name_of(cluster.transport));
+  if (cluster.site) text += fmt::format("site: {}\n", print(*cluster.site));
   return text;
 }
 

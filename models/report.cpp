@@ -180,9 +180,12 @@ class Walk {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
       } else if (op == Op::collective) {
-        for (const TraceEvent& other : events_.stream(event.waited_for.stream))
-          if (instruction_of(other).op == Op::collective)
-            wire_s += idle.overlap_s(other.matched_s, other.end_s);
+        const auto events = events_.stream(event.waited_for.stream);
+        auto other = std::partition_point(events.begin(), events.end(),
+                                          [&](const TraceEvent& e) { return e.end_s <= idle.begin_s; });
+        for (; other != events.end() && other->begin_s < idle.end_s; ++other)
+          if (instruction_of(*other).op == Op::collective)
+            wire_s += idle.overlap_s(other->matched_s, other->end_s);
         result_.data_parallel_s += wire_s;
       }
     }
@@ -246,23 +249,52 @@ double peak_flops(const Job& job, const Program& program) {
   return peak;
 }
 
-Spending spending_of(const Job& job, const Program& program, double iteration_s, double tokens) {
-  Spending spending;
-  double usd_per_hour = 0, watts = 0;
-  for (const RankEntry& entry : program.ranks) {
-    const Chip& chip = job.cluster.chip_of(entry.chip);
-    usd_per_hour += chip.price_per_hour.value;
-    watts += chip.watts.value;
-    if (chip.price_per_hour.value <= 0 && spending.unpriced.empty()) spending.unpriced = chip.name;
-    if (chip.watts.value <= 0 && spending.unpowered.empty()) spending.unpowered = chip.name;
+ChipTime chip_time(const StageBreakdown& row) {
+  return {row.compute_s + row.recompute_s + row.optimizer_s,
+          row.tensor_parallel_s + row.expert_parallel_s + row.context_parallel_s + row.pipeline_s +
+              row.data_parallel_s,
+          row.bubble_s + row.offload_s};
+}
+
+// Mean of so many ranks.
+struct MeanTime {
+  ChipTime sum;
+  double ranks = 0;
+  void add(const ChipTime& time, double count) {
+    sum.computing_s += time.computing_s * count;
+    sum.communicating_s += time.communicating_s * count;
+    sum.waiting_s += time.waiting_s * count;
+    ranks += count;
   }
-  const double hours = iteration_s / 3600;
-  if (spending.unpriced.empty()) {
-    spending.usd_per_step = usd_per_hour * hours;
-    if (tokens > 0) spending.usd_per_billion_tokens = usd_per_hour * hours / tokens * 1e9;
+  ChipTime mean() const {
+    return {sum.computing_s / ranks, sum.communicating_s / ranks, sum.waiting_s / ranks};
   }
-  if (spending.unpowered.empty()) spending.kwh_per_step = watts / 1000 * hours;
-  return spending;
+};
+
+// Of each rank. One that the Trace lacks takes the mean of those it holds (counted as often as they stand in for
+// others) of its program class in its group, else in any group: alike ones sum to the same as if all were there.
+std::vector<ChipTime> chip_times(const Job& job, const Program& program, CostTable& costs, const Trace& trace,
+                                 Interval iteration) {
+  std::map<Rank, double> held;
+  for (const TraceEvent& event : trace.events)
+    if (held.empty() || held.rbegin()->first != event.step.rank) held.try_emplace(event.step.rank, 1);
+  for (const StandIn& each : trace.stand_ins) held[each.rank] = static_cast<double>(each.count);
+  std::vector<ChipTime> times(program.ranks.size());
+  std::map<std::pair<int, int>, MeanTime> means;
+  const auto group_of = [&](const RankEntry& entry) { return job.cluster.chip_group[at(entry.chip)]; };
+  for (const auto& [rank, count] : held) {
+    times[at(rank)] = chip_time(Walk(program, costs, trace, rank).run(iteration));
+    const RankEntry& entry = program.ranks[at(rank)];
+    for (const int group : {group_of(entry), -1}) means[{entry.of_class, group}].add(times[at(rank)], count);
+  }
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    if (held.contains(rank) && trace.stand_ins.empty()) continue;
+    const RankEntry& entry = program.ranks[at(rank)];
+    auto found = means.find({entry.of_class, group_of(entry)});
+    if (found == means.end()) found = means.find({entry.of_class, -1});
+    if (found != means.end()) times[at(rank)] = found->second.mean();
+  }
+  return times;
 }
 
 double ratio(double numerator, double denominator) { return denominator > 0 ? numerator / denominator : 0; }
@@ -286,7 +318,8 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
 
   const auto chips = static_cast<double>(report.chips);
   const double tokens = static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);
-  report.spending = spending_of(job, program, report.iteration_s, tokens);
+  report.spending =
+      find_spending(job, program, chip_times(job, program, costs, trace, iteration), report.iteration_s);
   report.tokens_per_s = ratio(tokens, report.iteration_s);
   report.tokens_per_s_per_chip = ratio(report.tokens_per_s, chips);
   const double model_flops =

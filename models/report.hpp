@@ -2,12 +2,12 @@
 // that adds up.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/check.hpp"
 #include "models/compile.hpp"
+#include "models/spending.hpp"
 #include "models/trace.hpp"
 
 namespace motley {
@@ -36,14 +36,6 @@ struct PathBreakdown {
   double optimizer_s = 0;
   double gap_s = 0;        // nothing the Program names was waited for
   std::int64_t links = 0;  // instructions
-};
-
-// What the chips of all ranks take, at their list prices and at their thermal design power.
-// Assumes: chips alone; no hosts, no network, no cooling, and no discount.
-struct Spending {
-  std::optional<double> usd_per_step, usd_per_billion_tokens;  // nothing: some chip's price is unknown
-  std::optional<double> kwh_per_step;  // at most; nothing: some chip's power is unknown
-  std::string unpriced, unpowered;     // that chip
 };
 
 struct Report {

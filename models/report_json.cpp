@@ -58,13 +58,40 @@ ordered_json json_of(const PathBreakdown& path) {
           {"links", path.links}};
 }
 
+ordered_json known(const std::optional<double>& value, double scale = 1) {
+  return value ? ordered_json(*value * scale) : ordered_json(nullptr);
+}
+
+// From kWh and kg to MWh and t.
+ordered_json json_of(const TrainingRun& run) {
+  return {{"tokens", run.tokens},
+          {"goodput", run.goodput},
+          {"steps", run.steps},
+          {"seconds", run.seconds},
+          {"days", run.seconds / 86400},
+          {"usd", known(run.bill.usd)},
+          {"electricity_usd", known(run.bill.electricity_usd)},
+          {"mwh", known(run.bill.kwh, 1e-3)},
+          {"mwh_at_tdp", known(run.bill.kwh_at_most, 1e-3)},
+          {"t_co2e", known(run.bill.kg_co2e, 1e-3)}};
+}
+
 ordered_json json_of(const Spending& spending) {
-  const auto known = [](const std::optional<double>& value) {
-    return value ? ordered_json(*value) : ordered_json(nullptr);
-  };
-  return {{"usd_per_step", known(spending.usd_per_step)},
-          {"usd_per_billion_tokens", known(spending.usd_per_billion_tokens)},
-          {"kwh_per_step_at_tdp", known(spending.kwh_per_step)}};
+  const Bill &step = spending.step, &billion = spending.billion_tokens;
+  return {{"usd_per_step", known(step.usd)},
+          {"usd_per_billion_tokens", known(billion.usd)},
+          {"kwh_per_step_at_tdp", known(step.kwh_at_most)},
+          {"kwh_per_step", known(step.kwh)},
+          {"kwh_per_billion_tokens", known(billion.kwh)},
+          {"electricity_usd_per_step", known(step.electricity_usd)},
+          {"electricity_usd_per_billion_tokens", known(billion.electricity_usd)},
+          {"kg_co2e_per_step", known(step.kg_co2e)},
+          {"kg_co2e_per_billion_tokens", known(billion.kg_co2e)},
+          {"unpriced", spending.unpriced},
+          {"unpowered", spending.unpowered},
+          {"no_electricity", spending.no_electricity},
+          {"no_carbon", spending.no_carbon},
+          {"run", spending.run ? json_of(*spending.run) : ordered_json(nullptr)}};
 }
 
 template <class Row>

@@ -7,6 +7,7 @@
 
 #include "models/memory_text.hpp"
 #include "models/report.hpp"
+#include "models/spending_text.hpp"
 #include "models/table.hpp"
 #include "models/units.hpp"
 
@@ -149,18 +150,6 @@ std::string print_verdict(const Report& report) {
                      format_percent(share_of(report, *worst)), worst->helps, more);
 }
 
-std::string print_price(const Spending& spending) {
-  if (!spending.usd_per_step || !spending.usd_per_billion_tokens)
-    return fmt::format("unknown: no list price of `{}`", spending.unpriced);
-  return fmt::format("{:.4g} USD a step, {:.4g} USD a billion tokens: the chips at their list prices",
-                     *spending.usd_per_step, *spending.usd_per_billion_tokens);
-}
-
-std::string print_energy(const Spending& spending) {
-  if (!spending.kwh_per_step) return fmt::format("unknown: no power of `{}`", spending.unpowered);
-  return fmt::format("at most {:.4g} kWh a step: the chips at their design power", *spending.kwh_per_step);
-}
-
 }  // namespace
 
 std::string to_text(const Report& report) {
@@ -171,13 +160,13 @@ std::string to_text(const Report& report) {
                                           format_flops(report.tflops_per_chip * 1e12), report.chips)});
   figures.add({"MFU", format_percent(report.mfu)});
   figures.add({"HFU", format_percent(report.hfu) + ", recompute counted"});
-  figures.add({"price", print_price(report.spending)});
-  figures.add({"energy", print_energy(report.spending)});
+  add_spending(report.spending, figures);
   figures.add({"formula", report.flop_formula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
-  return fmt::format("{}{}{}\n{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
-                     figures.print(), print_breakdown(report), print_memory(report), print_verdict(report));
+  return fmt::format("{}{}{}\n{}{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
+                     figures.print(), print_run(report.spending), print_breakdown(report),
+                     print_memory(report), print_verdict(report));
 }
 
 }  // namespace motley

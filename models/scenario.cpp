@@ -12,6 +12,7 @@
 #include "models/network_text.hpp"
 #include "models/refusal.hpp"
 #include "models/remedies.hpp"
+#include "models/spending_text.hpp"
 #include "models/strategy_complaint.hpp"
 #include "models/transformer_text.hpp"
 
@@ -69,7 +70,8 @@ Train read_train(const Yaml& node, const std::string& folder) {
       {"global_batch",  "micro_batch", "sequence",    "documents",   "precision",
        "gradients",     "matmuls",     "expert_skew", "expert_room", "fragmentation",
        "learning_rate", "beta1",       "beta2",       "epsilon",     "weight_decay",
-       "seed",          "steps",       "text",        "lora",        "extra_prediction_weight"});
+       "seed",          "steps",       "text",        "lora",        "extra_prediction_weight",
+       "tokens",        "goodput"});
   Train train;
   train.global_batch = to_integer(fields.need("global_batch"), kBatch);
   train.sequence = to_integer(fields.need("sequence"), kTokens);
@@ -107,6 +109,8 @@ Train read_train(const Yaml& node, const std::string& folder) {
   if (const Yaml value = fields.find("seed")) train.seed = static_cast<std::uint64_t>(to_integer(value, {}));
   if (const Yaml value = fields.find("steps")) train.steps = to_integer(value, kBatch);
   if (const Yaml value = fields.find("text")) train.text = find_text(value, folder);
+  if (const Yaml value = fields.find("tokens")) train.tokens = to_tokens(value);
+  if (const Yaml value = fields.find("goodput")) train.goodput = to_goodput(value);
   return train;
 }
 

@@ -154,6 +154,8 @@ struct Train {
   // room for it, and a run in which more comes fails.
   double expert_room = 0;
   double fragmentation = kFragmentation;
+  double tokens = 0;   // of the whole run, for what it takes; 0: not said
+  double goodput = 1;  // share of the run's time in which steps are made that count
   bool operator==(const Train&) const = default;
 };
 

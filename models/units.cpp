@@ -84,6 +84,10 @@ constexpr std::array kFlops = {Unit{"FLOP/s"},       Unit{"kFLOP/s", 1e3},  Unit
                                Unit{"GFLOP/s", 1e9}, Unit{"TFLOP/s", 1e12}, Unit{"PFLOP/s", 1e15}};
 constexpr std::array kWatts = {Unit{"W"}, Unit{"kW", 1e3}};
 constexpr std::array kDollarsPerHour = {Unit{"USD/h"}};
+constexpr std::array kDollarsPerEnergy = {Unit{"USD/kWh"}, Unit{"USD/MWh", 1, 1e3}};
+constexpr std::array kCarbonPerEnergy = {Unit{"g/kWh"}, Unit{"kg/kWh", 1e3}, Unit{"kg/MWh"},
+                                         Unit{"t/MWh", 1e3}};
+constexpr std::array kCount = {Unit{""}, Unit{"k", 1e3}, Unit{"M", 1e6}, Unit{"B", 1e9}, Unit{"T", 1e12}};
 
 std::span<const Unit> units_of(Dimension dimension) {
   switch (dimension) {
@@ -99,13 +103,20 @@ std::span<const Unit> units_of(Dimension dimension) {
       return kWatts;
     case Dimension::dollars_per_hour:
       return kDollarsPerHour;
+    case Dimension::dollars_per_energy:
+      return kDollarsPerEnergy;
+    case Dimension::carbon_per_energy:
+      return kCarbonPerEnergy;
+    case Dimension::count:
+      return kCount;
   }
   return {};
 }
 
 std::string list_units(Dimension dimension) {
   std::string list;
-  for (const Unit& unit : units_of(dimension)) list += (list.empty() ? "" : ", ") + std::string(unit.name);
+  for (const Unit& unit : units_of(dimension))
+    if (!unit.name.empty()) list += (list.empty() ? "" : ", ") + std::string(unit.name);
   return list;
 }
 
@@ -163,7 +174,7 @@ NumberFault read_quantity(std::string_view text, Dimension dimension, double& va
   if (fault != NumberFault::none) return fault;
   const std::string_view written = text.substr(unit_at);
   hint = "units: " + list_units(dimension);
-  if (written.empty()) return NumberFault::missing_unit;
+  if (written.empty() && dimension != Dimension::count) return NumberFault::missing_unit;
   for (const Unit& unit : units_of(dimension)) {
     if (unit.name != written) continue;
     value = value * unit.numerator / unit.denominator;
@@ -248,7 +259,7 @@ std::string format_exact(double value, Dimension dimension) {
     const double number = value * unit.denominator / unit.numerator;
     // Fewer digits first: 2e-6 * 1e6 need not be 2.
     for (const std::string& digits : {fmt::format("{:.12g}", number), fmt::format("{}", number)}) {
-      const std::string text = fmt::format("{} {}", digits, unit.name);
+      const std::string text = fmt::format("{}{}{}", digits, unit.name.empty() ? "" : " ", unit.name);
       double read = 0;
       std::string hint;
       if (read_quantity(text, dimension, read, hint) != NumberFault::none || read != value) continue;

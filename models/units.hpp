@@ -12,12 +12,15 @@
 namespace motley {
 
 enum class Dimension : std::uint8_t {
-  seconds,           // ns us ms s min h d
-  bytes,             // B kB MB GB TB KiB MiB GiB TiB
-  bytes_per_second,  // B/s .. TB/s, KiB/s .. ; bit/s: b/s kb/s Mb/s Gb/s Tb/s
-  flops,             // FLOP/s .. PFLOP/s (rate; written "312 TFLOP/s")
-  watts,             // W kW
-  dollars_per_hour,  // USD/h
+  seconds,             // ns us ms s min h d
+  bytes,               // B kB MB GB TB KiB MiB GiB TiB
+  bytes_per_second,    // B/s .. TB/s, KiB/s .. ; bit/s: b/s kb/s Mb/s Gb/s Tb/s
+  flops,               // FLOP/s .. PFLOP/s (rate; written "312 TFLOP/s")
+  watts,               // W kW
+  dollars_per_hour,    // USD/h
+  dollars_per_energy,  // USD/kWh USD/MWh (USD/kWh)
+  carbon_per_energy,   // g/kWh kg/kWh kg/MWh t/MWh (g/kWh)
+  count,               // nothing, k M B T: "15T", "300 B"
 };
 
 // Reads "<number> <unit>". Returns nullopt when the unit is missing, unknown or of another

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/report.hpp"
+#include "models/spending_text.hpp"
 #include "tools/command.hpp"
 #include "tools/rank_list.hpp"
 #include "tools/runs.hpp"
@@ -18,6 +19,7 @@ struct Options {
   std::string scenario;
   std::string world, real_ranks, record, tape;
   std::string trace, trace_ranks;
+  std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
   bool json = false;
   std::string out;
@@ -44,9 +46,20 @@ void choose_fold(const Options& options, Scenario& scenario) {
   if (!fold) fold = world != "mixed" && world != "replay" && options.trace_ranks.empty();
 }
 
+// An option's text as a node of a file called by the option, for the readers of files.
+Yaml node_of(const std::string& option, const std::string& text) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::scalar;
+  node.where.file = option;
+  node.text = text;
+  return std::make_shared<const YamlNode>(std::move(node));
+}
+
 Exit run(const Options& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
+  if (options.tokens) scenario.job.train.tokens = to_tokens(node_of("--tokens", *options.tokens));
+  if (options.goodput) scenario.job.train.goodput = to_goodput(node_of("--goodput", *options.goodput));
   const Prepared prepared = prepare(std::move(scenario));
   std::vector<Rank> traced;
   if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
@@ -78,6 +91,10 @@ void add_simulate(CLI::App& program, Chosen& chosen) {
       ->add_flag("--fold", options->fold,
                  "simulate one rank of each class that must behave alike: the default, and as exact")
       ->excludes(whole);
+  command->add_option("--tokens", options->tokens,
+                      "what a run over so many takes, for example 15T: days, price, energy");
+  command->add_option("--goodput", options->goodput,
+                      "share of the run's time in which steps are made that count; default: 1");
   command->add_flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command->add_option("--out", options->out, "write the result to this file instead of stdout");
   command->footer(footer("motley simulate scenarios/quickstart.yaml --trace run.json"));

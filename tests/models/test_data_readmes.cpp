@@ -110,5 +110,5 @@ TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and nam
   for (std::size_t block = 1; block + 1 < blocks.size(); ++block)
     CHECK(parse_cluster(print(cluster(block))) == cluster(block));
   CHECK(read_chip(parse_yaml(blocks.back(), "README.md"), "").name == "example");
-  expect_all_named(blocks, {"cluster_text.cpp", "node_text.cpp", "network_text.cpp"}, {});
+  expect_all_named(blocks, {"cluster_text.cpp", "node_text.cpp", "network_text.cpp", "site_text.cpp"}, {});
 }

@@ -216,23 +216,3 @@ TEST_CASE("stages that cost the same are printed once, under the numbers of the 
   REQUIRE(text.find("stage 2 ") == std::string::npos);
   REQUIRE(text.find("stage 3 backward") != std::string::npos);
 }
-
-TEST_CASE("a step's price and energy are those of the chips it takes, or said to be unknown") {
-  Job job = pipeline_job(Schedule::gpipe);
-  const auto spending = [&] {
-    build_topology(job.cluster);
-    const Program program = compile(job);
-    return make_report(job, program, seconds_trace(program, 0, 0));
-  };
-  const Report unknown = spending();
-  CHECK_FALSE(unknown.spending.usd_per_step.has_value());
-  CHECK(unknown.spending.unpriced == "tiny");
-  CHECK(to_text(unknown).find("unknown: no list price of `tiny`") != std::string::npos);
-  CHECK(json::parse(to_json(unknown))["spending"]["usd_per_step"].is_null());
-  job.cluster.groups[0].chip.price_per_hour = {36, "assumed"};  // a cent a second; four chips
-  job.cluster.groups[0].chip.watts = {1000, "assumed"};
-  const Report known = spending();
-  CHECK(known.spending.usd_per_step.value() == Approx(0.04 * known.iteration_s));
-  CHECK(known.spending.usd_per_billion_tokens.value() == Approx(0.04 / known.tokens_per_s * 1e9));
-  CHECK(known.spending.kwh_per_step.value() == Approx(4 * known.iteration_s / 3600));
-}

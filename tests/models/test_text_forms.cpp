@@ -143,6 +143,16 @@ Chip random_chip(Random& random) {
   return chip;
 }
 
+std::optional<Site> random_site(Random& random) {
+  if (random.coin()) return {};
+  Site site;
+  if (random.coin()) site.pue = 1 + random.positive();
+  if (random.coin()) site.electricity = random.positive();
+  if (random.coin()) site.carbon = random.coin() ? 0 : random.positive();
+  if (random.coin()) site.node_watts = random.positive();
+  return site;
+}
+
 Cluster random_cluster(Random& random) {
   Cluster cluster;
   cluster.name = random.word();
@@ -159,12 +169,14 @@ Cluster random_cluster(Random& random) {
     if (random.coin())
       group.nics.push_back({NicKind::roce, static_cast<int>(random.integer(1, 8)), random.positive(), 0.0});
     if (random.coin()) group.host = Host{random.positive(), random.positive(), random.positive()};
+    group.site = random_site(random);
     cluster.groups.push_back(group);
     for (std::int64_t other = 0; other < i; ++other)
       if (random.coin())
         cluster.links.push_back(
             {cluster.groups[static_cast<std::size_t>(other)].name, group.name, NicKind::ethernet});
   }
+  cluster.site = random_site(random);
   build_topology(cluster);
   return cluster;
 }

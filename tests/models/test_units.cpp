@@ -15,6 +15,10 @@ TEST_CASE("quantities read as the nearest double of their decimal value") {
   CHECK(parse_quantity("80 GiB", Dimension::bytes, why) == 80.0 * (1 << 30));
   CHECK(parse_quantity("312 TFLOP/s", Dimension::flops, why) == 312e12);
   CHECK(parse_quantity("1.5e2 W", Dimension::watts, why) == 150);
+  CHECK(parse_quantity("0.38 t/MWh", Dimension::carbon_per_energy, why) == 380);
+  CHECK(parse_quantity("80 USD/MWh", Dimension::dollars_per_energy, why) == 0.08);
+  CHECK(parse_quantity("15T", Dimension::count, why) == 15e12);
+  CHECK(parse_quantity("128", Dimension::count, why) == 128);
 }
 
 TEST_CASE("quantities that could mean two things are refused with the reason") {
@@ -77,7 +81,7 @@ TEST_CASE("an exactly printed quantity is short and reads back as the same doubl
   std::mt19937_64 random(7);
   for (int i = 0; i < 3000; ++i) {
     const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 600) - 300);
-    const auto dimension = static_cast<Dimension>(i % 6);
+    const auto dimension = static_cast<Dimension>(i % 9);
     std::string why;
     REQUIRE(parse_quantity(format_exact(value, dimension), dimension, why) == value);
   }
