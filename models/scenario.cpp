@@ -12,6 +12,7 @@
 #include "models/network_text.hpp"
 #include "models/refusal.hpp"
 #include "models/remedies.hpp"
+#include "models/site_text.hpp"
 #include "models/spending_text.hpp"
 #include "models/strategy_complaint.hpp"
 #include "models/transformer_text.hpp"
@@ -240,8 +241,9 @@ Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml
 
 Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
-  const Fields fields(node, "a scenario",
-                      {"name", "model", "cluster", "transport", "train", "strategy", "world", "fidelity"});
+  const Fields fields(
+      node, "a scenario",
+      {"name", "model", "cluster", "transport", "site", "train", "strategy", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -256,6 +258,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
                                      : read_cluster(cluster, scenario.name, folder);
   if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
+  if (const Yaml site = fields.find("site")) job.cluster.site = read_site(site);
   job.train = read_train(fields.need("train"), folder);
   const YamlEntry* const lora = fields.need("train")->find("lora");
   if (lora != nullptr && lora->value->kind != YamlNode::Kind::null) read_lora(lora->value, job.transformer);

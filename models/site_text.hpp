@@ -1,4 +1,5 @@
-// What a site draws and pays beside its chips, as YAML. Only models/cluster_text.cpp includes it.
+// What a site draws and pays beside its chips, as YAML. Only models/cluster_text.cpp and models/scenario.cpp include
+// it.
 #pragma once
 
 #include <string>

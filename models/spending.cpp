@@ -47,6 +47,7 @@ Bill bill_of_step(const Job& job, const std::vector<GroupUse>& uses, double iter
   double usd = 0, kwh = 0, kwh_at_most = 0, electricity_usd = 0, grams = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].used) continue;
+    ++spending.groups;
     const NodeGroup& group = job.cluster.groups[i];
     const Site site = job.cluster.site_of(static_cast<int>(i));
     if (group.chip.price_per_hour.value <= 0) add_once(spending.unpriced, group.chip.name);

@@ -1,8 +1,9 @@
-// What a step takes besides time (rent, energy, electricity, carbon), and what a run of so many tokens takes. Arithmetic
-// on figures that chips and sites name; what one of them leaves out is unknown, never guessed. It knows nothing of
-// discounts, storage, staff, or of what making the chips took. Read next: models/report.hpp.
+// What a step takes besides time (rent, energy, electricity, carbon), and what a run of so many tokens takes.
+// Arithmetic on figures that chips and sites name; what one of them leaves out is unknown, never guessed. It knows
+// nothing of discounts, storage, staff, or of what making the chips took. Read next: models/report.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +54,7 @@ struct Spending {
   std::optional<TrainingRun> run;                      // where `train: {tokens: ...}` says how many
   std::vector<std::string> unpriced, unpowered;        // chips in use without price, without power
   std::vector<std::string> no_electricity, no_carbon;  // groups in use whose site does not say
+  std::size_t groups = 0;                              // in use
   bool beyond_chips =
       false;  // the energy counts a PUE of other than 1, or what nodes draw besides their chips
 };

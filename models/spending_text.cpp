@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <string_view>
+#include <cmath>
+#include <initializer_list>
 
 #include "models/refusal.hpp"
 
@@ -13,50 +13,53 @@ namespace {
 
 constexpr double kMostTokens = 1e18;  // as many steps can be counted one by one
 
-// Four significant digits, in the largest of the units, a thousand apart, that leaves one or more of it.
-std::string in_unit(double value, std::array<std::string_view, 4> units) {
-  std::size_t unit = 0;
-  while (unit + 1 < units.size() && value >= 999.95) {
-    value /= 1000;
-    ++unit;
-  }
-  // Beyond the largest unit digits, not powers of ten.
-  return (value >= 9999.5 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value)) +
-         std::string(units[unit]);
+// Three significant digits, in the largest of the units, a thousand apart, that leaves one or more of it.
+std::string in_unit(double value, std::initializer_list<const char*> units) {
+  const auto* unit = units.begin();
+  for (; unit + 1 != units.end() && value >= 999.5; ++unit) value /= 1000;
+  return (value >= 999.5 ? fmt::format("{:.0f} ", value) : fmt::format("{:.3g} ", value)) + *unit;
 }
 
-std::string dollars(double usd) { return in_unit(usd, {" USD", " k USD", " M USD", " B USD"}); }
-std::string energy(double kwh) { return in_unit(kwh, {" kWh", " MWh", " GWh", " TWh"}); }
-std::string carbon(double kg) { return in_unit(kg, {" kg CO2e", " t CO2e", " kt CO2e", " Mt CO2e"}); }
+// 3,814,698.
+std::string grouped(std::int64_t count) {
+  return count < 1000 ? fmt::to_string(count) : fmt::format("{},{:03}", grouped(count / 1000), count % 1000);
+}
+
+std::string dollars(double usd) {
+  if (usd < 999.5) return fmt::format("{:.3g} USD", usd);
+  if (usd >= 999500) return in_unit(usd / 1e6, {"M USD", "B USD"});
+  const double rounded = usd < 9995 ? 10 : usd < 99950 ? 100 : 1000;
+  return grouped(static_cast<std::int64_t>(std::llround(usd / rounded) * rounded)) + " USD";
+}
+
+std::string energy(double kwh) { return in_unit(kwh, {"kWh", "MWh", "GWh", "TWh"}); }
+std::string carbon(double kg) { return in_unit(kg, {"kg CO2e", "t CO2e", "kt CO2e", "Mt CO2e"}); }
 
 std::string names_of(const std::vector<std::string>& names) {
   return fmt::format("`{}`", fmt::join(names, "`, `"));
 }
 
-std::string per_step_and_tokens(const std::optional<double>& step, const std::optional<double>& billion,
-                                std::string (*print)(double)) {
-  return fmt::format("{} a step, {} a billion tokens", print(*step), print(*billion));
-}
-
 std::string price_of(const Spending& spending) {
   if (!spending.step.usd) return "unknown: no list price of " + names_of(spending.unpriced);
-  return per_step_and_tokens(spending.step.usd, spending.billion_tokens.usd, dollars) +
-         ": the chips at their list prices";
+  return fmt::format("{} a step, {} a billion tokens: the chips at their list prices",
+                     dollars(*spending.step.usd), dollars(*spending.billion_tokens.usd));
 }
 
 std::string energy_of(const Spending& spending) {
   if (!spending.step.kwh) return "unknown: no power of " + names_of(spending.unpowered);
-  return fmt::format("{}: {}, estimated; at most {} a step, at the chips' design power",
-                     per_step_and_tokens(spending.step.kwh, spending.billion_tokens.kwh, energy),
-                     spending.beyond_chips ? "chips and what the site says" : "the chips alone",
-                     energy(*spending.step.kwh_at_most));
+  return fmt::format("{} a step (at most {}), {} a billion tokens: estimated, {}", energy(*spending.step.kwh),
+                     energy(*spending.step.kwh_at_most), energy(*spending.billion_tokens.kwh),
+                     spending.beyond_chips ? "with what the site says" : "the chips alone");
 }
 
 // What is missing for the carbon: the chips' power, or the figure of some group's site.
 std::string carbon_of(const Spending& spending) {
   if (spending.step.kg_co2e)
-    return per_step_and_tokens(spending.step.kg_co2e, spending.billion_tokens.kg_co2e, carbon);
+    return fmt::format("{} a step, {} a billion tokens", carbon(*spending.step.kg_co2e),
+                       carbon(*spending.billion_tokens.kg_co2e));
   if (spending.no_carbon.empty()) return "unknown: no power of " + names_of(spending.unpowered);
+  if (spending.no_carbon.size() == spending.groups)
+    return "unknown: the cluster says no `site: {carbon: ...}`";
   return "unknown: no `site: {carbon: ...}` for group " + names_of(spending.no_carbon);
 }
 
@@ -83,16 +86,17 @@ void add_spending(const Spending& spending, Table& figures) {
   figures.add({"price", price_of(spending)});
   figures.add({"energy", energy_of(spending)});
   if (spending.step.electricity_usd)
-    figures.add({"electricity", per_step_and_tokens(spending.step.electricity_usd,
-                                                    spending.billion_tokens.electricity_usd, dollars) +
-                                    ": beside the price where the chips are one's own"});
+    figures.add(
+        {"electricity", fmt::format("{} a step, {} a billion tokens: where it is paid apart from the rent",
+                                    dollars(*spending.step.electricity_usd),
+                                    dollars(*spending.billion_tokens.electricity_usd))});
   figures.add({"carbon", carbon_of(spending)});
 }
 
 std::string print_run(const Spending& spending) {
   if (!spending.run) return "";
   const TrainingRun& run = *spending.run;
-  Table rows("ll", {"steps", fmt::format("{}", run.steps)});
+  Table rows("ll", {"steps", grouped(run.steps)});
   const std::string of_steps = format_seconds(run.seconds * run.goodput);
   rows.add({"time", run.goodput < 1 ? fmt::format("{}: {} of steps at a goodput of {}",
                                                   format_seconds(run.seconds), of_steps, run.goodput)

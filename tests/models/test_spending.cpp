@@ -106,6 +106,8 @@ TEST_CASE("what one group does not say is unknown for all, and named") {
   CHECK_THAT(text, Catch::Contains("unknown: no list price of `other`"));
   CHECK_THAT(text, Catch::Contains("unknown: no `site: {carbon: ...}` for group `west`"));
   CHECK_THAT(text, !Catch::Contains("electricity"));
+  job.cluster.groups[0].site->carbon = {};
+  CHECK_THAT(text_of(spend(job)), Catch::Contains("unknown: the cluster says no `site: {carbon: ...}`"));
 }
 
 TEST_CASE("without some chip's power there is no energy, and so no carbon, whatever its site says") {
