@@ -14,12 +14,13 @@
 namespace motley {
 
 // A chip's power as a share of its design power, by what it does. Assumes: the shares of H100s hold for every chip.
-//   computing      the upper end of what GPUs drew while they pre-trained language models: 15 to 85 % of their maximum
-//                  (arXiv:2503.05804, 2025-03).
+//   computing      of 700 W, 0.85 at the most that was seen (arXiv:2503.05804, 2025-03); 0.89 and 0.93 on average over
+//                  all of Olmo 3's 7B and 32B, restarts included (146 MWh in 234,000 hours, 681 MWh in 1,050,000:
+//                  muxup.com, Olmo 3 training cost, 2025). Assumes: these MWh are the chips' alone.
 //   waiting        0.49 of what else it draws: of jobs' time 19.7 % went to waiting, of their energy 10.7 %
 //                  (arXiv:2604.04745, 2026-04), which is 0.107 / 0.197 over 0.893 / 0.803.
 //   communicating  assumed: half-way between them.
-inline constexpr double kComputingPower = 0.85;
+inline constexpr double kComputingPower = 0.9;
 inline constexpr double kWaitingPower = 0.49 * kComputingPower;
 inline constexpr double kCommunicatingPower = (kComputingPower + kWaitingPower) / 2;
 
