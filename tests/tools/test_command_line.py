@@ -108,6 +108,32 @@ class Doctor(unittest.TestCase):
             self.assertEqual(expected, motley("doctor", "--need", name).returncode, name)
 
 
+class WholeRun(unittest.TestCase):
+    def run_of(self, *options):
+        answer = motley("simulate", "scenarios/quickstart.yaml", "--json", *options)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        report = json.loads(answer.stdout)
+        return report, report["spending"]["run"]
+
+    def test_tokens_and_goodput_say_what_a_run_takes_and_change_nothing_else(self):
+        plain, none = self.run_of()
+        self.assertIsNone(none)
+        asked, run = self.run_of("--tokens", "2T", "--goodput", "0.5")
+        self.assertEqual((2e12, 0.5), (run["tokens"], run["goodput"]))
+        self.assertEqual(-(-2 * 10**12 // (128 * 4096)), run["steps"])
+        self.assertAlmostEqual(run["steps"] * plain["iteration_s"] / 0.5 / 86400, run["days"], places=6)
+        self.assertAlmostEqual(run["steps"] * plain["spending"]["usd_per_step"] / 0.5, run["usd"], places=3)
+        asked["spending"]["run"] = None
+        self.assertEqual(plain, asked)
+
+    def test_nonsense_is_refused_and_names_the_option(self):
+        for option, value in [("--tokens", "15 trillion"), ("--tokens", ""), ("--goodput", "95"), ("--goodput", "0")]:
+            answer = motley("simulate", "scenarios/quickstart.yaml", option, value)
+            self.assertEqual(USAGE, answer.returncode, value)
+            self.assertIn(f"motley: error: {option}: ", answer.stderr)
+            self.assertEqual("", answer.stdout)
+
+
 class Streams(unittest.TestCase):
     def test_a_pipe_gets_no_escape_codes(self):
         for arguments in [("doctor",), ("docter",)]:
