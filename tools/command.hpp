@@ -17,6 +17,7 @@ using Chosen = std::function<Exit()>;
 void add_simulate(CLI::App& program, Chosen& chosen);
 void add_train(CLI::App& program, Chosen& chosen);
 void add_compare(CLI::App& program, Chosen& chosen);
+void add_explain(CLI::App& program, Chosen& chosen);
 void add_launch(CLI::App& program, Chosen& chosen);
 void add_check(CLI::App& program, Chosen& chosen);
 void add_show(CLI::App& program, Chosen& chosen);

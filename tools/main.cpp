@@ -109,6 +109,7 @@ Exit main_of(int argc, char** argv) {
   add_simulate(program, chosen);
   add_train(program, chosen);
   add_compare(program, chosen);
+  add_explain(program, chosen);
   add_launch(program, chosen);
   add_check(program, chosen);
   add_show(program, chosen);

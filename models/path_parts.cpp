@@ -1,0 +1,289 @@
+// Walks the links of a critical path. What a compute's kernels take is priced once for each distinct instruction; which
+// wire a message takes follows from its route.
+#include "models/path_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "models/carrier.hpp"
+#include "models/compute_cost.hpp"
+#include "models/critical_path.hpp"
+#include "models/levers.hpp"
+
+namespace motley {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+// Where something happens.
+struct Where {
+  std::string on, group;
+  std::vector<std::string> keys;
+};
+
+// What a kernel's seconds are spent on, at most two things: its work, and what it costs beyond.
+struct KernelShares {
+  Spent spent = Spent::memory;
+  double work_s = 0, launch_s = 0;
+};
+bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
+
+KernelShares shares_of(const Kernel& kernel, const KernelTime& time, const Chip& chip) {
+  KernelShares shares;
+  if (is_collective(kernel.op)) return {Spent::tensor_parallel, time.seconds, 0};
+  shares.launch_s = std::min(time.seconds, chip.kernel_overhead.value);
+  shares.work_s = time.seconds - shares.launch_s;
+  if (time.work_s >= time.memory_s && time.work_s > 0)
+    shares.spent = is_attention(kernel.op) ? Spent::attention : Spent::matmul;
+  return shares;
+}
+
+// Of one compute instruction, as priced: seconds by Spent, without and with recompute.
+struct ComputeShares {
+  std::array<std::array<double, 2>, kSpentCount> seconds = {};
+  double sum_s = 0;
+  void add(Spent spent, bool recompute, double more_s) {
+    seconds[at(static_cast<int>(spent))][recompute ? 1 : 0] += more_s;
+    sum_s += more_s;
+  }
+};
+
+class Attribution {
+ public:
+  Attribution(const Job& job, const Program& program)
+      : cluster_(job.cluster), program_(program), costs_(program, job.cluster) {}
+
+  std::vector<PathPart> of(const Trace& trace) {
+    const CriticalPath path = find_critical_path(program_, trace);
+    for (const CriticalLink& link : path.links) add(link.step, link.end_s - link.begin_s);
+    add_seconds(Spent::waiting, false, {}, path.gap_s());
+    std::vector<PathPart> parts;
+    for (auto& [key, part] : parts_)
+      if (part.seconds > 0) parts.push_back(std::move(part));
+    return parts;
+  }
+
+ private:
+  const NodeGroup& group_of(int chip) const { return cluster_.groups[at(cluster_.chip_group[at(chip)])]; }
+  int chip_of(Rank rank) const { return program_.ranks[at(rank)].chip; }
+
+  void add_seconds(Spent spent, bool recompute, const Where& where, double seconds) {
+    PathPart& part = parts_[{spent, recompute, where.on, where.group}];
+    if (part.seconds == 0) part = {spent, recompute, where.on, where.group, 0, where.keys};
+    part.seconds += seconds;
+    for (const std::string& key : where.keys)
+      if (std::find(part.keys.begin(), part.keys.end(), key) == part.keys.end()) part.keys.push_back(key);
+  }
+
+  void add(const Step& step, double seconds) {
+    if (seconds <= 0) return;
+    const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
+    const NodeGroup& nodes = group_of(chip_of(step.rank));
+    switch (instruction.op) {
+      case Op::compute:
+        return add_compute(step.rank, instruction, seconds);
+      case Op::optimizer:
+        if (instruction.tensors.empty())
+          return add_seconds(Spent::optimizer, false, {nodes.chip.name, nodes.name, {memory_key(nodes)}},
+                             seconds);
+        return add_seconds(Spent::offload, false, {"host memory", nodes.name, {host_memory_key(nodes)}},
+                           seconds);
+      case Op::copy:
+        return add_seconds(Spent::offload, false,
+                           {"host link", nodes.name, {host_link_key(nodes), inside_key(nodes)}}, seconds);
+      case Op::send:
+      case Op::recv:
+        return add_seconds(Spent::pipeline, false, way_of_transfer(step.rank, instruction), seconds);
+      case Op::collective: {
+        const int group = program_.ranks[at(step.rank)].groups[at(instruction.slot)];
+        return add_seconds(spent_by(instruction, group), false, way_of_group(group), seconds);
+      }
+    }
+  }
+
+  Spent spent_by(const Instruction& collective, int group) const {
+    if (collective.collective == CollectiveKind::all_to_all) return Spent::expert_parallel;
+    switch (program_.groups[at(group)].kind) {
+      case GroupKind::tensor:
+      case GroupKind::tensor_gradient:
+        return Spent::tensor_parallel;
+      case GroupKind::expert:
+        return Spent::expert_parallel;
+      case GroupKind::context:
+        return Spent::context_parallel;
+      case GroupKind::activation_gather:
+      case GroupKind::gradient_gather:
+        return Spent::pipeline;
+      case GroupKind::data:
+      case GroupKind::embedding:
+      case GroupKind::gather:
+        return Spent::data_parallel;
+    }
+    return Spent::data_parallel;
+  }
+
+  // In proportion to what its kernels are priced at.
+  void add_compute(Rank rank, const Instruction& instruction, double seconds) {
+    const NodeGroup& nodes = group_of(chip_of(rank));
+    const ComputeShares& shares = priced(rank, instruction);
+    const Where chips{nodes.chip.name, nodes.name, {}};
+    if (shares.sum_s <= 0) return add_seconds(Spent::launch, false, chips, seconds);
+    for (int spent = 0; spent < kSpentCount; ++spent)
+      for (const bool recompute : {false, true}) {
+        const double part_s = shares.seconds[at(spent)][recompute ? 1 : 0] / shares.sum_s * seconds;
+        if (part_s <= 0) continue;
+        const auto kind = static_cast<Spent>(spent);
+        if (kind == Spent::tensor_parallel) {
+          add_seconds(kind, false, way_of_group(program_.ranks[at(rank)].groups[kTensorGroup]), part_s);
+          continue;
+        }
+        Where where = chips;
+        where.keys = {kind == Spent::memory   ? memory_key(nodes)
+                      : kind == Spent::launch ? overhead_key(nodes)
+                                              : flops_key(nodes)};
+        add_seconds(kind, recompute, where, part_s);
+      }
+  }
+
+  const ComputeShares& priced(Rank rank, const Instruction& instruction) {
+    const RankEntry& entry = program_.ranks[at(rank)];
+    const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
+    const RingCost* ring = group < 0 ? nullptr : &costs_.ring(group);
+    const auto key = std::make_tuple(entry.of_class, cluster_.chip_group[at(entry.chip)], ring,
+                                     instruction.block, instruction.first_kernel, instruction.last_kernel);
+    const auto [found, fresh] = priced_.try_emplace(key);
+    if (!fresh) return found->second;
+    const Chip& chip = cluster_.chip_of(entry.chip);
+    const auto& kernels = program_.class_of(rank).blocks[at(instruction.block)].kernels;
+    for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+      const Kernel& kernel = kernels[at(i)];
+      const KernelTime time = kernel_time(kernel, program_.precision, chip, ring);
+      const KernelShares shares = shares_of(kernel, time, chip);
+      found->second.add(shares.spent, kernel.recompute, shares.work_s);
+      found->second.add(Spent::launch, kernel.recompute, shares.launch_s);
+    }
+    return found->second;
+  }
+
+  Where way_of_transfer(Rank rank, const Instruction& transfer) {
+    const Rank peer = program_.ranks[at(rank)].peers[at(transfer.slot)];
+    const bool sends = transfer.op == Op::send;
+    const Rank from = sends ? rank : peer, to = sends ? peer : rank;
+    const auto [found, fresh] = ways_.try_emplace({from, to});
+    if (fresh) found->second = way(from, to, carrier_between(program_, cluster_, from, to));
+    return found->second;
+  }
+
+  // Of its edges in ring order, and from the first member to each: that of the lowest rate.
+  const Where& way_of_group(int group) {
+    const auto [found, fresh] = groups_.try_emplace(group);
+    if (!fresh) return found->second;
+    const Group& of = program_.groups[at(group)];
+    const Carrier carrier = choose_carrier(program_, cluster_, of).carrier;
+    std::optional<double> lowest;
+    const auto consider = [&](Rank from, Rank to) {
+      if (from == to) return;
+      const double rate = route(cluster_, chip_of(from), chip_of(to), carrier).rate;
+      if (lowest && rate >= *lowest) return;
+      lowest = rate;
+      found->second = way(from, to, carrier);
+    };
+    for (std::size_t i = 0; i < of.ranks.size(); ++i) {
+      consider(of.ranks[i], of.ranks[(i + 1) % of.ranks.size()]);
+      consider(of.ranks[0], of.ranks[i]);
+    }
+    return found->second;
+  }
+
+  Where way(Rank from_rank, Rank to_rank, const Carrier& carrier) const {
+    const int from = chip_of(from_rank), to = chip_of(to_rank);
+    const NodeGroup &a = group_of(from), &b = group_of(to);
+    const Route taken = route(cluster_, from, to, carrier);
+    if (taken.inside_node) return {std::string(name_of(a.inside.kind)), a.name, {inside_key(a)}};
+    const NicKind kind = joining_nic(cluster_, from, to, carrier).kind;
+    Where where{std::string(name_of(kind)), a.name, {nic_key(a, kind)}};
+    // The chips' own links are on the way too.
+    if (a.inside.bandwidth <= taken.bandwidth) where.keys.push_back(inside_key(a));
+    if (&a != &b) {
+      where.group =
+          a.name < b.name ? fmt::format("{} - {}", a.name, b.name) : fmt::format("{} - {}", b.name, a.name);
+      where.keys.push_back(nic_key(b, kind));
+      if (b.inside.bandwidth <= taken.bandwidth) where.keys.push_back(inside_key(b));
+    }
+    for (std::size_t i = 0; i < cluster_.networks.size(); ++i)
+      if (cluster_.networks[i].over == kind) where.keys.push_back(network_key(i));
+    for (std::size_t i = 0; i < cluster_.site_link_id.size(); ++i) {
+      const int id = cluster_.site_link_id[i];
+      if (id < 0 || std::none_of(taken.links.begin(), taken.links.end(),
+                                 [id](int link) { return (link | 1) == (id | 1); }))
+        continue;
+      where.on = "link between sites";
+      where.group = name_of(cluster_.links[i]);
+      where.keys.insert(where.keys.end(), {link_key(i), flow_key(i)});
+    }
+    return where;
+  }
+
+  const Cluster& cluster_;
+  const Program& program_;
+  CostTable costs_;
+  std::map<std::tuple<Spent, bool, std::string, std::string>, PathPart> parts_;
+  std::map<std::tuple<std::int32_t, int, const RingCost*, std::int32_t, std::int32_t, std::int32_t>,
+           ComputeShares>
+      priced_;
+  std::map<std::pair<Rank, Rank>, Where> ways_;
+  std::map<int, Where> groups_;
+};
+
+}  // namespace
+
+std::string_view name_of(Spent spent) {
+  switch (spent) {
+    case Spent::matmul:
+      return "matmuls";
+    case Spent::attention:
+      return "attention";
+    case Spent::memory:
+      return "memory-bound kernels";
+    case Spent::launch:
+      return "kernel overheads";
+    case Spent::tensor_parallel:
+      return "tensor parallel";
+    case Spent::expert_parallel:
+      return "expert parallel";
+    case Spent::context_parallel:
+      return "context parallel";
+    case Spent::pipeline:
+      return "pipeline transfers";
+    case Spent::data_parallel:
+      return "data parallel";
+    case Spent::optimizer:
+      return "optimizer";
+    case Spent::offload:
+      return "offload";
+    case Spent::waiting:
+      return "waiting";
+  }
+  return "?";
+}
+
+std::vector<PathPart> path_parts(const Job& job, const Program& program, const Trace& trace) {
+  return Attribution(job, program).of(trace);
+}
+
+double duration_s(const Trace& trace) {
+  if (trace.events.empty()) return 0;
+  double begin_s = trace.events[0].free_s, end_s = trace.events[0].end_s;
+  for (const TraceEvent& event : trace.events) {
+    begin_s = std::min(begin_s, event.free_s);
+    end_s = std::max(end_s, event.end_s);
+  }
+  return end_s - begin_s;
+}
+
+}  // namespace motley

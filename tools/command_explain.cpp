@@ -1,0 +1,96 @@
+// motley explain: where the seconds of a scenario's step go, what better parts and other strategies would bring, or why
+// one scenario is faster than another. Every answer is a simulation in a child process. It changes no file and searches
+// nothing. Read next: models/explain.hpp, runs.hpp.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "models/explain.hpp"
+#include "sim/world.hpp"
+#include "tools/command.hpp"
+#include "tools/progress.hpp"
+#include "tools/runs.hpp"
+
+namespace motley {
+namespace {
+
+struct Options {
+  std::string scenario, other;
+  double better = 10;  // percent
+  bool no_fold = false;
+  bool no_levers = false, no_changes = false;
+  bool json = false;
+  std::string out;
+};
+
+Trace simulated(const Job& job, const Program& program) { return simulate_in_child(job, program); }
+
+Prepared prepare_side(const Options& options, const std::string& path) {
+  Scenario scenario = load_scenario(path);
+  std::optional<bool>& fold = scenario.job.fidelity.fold;
+  if (options.no_fold) fold = false;
+  if (!fold) fold = true;
+  return prepare(std::move(scenario));
+}
+
+Explained explain_side(const Prepared& prepared, const ExplainOptions& options) {
+  const Job& job = prepared.scenario.job;
+  const Trace trace = simulated(job, prepared.program);
+  Explained explained = explain(job, prepared.program, trace, prepared.memory, simulated, options);
+  explained.report.scenario = prepared.scenario.name;
+  return explained;
+}
+
+// Draws a line for each simulation that is to come.
+ExplainOptions with_progress(ExplainOptions options) {
+  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
+  options.progress = [progress](std::int64_t done, std::int64_t total, const std::string& what) {
+    if (*progress == nullptr) *progress = std::make_unique<Progress>("simulation", total);
+    (*progress)->show(done, what);
+  };
+  return options;
+}
+
+std::string answer(const Options& options) {
+  const ExplainOptions whole{.factor = 1 + options.better / 100,
+                             .levers = !options.no_levers,
+                             .changes = !options.no_changes,
+                             .progress = {}};
+  const Prepared a = prepare_side(options, options.scenario);
+  if (options.other.empty()) {
+    const Explained explained = explain_side(a, with_progress(whole));
+    return options.json ? to_json(explained) : to_text(explained);
+  }
+  const Prepared b = prepare_side(options, options.other);
+  const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false, .progress = {}};
+  const Explained explained_a = explain_side(a, path_alone), explained_b = explain_side(b, path_alone);
+  const Why reasons =
+      why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulated, with_progress(path_alone));
+  return options.json ? to_json(reasons) : to_text(reasons);
+}
+
+Exit run(const Options& options) {
+  write_result(answer(options), options.out);
+  return Exit::ok;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, Chosen& chosen) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand(
+      "explain", "Why a step takes as long as it does, and what would make it shorter");
+  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
+  command->add_option("other", options->other, "another: why is one of the two faster?");
+  command->add_option("--better", options->better, "percent by which each part is made better; default: 10")
+      ->check(CLI::Range(0.001, 1000000.0));
+  command->add_flag("--no-parts", options->no_levers, "simulate no better parts");
+  command->add_flag("--no-changes", options->no_changes, "simulate no other strategies");
+  command->add_flag("--no-fold", options->no_fold, "simulate every rank");
+  command->add_flag("--json", options->json, "print JSON (schema motley.explain/1)");
+  command->add_option("--out", options->out, "write the result to this file instead of stdout");
+  command->footer(footer("motley explain scenarios/holmes-hybrid.yaml"));
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace motley
