@@ -1,4 +1,4 @@
-// Each change edits a copy of the job; whether it stands is not asked here. Stages of several templates change together.
+// Each change edits a copy of the job; whether it stands is not asked here. Stages of all templates change together.
 #include "models/changes.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +11,9 @@
 
 namespace motley {
 namespace {
+
+// Stages whose waiting is so far apart, as a share of the step, may want other layers.
+constexpr double kUneven = 0.01;
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -158,14 +161,16 @@ class Lister {
     };
     const auto from = std::min_element(rows.begin(), rows.end(), waits_less) - rows.begin();
     const auto to = std::max_element(rows.begin(), rows.end(), waits_less) - rows.begin();
-    for (const std::int64_t layers : {1, 2}) {
-      const Stage& giver = strategy().templates[0].stages[at(from)];
-      if (from == to || giver.last_layer - giver.first_layer <= layers) continue;
-      add(fmt::format("layers: {} from stage {} to {}", layers, from, to), [from, to, layers](Job& job) {
-        std::vector<Stage>& stages = job.strategy.templates[0].stages;
-        for (auto i = from; i < to; ++i) stages[at(i)].last_layer = stages[at(i + 1)].first_layer -= layers;
-        for (auto i = from; i > to; --i) stages[at(i)].first_layer = stages[at(i - 1)].last_layer += layers;
-      });
+    if (rows[at(to)].bubble_s - rows[at(from)].bubble_s < kUneven * report_.iteration_s) return;
+    for (const std::int64_t moved : {1, 2}) {
+      std::vector<Stage> stages = strategy().templates[0].stages;
+      if (stages[at(from)].last_layer - stages[at(from)].first_layer <= moved) continue;
+      for (auto i = from; i < to; ++i) stages[at(i)].last_layer = stages[at(i + 1)].first_layer -= moved;
+      for (auto i = from; i > to; --i) stages[at(i)].first_layer = stages[at(i - 1)].last_layer += moved;
+      std::vector<std::int64_t> counts;
+      for (const Stage& stage : stages) counts.push_back(stage.last_layer - stage.first_layer);
+      add(fmt::format("layers: [{}]", fmt::join(counts, ", ")),
+          [stages](Job& job) { job.strategy.templates[0].stages = stages; });
     }
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +19,6 @@
 
 namespace motley {
 namespace {
-
-std::size_t at(std::size_t row, std::size_t column, std::size_t columns) { return row * columns + column; }
 
 class Counter {
  public:
@@ -127,38 +126,6 @@ std::string print_fidelity(const Fidelity& fidelity) {
                      motley::name_of(fidelity.algorithm));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
-// Lines that are not in a longest common subsequence of the two.
-void differ(const std::vector<std::string>& a, const std::vector<std::string>& b, PartDifference& part) {
-  const std::size_t columns = b.size() + 1;
-  std::vector<std::int32_t> longest((a.size() + 1) * columns);
-  for (std::size_t i = a.size(); i-- > 0;)
-    for (std::size_t j = b.size(); j-- > 0;)
-      longest[at(i, j, columns)] =
-          a[i] == b[j] ? longest[at(i + 1, j + 1, columns)] + 1
-                       : std::max(longest[at(i + 1, j, columns)], longest[at(i, j + 1, columns)]);
-  std::size_t i = 0, j = 0;
-  while (i < a.size() || j < b.size()) {
-    if (i < a.size() && j < b.size() && a[i] == b[j]) {
-      ++i, ++j;
-    } else if (j == b.size() ||
-               (i < a.size() && longest[at(i + 1, j, columns)] >= longest[at(i, j + 1, columns)])) {
-      part.only_a.push_back(a[i++]);
-    } else {
-      part.only_b.push_back(b[j++]);
-    }
-  }
-}
-
 // The parts of a job that can be exchanged.
 struct Part {
   const char* name;
@@ -185,14 +152,25 @@ const std::vector<Part>& exchangeable() {
   return parts;
 }
 
+bool on_chips(Spent spent) { return spent <= Spent::launch || spent == Spent::optimizer; }
+
+std::set<std::string> chips_on(const std::vector<PathPart>& path) {
+  std::set<std::string> chips;
+  for (const PathPart& part : path)
+    if (on_chips(part.spent)) chips.insert(part.on);
+  return chips;
+}
+
 std::vector<PathDifference> differences(const std::vector<PathPart>& a, const std::vector<PathPart>& b) {
+  const bool same_chips = chips_on(a) == chips_on(b);
   std::map<std::tuple<Spent, bool, std::string>, PathDifference> rows;
   const auto add = [&](const std::vector<PathPart>& path, double PathDifference::*seconds) {
     for (const PathPart& part : path) {
-      PathDifference& row = rows[{part.spent, part.recompute, part.on}];
+      const std::string on = same_chips || !on_chips(part.spent) ? part.on : "";
+      PathDifference& row = rows[{part.spent, part.recompute, on}];
       row.spent = part.spent;
       row.recompute = part.recompute;
-      row.on = part.on;
+      row.on = on;
       row.*seconds += part.seconds;
     }
   };
@@ -259,10 +237,10 @@ Why why(const Side& a, const Side& b, const Simulation& simulation, const Explai
   result.path = differences(a.explained.path, b.explained.path);
   std::vector<const Part*> unlike;
   for (const Part& part : exchangeable()) {
-    if (part.text(a.job) == part.text(b.job)) continue;
+    std::vector<KeyDifference> keys = key_differences(part.text(a.job), part.text(b.job));
+    if (keys.empty()) continue;
     unlike.push_back(&part);
-    result.parts.push_back({part.name, {}, {}, {}});
-    differ(lines_of(part.text(a.job)), lines_of(part.text(b.job)), result.parts.back());
+    result.parts.push_back({part.name, std::move(keys), {}});
   }
   if (unlike.size() == 1) result.parts[0].a_with_b.step_s = b.explained.report.iteration_s;
   if (unlike.size() < 2) return result;
@@ -278,7 +256,7 @@ Why why(const Side& a, const Side& b, const Simulation& simulation, const Explai
       const std::string name = fmt::format("{} and {}", unlike[i]->name, unlike[j]->name);
       counter.next(name);
       if (result.parts[i].a_with_b.stands() && result.parts[j].a_with_b.stands()) continue;
-      result.parts.push_back({name, {}, {}, exchange(a.job, b.job, {unlike[i], unlike[j]}, simulation)});
+      result.parts.push_back({name, {}, exchange(a.job, b.job, {unlike[i], unlike[j]}, simulation)});
     }
   return result;
 }

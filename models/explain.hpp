@@ -11,6 +11,7 @@
 
 #include "models/changes.hpp"
 #include "models/compile.hpp"
+#include "models/key_differences.hpp"
 #include "models/levers.hpp"
 #include "models/path_parts.hpp"
 #include "models/report.hpp"
@@ -66,17 +67,18 @@ Explained explain(const Job& job, const Program& program, const Trace& trace, st
 std::string to_text(const Explained& explained);
 std::string to_json(const Explained& explained);  // schema "motley.explain/1"
 
-// One row of two paths laid side by side; groups of chips count as one where they do the same on the same.
+// One row of two paths laid side by side. Groups of a cluster count as one where they are of the same chips and wires;
+// kernels of all chips do where the two do not have the same ones.
 struct PathDifference {
   Spent spent = Spent::matmul;
   bool recompute = false;
   std::string on;
   double a_s = 0, b_s = 0;
 };
-// A part of a job that is not the same in both, and the lines of its text that are only in one.
+// A part of a job that is not the same in both.
 struct PartDifference {
-  std::string part;  // "model", "cluster", "train", "strategy", "fidelity"
-  std::vector<std::string> only_a, only_b;
+  std::string part;  // "model", "cluster", "train", "strategy", "fidelity"; "train and strategy"
+  std::vector<KeyDifference> keys;
   Trial a_with_b;  // A, with this part of B's
 };
 struct Why {

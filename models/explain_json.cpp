@@ -37,6 +37,11 @@ ordered_json json_of(const Trial& trial, double step_s) {
           {"refused", nullptr}};
 }
 
+// null where it is not there.
+ordered_json known(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
 ordered_json json_of(const Explained& explained) {
   const Report& report = explained.report;
   ordered_json json;
@@ -91,7 +96,10 @@ std::string to_json(const Why& why) {
                     {"b_minus_a_s", each.b_s - each.a_s}});
   auto& parts = reasons["parts"] = ordered_json::array();
   for (const PartDifference& each : why.parts) {
-    ordered_json part = {{"part", each.part}, {"only_in_a", each.only_a}, {"only_in_b", each.only_b}};
+    ordered_json part = {{"part", each.part}};
+    auto& keys = part["keys"] = ordered_json::array();
+    for (const KeyDifference& key : each.keys)
+      keys.push_back({{"key", key.key}, {"a", known(key.a)}, {"b", known(key.b)}});
     part["a_with_b"] = json_of(each.a_with_b, why.a.report.iteration_s);
     parts.push_back(part);
   }

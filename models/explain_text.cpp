@@ -1,13 +1,16 @@
-// What was explained, for a terminal: where the step goes, what better parts bring, what other strategies bring, and one
-// line on what to do first. Every figure stands in the Explained; nothing is decided here but what is too little to be
-// listed. Read next: models/explain_json.cpp.
+// What was explained, for a terminal: where the step goes, what better parts and other strategies bring, and what to do
+// first. Every figure stands in the Explained; nothing is decided here but what is too little to be listed. Read next:
+// models/explain_json.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "models/explain.hpp"
 #include "models/table.hpp"
+#include "models/units.hpp"
 
 namespace motley {
 namespace {
@@ -16,7 +19,25 @@ constexpr double kWorthARow = 0.001;    // of the step: parts of the path
 constexpr double kWorthALine = 0.0005;  // gains: what rounds to 0.1 %
 
 std::string spent_on(Spent spent, bool recompute) {
-  return recompute ? fmt::format("recompute: {}", name_of(spent)) : std::string(name_of(spent));
+  return recompute ? "recompute" : std::string(name_of(spent));
+}
+
+struct Row {
+  std::string what, where;
+  double a_s = 0, b_s = 0;
+};
+
+// Rows of the same words become one: all that is recomputed on the same chips.
+void add_row(std::vector<Row>& rows, const Row& row) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& each) {
+    return each.what == row.what && each.where == row.where;
+  });
+  if (found == rows.end()) {
+    rows.push_back(row);
+  } else {
+    found->a_s += row.a_s;
+    found->b_s += row.b_s;
+  }
 }
 
 std::string where_of(const PathPart& part) {
@@ -32,23 +53,24 @@ std::string signed_percent(double fraction) {
 std::string print_path(const Explained& explained) {
   const double step_s = explained.report.iteration_s;
   const SecondsColumn seconds(step_s);
+  std::vector<Row> rows;
+  for (const PathPart& part : explained.path)
+    add_row(rows, {spent_on(part.spent, part.recompute), where_of(part), part.seconds, 0});
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.a_s > y.a_s; });
   Table table("llrr", {"spent on", "where", seconds.unit(), "share"});
+  const auto add = [&](const std::string& what, const std::string& where, double spent_s) {
+    table.add({what, where, seconds.print(spent_s), format_percent(spent_s / step_s)});
+  };
   double small_s = 0, sum_s = 0;
-  int small = 0;
-  for (const PathPart& part : explained.path) {
-    sum_s += part.seconds;
-    if (part.seconds < kWorthARow * step_s) {
-      small_s += part.seconds;
-      ++small;
-      continue;
-    }
-    table.add({spent_on(part.spent, part.recompute), where_of(part), seconds.print(part.seconds),
-               format_percent(part.seconds / step_s)});
+  for (const Row& row : rows) {
+    sum_s += row.a_s;
+    if (row.a_s < kWorthARow * step_s)
+      small_s += row.a_s;
+    else
+      add(row.what, row.where, row.a_s);
   }
-  if (small > 0)
-    table.add(
-        {fmt::format("{} smaller", small), "", seconds.print(small_s), format_percent(small_s / step_s)});
-  table.add({"sum", "", seconds.print(sum_s), format_percent(sum_s / step_s)});
+  if (small_s > 0) add("all else", "", small_s);
+  add("sum", "", sum_s);
   return fmt::format(
       "where the step goes, along its critical path of {} instructions, each of which let the next "
       "begin:\n{}",
@@ -72,20 +94,16 @@ std::string print_waiting(const Explained& explained) {
 }
 
 std::string print_value(const Lever& lever, double value) {
-  return lever.dimension ? format_exact(value, *lever.dimension) : fmt::format("{:.4g}", value);
-}
-
-// As a person would write the better one: four digits.
-double rounded(double value) {
-  if (value <= 0) return 0;
-  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
-  return std::round(value / unit) * unit;
+  if (!lever.dimension) return fmt::format("{:.3g}", value);
+  if (lever.dimension == Dimension::flops) return format_flops(value);
+  if (lever.dimension == Dimension::seconds) return format_seconds(value);
+  constexpr double kGiga = 1e9, kBits = 8;
+  return lever.in_bits ? fmt::format("{:.3g} Gb/s", value * kBits / kGiga) : format_rate(value);
 }
 
 std::string now_and_then(const Lever& lever, double factor) {
   if (lever.value <= 0) return "";
-  return fmt::format("{} -> {}", print_value(lever, lever.value),
-                     print_value(lever, rounded(lever.better(factor))));
+  return fmt::format("{} -> {}", print_value(lever, lever.value), print_value(lever, lever.better(factor)));
 }
 
 class Gains {
@@ -99,11 +117,18 @@ class Gains {
 
   std::string print() {
     if (explained_.levers.empty()) return "";
-    for (const LeverGain& gain : explained_.levers) add(gain);
-    for (const LeverGain& gain : explained_.sets) add(gain);
+    std::vector<const LeverGain*> gains;
+    for (const auto* list : {&explained_.levers, &explained_.sets})
+      for (const LeverGain& gain : *list) gains.push_back(&gain);
+    std::stable_sort(gains.begin(), gains.end(),
+                     [](const LeverGain* x, const LeverGain* y) { return x->step_s < y->step_s; });
+    for (const LeverGain* gain : gains) add(*gain);
     if (explained_.all) add(*explained_.all);
-    return fmt::format("what parts that are {:.4g} % better bring, each simulated anew:\n{}{}",
-                       (explained_.factor - 1) * 100, table_.print(), print_idle());
+    return fmt::format(
+        "what parts that are {:.4g} % better bring, each simulated anew:\n{}{}{}",
+        (explained_.factor - 1) * 100, table_.print(), print_idle(),
+        "  on the path: what the critical path would lose; less comes of it where another chain of "
+        "instructions is nearly as long\n");
   }
 
  private:
@@ -111,28 +136,20 @@ class Gains {
 
   void add(const LeverGain& gain) {
     if (std::abs(change(gain.step_s)) < kWorthALine) {
-      idle_.push_back(&gain.lever);
+      idle_[gain.lever.what].push_back(gain.lever.where);
       return;
     }
+    shown_.insert(gain.lever.what);
     table_.add({gain.lever.what, gain.lever.where, now_and_then(gain.lever, explained_.factor),
                 seconds_.print(gain.step_s), signed_percent(change(gain.step_s)),
                 gain.on_path_s ? signed_percent(-*gain.on_path_s / step_s_) : "-"});
   }
 
-  // Alike things in one go: "roce latency (NICs of a, NICs of b)".
+  // Where it stands, if elsewhere it gains.
   std::string print_idle() const {
-    std::vector<std::pair<std::string, std::vector<std::string>>> by_what;
-    for (const Lever* lever : idle_) {
-      const auto found = std::find_if(by_what.begin(), by_what.end(),
-                                      [&](const auto& each) { return each.first == lever->what; });
-      if (found == by_what.end())
-        by_what.push_back({lever->what, {lever->where}});
-      else
-        found->second.push_back(lever->where);
-    }
     std::vector<std::string> texts;
-    for (const auto& [what, where] : by_what)
-      texts.push_back(fmt::format("{} ({})", what, fmt::join(where, ", ")));
+    for (const auto& [what, where] : idle_)
+      texts.push_back(shown_.contains(what) ? fmt::format("{} ({})", what, fmt::join(where, ", ")) : what);
     if (texts.empty()) return "";
     return fmt::format("  no gain (less than 0.05 %): {}\n", fmt::join(texts, "; "));
   }
@@ -141,24 +158,32 @@ class Gains {
   double step_s_;
   SecondsColumn seconds_;
   Table table_;
-  std::vector<const Lever*> idle_;
+  std::map<std::string, std::vector<std::string>> idle_;
+  std::set<std::string> shown_;
 };
+
+// Without the figures that a message adds in brackets.
+std::string in_short(const std::string& refused) { return refused.substr(0, refused.find(" (")); }
 
 std::string print_changes(const Explained& explained) {
   if (explained.changes.empty()) return "";
   const double step_s = explained.report.iteration_s;
   const SecondsColumn seconds(step_s);
-  Table table("lrr", {"one key changed", "step, " + seconds.unit(), "change"});
+  Table table("lrr", {"changed", "step, " + seconds.unit(), "change"});
   std::string refused;
   for (const ChangeGain& gain : explained.changes) {
     if (gain.trial.stands())
       table.add(
           {gain.what, seconds.print(gain.trial.step_s), signed_percent(gain.trial.step_s / step_s - 1)});
     else
-      refused += fmt::format("  cannot be: `{}`: {}\n", gain.what, gain.trial.refused);
+      refused += fmt::format("  cannot be: `{}`: {}\n", gain.what, in_short(gain.trial.refused));
   }
   return fmt::format("what other strategies bring on the same chips, each simulated anew:\n{}{}",
                      table.print(), refused);
+}
+
+bool is_of_chips(const Lever& lever) {
+  return lever.what.rfind("chip ", 0) == 0 || lever.what == "kernel overhead";
 }
 
 // What to do first: the best of each kind.
@@ -171,11 +196,17 @@ std::string print_advice(const Explained& explained) {
                         signed_percent(explained.changes[0].trial.step_s / step_s - 1));
   else if (!explained.changes.empty())
     text += "nothing tried of the strategy makes the step shorter\n";
-  const LeverGain* best = explained.levers.empty() ? nullptr : &explained.levers[0];
-  if (best != nullptr && best->step_s < (1 - kWorthALine) * step_s)
-    text += fmt::format("to buy first: better {} of {} ({} for {:.4g} % better)\n", best->lever.what,
-                        best->lever.where, signed_percent(best->step_s / step_s - 1),
-                        (explained.factor - 1) * 100);
+  for (const bool of_chips : {true, false}) {
+    const LeverGain* best = nullptr;
+    for (const auto* list : {&explained.levers, &explained.sets})
+      for (const LeverGain& gain : *list)
+        if (is_of_chips(gain.lever) == of_chips && (best == nullptr || gain.step_s < best->step_s))
+          best = &gain;
+    if (best == nullptr || best->step_s >= (1 - kWorthALine) * step_s) continue;
+    text += fmt::format("to buy first, of {}: {}, {} ({} for {:.4g} % better)\n",
+                        of_chips ? "chips" : "wires", best->lever.what, best->lever.where,
+                        signed_percent(best->step_s / step_s - 1), (explained.factor - 1) * 100);
+  }
   return text;
 }
 
@@ -186,37 +217,46 @@ std::string print_head(const Report& report) {
                      format_percent(report.mfu));
 }
 
-std::string print_lines(const char* side, const std::vector<std::string>& lines) {
-  constexpr std::size_t kMost = 12, kWidth = 120;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i)
-    text += fmt::format("    {} {}{}\n", side, lines[i].substr(0, kWidth),
-                        lines[i].size() > kWidth ? " ..." : "");
-  if (lines.size() > kMost) text += fmt::format("    {} and {} more lines\n", side, lines.size() - kMost);
-  return text;
+std::string print_keys(const std::vector<KeyDifference>& keys) {
+  constexpr std::size_t kMost = 16, kWidth = 50;
+  const auto cell = [](const std::string& value) {
+    if (value.empty()) return std::string("-");
+    return value.size() > kWidth ? value.substr(0, kWidth) + "..." : value;
+  };
+  if (keys.empty()) return "";
+  Table table("lll", {"key", "A", "B"});
+  for (std::size_t i = 0; i < std::min(keys.size(), kMost); ++i)
+    table.add({keys[i].key, cell(keys[i].a), cell(keys[i].b)});
+  return table.print(4) + (keys.size() > kMost ? fmt::format("    and {} more\n", keys.size() - kMost) : "");
 }
 
 std::string print_difference(const Why& why) {
   const double a_s = why.a.report.iteration_s, b_s = why.b.report.iteration_s;
   const SecondsColumn seconds(std::max(a_s, b_s));
   Table table("llrrr", {"spent on", "where", "A", "B", "B - A"});
-  const auto row = [&](const std::string& what, const std::string& on, double a, double b) {
-    const std::string apart = seconds.print(b - a);
-    table.add({what, on, seconds.print(a), seconds.print(b), b > a ? "+" + apart : apart});
+  std::vector<Row> rows;
+  for (const PathDifference& each : why.path)
+    add_row(rows, {spent_on(each.spent, each.recompute), each.on, each.a_s, each.b_s});
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) {
+    return std::abs(x.b_s - x.a_s) > std::abs(y.b_s - y.a_s);
+  });
+  const auto add = [&](const Row& row) {
+    const std::string apart = seconds.print(row.b_s - row.a_s);
+    table.add({row.what, row.where, seconds.print(row.a_s), seconds.print(row.b_s),
+               row.b_s > row.a_s ? "+" + apart : apart});
   };
-  PathDifference rest, sum;
-  for (const PathDifference& each : why.path) {
-    sum.a_s += each.a_s;
-    sum.b_s += each.b_s;
-    if (std::max(each.a_s, each.b_s) < kWorthARow * std::max(a_s, b_s)) {
-      rest.a_s += each.a_s;
-      rest.b_s += each.b_s;
-    } else {
-      row(spent_on(each.spent, each.recompute), each.on, each.a_s, each.b_s);
+  Row rest{"all else", "", 0, 0}, sum{"sum", "", 0, 0};
+  for (const Row& row : rows) {
+    const bool worth = std::max(row.a_s, row.b_s) >= kWorthARow * std::max(a_s, b_s);
+    if (worth) add(row);
+    for (Row* to : {&sum, worth ? nullptr : &rest}) {
+      if (to == nullptr) continue;
+      to->a_s += row.a_s;
+      to->b_s += row.b_s;
     }
   }
-  if (rest.a_s + rest.b_s > 0) row("smaller", "", rest.a_s, rest.b_s);
-  row("sum", "", sum.a_s, sum.b_s);
+  if (rest.a_s + rest.b_s > 0) add(rest);
+  add(sum);
   return fmt::format("along the critical paths, in {}:\n{}", seconds.unit(), table.print());
 }
 
@@ -225,11 +265,13 @@ std::string print_parts(const Why& why) {
   const double a_s = why.a.report.iteration_s;
   std::string text = "what is not the same, and A with that part of B, simulated anew:\n";
   for (const PartDifference& part : why.parts) {
+    if (part.keys.empty() && !part.a_with_b.stands())
+      continue;  // two parts that do not stand together either
     text += fmt::format("  {}: {}\n", part.part,
                         part.a_with_b.stands() ? fmt::format("{} ({})", format_seconds(part.a_with_b.step_s),
                                                              signed_percent(part.a_with_b.step_s / a_s - 1))
-                                               : "does not stand: " + part.a_with_b.refused);
-    text += print_lines("A", part.only_a) + print_lines("B", part.only_b);
+                                               : "does not stand: " + in_short(part.a_with_b.refused));
+    text += print_keys(part.keys);
   }
   return text;
 }
@@ -249,14 +291,17 @@ std::string to_text(const Why& why) {
   const Report &a = why.a.report, &b = why.b.report;
   std::string text = fmt::format("A  {}B  {}", print_head(a), print_head(b));
   const bool a_first = a.iteration_s <= b.iteration_s;
-  const double apart = std::abs(b.iteration_s - a.iteration_s),
-               longer = a_first ? a.iteration_s : b.iteration_s;
-  text +=
-      fmt::format("{} is faster: {} a step less, {} of {}'s\n", a_first ? "A" : "B", format_seconds(apart),
-                  format_percent(longer > 0 ? apart / longer : 0), a_first ? "A" : "B");
+  const double less_s = std::min(a.iteration_s, b.iteration_s),
+               more_s = std::max(a.iteration_s, b.iteration_s);
+  if (less_s == more_s)
+    text += "a step takes as long in both\n";
+  else
+    text += fmt::format("a step of {} takes {} less: {:.3f} of what one of {} takes\n", a_first ? "A" : "B",
+                        format_seconds(more_s - less_s), less_s / more_s, a_first ? "B" : "A");
   if (why.a_tokens != why.b_tokens)
     text += fmt::format(
-        "a step is not the same in both: {} tokens in A, {} in B; per token B takes {:.3f} of A\n",
+        "but it is not as long in both: {} tokens in A, {} in B; a token of B takes {:.3f} of what one of A "
+        "takes\n",
         format_count(why.a_tokens), format_count(why.b_tokens), a.tokens_per_s / b.tokens_per_s);
   return fmt::format("{}\n{}\n{}", text, print_difference(why), print_parts(why));
 }

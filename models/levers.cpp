@@ -62,6 +62,9 @@ class Lister {
   }
   static Lever named(std::string what, std::string where, const std::string& key) {
     Lever lever;
+    const auto starts_with = [&](const std::string& with) { return key.rfind(with, 0) == 0; };
+    lever.in_bits =
+        starts_with("nic/") || starts_with("link/") || starts_with("flow/") || starts_with("network/");
     lever.what = std::move(what);
     lever.where = std::move(where);
     if (!key.empty()) lever.keys = {key};
@@ -193,6 +196,7 @@ Lever several(const std::vector<Lever>& levers) {
   lever.what = levers.front().what;
   lever.dimension = levers.front().dimension;
   lever.is_rate = levers.front().is_rate;
+  lever.in_bits = levers.front().in_bits;
   const bool alike = std::all_of(levers.begin(), levers.end(),
                                  [&](const Lever& each) { return each.value == levers.front().value; });
   lever.value = alike ? levers.front().value : 0;
@@ -217,7 +221,7 @@ std::vector<Lever> combined(const std::vector<Lever>& levers) {
                  [&](const Lever& each) { return each.what == first.what; });
     if (alike.size() < 2) continue;
     sets.push_back(several(alike));
-    sets.back().where = fmt::format("all {} together", alike.size());
+    sets.back().where = alike.size() == 2 ? "both together" : fmt::format("all {} together", alike.size());
   }
   return sets;
 }

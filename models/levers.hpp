@@ -1,5 +1,5 @@
-// What of a cluster could be bought better: each rate and latency by itself, as a change of the Cluster. It says nothing
-// of what that would bring: models/explain simulates the changed job. Read next: models/explain.hpp.
+// What of a cluster could be bought better: each rate and latency by itself, as a change of the Cluster. It says
+// nothing of what that would bring: models/explain simulates the changed job. Read next: models/explain.hpp.
 #pragma once
 
 #include <functional>
@@ -19,15 +19,17 @@ struct Lever {
   std::vector<std::string> keys;
   double value = 0;  // as it is; 0: several that need not be alike
   std::optional<Dimension> dimension = Dimension::bytes_per_second;  // nothing: a plain number
-  bool is_rate = true;                                               // better is more of it; else less
+  bool in_bits = false;  // a rate that people say in bits: of what stands between nodes
+  bool is_rate = true;   // better is more of it; else less
   // A rate becomes `factor` times as high, a latency or overhead 1/factor as long. The topology is not built anew.
   std::function<void(Cluster&, double factor)> improve;
   double better(double factor) const { return is_rate ? value * factor : value / factor; }
 };
 
 // Every one of the groups that ranks stand on, and of what joins them, in the order of the cluster; without those that
-// are 0. A NIC keeps the share of its rate that it reaches; uplinks that follow from the NICs (Network::oversubscription)
-// follow here too. Not there: what software takes for a message (models/transport.cpp), which is no figure of a cluster.
+// are 0. A NIC keeps the share of its rate that it reaches; uplinks that follow from the NICs
+// (Network::oversubscription) follow here too. Not there: what software takes for a message (models/transport.cpp),
+// which is no figure of a cluster.
 std::vector<Lever> levers(const Job& job, const Program& program);
 
 // Of those that are there for several groups or links: all of one kind together.

@@ -119,8 +119,9 @@ class Attribution {
       case GroupKind::activation_gather:
       case GroupKind::gradient_gather:
         return Spent::pipeline;
-      case GroupKind::data:
       case GroupKind::embedding:
+        return Spent::tied_embedding;
+      case GroupKind::data:
       case GroupKind::gather:
         return Spent::data_parallel;
     }
@@ -262,6 +263,8 @@ std::string_view name_of(Spent spent) {
       return "pipeline transfers";
     case Spent::data_parallel:
       return "data parallel";
+    case Spent::tied_embedding:
+      return "tied embedding";
     case Spent::optimizer:
       return "optimizer";
     case Spent::offload:

@@ -23,6 +23,7 @@ enum class Spent : std::uint8_t {
   context_parallel,
   pipeline,
   data_parallel,
+  tied_embedding,  // gradients of an embedding that the first and the last stage both hold
   optimizer,
   offload,
   waiting,  // for nothing that the Program names

@@ -1,0 +1,19 @@
+// Two texts of the same kind (a printed strategy, cluster, transformer), key by key: which values are not the same. It
+// knows nothing of what keys mean; where a figure is from (`source`) is no difference. Read next: models/explain.hpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace motley {
+
+struct KeyDifference {
+  std::string key;   // "groups.ib.nics.roce.bandwidth": items by their `name` or `kind`, else by number
+  std::string a, b;  // empty: not there
+  bool operator==(const KeyDifference&) const = default;
+};
+
+// In the order of `a`, then what is only in `b`. Both are YAML that reads.
+std::vector<KeyDifference> key_differences(const std::string& a, const std::string& b);
+
+}  // namespace motley

@@ -1,0 +1,128 @@
+// Sensitivities in virtual time: a gain that is listed is what the scenario gives whose file somebody edits by hand.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "models/explain.hpp"
+#include "models/scenario.hpp"
+#include "sim/world.hpp"
+#include "tests/models/tiny_job.hpp"
+#include "tests/sim/random_jobs.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+Trace simulated(const Job& job, const Program& program) { return simulate_in_child(job, program); }
+
+Explained explained(const Job& job, bool changes = false) {
+  const Program program = compile(job);
+  return explain(job, program, simulated(job, program), {}, simulated,
+                 {.factor = 1.1, .levers = true, .changes = changes, .progress = {}});
+}
+
+// The text after the n-th place (from 0) where `from` stands.
+std::string edited(std::string text, const std::string& from, const std::string& to, int nth) {
+  std::size_t place = text.find(from);
+  for (; nth > 0 && place != std::string::npos; --nth) place = text.find(from, place + 1);
+  REQUIRE(place != std::string::npos);
+  return text.replace(place, from.size(), to);
+}
+
+struct Edit {
+  std::string what, where, from, to;
+  int nth;  // group
+};
+
+void check_edits(const std::string& name, const std::vector<Edit>& edits) {
+  Scenario scenario = load_scenario(std::string(MOTLEY_SOURCE_DIR) + "/scenarios/" + name + ".yaml");
+  scenario.job.fidelity.fold = true;
+  const Explained all = explained(scenario.job);
+  const std::string text = print(scenario.job.cluster);
+  for (const Edit& edit : edits) {
+    CAPTURE(name, edit.what, edit.where);
+    Job job = scenario.job;
+    job.cluster = parse_cluster(edited(text, edit.from, edit.to, edit.nth));
+    job.cluster.transport = scenario.job.cluster.transport;
+    const double by_hand_s = duration_s(simulated(job, compile(job)));
+    const auto listed = std::find_if(all.levers.begin(), all.levers.end(), [&](const LeverGain& gain) {
+      return gain.lever.what == edit.what && gain.lever.where == edit.where;
+    });
+    REQUIRE(listed != all.levers.end());
+    CHECK(listed->step_s == Approx(by_hand_s).epsilon(1e-6));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a listed gain is that of the cluster's file edited by hand: two islands") {
+  check_edits(
+      "holmes-hybrid",
+      {{"chip memory bandwidth", "ib (a100-80gb-sxm)", "memory_bandwidth: {value: 2039 GB/s",
+        "memory_bandwidth: {value: 2242.9 GB/s", 0},
+       {"chip memory bandwidth", "roce (a100-80gb-sxm)", "memory_bandwidth: {value: 2039 GB/s",
+        "memory_bandwidth: {value: 2242.9 GB/s", 1},
+       {"chip FLOP/s", "roce (a100-80gb-sxm)", "fp16: {value: 312 TFLOP/s", "fp16: {value: 343.2 TFLOP/s", 1},
+       {"infiniband bandwidth", "NICs of ib", "count: 4, bandwidth: 25 GB/s",
+        "count: 4, bandwidth: 27.5 GB/s", 0},
+       {"infiniband latency", "NICs of ib", "25 GB/s, latency: 5 us", "25 GB/s, latency: 4.5454545454 us", 0},
+       {"roce bandwidth", "NICs of roce", "count: 2, bandwidth: 25 GB/s", "count: 2, bandwidth: 27.5 GB/s",
+        0},
+       {"ethernet bandwidth", "NICs of roce", "bandwidth: 25 Gb/s", "bandwidth: 27.5 Gb/s", 1},
+       {"nvswitch bandwidth", "inside nodes of roce", "nvswitch, bandwidth: 300 GB/s",
+        "nvswitch, bandwidth: 330 GB/s", 1}});
+}
+
+TEST_CASE("a listed gain is that of the cluster's file edited by hand: two sites") {
+  check_edits("two-site-wan",
+              {{"link bandwidth", "east - west", "bandwidth: 100 Gb/s", "bandwidth: 110 Gb/s", 0},
+               {"bandwidth of one flow", "east - west", "per_flow: 5 Gb/s", "per_flow: 5.5 Gb/s", 0},
+               {"link latency", "east - west", "latency: 10 ms", "latency: 9.0909090909 ms", 0},
+               {"nvswitch latency", "inside nodes of west", "450 GB/s, latency: 2 us",
+                "450 GB/s, latency: 1.8181818181 us", 1}});
+}
+
+TEST_CASE("everything so much better makes the step so much shorter where nothing else takes time") {
+  // Loopback: no software on the way whose time is no figure of the cluster.
+  for (const Degrees& degrees : {Degrees{2, 2, 1}, {1, 2, 2}, {2, 1, 2}}) {
+    const Explained result = explained(tiny_job(degrees));
+    REQUIRE(result.all);
+    CHECK(result.all->step_s == Approx(result.report.iteration_s / 1.1).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("parts of the path of random jobs add up to the step") {
+  for (unsigned seed = 7000; seed < 7025; ++seed) {
+    const Job job = any_job(seed);
+    INFO(written_out(job));
+    const Program program = compile(job);
+    const Trace trace = simulated(job, program);
+    double sum_s = 0;
+    for (const PathPart& part : path_parts(job, program, trace)) sum_s += part.seconds;
+    CHECK(sum_s == Approx(duration_s(trace)).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("gains of random jobs are those of the same figures multiplied by hand") {
+  for (unsigned seed = 7100; seed < 7106; ++seed) {
+    const Job job = any_job(seed);
+    INFO(written_out(job));
+    for (const LeverGain& gain : explained(job).levers) {
+      Job better = job;
+      for (NodeGroup& group : better.cluster.groups) {
+        const bool chip = gain.lever.where == group.name + " (" + group.chip.name + ")";
+        if (chip && gain.lever.what == "chip FLOP/s") group.chip.peak_flops[Format::fp32].value *= 1.1;
+        if (chip && gain.lever.what == "chip memory bandwidth") group.chip.memory_bandwidth.value *= 1.1;
+        for (Nic& nic : group.nics)
+          if (gain.lever.where == "NICs of " + group.name &&
+              gain.lever.what == std::string(name_of(nic.kind)) + " bandwidth")
+            nic.bandwidth *= 1.1;
+      }
+      if (better.cluster == job.cluster) continue;
+      build_topology(better.cluster);
+      CAPTURE(gain.lever.what, gain.lever.where);
+      CHECK(gain.step_s == Approx(duration_s(simulated(better, compile(better)))).epsilon(1e-9));
+    }
+  }
+}
