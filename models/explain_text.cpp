@@ -241,9 +241,10 @@ std::string print_difference(const Why& why) {
     return std::abs(x.b_s - x.a_s) > std::abs(y.b_s - y.a_s);
   });
   const auto add = [&](const Row& row) {
-    const std::string apart = seconds.print(row.b_s - row.a_s);
-    table.add({row.what, row.where, seconds.print(row.a_s), seconds.print(row.b_s),
-               row.b_s > row.a_s ? "+" + apart : apart});
+    const double apart_s = row.b_s - row.a_s;
+    std::string apart = seconds.print(std::abs(apart_s));
+    if (apart != seconds.print(0)) apart = fmt::format("{}{}", apart_s > 0 ? "+" : "-", apart);
+    table.add({row.what, row.where, seconds.print(row.a_s), seconds.print(row.b_s), apart});
   };
   Row rest{"all else", "", 0, 0}, sum{"sum", "", 0, 0};
   for (const Row& row : rows) {

@@ -208,6 +208,61 @@ class Compare(Commands):
         self.assertEqual(USAGE, motley("compare", trace).returncode)
 
 
+class Explain(Commands):
+    HYBRID = "scenarios/holmes-hybrid.yaml"
+
+    def test_the_path_adds_up_to_the_step_that_simulate_finds(self):
+        found = self.right_json("explain", self.HYBRID)
+        self.assertEqual("motley.explain/1", found["schema"])
+        step = self.right_json("simulate", self.HYBRID)["iteration_s"]
+        self.assertEqual(step, found["iteration_s"])
+        self.assertAlmostEqual(step, sum(part["seconds"] for part in found["critical_path"]), places=9)
+
+    def test_a_gain_is_what_simulate_finds_of_the_edited_scenario(self):
+        cluster = (ROOT / "platforms/holmes-hybrid-4.yaml").read_text()
+        (self.folder / "faster.yaml").write_text(cluster.replace("bandwidth: 25 Gb/s", "bandwidth: 27.5 Gb/s"))
+        scenario = (ROOT / self.HYBRID).read_text().replace("cluster: holmes-hybrid-4", "cluster: ./faster.yaml")
+        (self.folder / "scenario.yaml").write_text(scenario)
+        edited = self.right_json("simulate", self.folder / "scenario.yaml")["iteration_s"]
+        found = self.right_json("explain", self.HYBRID, "--no-changes")
+        self.assertEqual([], found["changes"])
+        [both] = [each for each in found["levers_together"] if each["what"] == "ethernet bandwidth"]
+        self.assertAlmostEqual(edited, both["iteration_s"], delta=1e-6 * edited)
+
+    def test_a_change_is_what_simulate_finds_of_the_edited_scenario(self):
+        scenario = self.folder / "scenario.yaml"
+        text = (ROOT / self.HYBRID).read_text()
+        scenario.write_text(text.replace("  schedule: 1f1b", "  schedule: 1f1b\n  zero: 1"))
+        edited = self.right_json("simulate", scenario)["iteration_s"]
+        found = self.right_json("explain", self.HYBRID, "--no-parts")
+        self.assertEqual([], found["levers"])
+        [zero] = [each for each in found["changes"] if each["what"] == "zero: 1"]
+        self.assertAlmostEqual(edited, zero["iteration_s"], delta=1e-9 * edited)
+
+    def test_of_two_scenarios_the_rows_add_up_and_the_keys_are_named(self):
+        found = self.right_json("explain", self.HYBRID, "scenarios/holmes-hybrid-6.yaml")
+        apart = found["b"]["iteration_s"] - found["a"]["iteration_s"]
+        self.assertAlmostEqual(apart, found["why"]["iteration_s"], places=12)
+        self.assertAlmostEqual(apart, sum(row["b_minus_a_s"] for row in found["why"]["critical_path"]), places=9)
+        keys = {key["key"]: (key["a"], key["b"]) for part in found["why"]["parts"] for key in part["keys"]}
+        self.assertEqual(("2", "3"), keys["groups.ib.nodes"])
+        text = self.right("explain", self.HYBRID, "scenarios/holmes-hybrid-6.yaml")
+        self.assertIn("a step of B takes", text)
+
+    def test_the_same_answer_twice_and_the_lines_that_the_readme_shows(self):
+        answer = self.right("explain", self.HYBRID)
+        self.assertEqual(answer, self.right("explain", self.HYBRID, "--no-fold"))
+        page = (ROOT / "README.md").read_text().split("## What to buy, what to change")[1].split("\n* ")[0]
+        shown = [line[4:] for line in page.split("\n") if line.startswith("    ")]
+        self.assertGreater(len(shown), 10)
+        for line in shown:
+            self.assertIn(line, answer.split("\n"))
+
+    def test_a_scenario_that_is_not_there_is_refused(self):
+        self.assertEqual(USAGE, motley("explain", "scenarios/nowhere.yaml").returncode)
+        self.assertEqual(USAGE, motley("explain", self.HYBRID, "--better", "0").returncode)
+
+
 class Train(Commands):
     def test_json_has_the_promised_keys_and_a_loss_a_step_that_falls(self):
         found = self.right_json("train", TRAIN, "--steps", "8")
