@@ -192,7 +192,39 @@ Trial exchange(const Job& a, const Job& b, const std::vector<const Part*>& parts
   return try_job(job, simulation);
 }
 
+// Each part by itself, both ways; and two where one of them does not stand alone, as a strategy and the batch that it
+// divides may not.
+void exchange_parts(const Job& a, const Job& b, const std::vector<const Part*>& unlike,
+                    const Simulation& simulation, const ExplainOptions& options, Why& result) {
+  const std::size_t pairs = unlike.size() > 2 ? unlike.size() * (unlike.size() - 1) / 2 : 0;
+  Counter counter(options, 2 * (unlike.size() + pairs));
+  const auto both_ways = [&](const std::vector<const Part*>& parts, PartDifference& part) {
+    counter.next("A with B's " + part.part);
+    part.a_with_b = exchange(a, b, parts, simulation);
+    counter.next("B with A's " + part.part);
+    part.b_with_a = exchange(b, a, parts, simulation);
+  };
+  const auto stands = [&](std::size_t i) {
+    return result.parts[i].a_with_b.stands() && result.parts[i].b_with_a.stands();
+  };
+  for (std::size_t i = 0; i < unlike.size(); ++i) both_ways({unlike[i]}, result.parts[i]);
+  for (std::size_t i = 0; pairs > 0 && i < unlike.size(); ++i)
+    for (std::size_t j = i + 1; j < unlike.size(); ++j) {
+      if (stands(i) && stands(j)) continue;
+      result.parts.push_back({fmt::format("{} and {}", unlike[i]->name, unlike[j]->name), {}, {}, {}});
+      both_ways({unlike[i], unlike[j]}, result.parts.back());
+    }
+}
+
 }  // namespace
+
+double stages_wait_share(const Explained& explained) {
+  const std::vector<StageBreakdown>& rows = explained.report.breakdown;
+  double sum_s = 0;
+  for (const StageBreakdown& row : rows) sum_s += row.bubble_s;
+  const double whole_s = explained.report.iteration_s * static_cast<double>(rows.size());
+  return whole_s > 0 ? sum_s / whole_s : 0;
+}
 
 Trial try_job(const Job& job, const Simulation& simulation) {
   Trial trial;
@@ -240,24 +272,13 @@ Why why(const Side& a, const Side& b, const Simulation& simulation, const Explai
     std::vector<KeyDifference> keys = key_differences(part.text(a.job), part.text(b.job));
     if (keys.empty()) continue;
     unlike.push_back(&part);
-    result.parts.push_back({part.name, std::move(keys), {}});
+    result.parts.push_back({part.name, std::move(keys), {}, {}});
   }
-  if (unlike.size() == 1) result.parts[0].a_with_b.step_s = b.explained.report.iteration_s;
-  if (unlike.size() < 2) return result;
-  const std::size_t pairs = unlike.size() > 2 ? unlike.size() * (unlike.size() - 1) / 2 : 0;
-  Counter counter(options, unlike.size() + pairs);
-  for (std::size_t i = 0; i < unlike.size(); ++i) {
-    counter.next(result.parts[i].part);
-    result.parts[i].a_with_b = exchange(a.job, b.job, {unlike[i]}, simulation);
+  if (unlike.size() == 1) {
+    result.parts[0].a_with_b.step_s = b.explained.report.iteration_s;
+    result.parts[0].b_with_a.step_s = a.explained.report.iteration_s;
   }
-  // Two that may only stand together: a strategy and the batch it divides.
-  for (std::size_t i = 0; pairs > 0 && i < unlike.size(); ++i)
-    for (std::size_t j = i + 1; j < unlike.size(); ++j) {
-      const std::string name = fmt::format("{} and {}", unlike[i]->name, unlike[j]->name);
-      counter.next(name);
-      if (result.parts[i].a_with_b.stands() && result.parts[j].a_with_b.stands()) continue;
-      result.parts.push_back({name, {}, exchange(a.job, b.job, {unlike[i], unlike[j]}, simulation)});
-    }
+  if (unlike.size() > 1) exchange_parts(a.job, b.job, unlike, simulation, options, result);
   return result;
 }
 

@@ -53,6 +53,9 @@ struct Explained {
   std::vector<ChangeGain> changes;  // likewise; those that do not stand last
 };
 
+// What stages wait for each other (StageBreakdown::bubble_s), the mean over them as a share of the step.
+double stages_wait_share(const Explained& explained);
+
 struct ExplainOptions {
   double factor = 1.1;
   bool levers = true, changes = true;
@@ -80,6 +83,7 @@ struct PartDifference {
   std::string part;  // "model", "cluster", "train", "strategy", "fidelity"; "train and strategy"
   std::vector<KeyDifference> keys;
   Trial a_with_b;  // A, with this part of B's
+  Trial b_with_a;
 };
 struct Why {
   Explained a, b;

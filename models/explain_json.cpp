@@ -52,6 +52,7 @@ ordered_json json_of(const Explained& explained) {
   json["iteration_s"] = report.iteration_s;
   json["tokens_per_s"] = report.tokens_per_s;
   json["mfu"] = report.mfu;
+  json["stages_wait_share"] = stages_wait_share(explained);
   json["path_instructions"] = explained.path_links;
   auto& path = json["critical_path"] = ordered_json::array();
   for (const PathPart& part : explained.path) path.push_back(json_of(part, report.iteration_s));
@@ -101,6 +102,7 @@ std::string to_json(const Why& why) {
     for (const KeyDifference& key : each.keys)
       keys.push_back({{"key", key.key}, {"a", known(key.a)}, {"b", known(key.b)}});
     part["a_with_b"] = json_of(each.a_with_b, why.a.report.iteration_s);
+    part["b_with_a"] = json_of(each.b_with_a, why.b.report.iteration_s);
     parts.push_back(part);
   }
   return json.dump(2) + "\n";

@@ -81,16 +81,12 @@ std::string print_path(const Explained& explained) {
 std::string print_waiting(const Explained& explained) {
   const auto& rows = explained.report.breakdown;
   if (rows.size() < 2) return "";
-  double sum_s = 0;
-  const StageBreakdown* most = &rows[0];
-  for (const StageBreakdown& row : rows) {
-    sum_s += row.bubble_s;
-    if (row.bubble_s > most->bubble_s) most = &row;
-  }
-  const double step_s = explained.report.iteration_s;
+  const auto most = std::max_element(
+      rows.begin(), rows.end(),
+      [](const StageBreakdown& x, const StageBreakdown& y) { return x.bubble_s < y.bubble_s; });
   return fmt::format("  beside it the stages wait for each other {} of the step, stage {} most, {}\n",
-                     format_percent(sum_s / (step_s * static_cast<double>(rows.size()))), most->stage,
-                     format_percent(most->bubble_s / step_s));
+                     format_percent(stages_wait_share(explained)), most->stage,
+                     format_percent(most->bubble_s / explained.report.iteration_s));
 }
 
 std::string print_value(const Lever& lever, double value) {
@@ -204,7 +200,7 @@ std::string print_advice(const Explained& explained) {
           best = &gain;
     if (best == nullptr || best->step_s >= (1 - kWorthALine) * step_s) continue;
     text += fmt::format("to buy first, of {}: {}, {} ({} for {:.4g} % better)\n",
-                        of_chips ? "chips" : "wires", best->lever.what, best->lever.where,
+                        of_chips ? "chips" : "all else", best->lever.what, best->lever.where,
                         signed_percent(best->step_s / step_s - 1), (explained.factor - 1) * 100);
   }
   return text;
@@ -261,18 +257,22 @@ std::string print_difference(const Why& why) {
   return fmt::format("along the critical paths, in {}:\n{}", seconds.unit(), table.print());
 }
 
+std::string print_exchange(const char* what, const Trial& trial, double step_s) {
+  return fmt::format("    {}  {}\n", what,
+                     trial.stands() ? fmt::format("{} ({})", format_seconds(trial.step_s),
+                                                  signed_percent(trial.step_s / step_s - 1))
+                                    : "does not stand: " + in_short(trial.refused));
+}
+
 std::string print_parts(const Why& why) {
   if (why.parts.empty()) return "the two jobs are the same\n";
-  const double a_s = why.a.report.iteration_s;
-  std::string text = "what is not the same, and A with that part of B, simulated anew:\n";
+  std::string text = "what is not the same, and each with that part of the other, simulated anew:\n";
   for (const PartDifference& part : why.parts) {
-    if (part.keys.empty() && !part.a_with_b.stands())
-      continue;  // two parts that do not stand together either
-    text += fmt::format("  {}: {}\n", part.part,
-                        part.a_with_b.stands() ? fmt::format("{} ({})", format_seconds(part.a_with_b.step_s),
-                                                             signed_percent(part.a_with_b.step_s / a_s - 1))
-                                               : "does not stand: " + in_short(part.a_with_b.refused));
-    text += print_keys(part.keys);
+    const bool stands = part.a_with_b.stands() || part.b_with_a.stands();
+    if (part.keys.empty() && !stands) continue;  // two parts that do not stand together either
+    text += fmt::format(
+        "  {}\n{}{}{}", part.part, print_exchange("A with B's", part.a_with_b, why.a.report.iteration_s),
+        print_exchange("B with A's", part.b_with_a, why.b.report.iteration_s), print_keys(part.keys));
   }
   return text;
 }

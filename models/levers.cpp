@@ -97,16 +97,7 @@ class Lister {
   void add_inside(std::size_t group) {
     const NodeGroup& nodes = cluster_.groups[group];
     const std::string fabric(name_of(nodes.inside.kind)), where = "inside nodes of " + nodes.name;
-    if (nodes.chips_per_node < 2) return;
-    if (is_pcie_tree(nodes)) {
-      // Its links follow from generation and lanes: what of them is reached becomes better.
-      const double reached =
-          efficiency_of(*nodes.pcie) * pcie_bandwidth(nodes.pcie->generation, nodes.pcie->lanes);
-      add_rate(named("PCIe bandwidth of a chip", where, inside_key(nodes)), reached,
-               [group, reached](Cluster& cluster, double factor) {
-                 cluster.groups[group].pcie->reaches = reached * factor;
-               });
-    } else {
+    if (nodes.chips_per_node > 1 && !is_pcie_tree(nodes))
       add_rate(named(fabric + " bandwidth", where, inside_key(nodes)), nodes.inside.bandwidth,
                [group](Cluster& cluster, double factor) {
                  InsideFabric& inside = cluster.groups[group].inside;
@@ -114,9 +105,25 @@ class Lister {
                  inside.reaches *= factor;
                  inside.in_switch *= factor;
                });
-    }
-    add_seconds(named(fabric + " latency", where, ""), nodes.inside.latency_s,
-                [group](Cluster& cluster) -> double& { return cluster.groups[group].inside.latency_s; });
+    if (nodes.pcie) add_pcie(group, where);
+    if (nodes.chips_per_node > 1)
+      add_seconds(named(fabric + " latency", where, ""), nodes.inside.latency_s,
+                  [group](Cluster& cluster) -> double& { return cluster.groups[group].inside.latency_s; });
+  }
+
+  // What is reached of a chip's link: the rate itself follows from generation and lanes, which come in steps, as do
+  // those of switches and NICs.
+  void add_pcie(std::size_t group, const std::string& where) {
+    const NodeGroup& nodes = cluster_.groups[group];
+    const double reached =
+        efficiency_of(*nodes.pcie) * pcie_bandwidth(nodes.pcie->generation, nodes.pcie->lanes);
+    add_rate(named("PCIe link of a chip", where, pcie_key(nodes)), reached,
+             [group, reached](Cluster& cluster, double factor) {
+               cluster.groups[group].pcie->reaches = reached * factor;
+             });
+    add_rate(named("link between sockets", where, pcie_key(nodes)),
+             nodes.pcie->sockets > 1 ? nodes.pcie->socket_link : 0,
+             [group](Cluster& cluster, double factor) { cluster.groups[group].pcie->socket_link *= factor; });
   }
 
   void add_nic(std::size_t group, std::size_t nic) {
@@ -240,6 +247,7 @@ std::string flops_key(const NodeGroup& group) { return "flops/" + group.name; }
 std::string memory_key(const NodeGroup& group) { return "memory/" + group.name; }
 std::string overhead_key(const NodeGroup& group) { return "overhead/" + group.name; }
 std::string inside_key(const NodeGroup& group) { return "inside/" + group.name; }
+std::string pcie_key(const NodeGroup& group) { return "pcie/" + group.name; }
 std::string host_link_key(const NodeGroup& group) { return "host link/" + group.name; }
 std::string host_memory_key(const NodeGroup& group) { return "host memory/" + group.name; }
 std::string nic_key(const NodeGroup& group, NicKind kind) {

@@ -41,6 +41,7 @@ std::string flops_key(const NodeGroup& group);
 std::string memory_key(const NodeGroup& group);
 std::string overhead_key(const NodeGroup& group);
 std::string inside_key(const NodeGroup& group);
+std::string pcie_key(const NodeGroup& group);
 std::string host_link_key(const NodeGroup& group);
 std::string host_memory_key(const NodeGroup& group);
 std::string nic_key(const NodeGroup& group, NicKind kind);

@@ -95,7 +95,7 @@ class Attribution {
                            seconds);
       case Op::copy:
         return add_seconds(Spent::offload, false,
-                           {"host link", nodes.name, {host_link_key(nodes), inside_key(nodes)}}, seconds);
+                           {"host link", nodes.name, {host_link_key(nodes), pcie_key(nodes)}}, seconds);
       case Op::send:
       case Op::recv:
         return add_seconds(Spent::pipeline, false, way_of_transfer(step.rank, instruction), seconds);
@@ -205,16 +205,25 @@ class Attribution {
     const int from = chip_of(from_rank), to = chip_of(to_rank);
     const NodeGroup &a = group_of(from), &b = group_of(to);
     const Route taken = route(cluster_, from, to, carrier);
-    if (taken.inside_node) return {std::string(name_of(a.inside.kind)), a.name, {inside_key(a)}};
+    if (taken.inside_node) {
+      const bool tree = a.inside.kind == FabricKind::pcie && a.pcie;
+      return {std::string(name_of(a.inside.kind)), a.name, {tree ? pcie_key(a) : inside_key(a)}};
+    }
     const NicKind kind = joining_nic(cluster_, from, to, carrier).kind;
-    Where where{std::string(name_of(kind)), a.name, {nic_key(a, kind)}};
+    Where where{std::string(name_of(kind)), a.name, {}};
     // The chips' own links are on the way too.
-    if (a.inside.bandwidth <= taken.bandwidth) where.keys.push_back(inside_key(a));
+    const auto add_end = [&](const NodeGroup& end) {
+      where.keys.push_back(nic_key(end, kind));
+      if (end.pcie)
+        where.keys.push_back(pcie_key(end));
+      else if (end.inside.bandwidth <= taken.bandwidth)
+        where.keys.push_back(inside_key(end));
+    };
+    add_end(a);
     if (&a != &b) {
       where.group =
           a.name < b.name ? fmt::format("{} - {}", a.name, b.name) : fmt::format("{} - {}", b.name, a.name);
-      where.keys.push_back(nic_key(b, kind));
-      if (b.inside.bandwidth <= taken.bandwidth) where.keys.push_back(inside_key(b));
+      add_end(b);
     }
     for (std::size_t i = 0; i < cluster_.networks.size(); ++i)
       if (cluster_.networks[i].over == kind) where.keys.push_back(network_key(i));

@@ -79,10 +79,12 @@ Exit run(const Options& options) {
 void add_explain(CLI::App& program, Chosen& chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = program.add_subcommand(
-      "explain", "Why a step takes as long as it does, and what would make it shorter");
+      "explain", "Why a step takes as long as it does in virtual time, and what would make it shorter");
   command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
   command->add_option("other", options->other, "another: why is one of the two faster?");
-  command->add_option("--better", options->better, "percent by which each part is made better; default: 10")
+  command
+      ->add_option("--better", options->better,
+                   "percent by which each rate is made higher (latencies that much shorter); default: 10")
       ->check(CLI::Range(0.001, 1000000.0));
   command->add_flag("--no-parts", options->no_levers, "simulate no better parts");
   command->add_flag("--no-changes", options->no_changes, "simulate no other strategies");

@@ -171,6 +171,21 @@ TEST_CASE("a NIC that a better rate would have sockets reach less of keeps its s
   }
 }
 
+TEST_CASE("chips behind a tree of PCIe have a lever for their link and for what joins the sockets") {
+  Job job = tiny_job({2, 2, 2});
+  job.train.precision = Format::bf16;
+  job.cluster = load_cluster("rtx-4090-8");
+  std::set<std::string> named;
+  for (const Lever& lever : levers(job, compile(job))) {
+    named.insert(lever.what);
+    if (lever.what != "PCIe link of a chip") continue;
+    const Route before = route(job.cluster, 0, 1), after = route(improved(job, lever, 1.05).cluster, 0, 1);
+    CHECK(after.rate == Approx(1.05 * before.rate));
+  }
+  CHECK(named == std::set<std::string>{"chip FLOP/s", "chip memory bandwidth", "kernel overhead",
+                                       "PCIe link of a chip", "link between sockets", "pcie latency"});
+}
+
 TEST_CASE("gains are those of the changed job, the shortest step first") {
   const Job job = tiny_job({2, 2, 2});
   const Explained result = explained(job);
@@ -262,6 +277,7 @@ TEST_CASE(
   Job half = a;
   half.cluster = b.cluster;
   CHECK(reasons.parts[0].a_with_b.step_s == duration_s(priced_trace(half, compile(half))));
+  CHECK(reasons.parts[1].b_with_a.step_s == reasons.parts[0].a_with_b.step_s);
   const std::string text = to_text(reasons);
   CHECK(text.find("groups.all.inside.bandwidth  1 GB/s  2 GB/s") != std::string::npos);
   CHECK(text.find("recompute") != std::string::npos);
@@ -276,6 +292,7 @@ TEST_CASE("one part that differs is not simulated again, and a job is no differe
   const Why reasons = why({a, of_a}, {b, of_b}, none);
   REQUIRE(reasons.parts.size() == 1);
   CHECK(reasons.parts[0].a_with_b.step_s == of_b.report.iteration_s);
+  CHECK(reasons.parts[0].b_with_a.step_s == of_a.report.iteration_s);
   const Why same = why({a, of_a}, {a, of_a}, none);
   CHECK(same.parts.empty());
   for (const PathDifference& each : same.path) CHECK(each.a_s == each.b_s);
