@@ -167,9 +167,13 @@ class Lister {
 
   void add_network(std::size_t network) {
     const Network& of = cluster_.networks[network];
-    if (of.shape == NetworkShape::single) return;
+    const bool here = of.groups.empty() || std::any_of(of.groups.begin(), of.groups.end(),
+                                                       [this](const auto& name) { return is_used(name); });
+    if (of.shape == NetworkShape::single || !here) return;
     const std::string what = fmt::format("{} switch links", name_of(of.over));
-    const std::string where(name_of(of.shape));
+    const std::string where = of.groups.empty()
+                                  ? std::string(name_of(of.shape))
+                                  : fmt::format("{} of {}", name_of(of.shape), fmt::join(of.groups, ", "));
     const bool dragonfly = of.shape == NetworkShape::dragonfly;
     if (!dragonfly && of.uplink <= 0) {
       Lever lever = named(fmt::format("{} oversubscription", name_of(of.over)), where, network_key(network));

@@ -225,8 +225,15 @@ class Attribution {
           a.name < b.name ? fmt::format("{} - {}", a.name, b.name) : fmt::format("{} - {}", b.name, a.name);
       add_end(b);
     }
-    for (std::size_t i = 0; i < cluster_.networks.size(); ++i)
-      if (cluster_.networks[i].over == kind) where.keys.push_back(network_key(i));
+    const auto is_of = [](const Network& network, const NodeGroup& end) {
+      return network.groups.empty() ||
+             std::find(network.groups.begin(), network.groups.end(), end.name) != network.groups.end();
+    };
+    for (std::size_t i = 0; i < cluster_.networks.size(); ++i) {
+      const Network& network = cluster_.networks[i];
+      if (network.over == kind && (is_of(network, a) || is_of(network, b)))
+        where.keys.push_back(network_key(i));
+    }
     for (std::size_t i = 0; i < cluster_.site_link_id.size(); ++i) {
       const int id = cluster_.site_link_id[i];
       if (id < 0 || std::none_of(taken.links.begin(), taken.links.end(),

@@ -2,6 +2,7 @@
 // laid side by side. Durations come from the cost models, one after the other where the Program says so. That gains are
 // those of a World: tests/sim/test_explain.cpp.
 #include <catch2/catch.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -138,6 +139,38 @@ TEST_CASE("every lever makes one thing better, by as much as it says, and none t
   // By group: FLOP/s, memory, overhead, fabric and NICs with their latencies, two of the host; the line has three, the
   // switches two.
   CHECK(list.size() == 2 * (3 + 2 + 4 + 2) + 3 + 2);
+}
+
+TEST_CASE(
+    "switches have a lever each: links where their rate is given, else how much they are oversubscribed") {
+  Job job = rich_job();
+  const auto of_switches = [&](const Network& network) {
+    job.cluster.networks = {network};
+    build_topology(job.cluster);
+    std::map<std::string, double> found;
+    for (const Lever& lever : levers(job, compile(job)))
+      if (lever.where.find(name_of(network.shape)) != std::string::npos) {
+        const Cluster better = improved(job, lever, 2).cluster;
+        CHECK_FALSE(better.networks == job.cluster.networks);
+        CHECK(better.groups == job.cluster.groups);
+        found[lever.what] = lever.value;
+      }
+    return found;
+  };
+  Network network;
+  network.groups = {"b"};
+  CHECK(of_switches(network).empty());
+  network.shape = NetworkShape::rail_optimised;
+  network.oversubscription = 3;
+  CHECK(of_switches(network) == std::map<std::string, double>{{"infiniband oversubscription", 3}});
+  network.shape = NetworkShape::dragonfly;
+  network.local = 2e9;
+  network.global = 1e9;
+  network.latency_s = 1e-6;
+  CHECK(of_switches(network) ==
+        std::map<std::string, double>{{"infiniband switch links", 1e9}, {"infiniband switch latency", 1e-6}});
+  network.groups = {"idle"};
+  CHECK(of_switches(network).empty());
 }
 
 TEST_CASE("levers of one kind go together, and all of them at once") {

@@ -39,6 +39,11 @@ void check_edits(const std::string& name, const std::vector<Edit>& edits) {
   Scenario scenario = load_scenario(std::string(MOTLEY_SOURCE_DIR) + "/scenarios/" + name + ".yaml");
   scenario.job.fidelity.fold = true;
   const Explained all = explained(scenario.job);
+  // Software's part of a message is no figure of a cluster: all that is, better at once, falls short of that rate.
+  REQUIRE(all.all);
+  CHECK(all.all->step_s >= all.report.iteration_s / 1.1);
+  CHECK(all.all->step_s <= all.levers.front().step_s);
+  CHECK(all.all->step_s <= 1.01 * all.report.iteration_s / 1.1);
   const std::string text = print(scenario.job.cluster);
   for (const Edit& edit : edits) {
     CAPTURE(name, edit.what, edit.where);
