@@ -183,7 +183,8 @@ class Attribution {
   // Of its edges in ring order, and from the first member to each: that of the lowest rate.
   const Where& way_of_group(int group) {
     const auto [found, fresh] = groups_.try_emplace(group);
-    if (!fresh) return found->second;
+    Where& slowest = found->second;
+    if (!fresh) return slowest;
     const Group& of = program_.groups[at(group)];
     const Carrier carrier = choose_carrier(program_, cluster_, of).carrier;
     std::optional<double> lowest;
@@ -192,13 +193,13 @@ class Attribution {
       const double rate = route(cluster_, chip_of(from), chip_of(to), carrier).rate;
       if (lowest && rate >= *lowest) return;
       lowest = rate;
-      found->second = way(from, to, carrier);
+      slowest = way(from, to, carrier);
     };
     for (std::size_t i = 0; i < of.ranks.size(); ++i) {
       consider(of.ranks[i], of.ranks[(i + 1) % of.ranks.size()]);
       consider(of.ranks[0], of.ranks[i]);
     }
-    return found->second;
+    return slowest;
   }
 
   Where way(Rank from_rank, Rank to_rank, const Carrier& carrier) const {
