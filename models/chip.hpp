@@ -37,6 +37,14 @@ struct Chip {
   Sourced bandwidth_efficiency;  // share of memory_bandwidth that element-wise kernels reach
   Sourced kernel_overhead;       // seconds a kernel costs beyond its work
   Sourced step_overhead;         // seconds of an optimizer step beyond its memory traffic
+  // What software on it adds; 0: nothing (a factor of 1).
+  Sourced gemm_backward;       // a backward product takes so many times what the forward's form gives
+  Sourced elementwise_passes;  // memory-bound kernels move so many times their bytes: what is not fused
+  Sourced
+      unfused_attention;  // above 0: scores are written and read in between; so many times the form's seconds
+  Sourced layer_launch;   // seconds that the processor takes to launch a layer's forward
+  Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels
+  Sourced collective_share;      // of the seconds of collectives priced in computes, what is seen
   // A compute takes so many times as long while the chip's collectives and transfers are under way; 0: 1.
   Sourced overlap_slowdown;
   Sourced watts;           // TDP; 0 unknown

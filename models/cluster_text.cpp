@@ -50,6 +50,12 @@ const std::vector<Figure>& figures() {
       {"bandwidth_efficiency", &Chip::bandwidth_efficiency, {}, true},
       {"kernel_overhead", &Chip::kernel_overhead, seconds, false},
       {"step_overhead", &Chip::step_overhead, seconds, false},
+      {"gemm_backward", &Chip::gemm_backward, {}, false},
+      {"elementwise_passes", &Chip::elementwise_passes, {}, false},
+      {"unfused_attention", &Chip::unfused_attention, {}, false},
+      {"layer_launch", &Chip::layer_launch, seconds, false},
+      {"micro_batch_overhead", &Chip::micro_batch_overhead, seconds, false},
+      {"collective_share", &Chip::collective_share, {}, false},
       {"overlap_slowdown", &Chip::overlap_slowdown, {}, false},
       {"power", &Chip::watts, watts, false},
       {"price", &Chip::price_per_hour, dollars_per_hour, false},
@@ -128,6 +134,16 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
                   fmt::format("`overlap_slowdown` is {}, less than 1", chip.overlap_slowdown.value),
                   "communication beside a compute makes it so many times as long");
   return chip;
+}
+
+void replace_figures(const Yaml& node, Chip& chip) {
+  std::vector<std::string> keys;
+  for (const Figure& figure : figures()) keys.push_back(figure.key);
+  const Fields fields(node, "figures of a chip", keys);
+  for (const Figure& figure : figures())
+    if (const Yaml value = fields.find(figure.key))
+      chip.*figure.member =
+          read_sourced(value, figure.dimension, figure.needed ? Sign::positive : Sign::not_negative);
 }
 
 std::string print(const Chip& chip, const std::string& indent) {

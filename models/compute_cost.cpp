@@ -117,12 +117,42 @@ double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
          (1 + chip.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
 }
 
+double factor(const Sourced& figure) { return figure.value > 0 ? figure.value : 1; }
+
+bool is_backward_product(KernelOp op) {
+  switch (op) {
+    case KernelOp::matmul_input_gradient:
+    case KernelOp::matmul_weight_gradient:
+    case KernelOp::grouped_matmul_input_gradient:
+    case KernelOp::grouped_matmul_weight_gradient:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
 
 double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const double T = static_cast<double>(kernel.n);
   return computed_flops(kernel) / (peak_of(chip, format) * chip.attention_efficiency.value) *
          (1 + chip.attention_s_half.value / T);
+}
+
+// Attention whose scores are written and read between two batched products, whole: the mask saves nothing. Form and
+// constants: fitted to Megatron-LM runs of 2021-22 on A100 and BLOOM's topology sweep; the products reach 0.37 of the
+// peak, less for narrow heads, an eighth where a head is not a multiple of 8 wide; 5 passes over the scores in the
+// forward, 8 in the backward, of two bytes each.
+double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip) {
+  constexpr double kReached = 0.37, kNarrow = 32, kMisaligned = 8.3;
+  const bool backward = kernel.op == KernelOp::attention_backward;
+  const auto T = static_cast<double>(kernel.n), D = static_cast<double>(kernel.k);
+  const double scores = static_cast<double>(kernel.m) * T * T;
+  const double products = (backward ? 2.0 : 1.0) * 4.0 * scores * D;
+  const double slowed = (1 + kNarrow / D) * (kernel.k % 8 == 0 ? 1 : kMisaligned);
+  const double passes_s =
+      (backward ? 8 : 5) * 2 * scores / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
+  return chip.unfused_attention.value * (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
 // Bytes an AdamW step moves: parameters written (read too, where they are the master weights), gradients read and
@@ -168,14 +198,19 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
   if (is_collective(kernel.op)) {
     if (!priced_in_computes(kernel)) return time;  // an instruction of its own, which a World prices
     MOTLEY_CHECK(tensor_ring != nullptr);
-    time.seconds = time.memory_s = collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
+    time.seconds = time.memory_s =
+        factor(chip.collective_share) * collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
-  if (is_attention(kernel.op)) time.work_s = attention_work_s(kernel, format, chip);
+  if (is_backward_product(kernel.op)) time.work_s *= factor(chip.gemm_backward);
+  if (is_attention(kernel.op))
+    time.work_s = chip.unfused_attention.value > 0 ? unfused_attention_s(kernel, format, chip)
+                                                   : attention_work_s(kernel, format, chip);
   time.memory_s =
       static_cast<double>(kernel.bytes) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
+  if (!is_matmul(kernel.op) && !is_attention(kernel.op)) time.memory_s *= factor(chip.elementwise_passes);
   time.seconds = std::max(time.work_s, time.memory_s) + chip.kernel_overhead.value;
   return time;
 }
@@ -194,6 +229,47 @@ double host_step_s(const Program& program, const ProgramClass& of_class, const I
   return bytes * nodes.chips_per_node / (nodes.host->memory_bandwidth * kReached);
 }
 
+namespace {
+
+// A layer's kernels of one instruction, and how many the whole pass has of them.
+struct LayerPart {
+  double seconds = 0, kernels = 0, of = 0;
+  bool backward = false;
+};
+
+// Seconds that kernels wait for the processor that launches them: a layer takes (G^4 + C^4)^(1/4), G what its kernels
+// take and C what their launches do. Of a layer that several instructions share each has its kernels' part.
+double launch_wait_s(const ProgramClass& of_class, const Instruction& instruction, const Chip& chip,
+                     const std::vector<double>& seconds) {
+  constexpr double kParallel = 1.3,
+                   kBackward = 1.8;  // collectives are launched too; a backward has more kernels
+  if (chip.layer_launch.value <= 0) return 0;
+  const Block& block = of_class.blocks[static_cast<std::size_t>(instruction.block)];
+  std::map<std::pair<int, bool>, LayerPart> layers;
+  const auto part_of = [&](const Kernel& kernel) -> LayerPart& {
+    return layers[{kernel.layer, kernel.recompute}];
+  };
+  for (const Kernel& kernel : block.kernels)
+    if (!is_collective(kernel.op)) part_of(kernel).of += 1;
+  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+    const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
+    LayerPart& part = part_of(kernel);
+    part.seconds += seconds[static_cast<std::size_t>(i - instruction.first_kernel)];
+    if (!is_collective(kernel.op)) part.kernels += 1;
+    part.backward = block.pass != Pass::forward && !kernel.recompute;
+  }
+  double wait_s = 0;
+  for (const auto& [layer, part] : layers) {
+    if (part.kernels == 0) continue;
+    const double launches_s = chip.layer_launch.value * (of_class.tensor_parallel > 1 ? kParallel : 1) *
+                              (part.backward ? kBackward : 1) * part.kernels / part.of;
+    wait_s += std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
+  }
+  return wait_s;
+}
+
+}  // namespace
+
 ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
                          const Chip& chip, const RingCost* tensor_ring) {
   ComputeTime time;
@@ -204,9 +280,15 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
     return time;
   }
   const auto& kernels = of_class.blocks[static_cast<std::size_t>(instruction.block)].kernels;
+  std::vector<double> all;
+  const Pass pass = of_class.blocks[static_cast<std::size_t>(instruction.block)].pass;
+  if (instruction.first_kernel == 0 &&
+      pass != Pass::weight_gradient)  // half in the forward, half in the backward
+    time.compute_s += chip.micro_batch_overhead.value / 2;
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
     const double seconds = kernel_time(kernel, program.precision, chip, tensor_ring).seconds;
+    all.push_back(seconds);
     if (is_collective(kernel.op))
       time.tensor_parallel_s += seconds;
     else if (kernel.recompute)
@@ -214,6 +296,7 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
     else
       time.compute_s += seconds;
   }
+  time.compute_s += launch_wait_s(of_class, instruction, chip, all);
   return time;
 }
 

@@ -26,6 +26,8 @@ Transformer read_hugging_face(const Yaml& node, const std::string& default_name)
 // `folder`: where chips named in it are searched first.
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder);
 Chip read_chip(const Yaml& node, const std::string& default_name);
+// Some figures of a chip alone, each {value, source}: they replace the chip's own.
+void replace_figures(const Yaml& node, Chip& chip);
 std::string print(const Chip& chip, const std::string& indent);
 
 // The first of `<folder>/<name>` and `<data>/<under>/<name>` that is a file, where `name` gets

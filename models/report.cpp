@@ -16,7 +16,7 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-struct Interval {
+struct StepSpan {
   double begin_s = 0, end_s = 0;
   double overlap_s(double other_begin_s, double other_end_s) const {
     return std::max(0.0, std::min(end_s, other_end_s) - std::max(begin_s, other_begin_s));
@@ -120,8 +120,8 @@ class Walk {
   }
 
   // Whatever of that time something of the rank's moves to its host, from it, or is stepped there.
-  double offloading_s(Interval within) const {
-    std::vector<Interval> busy;
+  double offloading_s(StepSpan within) const {
+    std::vector<StepSpan> busy;
     const auto& streams = program_.class_of(result_.rank).streams;
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (streams[i].kind < StreamKind::to_host) continue;
@@ -130,16 +130,16 @@ class Walk {
           busy.push_back({event.begin_s, event.end_s});
     }
     std::sort(busy.begin(), busy.end(),
-              [](const Interval& a, const Interval& b) { return a.begin_s < b.begin_s; });
+              [](const StepSpan& a, const StepSpan& b) { return a.begin_s < b.begin_s; });
     double sum_s = 0, reached_s = within.begin_s;
-    for (const Interval& each : busy) {
-      sum_s += Interval{reached_s, within.end_s}.overlap_s(each.begin_s, each.end_s);
+    for (const StepSpan& each : busy) {
+      sum_s += StepSpan{reached_s, within.end_s}.overlap_s(each.begin_s, each.end_s);
       reached_s = std::max(reached_s, std::min(each.end_s, within.end_s));
     }
     return sum_s;
   }
 
-  StageBreakdown run(Interval iteration) {
+  StageBreakdown run(StepSpan iteration) {
     double reached_s = iteration.begin_s;
     for (const TraceEvent& event : events_.stream(0)) {
       attribute_idle(event, {reached_s, event.begin_s});
@@ -164,7 +164,7 @@ class Walk {
   }
 
   // Idle time belongs to what was waited for only while that was on the wire; before, a peer was late.
-  void attribute_idle(const TraceEvent& event, Interval idle) {
+  void attribute_idle(const TraceEvent& event, StepSpan idle) {
     double wire_s = 0;
     const TraceEvent* awaited = event.waited == Waited::step ? events_.find(event.waited_for) : nullptr;
     if (awaited != nullptr) {
@@ -218,8 +218,8 @@ std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
 }
 
 // From the first instant a stream was free to the last end.
-Interval iteration_of(const Trace& trace) {
-  Interval iteration;
+StepSpan iteration_of(const Trace& trace) {
+  StepSpan iteration;
   if (!trace.events.empty()) iteration = {trace.events[0].free_s, trace.events[0].end_s};
   for (const TraceEvent& event : trace.events) {
     iteration.begin_s = std::min(iteration.begin_s, event.free_s);
@@ -274,7 +274,7 @@ struct MeanTime {
 // Of each rank. One that the Trace lacks takes the mean of those it holds (counted as often as they stand in for
 // others) of its program class in its group, else in any group: alike ones sum to the same as if all were there.
 std::vector<ChipTime> chip_times(const Job& job, const Program& program, CostTable& costs, const Trace& trace,
-                                 Interval iteration) {
+                                 StepSpan iteration) {
   std::map<Rank, double> held;
   for (const TraceEvent& event : trace.events)
     if (held.empty() || held.rbegin()->first != event.step.rank) held.try_emplace(event.step.rank, 1);
@@ -309,7 +309,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.chips = program.rank_count();
   report.memory =
       memory.empty() ? memory_by_stage(program, job.cluster, job.train.fragmentation) : std::move(memory);
-  const Interval iteration = iteration_of(trace);
+  const StepSpan iteration = iteration_of(trace);
   report.iteration_s = iteration.end_s - iteration.begin_s;
   CostTable costs(program, job.cluster);
   for (const auto& [stage, rank] : slowest_ranks(program, trace))

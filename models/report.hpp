@@ -2,11 +2,13 @@
 // that adds up.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/check.hpp"
 #include "models/compile.hpp"
+#include "models/interval.hpp"
 #include "models/spending.hpp"
 #include "models/trace.hpp"
 
@@ -52,6 +54,7 @@ struct Report {
   PathBreakdown critical_path;
   Spending spending;
   std::int64_t chips = 0;
+  std::optional<Interval> interval;  // how far a measured step may lie from iteration_s; nothing: not said
 };
 // `memory`: what check() found; empty: found here, which runs the Null world again. A folded Trace
 // holds representatives only: sums over ranks come from the Program.

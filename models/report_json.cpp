@@ -110,6 +110,12 @@ std::string to_json(const Report& report) {
   json["strategy_hash"] = report.strategy_hash;
   json["program_hash"] = report.program_hash;
   json["iteration_s"] = report.iteration_s;
+  if (report.interval)
+    json["interval"] = {{"low_s", report.interval->low * report.iteration_s},
+                        {"high_s", report.interval->high * report.iteration_s},
+                        {"share", kIntervalShare},
+                        {"regime", name_of(report.interval->regime)},
+                        {"source", report.interval->source}};
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
   json["sequences_per_s"] = report.sequences_per_s;

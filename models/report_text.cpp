@@ -150,10 +150,21 @@ std::string print_verdict(const Report& report) {
                      format_percent(share_of(report, *worst)), worst->helps, more);
 }
 
+// "5.1 s to 6.2 s, as 8 of 10 published runs of this software"
+std::string describe(const Interval& interval, double seconds) {
+  const char* const of = interval.regime == Regime::calibrated ? "of this software"
+                         : interval.regime == Regime::similar
+                             ? "of any software: nothing is known of this one on these chips"
+                             : "of any software: `software` in the scenario names yours";
+  return fmt::format("{} to {} when measured, as 8 of 10 published runs {}",
+                     format_seconds(interval.low * seconds), format_seconds(interval.high * seconds), of);
+}
+
 }  // namespace
 
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
+  if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
   figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),
                                      format_count(report.tokens_per_s_per_chip))});
   figures.add({"model FLOPs", fmt::format("{} a chip on {} chips",

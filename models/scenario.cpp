@@ -13,6 +13,7 @@
 #include "models/refusal.hpp"
 #include "models/remedies.hpp"
 #include "models/site_text.hpp"
+#include "models/software.hpp"
 #include "models/spending_text.hpp"
 #include "models/strategy_complaint.hpp"
 #include "models/transformer_text.hpp"
@@ -241,9 +242,9 @@ Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml
 
 Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
-  const Fields fields(
-      node, "a scenario",
-      {"name", "model", "cluster", "transport", "site", "train", "strategy", "world", "fidelity"});
+  const Fields fields(node, "a scenario",
+                      {"name", "model", "cluster", "software", "transport", "site", "train", "strategy",
+                       "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -257,6 +258,8 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
                                        : read_transformer(model, scenario.name);
   job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
                                      : read_cluster(cluster, scenario.name, folder);
+  const Yaml software = fields.find("software");
+  scenario.interval = software ? use_software(software, folder, job.cluster) : interval_of_unseen();
   if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
   if (const Yaml site = fields.find("site")) job.cluster.site = read_site(site);
   job.train = read_train(fields.need("train"), folder);

@@ -6,6 +6,7 @@
 
 #include "models/check.hpp"
 #include "models/compile.hpp"
+#include "models/interval.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
@@ -21,6 +22,7 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
+  Interval interval;  // of a predicted step
   // Of the keys in the file: where later refusals point.
   Location model_location, cluster_location, strategy_location;
 };

@@ -1,6 +1,7 @@
 // motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes and
 // what memory it takes. With --world mixed some ranks really compute; their durations enter virtual time and, kept
 // with --record, can be had again with --world replay. Read next: runs.hpp, models/report.hpp.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,11 @@ Exit run(const Options& options) {
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.scenario = prepared.scenario.name;
+  const auto& groups = prepared.scenario.job.cluster.groups;
+  if (std::none_of(groups.begin(), groups.end(),
+                   [](const NodeGroup& group) { return group.chip.kind == "cpu"; }))
+    report.interval =
+        prepared.scenario.interval;  // runs on host processors are none of those it was found with
   write_result(options.json ? to_json(report) : to_text(report), options.out);
   return Exit::ok;
 }

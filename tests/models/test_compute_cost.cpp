@@ -201,3 +201,75 @@ TEST_CASE("the cost table says what compute_time says, once for every distinct i
     }
   }
 }
+
+TEST_CASE("what software adds: slower backward products, more passes, a share of collectives") {
+  Chip chip = tiny_chip();
+  chip.kernel_overhead.value = 0;
+  const Kernel input = product(KernelOp::matmul_input_gradient, 1000, 500, 300);
+  Kernel norm;
+  norm.op = KernelOp::norm;
+  norm.bytes = 1'000'000;
+  const double product_s = seconds(input, chip), forward_s = seconds(matmul(1000, 500, 300), chip),
+               norm_s = seconds(norm, chip);
+  chip.gemm_backward = {1.5, "assumed"};
+  chip.elementwise_passes = {3, "assumed"};
+  CHECK(seconds(input, chip) == Approx(1.5 * product_s).epsilon(1e-12));
+  CHECK(seconds(matmul(1000, 500, 300), chip) == forward_s);
+  CHECK(seconds(norm, chip) == Approx(3 * norm_s).epsilon(1e-12));
+  Kernel sum;
+  sum.op = KernelOp::all_reduce;
+  sum.bytes = 1 << 20;
+  RingCost ring;
+  ring.rank_count = 4;
+  ring.bandwidth = 1e9;
+  const double whole_s = kernel_time(sum, Format::bf16, chip, &ring).seconds;
+  chip.collective_share = {0.5, "assumed"};
+  CHECK(kernel_time(sum, Format::bf16, chip, &ring).seconds == Approx(whole_s / 2).epsilon(1e-12));
+}
+
+TEST_CASE(
+    "attention that writes its scores takes two products and passes over them, eight times for odd heads") {
+  Chip chip = tiny_chip();
+  chip.kernel_overhead.value = 0;
+  chip.unfused_attention = {1, "assumed"};
+  const double heads = 64, T = 1024, D = 64, scores = heads * T * T;
+  const double product_s = 4 * scores * D * (1 + 32 / D) / (1e11 * 0.37);
+  const double pass_s = 2 * scores / (1e10 * 0.8);
+  CHECK(seconds(attention(64, 1024, 64), chip) == Approx(product_s + 5 * pass_s).epsilon(1e-12));
+  Kernel backward = attention(64, 1024, 64);
+  backward.op = KernelOp::attention_backward;
+  CHECK(seconds(backward, chip) == Approx(2 * product_s + 8 * pass_s).epsilon(1e-12));
+  const double odd = 4 * scores * 63 * (1 + 32 / 63.0) * 8.3 / (1e11 * 0.37);
+  CHECK(seconds(attention(64, 1024, 63), chip) == Approx(odd + 5 * pass_s).epsilon(1e-12));
+}
+
+TEST_CASE("a layer that is launched more slowly than it runs takes the launches' time, however it is cut") {
+  Job job = tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  const ProgramClass& of_class = program.classes[0];
+  Chip chip = tiny_chip();
+  const auto whole = [&](Pass pass) {
+    Instruction all;
+    all.block = 0;
+    while (of_class.blocks[static_cast<std::size_t>(all.block)].pass != pass) ++all.block;
+    all.last_kernel =
+        static_cast<std::int32_t>(of_class.blocks[static_cast<std::size_t>(all.block)].kernels.size());
+    return all;
+  };
+  const auto time = [&](const Instruction& each) {
+    return compute_time(program, of_class, each, chip, nullptr).seconds();
+  };
+  const double forward_s = time(whole(Pass::forward));
+  chip.layer_launch = {1, "assumed"};
+  const auto layers = static_cast<double>(job.transformer.layers + 2);  // embedding and head as layers
+  CHECK(time(whole(Pass::forward)) == Approx(layers).epsilon(1e-6));
+  CHECK(time(whole(Pass::backward)) == Approx(1.8 * layers).epsilon(1e-6));
+  Instruction first = whole(Pass::forward), second = first;
+  first.last_kernel = second.first_kernel = first.last_kernel / 2;
+  CHECK(time(first) + time(second) == Approx(layers).epsilon(1e-6));
+  chip.layer_launch.value = 1e-9;
+  CHECK(time(whole(Pass::forward)) == Approx(forward_s).epsilon(1e-6));
+  chip.layer_launch.value = 0;
+  chip.micro_batch_overhead = {0.5, "assumed"};
+  CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));
+}

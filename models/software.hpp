@@ -1,0 +1,22 @@
+// What a generation of training software makes of a chip and of a network: figures that replace the chip's own, fitted
+// to published runs of it. platforms/software/ holds them, each with its source. It has no code for any one of them.
+// Read next: models/compute_cost.hpp, which says what the figures mean.
+#pragma once
+
+#include <string>
+
+#include "models/cluster.hpp"
+#include "models/interval.hpp"
+#include "models/yaml_reader.hpp"
+
+namespace motley {
+
+// Replaces, in every group of the cluster, the chip's figures that the file platforms/software/`name`.yaml gives for
+// that chip, and multiplies the rates of NICs by its `network`. A chip it does not know stays as it is. Refuses a name
+// that is not there. Returns how far runs of that software lay from their predictions; of a chip it does not know, how
+// far those of any did.
+Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster);
+Interval use_software(const std::string& name, Cluster& cluster);
+Interval interval_of_unseen();  // platforms/published/unseen.yaml
+
+}  // namespace motley
