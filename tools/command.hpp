@@ -21,6 +21,7 @@ void add_explain(CLI::App& program, Chosen& chosen);
 void add_launch(CLI::App& program, Chosen& chosen);
 void add_check(CLI::App& program, Chosen& chosen);
 void add_show(CLI::App& program, Chosen& chosen);
+void add_validate(CLI::App& program, Chosen& chosen);
 void add_doctor(CLI::App& program, Chosen& chosen);
 
 // "Example:" and the exit codes, the end of every --help.

@@ -113,6 +113,7 @@ Exit main_of(int argc, char** argv) {
   add_launch(program, chosen);
   add_check(program, chosen);
   add_show(program, chosen);
+  add_validate(program, chosen);
   add_doctor(program, chosen);
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -263,6 +263,38 @@ class Explain(Commands):
         self.assertEqual(USAGE, motley("explain", self.HYBRID, "--better", "0").returncode)
 
 
+class Validate(Commands):
+    SETS = ["seqsel", "sc21", "zb"]
+
+    def test_published_runs_are_predicted_within_a_twentieth(self):
+        report = json.loads(self.right("validate", *self.SETS, "--json"))
+        self.assertEqual("motley.validate/1", report["schema"])
+        self.assertEqual(self.SETS, sorted((s["set"] for s in report["summary"]), key=self.SETS.index))
+        for each in report["summary"]:
+            self.assertEqual(each["rows"], sum(row["set"] == each["set"] for row in report["rows"]))
+            self.assertLess(each["mean_abs_pct"], 5, each["set"])
+            self.assertLessEqual(each["median_abs_pct"], each["worst_abs_pct"])
+            self.assertEqual([], each["skipped"])
+
+    def test_the_same_twice_and_without_memory(self):
+        first, again = (self.right("validate", "seqsel", "--rows") for _ in range(2))
+        self.assertEqual(first, again)
+        quick = self.right("validate", "seqsel", "--rows", "--no-memory")
+        self.assertEqual(first.split("set ")[0], quick.split("set ")[0])
+
+    def test_a_table_of_ones_own_with_a_run_that_says_too_little(self):
+        table = self.folder / "mine.csv"
+        table.write_text("id,accelerator,n_accelerators,model_name,hidden,layers,heads,metric,value\n"
+                         "mine-1,A100,8,GPT,1024,24,16,iteration_time,1\n")
+        text = self.right("validate", table)
+        self.assertIn("1  `seq_len` is not printed", text)
+
+    def test_what_is_made_of_a_run_can_be_seen(self):
+        text = self.right("validate", "sc21", "--show", "sc21-0001")
+        self.assertIn("layers: 24", text)
+        self.assertIn("unfused_attention", text)
+
+
 class Train(Commands):
     def test_json_has_the_promised_keys_and_a_loss_a_step_that_falls(self):
         found = self.right_json("train", TRAIN, "--steps", "8")

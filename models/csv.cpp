@@ -1,0 +1,108 @@
+#include "models/csv.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace motley {
+namespace {
+
+[[noreturn]] void refuse(const Location& where, std::string message, std::string hint) {
+  throw Refusal(Exit::usage, "bad-csv", where, std::move(message), std::move(hint));
+}
+
+class Reader {
+ public:
+  Reader(const std::string& text, const std::string& file) : text_(text), here_{file, 1, 1} {}
+
+  bool at_end() const { return next_ == text_.size(); }
+  std::vector<CsvCell> row() {
+    std::vector<CsvCell> cells;
+    do cells.push_back(cell());
+    while (take(','));
+    take('\r');
+    if (!at_end() && !take('\n'))
+      refuse(here_, "a quoted cell goes on after its quote", "double the quotes inside a quoted cell");
+    return cells;
+  }
+
+ private:
+  const std::string& text_;
+  std::size_t next_ = 0;
+  Location here_;
+
+  void advance() {
+    here_.column = text_[next_] == '\n' ? 1 : here_.column + 1;
+    here_.line += text_[next_] == '\n' ? 1 : 0;
+    ++next_;
+  }
+  bool take(char wanted) {
+    if (at_end() || text_[next_] != wanted) return false;
+    advance();
+    return true;
+  }
+  CsvCell cell() {
+    CsvCell made{"", here_};
+    if (take('"')) return quoted(std::move(made));
+    while (!at_end() && text_[next_] != ',' && text_[next_] != '\n' && text_[next_] != '\r') {
+      if (text_[next_] == '"') refuse(here_, "a quote inside a cell", "quote the whole cell, and double it");
+      made.text += text_[next_];
+      advance();
+    }
+    return made;
+  }
+  CsvCell quoted(CsvCell made) {
+    for (;;) {
+      if (at_end()) refuse(made.where, "a quote that is not closed", "a `\"` at the cell's end");
+      if (take('"')) {
+        if (!take('"')) return made;
+        made.text += '"';
+        continue;
+      }
+      made.text += text_[next_];
+      advance();
+    }
+  }
+};
+
+}  // namespace
+
+const CsvCell* CsvRow::find(std::string_view column) const {
+  const auto found = std::find(columns_->begin(), columns_->end(), column);
+  return found == columns_->end() ? nullptr : &cells_[static_cast<std::size_t>(found - columns_->begin())];
+}
+
+const std::string& CsvRow::operator[](std::string_view column) const {
+  static const std::string none;
+  const CsvCell* const cell = find(column);
+  return cell == nullptr ? none : cell->text;
+}
+
+Location CsvRow::where(std::string_view column) const {
+  const CsvCell* const cell = find(column);
+  return cell == nullptr ? cells_.at(0).where : cell->where;
+}
+
+std::vector<CsvRow> parse_csv_table(const std::string& text, const std::string& file) {
+  Reader reader(text, file);
+  if (reader.at_end()) refuse({file, 0, 0}, "an empty table", "its first line names the columns");
+  const auto columns = std::make_shared<std::vector<std::string>>();
+  for (CsvCell& cell : reader.row()) {
+    if (std::find(columns->begin(), columns->end(), cell.text) != columns->end())
+      refuse(cell.where, fmt::format("column `{}` is named twice", cell.text), "each once");
+    columns->push_back(std::move(cell.text));
+  }
+  std::vector<CsvRow> rows;
+  while (!reader.at_end()) {
+    std::vector<CsvCell> cells = reader.row();
+    if (cells.size() == 1 && cells[0].text.empty()) continue;  // an empty line
+    if (cells.size() != columns->size())
+      refuse(cells[0].where,
+             fmt::format("{} cells, and the first line names {} columns", cells.size(), columns->size()),
+             "quote a cell that holds a comma");
+    rows.emplace_back(columns, std::move(cells));
+  }
+  return rows;
+}
+
+}  // namespace motley

@@ -1,0 +1,37 @@
+// Tables of comma-separated values (RFC 4180) whose first line names the columns. Every cell knows its line and column;
+// what is malformed is refused there. Read next: models/published_run.hpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/refusal.hpp"
+
+namespace motley {
+
+struct CsvCell {
+  std::string text;
+  Location where;
+};
+
+class CsvRow {
+ public:
+  CsvRow(std::shared_ptr<const std::vector<std::string>> columns, std::vector<CsvCell> cells)
+      : columns_(std::move(columns)), cells_(std::move(cells)) {}
+  // Empty where the table has no such column.
+  const std::string& operator[](std::string_view column) const;
+  Location where(std::string_view column) const;
+
+ private:
+  std::shared_ptr<const std::vector<std::string>> columns_;
+  std::vector<CsvCell> cells_;
+  const CsvCell* find(std::string_view column) const;
+};
+
+// Refuses ("bad-csv") a row of another number of cells than the first, a quote that is not closed or stands inside a
+// cell, a column named twice, an empty text.
+std::vector<CsvRow> parse_csv_table(const std::string& text, const std::string& file);
+
+}  // namespace motley

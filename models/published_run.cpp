@@ -1,0 +1,343 @@
+#include "models/published_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <regex>
+
+#include "models/published_metrics.hpp"
+#include "models/software.hpp"
+#include "models/strategy_complaint.hpp"
+#include "models/units.hpp"
+#include "models/yaml_reader.hpp"
+
+namespace motley {
+namespace {
+
+struct Unknown {
+  std::string reason;
+};
+[[noreturn]] void pass_over(std::string reason) { throw Unknown{std::move(reason)}; }
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+std::string bare(const std::string& text) {
+  std::string kept;
+  for (const char c : lower(text))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) kept += c;
+  return kept;
+}
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> to_texts(const Yaml& node) {
+  std::vector<std::string> texts;
+  for (const Yaml& item : to_sequence(node)) texts.push_back(to_text(item));
+  return texts;
+}
+
+Recompute recompute_of(const std::string& text, const Location& where) {
+  if (text.starts_with("full")) return Recompute::full;
+  if (text.starts_with("selective")) return Recompute::selective;
+  if (text.starts_with("none")) return Recompute::none;
+  throw Refusal(Exit::usage, "bad-csv", where, fmt::format("recompute `{}`", text),
+                "full, selective or none, or nothing where it is not printed");
+}
+
+}  // namespace
+
+std::vector<PublishedRun> read_published_runs(const std::string& path) {
+  std::vector<PublishedRun> runs;
+  for (CsvRow& row : parse_csv_table(read_text_file(path), path)) {
+    const std::string id = row["id"];
+    if (id.empty())
+      throw Refusal(Exit::usage, "bad-csv", row.where("id"), "a run without an id",
+                    "a column `id`: the set, a dash, a number");
+    runs.push_back({id, id.substr(0, id.find('-')), std::move(row)});
+  }
+  return runs;
+}
+
+PublishedRules::PublishedRules() {
+  const Fields file(read_yaml(data_folder() + "/platforms/published/unprinted.yaml"), "the rules",
+                    {"accelerators", "models", "sets"});
+  for (const YamlEntry& entry : file.need("accelerators")->entries) {
+    const Fields of(entry.value, "an accelerator", {"chip", "cluster", "domain"});
+    Accelerator& made = accelerators_[entry.key];
+    made.chip = to_text(of.need("chip"));
+    made.cluster = to_text(of.need("cluster"));
+    if (const Yaml value = of.find("domain")) made.domain = static_cast<int>(to_integer(value, {1, 1 << 16}));
+  }
+  for (const Yaml& item : to_sequence(file.need("models"))) {
+    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied"});
+    Likeness made{to_texts(of.need("names")), to_text(of.need("like")), 0, {}};
+    if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
+    if (const Yaml value = of.find("tied")) made.tied = to_bool(value);
+    models_.push_back(std::move(made));
+  }
+  for (const YamlEntry& entry : file.need("sets")->entries) {
+    const Fields of(entry.value, "a set",
+                    {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software"});
+    Set& made = sets_[entry.key];
+    if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
+    if (const Yaml value = of.find("recompute"))
+      made.recompute = recompute_of(to_choice(value, {"full", "selective", "none"}), value->where);
+    if (const Yaml value = of.find("sequence_parallel")) made.sequence_parallel = to_bool(value);
+    if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
+    if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
+    if (const Yaml value = of.find("software")) made.software = to_text(value);
+    if (const Yaml value = of.find("nics"))
+      made.nics = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
+  }
+}
+
+// One row at a time. What it cannot know it passes over, by way of Unknown.
+class RunReader {
+ public:
+  RunReader(const PublishedRules& rules, const PublishedRun& run, const std::vector<PublishedRun>& all)
+      : rules_(rules), run_(run), all_(all) {
+    if (const auto found = rules.sets_.find(run.set); found != rules.sets_.end()) set_ = found->second;
+  }
+
+  Measured read() {
+    refuse_doubtful();
+    Job job;
+    job.transformer = transformer();
+    job.cluster = cluster();
+    set_train(job);
+    job.fidelity.fold = true;
+    job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
+    strategy(job);
+    // What is priced inside computes is one ring, which leaves a node by one of its NICs.
+    if (job.strategy.tp() > job.cluster.groups[0].chips_per_node)
+      job.fidelity.tensor_parallel = CollectiveLevel::fluid;
+    Measured made;
+    made.step_s = step_s(job);
+    made.peak_bytes = peak_bytes();
+    made.scenario.name = run_.id;
+    made.scenario.job = std::move(job);
+    return made;
+  }
+
+ private:
+  const PublishedRules& rules_;
+  const PublishedRun& run_;
+  const std::vector<PublishedRun>& all_;
+  PublishedRules::Set set_;
+
+  const std::string& cell(const char* column) const { return run_.row[column]; }
+  double number(const char* column) const {
+    double value = 0;
+    if (read_number(cell(column), value) != NumberFault::none)
+      throw Refusal(Exit::usage, "bad-csv", run_.row.where(column),
+                    fmt::format("`{}` is no number", cell(column)), "a plain number, or nothing");
+    return value;
+  }
+  std::int64_t printed(const char* column, std::int64_t otherwise) const {
+    if (cell(column).empty()) return otherwise;
+    const double value = number(column);
+    if (value != std::floor(value) || value < 0)
+      throw Refusal(Exit::usage, "bad-csv", run_.row.where(column),
+                    fmt::format("`{}` is no count", cell(column)), "a whole number, or nothing");
+    return static_cast<std::int64_t>(value);
+  }
+  std::int64_t needed(const char* column) const {
+    if (cell(column).empty()) pass_over(fmt::format("`{}` is not printed", column));
+    return printed(column, 0);
+  }
+
+  void refuse_doubtful() const {
+    if (contains(cell("notes"), "CAUTION")) pass_over("the source contradicts itself");
+    const std::string name = lower(cell("model_name"));
+    if (contains(name, "lora") || contains(lower(cell("notes")), "fine-tun") || contains(name, "sft"))
+      pass_over("fine-tuning");
+  }
+
+  Transformer transformer() const {
+    const std::string name = bare(cell("model_name"));
+    for (const auto& likeness : rules_.models_)
+      for (const std::string& prefix : likeness.prefixes)
+        if (name.starts_with(prefix)) return shaped(likeness);
+    pass_over(fmt::format("no shape is known of `{}`", cell("model_name")));
+  }
+  Transformer shaped(const PublishedRules::Likeness& likeness) const {
+    Transformer t = load_transformer(likeness.like);
+    t.name = cell("model_name");
+    if (likeness.vocabulary > 0) t.vocabulary = likeness.vocabulary;
+    if (set_.vocabulary > 0) t.vocabulary = set_.vocabulary;
+    if (likeness.tied) t.tied_embeddings = *likeness.tied;
+    t.vocabulary = printed("vocab", t.vocabulary);
+    const bool general = t.family == Family::gpt2 && likeness.like == "gpt3-175b";
+    if (general)
+      for (const char* column : {"hidden", "layers", "heads"}) needed(column);
+    const bool resized = !cell("hidden").empty() && !cell("heads").empty();
+    t.hidden = printed("hidden", t.hidden);
+    t.layers = printed("layers", t.layers);
+    t.heads = printed("heads", t.heads);
+    t.kv_heads = general ? t.heads : printed("kv_heads", t.kv_heads);
+    std::int64_t& inner = t.experts.count > 0 ? t.experts.ffn : t.ffn;  // tables print an expert's
+    inner = printed("ffn_hidden", general ? 4 * t.hidden : inner);
+    if (resized && !t.latent.used()) t.head_dim = t.hidden / t.heads;
+    t.max_positions = std::max(t.max_positions, needed("seq_len"));
+    std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= t.layers; });
+    std::erase_if(t.full_attention, [&](std::int64_t layer) { return layer >= t.layers; });
+    return t;
+  }
+
+  Cluster cluster() const {
+    const auto found = rules_.accelerators_.find(cell("accelerator"));
+    if (found == rules_.accelerators_.end())
+      pass_over(fmt::format("no nodes are known of `{}`", cell("accelerator")));
+    const PublishedRules::Accelerator& of = found->second;
+    Cluster made = load_cluster(of.cluster);
+    made.name = run_.set;
+    NodeGroup& group = made.groups.at(0);
+    const std::int64_t count = needed("n_accelerators");
+    const std::int64_t a_node = of.domain > 0 ? std::min<std::int64_t>(of.domain, count)
+                                              : std::min(count, printed("per_node", group.chips_per_node));
+    if (count % a_node != 0) pass_over(fmt::format("{} chips in nodes of {}", count, a_node));
+    group.chip = load_chip(of.chip);
+    group.chips_per_node = static_cast<int>(a_node);
+    group.nodes = static_cast<int>(count / a_node);
+    for (Nic& nic : group.nics) {
+      nic.count = static_cast<int>(std::min<std::int64_t>(nic.count, a_node));
+      if (set_.nics > 0) nic.bandwidth = set_.nics / static_cast<double>(nic.count);
+    }
+    build_topology(made);
+    if (!set_.software.empty()) use_software(set_.software, made);
+    return made;
+  }
+
+  void set_train(Job& job) const {
+    Train& train = job.train;
+    train.sequence = needed("seq_len");
+    train.global_batch = needed("global_batch");
+    train.micro_batch = needed("micro_batch");
+    const std::string precision = lower(cell("precision"));
+    train.precision =
+        job.cluster.groups[0].chip.peak_flops.contains(Format::bf16) ? Format::bf16 : Format::fp16;
+    for (const auto& [name, format] :
+         {std::pair{"nvfp4", Format::nvfp4}, {"mx", Format::mxfp8}, {"fp8", Format::fp8}})
+      if (contains(precision, name) && !train.matmuls) train.matmuls = format;
+    if (train.matmuls && !job.cluster.groups[0].chip.peak_flops.contains(*train.matmuls))
+      train.matmuls = Format::fp8;
+    if (const auto complaint = find_batch_complaint(job.transformer, train)) pass_over(complaint->message);
+  }
+
+  // Printed, or printed by another row of the set for the same model and stages: an empty cell is not 1.
+  std::int64_t chunks(std::int64_t stages) const {
+    if (stages == 1) return 1;
+    if (!cell("vpp").empty()) return std::max<std::int64_t>(1, printed("vpp", 1));
+    for (const PublishedRun& other : all_)
+      if (other.set == run_.set && other.row["model_name"] == cell("model_name") &&
+          other.row["pp"] == cell("pp") && !other.row["vpp"].empty())
+        return std::max<std::int64_t>(1, std::stoll(other.row["vpp"]));
+    return 1;
+  }
+
+  void strategy(Job& job) const {
+    const std::int64_t tp = needed("tp"), pp = needed("pp"), dp = needed("dp"), cp = printed("cp", 1);
+    try {
+      job.strategy = expand(job.transformer, job.train, tp, pp, dp, cp);
+      set_schedule(job, pp);
+      job.strategy.sequence_parallel =
+          tp > 1 && (set_.sequence_parallel || contains(cell("recompute"), "sequence parallel"));
+      const std::string& recompute = cell("recompute");
+      job.strategy.recompute = recompute.empty() ? set_.recompute.value_or(Recompute::none)
+                                                 : recompute_of(recompute, run_.row.where("recompute"));
+      set_division(job, dp * cp);
+      job.strategy.overlap_gradients = set_.overlap;
+      for (PipelineTemplate& pipeline : job.strategy.templates)
+        for (Stage& stage : pipeline.stages) stage.expert_parallel = printed("ep", 1);
+      if (job.transformer.experts.count > 0)
+        for (PipelineTemplate& pipeline : job.strategy.templates)
+          for (Stage& stage : pipeline.stages) stage.expert_tensor_parallel = 1;
+      validate(job.transformer, job.train, job.strategy);
+    } catch (const Refusal& refusal) {
+      pass_over(refusal.message());
+    }
+  }
+  void set_schedule(Job& job, std::int64_t pp) const {
+    const std::string printed_name = lower(cell("schedule"));
+    const std::int64_t count = chunks(pp);
+    // Embedding and head count as a layer each where that makes the stages even.
+    const std::int64_t L = job.transformer.layers;
+    auto& stages = job.strategy.templates.at(0).stages;
+    if (pp > 1 && L % pp != 0 && (L + 2) % pp == 0 && count == 1) {
+      std::int64_t next = 0;
+      for (std::size_t i = 0; i < stages.size(); ++i) {
+        const bool end = i == 0 || i + 1 == stages.size();
+        stages[i].first_layer = next;
+        stages[i].last_layer = next += (L + 2) / pp - (end ? 1 : 0);
+      }
+    }
+    if (contains(printed_name, "zb-1p"))
+      return use_schedule(job.transformer, job.strategy, Schedule::zb_h1, 1);
+    if (contains(printed_name, "zb-2p"))
+      return use_schedule(job.transformer, job.strategy, Schedule::zb_h2, 1);
+    if (contains(printed_name, "1 layer per chunk"))
+      return use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(L / pp));
+    if (count > 1)
+      use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(count));
+  }
+  void set_division(Job& job, std::int64_t copies) const {
+    const std::string kind = lower(cell("zero_stage_or_fsdp"));
+    Strategy& strategy = job.strategy;
+    strategy.zero = copies > 1 ? set_.zero : 0;
+    if (contains(kind, "zero-1")) strategy.zero = 1;
+    if (contains(kind, "zero-2") || contains(kind, "shard_grad_op")) strategy.zero = 2;
+    if (contains(kind, "full_shard") || contains(kind, "fsdp2") || contains(kind, "zero-3"))
+      strategy.zero = 3;
+    if (contains(kind, "fsdp+") || contains(kind, "hsdp")) pass_over("FSDP over an unprinted group");
+    if (copies == 1) strategy.zero = 0;
+    std::smatch group;
+    if (strategy.zero == 1 && std::regex_search(kind, group, std::regex("group ([0-9]+)")))
+      strategy.shard_over = std::min<std::int64_t>(std::stoll(group[1]), copies);
+    if (strategy.shard_over == copies) strategy.shard_over = 0;
+  }
+
+  double step_s(const Job& job) const {
+    const std::string& metric = cell("metric");
+    const double value = number("value"), chips = static_cast<double>(needed("n_accelerators"));
+    const auto sequences = static_cast<double>(job.train.global_batch);
+    const double tokens = sequences * static_cast<double>(job.train.sequence);
+    if (!(value > 0)) pass_over("the measured value is not positive");
+    if (metric == "iteration_time") return value;
+    if (metric == "tokens_per_s_per_gpu") return tokens / (value * chips);
+    if (metric == "samples_per_s_per_gpu") return sequences / (value * chips);
+    if (metric == "model_tflops_per_gpu")
+      return model_flops_per_sequence(job.transformer, job.train.sequence) * sequences /
+             (value * 1e12 * chips);
+    if (metric == "tflops_per_gpu_incl_recompute")
+      return megatron_flops_per_sequence(job.transformer, job.train.sequence) * sequences /
+             (value * 1e12 * chips);
+    pass_over(fmt::format("`{}` says no step time", metric));
+  }
+
+  // Whoever prints it does so among the notes.
+  std::optional<double> peak_bytes() const {
+    std::smatch found;
+    const std::string& notes = cell("notes");
+    for (const auto& [name, unit] : {std::pair{"max_mem_bytes=([0-9.]+)", 1.0},
+                                     {"mem_gib=([0-9.]+)", 1024.0 * 1024 * 1024},
+                                     {"max_mem_gb=([0-9.]+)", 1e9},
+                                     {"real_alloc_gib=([0-9.]+)", 1024.0 * 1024 * 1024}})
+      if (std::regex_search(notes, found, std::regex(name))) return std::stod(found[1]) * unit;
+    return std::nullopt;
+  }
+};
+
+std::variant<Measured, PassedOver> PublishedRules::read(const PublishedRun& run,
+                                                        const std::vector<PublishedRun>& all) const {
+  try {
+    return RunReader(*this, run, all).read();
+  } catch (const Unknown& unknown) {
+    return PassedOver{unknown.reason};
+  }
+}
+
+}  // namespace motley

@@ -1,0 +1,72 @@
+// A training run that somebody measured and published, as a row of a table: from what is printed, and what
+// platforms/published/unprinted.yaml says of the rest, to a scenario and to the seconds that a step took. What a row
+// leaves open in a way that matters is not guessed: it is passed over, with the reason. Read next:
+// models/validation.hpp.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/csv.hpp"
+#include "models/scenario.hpp"
+
+namespace motley {
+
+// Columns: id, accelerator, n_accelerators, per_node, model_name, hidden, ffn_hidden, layers, heads, kv_heads, vocab,
+// seq_len, global_batch, micro_batch, tp, pp, vpp, dp, cp, ep, schedule, zero_stage_or_fsdp, recompute, precision,
+// metric, value, unit, notes. An empty cell: not printed. Others may stand there too.
+struct PublishedRun {
+  std::string id, set;  // the set is what stands before the id's dash
+  CsvRow row;
+};
+// Refuses ("bad-csv") a table without ids.
+std::vector<PublishedRun> read_published_runs(const std::string& path);
+
+struct Measured {
+  Scenario scenario;
+  double step_s = 0;
+  std::optional<double> peak_bytes;  // of the fullest chip
+};
+struct PassedOver {
+  std::string reason;
+};
+
+class PublishedRules {
+ public:
+  // Reads unprinted.yaml of the data folder.
+  PublishedRules();
+
+  // `all`: the table, in which other rows of the same set may print what this one does not.
+  std::variant<Measured, PassedOver> read(const PublishedRun& run,
+                                          const std::vector<PublishedRun>& all) const;
+
+ private:
+  struct Accelerator {
+    std::string chip, cluster;
+    int domain = 0;  // chips of a node; 0: as the row says
+  };
+  struct Likeness {
+    std::vector<std::string> prefixes;
+    std::string like;
+    std::int64_t vocabulary = 0;
+    std::optional<bool> tied;
+  };
+  struct Set {
+    std::int64_t vocabulary = 0;
+    std::optional<Recompute> recompute;
+    bool sequence_parallel = false, overlap = false;
+    int zero = 0;
+    double nics = 0;       // bytes/s of a node; 0: the cluster's
+    std::string software;  // of platforms/software/; empty: none is known
+  };
+  std::map<std::string, Accelerator> accelerators_;
+  std::vector<Likeness> models_;
+  std::map<std::string, Set> sets_;
+
+  friend class RunReader;
+};
+
+}  // namespace motley

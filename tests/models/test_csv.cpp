@@ -1,0 +1,39 @@
+// Tables of comma-separated values: what a cell may hold, where it stands, what is refused.
+#include <catch2/catch.hpp>
+
+#include "models/csv.hpp"
+
+using namespace motley;
+
+TEST_CASE("cells may hold commas, quotes and lines, and know where they stand") {
+  const auto rows = parse_csv_table("id,note\r\na,\"x, \"\"y\"\"\nz\"\r\n\nb,\n", "t.csv");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["id"] == "a");
+  CHECK(rows[0]["note"] == "x, \"y\"\nz");
+  CHECK(rows[0]["other"].empty());
+  CHECK(rows[1]["id"] == "b");
+  CHECK(rows[1]["note"].empty());
+  CHECK(rows[1].where("id").line == 5);
+  CHECK(rows[1].where("note").column == 3);
+}
+
+TEST_CASE("a malformed table is refused where it is malformed") {
+  const auto [text, line, column] = GENERATE(table<std::string, int, int>({
+      {"", 0, 0},              // nothing
+      {"a,a\n", 1, 3},         // a column twice
+      {"a,b\n1,2,3\n", 2, 1},  // a cell too many
+      {"a,b\n1\n", 2, 1},      // and too few
+      {"a\n\"x\n", 2, 1},      // a quote that does not end
+      {"a\nx\"y\n", 2, 2},     // one inside a cell
+      {"a\n\"x\"y\n", 2, 4},   // and after it
+  }));
+  CAPTURE(text);
+  try {
+    parse_csv_table(text, "t.csv");
+    FAIL("it was taken");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "bad-csv");
+    CHECK(refusal.where().line == line);
+    CHECK(refusal.where().column == column);
+  }
+}

@@ -1,0 +1,124 @@
+// Published runs: what a row becomes, what is passed over and why, and how errors are summed up.
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "models/published_metrics.hpp"
+#include "models/published_run.hpp"
+#include "models/validation.hpp"
+
+using namespace motley;
+
+namespace {
+
+constexpr const char* kHead =
+    "id,accelerator,n_accelerators,per_node,model_name,hidden,ffn_hidden,layers,heads,kv_heads,vocab,seq_len,"
+    "global_batch,micro_batch,tp,pp,vpp,dp,cp,ep,schedule,zero_stage_or_fsdp,recompute,precision,metric,"
+    "value,notes\n";
+
+std::vector<PublishedRun> runs(const std::string& rows) {
+  std::vector<PublishedRun> made;
+  for (CsvRow& row : parse_csv_table(kHead + rows, "runs.csv")) {
+    const std::string id = row["id"];
+    made.push_back({id, id.substr(0, id.find('-')), std::move(row)});
+  }
+  return made;
+}
+std::variant<Measured, PassedOver> read(const std::string& row) {
+  static const PublishedRules rules;
+  const auto all = runs(row);
+  return rules.read(all[0], all);
+}
+std::string reason(const std::string& row) {
+  const auto found = read(row);
+  return std::holds_alternative<PassedOver>(found) ? std::get<PassedOver>(found).reason : "";
+}
+
+// Narayanan et al. 2021 (arXiv:2104.04473), table 1: 145.6 B parameters on 1,536 GPUs.
+constexpr const char* kSc21 =
+    "sc21-1,A100-SXM-80GB,1536,8,GPT-145B,12288,49152,80,96,96,51200,2048,2304,2,8,8,2,24,1,,interleaved "
+    "1F1B,,full,fp16,tflops_per_gpu_incl_recompute,148,\n";
+
+RunOutcome outcome(const std::string& id, double measured_s, double predicted_s) {
+  RunOutcome made;
+  made.id = id;
+  made.set = id.substr(0, id.find('-'));
+  made.measured_s = measured_s;
+  made.predicted_s = predicted_s;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a published run becomes the job that it prints, and its step the formula's of its source") {
+  const auto found = read(kSc21);
+  REQUIRE(std::holds_alternative<Measured>(found));
+  const Measured& run = std::get<Measured>(found);
+  const Job& job = run.scenario.job;
+  CHECK(job.cluster.chip_count() == 1536);
+  CHECK(job.cluster.groups[0].nodes == 192);
+  CHECK(job.transformer.layers == 80);
+  CHECK(job.transformer.vocabulary == 51200);
+  CHECK(job.strategy.tp() == 8);
+  CHECK(job.strategy.schedule == Schedule::interleaved);
+  CHECK(job.strategy.templates[0].stages[0].more.size() == 1);  // two chunks
+  CHECK(job.strategy.recompute == Recompute::full);
+  const double flops = megatron_flops_per_sequence(job.transformer, 2048) * 2304;
+  CHECK(run.step_s == Approx(flops / (148e12 * 1536)));
+}
+
+TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in the set, or passed over") {
+  const std::string row = kSc21;
+  const auto without = [&](const std::string& cells, const std::string& by) {
+    std::string made = row;
+    const std::size_t at = made.find(cells);
+    REQUIRE(at != std::string::npos);
+    return made.replace(at, cells.size(), by);
+  };
+  CHECK(reason(without(",2048,2304,", ",,2304,")) == "`seq_len` is not printed");
+  CHECK(reason(without(",12288,49152,80,", ",12288,49152,,")) == "`layers` is not printed");
+  CHECK(reason(without("GPT-145B", "Mystery-9B")) == "no shape is known of `Mystery-9B`");
+  CHECK(reason(without("A100-SXM-80GB", "Z900")) == "no nodes are known of `Z900`");
+  CHECK(reason(without("tflops_per_gpu_incl_recompute", "mood")) == "`mood` says no step time");
+  CHECK(reason(without(",8,8,2,24,", ",8,8,2,23,")) != "");
+  // Chunks of another row of the same model and stages.
+  static const PublishedRules rules;
+  const auto all = runs(without(",8,8,2,24,", ",8,8,,24,") + row);
+  const auto filled = rules.read(all[0], all);
+  CHECK(std::get<Measured>(filled).scenario.job.strategy.templates[0].stages[0].more.size() == 1);
+}
+
+TEST_CASE("errors are summed up by set: mean, median, worst, bias, and what was passed over") {
+  std::vector<RunOutcome> all = {outcome("a-1", 10, 11), outcome("a-2", 10, 9), outcome("a-3", 10, 14),
+                                 outcome("b-1", 2, 2)};
+  all.push_back(outcome("a-4", 0, 0));
+  all.back().passed_over = "fine-tuning";
+  all[0].measured_bytes = 100;
+  all[0].predicted_bytes = 80;
+  const auto found = summarise(all);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].set == "a");
+  CHECK(found[0].rows == 3);
+  CHECK(found[0].mean_abs_pct == Approx(20));
+  CHECK(found[0].median_abs_pct == Approx(10));
+  CHECK(found[0].worst_abs_pct == Approx(40));
+  CHECK(found[0].worst_id == "a-3");
+  CHECK(found[0].bias_pct == Approx(40.0 / 3));
+  CHECK(found[0].memory_rows == 1);
+  CHECK(found[0].memory_mean_abs_pct == Approx(20));
+  REQUIRE(found[0].passed_over.size() == 1);
+  CHECK(found[0].passed_over[0].second == 1);
+  CHECK(found[1].mean_abs_pct == 0);
+  CHECK(to_json(all).find("\"schema\": \"motley.validate/1\"") != std::string::npos);
+}
+
+TEST_CASE("every shipped run is read or passed over for a reason, and every set that ships is known") {
+  static const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  std::size_t taken = 0;
+  for (const PublishedRun& run : all) {
+    INFO(run.id);
+    CHECK_FALSE(run.row["source"].empty());
+    taken += std::holds_alternative<Measured>(rules.read(run, all)) ? 1 : 0;
+  }
+  CHECK(taken > all.size() / 2);
+}
