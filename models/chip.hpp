@@ -45,6 +45,8 @@ struct Chip {
   Sourced layer_launch;   // seconds that the processor takes to launch a layer's forward
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels
   Sourced collective_share;      // of the seconds of collectives priced in computes, what is seen
+  // Each doubling of the ranks beyond 8 makes computes so much longer: all wait for the slowest.
+  Sourced straggling;
   // A compute takes so many times as long while the chip's collectives and transfers are under way; 0: 1.
   Sourced overlap_slowdown;
   Sourced watts;           // TDP; 0 unknown

@@ -56,6 +56,7 @@ const std::vector<Figure>& figures() {
       {"layer_launch", &Chip::layer_launch, seconds, false},
       {"micro_batch_overhead", &Chip::micro_batch_overhead, seconds, false},
       {"collective_share", &Chip::collective_share, {}, false},
+      {"straggling", &Chip::straggling, {}, false},
       {"overlap_slowdown", &Chip::overlap_slowdown, {}, false},
       {"power", &Chip::watts, watts, false},
       {"price", &Chip::price_per_hour, dollars_per_hour, false},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <regex>
 
 #include "models/published_metrics.hpp"
@@ -73,15 +74,19 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("domain")) made.domain = static_cast<int>(to_integer(value, {1, 1 << 16}));
   }
   for (const Yaml& item : to_sequence(file.need("models"))) {
-    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied"});
-    Likeness made{to_texts(of.need("names")), to_text(of.need("like")), 0, {}};
+    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied", "gated"});
+    Likeness made;
+    made.prefixes = to_texts(of.need("names"));
+    made.like = to_text(of.need("like"));
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("tied")) made.tied = to_bool(value);
+    if (const Yaml value = of.find("gated")) made.gated = to_bool(value);
     models_.push_back(std::move(made));
   }
   for (const YamlEntry& entry : file.need("sets")->entries) {
-    const Fields of(entry.value, "a set",
-                    {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software"});
+    const Fields of(
+        entry.value, "a set",
+        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients"});
     Set& made = sets_[entry.key];
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("recompute"))
@@ -90,8 +95,29 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
     if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
     if (const Yaml value = of.find("software")) made.software = to_text(value);
+    if (const Yaml value = of.find("gradients"))
+      made.gradients = to_choice(value, {"fp32", "bf16"}) == "bf16" ? Format::bf16 : Format::fp32;
     if (const Yaml value = of.find("nics"))
       made.nics = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
+  }
+  read_left_out();
+}
+
+void PublishedRules::read_left_out() {
+  const std::filesystem::path folder = data_folder() + "/platforms/published/left_out";
+  if (!std::filesystem::is_directory(folder)) return;
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  for (const std::string& path : paths) {
+    const Fields file(read_yaml(path), "a fit without some runs", {"set", "runs", "software"});
+    LeftOut made;
+    if (const Yaml value = file.find("set")) made.set = to_text(value);
+    if (const Yaml value = file.find("runs"))
+      for (std::string& id : to_texts(value)) made.runs.insert(std::move(id));
+    for (const YamlEntry& entry : file.need("software")->entries) made.software[entry.key] = entry.value;
+    left_out_.push_back(std::move(made));
   }
 }
 
@@ -107,7 +133,10 @@ class RunReader {
     refuse_doubtful();
     Job job;
     job.transformer = transformer();
-    job.cluster = cluster();
+    const Cluster bare = cluster();
+    Measured made;
+    job.cluster = bare;
+    made.scenario.interval = use_calibrated(job.cluster);
     set_train(job);
     job.fidelity.fold = true;
     job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
@@ -115,9 +144,13 @@ class RunReader {
     // What is priced inside computes is one ring, which leaves a node by one of its NICs.
     if (job.strategy.tp() > job.cluster.groups[0].chips_per_node)
       job.fidelity.tensor_parallel = CollectiveLevel::fluid;
-    Measured made;
     made.step_s = step_s(job);
     made.peak_bytes = peak_bytes();
+    if (const Yaml figures = figures_without_set()) {
+      made.unseen = bare;
+      use_figures(figures, *made.unseen);
+      made.unseen_interval = interval_of_left_out();
+    }
     made.scenario.name = run_.id;
     made.scenario.job = std::move(job);
     return made;
@@ -153,7 +186,8 @@ class RunReader {
   void refuse_doubtful() const {
     if (contains(cell("notes"), "CAUTION")) pass_over("the source contradicts itself");
     const std::string name = lower(cell("model_name"));
-    if (contains(name, "lora") || contains(lower(cell("notes")), "fine-tun") || contains(name, "sft"))
+    if (contains(name, "lora") || contains(name, "sft") || contains(lower(cell("notes")), "fine-tun") ||
+        contains(cell("notes"), "task=LoRA") || contains(cell("notes"), "task=SFT"))
       pass_over("fine-tuning");
   }
 
@@ -181,6 +215,8 @@ class RunReader {
     t.kv_heads = general ? t.heads : printed("kv_heads", t.kv_heads);
     std::int64_t& inner = t.experts.count > 0 ? t.experts.ffn : t.ffn;  // tables print an expert's
     inner = printed("ffn_hidden", general ? 4 * t.hidden : inner);
+    if (!likeness.gated)
+      inner = inner * 2 / 3;  // two matrices where a gated one has three: as many weights and FLOPs
     if (resized && !t.latent.used()) t.head_dim = t.hidden / t.heads;
     t.max_positions = std::max(t.max_positions, needed("seq_len"));
     std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= t.layers; });
@@ -208,8 +244,24 @@ class RunReader {
       if (set_.nics > 0) nic.bandwidth = set_.nics / static_cast<double>(nic.count);
     }
     build_topology(made);
-    if (!set_.software.empty()) use_software(set_.software, made);
     return made;
+  }
+  Interval use_calibrated(Cluster& cluster) const {
+    for (const auto& fit : rules_.left_out_)
+      if (fit.runs.contains(run_.id))
+        if (const auto found = fit.software.find(set_.software); found != fit.software.end()) {
+          use_figures(found->second, cluster);
+          Cluster shipped = cluster;
+          return use_software(set_.software, shipped);
+        }
+    return set_.software.empty() ? interval_of_unseen() : use_software(set_.software, cluster);
+  }
+  Yaml figures_without_set() const {
+    for (const auto& fit : rules_.left_out_)
+      if (fit.set == run_.set)
+        if (const auto found = fit.software.find(set_.software); found != fit.software.end())
+          return found->second;
+    return nullptr;
   }
 
   void set_train(Job& job) const {
@@ -218,6 +270,8 @@ class RunReader {
     train.global_batch = needed("global_batch");
     train.micro_batch = needed("micro_batch");
     const std::string precision = lower(cell("precision"));
+    // llm-foundry's PURE reduces what it computes in, DEFAULT in 32 bits.
+    train.gradients = contains(cell("zero_stage_or_fsdp"), "PURE") ? Format::bf16 : set_.gradients;
     train.precision =
         job.cluster.groups[0].chip.peak_flops.contains(Format::bf16) ? Format::bf16 : Format::fp16;
     for (const auto& [name, format] :

@@ -6,12 +6,14 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "models/csv.hpp"
 #include "models/scenario.hpp"
+#include "models/yaml_reader.hpp"
 
 namespace motley {
 
@@ -26,7 +28,12 @@ struct PublishedRun {
 std::vector<PublishedRun> read_published_runs(const std::string& path);
 
 struct Measured {
+  // On chips with the figures of the set's software: those that ship, but of a run that they were fitted to those of a
+  // fit that left out all runs of its model's size.
   Scenario scenario;
+  // The same cluster with figures fitted without any run of the set, and their interval; none: no such fit is there.
+  std::optional<Cluster> unseen;
+  Interval unseen_interval;
   double step_s = 0;
   std::optional<double> peak_bytes;  // of the fullest chip
 };
@@ -36,7 +43,7 @@ struct PassedOver {
 
 class PublishedRules {
  public:
-  // Reads unprinted.yaml of the data folder.
+  // Reads unprinted.yaml of the data folder and what is in left_out/ beside it.
   PublishedRules();
 
   // `all`: the table, in which other rows of the same set may print what this one does not.
@@ -53,18 +60,29 @@ class PublishedRules {
     std::string like;
     std::int64_t vocabulary = 0;
     std::optional<bool> tied;
+    bool gated = true;
   };
   struct Set {
     std::int64_t vocabulary = 0;
     std::optional<Recompute> recompute;
     bool sequence_parallel = false, overlap = false;
     int zero = 0;
+    Format gradients = Format::fp32;
     double nics = 0;       // bytes/s of a node; 0: the cluster's
     std::string software;  // of platforms/software/; empty: none is known
+  };
+  // A fit of software that left runs out: by their ids, or all of a set.
+  struct LeftOut {
+    std::set<std::string> runs;
+    std::string set;
+    std::map<std::string, Yaml> software;
   };
   std::map<std::string, Accelerator> accelerators_;
   std::vector<Likeness> models_;
   std::map<std::string, Set> sets_;
+  std::vector<LeftOut> left_out_;
+
+  void read_left_out();
 
   friend class RunReader;
 };

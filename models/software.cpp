@@ -1,5 +1,10 @@
 #include "models/software.hpp"
 
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
 #include "models/describe_text.hpp"
 #include "models/scenario.hpp"
 
@@ -10,6 +15,41 @@ Interval read_interval(const Yaml& node, Regime regime) {
   const Fields fields(node, "an interval", {"low", "high", "source"});
   return {regime, to_number(fields.need("low"), Sign::positive),
           to_number(fields.need("high"), Sign::positive), to_text(fields.need("source"))};
+}
+
+double half_peak(const Chip& chip) {
+  for (Format format : {Format::bf16, Format::fp16, Format::fp32})
+    if (const auto found = chip.peak_flops.find(format); found != chip.peak_flops.end())
+      return found->second.value;
+  return 0;
+}
+
+// What the software makes of the nearest kin, of this chip.
+// Assumes: software that reaches a larger share of one chip's peak reaches a larger one of its kin's; what its launches
+// and steps take is its own.
+void inherit(const Yaml& on, Chip& chip) {
+  std::optional<Chip> kin;
+  Yaml figures;
+  double nearest = 0;
+  for (const YamlEntry& entry : on->entries) {
+    const Chip other = load_chip(entry.key);
+    const double away = std::abs(std::log(half_peak(other) / half_peak(chip)));
+    if (other.vendor != chip.vendor || !std::isfinite(away) || (kin && away >= nearest)) continue;
+    kin = other;
+    figures = entry.value;
+    nearest = away;
+  }
+  if (!kin) return;
+  Chip reached = *kin;
+  replace_figures(figures, reached);
+  const std::string source = fmt::format("inherited from {}", kin->name);
+  for (Sourced Chip::*share : {&Chip::gemm_efficiency, &Chip::attention_efficiency})
+    if ((reached.*share).value != ((*kin).*share).value)
+      chip.*share = {(chip.*share).value * (reached.*share).value / ((*kin).*share).value, source};
+  for (Sourced Chip::*figure :
+       {&Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention, &Chip::layer_launch,
+        &Chip::micro_batch_overhead, &Chip::collective_share, &Chip::straggling, &Chip::step_overhead})
+    if ((reached.*figure).value != ((*kin).*figure).value) chip.*figure = {(reached.*figure).value, source};
 }
 
 }  // namespace
@@ -26,21 +66,29 @@ std::string_view name_of(Regime regime) {
   return "unseen";
 }
 
-Interval interval_of_unseen() {
-  const std::string path = data_folder() + "/platforms/published/unseen.yaml";
-  return read_interval(Fields(read_yaml(path), "a regime", {"interval"}).need("interval"), Regime::unseen);
+namespace {
+
+Interval interval_of(const char* key, Regime regime) {
+  const Yaml file = read_yaml(data_folder() + "/platforms/published/unseen.yaml");
+  return read_interval(Fields(file, "a regime", {"interval", "left_out"}).need(key), regime);
 }
 
-Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster) {
-  const std::string path = find_file(to_text(name), folder, "platforms/software", ".yaml", name->where);
-  const Fields file(read_yaml(path, name->where), "software", {"on", "network", "interval"});
+}  // namespace
+
+Interval interval_of_unseen() { return interval_of("interval", Regime::unseen); }
+Interval interval_of_left_out() { return interval_of("left_out", Regime::similar); }
+
+Interval use_figures(const Yaml& software, Cluster& cluster) {
+  const Fields file(software, "software", {"on", "network", "interval"});
   const Yaml on = file.need("on");
   bool all_known = true;
   for (NodeGroup& group : cluster.groups) {
-    if (const YamlEntry* const figures = on->find(group.chip.name))
+    if (const YamlEntry* const figures = on->find(group.chip.name)) {
       replace_figures(figures->value, group.chip);
-    else
+    } else {
       all_known = false;
+      inherit(on, group.chip);
+    }
     if (const Yaml network = file.find("network"))
       for (Nic& nic : group.nics)
         nic.bandwidth *=
@@ -49,9 +97,12 @@ Interval use_software(const Yaml& name, const std::string& folder, Cluster& clus
   build_topology(cluster);
   const Yaml interval = file.find("interval");
   if (interval && all_known) return read_interval(interval, Regime::calibrated);
-  Interval unseen = interval_of_unseen();
-  unseen.regime = Regime::similar;
-  return unseen;
+  return interval_of_left_out();
+}
+
+Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster) {
+  const std::string path = find_file(to_text(name), folder, "platforms/software", ".yaml", name->where);
+  return use_figures(read_yaml(path, name->where), cluster);
 }
 
 Interval use_software(const std::string& name, Cluster& cluster) {

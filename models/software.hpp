@@ -12,11 +12,15 @@
 namespace motley {
 
 // Replaces, in every group of the cluster, the chip's figures that the file platforms/software/`name`.yaml gives for
-// that chip, and multiplies the rates of NICs by its `network`. A chip it does not know stays as it is. Refuses a name
-// that is not there. Returns how far runs of that software lay from their predictions; of a chip it does not know, how
-// far those of any did.
+// that chip, and multiplies the rates of NICs by its `network`. A chip it does not know inherits from the nearest kin
+// that it does: of the same vendor, with the nearest 16-bit peak; shares of a peak by how far they are from that chip's
+// own. One without kin stays as it is. Refuses a name that is not there. Returns how far runs of that software lay from
+// their predictions; where a chip inherits or has no kin, how far those of any did.
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster);
 Interval use_software(const std::string& name, Cluster& cluster);
-Interval interval_of_unseen();  // platforms/published/unseen.yaml
+// The same, of what stands in such a file.
+Interval use_figures(const Yaml& software, Cluster& cluster);
+Interval interval_of_unseen();    // platforms/published/unseen.yaml: no software is named
+Interval interval_of_left_out();  // the same file: it is, but no run like it took part in the fit
 
 }  // namespace motley

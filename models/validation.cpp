@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,33 +27,69 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-ErrorSummary summary_of(const std::string& set, const std::vector<const RunOutcome*>& runs) {
+// Collects errors of one regime.
+class Tally {
+ public:
+  void add(const RunOutcome& run, const Prediction& predicted) {
+    const double error = 100 * (predicted.seconds / run.measured_s - 1);
+    signed_.push_back(error);
+    sizes_.push_back(std::abs(error));
+    held_.push_back(predicted.low_s <= run.measured_s && run.measured_s <= predicted.high_s ? 100 : 0);
+    if (sizes_.back() > made_.worst_abs_pct) {
+      made_.worst_abs_pct = sizes_.back();
+      made_.worst_id = run.id;
+    }
+  }
+  Errors errors() {
+    made_.rows = static_cast<std::int64_t>(sizes_.size());
+    made_.mean_abs_pct = mean(sizes_);
+    made_.median_abs_pct = median(sizes_);
+    made_.bias_pct = mean(signed_);
+    made_.held_pct = mean(held_);
+    return made_;
+  }
+
+ private:
+  Errors made_;
+  std::vector<double> signed_, sizes_, held_;
+};
+
+ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutcome*>& runs) {
   ErrorSummary made;
-  made.set = set;
-  std::vector<double> errors, sizes, memory;
+  made.name = name;
+  Tally calibrated, unseen;
+  std::vector<double> memory;
   std::map<std::string, std::int64_t> reasons;
   for (const RunOutcome* run : runs) {
     if (!run->passed_over.empty()) {
       ++reasons[run->passed_over];
       continue;
     }
-    errors.push_back(run->error_pct());
-    sizes.push_back(std::abs(run->error_pct()));
-    if (sizes.back() > made.worst_abs_pct) {
-      made.worst_abs_pct = sizes.back();
-      made.worst_id = run->id;
-    }
+    calibrated.add(*run, run->predicted);
+    if (run->unseen) unseen.add(*run, *run->unseen);
     if (const auto error = run->memory_error_pct()) memory.push_back(std::abs(*error));
     made.infeasible += run->fits ? 0 : 1;
   }
-  made.rows = static_cast<std::int64_t>(errors.size());
-  made.mean_abs_pct = mean(sizes);
-  made.median_abs_pct = median(sizes);
-  made.bias_pct = mean(errors);
+  made.calibrated = calibrated.errors();
+  made.unseen = unseen.errors();
   made.memory_rows = static_cast<std::int64_t>(memory.size());
   made.memory_mean_abs_pct = mean(memory);
   made.passed_over.assign(reasons.begin(), reasons.end());
   return made;
+}
+
+// Powers of eight: within a node, a few nodes, a pod, more.
+constexpr std::array<std::int64_t, 4> kScales = {8, 64, 512, 4096};
+
+std::size_t scale_of(std::int64_t chips) {
+  std::size_t i = 0;
+  while (i < kScales.size() && chips > kScales[i]) ++i;
+  return i;
+}
+std::string name_of_scale(std::size_t i) {
+  if (i == kScales.size()) return fmt::format("more than {}", kScales.back());
+  return i == 0 ? fmt::format("1 to {}", kScales[0])
+                : fmt::format("{} to {}", kScales[i - 1] + 1, kScales[i]);
 }
 
 using Json = nlohmann::ordered_json;
@@ -68,23 +105,118 @@ Json row_of(const RunOutcome& run) {
     return row;
   }
   row["measured_s"] = run.measured_s;
-  row["predicted_s"] = run.predicted_s;
+  row["predicted_s"] = run.predicted.seconds;
+  row["low_s"] = run.predicted.low_s;
+  row["high_s"] = run.predicted.high_s;
   row["error_pct"] = run.error_pct();
+  if (run.unseen)
+    row["unseen"] = {{"predicted_s", run.unseen->seconds},
+                     {"low_s", run.unseen->low_s},
+                     {"high_s", run.unseen->high_s},
+                     {"error_pct", 100 * (run.unseen->seconds / run.measured_s - 1)}};
   if (run.measured_bytes) row["measured_bytes"] = *run.measured_bytes;
   if (run.predicted_bytes) row["predicted_bytes"] = *run.predicted_bytes;
   row["fits"] = run.fits;
   return row;
 }
 
+Json json_of(const Errors& errors) {
+  return {{"rows", errors.rows},
+          {"mean_abs_pct", errors.mean_abs_pct},
+          {"median_abs_pct", errors.median_abs_pct},
+          {"worst_abs_pct", errors.worst_abs_pct},
+          {"bias_pct", errors.bias_pct},
+          {"worst_id", errors.worst_id},
+          {"held_by_interval_pct", errors.held_pct}};
+}
+
+Json json_of(const std::vector<ErrorSummary>& summaries, const char* by) {
+  Json list = Json::array();
+  for (const ErrorSummary& of : summaries) {
+    Json entry = {{by, of.name}};
+    entry.update(json_of(of.calibrated));
+    entry["memory_rows"] = of.memory_rows;
+    entry["memory_mean_abs_pct"] = of.memory_mean_abs_pct;
+    entry["infeasible"] = of.infeasible;
+    entry["skipped"] = Json::array();
+    for (const auto& [reason, count] : of.passed_over)
+      entry["skipped"].push_back({{"reason", reason}, {"rows", count}});
+    if (of.unseen.rows > 0) entry["unseen"] = json_of(of.unseen);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 std::string percent(double value) { return fmt::format("{:.1f}", value); }
 
 std::string rows_table(const std::vector<RunOutcome>& outcomes) {
-  Table table("llrrrr", {"run", "model", "chips", "measured s", "predicted s", "error %"});
+  Table table("llrrrlrr",
+              {"run", "model", "chips", "measured s", "predicted s", "interval", "error %", "unseen %"});
   for (const RunOutcome& run : outcomes)
     if (run.passed_over.empty())
       table.add({run.id, run.model, std::to_string(run.chips), fmt::format("{:.4g}", run.measured_s),
-                 fmt::format("{:.4g}", run.predicted_s), fmt::format("{:+.1f}", run.error_pct())});
+                 fmt::format("{:.4g}", run.predicted.seconds),
+                 fmt::format("{:.4g} to {:.4g}", run.predicted.low_s, run.predicted.high_s),
+                 fmt::format("{:+.1f}", run.error_pct()),
+                 run.unseen ? fmt::format("{:+.1f}", 100 * (run.unseen->seconds / run.measured_s - 1)) : ""});
   return table.print() + "\n";
+}
+
+std::vector<std::string> cells(const Errors& errors) {
+  if (errors.rows == 0) return {"", "", "", "", ""};
+  return {percent(errors.mean_abs_pct), percent(errors.median_abs_pct), percent(errors.worst_abs_pct),
+          fmt::format("{:+.1f}", errors.bias_pct), fmt::format("{:.0f}", errors.held_pct)};
+}
+
+std::string summary_table(const std::vector<ErrorSummary>& summaries, const char* by) {
+  Table table("lrrrrrrlrrrrrrr",
+              {by, "rows", "mean", "median", "worst", "bias", "held", "worst run", "unseen: mean", "median",
+               "worst", "bias", "held", "memory", "passed over"});
+  for (const ErrorSummary& of : summaries) {
+    if (of.calibrated.rows == 0) continue;
+    std::int64_t passed = 0;
+    for (const auto& [reason, count] : of.passed_over) passed += count;
+    std::vector<std::string> row = {of.name, std::to_string(of.calibrated.rows)};
+    for (std::string& cell : cells(of.calibrated)) row.push_back(std::move(cell));
+    row.push_back(of.calibrated.worst_id);
+    for (std::string& cell : cells(of.unseen)) row.push_back(std::move(cell));
+    row.push_back(
+        of.memory_rows > 0 ? fmt::format("{} of {}", percent(of.memory_mean_abs_pct), of.memory_rows) : "");
+    row.push_back(std::to_string(passed));
+    table.add(std::move(row));
+  }
+  return table.print();
+}
+
+// Each set counts alike.
+std::string over_sets(const std::vector<ErrorSummary>& sets) {
+  std::vector<double> means, medians, unseen_means, unseen_medians;
+  double held = 0, unseen_held = 0, rows = 0, unseen_rows = 0;
+  for (const ErrorSummary& of : sets) {
+    const auto take = [](const Errors& errors, std::vector<double>& all, std::vector<double>& middles,
+                         double& within, double& count) {
+      if (errors.rows == 0) return;
+      all.push_back(errors.mean_abs_pct);
+      middles.push_back(errors.median_abs_pct);
+      within += errors.held_pct * static_cast<double>(errors.rows);
+      count += static_cast<double>(errors.rows);
+    };
+    take(of.calibrated, means, medians, held, rows);
+    take(of.unseen, unseen_means, unseen_medians, unseen_held, unseen_rows);
+  }
+  std::string text;
+  if (rows > 0)
+    text += fmt::format(
+        "calibrated: {} sets, mean of their means {} %, of their medians {} %; intervals hold {:.0f} % of {} "
+        "rows\n",
+        means.size(), percent(mean(means)), percent(mean(medians)), held / rows, rows);
+  if (unseen_rows > 0)
+    text += fmt::format(
+        "unseen:     {} sets, median of their means {} %, of their medians {} %; intervals hold {:.0f} % of "
+        "{} rows\n",
+        unseen_means.size(), percent(median(unseen_means)), percent(median(unseen_medians)),
+        unseen_held / unseen_rows, unseen_rows);
+  return text;
 }
 
 }  // namespace
@@ -94,69 +226,50 @@ std::optional<double> RunOutcome::memory_error_pct() const {
   return 100 * (*predicted_bytes / *measured_bytes - 1);
 }
 
-std::vector<ErrorSummary> summarise(const std::vector<RunOutcome>& outcomes) {
-  std::vector<std::string> sets;
-  std::map<std::string, std::vector<const RunOutcome*>> by_set;
+std::vector<ErrorSummary> summarise(const std::vector<RunOutcome>& outcomes, SummaryBy by) {
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<const RunOutcome*>> by_name;
+  if (by == SummaryBy::scale)
+    for (std::size_t i = 0; i <= kScales.size(); ++i) names.push_back(name_of_scale(i));
   for (const RunOutcome& run : outcomes) {
-    if (!by_set.contains(run.set)) sets.push_back(run.set);
-    by_set[run.set].push_back(&run);
+    if (by != SummaryBy::set && !run.passed_over.empty()) continue;
+    const std::string name = by == SummaryBy::set    ? run.set
+                             : by == SummaryBy::chip ? run.accelerator
+                                                     : name_of_scale(scale_of(run.chips));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    by_name[name].push_back(&run);
   }
   std::vector<ErrorSummary> made;
-  for (const std::string& set : sets) made.push_back(summary_of(set, by_set[set]));
+  for (const std::string& name : names)
+    if (by_name.contains(name)) made.push_back(summary_of(name, by_name[name]));
   return made;
 }
 
 std::string to_json(const std::vector<RunOutcome>& outcomes) {
-  Json summary = Json::array(), rows = Json::array();
-  for (const ErrorSummary& of : summarise(outcomes)) {
-    Json skipped = Json::array();
-    for (const auto& [reason, count] : of.passed_over)
-      skipped.push_back({{"reason", reason}, {"rows", count}});
-    summary.push_back({{"set", of.set},
-                       {"rows", of.rows},
-                       {"mean_abs_pct", of.mean_abs_pct},
-                       {"median_abs_pct", of.median_abs_pct},
-                       {"worst_abs_pct", of.worst_abs_pct},
-                       {"bias_pct", of.bias_pct},
-                       {"worst_id", of.worst_id},
-                       {"memory_rows", of.memory_rows},
-                       {"memory_mean_abs_pct", of.memory_mean_abs_pct},
-                       {"infeasible", of.infeasible},
-                       {"skipped", skipped}});
-  }
+  Json rows = Json::array();
   for (const RunOutcome& run : outcomes) rows.push_back(row_of(run));
-  const Json whole = {{"schema", "motley.validate/1"}, {"summary", summary}, {"rows", rows}};
+  const Json whole = {{"schema", "motley.validate/1"},
+                      {"summary", json_of(summarise(outcomes), "set")},
+                      {"by_chip", json_of(summarise(outcomes, SummaryBy::chip), "chip")},
+                      {"by_scale", json_of(summarise(outcomes, SummaryBy::scale), "chips")},
+                      {"rows", rows}};
   return whole.dump(2) + "\n";
 }
 
 std::string to_text(const std::vector<RunOutcome>& outcomes, bool rows) {
   std::string text = rows ? rows_table(outcomes) : "";
-  Table table("lrrrrrlrr", {"set", "rows", "mean |%|", "median", "worst", "bias", "worst run", "memory |%|",
-                            "passed over"});
-  double sum = 0, medians = 0;
-  std::int64_t sets = 0;
+  const auto sets = summarise(outcomes);
+  text +=
+      "absolute errors of steps, in %. Runs that took part in the fit of their software: left out with all "
+      "of "
+      "their\nmodel's size; unseen: with all of their set. Held: by the stated intervals. Memory: of the "
+      "peak.\n\n";
+  text += summary_table(sets, "set") + "\n" + over_sets(sets) + "\n";
+  text += summary_table(summarise(outcomes, SummaryBy::chip), "chip") + "\n";
+  text += summary_table(summarise(outcomes, SummaryBy::scale), "chips");
   std::map<std::string, std::int64_t> reasons;
-  for (const ErrorSummary& of : summarise(outcomes)) {
-    std::int64_t passed = 0;
-    for (const auto& [reason, count] : of.passed_over) {
-      passed += count;
-      reasons[reason] += count;
-    }
-    if (of.rows == 0) continue;
-    table.add(
-        {of.set, std::to_string(of.rows), percent(of.mean_abs_pct), percent(of.median_abs_pct),
-         percent(of.worst_abs_pct), fmt::format("{:+.1f}", of.bias_pct), of.worst_id,
-         of.memory_rows > 0 ? fmt::format("{} of {}", percent(of.memory_mean_abs_pct), of.memory_rows) : "",
-         std::to_string(passed)});
-    sum += of.mean_abs_pct;
-    medians += of.median_abs_pct;
-    ++sets;
-  }
-  text += table.print();
-  if (sets > 0)
-    text +=
-        fmt::format("\nmean of {} sets: {} % mean, {} % median\n", sets,
-                    percent(sum / static_cast<double>(sets)), percent(medians / static_cast<double>(sets)));
+  for (const ErrorSummary& of : sets)
+    for (const auto& [reason, count] : of.passed_over) reasons[reason] += count;
   if (reasons.empty()) return text;
   text += "\nrows passed over:\n";
   for (const auto& [reason, count] : reasons) text += fmt::format("  {:>5}  {}\n", count, reason);

@@ -46,6 +46,15 @@ void predict_memory(const Job& job, const Program& program, RunOutcome& outcome)
   outcome.predicted_bytes = fullest;
 }
 
+Prediction predict(const Job& job, const Program& program, const Interval& interval) {
+  Prediction made;
+  for (const TraceEvent& event : simulate_in_child(job, program).events)
+    made.seconds = std::max(made.seconds, event.end_s);
+  made.low_s = interval.low * made.seconds;
+  made.high_s = interval.high * made.seconds;
+  return made;
+}
+
 void predict(const Measured& measured, bool with_memory, RunOutcome& outcome) {
   const Job& job = measured.scenario.job;
   outcome.chips = job.cluster.chip_count();
@@ -54,8 +63,11 @@ void predict(const Measured& measured, bool with_memory, RunOutcome& outcome) {
   try {
     const Program program = compile(job);
     if (with_memory) predict_memory(job, program, outcome);
-    for (const TraceEvent& event : simulate_in_child(job, program).events)
-      outcome.predicted_s = std::max(outcome.predicted_s, event.end_s);
+    outcome.predicted = predict(job, program, measured.scenario.interval);
+    if (!measured.unseen) return;
+    Job elsewhere = job;
+    elsewhere.cluster = *measured.unseen;
+    outcome.unseen = predict(elsewhere, program, measured.unseen_interval);
   } catch (const Refusal& refusal) {
     outcome.passed_over = refusal.message();
   }
@@ -81,9 +93,11 @@ class Worker {
       if (!runs[i]) continue;
       predict(*runs[i], with_memory, outcomes[i]);
       const RunOutcome& found = outcomes[i];
-      std::fprintf(to, "%zu %lld %a %a %a %d %s\n", i, static_cast<long long>(found.chips), found.measured_s,
-                   found.predicted_s, found.predicted_bytes.value_or(-1), found.fits ? 1 : 0,
-                   one_line(found.passed_over).c_str());
+      const Prediction unseen = found.unseen.value_or(Prediction{-1, -1, -1});
+      std::fprintf(to, "%zu %lld %a %a %a %a %a %a %a %a %d %s\n", i, static_cast<long long>(found.chips),
+                   found.measured_s, found.predicted.seconds, found.predicted.low_s, found.predicted.high_s,
+                   unseen.seconds, unseen.low_s, unseen.high_s, found.predicted_bytes.value_or(-1),
+                   found.fits ? 1 : 0, one_line(found.passed_over).c_str());
       std::fflush(to);
     }
     std::fclose(to);
@@ -96,7 +110,8 @@ class Worker {
   bool take(const std::vector<std::optional<Measured>>& runs, std::vector<RunOutcome>& outcomes) {
     std::size_t i = 0;
     long long chips = 0;
-    double measured = 0, predicted = 0, bytes = 0;
+    double measured = 0, bytes = 0;
+    Prediction predicted, unseen;
     int fits = 0;
     char* line = nullptr;
     std::size_t room = 0;
@@ -104,13 +119,15 @@ class Worker {
     const std::unique_ptr<char, decltype(&std::free)> owned(line, &std::free);
     if (length <= 0) return false;
     int used = 0;
-    if (std::sscanf(line, "%zu %lld %la %la %la %d %n", &i, &chips, &measured, &predicted, &bytes, &fits,
-                    &used) != 6)
+    if (std::sscanf(line, "%zu %lld %la %la %la %la %la %la %la %la %d %n", &i, &chips, &measured,
+                    &predicted.seconds, &predicted.low_s, &predicted.high_s, &unseen.seconds, &unseen.low_s,
+                    &unseen.high_s, &bytes, &fits, &used) != 11)
       throw RunFailure("a process said what no one understands");
     RunOutcome& found = outcomes.at(i);
     found.chips = chips;
     found.measured_s = measured;
-    found.predicted_s = predicted;
+    found.predicted = predicted;
+    if (unseen.seconds >= 0) found.unseen = unseen;
     if (bytes >= 0) found.predicted_bytes = bytes;
     found.measured_bytes = runs.at(i)->peak_bytes;
     found.fits = fits == 1;

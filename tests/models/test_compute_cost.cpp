@@ -273,3 +273,22 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   chip.micro_batch_overhead = {0.5, "assumed"};
   CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));
 }
+
+TEST_CASE("computes take longer with each doubling of the ranks beyond eight, and not below") {
+  const auto time = [](std::int64_t replicas, double straggling) {
+    Job job = tiny_job({1, 1, 1});
+    job.cluster = tiny_cluster(static_cast<int>(replicas));
+    job.train.global_batch = 4 * replicas;
+    job.strategy = expand(job.transformer, job.train, 1, 1, replicas);
+    const Program program = compile(job);
+    Chip chip = tiny_chip();
+    chip.straggling = {straggling, "assumed"};
+    for (const Instruction& each : program.classes[0].streams[0].instructions)
+      if (each.op == Op::compute)
+        return compute_time(program, program.classes[0], each, chip, nullptr).seconds();
+    return 0.0;
+  };
+  CHECK(time(4, 0.01) == time(4, 0));
+  CHECK(time(8, 0.01) == time(8, 0));
+  CHECK(time(32, 0.01) == Approx(1.02 * time(32, 0)).epsilon(1e-12));
+}

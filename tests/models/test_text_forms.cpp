@@ -138,7 +138,7 @@ Chip random_chip(Random& random) {
        {&Chip::multiprocessors, &Chip::gemm_k_half, &Chip::gemm_wave, &Chip::attention_s_half,
         &Chip::kernel_overhead, &Chip::step_overhead, &Chip::watts, &Chip::price_per_hour,
         &Chip::reserved_memory, &Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention,
-        &Chip::layer_launch, &Chip::micro_batch_overhead, &Chip::collective_share})
+        &Chip::layer_launch, &Chip::micro_batch_overhead, &Chip::collective_share, &Chip::straggling})
     if (random.coin()) chip.*optional = random_figure(random);
   if (random.coin()) chip.overlap_slowdown = random_figure(random);
   if (chip.overlap_slowdown.value > 0) chip.overlap_slowdown.value += 1;

@@ -43,7 +43,7 @@ RunOutcome outcome(const std::string& id, double measured_s, double predicted_s)
   made.id = id;
   made.set = id.substr(0, id.find('-'));
   made.measured_s = measured_s;
-  made.predicted_s = predicted_s;
+  made.predicted = {predicted_s, 0.9 * predicted_s, 1.2 * predicted_s};
   return made;
 }
 
@@ -64,6 +64,20 @@ TEST_CASE("a published run becomes the job that it prints, and its step the form
   CHECK(job.strategy.recompute == Recompute::full);
   const double flops = megatron_flops_per_sequence(job.transformer, 2048) * 2304;
   CHECK(run.step_s == Approx(flops / (148e12 * 1536)));
+}
+
+TEST_CASE(
+    "two matrices of a feed-forward part count as much as three that are a third narrower; groups are "
+    "printed") {
+  const auto found = read(
+      "dgxc-1,H100-SXM-80GB,64,8,Nemotron4-15B,6144,24576,32,48,8,,4096,256,2,2,1,,32,1,,,,,BF16,iteration_"
+      "time,2.67,\n");
+  REQUIRE(std::holds_alternative<Measured>(found));
+  const Job& job = std::get<Measured>(found).scenario.job;
+  CHECK(job.transformer.ffn == 16384);
+  CHECK(job.transformer.kv_heads == 8);
+  CHECK(job.transformer.vocabulary == 256000);
+  CHECK(job.train.gradients == Format::bf16);
 }
 
 TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in the set, or passed over") {
@@ -96,19 +110,44 @@ TEST_CASE("errors are summed up by set: mean, median, worst, bias, and what was 
   all[0].predicted_bytes = 80;
   const auto found = summarise(all);
   REQUIRE(found.size() == 2);
-  CHECK(found[0].set == "a");
-  CHECK(found[0].rows == 3);
-  CHECK(found[0].mean_abs_pct == Approx(20));
-  CHECK(found[0].median_abs_pct == Approx(10));
-  CHECK(found[0].worst_abs_pct == Approx(40));
-  CHECK(found[0].worst_id == "a-3");
-  CHECK(found[0].bias_pct == Approx(40.0 / 3));
+  CHECK(found[0].name == "a");
+  CHECK(found[0].calibrated.rows == 3);
+  CHECK(found[0].calibrated.mean_abs_pct == Approx(20));
+  CHECK(found[0].calibrated.median_abs_pct == Approx(10));
+  CHECK(found[0].calibrated.worst_abs_pct == Approx(40));
+  CHECK(found[0].calibrated.worst_id == "a-3");
+  CHECK(found[0].calibrated.bias_pct == Approx(40.0 / 3));
+  CHECK(found[0].calibrated.held_pct == Approx(200.0 / 3));  // 9 stands for 8.1 to 10.8, 14 for 12.6 and more
+  CHECK(found[0].unseen.rows == 0);
   CHECK(found[0].memory_rows == 1);
   CHECK(found[0].memory_mean_abs_pct == Approx(20));
   REQUIRE(found[0].passed_over.size() == 1);
   CHECK(found[0].passed_over[0].second == 1);
-  CHECK(found[1].mean_abs_pct == 0);
+  CHECK(found[1].calibrated.mean_abs_pct == 0);
   CHECK(to_json(all).find("\"schema\": \"motley.validate/1\"") != std::string::npos);
+}
+
+TEST_CASE("errors are summed up by chip and by the size of the job too, in both regimes") {
+  std::vector<RunOutcome> all = {outcome("a-1", 10, 11), outcome("a-2", 10, 12), outcome("b-1", 10, 13)};
+  all[0].accelerator = all[2].accelerator = "X";
+  all[1].accelerator = "Y";
+  all[0].chips = 8;
+  all[1].chips = all[2].chips = 9;
+  all[1].unseen = Prediction{15, 9, 16};
+  all[2].unseen = Prediction{6, 5, 9};
+  const auto chips = summarise(all, SummaryBy::chip);
+  REQUIRE(chips.size() == 2);
+  CHECK(chips[0].name == "X");
+  CHECK(chips[0].calibrated.mean_abs_pct == Approx(20));
+  CHECK(chips[0].unseen.rows == 1);
+  CHECK(chips[0].unseen.mean_abs_pct == Approx(40));
+  const auto scales = summarise(all, SummaryBy::scale);
+  REQUIRE(scales.size() == 2);
+  CHECK(scales[0].name == "1 to 8");
+  CHECK(scales[1].name == "9 to 64");
+  CHECK(scales[1].unseen.mean_abs_pct == Approx(45));
+  CHECK(scales[1].unseen.held_pct == Approx(50));
+  CHECK(to_text(all, true).find("unseen") != std::string::npos);
 }
 
 TEST_CASE("every shipped run is read or passed over for a reason, and every set that ships is known") {
