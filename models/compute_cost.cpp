@@ -295,8 +295,8 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
   std::vector<double> all;
   const Pass pass = of_class.blocks[static_cast<std::size_t>(instruction.block)].pass;
   if (instruction.first_kernel == 0 &&
-      pass != Pass::weight_gradient)  // half in the forward, half in the backward
-    time.compute_s += chip.micro_batch_overhead.value / 2;
+      pass != Pass::weight_gradient)  // half in the forward, half in the backward, by chunk
+    time.compute_s += chip.micro_batch_overhead.value / 2 / static_cast<double>(of_class.chunks.size());
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
     const double seconds = kernel_time(kernel, program.precision, chip, tensor_ring).seconds;

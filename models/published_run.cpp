@@ -86,7 +86,7 @@ PublishedRules::PublishedRules() {
   for (const YamlEntry& entry : file.need("sets")->entries) {
     const Fields of(
         entry.value, "a set",
-        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients"});
+        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients", "virtual_stages", "scatter_gather"});
     Set& made = sets_[entry.key];
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("recompute"))
@@ -95,6 +95,8 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
     if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
     if (const Yaml value = of.find("software")) made.software = to_text(value);
+    if (const Yaml value = of.find("scatter_gather")) made.scatter_gather = to_bool(value);
+    if (const Yaml value = of.find("virtual_stages")) made.virtual_stages = to_integer(value, kPositive);
     if (const Yaml value = of.find("gradients"))
       made.gradients = to_choice(value, {"fp32", "bf16"}) == "bf16" ? Format::bf16 : Format::fp32;
     if (const Yaml value = of.find("nics"))
@@ -282,7 +284,8 @@ class RunReader {
     if (const auto complaint = find_batch_complaint(job.transformer, train)) pass_over(complaint->message);
   }
 
-  // Printed, or printed by another row of the set for the same model and stages: an empty cell is not 1.
+  // Printed, or printed by another row of the set for the same model and stages, or what the set's software does: an
+  // empty cell is not 1, but a schedule that is printed and has no chunks is.
   std::int64_t chunks(std::int64_t stages) const {
     if (stages == 1) return 1;
     if (!cell("vpp").empty()) return std::max<std::int64_t>(1, printed("vpp", 1));
@@ -290,6 +293,10 @@ class RunReader {
       if (other.set == run_.set && other.row["model_name"] == cell("model_name") &&
           other.row["pp"] == cell("pp") && !other.row["vpp"].empty())
         return std::max<std::int64_t>(1, std::stoll(other.row["vpp"]));
+    if (set_.virtual_stages > 0) return set_.virtual_stages;
+    const std::string schedule = lower(cell("schedule"));
+    if (schedule.empty() || (contains(schedule, "interleaved") && !contains(schedule, "1 layer per chunk")))
+      pass_over("`vpp` is not printed");
     return 1;
   }
 
@@ -300,6 +307,7 @@ class RunReader {
       set_schedule(job, pp);
       job.strategy.sequence_parallel =
           tp > 1 && (set_.sequence_parallel || contains(cell("recompute"), "sequence parallel"));
+      if (set_.scatter_gather && tp > 1 && !job.strategy.sequence_parallel) gather_at_boundaries(job.strategy);
       const std::string& recompute = cell("recompute");
       job.strategy.recompute = recompute.empty() ? set_.recompute.value_or(Recompute::none)
                                                  : recompute_of(recompute, run_.row.where("recompute"));
@@ -337,6 +345,13 @@ class RunReader {
       return use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(L / pp));
     if (count > 1)
       use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(count));
+  }
+  // Each rank of a tensor group sends its part of what crosses a boundary, and the receivers gather the whole.
+  // Assumes: chunks of interleaved schedules send whole tensors; Motley's do.
+  static void gather_at_boundaries(Strategy& strategy) {
+    for (PipelineTemplate& pipeline : strategy.templates)
+      for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
+        if (pipeline.stages[i].more.empty()) pipeline.stages[i].resharding = Resharding::gather;
   }
   void set_division(Job& job, std::int64_t copies) const {
     const std::string kind = lower(cell("zero_stage_or_fsdp"));

@@ -65,8 +65,9 @@ class PublishedRules {
   struct Set {
     std::int64_t vocabulary = 0;
     std::optional<Recompute> recompute;
-    bool sequence_parallel = false, overlap = false;
+    bool sequence_parallel = false, overlap = false, scatter_gather = false;
     int zero = 0;
+    std::int64_t virtual_stages = 0;  // where none are printed; 0: unknown
     Format gradients = Format::fp32;
     double nics = 0;       // bytes/s of a node; 0: the cluster's
     std::string software;  // of platforms/software/; empty: none is known

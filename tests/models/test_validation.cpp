@@ -4,6 +4,7 @@
 
 #include "models/published_metrics.hpp"
 #include "models/published_run.hpp"
+#include "models/software.hpp"
 #include "models/validation.hpp"
 
 using namespace motley;
@@ -94,6 +95,7 @@ TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in
   CHECK(reason(without("A100-SXM-80GB", "Z900")) == "no nodes are known of `Z900`");
   CHECK(reason(without("tflops_per_gpu_incl_recompute", "mood")) == "`mood` says no step time");
   CHECK(reason(without(",8,8,2,24,", ",8,8,2,23,")) != "");
+  CHECK(reason(without(",8,8,2,24,", ",8,8,,24,")) == "`vpp` is not printed");
   // Chunks of another row of the same model and stages.
   static const PublishedRules rules;
   const auto all = runs(without(",8,8,2,24,", ",8,8,,24,") + row);
@@ -160,4 +162,53 @@ TEST_CASE("every shipped run is read or passed over for a reason, and every set 
     taken += std::holds_alternative<Measured>(rules.read(run, all)) ? 1 : 0;
   }
   CHECK(taken > all.size() / 2);
+}
+
+TEST_CASE("a run that took part in the fit is predicted by figures that did not see its size, and by some that did not "
+          "see its set") {
+  static const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  std::size_t left_out = 0;
+  for (const PublishedRun& run : all) {
+    if (run.set != "sc21" && run.set != "dgxc") continue;
+    const auto read = rules.read(run, all);
+    const Measured* const found = std::get_if<Measured>(&read);
+    if (found == nullptr || !found->unseen) continue;
+    Cluster shipped = found->scenario.job.cluster;
+    use_software(run.set == "sc21" ? "megatron-2021" : "nemo-2024", shipped);
+    const Chip& seen = shipped.groups[0].chip;
+    const Chip& by_size = found->scenario.job.cluster.groups[0].chip;
+    const Chip& by_set = found->unseen->groups[0].chip;
+    INFO(run.id);
+    CHECK(by_size.name == seen.name);
+    CHECK(by_set.gemm_efficiency.value != seen.gemm_efficiency.value);
+    left_out += by_size.gemm_efficiency.value != seen.gemm_efficiency.value ? 1 : 0;
+    CHECK(found->scenario.interval.regime == Regime::calibrated);
+    CHECK(found->unseen_interval.regime == Regime::similar);
+  }
+  CHECK(left_out > 50);
+  // The same row by another name took no part: it gets what ships.
+  const auto apart = read(kSc21);
+  Cluster shipped = std::get<Measured>(apart).scenario.job.cluster;
+  use_software("megatron-2021", shipped);
+  CHECK(std::get<Measured>(apart).scenario.job.cluster.groups[0].chip.gemm_efficiency ==
+        shipped.groups[0].chip.gemm_efficiency);
+}
+
+TEST_CASE("a chip that the software does not know inherits from its nearest kin, and the interval widens") {
+  Cluster known = load_cluster("dgx-h100-pod"), kin = known, stranger = known;
+  kin.groups[0].chip = load_chip("h200");
+  stranger.groups[0].chip = load_chip("mi300x");
+  const Chip own = kin.groups[0].chip, strange = stranger.groups[0].chip, h100 = known.groups[0].chip;
+  CHECK(use_software("llm-foundry-2024", known).regime == Regime::calibrated);
+  CHECK(use_software("llm-foundry-2024", kin).regime == Regime::similar);
+  CHECK(use_software("llm-foundry-2024", stranger).regime == Regime::similar);
+  const Chip& fitted = known.groups[0].chip;
+  const Chip& inherited = kin.groups[0].chip;
+  CHECK(inherited.layer_launch.value == fitted.layer_launch.value);
+  CHECK(inherited.layer_launch.source == "inherited from h100-80gb-sxm");
+  CHECK(inherited.gemm_efficiency.value / own.gemm_efficiency.value ==
+        Approx(fitted.gemm_efficiency.value / h100.gemm_efficiency.value).epsilon(1e-12));
+  CHECK(inherited.memory_bandwidth == own.memory_bandwidth);
+  CHECK(stranger.groups[0].chip == strange);
 }
