@@ -88,6 +88,8 @@ class Lister {
   void add_flags() {
     if (has_copies() && !strategy().overlap_gradients)
       add("overlap: {gradients: true}", [](Job& job) { job.strategy.overlap_gradients = true; });
+    if (has_copies() && (strategy().zero == 1 || strategy().zero == 2) && !strategy().overlap_parameters)
+      add("overlap: {parameters: true}", [](Job& job) { job.strategy.overlap_parameters = true; });
     if (has_pipelines() && !strategy().overlap_p2p)
       add("overlap: {p2p: true}", [](Job& job) { job.strategy.overlap_p2p = true; });
     if (!strategy().sequence_parallel &&

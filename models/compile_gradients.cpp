@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "models/compile_passes.hpp"
 #include "models/gradient_shares.hpp"
@@ -269,30 +271,70 @@ void add_gradient_reduction(const Job& job, Program& program) {
 
 namespace {
 
-// Of the parameters that are held whole, once every member has renewed its part.
+// Of the parameters that are held whole, but renewed by each member in part.
+Instruction gather_of(const ProgramClass& of_class, std::size_t s) {
+  const Shard& shard = of_class.shards[s];
+  Instruction gather;
+  gather.op = Op::collective;
+  gather.collective = CollectiveKind::all_gather;
+  gather.slot = shard.gather_slot;
+  gather.shard = static_cast<std::int32_t>(s);
+  gather.part = shard.part;
+  gather.parts = shard.parts;
+  gather.tensors = shard.parameters;
+  for (int id : shard.parameters) gather.bytes += of_class.tensors[at(id)].bytes / shard.parts;
+  return gather;
+}
+
 void gather_after_step(ProgramClass& of_class) {
   const int optimizer = static_cast<int>(of_class.streams[0].instructions.size()) - 1;
   for (std::size_t s = 0; s < of_class.shards.size(); ++s) {
-    const Shard& shard = of_class.shards[s];
-    if (shard.parameter_part >= 0) continue;
-    Instruction gather;
-    gather.op = Op::collective;
-    gather.collective = CollectiveKind::all_gather;
-    gather.slot = shard.gather_slot;
-    gather.shard = static_cast<std::int32_t>(s);
-    gather.part = shard.part;
-    gather.parts = shard.parts;
-    gather.tensors = shard.parameters;
-    for (int id : shard.parameters) gather.bytes += of_class.tensors[at(id)].bytes / shard.parts;
+    if (of_class.shards[s].parameter_part >= 0) continue;
+    Instruction gather = gather_of(of_class, s);
     gather.after = {{0, optimizer}};
     const auto stream = at(stream_of(of_class, StreamKind::gather));
     of_class.streams[stream].instructions.push_back(std::move(gather));
   }
 }
 
+// The first kernel of a step that reads any of the shard's parameters, as the end of what may run before it.
+std::optional<Point> first_read(const ProgramClass& of_class, const Shard& shard) {
+  const auto& computes = of_class.streams[0].instructions;
+  const std::set<std::int32_t> wanted(shard.parameters.begin(), shard.parameters.end());
+  for (std::size_t i = 0; i < computes.size(); ++i) {
+    if (computes[i].op != Op::compute) continue;
+    const auto& kernels = of_class.blocks[at(computes[i].block)].kernels;
+    for (int k = computes[i].first_kernel; k < computes[i].last_kernel; ++k)
+      if (reads_parameters(kernels[at(k)].op))
+        for (const int id : kernels[at(k)].parameters)
+          if (wanted.contains(id)) return Point{static_cast<int>(i), k};
+  }
+  return std::nullopt;
+}
+
+// What the step before renewed, from the first layer to the last: shards stand the other way round. The first step
+// gathers first values, which all hold already.
+void gather_before_use(ProgramClass& of_class) {
+  std::vector<Point> cuts;
+  for (const Shard& shard : of_class.shards)
+    if (shard.parameter_part < 0)
+      if (const auto read = first_read(of_class, shard)) cuts.push_back(*read);
+  cut_computes(of_class, cuts);
+  for (std::size_t s = of_class.shards.size(); s-- > 0;) {
+    const Shard& shard = of_class.shards[s];
+    if (shard.parameter_part >= 0) continue;
+    const int stream = stream_of(of_class, StreamKind::gather);
+    auto& gathers = of_class.streams[at(stream)].instructions;
+    gathers.push_back(gather_of(of_class, s));
+    if (const auto read = first_read(of_class, shard))
+      of_class.streams[0].instructions[at(read->index)].after.push_back(
+          {static_cast<std::int16_t>(stream), static_cast<int>(gathers.size()) - 1});
+  }
+}
+
 }  // namespace
 
-void add_optimizer(const Job&, Program& program) {
+void add_optimizer(const Job& job, Program& program) {
   for (ProgramClass& of_class : program.classes) {
     Instruction step;
     step.op = Op::optimizer;
@@ -302,7 +344,10 @@ void add_optimizer(const Job&, Program& program) {
           {static_cast<std::int16_t>(reduced),
            static_cast<int>(of_class.streams[static_cast<std::size_t>(reduced)].instructions.size()) - 1});
     of_class.streams[0].instructions.push_back(step);
-    gather_after_step(of_class);
+    if (job.strategy.overlap_parameters)
+      gather_before_use(of_class);
+    else
+      gather_after_step(of_class);
   }
 }
 

@@ -84,9 +84,8 @@ class Divider {
     std::vector<int> order(share.parameters.begin(), share.parameters.end());
     std::stable_sort(order.begin(), order.end(),
                      [&](int a, int b) { return all[at(a)].layer > all[at(b)].layer; });
-    const std::int64_t enough = share.divided >= 2                ? 1
-                                : job_.strategy.overlap_gradients ? job_.strategy.bucket_bytes
-                                                                  : INT64_MAX;
+    const bool in_buckets = job_.strategy.overlap_gradients || job_.strategy.overlap_parameters;
+    const std::int64_t enough = share.divided >= 2 ? 1 : in_buckets ? job_.strategy.bucket_bytes : INT64_MAX;
     std::vector<std::vector<int>> units;
     std::int64_t bytes = enough;
     for (std::size_t i = 0; i < order.size(); ++i) {

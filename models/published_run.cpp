@@ -84,9 +84,9 @@ PublishedRules::PublishedRules() {
     models_.push_back(std::move(made));
   }
   for (const YamlEntry& entry : file.need("sets")->entries) {
-    const Fields of(
-        entry.value, "a set",
-        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients", "virtual_stages", "scatter_gather"});
+    const Fields of(entry.value, "a set",
+                    {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software",
+                     "gradients", "virtual_stages", "scatter_gather", "overlap_parameters"});
     Set& made = sets_[entry.key];
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("recompute"))
@@ -95,6 +95,7 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
     if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
     if (const Yaml value = of.find("software")) made.software = to_text(value);
+    if (const Yaml value = of.find("overlap_parameters")) made.overlap_parameters = to_bool(value);
     if (const Yaml value = of.find("scatter_gather")) made.scatter_gather = to_bool(value);
     if (const Yaml value = of.find("virtual_stages")) made.virtual_stages = to_integer(value, kPositive);
     if (const Yaml value = of.find("gradients"))
@@ -307,12 +308,14 @@ class RunReader {
       set_schedule(job, pp);
       job.strategy.sequence_parallel =
           tp > 1 && (set_.sequence_parallel || contains(cell("recompute"), "sequence parallel"));
-      if (set_.scatter_gather && tp > 1 && !job.strategy.sequence_parallel) gather_at_boundaries(job.strategy);
+      if (set_.scatter_gather && tp > 1 && !job.strategy.sequence_parallel)
+        gather_at_boundaries(job.strategy);
       const std::string& recompute = cell("recompute");
       job.strategy.recompute = recompute.empty() ? set_.recompute.value_or(Recompute::none)
                                                  : recompute_of(recompute, run_.row.where("recompute"));
       set_division(job, dp * cp);
       job.strategy.overlap_gradients = set_.overlap;
+      job.strategy.overlap_parameters = set_.overlap_parameters;
       for (PipelineTemplate& pipeline : job.strategy.templates)
         for (Stage& stage : pipeline.stages) stage.expert_parallel = printed("ep", 1);
       if (job.transformer.experts.count > 0)

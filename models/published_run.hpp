@@ -65,7 +65,7 @@ class PublishedRules {
   struct Set {
     std::int64_t vocabulary = 0;
     std::optional<Recompute> recompute;
-    bool sequence_parallel = false, overlap = false, scatter_gather = false;
+    bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
     int zero = 0;
     std::int64_t virtual_stages = 0;  // where none are printed; 0: unknown
     Format gradients = Format::fp32;

@@ -130,6 +130,23 @@ TEST_CASE("every family trains the same function however it is cut") {
     }
 }
 
+TEST_CASE("parameters gathered while the next step's first forwards run train the same function") {
+  const Transformer transformer = tests::tiny_variant("llama");
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (tests::Degrees degrees : {tests::Degrees{1, 1, 4}, {2, 1, 2}, {1, 2, 2}})
+    for (const int zero : {1, 2})
+      for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::interleaved}) {
+        if (schedule == Schedule::interleaved && degrees.pp == 1) continue;
+        Job job = tests::tiny_job(degrees, transformer);
+        use_schedule(job.transformer, job.strategy, schedule, schedule == Schedule::interleaved ? 2 : 1);
+        job.strategy.zero = zero;
+        job.strategy.overlap_gradients = zero == 1;
+        job.strategy.overlap_parameters = true;
+        job.strategy.bucket_bytes = 2'000;
+        check_same(job, alone);
+      }
+}
+
 TEST_CASE("experts divided over ranks, and cut less than the rest, train the same function") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);

@@ -1,8 +1,10 @@
 // What replicas divide (ZeRO): who holds how much, and how much they move. Totals are those of the papers.
 #include <catch2/catch.hpp>
 #include <map>
+#include <set>
 
 #include "models/check.hpp"
+#include "models/compile_passes.hpp"
 #include "tests/models/tiny_job.hpp"
 
 using namespace motley;
@@ -177,4 +179,44 @@ TEST_CASE("templates divide gradients and parameters each within itself, and sum
     CHECK(static_cast<double>(of_class.static_bytes) == Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
   CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
   CHECK(moved(program)[CollectiveKind::reduce_scatter] == Approx(2 * 4 * elements(job)));
+}
+
+TEST_CASE(
+    "parameters that overlap are gathered at the step's begin, each before the first compute that reads it") {
+  Job job = tests::tiny_job({1, 2, 2});
+  job.strategy.zero = 1;
+  job.strategy.overlap_parameters = true;
+  job.strategy.bucket_bytes = 1;
+  const Program program = compile(job);
+  for (const ProgramClass& of_class : program.classes) {
+    const int stream = find_stream(of_class, StreamKind::gather);
+    REQUIRE(stream >= 0);
+    const auto& gathers = of_class.streams[static_cast<std::size_t>(stream)].instructions;
+    const auto& computes = of_class.streams[0].instructions;
+    CHECK(gathers.size() == of_class.shards.size());
+    CHECK(gathers.size() > 2);
+    std::set<std::int32_t> ready;
+    for (std::size_t i = 0; i < computes.size(); ++i) {
+      for (const After& after : computes[i].after)
+        if (after.stream == stream)
+          for (int g = 0; g <= after.index; ++g) {
+            const auto& tensors = gathers[static_cast<std::size_t>(g)].tensors;
+            ready.insert(tensors.begin(), tensors.end());
+          }
+      if (computes[i].op != Op::compute) continue;
+      const auto& kernels = of_class.blocks[static_cast<std::size_t>(computes[i].block)].kernels;
+      for (int k = computes[i].first_kernel; k < computes[i].last_kernel; ++k)
+        if (const Kernel& kernel = kernels[static_cast<std::size_t>(k)]; reads_parameters(kernel.op))
+          for (const std::int32_t id : kernel.parameters) CHECK(ready.contains(id));
+    }
+    for (const Instruction& gather : gathers) CHECK(gather.after.empty());
+    CHECK(computes.back().op == Op::optimizer);
+  }
+  // At the end otherwise, after the optimizer.
+  job.strategy.overlap_parameters = false;
+  const Program plain = compile(job);
+  for (const ProgramClass& of_class : plain.classes)
+    for (const Instruction& gather :
+         of_class.streams[static_cast<std::size_t>(find_stream(of_class, StreamKind::gather))].instructions)
+      CHECK_FALSE(gather.after.empty());
 }

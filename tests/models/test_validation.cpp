@@ -164,8 +164,10 @@ TEST_CASE("every shipped run is read or passed over for a reason, and every set 
   CHECK(taken > all.size() / 2);
 }
 
-TEST_CASE("a run that took part in the fit is predicted by figures that did not see its size, and by some that did not "
-          "see its set") {
+TEST_CASE(
+    "a run that took part in the fit is predicted by figures that did not see its size, and by some that did "
+    "not "
+    "see its set") {
   static const PublishedRules rules;
   const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
   std::size_t left_out = 0;

@@ -175,6 +175,7 @@ inline Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>&
   strategy.zero = dice.of({0, 1, 2, 3});
   if (strategy.zero > 0 && dice.once_in(3)) strategy.shard_over = 2;
   strategy.prefetch = dice.of({0, 1, 2});
+  strategy.overlap_parameters = dice.once_in(3);
   return strategy;
 }
 
