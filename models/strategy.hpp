@@ -110,8 +110,8 @@ struct Strategy {
   int p2p_buffers = 2;             // receives posted ahead, a boundary and direction
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
   bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
-  // true: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the step's begin, bucket by
-  // bucket, while the first forwards run, instead of at its end: what the step before renewed.
+  // true: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the step's begin, bucket
+  // by bucket, while the first forwards run, instead of at its end: what the step before renewed.
   bool overlap_parameters = false;
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they or the parameters overlap
   // What tensor-parallel ranks hold alike between their cut matmuls (norms, residuals, what crosses stages) is cut over
