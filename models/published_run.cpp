@@ -154,6 +154,9 @@ class RunReader {
       use_figures(figures, *made.unseen);
       made.unseen_interval = interval_of_left_out();
     }
+    if (job.transformer.experts.count > 0)
+      made.scenario.interval = made.unseen_interval = interval_of_experts();
+    made.experts = job.transformer.experts.count > 0;
     made.scenario.name = run_.id;
     made.scenario.job = std::move(job);
     return made;

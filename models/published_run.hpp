@@ -36,6 +36,7 @@ struct Measured {
   Interval unseen_interval;
   double step_s = 0;
   std::optional<double> peak_bytes;  // of the fullest chip
+  bool experts = false;              // the model's; no such run took part in any fit
 };
 struct PassedOver {
   std::string reason;

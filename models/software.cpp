@@ -70,13 +70,14 @@ namespace {
 
 Interval interval_of(const char* key, Regime regime) {
   const Yaml file = read_yaml(data_folder() + "/platforms/published/unseen.yaml");
-  return read_interval(Fields(file, "a regime", {"interval", "left_out"}).need(key), regime);
+  return read_interval(Fields(file, "a regime", {"interval", "left_out", "experts"}).need(key), regime);
 }
 
 }  // namespace
 
 Interval interval_of_unseen() { return interval_of("interval", Regime::unseen); }
 Interval interval_of_left_out() { return interval_of("left_out", Regime::similar); }
+Interval interval_of_experts() { return interval_of("experts", Regime::similar); }
 
 Interval use_figures(const Yaml& software, Cluster& cluster) {
   const Fields file(software, "software", {"on", "network", "interval"});

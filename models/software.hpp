@@ -22,5 +22,6 @@ Interval use_software(const std::string& name, Cluster& cluster);
 Interval use_figures(const Yaml& software, Cluster& cluster);
 Interval interval_of_unseen();    // platforms/published/unseen.yaml: no software is named
 Interval interval_of_left_out();  // the same file: it is, but no run like it took part in the fit
+Interval interval_of_experts();  // the same file: the model has experts, of which no run took part in any fit
 
 }  // namespace motley

@@ -57,7 +57,7 @@ class Tally {
 ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutcome*>& runs) {
   ErrorSummary made;
   made.name = name;
-  Tally calibrated, unseen;
+  Tally calibrated, unseen, dense, dense_unseen;
   std::vector<double> memory;
   std::map<std::string, std::int64_t> reasons;
   for (const RunOutcome* run : runs) {
@@ -67,11 +67,17 @@ ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutc
     }
     calibrated.add(*run, run->predicted);
     if (run->unseen) unseen.add(*run, *run->unseen);
+    if (!run->experts) dense.add(*run, run->predicted);
+    if (!run->experts && run->unseen) dense_unseen.add(*run, *run->unseen);
     if (const auto error = run->memory_error_pct()) memory.push_back(std::abs(*error));
     made.infeasible += run->fits ? 0 : 1;
   }
   made.calibrated = calibrated.errors();
   made.unseen = unseen.errors();
+  if (const Errors found = dense.errors(); found.rows > 0 && found.rows < made.calibrated.rows) {
+    made.dense = found;
+    made.dense_unseen = dense_unseen.errors();
+  }
   made.memory_rows = static_cast<std::int64_t>(memory.size());
   made.memory_mean_abs_pct = mean(memory);
   made.passed_over.assign(reasons.begin(), reasons.end());
@@ -117,6 +123,7 @@ Json row_of(const RunOutcome& run) {
   if (run.measured_bytes) row["measured_bytes"] = *run.measured_bytes;
   if (run.predicted_bytes) row["predicted_bytes"] = *run.predicted_bytes;
   row["fits"] = run.fits;
+  row["experts"] = run.experts;
   return row;
 }
 
@@ -142,6 +149,10 @@ Json json_of(const std::vector<ErrorSummary>& summaries, const char* by) {
     for (const auto& [reason, count] : of.passed_over)
       entry["skipped"].push_back({{"reason", reason}, {"rows", count}});
     if (of.unseen.rows > 0) entry["unseen"] = json_of(of.unseen);
+    if (of.dense) {
+      entry["dense"] = json_of(*of.dense);
+      if (of.dense_unseen->rows > 0) entry["dense"]["unseen"] = json_of(*of.dense_unseen);
+    }
     list.push_back(std::move(entry));
   }
   return list;
@@ -183,6 +194,13 @@ std::string summary_table(const std::vector<ErrorSummary>& summaries, const char
     row.push_back(
         of.memory_rows > 0 ? fmt::format("{} of {}", percent(of.memory_mean_abs_pct), of.memory_rows) : "");
     row.push_back(std::to_string(passed));
+    table.add(std::move(row));
+    if (!of.dense) continue;
+    row = {"  dense", std::to_string(of.dense->rows)};
+    for (std::string& cell : cells(*of.dense)) row.push_back(std::move(cell));
+    row.push_back(of.dense->worst_id);
+    for (std::string& cell : cells(*of.dense_unseen)) row.push_back(std::move(cell));
+    row.insert(row.end(), {"", ""});
     table.add(std::move(row));
   }
   return table.print();

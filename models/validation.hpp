@@ -23,6 +23,7 @@ struct RunOutcome {
   Prediction predicted;
   std::optional<Prediction> unseen;                       // with figures of a fit without any run of the set
   std::optional<double> measured_bytes, predicted_bytes;  // of the fullest chip
+  bool experts = false;                                   // the model's
   bool fits = true;                                       // by the prediction: it did fit, it ran
   std::string passed_over;                                // the reason; empty: it was predicted
 
@@ -40,6 +41,8 @@ struct Errors {
 struct ErrorSummary {
   std::string name;  // of the set, chip, or size of the job
   Errors calibrated, unseen;
+  // Of those alone whose models have no experts, where some have.
+  std::optional<Errors> dense, dense_unseen;
   std::int64_t memory_rows = 0, infeasible = 0;  // rows that print a peak; rows said not to fit
   double memory_mean_abs_pct = 0;
   std::vector<std::pair<std::string, std::int64_t>> passed_over;  // reasons, and how many rows

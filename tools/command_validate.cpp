@@ -212,6 +212,8 @@ Exit run(const Options& options) {
     outcomes.push_back(outcome_of(each));
     auto read = rules.read(each, all);
     runs.emplace_back();
+    if (const auto* const measured = std::get_if<Measured>(&read))
+      outcomes.back().experts = measured->experts;
     if (auto* const passed = std::get_if<PassedOver>(&read))
       outcomes.back().passed_over = passed->reason;
     else

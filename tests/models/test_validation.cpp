@@ -149,6 +149,13 @@ TEST_CASE("errors are summed up by chip and by the size of the job too, in both 
   CHECK(scales[1].name == "9 to 64");
   CHECK(scales[1].unseen.mean_abs_pct == Approx(45));
   CHECK(scales[1].unseen.held_pct == Approx(50));
+  CHECK_FALSE(scales[1].dense.has_value());
+  all[2].experts = true;
+  const auto split = summarise(all, SummaryBy::scale);
+  REQUIRE(split[1].dense.has_value());
+  CHECK(split[1].dense->mean_abs_pct == Approx(20));
+  CHECK(split[1].dense_unseen->mean_abs_pct == Approx(50));
+  CHECK(split[1].calibrated.rows == 2);
   CHECK(to_text(all, true).find("unseen") != std::string::npos);
 }
 
@@ -175,7 +182,7 @@ TEST_CASE(
     if (run.set != "sc21" && run.set != "dgxc") continue;
     const auto read = rules.read(run, all);
     const Measured* const found = std::get_if<Measured>(&read);
-    if (found == nullptr || !found->unseen) continue;
+    if (found == nullptr || !found->unseen || found->experts) continue;
     Cluster shipped = found->scenario.job.cluster;
     use_software(run.set == "sc21" ? "megatron-2021" : "nemo-2024", shipped);
     const Chip& seen = shipped.groups[0].chip;
