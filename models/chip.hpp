@@ -2,8 +2,11 @@
 // its source.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "models/format.hpp"
 
@@ -14,6 +17,21 @@ struct Sourced {
   double value = 0;
   std::string source;
   bool operator==(const Sourced&) const = default;
+};
+
+// Seconds that somebody measured of one rank: the embedding, a layer in between, the head. models/measured_layers.hpp
+// says what is made of them.
+struct LayerTimes {
+  std::int64_t tensor_parallel = 1, micro_batch = 1;
+  std::array<double, 3> forward_s{}, backward_s{};
+  double optimizer_s = 0;  // of each of them
+  bool operator==(const LayerTimes&) const = default;
+};
+struct MeasuredLayers {
+  std::string source;
+  bool communication = false;  // whether tensor-parallel collectives are among the seconds
+  std::vector<LayerTimes> times;
+  bool operator==(const MeasuredLayers&) const = default;
 };
 
 struct Chip {
@@ -49,6 +67,7 @@ struct Chip {
   Sourced straggling;
   // A compute takes so many times as long while the chip's collectives and transfers are under way; 0: 1.
   Sourced overlap_slowdown;
+  MeasuredLayers layers;   // of the model that is trained; none: kernels are priced by the figures above
   Sourced watts;           // TDP; 0 unknown
   Sourced price_per_hour;  // USD; 0 unknown
   bool operator==(const Chip&) const = default;

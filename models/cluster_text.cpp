@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/describe_text.hpp"
+#include "models/measured_layers.hpp"
 #include "models/network_text.hpp"
 #include "models/node_text.hpp"
 #include "models/refusal.hpp"
@@ -110,7 +111,7 @@ std::string print_group(const NodeGroup& group) {
 }  // namespace
 
 Chip read_chip(const Yaml& node, const std::string& default_name) {
-  std::vector<std::string> keys = {"name", "vendor", "kind", "peak"};
+  std::vector<std::string> keys = {"name", "vendor", "kind", "peak", "layers"};
   for (const Figure& figure : figures()) keys.push_back(figure.key);
   const Fields fields(node, "a chip", keys);
   Chip chip;
@@ -130,6 +131,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
       chip.*figure.member =
           read_sourced(value, figure.dimension, figure.needed ? Sign::positive : Sign::not_negative);
   }
+  if (const Yaml layers = fields.find("layers")) chip.layers = read_layers(layers);
   if (chip.overlap_slowdown.value > 0 && chip.overlap_slowdown.value < 1)
     throw Refusal(Exit::usage, "out-of-bounds", fields.where("overlap_slowdown"),
                   fmt::format("`overlap_slowdown` is {}, less than 1", chip.overlap_slowdown.value),
@@ -159,7 +161,7 @@ std::string print(const Chip& chip, const std::string& indent) {
           fmt::format("{}{}: {}\n", indent, figure.key, print_sourced(chip.*figure.member, figure.dimension));
     else if (figure.member == &Chip::watts || figure.member == &Chip::price_per_hour)
       text += fmt::format("{}{}: null  # unknown\n", indent, figure.key);
-  return text;
+  return text + print(chip.layers, indent);
 }
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {

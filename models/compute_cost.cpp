@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "models/measured_kernels.hpp"
 #include "models/refusal.hpp"
 
 namespace motley {
@@ -285,21 +286,26 @@ double straggling_factor(const Program& program, const Chip& chip) {
 ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
                          const Chip& chip, const RingCost* tensor_ring) {
   ComputeTime time;
+  const MeasuredKernels measured(program, of_class, chip, tensor_ring);
   if (instruction.op == Op::optimizer) {
-    time.compute_s =
-        optimizer_bytes(program, of_class) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value) +
-        chip.step_overhead.value;
+    // Measured of states that are held whole.
+    time.compute_s = measured.any() && of_class.shards.empty()
+                         ? measured.optimizer_s(of_class)
+                         : optimizer_bytes(program, of_class) /
+                               (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
+    time.compute_s += chip.step_overhead.value;
     return time;
   }
-  const auto& kernels = of_class.blocks[static_cast<std::size_t>(instruction.block)].kernels;
+  const Block& block = of_class.blocks[static_cast<std::size_t>(instruction.block)];
+  const auto& kernels = block.kernels;
   std::vector<double> all;
-  const Pass pass = of_class.blocks[static_cast<std::size_t>(instruction.block)].pass;
   if (instruction.first_kernel == 0 &&
-      pass != Pass::weight_gradient)  // half in the forward, half in the backward, by chunk
+      block.pass != Pass::weight_gradient)  // half in the forward, half in the backward, by chunk
     time.compute_s += chip.micro_batch_overhead.value / 2 / static_cast<double>(of_class.chunks.size());
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    const double seconds = kernel_time(kernel, program.precision, chip, tensor_ring).seconds;
+    const double seconds =
+        kernel_time(kernel, program.precision, chip, tensor_ring).seconds * measured.factor(block, kernel);
     all.push_back(seconds);
     if (is_collective(kernel.op))
       time.tensor_parallel_s += seconds;
@@ -308,7 +314,7 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
     else
       time.compute_s += seconds;
   }
-  time.compute_s += launch_wait_s(of_class, instruction, chip, all);
+  if (!measured.any()) time.compute_s += launch_wait_s(of_class, instruction, chip, all);
   const double slower = straggling_factor(program, chip);
   return {time.compute_s * slower, time.recompute_s * slower, time.tensor_parallel_s * slower};
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/compute_cost.hpp"
+#include "models/measured_kernels.hpp"
 #include "models/network_cost.hpp"
 #include "models/table.hpp"
 #include "models/units.hpp"
@@ -94,8 +95,10 @@ class Pricer {
     PassCost pass = empty_pass(class_.blocks[block].name);
     pass.times = times_of(block);
     std::map<std::pair<KernelOp, bool>, KernelCost> by_op;
+    const MeasuredKernels measured(program_, class_, chip_, ring());
     for (const Kernel& kernel : class_.blocks[block].kernels) {
       KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
+      time.seconds *= measured.factor(class_.blocks[block], kernel);
       if (kernel.op == KernelOp::all_to_all)
         time.seconds = time.memory_s = collective_s(CollectiveKind::all_to_all, pairs_, kernel.bytes);
       else if (is_collective(kernel.op) && kernel.over == GroupKind::context)

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <regex>
 
+#include "models/measured_layers.hpp"
 #include "models/published_metrics.hpp"
+#include "models/published_stages.hpp"
 #include "models/software.hpp"
 #include "models/strategy_complaint.hpp"
 #include "models/units.hpp"
@@ -74,19 +76,21 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("domain")) made.domain = static_cast<int>(to_integer(value, {1, 1 << 16}));
   }
   for (const Yaml& item : to_sequence(file.need("models"))) {
-    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied", "gated"});
+    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied", "gated", "layers"});
     Likeness made;
     made.prefixes = to_texts(of.need("names"));
     made.like = to_text(of.need("like"));
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("tied")) made.tied = to_bool(value);
     if (const Yaml value = of.find("gated")) made.gated = to_bool(value);
+    if (const Yaml value = of.find("layers")) made.layers = to_text(value);
     models_.push_back(std::move(made));
   }
   for (const YamlEntry& entry : file.need("sets")->entries) {
     const Fields of(entry.value, "a set",
                     {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software",
-                     "gradients", "virtual_stages", "scatter_gather", "overlap_parameters"});
+                     "gradients", "virtual_stages", "scatter_gather", "overlap_parameters", "sequence",
+                     "precision"});
     Set& made = sets_[entry.key];
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("recompute"))
@@ -100,6 +104,9 @@ PublishedRules::PublishedRules() {
     if (const Yaml value = of.find("virtual_stages")) made.virtual_stages = to_integer(value, kPositive);
     if (const Yaml value = of.find("gradients"))
       made.gradients = to_choice(value, {"fp32", "bf16"}) == "bf16" ? Format::bf16 : Format::fp32;
+    if (const Yaml value = of.find("sequence")) made.sequence = to_integer(value, kPositive);
+    if (const Yaml value = of.find("precision"))
+      made.precision = parse_format(to_choice(value, {"fp32", "tf32"}));
     if (const Yaml value = of.find("nics"))
       made.nics = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
   }
@@ -141,6 +148,8 @@ class RunReader {
     job.cluster = bare;
     made.scenario.interval = use_calibrated(job.cluster);
     set_train(job);
+    if (const std::string& layers = likeness().layers; !layers.empty())
+      use_layers(layers, job.transformer, job.train, job.cluster);
     job.fidelity.fold = true;
     job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
     strategy(job);
@@ -189,6 +198,10 @@ class RunReader {
     return printed(column, 0);
   }
 
+  std::int64_t sequence() const {
+    return set_.sequence > 0 ? printed("seq_len", set_.sequence) : needed("seq_len");
+  }
+
   void refuse_doubtful() const {
     if (contains(cell("notes"), "CAUTION")) pass_over("the source contradicts itself");
     const std::string name = lower(cell("model_name"));
@@ -197,14 +210,15 @@ class RunReader {
       pass_over("fine-tuning");
   }
 
-  Transformer transformer() const {
+  const PublishedRules::Likeness& likeness() const {
     const std::string name = bare(cell("model_name"));
     for (const auto& likeness : rules_.models_)
       for (const std::string& prefix : likeness.prefixes)
-        if (name.starts_with(prefix)) return shaped(likeness);
+        if (name.starts_with(prefix)) return likeness;
     pass_over(fmt::format("no shape is known of `{}`", cell("model_name")));
   }
-  Transformer shaped(const PublishedRules::Likeness& likeness) const {
+  Transformer transformer() const {
+    const PublishedRules::Likeness& likeness = this->likeness();
     Transformer t = load_transformer(likeness.like);
     t.name = cell("model_name");
     if (likeness.vocabulary > 0) t.vocabulary = likeness.vocabulary;
@@ -224,13 +238,27 @@ class RunReader {
     if (!likeness.gated)
       inner = inner * 2 / 3;  // two matrices where a gated one has three: as many weights and FLOPs
     if (resized && !t.latent.used()) t.head_dim = t.hidden / t.heads;
-    t.max_positions = std::max(t.max_positions, needed("seq_len"));
+    t.max_positions = std::max(t.max_positions, sequence());
     std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= t.layers; });
     std::erase_if(t.full_attention, [&](std::int64_t layer) { return layer >= t.layers; });
     return t;
   }
 
+  // Of several kinds, on the groups of one cluster that have their names.
+  Cluster mixed_cluster(const std::map<std::string, std::int64_t>& counts) const {
+    const auto found = rules_.accelerators_.find(counts.begin()->first);
+    if (found == rules_.accelerators_.end())
+      pass_over(fmt::format("no nodes are known of `{}`", cell("accelerator")));
+    Cluster made = load_cluster(found->second.cluster);
+    made.name = run_.set;
+    if (!keep_chips(counts, made))
+      pass_over(fmt::format("`{}` does not stand in one cluster that is known", cell("accelerator")));
+    if (!set_.software.empty()) use_software(set_.software, made);
+    return made;
+  }
+
   Cluster cluster() const {
+    if (const auto counts = chips_by_kind(cell("accelerator"))) return mixed_cluster(*counts);
     const auto found = rules_.accelerators_.find(cell("accelerator"));
     if (found == rules_.accelerators_.end())
       pass_over(fmt::format("no nodes are known of `{}`", cell("accelerator")));
@@ -272,7 +300,7 @@ class RunReader {
 
   void set_train(Job& job) const {
     Train& train = job.train;
-    train.sequence = needed("seq_len");
+    train.sequence = sequence();
     train.global_batch = needed("global_batch");
     train.micro_batch = needed("micro_batch");
     const std::string precision = lower(cell("precision"));
@@ -283,6 +311,7 @@ class RunReader {
     for (const auto& [name, format] :
          {std::pair{"nvfp4", Format::nvfp4}, {"mx", Format::mxfp8}, {"fp8", Format::fp8}})
       if (contains(precision, name) && !train.matmuls) train.matmuls = format;
+    if (set_.precision) train.precision = *set_.precision;
     if (train.matmuls && !job.cluster.groups[0].chip.peak_flops.contains(*train.matmuls))
       train.matmuls = Format::fp8;
     if (const auto complaint = find_batch_complaint(job.transformer, train)) pass_over(complaint->message);
@@ -309,6 +338,7 @@ class RunReader {
     try {
       job.strategy = expand(job.transformer, job.train, tp, pp, dp, cp);
       set_schedule(job, pp);
+      set_printed_stages(job);
       job.strategy.sequence_parallel =
           tp > 1 && (set_.sequence_parallel || contains(cell("recompute"), "sequence parallel"));
       if (set_.scatter_gather && tp > 1 && !job.strategy.sequence_parallel)
@@ -328,6 +358,13 @@ class RunReader {
     } catch (const Refusal& refusal) {
       pass_over(refusal.message());
     }
+  }
+  void set_printed_stages(Job& job) const {
+    if (const auto map = stage_map(cell("notes")))
+      job.strategy.templates = pipelines_of(*map, job.strategy.templates.at(0).micro_batches);
+    if (const auto layers = layers_per_stage(cell("notes")))
+      if (!set_layers(*layers, job.transformer, job.strategy))
+        pass_over("the layers printed by stage are not the model's");
   }
   void set_schedule(Job& job, std::int64_t pp) const {
     const std::string printed_name = lower(cell("schedule"));

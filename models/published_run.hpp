@@ -62,6 +62,7 @@ class PublishedRules {
     std::int64_t vocabulary = 0;
     std::optional<bool> tied;
     bool gated = true;
+    std::string layers;  // of platforms/layers/: where its layers were measured; empty: nowhere
   };
   struct Set {
     std::int64_t vocabulary = 0;
@@ -70,8 +71,10 @@ class PublishedRules {
     int zero = 0;
     std::int64_t virtual_stages = 0;  // where none are printed; 0: unknown
     Format gradients = Format::fp32;
-    double nics = 0;       // bytes/s of a node; 0: the cluster's
-    std::string software;  // of platforms/software/; empty: none is known
+    double nics = 0;                  // bytes/s of a node; 0: the cluster's
+    std::string software;             // of platforms/software/; empty: none is known
+    std::int64_t sequence = 0;        // where a row prints none
+    std::optional<Format> precision;  // of all rows
   };
   // A fit of software that left runs out: by their ids, or all of a set.
   struct LeftOut {

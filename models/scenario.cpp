@@ -9,6 +9,7 @@
 
 #include "models/collective.hpp"
 #include "models/describe_text.hpp"
+#include "models/measured_layers.hpp"
 #include "models/network_text.hpp"
 #include "models/refusal.hpp"
 #include "models/remedies.hpp"
@@ -243,8 +244,8 @@ Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml
 Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
-                      {"name", "model", "cluster", "software", "transport", "site", "train", "strategy",
-                       "world", "fidelity"});
+                      {"name", "model", "cluster", "software", "layers", "transport", "site", "train",
+                       "strategy", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -269,6 +270,8 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   const YamlEntry* const extra = fields.need("train")->find("extra_prediction_weight");
   if (extra != nullptr) job.transformer.extra_prediction_weight = to_number(extra->value, Sign::not_negative);
   refuse_batch(fields, job.transformer, job.train);
+  if (const Yaml layers = fields.find("layers"))
+    use_layers(layers, folder, job.transformer, job.train, job.cluster);
   job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
   refuse_too_many_ranks(fields, job);
   refuse_format(fields, job);

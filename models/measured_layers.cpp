@@ -1,0 +1,211 @@
+#include "models/measured_layers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/describe_text.hpp"
+#include "models/refusal.hpp"
+
+namespace motley {
+namespace {
+
+constexpr IntegerRange kDegree{1, 1 << 16};
+
+std::array<double, 3> read_three(const Yaml& node) {
+  const std::vector<Yaml>& items = to_sequence(node);
+  if (items.size() != 3)
+    throw Refusal(Exit::usage, "wrong-type", node->where, fmt::format("{} times", items.size()),
+                  "three: of the embedding, of a layer, of the head");
+  std::array<double, 3> times{};
+  for (std::size_t i = 0; i < 3; ++i)
+    times[i] = to_quantity(items[i], Dimension::seconds, Sign::not_negative);
+  return times;
+}
+
+LayerTimes read_times(const Yaml& node) {
+  const Fields fields(node, "times of layers",
+                      {"tensor_parallel", "micro_batch", "forward", "backward", "optimizer"});
+  LayerTimes times;
+  times.tensor_parallel = to_integer(fields.need("tensor_parallel"), kDegree);
+  times.micro_batch = to_integer(fields.need("micro_batch"), kDegree);
+  times.forward_s = read_three(fields.need("forward"));
+  times.backward_s = read_three(fields.need("backward"));
+  times.optimizer_s = to_quantity(fields.need("optimizer"), Dimension::seconds, Sign::not_negative);
+  return times;
+}
+
+std::vector<LayerTimes> read_all_times(const Yaml& node) {
+  std::vector<LayerTimes> all;
+  for (const Yaml& item : to_sequence(node)) {
+    const LayerTimes times = read_times(item);
+    for (const LayerTimes& other : all)
+      if (other.tensor_parallel == times.tensor_parallel && other.micro_batch == times.micro_batch)
+        throw Refusal(Exit::usage, "listed-twice", item->where,
+                      fmt::format("tensor_parallel {}, micro-batch {} a second time", times.tensor_parallel,
+                                  times.micro_batch));
+    all.push_back(times);
+  }
+  return all;
+}
+
+bool read_communication(const Yaml& node) { return to_choice(node, {"included", "excluded"}) == "included"; }
+
+double between(double low, double high, double share) { return low + share * (high - low); }
+
+LayerTimes between(const LayerTimes& low, const LayerTimes& high, double share) {
+  LayerTimes made = low;
+  for (std::size_t i = 0; i < 3; ++i) {
+    made.forward_s[i] = between(low.forward_s[i], high.forward_s[i], share);
+    made.backward_s[i] = between(low.backward_s[i], high.backward_s[i], share);
+  }
+  made.optimizer_s = between(low.optimizer_s, high.optimizer_s, share);
+  return made;
+}
+
+// What a file says of the job that was measured, as text that both sides can be compared by.
+struct Said {
+  std::string what, measured, asked;
+};
+
+std::string joined(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// The first thing in which the job is another than the one that was measured.
+std::optional<Said> difference(const Fields& of, const Transformer& transformer, const Train& train) {
+  const std::vector<std::pair<const char*, std::int64_t>> counts = {{"hidden", transformer.hidden},
+                                                                    {"ffn", transformer.ffn},
+                                                                    {"heads", transformer.heads},
+                                                                    {"vocabulary", transformer.vocabulary},
+                                                                    {"sequence", train.sequence}};
+  for (const auto& [key, asked] : counts) {
+    const std::int64_t measured = to_integer(of.need(key), kPositive);
+    if (measured != asked) return Said{key, std::to_string(measured), std::to_string(asked)};
+  }
+  // TF32 is how a chip multiplies what is kept in FP32: how it did stands in what was measured.
+  const std::string precision = to_choice(of.need("precision"), {"fp32", "bf16", "fp16"});
+  const Format kept = train.precision == Format::tf32 ? Format::fp32 : train.precision;
+  if (precision != name_of(kept)) return Said{"precision", precision, std::string(name_of(kept))};
+  return std::nullopt;
+}
+
+struct LayerFile {
+  std::string path;
+  Fields fields;
+};
+LayerFile open(const Yaml& name, const std::string& folder) {
+  const std::string path = find_file(to_text(name), folder, "platforms/layers", ".yaml", name->where);
+  return {path,
+          Fields(read_yaml(path, name->where), "measured layers", {"source", "communication", "of", "on"})};
+}
+
+Fields of_what(const LayerFile& file) {
+  return {file.fields.need("of"),
+          "what was measured",
+          {"hidden", "ffn", "heads", "vocabulary", "sequence", "precision"}};
+}
+
+std::vector<std::string> chips_of(const LayerFile& file) {
+  std::vector<std::string> chips;
+  for (const YamlEntry& entry : file.fields.need("on")->entries) chips.push_back(entry.key);
+  return chips;
+}
+
+void give(const LayerFile& file, NodeGroup& group) {
+  group.chip.layers = {to_text(file.fields.need("source")),
+                       read_communication(file.fields.need("communication")),
+                       read_all_times(file.fields.need("on")->find(group.chip.name)->value)};
+}
+
+}  // namespace
+
+LayerTimes measured_times(const Chip& chip, std::int64_t tensor_parallel, std::int64_t micro_batch) {
+  const LayerTimes *below = nullptr, *above = nullptr;
+  std::set<std::int64_t> degrees, sizes;
+  for (const LayerTimes& times : chip.layers.times) {
+    degrees.insert(times.tensor_parallel);
+    if (times.tensor_parallel != tensor_parallel) continue;
+    sizes.insert(times.micro_batch);
+    if (times.micro_batch <= micro_batch && (!below || times.micro_batch > below->micro_batch))
+      below = &times;
+    if (times.micro_batch >= micro_batch && (!above || times.micro_batch < above->micro_batch))
+      above = &times;
+  }
+  if (sizes.empty())
+    throw Refusal(
+        Exit::infeasible, "not-measured", {},
+        fmt::format("layers on `{}` were not measured at tensor_parallel {}", chip.name, tensor_parallel),
+        fmt::format("they were at {}", fmt::join(degrees, ", ")));
+  if (!below || !above)
+    throw Refusal(
+        Exit::infeasible, "not-measured", {},
+        fmt::format("layers on `{}` at tensor_parallel {} were not measured with micro-batches of {}",
+                    chip.name, tensor_parallel, micro_batch),
+        fmt::format("they were with {} to {}", *sizes.begin(), *sizes.rbegin()));
+  if (below == above) return *below;
+  const double share = static_cast<double>(micro_batch - below->micro_batch) /
+                       static_cast<double>(above->micro_batch - below->micro_batch);
+  return between(*below, *above, share);
+}
+
+double measured_s(const LayerTimes& times, LayerPlace place, bool backward) {
+  return (backward ? times.backward_s : times.forward_s)[static_cast<std::size_t>(place)];
+}
+
+void use_layers(const Yaml& name, const std::string& folder, const Transformer& transformer,
+                const Train& train, Cluster& cluster) {
+  const LayerFile file = open(name, folder);
+  if (const auto found = difference(of_what(file), transformer, train))
+    throw Refusal(Exit::infeasible, "not-measured", name->where,
+                  fmt::format("the layers of `{}` were measured with {} {}, and this job has {}", file.path,
+                              found->what, found->measured, found->asked),
+                  "layers of another job say nothing of this one: leave `layers` out");
+  for (const NodeGroup& group : cluster.groups)
+    if (!file.fields.need("on")->find(group.chip.name))
+      throw Refusal(Exit::infeasible, "not-measured", name->where,
+                    fmt::format("`{}` has no layers measured on `{}`", file.path, group.chip.name),
+                    fmt::format("it has them on {}", joined(chips_of(file))));
+  for (NodeGroup& group : cluster.groups) give(file, group);
+}
+
+bool use_layers(const std::string& name, const Transformer& transformer, const Train& train,
+                Cluster& cluster) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::scalar;
+  node.text = name;
+  const LayerFile file = open(std::make_shared<const YamlNode>(std::move(node)), ".");
+  if (difference(of_what(file), transformer, train)) return false;
+  for (const NodeGroup& group : cluster.groups)
+    if (!file.fields.need("on")->find(group.chip.name)) return false;
+  for (NodeGroup& group : cluster.groups) give(file, group);
+  return true;
+}
+
+MeasuredLayers read_layers(const Yaml& node) {
+  const Fields fields(node, "`layers`", {"source", "communication", "times"});
+  return {to_text(fields.need("source")), read_communication(fields.need("communication")),
+          read_all_times(fields.need("times"))};
+}
+
+std::string print(const MeasuredLayers& layers, const std::string& indent) {
+  if (layers.times.empty()) return "";
+  const auto three = [](const std::array<double, 3>& times) {
+    std::vector<std::string> texts;
+    for (double time : times) texts.push_back(format_exact(time, Dimension::seconds));
+    return joined(texts);
+  };
+  std::string text =
+      fmt::format("{0}layers:\n{0}  source: {1}\n{0}  communication: {2}\n{0}  times:\n", indent,
+                  quote(layers.source), layers.communication ? "included" : "excluded");
+  for (const LayerTimes& times : layers.times)
+    text += fmt::format(
+        "{0}    - {{tensor_parallel: {1}, micro_batch: {2}, optimizer: {3},\n"
+        "{0}       forward: [{4}], backward: [{5}]}}\n",
+        indent, times.tensor_parallel, times.micro_batch, format_exact(times.optimizer_s, Dimension::seconds),
+        three(times.forward_s), three(times.backward_s));
+  return text;
+}
+
+}  // namespace motley
