@@ -49,6 +49,8 @@ class StageBuilder : private KernelWriter {
         tied_(job.transformer.tied_embeddings),
         recompute_(stage_of(job, of_class).recompute.value_or(job.strategy.recompute)),
         recompute_layers_(stage_of(job, of_class).recompute_layers.value_or(job.transformer.layers)),
+        keeps_scores_(std::any_of(job.cluster.groups.begin(), job.cluster.groups.end(),
+                                  [](const NodeGroup& g) { return g.chip.unfused_attention.value > 0; })),
         R_(rows_between()) {}
 
   void build() {
@@ -63,7 +65,9 @@ class StageBuilder : private KernelWriter {
   const bool tied_;
   const Recompute recompute_;
   const std::int64_t recompute_layers_;  // of each chunk
-  const std::int64_t R_;                 // rows between cut matmuls
+  // Attention that is not fused keeps the softmax of its scores, whole, where a fused one keeps a number a row.
+  const bool keeps_scores_;
+  const std::int64_t R_;  // rows between cut matmuls
   std::map<int, Kept> kept_;
   KeptHead head_;
   std::vector<KeptExtra> extra_;
@@ -162,7 +166,8 @@ class StageBuilder : private KernelWriter {
   void attend(Kept& kept) {
     const std::int64_t heads = transformer_.heads / tp_;
     kept.attention = activation("attention", {N_, attention_width()});
-    kept.lse = exact("attention.lse", {B_, heads, T_});
+    kept.lse = keeps_scores_ ? activation("attention.scores", {B_, heads, T_, sequence_})
+                             : exact("attention.lse", {B_, heads, T_});
     Ids in = {kept.qkv};
     if (class_.context_parallel > 1) in.push_back(gather_keys(kept.qkv, "keys"));
     // Products: over head_dim the scores, over the values' width the output.

@@ -87,10 +87,10 @@ PublishedRules::PublishedRules() {
     models_.push_back(std::move(made));
   }
   for (const YamlEntry& entry : file.need("sets")->entries) {
-    const Fields of(entry.value, "a set",
-                    {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software",
-                     "gradients", "virtual_stages", "scatter_gather", "overlap_parameters", "sequence",
-                     "precision"});
+    const Fields of(
+        entry.value, "a set",
+        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients",
+         "virtual_stages", "scatter_gather", "overlap_parameters", "sequence", "precision"});
     Set& made = sets_[entry.key];
     if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
     if (const Yaml value = of.find("recompute"))
@@ -148,8 +148,7 @@ class RunReader {
     job.cluster = bare;
     made.scenario.interval = use_calibrated(job.cluster);
     set_train(job);
-    if (const std::string& layers = likeness().layers; !layers.empty())
-      use_layers(layers, job.transformer, job.train, job.cluster);
+    measure_layers(job, job.cluster);
     job.fidelity.fold = true;
     job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
     strategy(job);
@@ -161,6 +160,7 @@ class RunReader {
     if (const Yaml figures = figures_without_set()) {
       made.unseen = bare;
       use_figures(figures, *made.unseen);
+      measure_layers(job, *made.unseen);
       made.unseen_interval = interval_of_left_out();
     }
     if (job.transformer.experts.count > 0)
@@ -244,6 +244,12 @@ class RunReader {
     return t;
   }
 
+  // Layers measured one by one are no fit to runs: they stand in every regime.
+  void measure_layers(const Job& job, Cluster& cluster) const {
+    if (const std::string& layers = likeness().layers; !layers.empty())
+      use_layers(layers, job.transformer, job.train, cluster);
+  }
+
   // Of several kinds, on the groups of one cluster that have their names.
   Cluster mixed_cluster(const std::map<std::string, std::int64_t>& counts) const {
     const auto found = rules_.accelerators_.find(counts.begin()->first);
@@ -253,7 +259,6 @@ class RunReader {
     made.name = run_.set;
     if (!keep_chips(counts, made))
       pass_over(fmt::format("`{}` does not stand in one cluster that is known", cell("accelerator")));
-    if (!set_.software.empty()) use_software(set_.software, made);
     return made;
   }
 
