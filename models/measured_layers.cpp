@@ -91,32 +91,26 @@ std::optional<Said> difference(const Fields& of, const Transformer& transformer,
   return std::nullopt;
 }
 
-struct LayerFile {
-  std::string path;
-  Fields fields;
-};
-LayerFile open(const Yaml& name, const std::string& folder) {
+Fields open(const Yaml& name, const std::string& folder) {
   const std::string path = find_file(to_text(name), folder, "platforms/layers", ".yaml", name->where);
-  return {path,
-          Fields(read_yaml(path, name->where), "measured layers", {"source", "communication", "of", "on"})};
+  return {read_yaml(path, name->where), "measured layers", {"source", "communication", "of", "on"}};
 }
 
-Fields of_what(const LayerFile& file) {
-  return {file.fields.need("of"),
+Fields of_what(const Fields& file) {
+  return {file.need("of"),
           "what was measured",
           {"hidden", "ffn", "heads", "vocabulary", "sequence", "precision"}};
 }
 
-std::vector<std::string> chips_of(const LayerFile& file) {
+std::vector<std::string> chips_of(const Fields& file) {
   std::vector<std::string> chips;
-  for (const YamlEntry& entry : file.fields.need("on")->entries) chips.push_back(entry.key);
+  for (const YamlEntry& entry : file.need("on")->entries) chips.push_back(entry.key);
   return chips;
 }
 
-void give(const LayerFile& file, NodeGroup& group) {
-  group.chip.layers = {to_text(file.fields.need("source")),
-                       read_communication(file.fields.need("communication")),
-                       read_all_times(file.fields.need("on")->find(group.chip.name)->value)};
+void give(const Fields& file, NodeGroup& group) {
+  group.chip.layers = {to_text(file.need("source")), read_communication(file.need("communication")),
+                       read_all_times(file.need("on")->find(group.chip.name)->value)};
 }
 
 // Assumes: a smaller micro-batch never takes longer than a larger one; where it was measured to, something else was in
@@ -170,16 +164,16 @@ double measured_s(const LayerTimes& times, LayerPlace place, bool backward) {
 
 void use_layers(const Yaml& name, const std::string& folder, const Transformer& transformer,
                 const Train& train, Cluster& cluster) {
-  const LayerFile file = open(name, folder);
+  const Fields file = open(name, folder);
   if (const auto found = difference(of_what(file), transformer, train))
     throw Refusal(Exit::infeasible, "not-measured", name->where,
-                  fmt::format("the layers of `{}` were measured with {} {}, and this job has {}", file.path,
-                              found->what, found->measured, found->asked),
+                  fmt::format("the layers of `{}` were measured with {} {}, and this job has {}",
+                              to_text(name), found->what, found->measured, found->asked),
                   "layers of another job say nothing of this one: leave `layers` out");
   for (const NodeGroup& group : cluster.groups)
-    if (!file.fields.need("on")->find(group.chip.name))
+    if (!file.need("on")->find(group.chip.name))
       throw Refusal(Exit::infeasible, "not-measured", name->where,
-                    fmt::format("`{}` has no layers measured on `{}`", file.path, group.chip.name),
+                    fmt::format("`{}` has no layers measured on `{}`", to_text(name), group.chip.name),
                     fmt::format("it has them on {}", joined(chips_of(file))));
   for (NodeGroup& group : cluster.groups) give(file, group);
 }
@@ -189,10 +183,10 @@ bool use_layers(const std::string& name, const Transformer& transformer, const T
   YamlNode node;
   node.kind = YamlNode::Kind::scalar;
   node.text = name;
-  const LayerFile file = open(std::make_shared<const YamlNode>(std::move(node)), ".");
+  const Fields file = open(std::make_shared<const YamlNode>(std::move(node)), ".");
   if (difference(of_what(file), transformer, train)) return false;
   for (const NodeGroup& group : cluster.groups)
-    if (!file.fields.need("on")->find(group.chip.name)) return false;
+    if (!file.need("on")->find(group.chip.name)) return false;
   for (NodeGroup& group : cluster.groups) give(file, group);
   return true;
 }

@@ -32,8 +32,8 @@ std::optional<std::map<std::string, std::int64_t>> chips_by_kind(const std::stri
 bool set_layers(const std::vector<std::int64_t>& per_stage, const Transformer& transformer,
                 Strategy& strategy);
 
-// Pipelines of a map: neighbours in it whose stages have the same degrees are replicas of one. All have `micro_batches`;
-// layers are set_layers()'s. Each stage is on the cluster's groups of that name.
+// Pipelines of a map: neighbours in it whose stages have the same degrees are replicas of one. All have so many
+// micro-batches; layers are set_layers()'s. Each stage is on the cluster's groups of that name.
 std::vector<PipelineTemplate> pipelines_of(const std::vector<std::vector<StagePlace>>& map,
                                            std::int64_t micro_batches);
 
