@@ -268,10 +268,11 @@ class RunReader {
     if (found == rules_.accelerators_.end())
       pass_over(fmt::format("no nodes are known of `{}`", cell("accelerator")));
     const PublishedRules::Accelerator& of = found->second;
+    const std::int64_t count = needed("n_accelerators");
     Cluster made = load_cluster(of.cluster);
+    if (made.groups.size() > 1) return mixed_cluster({{cell("accelerator"), count}});
     made.name = run_.set;
     NodeGroup& group = made.groups.at(0);
-    const std::int64_t count = needed("n_accelerators");
     const std::int64_t a_node = of.domain > 0 ? std::min<std::int64_t>(of.domain, count)
                                               : std::min(count, printed("per_node", group.chips_per_node));
     if (count % a_node != 0) pass_over(fmt::format("{} chips in nodes of {}", count, a_node));

@@ -1,6 +1,9 @@
 // Plans that print their stages one by one.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
+#include "models/published_run.hpp"
 #include "models/published_stages.hpp"
 #include "models/scenario.hpp"
 #include "tests/models/tiny_job.hpp"
@@ -77,4 +80,54 @@ TEST_CASE("chips of several kinds are the groups of their names, in full nodes")
   CHECK(cluster.links.size() == 1);
   CHECK(cluster.chip_count() == 18);
   CHECK_FALSE(keep_chips({{"RTX-4090", 8}}, cluster));
+}
+
+namespace {
+
+// Of OPT-350M, as Sailor prints its plans.
+std::variant<Measured, PassedOver> read_plan(const std::string& accelerator, int chips,
+                                             const std::string& degrees, const std::string& notes) {
+  const std::string head =
+      "id,accelerator,n_accelerators,model_name,hidden,ffn_hidden,layers,heads,vocab,seq_len,global_batch,"
+      "micro_batch,tp,pp,dp,metric,value,notes\n";
+  const std::string row =
+      fmt::format("sailorhet-1,{},{},OPT-350M,1024,4096,24,16,50272,2048,256,2,{},iteration_time,60,{}\n",
+                  accelerator, chips, degrees, notes);
+  auto rows = parse_csv_table(head + row, "runs.csv");
+  const std::vector<PublishedRun> runs = {{"sailorhet-1", "sailorhet", rows.at(0)}};
+  return PublishedRules().read(runs[0], runs);
+}
+
+}  // namespace
+
+TEST_CASE("a plan over unlike chips becomes a job on their groups, of layers as measured") {
+  const auto found = read_plan("RTX-2080:16+RTX-3090:8+Titan-RTX:8", 32, "8,2,2",
+                               "layers per stage 12/14; stage map: RTX-3090(tp8)+RTX-2080(tp8) | "
+                               "Titan-RTX(tp8)+RTX-2080(tp8)");
+  if (const auto* passed = std::get_if<PassedOver>(&found)) FAIL(passed->reason);
+  const Job& job = std::get<Measured>(found).scenario.job;
+  CHECK(job.cluster.chip_count() == 32);
+  REQUIRE(job.strategy.templates.size() == 1);
+  const PipelineTemplate& pipeline = job.strategy.templates[0];
+  CHECK(pipeline.micro_batches == 64);
+  CHECK(pipeline.stages[0].last_layer == 11);
+  CHECK(pipeline.stages[0].on == std::vector<std::string>{"RTX-3090", "RTX-2080"});
+  CHECK(pipeline.stages[1].resharding == Resharding::gather);
+  CHECK_FALSE(job.transformer.tied_embeddings);
+  for (const NodeGroup& group : job.cluster.groups) CHECK_FALSE(group.chip.layers.times.empty());
+}
+
+TEST_CASE("a plan over one kind of a mixed cluster has that kind's network") {
+  const auto found = read_plan("RTX-2080", 16, "8,2,1", "layers per stage 13/13");
+  if (const auto* passed = std::get_if<PassedOver>(&found)) FAIL(passed->reason);
+  const Cluster& cluster = std::get<Measured>(found).scenario.job.cluster;
+  REQUIRE(cluster.groups.size() == 1);
+  CHECK(cluster.groups[0].chip.name == "rtx-2080-ti");
+  CHECK(cluster.groups[0].nodes == 2);
+  CHECK(cluster.groups[0].nics.at(0).bandwidth == Approx(25e9 / 8));
+}
+
+TEST_CASE("a plan whose layers are not its model's is passed over") {
+  const auto found = read_plan("RTX-2080", 16, "8,2,1", "layers per stage 13/14");
+  CHECK(std::holds_alternative<PassedOver>(found));
 }
