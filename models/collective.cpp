@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -76,8 +77,7 @@ void flat_ring(Expansion& into, bool reduce) {
 void inside_rings(Expansion& into, int per_node, bool reduce) {
   const int nodes = into.R() / per_node;
   std::vector<Chunks> parts(static_cast<std::size_t>(per_node));
-  for (int chunk = 0; chunk < into.R(); ++chunk)
-    parts[static_cast<std::size_t>(chunk % per_node)].push_back(chunk);
+  for (int chunk : into.all()) parts[static_cast<std::size_t>(chunk % per_node)].push_back(chunk);
   for (int node = 0; node < nodes; ++node) {
     Places members(static_cast<std::size_t>(per_node));
     std::iota(members.begin(), members.end(), node * per_node);
@@ -261,24 +261,85 @@ void double_binary_tree(Expansion& into, int segments) {
   if (R > 1) into.end_phase(2 * rounds);
 }
 
+// Inside nodes rings, along each rail two such trees over the nodes, not in segments: NCCL's Tree has a chain inside each
+// node for each of its channels, so that a member's port carries as much.
+void trees_over_nodes(Expansion& into, int per_node) {
+  const int nodes = into.R() / per_node, shift = nodes % 2;
+  const auto count = static_cast<std::size_t>(nodes);
+  Tree tree{Places(count), Places(count), Places(count)};
+  const int depth = build_tree(tree, 0, nodes, -1, 0);
+  const auto second = [&](int node) { return shift == 0 ? nodes - 1 - node : (node + 1) % nodes; };
+  inside_rings(into, per_node, true);
+  for (int place = 0; place < per_node; ++place) {
+    Chunks halves[2];
+    for (int chunk : into.all())
+      if (chunk % per_node == place) halves[chunk / into.R()].push_back(chunk);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (tree.parent[i] < 0) continue;
+      const int child = static_cast<int>(i), parent = tree.parent[i];
+      const int up = tree.height[i], down = depth + tree.depth[i] - 1;
+      const auto at = [&](int node) { return node * per_node + place; };
+      into.send(up, at(child), at(parent), halves[0], true);
+      into.send(down, at(parent), at(child), halves[0], false);
+      into.send(up, at(second(child)), at(second(parent)), halves[1], true);
+      into.send(down, at(second(parent)), at(second(child)), halves[1], false);
+    }
+  }
+  into.end_phase(2 * depth);
+  inside_rings(into, per_node, false);
+}
+
 // ---- in the switch: up S and down S/R while it adds, then up S/R and down S; NCCL's tuning gives NVLS 25 us (version
 // 2.30, src/graph/tuning, 2026-06). To the next member: no port then carries more than one member's part.
 // Assumes: both passes take as long as the mean of their two directions.
-void in_switch(Expansion& into) {
-  const Chunks passing(static_cast<std::size_t>(into.R() + 1), -1);
-  for (int round = 0; round < 2; ++round)
-    for (int from = 0; from < into.R(); ++from) into.send(round, from, (from + 1) % into.R(), passing, false);
-  into.end_phase(2);
+void pass_switch(Expansion& into, int per_node, int chunks) {
+  const Chunks passing(static_cast<std::size_t>(chunks), -1);
+  for (int from = 0; from < into.R(); ++from) {
+    const int node = from / per_node * per_node;
+    into.send(0, from, node + (from - node + 1) % per_node, passing, false);
+  }
+  into.end_phase(1);
+}
+
+// Chunks of what passes the switch are stretched, those between nodes are not: so fine that the rest is nothing.
+constexpr int kGrain = 64;
+
+// Two nodes: what each member's node has summed of its part goes to its like on the other.
+void in_switches(Expansion& into, const GroupShape& shape) {
+  const Chunks crossing(static_cast<std::size_t>(std::lround(2 * kGrain / shape.in_switch)), -1);
+  pass_switch(into, shape.per_node, (shape.per_node + 1) * kGrain);
+  for (int from = 0; from < into.R(); ++from)
+    into.send(0, from, (from + shape.per_node) % into.R(), crossing, false);
+  into.end_phase(1);
+  pass_switch(into, shape.per_node, (shape.per_node + 1) * kGrain);
+}
+
+void in_switch(Expansion& into, const GroupShape& shape) {
+  if (shape.per_node < shape.rank_count) return in_switches(into, shape);
+  pass_switch(into, shape.per_node, shape.per_node + 1);
+  pass_switch(into, shape.per_node, shape.per_node + 1);
 }
 constexpr double kSwitchSetup_s = 25e-6;
+// Of 16 GiB on two nodes of eight H100, ports reach 0.649, 0.629 and 0.619 of their rate (EFA, DGX, RoCE: nccl-tests,
+// 2024), on one node 0.686.
+constexpr double kTwoNodes = 0.633 / 0.686;
 
 // Assumes: half the payload goes in eight segments whatever its size; libraries choose the number by size.
 constexpr int kSegments = 8;
 
-int chunks_of(CollectiveAlgorithm algorithm, int rank_count) {
+// Of the rate of their most loaded link, by NCCL's tuning (2.30, src/graph/tuning, 2026-06).
+constexpr double kTreesReach = 0.92;
+
+bool is_over_nodes(const GroupShape& shape) {
+  return shape.per_node > 1 && shape.per_node < shape.rank_count && shape.rank_count % shape.per_node == 0;
+}
+
+int chunks_of(CollectiveAlgorithm algorithm, const GroupShape& shape) {
   if (algorithm == CollectiveAlgorithm::tree) return 1;
-  if (algorithm == CollectiveAlgorithm::in_switch) return 2 * rank_count;
-  return algorithm == CollectiveAlgorithm::double_binary_tree ? 2 * kSegments : rank_count;
+  if (algorithm == CollectiveAlgorithm::in_switch)
+    return 2 * shape.per_node * (shape.per_node < shape.rank_count ? kGrain : 1);
+  if (algorithm != CollectiveAlgorithm::double_binary_tree) return shape.rank_count;
+  return is_over_nodes(shape) ? 2 * shape.rank_count : 2 * kSegments;
 }
 
 }  // namespace
@@ -293,8 +354,7 @@ bool does(CollectiveAlgorithm algorithm, CollectiveKind kind, const GroupShape& 
     case CollectiveAlgorithm::double_binary_tree:
       return kind == CollectiveKind::all_reduce;
     case CollectiveAlgorithm::hierarchical:
-      return shape.per_node > 1 && shape.per_node < shape.rank_count &&
-             shape.rank_count % shape.per_node == 0;
+      return is_over_nodes(shape);
     case CollectiveAlgorithm::in_switch:
       return kind == CollectiveKind::all_reduce && shape.in_switch > 0 && shape.rank_count > 1;
     case CollectiveAlgorithm::flat:
@@ -312,7 +372,7 @@ CollectiveAlgorithm plain_algorithm(CollectiveKind kind) {
 
 CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
   MOTLEY_CHECK(shape.rank_count >= 1 && does(algorithm, kind, shape));
-  Expansion made(shape.rank_count, chunks_of(algorithm, shape.rank_count));
+  Expansion made(shape.rank_count, chunks_of(algorithm, shape));
   switch (algorithm) {
     case CollectiveAlgorithm::ring:
       if (kind != CollectiveKind::all_gather) flat_ring(made, true);
@@ -322,7 +382,10 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
       binomial_tree(made);
       break;
     case CollectiveAlgorithm::double_binary_tree:
-      double_binary_tree(made, kSegments);
+      if (is_over_nodes(shape))
+        trees_over_nodes(made, shape.per_node);
+      else
+        double_binary_tree(made, kSegments);
       break;
     case CollectiveAlgorithm::recursive:
       Recursive(made).run(kind);
@@ -337,16 +400,19 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
       flat_all_to_all(made);
       break;
     case CollectiveAlgorithm::in_switch:
-      in_switch(made);
+      in_switch(made, shape);
       break;
     case CollectiveAlgorithm::fastest:
     case CollectiveAlgorithm::automatic:
       break;
   }
   CollectiveSteps steps = made.take();
+  if (algorithm == CollectiveAlgorithm::double_binary_tree && is_over_nodes(shape))
+    steps.pipelined = kTreesReach;
   if (algorithm != CollectiveAlgorithm::in_switch) return steps;
   steps.stretch = shape.in_switch;
   steps.setup_s = kSwitchSetup_s;
+  if (shape.per_node < shape.rank_count) steps.pipelined = kTwoNodes;
   return steps;
 }
 

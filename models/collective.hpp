@@ -8,14 +8,16 @@
 //   tree                all_reduce: binomial, to member   Thakur, Rabenseifner & Gropp 2005,
 //                       0 and back                        doi:10.1177/1094342005051521
 //   double_binary_tree  all_reduce: half of it over each  Sanders, Speck & Traff 2009,
-//                       of two trees, in segments         doi:10.1016/j.parco.2009.09.001
+//                       of two trees, in segments         doi:10.1016/j.parco.2009.09.001; over nodes rings inside
+//                                                         them and two trees a rail, as NCCL's Tree
 //   recursive           all_reduce, reduce_scatter        Thakur, Rabenseifner & Gropp 2005: halving, doubling; what is
 //                       (halving), all_gather (doubling)  beyond a power of two joins a partner before and after
 //   hierarchical        all four: rings (of an            rings inside nodes and along rails; all_to_all inside nodes
 //                       all_to_all: pairs) inside nodes   first, so that one message a rail carries a node's parts
 //                       and then along rails
 //   in_switch           all_reduce: each member's port     Klenk et al. 2020, doi:10.1109/ISCA45697.2020.00085; NCCL's
-//                       carries S(1+1/R) each way          NVLS
+//                       carries S(1+1/R) each way          NVLS; of two nodes its NVLSTree, whose members exchange
+//                                                          S/g between the two passes, g of them on each node
 //   flat                all_to_all: pairwise exchange     Thakur, Rabenseifner & Gropp 2005
 #pragma once
 
@@ -37,10 +39,13 @@ struct CollectiveStep {
 struct CollectiveSteps {
   int rank_count = 1;
   int rounds = 0;
-  int chunks = 1;                     // that the payload of a member is cut into, all equal
-  double stretch = 1;                 // bytes on the wire for each of a chunk
-  double setup_s = 0;                 // before the first round
-  std::vector<CollectiveStep> steps;  // by round
+  int chunks = 1;      // that the payload of a member is cut into, all equal
+  double stretch = 1;  // bytes on the wire for each of a chunk
+  double setup_s = 0;  // before the first round
+  // Rounds follow each other segment by segment, and reach this share of what the most loaded link could do alone. 0: a
+  // round begins when the one before has ended.
+  double pipelined = 0;
+  std::vector<CollectiveStep> steps;                                          // by round
   double share(int of_chunks) const { return of_chunks * stretch / chunks; }  // wire bytes a byte of payload
 };
 

@@ -40,6 +40,7 @@ class Pricer {
       last = std::exchange(round, {});
     }
     cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
+    if (steps.pipelined > 0) cost.s_per_byte = cost.least_s_per_byte / steps.pipelined;
     return cost;
   }
 
@@ -93,25 +94,6 @@ CollectiveCost plain_cost(const Program& program, const Cluster& cluster, const 
   return {plain_algorithm(kind), steps * cost.latency_s, s_per_byte, cost.kappa, s_per_byte};
 }
 
-// Members a node when they stand node by node, as many on each; else 1.
-int members_per_node(const Program& program, const Cluster& cluster, const Group& group) {
-  std::vector<std::pair<int, int>> nodes;  // and members there, in the group's order
-  for (Rank rank : group.ranks) {
-    const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
-    const int node = cluster.chip_node[static_cast<std::size_t>(chip)];
-    if (nodes.empty() || nodes.back().first != node)
-      nodes.emplace_back(node, 1);
-    else
-      ++nodes.back().second;
-  }
-  if (nodes.empty()) return 1;
-  const int each = nodes[0].second;
-  std::sort(nodes.begin(), nodes.end());
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].second != each || (i > 0 && nodes[i].first == nodes[i - 1].first)) return 1;
-  return each;
-}
-
 }  // namespace
 
 double CollectiveCost::seconds(std::int64_t bytes) const {
@@ -123,11 +105,16 @@ GroupShape shape_of(const Program& program, const Cluster& cluster, const Group&
   GroupShape shape;
   shape.rank_count = static_cast<int>(group.ranks.size());
   shape.per_node = members_per_node(program, cluster, group);
-  if (shape.rank_count < 2 || shape.per_node != shape.rank_count) return shape;
-  const int chip = program.ranks[static_cast<std::size_t>(group.ranks[0])].chip;
-  const InsideFabric& inside =
-      cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])].inside;
-  if (inside.in_switch > 0) shape.in_switch = inside.bandwidth * efficiency_of(inside) / inside.in_switch;
+  const bool of_two_nodes = shape.per_node > 1 && 2 * shape.per_node == shape.rank_count;
+  if (shape.rank_count < 2 || (shape.per_node != shape.rank_count && !of_two_nodes)) return shape;
+  for (int first = 0; first < shape.rank_count; first += shape.per_node) {
+    const int chip =
+        program.ranks[static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(first)])].chip;
+    const InsideFabric& inside =
+        cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])].inside;
+    if (inside.in_switch <= 0) return {shape.rank_count, shape.per_node, 0};
+    shape.in_switch = std::max(shape.in_switch, inside.bandwidth * efficiency_of(inside) / inside.in_switch);
+  }
   return shape;
 }
 

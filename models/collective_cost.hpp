@@ -5,10 +5,12 @@
 //
 //   ring                all_reduce 2(R-1)(alpha + S/(R beta)); half of it reduce_scatter, all_gather
 //   tree                2 ceil(log2 R)(alpha + S/beta)
-//   double_binary_tree  at most 2(D+K-1)(alpha + S/(K beta)) with K = 8 segments; exactly where R = 2^k - 1
+//   double_binary_tree  at most 2(D+K-1)(alpha + S/(K beta)) with K = 8 segments; exactly where R = 2^k - 1; over k
+//                       nodes 2(g-1) alpha + 2 (floor(log2 k) + 1 or less) alpha', and 0.92 of what links can do
 //   recursive           R = 2^k: all_reduce 2 D alpha + 2 (R-1)/R S/beta; half of it the others
 //   hierarchical        the same twice: g members inside a node over S, R/g along rails over S/g (all_to_all: over S)
-//   in_switch           25 us + 2 alpha + S(1+1/R)/beta, beta that of a switch that reduces
+//   in_switch           25 us + 2 alpha + S(1+1/R)/beta, beta that of a switch that reduces; of two nodes R is that of
+//                       one, 3 alpha, and 0.92 of beta, or of S/R between them where that is more
 //   flat                (R-1)(alpha + S/(R beta))
 //
 // It knows nothing of other traffic and of compute. Read next: models/collective.hpp, models/nccl_tuning.hpp.

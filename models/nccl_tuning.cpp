@@ -23,7 +23,7 @@ constexpr Latencies kTree{
     {6.8e-6, 14.0e-6, 8.4e-6}, {0.6e-6, 1.25e-6, 4.0e-6}, {1.0e-6, 1.9e-6, 4.0e-6}, {5.0e-6, 8.5e-6, 14e-6}};
 constexpr Latencies kRing{
     {6.6e-6, 14.0e-6, 8.4e-6}, {0.6e-6, 1.9e-6, 3.4e-6}, {1.0e-6, 2.5e-6, 5.7e-6}, {2.7e-6, 4.0e-6, 14.0e-6}};
-constexpr double kNvls_s = 25e-6;
+constexpr double kNvls_s = 25e-6, kNvlsTreeNetwork_s = 20.9e-6;
 constexpr double kNetOverhead_s = 1e-6;  // a hop of a ring through the network, three times it for Simple
 
 // Most that LL moves, bytes/s: one node, two, more; by generation.
@@ -88,9 +88,12 @@ double tree_s(const NcclTuning& of, int protocol, double bytes) {
   return seconds(latency_s, 0.5 * bus, bytes);
 }
 
+// NVLS; of two nodes NVLSTree, whose NICs carry the payload once.
 double switch_s(const NcclTuning& of, double bytes) {
   const double share = of.generation == NcclGeneration::blackwell ? kBlackwellSwitch : kHopperSwitch;
-  return seconds(kNvls_s, of.port * share, bytes);
+  if (of.nodes == 1) return seconds(kNvls_s, of.port * share, bytes);
+  const double latency_s = kNvls_s + 2 * (kNvlsTreeNetwork_s + of.nic_latency_s);
+  return seconds(latency_s, std::min(of.port * share, of.network_bus), bytes);
 }
 
 }  // namespace

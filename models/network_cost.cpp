@@ -41,11 +41,113 @@ double message_time_s(const Transport& transport, const Route& route, std::int64
          message_overhead_s(transport, route, bytes);
 }
 
+int members_per_node(const Program& program, const Cluster& cluster, const Group& group) {
+  std::vector<std::pair<int, int>> nodes;  // and members there, in the group's order
+  for (Rank rank : group.ranks) {
+    const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
+    const int node = cluster.chip_node[static_cast<std::size_t>(chip)];
+    if (nodes.empty() || nodes.back().first != node)
+      nodes.emplace_back(node, 1);
+    else
+      ++nodes.back().second;
+  }
+  if (nodes.empty()) return 1;
+  const int each = nodes[0].second;
+  std::sort(nodes.begin(), nodes.end());
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].second != each || (i > 0 && nodes[i].first == nodes[i - 1].first)) return 1;
+  return each;
+}
+
+namespace {
+
+// What each link of the group's edges carries, of what one member sends.
+class RingLoad {
+ public:
+  RingLoad(const Program& program, const Cluster& cluster, const Group& group)
+      : program_(program),
+        cluster_(cluster),
+        group_(group),
+        carrier_(choose_carrier(program, cluster, group).carrier) {}
+
+  // Of every member's edge of that hop: the latency and kappa of the slowest.
+  void add(const RingHop& hop, double share) {
+    const std::size_t count = group_.ranks.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      const int from = chip(i), to = chip(hop.to(i, count));
+      const Route way = route(cluster_, from, to, carrier_);
+      const Transport transport = transport_of(cluster_, from, to, carrier_);
+      for (int link : way.links) on_link_[link] += share;
+      s_per_byte_ = std::max(s_per_byte_, share / way.rate);
+      latency_s = std::max(latency_s, way.latency_s + transport.software_latency_s);
+      kappa = std::max(kappa, transport.kappa);
+    }
+  }
+  double bandwidth() const {
+    double s_per_byte = s_per_byte_;
+    for (const auto& [link, share] : on_link_) {
+      const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(link)];
+      s_per_byte = std::max(s_per_byte, share / (of.bandwidth * of.efficiency));
+    }
+    return 1 / s_per_byte;
+  }
+  double latency_s = 0, kappa = 0;
+
+ private:
+  int chip(std::size_t place) const {
+    return program_.ranks[static_cast<std::size_t>(group_.ranks[place])].chip;
+  }
+  const Program& program_;
+  const Cluster& cluster_;
+  const Group& group_;
+  const Carrier carrier_;
+  std::map<int, double> on_link_;
+  double s_per_byte_ = 0;
+};
+
+const NodeGroup& nodes_of(const Program& program, const Cluster& cluster, Rank rank) {
+  const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
+  return cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])];
+}
+
+// Assumes: each of the rings enters and leaves a node at one member's NIC and passes all others in between, so that a
+// member's edges inside carry all rings but one; in a mesh they are spread over all its links. Hops of unlike latency
+// follow each other: a part has gone round when it has passed k - 1 of k nodes' borders and all hops inside.
+RingCost rings_over_nodes(const Program& program, const Cluster& cluster, const Group& group, int per_node) {
+  RingCost made;
+  made.rank_count = static_cast<int>(group.ranks.size());
+  made.rings = per_node;
+  made.hops.clear();
+  const bool mesh = std::any_of(group.ranks.begin(), group.ranks.end(), [&](Rank rank) {
+    return is_mesh(nodes_of(program, cluster, rank).inside.kind);
+  });
+  if (mesh)
+    for (int ahead = 1; ahead < per_node; ++ahead) made.hops.push_back({ahead, per_node, 1});
+  else
+    made.hops.push_back({1, per_node, per_node - 1});
+  RingLoad load(program, cluster, group);
+  for (const RingHop& hop : made.hops) load.add(hop, static_cast<double>(hop.parts) / per_node);
+  const double inside_s = load.latency_s;
+  load.latency_s = 0;
+  made.hops.push_back({per_node, 0, 1});
+  load.add(made.hops.back(), 1.0 / per_node);
+  const int borders = made.rank_count / per_node - 1;
+  made.latency_s =
+      ((made.rank_count - 1 - borders) * inside_s + borders * load.latency_s) / (made.rank_count - 1);
+  made.kappa = load.kappa;
+  made.bandwidth = load.bandwidth();
+  return made;
+}
+
+}  // namespace
+
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group) {
   RingCost ring;
   ring.rank_count = static_cast<int>(group.ranks.size());
   ring.inside_node = true;
   if (ring.rank_count < 2) return ring;
+  const int per_node = members_per_node(program, cluster, group);
+  if (per_node > 1 && per_node < ring.rank_count) return rings_over_nodes(program, cluster, group, per_node);
   const auto chip = [&](std::size_t i) {
     return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
   };
@@ -68,9 +170,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
   }
   // Assumes: the rings of a mesh keep all its links busy, as RCCL's do on eight chips (0.71 of all seven links: see
   // models/transport.cpp); a complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
-  const NodeGroup& group_of =
-      cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip(0))])];
-  if (ring.inside_node && is_mesh(group_of.inside.kind)) {
+  if (ring.inside_node && is_mesh(nodes_of(program, cluster, group.ranks[0]).inside.kind)) {
     ring.rings = ring.rank_count - 1;
     ring.bandwidth *= ring.rings;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "models/cluster.hpp"
 #include "models/program.hpp"
@@ -17,17 +18,41 @@ Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const
 double message_overhead_s(const Transport& transport, const Route& route, std::int64_t bytes);
 double message_time_s(const Transport& transport, const Route& route, std::int64_t bytes);
 
-// A ring over the group's ranks in order: the slowest edge decides.
+// Members a node when they stand node by node, as many on each; else 1.
+int members_per_node(const Program& program, const Cluster& cluster, const Group& group);
+
+// Where a member of a ring sends: so many places on, around the group, or around its own node.
+struct RingHop {
+  int ahead = 1;
+  int around = 0;  // 0: the group; else its node of so many members
+  int parts = 1;   // of what a member sends in a step, cut into RingCost::rings
+  std::size_t to(std::size_t place, std::size_t count) const { return on(place, ahead, count); }
+  std::size_t from(std::size_t place, std::size_t count) const { return on(place, -ahead, count); }
+  bool operator==(const RingHop&) const = default;
+
+ private:
+  std::size_t on(std::size_t place, int away, std::size_t count) const {
+    const auto size = around > 0 ? static_cast<std::size_t>(around) : count;
+    const auto moved = static_cast<std::ptrdiff_t>(place % size) + away + static_cast<std::ptrdiff_t>(size);
+    return place / size * size + static_cast<std::size_t>(moved) % size;
+  }
+};
+
+// A ring over the group's ranks in order: the slowest edge decides. Where several stand on each of several nodes there
+// is one for each of a node's: they go round inside alike, and leave the node at another member's NIC each.
 struct RingCost {
   int rank_count = 1;
-  double latency_s = 0;  // of the slowest edge, software included
+  double latency_s =
+      0;  // a step: of the slowest edge, software included; of rings over nodes the mean of all edges
   double bandwidth =
       0;  // of the slowest edge, after efficiency, shared by the group's own edges on a common link
   double kappa = 0;
   bool inside_node = false;
-  // Rings that share the payload, no two over one link: inside a full mesh as many as there are other ranks.
-  // `bandwidth` is theirs together; edges from each rank to the next are those of the first.
+  // Rings that share the payload: inside a full mesh as many as there are other ranks, no two over one link, and
+  // `hops` are those of the first; over nodes as many as a node has members. `bandwidth` is theirs together.
   int rings = 1;
+  std::vector<RingHop> hops = std::vector<RingHop>(1);
+  bool over_nodes() const { return hops.size() > 1; }
   bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);

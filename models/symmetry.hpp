@@ -23,7 +23,9 @@ struct Lane {
   Carrier carrier = {};  // between nodes
   // Its ends post it on their own: transfers, and edges of collectives that run step by step. Else the group does.
   bool by_ranks = true;
-  double cap = 0;  // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none
+  double cap = 0;         // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none
+  int parts = 1;          // edges of rings: of what a member sends (RingHop)
+  double latency_s = -1;  // instead of its route's and its software's; < 0: those
   std::uint64_t traits = 0;                     // equal only where it costs the same on an idle fabric
   std::uint32_t first_link = 0, last_link = 0;  // [first, last) of Arrangement::links
 };

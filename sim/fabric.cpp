@@ -150,6 +150,10 @@ void Fabric::make_paths(const Crossings& crossings) {
     } else {
       path.route = route(cluster_, from, to, lane.carrier);
       path.transport = transport_of(cluster_, from, to, lane.carrier);
+      if (lane.latency_s >= 0) {
+        path.route.latency_s = lane.latency_s;
+        path.transport.software_latency_s = 0;
+      }
     }
     path.pays_latency = lane.by_ranks;
     for (const Crossing& crossing : crossings.of_lane[i]) {

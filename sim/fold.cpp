@@ -65,7 +65,7 @@ class Builder {
     const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
-                            lane.cap, terms.rate, terms.step);
+                            lane.cap, lane.parts, lane.latency_s, terms.rate, terms.step);
     if (terms.rounds != 0)
       lane.traits = XXH3_64bits_withSeed(&terms.rounds, sizeof terms.rounds, lane.traits);
     add_links(lane, way);
@@ -98,23 +98,28 @@ class Builder {
 
   void add_ring(std::int32_t index, CollectiveLevel level) {
     const Group& group = program_.groups[at(index)];
+    const RingCost& ring = costs_.ring(index);
     const Carrier carrier = choose_carrier(program_, job_.cluster, group).carrier;
-    const std::vector<double> rates = ring_rates(group, carrier);
+    const std::vector<double> rates =
+        ring.over_nodes() ? std::vector<double>(group.ranks.size()) : ring_rates(group, carrier);
     const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
     const bool fluid = level == CollectiveLevel::fluid;
-    const double cap = fluid && !alike ? costs_.ring(index).bandwidth : 0;
     made_.first_edge[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
-    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-      Lane edge;
-      edge.from = group.ranks[i];
-      edge.to = group.ranks[(i + 1) % group.ranks.size()];
-      edge.group = index;
-      edge.by_ranks = !fluid;
-      edge.cap = cap;
-      edge.carrier = carrier;
-      lay(edge, {!fluid, rates[i]});
-      made_.arrangement.lanes.push_back(edge);
-    }
+    for (const RingHop& hop : ring.hops)
+      for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+        Lane edge;
+        edge.from = group.ranks[i];
+        edge.to = group.ranks[hop.to(i, group.ranks.size())];
+        edge.group = index;
+        edge.by_ranks = !fluid;
+        if (fluid && !alike) edge.cap = ring.bandwidth;
+        if (fluid && ring.over_nodes()) edge.cap = ring.bandwidth * hop.parts / ring.rings;
+        if (ring.over_nodes()) edge.latency_s = ring.latency_s;
+        edge.parts = hop.parts;
+        edge.carrier = carrier;
+        lay(edge, {!fluid, rates[i]});
+        made_.arrangement.lanes.push_back(edge);
+      }
   }
 
   // Step s of a pairwise exchange: from every member to the s-th after it.
@@ -246,7 +251,7 @@ class Builder {
 
   static std::uint64_t traits_of_cost(const RingCost& ring) {
     return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node,
-                     ring.rings);
+                     ring.rings, ring.hops.size());
   }
 
   std::uint64_t traits_of_cost(CollectiveKind kind, CollectiveAlgorithm algorithm, int group) {

@@ -34,7 +34,7 @@ struct Folding {
   Arrangement arrangement;  // transfers first, then the edges of collectives that are simulated flow by flow
   Symmetry symmetry;
   std::vector<std::int32_t>
-      first_edge;  // by group: lane of member 0 to member 1, the others follow; -1: no flows
+      first_edge;  // by group: lane of member 0's first RingHop, the others follow, hop by hop; -1: no flows
   // By group: lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
   std::vector<std::int32_t> first_pair;
   std::vector<std::vector<PlannedLanes>> planned;  // by group: of algorithms that are neither

@@ -74,7 +74,9 @@ void SimWorld::lay_out_gangs() {
     gang.expected = sizes[i];
     const auto group = at(folding_.symmetry.groups.first[i]);
     const std::size_t members = program_.groups[group].ranks.size();
-    gang.edges = one_of_each(folding_.first_edge[group], members);
+    if (folding_.first_edge[group] >= 0)
+      gang.edges = one_of_each(folding_.first_edge[group],
+                               members * durations_.costs().ring(static_cast<int>(group)).hops.size());
     gang.pairs = one_of_each(folding_.first_pair[group], members * (members - 1));
     for (const PlannedLanes& each : folding_.planned[group])
       gang.planned.push_back(one_of_each(each.first_lane, each.plan->ways.size()));
@@ -305,7 +307,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
 
 // Formula, or a delay and then a flow an edge (of an all_to_all, a pair) with all its wire bytes. On an idle fabric the
 // two agree: the delay is what the formula has beyond the wire time of the slowest.
-// Assumes: of several rings, the flows of the first alone load the fabric.
+// Assumes: of several rings inside a mesh, the flows of the first alone load the fabric.
 void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLevel level) {
   const CollectiveKind kind = instruction.collective;
   const CollectiveAlgorithm algorithm =
@@ -319,18 +321,18 @@ void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLe
   }
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
-  // Of a member: along a ring to one other, of an all_to_all to each of the others.
+  // Of a member: along rings, or of an all_to_all to each of the others.
   const auto wire_bytes =
       static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(instruction)));
-  const double delay_s = seconds - static_cast<double>(wire_bytes) / cost.bandwidth;
-  sleep(delay_s);
-  if (wire_bytes == 0) return;
   const bool pairwise = kind == CollectiveKind::all_to_all;
+  const std::int64_t parts = pairwise ? cost.rank_count - 1 : cost.rings;
+  const std::int64_t part_bytes = wire_bytes / parts;
+  sleep(seconds - static_cast<double>(part_bytes * parts) / cost.bandwidth);
+  if (part_bytes == 0) return;
   const Gang& gang = gang_of(group);
-  const std::int64_t flow_bytes = wire_bytes / (pairwise ? cost.rank_count - 1 : cost.rings);
   std::vector<sg::CommPtr> flows;
   for (std::int32_t lane : pairwise ? gang.pairs : gang.edges)
-    flows.push_back(fabric_.start(lane, flow_bytes));
+    flows.push_back(fabric_.start(lane, part_bytes * folding_.arrangement.lanes[at(lane)].parts));
   wait_for_flows(flows);
 }
 
@@ -365,8 +367,8 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Acto
   return std::exchange(open, nullptr);
 }
 
-// Of a ring, every step the same two edges; of a pairwise exchange, step s to the s-th member after this one and from
-// the s-th before it.
+// Of a ring, every step the same two edges of each hop; of a pairwise exchange, step s to the s-th member after this one
+// and from the s-th before it.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
 void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction) {
   const auto& ranks = program_.groups[at(group)].ranks;
@@ -379,21 +381,30 @@ void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Ins
   if (algorithm != plain_algorithm(kind))
     return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm),
                       expected_bytes(instruction));
-  const std::int64_t parts = static_cast<std::int64_t>(count) * durations_.cost(kind, group).rings;
+  const RingCost& cost = durations_.cost(kind, group);
+  const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
   const std::int64_t chunk = (expected_bytes(instruction) + parts - 1) / parts;
   const std::int32_t first = folding_.first_edge[at(group)];
   const int steps = collective_steps(kind, static_cast<int>(count));
-  const bool pairwise = kind == CollectiveKind::all_to_all;
   std::vector<Message> messages;
   for (std::size_t step = 1; step <= at(steps); ++step) {
-    const std::size_t away = pairwise ? step : 1;
-    const std::size_t to = (member + away) % count, from = (member + count - away) % count;
-    if (pairwise)
-      messages = {{folding_.pair_lane(group, member, to, count), chunk},
-                  {folding_.pair_lane(group, from, member, count), chunk}};
-    else
-      messages = {{first + static_cast<std::int32_t>(member), chunk},
-                  {first + static_cast<std::int32_t>(from), chunk}};
+    messages.clear();
+    if (kind == CollectiveKind::all_to_all) {
+      const std::size_t to = (member + step) % count, from = (member + count - step) % count;
+      messages.push_back({folding_.pair_lane(group, member, to, count), chunk});
+      messages.push_back({folding_.pair_lane(group, from, member, count), chunk});
+    } else {
+      std::size_t of_hop = at(first);
+      std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether it sends: as in run_rounds
+      for (const RingHop& hop : cost.hops) {
+        for (const std::size_t sender : {member, hop.from(member, count)}) {
+          const auto lane = static_cast<std::int32_t>(of_hop + sender);
+          if (seen.emplace(folding_.lane_class(lane), sender == member).second)
+            messages.push_back({lane, hop.parts * chunk});
+        }
+        of_hop += count;
+      }
+    }
     exchange(stream, messages);
   }
 }

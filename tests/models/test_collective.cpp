@@ -129,7 +129,10 @@ TEST_CASE("after every algorithm of every kind each member holds each contributi
     for (CollectiveAlgorithm algorithm : kAlgorithms)
       for (int ranks = 1; ranks <= 17; ++ranks)
         for (int per_node = 1; per_node <= ranks; ++per_node) {
-          if (algorithm != CollectiveAlgorithm::hierarchical && per_node > 1) continue;
+          const bool by_node = algorithm == CollectiveAlgorithm::hierarchical ||
+                               (algorithm == CollectiveAlgorithm::double_binary_tree && per_node < ranks);
+          if (!by_node && per_node > 1) continue;
+          if (by_node && ranks % per_node != 0) continue;
           if (!does(algorithm, kind, {ranks, per_node})) continue;
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           const CollectiveSteps steps = expand(kind, algorithm, {ranks, per_node});
@@ -138,11 +141,43 @@ TEST_CASE("after every algorithm of every kind each member holds each contributi
           symbolic.check_end();
           ++seen;
         }
-  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds.
+  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds; and of
+  // the two trees.
   int factorings = 0;
   for (int ranks = 1; ranks <= 17; ++ranks)
     for (int per_node = 2; per_node < ranks; ++per_node) factorings += ranks % per_node == 0;
-  REQUIRE(seen == 17 * (3 + 3 + 2 + 1) + 4 * factorings);
+  REQUIRE(seen == 17 * (3 + 3 + 2 + 1) + 5 * factorings);
+}
+
+TEST_CASE(
+    "trees over nodes are waited for as often as nodes and members are deep, not as there are members") {
+  const Cluster cluster = nodes_of(8, 4, 1e9, 1e8, 1e-5);
+  auto costs = costs_of(CollectiveKind::all_reduce, cluster);
+  const CollectiveCost& tree = costs.at(CollectiveAlgorithm::double_binary_tree);
+  CHECK(tree.latency_s < costs.at(CollectiveAlgorithm::ring).latency_s / 2);
+  CHECK(tree.s_per_byte == Approx(tree.least_s_per_byte / 0.92).epsilon(1e-9));
+}
+
+TEST_CASE("a switch of each of two nodes adds what its members have, and NICs carry it once") {
+  Cluster cluster = nodes_of(2, 8, 4e11, 5e10, 1e-6);
+  CHECK(costs_of(CollectiveKind::all_reduce, cluster).count(CollectiveAlgorithm::in_switch) == 0);
+  for (NodeGroup& group : cluster.groups) group.inside.in_switch = 3e11;
+  build_topology(cluster);
+  const CollectiveCost cost =
+      costs_of(CollectiveKind::all_reduce, cluster).at(CollectiveAlgorithm::in_switch);
+  const auto links_need = [&](double nic) {
+    for (NodeGroup& group : cluster.groups) group.nics[0].bandwidth = nic;
+    build_topology(cluster);
+    return costs_of(CollectiveKind::all_reduce, cluster).at(CollectiveAlgorithm::in_switch).least_s_per_byte;
+  };
+  CHECK(cost.s_per_byte > cost.least_s_per_byte);
+  CHECK(links_need(1e12) == Approx((1 + 1.0 / 8) / 3e11).epsilon(1e-3));
+  const double efficiency = route(cluster, 0, 8).rate / route(cluster, 0, 8).bandwidth;
+  CHECK(links_need(1e9) == Approx(1.0 / 8 / (1e9 * efficiency)).epsilon(1e-2));
+  Cluster three = nodes_of(3, 8, 4e11, 5e10, 1e-6);
+  for (NodeGroup& group : three.groups) group.inside.in_switch = 3e11;
+  build_topology(three);
+  CHECK(costs_of(CollectiveKind::all_reduce, three).count(CollectiveAlgorithm::in_switch) == 0);
 }
 
 TEST_CASE("on a uniform fabric every algorithm takes its closed form") {

@@ -1,6 +1,7 @@
 // The network cost model on an idle fabric: closed forms, laws over size and bandwidth, rings that share links, and one
 // published sweep.
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "models/network_cost.hpp"
 #include "models/refusal.hpp"
@@ -111,12 +112,59 @@ TEST_CASE("a ring of one rank has no edges, and one inside a node never leaves i
 
 TEST_CASE("the slowest edge decides a ring") {
   const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
-  const RingCost across = ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7});
+  const RingCost across = ring_of(cluster, {3, 4});
   const Transport rdma = transport_of(cluster, 3, 4);
   REQUIRE(!across.inside_node);
   REQUIRE(across.bandwidth == Approx(25e9 * rdma.efficiency).epsilon(1e-12));
   REQUIRE(across.latency_s ==
           Approx(route(cluster, 3, 4).latency_s + rdma.software_latency_s).epsilon(1e-12));
+  REQUIRE(ring_of(cluster, {0, 1, 4}).bandwidth == Approx(25e9 * rdma.efficiency).epsilon(1e-12));
+}
+
+TEST_CASE("rings over nodes leave by every NIC, and each hop is waited for once") {
+  const Cluster cluster = nodes_of(3, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
+  std::vector<int> chips(12);
+  std::iota(chips.begin(), chips.end(), 0);
+  const RingCost rings = ring_of(cluster, chips);
+  CHECK(rings.rings == 4);
+  CHECK(rings.bandwidth == Approx(4 * 25e9 * transport_of(cluster, 0, 4).efficiency).epsilon(1e-12));
+  const auto hop_s = [&](int from, int to) {
+    return route(cluster, from, to).latency_s + transport_of(cluster, from, to).software_latency_s;
+  };
+  // 11 hops of a part: over two of the three borders, else inside.
+  CHECK(11 * rings.latency_s == Approx(9 * hop_s(0, 1) + 2 * hop_s(0, 4)).epsilon(1e-12));
+  // With faster NICs the inside decides: a chip's port carries three of the four rings.
+  const Cluster wide = nodes_of(3, 4, {{NicKind::infiniband, 4, 400e9, 5e-6}});
+  CHECK(ring_of(wide, chips).bandwidth ==
+        Approx(300e9 * transport_of(wide, 0, 1).efficiency * 4 / 3).epsilon(1e-12));
+  // All through one NIC: as fast as one ring.
+  const Cluster narrow = nodes_of(3, 4, {{NicKind::infiniband, 1, 25e9, 5e-6}});
+  CHECK(ring_of(narrow, chips).bandwidth ==
+        Approx(25e9 * transport_of(narrow, 0, 4).efficiency).epsilon(1e-12));
+}
+
+TEST_CASE("every member of rings over nodes sends what a member of one ring does") {
+  for (const FabricKind kind : {FabricKind::nvswitch, FabricKind::xgmi_mesh})
+    for (const int nodes : {2, 3, 5}) {
+      Cluster cluster = nodes_of(nodes, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
+      cluster.groups[0].inside = {kind, 448e9, 2e-6};
+      build_topology(cluster);
+      std::vector<int> chips(static_cast<std::size_t>(4 * nodes));
+      std::iota(chips.begin(), chips.end(), 0);
+      const RingCost rings = ring_of(cluster, chips);
+      int parts = 0;
+      for (const RingHop& hop : rings.hops) {
+        parts += hop.parts;
+        for (std::size_t i = 0; i < chips.size(); ++i) {
+          const std::size_t to = hop.to(i, chips.size());
+          CHECK(hop.from(to, chips.size()) == i);
+          CHECK((hop.around > 0) == (to / 4 == i / 4));
+          if (hop.around == 0) CHECK(to % 4 == i % 4);
+        }
+      }
+      CHECK(parts == rings.rings);
+      CHECK(rings.hops.size() == (kind == FabricKind::xgmi_mesh ? 4 : 2));
+    }
 }
 
 TEST_CASE("edges of a ring that share a NIC and direction share its bandwidth") {

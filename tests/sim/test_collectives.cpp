@@ -167,6 +167,24 @@ TEST_CASE("across nodes every algorithm at every level takes no less than its mo
   }
 }
 
+TEST_CASE("rings over nodes take what their NICs need, at every level") {
+  Cluster cluster = one_node(4, {FabricKind::loopback, 1e9, 1e-6});
+  cluster.groups[0].nodes = 3;
+  cluster.groups[0].nics = {{NicKind::infiniband, 4, 1e8, 1e-6}};
+  build_topology(cluster);
+  const std::int64_t bytes = 480'000'000;
+  const double rate = 4 * 1e8 * route(cluster, 0, 4).rate / route(cluster, 0, 4).bandwidth;
+  for (CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather})
+    for (CollectiveLevel level : kLevels) {
+      const double wire_s = collective_steps(kind, 12) / 12.0 * static_cast<double>(bytes) / rate;
+      CAPTURE(name_of(kind), static_cast<int>(level));
+      const double taken_s = seconds_of(kind, cluster, level, bytes);
+      CHECK(taken_s > wire_s);
+      CHECK(taken_s < wire_s * 1.03);
+    }
+}
+
 TEST_CASE("the fastest and the automatic algorithm take at every level what the one they come to takes") {
   const Cluster cluster = one_node(8);
   HandMade p = group_of(8, cluster, CollectiveLevel::formula);

@@ -208,6 +208,21 @@ TEST_CASE("folded equals unfolded where links are shared", "[fold]") {
       }
 }
 
+TEST_CASE("folded equals unfolded for rings over nodes, whether meshes or switches join their chips",
+          "[fold]") {
+  for (FabricKind kind : {FabricKind::nvswitch, FabricKind::xgmi_mesh})
+    for (const Nodes& nodes : {Nodes{2, 4, 4}, Nodes{2, 4, 2}, Nodes{4, 2, 1}})
+      for (CollectiveLevel data :
+           {CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded}) {
+        NodeGroup group = group_of("all", nodes);
+        group.inside.kind = kind;
+        Job job = job_on(std::vector{group}, {1, 1, nodes.count * nodes.chips});
+        job.fidelity.data_parallel = data;
+        CAPTURE(nodes.count, nodes.nics, int(kind), int(data));
+        CHECK(check_folds(job, compile(job)).first == 1);
+      }
+}
+
 TEST_CASE("folded equals unfolded for random strategies on random clusters", "[fold]") {
   std::size_t ran = 0, ranks = 0;
   for (unsigned seed = 0; seed < 150; ++seed) {

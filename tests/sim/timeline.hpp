@@ -72,9 +72,15 @@ class Timeline {
   Route way(const Meeting& meeting, const Step& from, const Step& to) const {
     return route(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
   }
-  double message_s(const Meeting& meeting, const Step& from, const Step& to, std::int64_t bytes) const {
-    const Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
-    return message_time_s(transport, way(meeting, from, to), bytes);
+  double message_s(const Meeting& meeting, const Step& from, const Step& to, std::int64_t bytes) {
+    Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
+    Route taken = way(meeting, from, to);
+    const bool ring = meeting.group >= 0 && algorithm(meeting) == CollectiveAlgorithm::ring;
+    if (ring && costs_.ring(meeting.group).over_nodes()) {
+      taken.latency_s = costs_.ring(meeting.group).latency_s;
+      transport.software_latency_s = 0;
+    }
+    return message_time_s(transport, taken, bytes);
   }
   // What a collective is done by, and its seconds when nobody else uses the fabric.
   CollectiveAlgorithm algorithm(const Meeting& meeting) {
@@ -114,11 +120,14 @@ class Timeline {
     }
     const bool pairs = of.collective == CollectiveKind::all_to_all;
     const auto parts = static_cast<std::int64_t>(count) * (pairs ? 1 : costs_.ring(meeting.group).rings);
+    const std::vector<RingHop> hops = pairs ? std::vector<RingHop>(1) : costs_.ring(meeting.group).hops;
     for (int round = 1; round <= collective_steps(of.collective, static_cast<int>(count)); ++round)
       for (std::size_t i = 0; i < count; ++i)
-        made.push_back({round, meeting.sides[i],
-                        meeting.sides[(i + (pairs ? static_cast<std::size_t>(round) : 1)) % count],
-                        (payload + parts - 1) / parts});
+        for (const RingHop& hop : hops)
+          made.push_back(
+              {round, meeting.sides[i],
+               meeting.sides[pairs ? (i + static_cast<std::size_t>(round)) % count : hop.to(i, count)],
+               hop.parts * ((payload + parts - 1) / parts)});
     return made;
   }
 
