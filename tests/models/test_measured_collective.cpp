@@ -1,0 +1,104 @@
+// Collectives that others timed: rows become Programs that compile's own check accepts, and errors are what they say.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "models/collective_errors.hpp"
+#include "models/refusal.hpp"
+#include "models/scenario.hpp"
+
+using namespace motley;
+
+namespace {
+
+const char* const kHeader =
+    "id,collective,cluster,nodes,chips,bytes,seconds,bus_rate,algorithm,form,calls,source,library,measured_"
+    "by,date\n";
+
+std::vector<MeasuredCollective> read_rows(const std::string& rows) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "motley_measured_collectives.csv").string();
+  std::ofstream(path) << kHeader << rows;
+  return read_measured_collectives(path);
+}
+
+CollectiveOutcome outcome(const std::string& source, std::int64_t bytes, double measured_s,
+                          double predicted_s) {
+  CollectiveOutcome made;
+  made.of.source = source;
+  made.of.id = source + std::to_string(bytes);
+  made.of.kind = CollectiveKind::all_reduce;
+  made.of.chips = 8;
+  made.of.bytes = bytes;
+  made.of.seconds = measured_s;
+  made.predicted_s = predicted_s;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a bus rate and the seconds of a collective are one by nccl-tests' count") {
+  const auto rows = read_rows(
+      "a,all_reduce,dgx-a100,1,8,1000000,,175,ring,,launched,x,l,m,2025\n"
+      "b,all_gather,dgx-a100,1,8,1000000,1e-5,,,,queued,x,l,m,2025\n"
+      "c,point_to_point,dgx-a100-4,2,4,1000000,1e-5,,,,queued,x,l,m,2025\n");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0].seconds == Approx(1.75 * 1e6 / 175e9));
+  CHECK(bus_rate(rows[1], rows[1].seconds) == Approx(87.5));
+  CHECK(bus_rate(rows[2], rows[2].seconds) == Approx(200));  // two pairs at once
+  CHECK(launch_s(rows[0]) > launch_s(rows[1]));
+}
+
+TEST_CASE("a row of measured collectives says what can be, or is refused") {
+  for (const char* row :
+       {"a,all_reduce,dgx-a100,1,8,1000,,,,,launched,x,l,m,2025\n",     // neither time nor rate
+        "a,all_reduce,dgx-a100,1,8,1000,1,2,,,launched,x,l,m,2025\n",   // both
+        "a,all_reduce,dgx-a100,3,8,1000,1,,,,launched,x,l,m,2025\n",    // 8 chips on 3 nodes
+        "a,all_reduced,dgx-a100,1,8,1000,1,,,,launched,x,l,m,2025\n",   // no collective
+        "a,all_reduce,dgx-a100,1,8,1000.5,1,,,,launched,x,l,m,2025\n",  // half a byte
+        "a,all_reduce,dgx-a100,1,8,1000,1,,rings,,launched,x,l,m,2025\n",
+        "a,all_reduce,dgx-a100,1,8,1000,1,,,,soon,x,l,m,2025\n",
+        ",all_reduce,dgx-a100,1,8,1000,1,,,,queued,x,l,m,2025\n"})
+    CHECK_THROWS_AS(read_rows(row), Refusal);
+  const auto rows = read_rows("a,all_reduce,dgx-a100,1,16,1000,1,,,,queued,x,l,m,2025\n");
+  CHECK_THROWS_AS(make_run(rows[0]), Refusal);  // a node has eight
+}
+
+TEST_CASE("every collective that ships becomes a run on so many chips, and every form is known") {
+  const auto rows = read_measured_collectives(data_folder() + "/tests/validation/collectives.csv");
+  REQUIRE(rows.size() > 200);
+  std::vector<CollectiveOutcome> outcomes;
+  for (const MeasuredCollective& row : rows) {
+    CAPTURE(row.id);
+    const CollectiveRun run = make_run(row);
+    CHECK(run.program.rank_count() == row.chips);
+    std::set<int> chips, nodes;
+    for (const RankEntry& entry : run.program.ranks) {
+      chips.insert(entry.chip);
+      nodes.insert(run.job.cluster.chip_node[static_cast<std::size_t>(entry.chip)]);
+    }
+    CHECK(chips.size() == static_cast<std::size_t>(row.chips));
+    CHECK(nodes.size() == static_cast<std::size_t>(row.nodes));
+    outcomes.push_back({row, row.seconds, "-"});
+  }
+  std::size_t named = 0;
+  for (const CollectiveErrors& of : errors_by_form(outcomes)) named += of.errors.count();
+  CHECK(named > 30);
+}
+
+TEST_CASE("errors of collectives are by source and size, and all sources count alike") {
+  const std::vector<CollectiveOutcome> outcomes = {
+      outcome("one", 1 << 20, 1.0, 1.1), outcome("one", 1 << 10, 1.0, 0.7), outcome("one", 2 << 20, 1.0, 2.0),
+      outcome("two", 1 << 20, 1.0, 1.6)};
+  const auto errors = errors_by_size(outcomes);
+  REQUIRE(errors.size() == 5);
+  CHECK(errors[0].errors.mean() == Approx(20));
+  CHECK(errors[0].errors.worst() == Approx(-30));
+  CHECK(errors[0].within());
+  CHECK(errors[1].errors.worst() == Approx(100));
+  CHECK(!errors[1].within());
+  CHECK(!errors[2].within());
+  CHECK(errors[3].what == errors[0].what);
+  CHECK(errors[3].errors.mean() == Approx(40));  // of 20 and 60
+}
