@@ -18,13 +18,15 @@
 #include "sim/world.hpp"
 #include "tools/command.hpp"
 #include "tools/progress.hpp"
+#include "tools/validate_claims.hpp"
+#include "tools/validate_collectives.hpp"
 
 namespace motley {
 namespace {
 
 struct Options {
   std::vector<std::string> what;
-  bool rows = false, json = false, no_memory = false;
+  bool rows = false, json = false, no_memory = false, collectives = false, claims = false;
   std::string show, out;
 };
 
@@ -203,6 +205,14 @@ std::string scenario_text(const Measured& run) {
 }
 
 Exit run(const Options& options) {
+  if (options.claims) {
+    write_result(validate_claims(options.json), options.out);
+    return Exit::ok;
+  }
+  if (options.collectives) {
+    write_result(validate_collectives(options.what, options.rows, options.json), options.out);
+    return Exit::ok;
+  }
   const std::vector<PublishedRun> all = chosen_runs(options.what);
   const PublishedRules rules;
   std::vector<std::optional<Measured>> runs;
@@ -234,10 +244,15 @@ void add_validate(CLI::App& program, Chosen& chosen) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = program.add_subcommand(
       "validate", "Predict training runs that others measured, and say how wrong that is");
-  command->add_option("what", options->what,
-                      "tables of runs (.csv), and sets to take of them; default: the runs that ship");
+  CLI::Option* const what = command->add_option(
+      "what", options->what, "tables of runs (.csv), and sets to take of them; default: the runs that ship");
   command->add_flag("--rows", options->rows, "print every run, not the summary alone");
   command->add_option("--show", options->show, "print what is made of this run, instead of predicting it");
+  CLI::Option* const collectives = command->add_flag("--collectives", options->collectives,
+                                                     "collectives that others timed, instead of runs");
+  command->add_flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")
+      ->excludes(what)
+      ->excludes(collectives);
   command->add_flag("--no-memory", options->no_memory, "times alone: sooner");
   command->add_flag("--json", options->json, "print JSON (schema motley.validate/1)");
   command->add_option("--out", options->out, "write the result to this file instead of stdout");

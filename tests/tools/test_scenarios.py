@@ -289,6 +289,39 @@ class Validate(Commands):
         text = self.right("validate", table)
         self.assertIn("1  `seq_len` is not printed", text)
 
+    def test_collectives_that_others_timed(self):
+        report = json.loads(self.right("validate", "--collectives", "--json"))
+        self.assertEqual("motley.validate-collectives/1", report["schema"])
+        self.assertGreater(len(report["rows"]), 250)
+        above = [each for each in report["sizes"] if each["source"] == "mean of sources" and each["size"] == "above"]
+        self.assertTrue(above[0]["within"])
+        outside = [each for each in report["forms"] if not each["within"]]
+        self.assertLess(len(outside), len(report["forms"]) / 4)
+        for each in outside:
+            self.assertLess(abs(each["bias_pct"]), 12, each)
+
+    def test_a_collective_of_ones_own(self):
+        table = self.folder / "mine.csv"
+        table.write_text("id,collective,cluster,nodes,chips,bytes,seconds,bus_rate,algorithm,form,calls,source\n"
+                         "mine-1,all_gather,dgx-h100-pod,4,32,1GB,,380,ring,,queued,mine\n")
+        self.assertEqual(USAGE, motley("validate", "--collectives", table).returncode)
+        table.write_text(table.read_text().replace("1GB", "1000000000"))
+        text = self.right("validate", "--collectives", table, "--rows")
+        self.assertRegex(text, r"mine-1 +all_gather +ring +32")
+
+    def test_claims_are_printed_with_their_errors_and_what_is_missing(self):
+        report = json.loads(self.right("validate", "--claims", "--json"))
+        self.assertEqual("motley.validate-claims/1", report["schema"])
+        claims = {each["claim"]: each for each in report["claims"]}
+        self.assertLessEqual({"O-4", "O-5", "O-6"}, set(claims))
+        for row in claims["O-4"]["rows"]:
+            if row["calibrated"]:
+                self.assertLess(abs(row["error_pct"]), 0.1, row)
+            else:
+                self.assertTrue(row["missing"])
+        self.assertTrue(claims["O-5"]["rows"][0]["holds"])
+        self.assertEqual(USAGE, motley("validate", "--claims", "sc21").returncode)
+
     def test_what_is_made_of_a_run_can_be_seen(self):
         text = self.right("validate", "sc21", "--show", "sc21-0001")
         self.assertIn("layers: 24", text)

@@ -1,0 +1,10 @@
+// What the published systems claim beside predictions, for command_validate.cpp. Read next: tools/validate_claims.cpp.
+#pragma once
+
+#include <string>
+
+namespace motley {
+
+std::string validate_claims(bool json);
+
+}  // namespace motley
