@@ -261,8 +261,8 @@ void double_binary_tree(Expansion& into, int segments) {
   if (R > 1) into.end_phase(2 * rounds);
 }
 
-// Inside nodes rings, along each rail two such trees over the nodes, not in segments: NCCL's Tree has a chain inside each
-// node for each of its channels, so that a member's port carries as much.
+// Inside nodes rings, along each rail two such trees over the nodes, not in segments: NCCL's Tree has a chain inside
+// each node for each of its channels, so that a member's port carries as much.
 void trees_over_nodes(Expansion& into, int per_node) {
   const int nodes = into.R() / per_node, shift = nodes % 2;
   const auto count = static_cast<std::size_t>(nodes);

@@ -19,9 +19,9 @@ namespace motley {
 namespace {
 
 // Smallest messages of nccl-tests on A100, H200, B200 and MI350X (2023 to 2025; github:stas00/ml-engineering
-// network/README.md, rccl-tests logs) take 28 us more than NCCL says of its own hops where calls are launched one by one,
-// and 2 us where every rank has its process and calls are queued. Of that the hops of a ring of eight here hold 21 us
-// already: 36 us, beside NCCL's 15.
+// network/README.md, rccl-tests logs) take 28 us more than NCCL says of its own hops where calls are launched one by
+// one, and 2 us where every rank has its process and calls are queued. Of that the hops of a ring of eight here hold
+// 21 us already: 36 us, beside NCCL's 15.
 constexpr double kLaunch_s = 7e-6, kQueued_s = 0;
 
 constexpr std::array<std::string_view, 5> kKinds = {"all_reduce", "reduce_scatter", "all_gather",

@@ -367,8 +367,8 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Acto
   return std::exchange(open, nullptr);
 }
 
-// Of a ring, every step the same two edges of each hop; of a pairwise exchange, step s to the s-th member after this one
-// and from the s-th before it.
+// Of a ring, every step the same two edges of each hop; of a pairwise exchange, step s to the s-th member after this
+// one and from the s-th before it.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
 void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction) {
   const auto& ranks = program_.groups[at(group)].ranks;

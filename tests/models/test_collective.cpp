@@ -141,8 +141,8 @@ TEST_CASE("after every algorithm of every kind each member holds each contributi
           symbolic.check_end();
           ++seen;
         }
-  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds; and of
-  // the two trees.
+  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds; and
+  // of the two trees.
   int factorings = 0;
   for (int ranks = 1; ranks <= 17; ++ranks)
     for (int per_node = 2; per_node < ranks; ++per_node) factorings += ranks % per_node == 0;
