@@ -25,6 +25,8 @@ const char* name_of(Recompute recompute) {
       return "selective";
     case Recompute::full:
       return "full";
+    case Recompute::alternate:
+      return "alternate";
   }
   return "?";
 }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "models/memory_extra.hpp"
+#include "models/memory_kept.hpp"
 #include "models/memory_text.hpp"
 #include "models/null_world.hpp"
 #include "models/refusal.hpp"
@@ -417,6 +418,12 @@ void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
                 hint);
 }
 
+std::vector<StageMemory> counted(const Program& program, const Cluster& cluster, double fragmentation) {
+  std::vector<RankMemory> memory;
+  run_null(program, memory);
+  return by_stage(program, cluster, memory, fragmentation);
+}
+
 [[noreturn]] void refuse_deadlock(const Program& program, const std::vector<Blocked>& stuck) {
   constexpr std::size_t kShown = 8;
   std::string list;
@@ -430,6 +437,19 @@ void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
 
 }  // namespace
 
+// Assumes: communication buffers are the library's own, copies of buckets are tensors.
+std::int64_t peak_of(const StageMemory& stage, Counted counted) {
+  switch (counted) {
+    case Counted::device:
+      break;
+    case Counted::reserved:
+      return stage.peak - stage.buffers - stage.runtime;
+    case Counted::allocated:
+      return stage.peak - stage.buffers - stage.runtime - stage.fragmentation;
+  }
+  return stage.peak;
+}
+
 std::vector<Blocked> find_deadlock(const Program& program) {
   std::vector<RankMemory> memory;
   return run_null(program, memory);
@@ -437,9 +457,8 @@ std::vector<Blocked> find_deadlock(const Program& program) {
 
 std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
                                          double fragmentation) {
-  std::vector<RankMemory> memory;
-  run_null(program, memory);
-  return by_stage(program, cluster, memory, fragmentation);
+  if (keeps_otherwise(cluster)) return counted(as_kept(program, cluster), cluster, fragmentation);
+  return counted(program, cluster, fragmentation);
 }
 
 std::vector<StageMemory> check(const Program& program, const Cluster& cluster, double fragmentation) {
@@ -452,7 +471,8 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster, d
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     if (memory[rank].live != 0)
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
-  auto stages = by_stage(program, cluster, memory, fragmentation);
+  auto stages = keeps_otherwise(cluster) ? memory_by_stage(program, cluster, fragmentation)
+                                         : by_stage(program, cluster, memory, fragmentation);
   check_fit(program, stages);
   for (const StageMemory& stage : stages) check_host_fits(stage);
   return stages;

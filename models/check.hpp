@@ -25,6 +25,11 @@ struct StageMemory {
   std::int64_t host = 0, host_capacity = 0;
 };
 
+// How full a chip is said to be: what its driver says (nvidia-smi), what the software's allocator took of that
+// (PyTorch's max_memory_reserved), or the tensors in it (max_memory_allocated).
+enum class Counted : std::uint8_t { device, reserved, allocated };
+std::int64_t peak_of(const StageMemory& stage, Counted counted);
+
 // Peak per stage: exact when streams run in the order of the Null world (a topological order of the
 // Program); a World that overlaps more can hold more, by at most p2p_buffers messages.
 // `fragmentation`: Train::fragmentation.

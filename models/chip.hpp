@@ -67,9 +67,16 @@ struct Chip {
   Sourced straggling;
   // A compute takes so many times as long while the chip's collectives and transfers are under way; 0: 1.
   Sourced overlap_slowdown;
-  MeasuredLayers layers;   // of the model that is trained; none: kernels are priced by the figures above
-  Sourced watts;           // TDP; 0 unknown
-  Sourced price_per_hour;  // USD; 0 unknown
+  MeasuredLayers layers;  // of the model that is trained; none: kernels are priced by the figures above
+  // What software on it keeps in memory beyond the Program's tensors; 0: nothing. models/memory_kept.hpp says how long.
+  Sourced kept_scores;  // bytes of each attention score
+  Sourced kept_masks;   // bytes of each element that dropout hides, behind attention and behind feed-forward
+  Sourced kept_logits;  // bytes of each logit while the loss is computed, logits and gradient among them
+  Sourced
+      kept_weight_gradients;  // bytes of each element of a gradient nobody reads, one for each shape of weights
+  Sourced one_master;         // above 0: divided parameters are the master weights, no copy beside them
+  Sourced watts;              // TDP; 0 unknown
+  Sourced price_per_hour;     // USD; 0 unknown
   bool operator==(const Chip&) const = default;
 };
 

@@ -59,6 +59,11 @@ const std::vector<Figure>& figures() {
       {"collective_share", &Chip::collective_share, {}, false},
       {"straggling", &Chip::straggling, {}, false},
       {"overlap_slowdown", &Chip::overlap_slowdown, {}, false},
+      {"kept_scores", &Chip::kept_scores, {}, false},
+      {"kept_masks", &Chip::kept_masks, {}, false},
+      {"kept_logits", &Chip::kept_logits, {}, false},
+      {"kept_weight_gradients", &Chip::kept_weight_gradients, {}, false},
+      {"one_master", &Chip::one_master, {}, false},
       {"power", &Chip::watts, watts, false},
       {"price", &Chip::price_per_hour, dollars_per_hour, false},
   };

@@ -86,8 +86,10 @@ class StageBuilder : private KernelWriter {
   std::int64_t vocabulary_rows() const { return (transformer_.vocabulary + tp_ - 1) / tp_; }
 
   const Chunk& chunk() const { return class_.chunks[static_cast<std::size_t>(chunk_)]; }
-  bool begins() const { return chunk().first_layer == 0; }                 // holds the embedding
-  bool ends() const { return chunk().last_layer == transformer_.layers; }  // holds the head
+  bool begins() const { return class_.first_stage && chunk_ == 0; }  // holds the embedding
+  bool ends() const {                                                // holds the head
+    return class_.last_stage && chunk_ + 1 == static_cast<int>(class_.chunks.size());
+  }
   int previous_here() const { return chunk_at(class_, chunk().virtual_stage - 1); }
   int next_here() const { return chunk_at(class_, chunk().virtual_stage + 1); }
   bool receives_input() const { return !begins() && previous_here() < 0; }
@@ -247,6 +249,12 @@ class StageBuilder : private KernelWriter {
                   kept.fc2_narrow);
   }
 
+  // The embedding or the head alone: what leaves is no layer's.
+  void leave_as(int id, const char* what) {
+    class_.tensors[static_cast<std::size_t>(id)].name = boundary_name(class_, chunk_, what);
+  }
+  bool has_layers() const { return chunk().last_layer > chunk().first_layer; }
+
   // A tensor that another rank sends or is sent.
   int boundary(const char* what, TensorRole role) {
     return add_tensor(boundary_name(class_, chunk_, what), role, format_, {R_, transformer_.hidden});
@@ -272,6 +280,7 @@ class StageBuilder : private KernelWriter {
       x = kept_[i].output;
     }
     outputs_[chunk_] = x;
+    if (begins() && !has_layers() && sends_output()) leave_as(x, "output");
     if (!ends()) return;
     set_layer(transformer_.layers);
     head_ = head_forward(x);
@@ -445,11 +454,21 @@ class StageBuilder : private KernelWriter {
     if (!bias.empty() && !frozen(bias[0])) emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
   }
 
+  // Of experts, whose inputs are the norm's output, nothing but that.
+  void compute_norms_again(Kept& kept) {
+    kept.y1 = norm_between(kept.input, "norm1", kept.statistics1);
+    kept.y2 = norm_between(kept.middle, "norm2", kept.statistics2);
+    if (transformer_.has_experts(layer())) return;
+    const int y2 = all_rows(kept.y2, "norm2.rows");
+    kept.inner = linear(y2, activation("inner", {N_, inner_rows()}), inner_name(), inner_rows(),
+                        transformer_.hidden, kept.inner_narrow);
+  }
   void compute_again(Kept& kept) {
     set_again(true);
     if (recompute_ == Recompute::full)
       kept = layer_forward(kept.input);  // collectives included, as frameworks do
     if (recompute_ == Recompute::selective) attend(kept);
+    if (recompute_ == Recompute::alternate) compute_norms_again(kept);
     set_again(false);
   }
 
@@ -465,6 +484,7 @@ class StageBuilder : private KernelWriter {
       dx = layer_backward(kept, dx);
     }
     input_gradients_[chunk_] = dx;
+    if (ends() && !has_layers() && receives_input()) leave_as(dx, "input.gradient");
     if (!begins() || frozen(weights({"embedding.token.weight"})[0])) return;
     set_layer(-1);
     embed_backward(dx, "output");

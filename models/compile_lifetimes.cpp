@@ -79,8 +79,13 @@ void account_compute(const ProgramClass& of_class, Instruction& instruction) {
     if (!is_collective(kernel.op))  // in place
       for (int id : kernel.out) ledger.allocate(of_class.tensors[static_cast<std::size_t>(id)].bytes);
     ledger.free(kernel.frees);
-    instruction.flops += kernel.flops;
   }
+}
+
+void count_flops(const ProgramClass& of_class, Instruction& instruction) {
+  const auto& kernels = of_class.blocks[static_cast<std::size_t>(instruction.block)].kernels;
+  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i)
+    instruction.flops += kernels[static_cast<std::size_t>(i)].flops;
 }
 
 void account_collective(const ProgramClass& of_class, Instruction& instruction) {
@@ -108,19 +113,27 @@ void check_collectives_free_nothing(const ProgramClass& of_class) {
 
 }  // namespace
 
+void account_bytes(ProgramClass& of_class) {
+  for (Stream& stream : of_class.streams)
+    for (Instruction& instruction : stream.instructions) {
+      instruction.allocated = instruction.freed = instruction.peak = 0;
+      if (instruction.op == Op::compute) account_compute(of_class, instruction);
+      if (makes_received(instruction))
+        Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts * instruction.rows);
+      if (instruction.op == Op::collective) account_collective(of_class, instruction);
+      if (instruction.op == Op::copy) account_copy(of_class, instruction);
+      if (instruction.op == Op::send) Ledger(of_class, instruction).free(instruction.frees);
+    }
+}
+
 void derive_lifetimes(const Job&, Program& program) {
   for (ProgramClass& of_class : program.classes) {
     free_after_last_use(of_class);
     check_collectives_free_nothing(of_class);
     for (Stream& stream : of_class.streams)
-      for (Instruction& instruction : stream.instructions) {
-        if (instruction.op == Op::compute) account_compute(of_class, instruction);
-        if (makes_received(instruction))
-          Ledger(of_class, instruction).allocate(instruction.bytes * instruction.parts * instruction.rows);
-        if (instruction.op == Op::collective) account_collective(of_class, instruction);
-        if (instruction.op == Op::copy) account_copy(of_class, instruction);
-        if (instruction.op == Op::send) Ledger(of_class, instruction).free(instruction.frees);
-      }
+      for (Instruction& instruction : stream.instructions)
+        if (instruction.op == Op::compute) count_flops(of_class, instruction);
+    account_bytes(of_class);
   }
 }
 

@@ -19,6 +19,9 @@ void offload_to_hosts(const Job& job, Program& program);             // compile_
 void separate_tensor_collectives(const Job& job, Program& program);  // compile_separate.cpp
 void derive_lifetimes(const Job& job, Program& program);             // compile_lifetimes.cpp
 
+// Of every instruction, what it allocates and frees and the most that it holds between, from its kernels' tensors.
+void account_bytes(ProgramClass& of_class);  // compile_lifetimes.cpp
+
 // The stream of that kind (and chunk, of transfers); added at the end when absent. Returns its index.
 int stream_of(ProgramClass& of_class, StreamKind kind, int chunk = 0);
 int find_stream(const ProgramClass& of_class, StreamKind kind, int chunk = 0);  // -1: none

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <filesystem>
 #include <regex>
 
 #include "models/measured_layers.hpp"
@@ -37,21 +36,16 @@ std::string bare(const std::string& text) {
 }
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-std::vector<std::string> to_texts(const Yaml& node) {
-  std::vector<std::string> texts;
-  for (const Yaml& item : to_sequence(node)) texts.push_back(to_text(item));
-  return texts;
-}
+}  // namespace
 
-Recompute recompute_of(const std::string& text, const Location& where) {
+Recompute printed_recompute(const std::string& text, const Location& where) {
   if (text.starts_with("full")) return Recompute::full;
   if (text.starts_with("selective")) return Recompute::selective;
+  if (text.starts_with("alternate") || text.starts_with("selective per-op")) return Recompute::alternate;
   if (text.starts_with("none")) return Recompute::none;
   throw Refusal(Exit::usage, "bad-csv", where, fmt::format("recompute `{}`", text),
                 "full, selective or none, or nothing where it is not printed");
 }
-
-}  // namespace
 
 std::vector<PublishedRun> read_published_runs(const std::string& path) {
   std::vector<PublishedRun> runs;
@@ -63,72 +57,6 @@ std::vector<PublishedRun> read_published_runs(const std::string& path) {
     runs.push_back({id, id.substr(0, id.find('-')), std::move(row)});
   }
   return runs;
-}
-
-PublishedRules::PublishedRules() {
-  const Fields file(read_yaml(data_folder() + "/platforms/published/unprinted.yaml"), "the rules",
-                    {"accelerators", "models", "sets"});
-  for (const YamlEntry& entry : file.need("accelerators")->entries) {
-    const Fields of(entry.value, "an accelerator", {"chip", "cluster", "domain"});
-    Accelerator& made = accelerators_[entry.key];
-    made.chip = to_text(of.need("chip"));
-    made.cluster = to_text(of.need("cluster"));
-    if (const Yaml value = of.find("domain")) made.domain = static_cast<int>(to_integer(value, {1, 1 << 16}));
-  }
-  for (const Yaml& item : to_sequence(file.need("models"))) {
-    const Fields of(item, "a model", {"names", "like", "vocabulary", "tied", "gated", "layers"});
-    Likeness made;
-    made.prefixes = to_texts(of.need("names"));
-    made.like = to_text(of.need("like"));
-    if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
-    if (const Yaml value = of.find("tied")) made.tied = to_bool(value);
-    if (const Yaml value = of.find("gated")) made.gated = to_bool(value);
-    if (const Yaml value = of.find("layers")) made.layers = to_text(value);
-    models_.push_back(std::move(made));
-  }
-  for (const YamlEntry& entry : file.need("sets")->entries) {
-    const Fields of(
-        entry.value, "a set",
-        {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software", "gradients",
-         "virtual_stages", "scatter_gather", "overlap_parameters", "sequence", "precision"});
-    Set& made = sets_[entry.key];
-    if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
-    if (const Yaml value = of.find("recompute"))
-      made.recompute = recompute_of(to_choice(value, {"full", "selective", "none"}), value->where);
-    if (const Yaml value = of.find("sequence_parallel")) made.sequence_parallel = to_bool(value);
-    if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
-    if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
-    if (const Yaml value = of.find("software")) made.software = to_text(value);
-    if (const Yaml value = of.find("overlap_parameters")) made.overlap_parameters = to_bool(value);
-    if (const Yaml value = of.find("scatter_gather")) made.scatter_gather = to_bool(value);
-    if (const Yaml value = of.find("virtual_stages")) made.virtual_stages = to_integer(value, kPositive);
-    if (const Yaml value = of.find("gradients"))
-      made.gradients = to_choice(value, {"fp32", "bf16"}) == "bf16" ? Format::bf16 : Format::fp32;
-    if (const Yaml value = of.find("sequence")) made.sequence = to_integer(value, kPositive);
-    if (const Yaml value = of.find("precision"))
-      made.precision = parse_format(to_choice(value, {"fp32", "tf32"}));
-    if (const Yaml value = of.find("nics"))
-      made.nics = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
-  }
-  read_left_out();
-}
-
-void PublishedRules::read_left_out() {
-  const std::filesystem::path folder = data_folder() + "/platforms/published/left_out";
-  if (!std::filesystem::is_directory(folder)) return;
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  for (const std::string& path : paths) {
-    const Fields file(read_yaml(path), "a fit without some runs", {"set", "runs", "software"});
-    LeftOut made;
-    if (const Yaml value = file.find("set")) made.set = to_text(value);
-    if (const Yaml value = file.find("runs"))
-      for (std::string& id : to_texts(value)) made.runs.insert(std::move(id));
-    for (const YamlEntry& entry : file.need("software")->entries) made.software[entry.key] = entry.value;
-    left_out_.push_back(std::move(made));
-  }
 }
 
 // One row at a time. What it cannot know it passes over, by way of Unknown.
@@ -147,6 +75,7 @@ class RunReader {
     Measured made;
     job.cluster = bare;
     made.scenario.interval = use_calibrated(job.cluster);
+    use_what_is_kept(job.cluster);
     set_train(job);
     measure_layers(job, job.cluster);
     job.fidelity.fold = true;
@@ -157,6 +86,7 @@ class RunReader {
       job.fidelity.tensor_parallel = CollectiveLevel::fluid;
     made.step_s = step_s(job);
     made.peak_bytes = peak_bytes();
+    made.counted = set_.counted;
     if (const Yaml figures = figures_without_set()) {
       made.unseen = bare;
       use_figures(figures, *made.unseen);
@@ -198,8 +128,16 @@ class RunReader {
     return printed(column, 0);
   }
 
+  // "dense_layers=1" among the notes.
+  std::int64_t noted(const char* name, std::int64_t otherwise) const {
+    std::smatch found;
+    const std::string& notes = cell("notes");
+    return std::regex_search(notes, found, std::regex(fmt::format("\\b{}=([0-9]+)", name)))
+               ? std::stoll(found[1])
+               : otherwise;
+  }
   std::int64_t sequence() const {
-    return set_.sequence > 0 ? printed("seq_len", set_.sequence) : needed("seq_len");
+    return cell("seq_len").empty() && set_.sequence > 0 ? set_.sequence : needed("seq_len");
   }
 
   void refuse_doubtful() const {
@@ -219,16 +157,15 @@ class RunReader {
   }
   Transformer transformer() const {
     const PublishedRules::Likeness& likeness = this->likeness();
-    Transformer t = load_transformer(likeness.like);
+    if (!likeness.unlike.empty()) pass_over(likeness.unlike);
+    Transformer t = likeness.shape();
     t.name = cell("model_name");
-    if (likeness.vocabulary > 0) t.vocabulary = likeness.vocabulary;
     if (set_.vocabulary > 0) t.vocabulary = set_.vocabulary;
-    if (likeness.tied) t.tied_embeddings = *likeness.tied;
     t.vocabulary = printed("vocab", t.vocabulary);
     const bool general = t.family == Family::gpt2 && likeness.like == "gpt3-175b";
     if (general)
       for (const char* column : {"hidden", "layers", "heads"}) needed(column);
-    const bool resized = !cell("hidden").empty() && !cell("heads").empty();
+    const std::int64_t hidden = t.hidden, heads = t.heads;
     t.hidden = printed("hidden", t.hidden);
     t.layers = printed("layers", t.layers);
     t.heads = printed("heads", t.heads);
@@ -237,9 +174,10 @@ class RunReader {
     inner = printed("ffn_hidden", general ? 4 * t.hidden : inner);
     if (!likeness.gated)
       inner = inner * 2 / 3;  // two matrices where a gated one has three: as many weights and FLOPs
-    if (resized && !t.latent.used()) t.head_dim = t.hidden / t.heads;
+    if ((t.hidden != hidden || t.heads != heads) && !t.latent.used()) t.head_dim = t.hidden / t.heads;
     t.max_positions = std::max(t.max_positions, sequence());
-    std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= t.layers; });
+    const std::int64_t dense = noted("dense_layers", t.layers);
+    std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= dense; });
     std::erase_if(t.full_attention, [&](std::int64_t layer) { return layer >= t.layers; });
     return t;
   }
@@ -286,6 +224,7 @@ class RunReader {
     build_topology(made);
     return made;
   }
+
   Interval use_calibrated(Cluster& cluster) const {
     for (const auto& fit : rules_.left_out_)
       if (fit.runs.contains(run_.id))
@@ -295,6 +234,12 @@ class RunReader {
           return use_software(set_.software, shipped);
         }
     return set_.software.empty() ? interval_of_unseen() : use_software(set_.software, cluster);
+  }
+  void use_what_is_kept(Cluster& cluster) const {
+    use_kept(set_.software, cluster);
+    const auto& kept = printed("tp", 1) > 1 && !set_.kept_cut.empty() ? set_.kept_cut : set_.kept;
+    if (const auto found = kept.find(cell("accelerator")); found != kept.end())
+      use_kept(found->second, cluster);
   }
   Yaml figures_without_set() const {
     for (const auto& fit : rules_.left_out_)
@@ -308,8 +253,10 @@ class RunReader {
     Train& train = job.train;
     train.sequence = sequence();
     train.global_batch = needed("global_batch");
-    train.micro_batch = needed("micro_batch");
+    train.micro_batch =
+        set_.micro_batch > 0 ? printed("micro_batch", set_.micro_batch) : needed("micro_batch");
     const std::string precision = lower(cell("precision"));
+    if (contains(precision, "not resolved")) pass_over("the precision is not resolved");
     // llm-foundry's PURE reduces what it computes in, DEFAULT in 32 bits.
     train.gradients = contains(cell("zero_stage_or_fsdp"), "PURE") ? Format::bf16 : set_.gradients;
     train.precision =
@@ -320,6 +267,7 @@ class RunReader {
     if (set_.precision) train.precision = *set_.precision;
     if (train.matmuls && !job.cluster.groups[0].chip.peak_flops.contains(*train.matmuls))
       train.matmuls = Format::fp8;
+    train.expert_room = set_.expert_room;
     if (const auto complaint = find_batch_complaint(job.transformer, train)) pass_over(complaint->message);
   }
 
@@ -339,8 +287,15 @@ class RunReader {
     return 1;
   }
 
+  // Some tables count as replicas those of the experts alone.
+  std::int64_t replicas(std::int64_t chips_of_one) const {
+    const std::int64_t dp = needed("dp"), chips = needed("n_accelerators"), ep = printed("ep", 1);
+    const bool of_experts = chips_of_one * dp != chips && chips_of_one * dp * ep == chips;
+    return of_experts ? dp * ep : dp;
+  }
   void strategy(Job& job) const {
-    const std::int64_t tp = needed("tp"), pp = needed("pp"), dp = needed("dp"), cp = printed("cp", 1);
+    const std::int64_t tp = needed("tp"), pp = needed("pp"), cp = printed("cp", 1);
+    const std::int64_t dp = replicas(tp * pp * cp);
     try {
       job.strategy = expand(job.transformer, job.train, tp, pp, dp, cp);
       set_schedule(job, pp);
@@ -351,7 +306,8 @@ class RunReader {
         gather_at_boundaries(job.strategy);
       const std::string& recompute = cell("recompute");
       job.strategy.recompute = recompute.empty() ? set_.recompute.value_or(Recompute::none)
-                                                 : recompute_of(recompute, run_.row.where("recompute"));
+                                                 : printed_recompute(recompute, run_.row.where("recompute"));
+      if (job.strategy.recompute == Recompute::selective) job.strategy.recompute = set_.selective;
       set_division(job, dp * cp);
       job.strategy.overlap_gradients = set_.overlap;
       job.strategy.overlap_parameters = set_.overlap_parameters;
@@ -372,28 +328,20 @@ class RunReader {
       if (!set_layers(*layers, job.transformer, job.strategy))
         pass_over("the layers printed by stage are not the model's");
   }
+  // Embedding and head count as a layer each where that alone makes the stages even.
+  static EndLayers ends_of(std::int64_t layers, std::int64_t parts) {
+    return layers % parts != 0 && (layers + 2) % parts == 0 ? EndLayers::counted : EndLayers::besides;
+  }
   void set_schedule(Job& job, std::int64_t pp) const {
     const std::string printed_name = lower(cell("schedule"));
-    const std::int64_t count = chunks(pp);
-    // Embedding and head count as a layer each where that makes the stages even.
     const std::int64_t L = job.transformer.layers;
-    auto& stages = job.strategy.templates.at(0).stages;
-    if (pp > 1 && L % pp != 0 && (L + 2) % pp == 0 && count == 1) {
-      std::int64_t next = 0;
-      for (std::size_t i = 0; i < stages.size(); ++i) {
-        const bool end = i == 0 || i + 1 == stages.size();
-        stages[i].first_layer = next;
-        stages[i].last_layer = next += (L + 2) / pp - (end ? 1 : 0);
-      }
-    }
-    if (contains(printed_name, "zb-1p"))
-      return use_schedule(job.transformer, job.strategy, Schedule::zb_h1, 1);
-    if (contains(printed_name, "zb-2p"))
-      return use_schedule(job.transformer, job.strategy, Schedule::zb_h2, 1);
-    if (contains(printed_name, "1 layer per chunk"))
-      return use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(L / pp));
-    if (count > 1)
-      use_schedule(job.transformer, job.strategy, Schedule::interleaved, static_cast<int>(count));
+    std::int64_t count = chunks(pp);
+    if (contains(printed_name, "1 layer per chunk")) count = (L + (L % pp == 0 ? 0 : 2)) / pp;
+    if (pp == 1) return;
+    Schedule schedule = count > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+    if (contains(printed_name, "zb-1p")) schedule = Schedule::zb_h1;
+    if (contains(printed_name, "zb-2p")) schedule = Schedule::zb_h2;
+    use_schedule(job.transformer, job.strategy, schedule, static_cast<int>(count), ends_of(L, pp * count));
   }
   // Each rank of a tensor group sends its part of what crosses a boundary, and the receivers gather the whole.
   // Assumes: chunks of interleaved schedules send whole tensors; Motley's do.
@@ -410,7 +358,11 @@ class RunReader {
     if (contains(kind, "zero-2") || contains(kind, "shard_grad_op")) strategy.zero = 2;
     if (contains(kind, "full_shard") || contains(kind, "fsdp2") || contains(kind, "zero-3"))
       strategy.zero = 3;
-    if (contains(kind, "fsdp+") || contains(kind, "hsdp")) pass_over("FSDP over an unprinted group");
+    if (contains(kind, "fsdp+")) pass_over("FSDP over an unprinted group");
+    const bool without = contains(kind, "fsdp=0");  // "DDP (FSDP=0)"
+    if (contains(kind, "hsdp") || (contains(kind, "fsdp") && !without)) strategy.zero = 3;
+    if (contains(kind, "hsdp"))
+      strategy.shard_over = job.cluster.groups[0].chips_per_node;  // PyTorch's default
     if (copies == 1) strategy.zero = 0;
     std::smatch group;
     if (strategy.zero == 1 && std::regex_search(kind, group, std::regex("group ([0-9]+)")))

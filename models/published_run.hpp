@@ -24,6 +24,9 @@ struct PublishedRun {
   std::string id, set;  // the set is what stands before the id's dash
   CsvRow row;
 };
+// "full", "selective per-op", "none for 8K": by how it begins. Refuses ("bad-csv") what begins otherwise.
+Recompute printed_recompute(const std::string& text, const Location& where);
+
 // Refuses ("bad-csv") a table without ids.
 std::vector<PublishedRun> read_published_runs(const std::string& path);
 
@@ -35,8 +38,9 @@ struct Measured {
   std::optional<Cluster> unseen;
   Interval unseen_interval;
   double step_s = 0;
-  std::optional<double> peak_bytes;  // of the fullest chip
-  bool experts = false;              // the model's; no such run took part in any fit
+  std::optional<double> peak_bytes;   // of the fullest chip
+  Counted counted = Counted::device;  // what those are
+  bool experts = false;               // the model's; no such run took part in any fit
 };
 struct PassedOver {
   std::string reason;
@@ -59,22 +63,29 @@ class PublishedRules {
   struct Likeness {
     std::vector<std::string> prefixes;
     std::string like;
-    std::int64_t vocabulary = 0;
+    std::string unlike;  // why no such model can be predicted; empty: one can
+    std::map<std::string, std::int64_t> sizes;
     std::optional<bool> tied;
     bool gated = true;
     std::string layers;  // of platforms/layers/: where its layers were measured; empty: nowhere
+    Transformer shape() const;
   };
   struct Set {
     std::int64_t vocabulary = 0;
     std::optional<Recompute> recompute;
     bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
     int zero = 0;
-    std::int64_t virtual_stages = 0;  // where none are printed; 0: unknown
+    std::int64_t virtual_stages = 0;             // where none are printed; 0: unknown
+    std::optional<Format> precision;             // of all rows
+    double nics = 0;                             // bytes/s of a node; 0: the cluster's
+    std::string software;                        // of platforms/software/; empty: none is known
+    Recompute selective = Recompute::selective;  // what its tables call so
+    // By accelerator, of platforms/kept/; and instead where tensor parallelism divides the vocabulary.
+    std::map<std::string, std::string> kept, kept_cut;
     Format gradients = Format::fp32;
-    double nics = 0;                  // bytes/s of a node; 0: the cluster's
-    std::string software;             // of platforms/software/; empty: none is known
-    std::int64_t sequence = 0;        // where a row prints none
-    std::optional<Format> precision;  // of all rows
+    Counted counted = Counted::device;
+    double expert_room = 0;
+    std::int64_t sequence = 0, micro_batch = 0;  // where a row prints none; 0: then nobody knows
   };
   // A fit of software that left runs out: by their ids, or all of a set.
   struct LeftOut {
@@ -82,6 +93,9 @@ class PublishedRules {
     std::string set;
     std::map<std::string, Yaml> software;
   };
+  static Likeness read_likeness(const Yaml& item);
+  static Set read_set(const Yaml& node);
+
   std::map<std::string, Accelerator> accelerators_;
   std::vector<Likeness> models_;
   std::map<std::string, Set> sets_;

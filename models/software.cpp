@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "models/describe_text.hpp"
@@ -104,7 +105,15 @@ Interval use_figures(const Yaml& software, Cluster& cluster) {
 
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster) {
   const std::string path = find_file(to_text(name), folder, "platforms/software", ".yaml", name->where);
+  use_kept(stem_of(path), cluster);
   return use_figures(read_yaml(path, name->where), cluster);
+}
+
+void use_kept(const std::string& name, Cluster& cluster) {
+  const std::string path = data_folder() + "/platforms/kept/" + name + ".yaml";
+  if (!std::filesystem::is_regular_file(path)) return;
+  for (NodeGroup& group : cluster.groups)
+    if (group.chip.kind != "cpu") replace_figures(read_yaml(path), group.chip);
 }
 
 Interval use_software(const std::string& name, Cluster& cluster) {

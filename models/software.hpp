@@ -18,6 +18,9 @@ namespace motley {
 // their predictions; where a chip inherits or has no kin, how far those of any did.
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster);
 Interval use_software(const std::string& name, Cluster& cluster);
+// What software of that name keeps in memory (platforms/kept/`name`.yaml), where that is known: the same on every chip.
+// Part of use_software.
+void use_kept(const std::string& name, Cluster& cluster);
 // The same, of what stands in such a file.
 Interval use_figures(const Yaml& software, Cluster& cluster);
 Interval interval_of_unseen();    // platforms/published/unseen.yaml: no software is named

@@ -134,8 +134,13 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, boo
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
                              "give at least one stage"};
   std::int64_t next = 0;
-  for (const VirtualStage& stage : virtual_stages(pipeline)) {
-    if (stage.layers.first != next || stage.layers.last <= stage.layers.first)
+  const std::vector<VirtualStage> all = virtual_stages(pipeline);
+  for (std::size_t v = 0; v < all.size(); ++v) {
+    const VirtualStage& stage = all[v];
+    // An embedding alone that no gradient reaches would have no backward.
+    const bool may_be_empty = all.size() > 1 && ((v == 0 && !t.lora.used()) || v + 1 == all.size());
+    if (stage.layers.first != next || stage.layers.last < stage.layers.first ||
+        (stage.layers.last == stage.layers.first && !may_be_empty))
       return StrategyComplaint{"impossible-stages", "stages",
                                fmt::format("a stage holds layers {}-{} where layer {} is next",
                                            stage.layers.first, stage.layers.last - 1, next),

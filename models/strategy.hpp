@@ -17,7 +17,10 @@ namespace motley {
 // What a layer's backward computes again instead of keeping it.
 // selective: attention's output, from its queries, keys and values (arXiv:2205.05198).
 // full: all but the layer's input (Chen et al. 2016, arXiv:1604.06174).
-enum class Recompute : std::uint8_t { none, selective, full };
+// alternate: norms and the feed-forward part's first product; attention and what the other products give is kept.
+// Assumes: that stands for PyTorch's selective checkpointing by operation, which computes every second of a layer's
+// seven products again (torchtitan, 2024-12): 32,768 elements a token kept of Llama 3 8B, where that keeps 31,744.
+enum class Recompute : std::uint8_t { none, selective, full, alternate };
 enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
 // models/collective.hpp says what each is; of the last two it picks among the others: `fastest` what should take least
 // by models/collective_cost, `automatic` what NCCL would take.
@@ -189,7 +192,8 @@ std::string degrees_of(const Strategy& strategy);
 // At the boundary before that stage.
 Resharding resharding_before(const PipelineTemplate& pipeline, int stage);
 
-// One of a pipeline's virtual stages: a chunk of the layers of one of its stages.
+// One of a pipeline's virtual stages: a chunk of the layers of one of its stages. Only the first and the last may have
+// none: then the embedding, or the head, stands alone.
 struct VirtualStage {
   int stage = 0;
   Layers layers;
@@ -197,10 +201,15 @@ struct VirtualStage {
 // All of a pipeline, from the first layer to the last.
 std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline);
 
+// Whether embedding and head count as a layer each where layers are spread (Megatron-LM's
+// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split), or come on top of them.
+enum class EndLayers : std::uint8_t { besides, counted };
+
 // Has every pipeline of the strategy follow that schedule with `chunks` virtual stages a rank, and spreads the
 // layers over them as evenly as can be, the first of them getting one more. Refuses more virtual stages than layers
 // (Refusal, "impossible-schedule"). What else the schedule asks for is find_complaint()'s.
-void use_schedule(const Transformer&, Strategy&, Schedule schedule, int chunks);
+void use_schedule(const Transformer&, Strategy&, Schedule schedule, int chunks,
+                  EndLayers ends = EndLayers::besides);
 void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // a custom one
 
 void validate(const Transformer&, const Train&, const Strategy&);

@@ -16,16 +16,29 @@ std::vector<int> stages_of(const PipelineTemplate& pipeline) {
   return stages;
 }
 
-void refuse_too_many(const Transformer& t, std::int64_t count) {
-  if (count <= t.layers) return;
+// Embedding and head, where they count as a layer each.
+std::int64_t counted_layers(const Transformer& t, EndLayers ends) {
+  return t.layers + (ends == EndLayers::counted ? 2 : 0);
+}
+
+bool has_lone_ends(const PipelineTemplate& pipeline) {
+  for (const VirtualStage& stage : virtual_stages(pipeline))
+    if (stage.layers.first == stage.layers.last) return true;
+  return false;
+}
+
+void refuse_too_many(const Transformer& t, std::int64_t count, EndLayers ends) {
+  if (count <= counted_layers(t, ends)) return;
   throw Refusal(Exit::infeasible, "impossible-schedule", {},
                 fmt::format("{} virtual stages are more than the {} layers of `{}`", count, t.layers, t.name),
                 "fewer virtual_stages, or a smaller pipeline_parallel");
 }
 
-void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::vector<int>& placed) {
+void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::vector<int>& placed,
+                   EndLayers ends) {
   const auto count = static_cast<std::int64_t>(placed.size());
-  refuse_too_many(t, count);
+  const std::int64_t all = counted_layers(t, ends), end = ends == EndLayers::counted ? 1 : 0;
+  refuse_too_many(t, count, ends);
   for (const int stage : placed)
     if (stage < 0 || stage >= static_cast<int>(pipeline.stages.size()))
       throw Refusal(Exit::infeasible, "impossible-schedule", {},
@@ -37,7 +50,9 @@ void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::
   std::int64_t next = 0;
   for (std::int64_t v = 0; v < count; ++v) {
     const auto index = static_cast<std::size_t>(placed[static_cast<std::size_t>(v)]);
-    const Layers layers{next, next + t.layers / count + (v < t.layers % count ? 1 : 0)};
+    Layers layers{next, next + all / count + (v < all % count ? 1 : 0)};
+    if (v == 0) layers.last -= end;
+    if (v == count - 1) layers.last -= end;
     next = layers.last;
     Stage& stage = pipeline.stages[index];
     if (begun[index]) {
@@ -72,19 +87,20 @@ std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline) {
   return all;
 }
 
-void use_schedule(const Transformer& t, Strategy& strategy, Schedule schedule, int chunks) {
+void use_schedule(const Transformer& t, Strategy& strategy, Schedule schedule, int chunks, EndLayers ends) {
   strategy.schedule = schedule;
   strategy.timetable = {};
   for (PipelineTemplate& pipeline : strategy.templates) {
     const auto ranks = static_cast<std::int64_t>(pipeline.stages.size());
-    refuse_too_many(t, ranks * chunks);
-    spread_layers(t, pipeline, placement(schedule, {static_cast<int>(ranks), chunks, 1}));
+    refuse_too_many(t, ranks * chunks, ends);
+    spread_layers(t, pipeline, placement(schedule, {static_cast<int>(ranks), chunks, 1}), ends);
   }
 }
 
 void use_schedule(const Transformer& t, Strategy& strategy, Timetable timetable) {
   strategy.schedule = Schedule::custom;
-  for (PipelineTemplate& pipeline : strategy.templates) spread_layers(t, pipeline, placement(timetable));
+  for (PipelineTemplate& pipeline : strategy.templates)
+    spread_layers(t, pipeline, placement(timetable), EndLayers::besides);
   strategy.timetable = std::move(timetable);
 }
 
@@ -103,6 +119,13 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
                     "transfer that its neighbour takes later",
                     name_of(strategy.schedule)),
         "`p2p: false` is for gpipe and 1f1b");
+  const bool whole_backwards = simple || strategy.schedule == Schedule::interleaved;
+  if (!whole_backwards && has_lone_ends(pipeline))
+    return complaint(
+        fmt::format("{} where the embedding or the head stands alone: there is nothing of a layer to "
+                    "split",
+                    name_of(strategy.schedule)),
+        "gpipe, 1f1b or interleaved, or at least one layer in every chunk");
   if (strategy.schedule == Schedule::custom) {
     if (const auto found = find_complaint(strategy.timetable, micro_batches))
       return complaint("the schedule's CSV: " + *found,

@@ -16,7 +16,7 @@ namespace {
 constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
 
 std::string_view name_of(Recompute recompute) {
-  static constexpr std::array<std::string_view, 3> names = {"none", "selective", "full"};
+  static constexpr std::array<std::string_view, 4> names = {"none", "selective", "full", "alternate"};
   return names[static_cast<std::size_t>(recompute)];
 }
 
@@ -51,7 +51,8 @@ std::vector<std::string> with_options(std::vector<std::string> keys) {
 }
 
 Recompute to_recompute(const Yaml& node) {
-  const std::string name = to_choice(node, {"none", "selective", "full"});
+  const std::string name = to_choice(node, {"none", "selective", "full", "alternate"});
+  if (name == "alternate") return Recompute::alternate;
   return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
 }
 
@@ -124,9 +125,13 @@ void read_expert_degrees(const Fields& fields, Stage& stage) {
   if (cut.entry) stage.expert_tensor_parallel = cut.value;
 }
 
-// "0-11" or "5": first and last layer, both included.
+// "0-11" or "5": first and last layer, both included. "before 0": none, and layer 0 stands next.
 Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
+  std::int64_t next = 0;
+  if (text.starts_with("before ") && read_integer(text.substr(7), next) == NumberFault::none && next >= 0 &&
+      next <= kDegree.most)
+    return {next, next};
   const std::size_t dash = text.find('-');
   const std::string_view whole = text;
   const std::string_view first = whole.substr(0, dash);
@@ -367,9 +372,14 @@ static std::string print(const Offload& offload) {
                      format_exact(offload.activations));
 }
 
+static std::string print(const Layers& layers) {
+  if (layers.first == layers.last) return fmt::format("before {}", layers.first);
+  return fmt::format("{}-{}", layers.first, layers.last - 1);
+}
+
 static std::string print(const Stage& stage) {
-  std::string layers = fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1);
-  for (const Layers& more : stage.more) layers += fmt::format(", {}-{}", more.first, more.last - 1);
+  std::string layers = print(Layers{stage.first_layer, stage.last_layer});
+  for (const Layers& more : stage.more) layers += ", " + print(more);
   if (!stage.more.empty()) layers = fmt::format("[{}]", layers);
   std::string text = fmt::format("      - {{layers: {}, tensor_parallel: {}", layers, stage.tensor_parallel);
   if (stage.expert_parallel > 1) text += fmt::format(", expert_parallel: {}", stage.expert_parallel);

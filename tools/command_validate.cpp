@@ -39,11 +39,12 @@ RunOutcome outcome_of(const PublishedRun& run) {
   return made;
 }
 
-void predict_memory(const Job& job, const Program& program, RunOutcome& outcome) {
+void predict_memory(const Measured& measured, const Program& program, RunOutcome& outcome) {
+  const Job& job = measured.scenario.job;
   double fullest = 0;
   for (const StageMemory& stage : memory_by_stage(program, job.cluster, job.train.fragmentation)) {
     if (stage.capacity > 0 && stage.peak > stage.capacity) outcome.fits = false;
-    fullest = std::max(fullest, static_cast<double>(stage.peak));
+    fullest = std::max(fullest, static_cast<double>(peak_of(stage, measured.counted)));
   }
   outcome.predicted_bytes = fullest;
 }
@@ -64,7 +65,7 @@ void predict(const Measured& measured, bool with_memory, RunOutcome& outcome) {
   outcome.measured_bytes = measured.peak_bytes;
   try {
     const Program program = compile(job);
-    if (with_memory) predict_memory(job, program, outcome);
+    if (with_memory) predict_memory(measured, program, outcome);
     outcome.predicted = predict(job, program, measured.scenario.interval);
     if (!measured.unseen) return;
     Job elsewhere = job;

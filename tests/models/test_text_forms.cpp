@@ -134,11 +134,27 @@ Chip random_chip(Random& random) {
   for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth, &Chip::gemm_efficiency,
                                 &Chip::attention_efficiency, &Chip::bandwidth_efficiency})
     chip.*needed = random_figure(random);
-  for (Sourced Chip::*optional :
-       {&Chip::multiprocessors, &Chip::gemm_k_half, &Chip::gemm_wave, &Chip::attention_s_half,
-        &Chip::kernel_overhead, &Chip::step_overhead, &Chip::watts, &Chip::price_per_hour,
-        &Chip::reserved_memory, &Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention,
-        &Chip::layer_launch, &Chip::micro_batch_overhead, &Chip::collective_share, &Chip::straggling})
+  for (Sourced Chip::*optional : {&Chip::multiprocessors,
+                                  &Chip::gemm_k_half,
+                                  &Chip::gemm_wave,
+                                  &Chip::attention_s_half,
+                                  &Chip::kernel_overhead,
+                                  &Chip::step_overhead,
+                                  &Chip::watts,
+                                  &Chip::price_per_hour,
+                                  &Chip::reserved_memory,
+                                  &Chip::gemm_backward,
+                                  &Chip::elementwise_passes,
+                                  &Chip::unfused_attention,
+                                  &Chip::layer_launch,
+                                  &Chip::micro_batch_overhead,
+                                  &Chip::collective_share,
+                                  &Chip::kept_scores,
+                                  &Chip::kept_masks,
+                                  &Chip::kept_logits,
+                                  &Chip::kept_weight_gradients,
+                                  &Chip::one_master,
+                                  &Chip::straggling})
     if (random.coin()) chip.*optional = random_figure(random);
   if (random.coin()) chip.overlap_slowdown = random_figure(random);
   if (chip.overlap_slowdown.value > 0) chip.overlap_slowdown.value += 1;
@@ -183,7 +199,7 @@ Cluster random_cluster(Random& random) {
   return cluster;
 }
 
-Recompute random_recompute(Random& random) { return static_cast<Recompute>(random.integer(0, 2)); }
+Recompute random_recompute(Random& random) { return static_cast<Recompute>(random.integer(0, 3)); }
 
 Strategy random_strategy(Random& random) {
   Strategy strategy;
@@ -208,7 +224,7 @@ Strategy random_strategy(Random& random) {
     pipeline.context_parallel = random.integer(1, 4);
     std::int64_t next = 0;
     for (std::int64_t stage = random.integer(1, 6); stage > 0; --stage) {
-      const std::int64_t last = next + random.integer(1, 40);
+      const std::int64_t last = next + random.integer(0, 40);
       Stage made{next, last, random.integer(1, 64), {}, {}};
       for (std::int64_t on = random.integer(0, 2); on > 0; --on) made.on.push_back(on == 1 ? "ib" : "roce");
       if (random.coin()) made.recompute = random_recompute(random);

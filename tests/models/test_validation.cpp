@@ -221,3 +221,65 @@ TEST_CASE("a chip that the software does not know inherits from its nearest kin,
   CHECK(inherited.memory_bandwidth == own.memory_bandwidth);
   CHECK(stranger.groups[0].chip == strange);
 }
+
+TEST_CASE("embedding and head count as layers where that makes stages even, down to chunks of no layer") {
+  const auto zb = [](const std::string& schedule) {
+    const auto found = read("zb-1,A100-SXM-80GB,8,8,GPT-6.2B,4096,,30,32,,,1024,72,3,1,8,,1,1,," + schedule +
+                            ",,,,iteration_time,4.32,max_mem_gb=70\n");
+    REQUIRE(std::holds_alternative<Measured>(found));
+    return std::get<Measured>(found);
+  };
+  const Measured plain = zb("ZB-2p");
+  CHECK(plain.counted == Counted::allocated);
+  CHECK(plain.peak_bytes == Approx(70e9));
+  CHECK(plain.scenario.job.train.gradients == Format::bf16);
+  const auto& stages = plain.scenario.job.strategy.templates[0].stages;
+  CHECK(stages[0].last_layer == 3);
+  CHECK(stages[1].last_layer == 7);
+  CHECK(stages[7].first_layer == 27);
+  const Measured interleaved = zb("interleaved 1F1B (1 layer per chunk)");
+  const auto all = virtual_stages(interleaved.scenario.job.strategy.templates[0]);
+  REQUIRE(all.size() == 32);
+  for (std::size_t v = 0; v < all.size(); ++v)
+    CHECK(all[v].layers.last - all[v].layers.first == (v == 0 || v == 31 ? 0 : 1));
+}
+
+TEST_CASE("notes say which layers have no experts, and replicas of experts alone are multiplied") {
+  const auto found = read(
+      "simu-1,B200,8,8,deepseekv3 truncated to 4 layers,7168,2048,4,,,,4096,32,1,1,1,,8,1,8,,ZeRO-1,,bf16,"
+      "iteration_time,0.6,dense_layers=1; real_alloc_gib=104.30\n");
+  REQUIRE(std::holds_alternative<Measured>(found));
+  const Job& job = std::get<Measured>(found).scenario.job;
+  CHECK(job.transformer.experts.dense_layers == std::vector<std::int64_t>{0});
+  CHECK(job.train.expert_room == 1);
+  const auto grok = read(
+      "dgxc-1,H100-SXM-80GB,8,8,Grok1-314B (proxy 2 layers),,,2,,,,4096,1024,1,4,1,,1,1,2,,,,BF16,"
+      "iteration_time,24.0,\n");
+  REQUIRE(std::holds_alternative<Measured>(grok));
+  CHECK(std::get<Measured>(grok).scenario.job.strategy.dp() == 2);
+  CHECK(std::get<Measured>(grok).scenario.job.transformer.experts.count == 8);
+}
+
+TEST_CASE("a printed width that is the shape's own does not change the width of its heads") {
+  const auto found = read(
+      "mbr-1,GB300,8,4,Qwen3_30B_a3B,2048,768,48,32,4,,4096,512,8,1,1,,8,1,8,,,,MXFP8,tokens_per_s_per_gpu,"
+      "44544,\n");
+  REQUIRE(std::holds_alternative<Measured>(found));
+  CHECK(std::get<Measured>(found).scenario.job.transformer.head_dim == 128);
+  CHECK(
+      reason("mbr-2,GB300,64,4,Nemotron_3_Super,,,,,,,8192,512,1,1,1,,64,1,64,,,,MXFP8,tokens_per_s_per_gpu,"
+             "9856,\n") == "its state-space layers are not modelled");
+}
+
+TEST_CASE("torchtitan's tables leave out the sequence, and what they call selective is by operation") {
+  const auto found = read(
+      "tt-1,H100-96GB-HBM2e-500W,8,8,Llama-3.1-8B,4096,14336,32,32,8,128256,,16,2,1,1,,8,1,,,FSDP2 (ZeRO-3),"
+      "selective,bf16,tokens_per_s_per_gpu,5762,mem_gib=82.4\n");
+  REQUIRE(std::holds_alternative<Measured>(found));
+  const Measured& run = std::get<Measured>(found);
+  CHECK(run.scenario.job.train.sequence == 8192);
+  CHECK(run.scenario.job.strategy.recompute == Recompute::alternate);
+  CHECK(run.scenario.job.strategy.zero == 3);
+  CHECK(run.counted == Counted::reserved);
+  CHECK(run.scenario.job.cluster.groups[0].chip.one_master.value > 0);
+}
