@@ -41,6 +41,7 @@ struct Measured {
   std::optional<double> peak_bytes;   // of the fullest chip
   Counted counted = Counted::device;  // what those are
   bool experts = false;               // the model's; no such run took part in any fit
+  bool recompute_known = false;       // printed, known of the set, or told by a peak: else memory is not
 };
 struct PassedOver {
   std::string reason;

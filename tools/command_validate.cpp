@@ -39,11 +39,13 @@ RunOutcome outcome_of(const PublishedRun& run) {
   return made;
 }
 
+// Assumes: an allocator that runs out gives back what it lost between tensors before it fails, as PyTorch's does.
 void predict_memory(const Measured& measured, const Program& program, RunOutcome& outcome) {
+  if (!measured.recompute_known) return;
   const Job& job = measured.scenario.job;
   double fullest = 0;
   for (const StageMemory& stage : memory_by_stage(program, job.cluster, job.train.fragmentation)) {
-    if (stage.capacity > 0 && stage.peak > stage.capacity) outcome.fits = false;
+    if (stage.capacity > 0 && stage.peak - stage.fragmentation > stage.capacity) outcome.fits = false;
     fullest = std::max(fullest, static_cast<double>(peak_of(stage, measured.counted)));
   }
   outcome.predicted_bytes = fullest;

@@ -103,6 +103,18 @@ TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in
   CHECK(std::get<Measured>(filled).scenario.job.strategy.templates[0].stages[0].more.size() == 1);
 }
 
+TEST_CASE(
+    "a run that says it does not divide is not divided, and memory is told only where recompute is known") {
+  const std::string row =
+      "mbr-9,GB300,256,4,LLAMA3.1_405B,16384,53248,126,128,8,,8192,1536,1,4,8,4,8,1,,,DDP (FSDP=0),,FP8,"
+      "iteration_time,48,\n";
+  const auto found = read(row);
+  REQUIRE(std::holds_alternative<Measured>(found));
+  CHECK(std::get<Measured>(found).scenario.job.strategy.zero == 1);
+  CHECK_FALSE(std::get<Measured>(found).recompute_known);
+  CHECK(std::get<Measured>(read(kSc21)).recompute_known);
+}
+
 TEST_CASE("errors are summed up by set: mean, median, worst, bias, and what was passed over") {
   std::vector<RunOutcome> all = {outcome("a-1", 10, 11), outcome("a-2", 10, 9), outcome("a-3", 10, 14),
                                  outcome("b-1", 2, 2)};
