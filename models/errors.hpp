@@ -10,6 +10,18 @@
 
 namespace motley {
 
+inline double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+inline double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 class Errors {
  public:
   void add(const std::string& id, double predicted, double measured) {
@@ -21,24 +33,9 @@ class Errors {
     pct_.push_back(pct);
   }
   std::size_t count() const { return pct_.size(); }
-  double bias() const {
-    double sum = 0;
-    for (double pct : pct_) sum += pct;
-    return pct_.empty() ? 0 : sum / static_cast<double>(pct_.size());
-  }
-  double mean() const {
-    double sum = 0;
-    for (double pct : pct_) sum += std::abs(pct);
-    return pct_.empty() ? 0 : sum / static_cast<double>(pct_.size());
-  }
-  double median() const {
-    std::vector<double> sizes;
-    for (double pct : pct_) sizes.push_back(std::abs(pct));
-    if (sizes.empty()) return 0;
-    std::sort(sizes.begin(), sizes.end());
-    const std::size_t half = sizes.size() / 2;
-    return sizes.size() % 2 == 1 ? sizes[half] : (sizes[half - 1] + sizes[half]) / 2;
-  }
+  double bias() const { return mean_of(pct_); }
+  double mean() const { return mean_of(sizes()); }
+  double median() const { return median_of(sizes()); }
   double worst() const { return worst_; }  // with its sign
   const std::string& worst_id() const { return worst_id_; }
 
@@ -46,6 +43,12 @@ class Errors {
   std::vector<double> pct_;
   double worst_ = 0;
   std::string worst_id_;
+
+  std::vector<double> sizes() const {
+    std::vector<double> sizes;
+    for (double pct : pct_) sizes.push_back(std::abs(pct));
+    return sizes;
+  }
 };
 
 }  // namespace motley

@@ -8,57 +8,43 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "models/errors.hpp"
 #include "models/table.hpp"
 #include "models/units.hpp"
 
 namespace motley {
 namespace {
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
-// Collects errors of one regime.
+// Of some runs, in one regime.
 class Tally {
  public:
   void add(const RunOutcome& run, const Prediction& predicted) {
-    const double error = 100 * (predicted.seconds / run.measured_s - 1);
-    signed_.push_back(error);
-    sizes_.push_back(std::abs(error));
-    held_.push_back(predicted.low_s <= run.measured_s && run.measured_s <= predicted.high_s ? 100 : 0);
-    if (sizes_.back() > made_.worst_abs_pct) {
-      made_.worst_abs_pct = sizes_.back();
-      made_.worst_id = run.id;
-    }
+    errors_.add(run.id, predicted.seconds, run.measured_s);
+    if (predicted.low_s <= run.measured_s && run.measured_s <= predicted.high_s) held_ += 1;
   }
-  Errors errors() {
-    made_.rows = static_cast<std::int64_t>(sizes_.size());
-    made_.mean_abs_pct = mean(sizes_);
-    made_.median_abs_pct = median(sizes_);
-    made_.bias_pct = mean(signed_);
-    made_.held_pct = mean(held_);
-    return made_;
+  ErrorFigures figures() const {
+    ErrorFigures made;
+    made.rows = static_cast<std::int64_t>(errors_.count());
+    if (made.rows == 0) return made;
+    made.mean_abs_pct = errors_.mean();
+    made.median_abs_pct = errors_.median();
+    made.worst_abs_pct = std::abs(errors_.worst());
+    made.bias_pct = errors_.bias();
+    made.held_pct = 100 * held_ / static_cast<double>(made.rows);
+    made.worst_id = errors_.worst_id();
+    return made;
   }
 
  private:
-  Errors made_;
-  std::vector<double> signed_, sizes_, held_;
+  Errors errors_;
+  double held_ = 0;
 };
 
 ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutcome*>& runs) {
   ErrorSummary made;
   made.name = name;
   Tally calibrated, unseen, dense, dense_unseen;
-  std::vector<double> memory;
+  Errors memory;
   std::map<std::string, std::int64_t> reasons;
   for (const RunOutcome* run : runs) {
     if (!run->passed_over.empty()) {
@@ -69,17 +55,18 @@ ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutc
     if (run->unseen) unseen.add(*run, *run->unseen);
     if (!run->experts) dense.add(*run, run->predicted);
     if (!run->experts && run->unseen) dense_unseen.add(*run, *run->unseen);
-    if (const auto error = run->memory_error_pct()) memory.push_back(std::abs(*error));
+    if (run->measured_bytes && run->predicted_bytes)
+      memory.add(run->id, *run->predicted_bytes, *run->measured_bytes);
     made.infeasible += run->fits ? 0 : 1;
   }
-  made.calibrated = calibrated.errors();
-  made.unseen = unseen.errors();
-  if (const Errors found = dense.errors(); found.rows > 0 && found.rows < made.calibrated.rows) {
+  made.calibrated = calibrated.figures();
+  made.unseen = unseen.figures();
+  if (const ErrorFigures found = dense.figures(); found.rows > 0 && found.rows < made.calibrated.rows) {
     made.dense = found;
-    made.dense_unseen = dense_unseen.errors();
+    made.dense_unseen = dense_unseen.figures();
   }
-  made.memory_rows = static_cast<std::int64_t>(memory.size());
-  made.memory_mean_abs_pct = mean(memory);
+  made.memory_rows = static_cast<std::int64_t>(memory.count());
+  made.memory_mean_abs_pct = memory.mean();
   made.passed_over.assign(reasons.begin(), reasons.end());
   return made;
 }
@@ -127,7 +114,7 @@ Json row_of(const RunOutcome& run) {
   return row;
 }
 
-Json json_of(const Errors& errors) {
+Json json_of(const ErrorFigures& errors) {
   return {{"rows", errors.rows},
           {"mean_abs_pct", errors.mean_abs_pct},
           {"median_abs_pct", errors.median_abs_pct},
@@ -173,7 +160,7 @@ std::string rows_table(const std::vector<RunOutcome>& outcomes) {
   return table.print() + "\n";
 }
 
-std::vector<std::string> cells(const Errors& errors) {
+std::vector<std::string> cells(const ErrorFigures& errors) {
   if (errors.rows == 0) return {"", "", "", "", ""};
   return {percent(errors.mean_abs_pct), percent(errors.median_abs_pct), percent(errors.worst_abs_pct),
           fmt::format("{:+.1f}", errors.bias_pct), fmt::format("{:.0f}", errors.held_pct)};
@@ -211,7 +198,7 @@ std::string over_sets(const std::vector<ErrorSummary>& sets) {
   std::vector<double> means, medians, unseen_means, unseen_medians;
   double held = 0, unseen_held = 0, rows = 0, unseen_rows = 0;
   for (const ErrorSummary& of : sets) {
-    const auto take = [](const Errors& errors, std::vector<double>& all, std::vector<double>& middles,
+    const auto take = [](const ErrorFigures& errors, std::vector<double>& all, std::vector<double>& middles,
                          double& within, double& count) {
       if (errors.rows == 0) return;
       all.push_back(errors.mean_abs_pct);
@@ -227,22 +214,17 @@ std::string over_sets(const std::vector<ErrorSummary>& sets) {
     text += fmt::format(
         "calibrated: {} sets, mean of their means {} %, of their medians {} %; intervals hold {:.0f} % of {} "
         "rows\n",
-        means.size(), percent(mean(means)), percent(mean(medians)), held / rows, rows);
+        means.size(), percent(mean_of(means)), percent(mean_of(medians)), held / rows, rows);
   if (unseen_rows > 0)
     text += fmt::format(
         "unseen:     {} sets, median of their means {} %, of their medians {} %; intervals hold {:.0f} % of "
         "{} rows\n",
-        unseen_means.size(), percent(median(unseen_means)), percent(median(unseen_medians)),
+        unseen_means.size(), percent(median_of(unseen_means)), percent(median_of(unseen_medians)),
         unseen_held / unseen_rows, unseen_rows);
   return text;
 }
 
 }  // namespace
-
-std::optional<double> RunOutcome::memory_error_pct() const {
-  if (!measured_bytes || !predicted_bytes) return std::nullopt;
-  return 100 * (*predicted_bytes / *measured_bytes - 1);
-}
 
 std::vector<ErrorSummary> summarise(const std::vector<RunOutcome>& outcomes, SummaryBy by) {
   std::vector<std::string> names;

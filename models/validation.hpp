@@ -28,11 +28,10 @@ struct RunOutcome {
   std::string passed_over;                                // the reason; empty: it was predicted
 
   double error_pct() const { return 100 * (predicted.seconds / measured_s - 1); }
-  std::optional<double> memory_error_pct() const;
 };
 
 // Of the absolute errors of some runs, in percent; `bias`: the mean of the signed ones.
-struct Errors {
+struct ErrorFigures {
   std::int64_t rows = 0;
   double mean_abs_pct = 0, median_abs_pct = 0, worst_abs_pct = 0, bias_pct = 0;
   double held_pct = 0;  // of the rows, those that their intervals hold
@@ -40,9 +39,9 @@ struct Errors {
 };
 struct ErrorSummary {
   std::string name;  // of the set, chip, or size of the job
-  Errors calibrated, unseen;
+  ErrorFigures calibrated, unseen;
   // Of those alone whose models have no experts, where some have.
-  std::optional<Errors> dense, dense_unseen;
+  std::optional<ErrorFigures> dense, dense_unseen;
   std::int64_t memory_rows = 0, infeasible = 0;  // rows that print a peak; rows said not to fit
   double memory_mean_abs_pct = 0;
   std::vector<std::pair<std::string, std::int64_t>> passed_over;  // reasons, and how many rows
