@@ -226,15 +226,18 @@ class RunReader {
     return made;
   }
 
+  // What ships, and its interval; of a run that took part in its fit, the figures of the fit that left it out.
   Interval use_calibrated(Cluster& cluster) const {
-    for (const auto& fit : rules_.left_out_)
-      if (fit.runs.contains(run_.id))
-        if (const auto found = fit.software.find(set_.software); found != fit.software.end()) {
-          use_figures(found->second, cluster);
-          Cluster shipped = cluster;
-          return use_software(set_.software, shipped);
-        }
-    return set_.software.empty() ? interval_of_unseen() : use_software(set_.software, cluster);
+    if (set_.software.empty()) return interval_of_unseen();
+    Cluster shipped = cluster;
+    const Interval interval = use_software(set_.software, shipped);
+    const auto fit = std::find_if(rules_.left_out_.begin(), rules_.left_out_.end(),
+                                  [&](const auto& each) { return each.runs.contains(run_.id); });
+    if (fit != rules_.left_out_.end() && fit->software.contains(set_.software))
+      use_figures(fit->software.at(set_.software), cluster);
+    else
+      cluster = std::move(shipped);
+    return interval;
   }
   void use_what_is_kept(Cluster& cluster) const {
     use_kept(set_.software, cluster);
