@@ -1,4 +1,6 @@
 // Collectives that others timed: rows become Programs that compile's own check accepts, and errors are what they say.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -16,11 +18,17 @@ const char* const kHeader =
     "id,collective,cluster,nodes,chips,bytes,seconds,bus_rate,algorithm,form,calls,source,library,measured_"
     "by,date\n";
 
+// Of this process, as other tests run at the same time; gone when it is read.
+struct OwnFile {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("motley-collectives-" + std::to_string(getpid()) + ".csv");
+  ~OwnFile() { std::filesystem::remove(path); }
+};
+
 std::vector<MeasuredCollective> read_rows(const std::string& rows) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / "motley_measured_collectives.csv").string();
-  std::ofstream(path) << kHeader << rows;
-  return read_measured_collectives(path);
+  const OwnFile file;
+  std::ofstream(file.path) << kHeader << rows;
+  return read_measured_collectives(file.path.string());
 }
 
 CollectiveOutcome outcome(const std::string& source, std::int64_t bytes, double measured_s,

@@ -1,5 +1,7 @@
 // Every refusal: its input, and the exact message. tests/refusals/README.md says what a folder holds.
 // MOTLEY_REWRITE=1 in the environment writes the messages anew, to be read in `git diff`.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -130,7 +132,7 @@ TEST_CASE("a how.txt names a command, or a test that asks for that kind") {
 TEST_CASE("a file larger than any scenario is refused before it is parsed") {
   const fs::path before = fs::current_path(), here = fs::temp_directory_path();
   fs::current_path(here);
-  const std::string name = "motley-too-large.yaml";
+  const std::string name = "motley-too-large-" + std::to_string(getpid()) + ".yaml";
   std::ofstream(name) << std::string(2 << 20, '#');
   try {
     load_scenario(name);

@@ -5,6 +5,7 @@ Arguments: the program, the source tree. Whether the numbers are right is asked 
 """
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -162,7 +163,9 @@ class Simulate(Commands):
             self.assertIn("motley: error: ", answer.stderr)
 
     def test_an_interrupt_exits_with_130(self):
-        run = subprocess.Popen([PROGRAM, "simulate", LARGE], cwd=ROOT, stdout=subprocess.DEVNULL,
+        endless = self.folder / "endless.yaml"  # a pipe that nobody writes to: reading it takes until the signal
+        os.mkfifo(endless)
+        run = subprocess.Popen([PROGRAM, "simulate", endless], cwd=ROOT, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         while not catches_interrupts(run.pid):
             self.assertIsNone(run.poll())
