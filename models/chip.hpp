@@ -75,6 +75,7 @@ struct Chip {
   Sourced
       kept_weight_gradients;  // bytes of each element of a gradient nobody reads, one for each shape of weights
   Sourced one_master;         // above 0: divided parameters are the master weights, no copy beside them
+  Sourced kept_optimizer;     // bytes of each parameter's optimizer state, master weights among them
   Sourced watts;              // TDP; 0 unknown
   Sourced price_per_hour;     // USD; 0 unknown
   bool operator==(const Chip&) const = default;

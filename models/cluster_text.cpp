@@ -64,6 +64,7 @@ const std::vector<Figure>& figures() {
       {"kept_logits", &Chip::kept_logits, {}, false},
       {"kept_weight_gradients", &Chip::kept_weight_gradients, {}, false},
       {"one_master", &Chip::one_master, {}, false},
+      {"kept_optimizer", &Chip::kept_optimizer, {}, false},
       {"power", &Chip::watts, watts, false},
       {"price", &Chip::price_per_hour, dollars_per_hour, false},
   };

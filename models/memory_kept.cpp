@@ -13,7 +13,7 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 bool keeps_otherwise(const Chip& chip) {
   return chip.kept_scores.value > 0 || chip.kept_masks.value > 0 || chip.kept_logits.value > 0 ||
-         chip.kept_weight_gradients.value > 0 || chip.one_master.value > 0;
+         chip.kept_weight_gradients.value > 0 || chip.one_master.value > 0 || chip.kept_optimizer.value > 0;
 }
 
 std::int64_t elements_of(const Tensor& tensor) {
@@ -84,6 +84,13 @@ void keep_weight_gradients(ProgramClass& of_class, double bytes) {
   }
 }
 
+// Whose tensors are of two or three numbers a parameter.
+void keep_optimizer(ProgramClass& of_class, double bytes) {
+  for (Tensor& tensor : of_class.tensors)
+    if (tensor.role == TensorRole::optimizer)
+      tensor.bytes = times(bytes, elements_of(tensor) / tensor.shape.front());
+}
+
 void keep(ProgramClass& of_class, const Chip& chip) {
   for (Block& block : of_class.blocks)
     for (Kernel& kernel : block.kernels) {
@@ -100,6 +107,7 @@ void keep(ProgramClass& of_class, const Chip& chip) {
   if (chip.one_master.value > 0)
     for (const Shard& shard : of_class.shards)
       if (shard.parameter_part >= 0) of_class.tensors[at(shard.parameter_part)].bytes = 0;
+  if (chip.kept_optimizer.value > 0) keep_optimizer(of_class, chip.kept_optimizer.value);
   account_bytes(of_class);
 }
 

@@ -1,7 +1,7 @@
 // What the software on a chip keeps in memory otherwise than a Program has it: scores of attention that is not fused,
-// masks of dropout, logits in several copies, no copy of divided parameters beside their master weights. Figures of a
-// chip say how many bytes (platforms/kept/ has them by software); host ranks, which really run, have none of them.
-// It says nothing of time. Read next: models/check.hpp.
+// masks of dropout, logits in several copies, no copy of divided parameters beside their master weights, or no master
+// weights. Figures of a chip say how many bytes (platforms/kept/ has them by software); host ranks, which really run,
+// have none of them. It says nothing of time. Read next: models/check.hpp.
 #pragma once
 
 #include "models/cluster.hpp"

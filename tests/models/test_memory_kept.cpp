@@ -110,6 +110,17 @@ TEST_CASE("where divided parameters are the master weights, no copy of them lies
   CHECK(memory_of(job).parameters > parameters);
 }
 
+TEST_CASE("an optimizer keeps so many bytes a parameter, whole or divided, instead of the Program's") {
+  Job job = wide_job({2, 1, 2}, Family::llama);
+  for (const int zero : {0, 1}) {
+    job.strategy.zero = zero;
+    const std::int64_t of_program = memory_of(job).optimizer;
+    CHECK(of_program == (zero == 0 ? 6 : 3) * memory_of(job).parameters);  // 12 bytes beside 2
+    CHECK(more_with(job, &Chip::kept_optimizer, 6) == -of_program / 2);
+    CHECK(more_with(job, &Chip::kept_optimizer, 12) == 0);
+  }
+}
+
 TEST_CASE("chips without such figures hold what the Program says, and what the Program does stays as it is") {
   Job job = wide_job({2, 2, 1});
   const Program program = compile(job);

@@ -154,6 +154,7 @@ Chip random_chip(Random& random) {
                                   &Chip::kept_logits,
                                   &Chip::kept_weight_gradients,
                                   &Chip::one_master,
+                                  &Chip::kept_optimizer,
                                   &Chip::straggling})
     if (random.coin()) chip.*optional = random_figure(random);
   if (random.coin()) chip.overlap_slowdown = random_figure(random);
