@@ -150,6 +150,11 @@ class Simulate(Commands):
             self.assertEqual(simulated, self.right_json(*command, QUICKSTART)["strategy_hash"])
         self.assertIn(simulated, self.right("simulate", QUICKSTART))
 
+    def test_the_readme_shows_what_is_printed(self):
+        shown = (ROOT / "README.md").read_text().splitlines()
+        for line in self.right("simulate", QUICKSTART).splitlines():
+            self.assertIn(("    " + line).rstrip(), shown)
+
     def test_trace_ranks_chooses_ranks(self):
         path = self.folder / "trace.json"
         self.right("simulate", QUICKSTART, "--trace", path, "--trace-ranks", "1")
