@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "models/trace.hpp"
 #include "models/transformer.hpp"
 
 namespace motley {
@@ -18,6 +19,12 @@ double megatron_flops_per_chip(const Transformer& transformer, std::int64_t T, d
                                std::int64_t chips);
 double sequences_per_s(const Transformer& transformer, std::int64_t T, double flops_per_chip,
                        std::int64_t chips);
+
+// From a step's begin to the next's where ranks run on into the next step without waiting for all to end this one, as
+// zero-bubble schedules do when their optimizer is validated afterwards (arXiv:2401.10241, section 4): the longest that
+// a rank takes from its first work (what it waits to receive is none) to its end. Every rank's next step can begin so
+// much after this one, as steps are alike; where a rank works from the first instant to the last, this is the step.
+double step_to_step_s(const Program& program, const Trace& trace);
 
 // Chips of one kind, and what one of them does in the best run that has only its kind (any unit of throughput).
 struct HomogeneousRun {

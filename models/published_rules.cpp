@@ -73,10 +73,26 @@ PublishedRules::Likeness PublishedRules::read_likeness(const Yaml& item) {
 }
 
 PublishedRules::Set PublishedRules::read_set(const Yaml& node) {
-  const Fields of(node, "a set",
-                  {"vocabulary", "recompute", "sequence_parallel", "zero", "overlap", "nics", "software",
-                   "gradients", "memory", "expert_room", "sequence", "selective", "kept", "kept_cut",
-                   "virtual_stages", "scatter_gather", "overlap_parameters", "precision", "micro_batch"});
+  const Fields of(node, "a set", {"vocabulary",
+                                  "recompute",
+                                  "sequence_parallel",
+                                  "zero",
+                                  "overlap",
+                                  "nics",
+                                  "software",
+                                  "gradients",
+                                  "memory",
+                                  "expert_room",
+                                  "sequence",
+                                  "selective",
+                                  "kept",
+                                  "kept_cut",
+                                  "virtual_stages",
+                                  "scatter_gather",
+                                  "overlap_parameters",
+                                  "precision",
+                                  "micro_batch",
+                                  "runs_on"});
   Set made;
   if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = of.find("recompute"))
@@ -87,6 +103,7 @@ PublishedRules::Set PublishedRules::read_set(const Yaml& node) {
   if (const Yaml value = of.find("sequence_parallel")) made.sequence_parallel = to_bool(value);
   if (const Yaml value = of.find("zero")) made.zero = static_cast<int>(to_integer(value, {0, 3}));
   if (const Yaml value = of.find("overlap")) made.overlap = to_bool(value);
+  if (const Yaml value = of.find("runs_on")) made.runs_on = to_bool(value);
   if (const Yaml value = of.find("overlap_parameters")) made.overlap_parameters = to_bool(value);
   if (const Yaml value = of.find("scatter_gather")) made.scatter_gather = to_bool(value);
   if (const Yaml value = of.find("virtual_stages")) made.virtual_stages = to_integer(value, kPositive);

@@ -96,6 +96,7 @@ class RunReader {
     if (job.transformer.experts.count > 0)
       made.scenario.interval = made.unseen_interval = interval_of_experts();
     made.experts = job.transformer.experts.count > 0;
+    made.runs_on = set_.runs_on;
     made.recompute_known = !cell("recompute").empty() || set_.recompute || made.peak_bytes;
     made.scenario.name = run_.id;
     made.scenario.job = std::move(job);

@@ -41,7 +41,8 @@ struct Measured {
   std::optional<double> peak_bytes;   // of the fullest chip
   Counted counted = Counted::device;  // what those are
   bool experts = false;               // the model's; no such run took part in any fit
-  bool recompute_known = false;       // printed, known of the set, or told by a peak: else memory is not
+  bool runs_on = false;          // into the next step: what is measured is from one's begin to the next's
+  bool recompute_known = false;  // printed, known of the set, or told by a peak: else memory is not
 };
 struct PassedOver {
   std::string reason;
@@ -74,7 +75,8 @@ class PublishedRules {
   struct Set {
     std::int64_t vocabulary = 0;
     std::optional<Recompute> recompute;
-    bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
+    bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false,
+         runs_on = false;
     int zero = 0;
     std::int64_t virtual_stages = 0;             // where none are printed; 0: unknown
     std::optional<Format> precision;             // of all rows

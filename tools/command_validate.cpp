@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/check.hpp"
+#include "models/published_metrics.hpp"
 #include "models/published_run.hpp"
 #include "models/validation.hpp"
 #include "sim/world.hpp"
@@ -51,10 +52,11 @@ void predict_memory(const Measured& measured, const Program& program, RunOutcome
   outcome.predicted_bytes = fullest;
 }
 
-Prediction predict(const Job& job, const Program& program, const Interval& interval) {
+Prediction predict(const Job& job, const Program& program, const Interval& interval, bool runs_on) {
   Prediction made;
-  for (const TraceEvent& event : simulate_in_child(job, program).events)
-    made.seconds = std::max(made.seconds, event.end_s);
+  const Trace trace = simulate_in_child(job, program);
+  for (const TraceEvent& event : trace.events) made.seconds = std::max(made.seconds, event.end_s);
+  if (runs_on) made.seconds = step_to_step_s(program, trace);
   made.low_s = interval.low * made.seconds;
   made.high_s = interval.high * made.seconds;
   return made;
@@ -68,11 +70,11 @@ void predict(const Measured& measured, bool with_memory, RunOutcome& outcome) {
   try {
     const Program program = compile(job);
     if (with_memory) predict_memory(measured, program, outcome);
-    outcome.predicted = predict(job, program, measured.scenario.interval);
+    outcome.predicted = predict(job, program, measured.scenario.interval, measured.runs_on);
     if (!measured.unseen) return;
     Job elsewhere = job;
     elsewhere.cluster = *measured.unseen;
-    outcome.unseen = predict(elsewhere, program, measured.unseen_interval);
+    outcome.unseen = predict(elsewhere, program, measured.unseen_interval, measured.runs_on);
   } catch (const Refusal& refusal) {
     outcome.passed_over = refusal.message();
   }

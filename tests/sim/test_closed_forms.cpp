@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "models/network_cost.hpp"
+#include "models/published_metrics.hpp"
 #include "models/refusal.hpp"
 #include "tests/models/tiny_job.hpp"
 #include "tests/sim/hand_made.hpp"
@@ -39,7 +40,11 @@ struct EqualStages {
            (times.forward_s + times.of(Pass::backward));
   }
 };
-Trace run(const EqualStages& shape) {
+struct Simulated {
+  Program program;
+  Trace trace;
+};
+Simulated simulate_program(const EqualStages& shape) {
   Job job = tiny_job({1, 1, 1}, Family::llama);  // untied: no reduction of embeddings
   job.transformer.layers = shape.stages * standard_chunks(shape.schedule);
   job.cluster = one_node(static_cast<int>(shape.stages), {FabricKind::loopback, 1e24, 0});
@@ -60,8 +65,10 @@ Trace run(const EqualStages& shape) {
       if (instruction.op == Op::compute) instruction.last_kernel = 1;
     of_class.tensors.clear();  // the optimizer step is free
   }
-  return simulate_in_child(job, program);
+  Trace trace = simulate_in_child(job, program);
+  return {std::move(program), std::move(trace)};
 }
+Trace run(const EqualStages& shape) { return simulate_program(shape).trace; }
 
 double busy_s(const Trace& trace, Rank rank) {
   double busy = 0;
@@ -160,6 +167,18 @@ TEST_CASE("every schedule of equal stages, simulated, has the bubble of its clos
       // Ranks begin a forward apart; within a rank there is no bubble.
       CHECK(bubble_s(Schedule::zb_h2, equal) == Approx(others).epsilon(1e-6));
       CHECK(bubble_s(Schedule::zb_v, equal) == Approx(others).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("steps of ZB-H2 follow each other without a bubble, those of 1F1B after the last rank's end") {
+  for (std::int64_t p : {2, 4})
+    for (std::int64_t m : {2 * p, 4 * p}) {
+      CAPTURE(p, m);
+      const EqualStages h2{Schedule::zb_h2, p, m, {1, 1, 1}}, plain{Schedule::one_f_one_b, p, m, {1, 1, 1}};
+      const Simulated zero_bubble = simulate_program(h2), one_f_one_b = simulate_program(plain);
+      CHECK(step_to_step_s(zero_bubble.program, zero_bubble.trace) == Approx(h2.work_s()).epsilon(1e-6));
+      CHECK(step_to_step_s(one_f_one_b.program, one_f_one_b.trace) ==
+            Approx(end_of(one_f_one_b.trace)).epsilon(1e-6));
     }
 }
 
