@@ -44,6 +44,18 @@ constexpr std::array<Size, 10> kSizes = {
      {"per_token", [](Transformer& t) -> std::int64_t& { return t.experts.per_token; }},
      {"expert_ffn", [](Transformer& t) -> std::int64_t& { return t.experts.ffn; }}}};
 
+std::vector<Yaml> fits_without_some_runs() {
+  const std::filesystem::path folder = data_folder() + "/platforms/published/left_out";
+  if (!std::filesystem::is_directory(folder)) return {};
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  std::vector<Yaml> fits;
+  for (const std::string& path : paths) fits.push_back(read_yaml(path));
+  return fits;
+}
+
 }  // namespace
 
 Transformer PublishedRules::Likeness::shape() const {
@@ -135,25 +147,38 @@ PublishedRules::PublishedRules() {
   }
   for (const Yaml& item : to_sequence(file.need("models"))) models_.push_back(read_likeness(item));
   for (const YamlEntry& entry : file.need("sets")->entries) sets_[entry.key] = read_set(entry.value);
-  read_left_out();
+  for (const Yaml& fit : fits_without_some_runs()) left_out_.push_back(read_left_out(fit));
 }
 
-void PublishedRules::read_left_out() {
-  const std::filesystem::path folder = data_folder() + "/platforms/published/left_out";
-  if (!std::filesystem::is_directory(folder)) return;
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  for (const std::string& path : paths) {
-    const Fields file(read_yaml(path), "a fit without some runs", {"set", "runs", "software"});
-    LeftOut made;
-    if (const Yaml value = file.find("set")) made.set = to_text(value);
-    if (const Yaml value = file.find("runs"))
-      for (std::string& id : to_texts(value)) made.runs.insert(std::move(id));
-    for (const YamlEntry& entry : file.need("software")->entries) made.software[entry.key] = entry.value;
-    left_out_.push_back(std::move(made));
-  }
+void PublishedRules::use(const TrialFigures& trial) {
+  trial_ = trial.software;
+  left_out_.clear();
+  for (const Yaml& fit : trial.left_out) left_out_.push_back(read_left_out(fit));
+}
+
+void PublishedRules::forget_software() {
+  for (auto& [name, set] : sets_) set.software.clear();
+}
+
+std::optional<std::string> PublishedRules::chip_of(const std::string& accelerator) const {
+  const auto found = accelerators_.find(accelerator);
+  return found == accelerators_.end() ? std::nullopt : std::optional(found->second.chip);
+}
+
+std::optional<std::string> PublishedRules::software_of(const std::string& set) const {
+  const auto found = sets_.find(set);
+  return found == sets_.end() || found->second.software.empty() ? std::nullopt
+                                                                : std::optional(found->second.software);
+}
+
+PublishedRules::LeftOut PublishedRules::read_left_out(const Yaml& fit) {
+  const Fields file(fit, "a fit without some runs", {"set", "runs", "software"});
+  LeftOut made;
+  if (const Yaml value = file.find("set")) made.set = to_text(value);
+  if (const Yaml value = file.find("runs"))
+    for (std::string& id : to_texts(value)) made.runs.insert(std::move(id));
+  for (const YamlEntry& entry : file.need("software")->entries) made.software[entry.key] = entry.value;
+  return made;
 }
 
 }  // namespace motley

@@ -231,7 +231,7 @@ class RunReader {
   Interval use_calibrated(Cluster& cluster) const {
     if (set_.software.empty()) return interval_of_unseen();
     Cluster shipped = cluster;
-    const Interval interval = use_software(set_.software, shipped);
+    const Interval interval = use_trial_or_shipped(shipped);
     const auto fit = std::find_if(rules_.left_out_.begin(), rules_.left_out_.end(),
                                   [&](const auto& each) { return each.runs.contains(run_.id); });
     if (fit != rules_.left_out_.end() && fit->software.contains(set_.software))
@@ -239,6 +239,12 @@ class RunReader {
     else
       cluster = std::move(shipped);
     return interval;
+  }
+  Interval use_trial_or_shipped(Cluster& cluster) const {
+    const auto trial = rules_.trial_.find(set_.software);
+    if (trial == rules_.trial_.end()) return use_software(set_.software, cluster);
+    use_kept(set_.software, cluster);
+    return use_figures(trial->second, cluster);
   }
   void use_what_is_kept(Cluster& cluster) const {
     use_kept(set_.software, cluster);

@@ -48,10 +48,25 @@ struct PassedOver {
   std::string reason;
 };
 
+// Figures that no file holds, or not yet: what would stand in platforms/software/, by name, and each text that would
+// stand in platforms/published/left_out/.
+struct TrialFigures {
+  std::map<std::string, Yaml> software;
+  std::vector<Yaml> left_out;
+};
+
 class PublishedRules {
  public:
   // Reads unprinted.yaml of the data folder and what is in left_out/ beside it.
   PublishedRules();
+
+  // From here on those stand for the files of their names, and their fits without some runs for all of left_out/.
+  void use(const TrialFigures& trial);
+  // No set's software is known any more.
+  void forget_software();
+  // Nothing: no such accelerator is known, or no such set, or no software of it.
+  std::optional<std::string> chip_of(const std::string& accelerator) const;
+  std::optional<std::string> software_of(const std::string& set) const;
 
   // `all`: the table, in which other rows of the same set may print what this one does not.
   std::variant<Measured, PassedOver> read(const PublishedRun& run,
@@ -103,8 +118,9 @@ class PublishedRules {
   std::vector<Likeness> models_;
   std::map<std::string, Set> sets_;
   std::vector<LeftOut> left_out_;
+  std::map<std::string, Yaml> trial_;  // of software, before what stands in platforms/software/
 
-  void read_left_out();
+  static LeftOut read_left_out(const Yaml& file);
 
   friend class RunReader;
 };
