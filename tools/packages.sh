@@ -5,6 +5,7 @@ build_packages=(
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev libdnnl-dev libxxhash-dev
 )
+fit_packages=(libceres-dev libeigen3-dev)  # tools/fit-published alone
 test_packages=(catch2 ccache python3 python3-torch)
 check_packages=(clang-format clang-tidy git)
 

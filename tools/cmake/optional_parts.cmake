@@ -1,5 +1,5 @@
-# Parts that are found or left out, never required: CUDA, HIP, libibverbs, librdmacm. Each becomes a
-# shared module beside the program, loaded at run time (hw/probe_module.hpp). The GPU modules are built
+# Parts that are found or left out, never required: CUDA, HIP, libibverbs, librdmacm, and Ceres, of which
+# the program has no need: tools/fit-published has. Each of the others becomes a shared module beside the program, loaded at run time (hw/probe_module.hpp). The GPU modules are built
 # by a custom command: Debian's ROCm is unknown to CMake's HIP language, and a broken CUDA install must
 # not end the configuration.
 set(MOTLEY_CUDA_ARCHITECTURES "80;90" CACHE STRING "compute capabilities that the CUDA module is built for")
@@ -9,6 +9,7 @@ find_program(MOTLEY_NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFI
 find_program(MOTLEY_HIPCC hipcc HINTS /opt/rocm/bin)
 pkg_check_modules(IBVERBS QUIET IMPORTED_TARGET libibverbs)
 pkg_check_modules(RDMACM QUIET IMPORTED_TARGET librdmacm)
+find_package(Ceres QUIET)
 
 set(MOTLEY_HAS_CUDA 0)
 set(MOTLEY_HAS_HIP 0)

@@ -1,0 +1,122 @@
+// The plan that ships, and plans and tables that are refused.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "models/scenario.hpp"
+#include "tests/fit/fit_world.hpp"
+#include "tools/fit/plan.hpp"
+
+using namespace motley;
+using namespace motley::fit;
+
+namespace {
+
+const std::string kShipped = read_text_file(data_folder() + "/platforms/published/fit.yaml");
+const std::string kTable = data_folder() + "/tests/validation/published_runs.csv";
+
+std::string kind_of(const std::function<void()>& refused, std::string* hint = nullptr) {
+  try {
+    refused();
+  } catch (const Refusal& refusal) {
+    if (hint != nullptr) *hint = refusal.hint();
+    return refusal.kind();
+  }
+  return "not refused";
+}
+std::string kind_of_edited(const std::string& from, const std::string& to) {
+  std::string text = kShipped;
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  text.replace(at, from.size(), to);
+  return kind_of([&] { read_plan(parse_yaml(text, "fit.yaml")); });
+}
+
+}  // namespace
+
+TEST_CASE("priors are what the plan says, of the chip and of the software where it says so") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  const auto prior = [&](const FitRun& run, const char* kind) {
+    const Eigen::Index at = figures.index(run, kind);
+    REQUIRE(at >= 0);
+    return std::exp(figures.prior().mean[at]);
+  };
+  const FitRun &zb = runs[0], &nemo = runs[60], &mpt = runs[160];
+  REQUIRE(mpt.set == "mpt");
+  CHECK(prior(zb, "layer_launch") == Approx(0.6e-3));
+  CHECK(prior(zb, "unfused_attention") == Approx(1));
+  CHECK(figures.index(zb, "attention_efficiency") == -1);
+  CHECK(figures.index(nemo, "unfused_attention") == -1);
+  CHECK(prior(nemo, "gemm_efficiency") == Approx(load_chip("h100-80gb-sxm").gemm_efficiency.value));
+  CHECK(prior(nemo, "attention_efficiency") ==
+        Approx(1.5 * load_chip("h100-80gb-sxm").attention_efficiency.value));
+  CHECK(prior(mpt, "attention_efficiency") ==
+        Approx(0.5 * load_chip("a100-40gb-sxm").attention_efficiency.value));
+  CHECK(prior(nemo, "collective_share") == Approx(0.5));
+  CHECK(prior(zb, "collective_share") == Approx(1));
+  CHECK(figures.index(runs[60], "network") == figures.index(runs[130], "network"));  // one, on two chips
+}
+
+TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
+  CHECK(kind_of_edited("error: 0.05", "eror: 0.05") == "unknown-key");
+  CHECK(kind_of_edited("spread: 0.07", "spred: 0.07") == "unknown-key");
+  CHECK(kind_of_edited("spread: 0.07", "spread: 0") == "out-of-bounds");
+  CHECK(kind_of_edited("folds: 6", "folds: 1") == "out-of-bounds");
+  CHECK(kind_of_edited("all: 0.2", "all: 0.4") == "out-of-bounds");
+  CHECK(kind_of_edited("sets: [vtm]", "sets: [sc21]") == "listed-twice");
+  CHECK(kind_of_edited("attention: triton", "attention: tritton") == "unknown-value");
+  CHECK(kind_of_edited("prior: 0.6 ms", "prior: 0.6 GB") == "unknown-unit");
+  CHECK(kind_of_edited("prior: 0.006", "prior: chip") == "unknown-value");
+  CHECK(kind_of_edited("prior: 0.006", "prior: software") == "unknown-value");
+  CHECK(kind_of_edited("error: 0.05", "error: 0.05 ") == "not refused");
+}
+
+TEST_CASE("software that is not planned is refused with the nearest that is") {
+  std::string hint;
+  CHECK(kind_of([] { static_cast<void>(shipped_plan().of("nemo-2042")); }, &hint) == "unknown-value");
+  CHECK_THAT(hint, Catch::Contains("nemo-2024"));
+}
+
+TEST_CASE("of the shipped table every set that is planned has runs, without experts, of its software") {
+  const Plan plan = shipped_plan();
+  static const Table table = read_table(kTable, plan);
+  std::map<std::string, int> rows;
+  std::map<std::string, std::set<std::string>> sets_of_size;
+  REQUIRE(table.runs.size() == table.taking_part.size());
+  for (std::size_t i = 0; i < table.runs.size(); ++i) {
+    const FitRun& run = table.runs[i];
+    ++rows[run.set];
+    sets_of_size[run.size].insert(run.set);
+    CHECK(run.id == table.taking_part[i]->id);
+    CHECK(run.software == plan.of_set(run.set)->name);
+    CHECK(run.measured_s > 0);
+    CHECK(run.set != "vts");  // composed, not measured
+  }
+  CHECK(rows.size() == plan.sets().size());
+  CHECK(table.with_experts.size() > 50);
+  // A size leaves several sets at once; where a set has none of its own, it leaves that set alone.
+  std::size_t most = 0;
+  for (const auto& [size, sets] : sets_of_size) {
+    most = std::max(most, sets.size());
+    if (size.starts_with("ievo") || size.starts_with("simu")) CHECK(sets.size() == 1);
+  }
+  CHECK(most > 2);
+}
+
+TEST_CASE("a table of which no run takes part is refused, and a plan of other software than the rules") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("motley-fit-table-" + std::to_string(getpid()) + ".csv"))
+          .string();
+  std::ofstream(path) << "id,accelerator\nvts-0001,A100\n";
+  std::string hint;
+  CHECK(kind_of([&] { read_table(path, shipped_plan()); }, &hint) == "bad-csv");
+  CHECK_THAT(hint, Catch::Contains("sc21"));
+  std::filesystem::remove(path);
+  std::string text = kShipped;
+  text.replace(text.find("sets: [vtm]"), 11, "sets: [fms]");
+  CHECK(kind_of([&] { read_table(kTable, read_plan(parse_yaml(text, "fit.yaml"))); }) == "unknown-value");
+}

@@ -1,0 +1,188 @@
+// Files that a fit leaves: what they say is what was fitted, and whose they are.
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "models/scenario.hpp"
+#include "models/software.hpp"
+#include "tests/fit/fit_world.hpp"
+#include "tools/fit/publish.hpp"
+
+using namespace motley;
+using namespace motley::fit;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A copy of what ships of fits, which goes when the test does.
+class Shipped {
+ public:
+  Shipped() : folder_(fs::temp_directory_path() / ("motley-fit-shipped-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "platforms");
+    for (const char* part : {"platforms/published", "platforms/software"})
+      fs::copy(fs::path(data_folder()) / part, folder_ / part, fs::copy_options::recursive);
+  }
+  Shipped(const Shipped&) = delete;
+  Shipped& operator=(const Shipped&) = delete;
+  ~Shipped() { fs::remove_all(folder_); }
+  std::string path() const { return folder_.string(); }
+  std::map<std::string, std::string> texts() const {
+    std::map<std::string, std::string> made;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.is_regular_file())
+        made[fs::relative(entry.path(), folder_).string()] = read_text_file(entry.path().string());
+    return made;
+  }
+
+ private:
+  fs::path folder_;
+};
+
+// Every run takes a second and is predicted a few percent off, by a rule that knows its id alone.
+std::vector<RunOutcome> off_by_some(const PublishedRules&, const std::vector<const PublishedRun*>& runs,
+                                    bool) {
+  std::vector<RunOutcome> made;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    RunOutcome& each = made.emplace_back();
+    each.id = runs[i]->id;
+    each.set = runs[i]->set;
+    each.measured_s = 1;
+    each.predicted.seconds = 1 + 0.01 * static_cast<double>(i % 11);
+    each.unseen = Prediction{1 + 0.02 * static_cast<double>(i % 11), 0, 0};
+  }
+  return made;
+}
+
+const Table& table() {
+  static const Table made =
+      read_table(data_folder() + "/tests/validation/published_runs.csv", shipped_plan());
+  return made;
+}
+
+struct Fitted {
+  Figures figures{shipped_plan(), table().runs};
+  std::vector<FitRun> runs;
+  std::unique_ptr<Fit> fit;
+  explicit Fitted(const std::string& only = {}) {
+    std::set<std::string> moving;
+    for (const std::string& each : figures.software())
+      if (only.empty() || only == each) moving.insert(each);
+    for (const FitRun& run : table().runs)
+      if (moving.contains(run.software)) runs.push_back(run);
+    PowerWorld world(figures, runs, figures.prior().mean + 0.2 * random_vector(figures.count(), 1, 6));
+    fit = std::make_unique<Fit>(figures, runs, moving);
+    fit->run(world, figures.values_in(data_folder() + "/platforms/software"), 1);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what is written reads back as the figures that were fitted, to four digits") {
+  const Fitted of;
+  const Shipped shipped;
+  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
+  replace_shipped(made.files, shipped.path());
+  const Eigen::VectorXd read = of.figures.values_in(shipped.path() + "/platforms/software");
+  CHECK((read - of.fit->values()).cwiseAbs().maxCoeff() < 6e-4);
+  CHECK((read - of.figures.prior().mean).cwiseAbs().maxCoeff() > 0.05);
+  // A trial says the same as the file, and what uses such files takes it.
+  const TrialFigures trial = of.figures.trial(of.fit->values());
+  for (const std::string& software : of.figures.software()) {
+    INFO(software);
+    Cluster by_file = load_cluster("dgx-a100"), by_trial = by_file;
+    const Interval interval =
+        use_figures(read_yaml(shipped.path() + "/platforms/software/" + software + ".yaml"), by_file);
+    use_figures(trial.software.at(software), by_trial);
+    CHECK(interval.low <= 1);
+    for (const auto member : {&Chip::gemm_efficiency, &Chip::layer_launch, &Chip::collective_share})
+      CHECK((by_file.groups[0].chip.*member).value == (by_trial.groups[0].chip.*member).value);
+  }
+  for (const auto& [name, text] : made.files)
+    if (name.find("left_out") != std::string::npos) CHECK_NOTHROW(parse_yaml(text, name));
+}
+
+TEST_CASE(
+    "the same fit gives the same bytes, and no file of an earlier one stays among those that left runs out") {
+  const Fitted of;
+  const Shipped shipped;
+  std::ofstream(shipped.path() + "/platforms/published/left_out/sizes-99.yaml") << "runs: []\nsoftware: {}\n";
+  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
+  CHECK(made.files == publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05").files);
+  replace_shipped(made.files, shipped.path());
+  const auto texts = shipped.texts();
+  CHECK_FALSE(texts.contains("platforms/published/left_out/sizes-99.yaml"));
+  for (const auto& [name, text] : made.files) CHECK(texts.at(name) == text);
+  CHECK(texts.contains("platforms/published/fit.yaml"));
+  CHECK(texts.contains("platforms/software/sailor-2025.yaml"));  // not fitted here
+}
+
+TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it says besides") {
+  const Fitted of;
+  const Shipped shipped;
+  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
+  const std::string& nemo = made.files.at("platforms/software/nemo-2024.yaml");
+  CHECK(nemo.starts_with(
+      "# nemo-2024: what this software makes of chips and networks. Written by tools/fit-published.\n"
+      "interval: {low: "));
+  CHECK_THAT(nemo, Catch::Contains("source: \"fitted: dgxc, nemo of published runs, 2031-05; +-"));
+  CHECK_THAT(nemo, Catch::Contains("\n    gemm_backward: {value: 1.23, source: \"step-time studies"));
+  const std::string& unseen = made.files.at("platforms/published/unseen.yaml");
+  const std::string before = read_text_file(shipped.path() + "/platforms/published/unseen.yaml");
+  CHECK(unseen.substr(0, unseen.find("left_out:")) == before.substr(0, before.find("left_out:")));
+  CHECK_THAT(unseen,
+             Catch::Contains(std::to_string(table().runs.size()) + " runs of 12 sets, each predicted without "
+                                                                   "its own, 2031-05; made of the other"));
+  CHECK(made.intervals.size() == 3);
+  CHECK(made.intervals[1].starts_with("interval: {low: "));
+  CHECK(std::count(unseen.begin(), unseen.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
+}
+
+TEST_CASE("software that is fitted alone leaves the files of all other as they are") {
+  const Fitted of("megatron-2023");
+  const Shipped shipped;
+  const auto before = shipped.texts();
+  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
+  replace_shipped(made.files, shipped.path());
+  std::set<std::string> changed;
+  for (const auto& [name, text] : shipped.texts())
+    if (!before.contains(name) || before.at(name) != text) changed.insert(name);
+  CHECK(changed.erase("platforms/published/unseen.yaml") == 1);
+  CHECK(changed.erase("platforms/published/left_out/set-zb.yaml") == 1);
+  CHECK(changed.erase("platforms/software/megatron-2023.yaml") == 1);
+  CHECK_FALSE(changed.empty());
+  for (const std::string& name : changed) CHECK_THAT(name, Catch::Contains("only-megatron-2023-sizes-"));
+  for (const auto& [name, text] : before) CHECK(shipped.texts().contains(name));
+}
+
+TEST_CASE("a run that one generation's own fit left out is predicted by that, not by an older fit of all") {
+  const Fitted of("megatron-2023");
+  const Shipped shipped;
+  const PublishedRun* zb = nullptr;
+  for (const PublishedRun* const each : table().taking_part)
+    if (each->set == "zb") zb = each;
+  REQUIRE(zb != nullptr);
+  std::set<double> seen;
+  const PredictRuns look = [&](const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
+                               bool unseen) {
+    const auto read = rules.read(*zb, table().rows);
+    if (const Measured* const found = std::get_if<Measured>(&read); found != nullptr && unseen)
+      seen.insert(found->scenario.job.cluster.groups[0].chip.elementwise_passes.value);
+    return off_by_some(rules, runs, unseen);
+  };
+  const Publication made = publish(of.figures, *of.fit, table(), look, shipped.path(), "2031-05");
+  REQUIRE(seen.size() == 1);
+  bool found = false;
+  for (const auto& [name, text] : made.files)
+    if (name.find("only-megatron-2023") != std::string::npos && text.find(zb->id) != std::string::npos) {
+      const Yaml chips =
+          parse_yaml(text, name)->find("software")->value->find("megatron-2023")->value->find("on")->value;
+      const Yaml value =
+          chips->find("a100-80gb-sxm")->value->find("elementwise_passes")->value->find("value")->value;
+      CHECK(*seen.begin() == Approx(std::stod(value->text)));
+      found = true;
+    }
+  CHECK(found);
+}

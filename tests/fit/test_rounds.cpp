@@ -1,0 +1,169 @@
+// Rounds of the fit in a world whose figures are known, and what is left out of it.
+#include <catch2/catch.hpp>
+
+#include "tests/fit/fit_world.hpp"
+
+using namespace motley;
+using namespace motley::fit;
+
+namespace {
+
+Eigen::VectorXd errors_of(PowerWorld& world, const std::vector<FitRun>& runs, const Eigen::VectorXd& values) {
+  const std::vector<double> steps = world.step_s(values);
+  Eigen::VectorXd made(static_cast<Eigen::Index>(runs.size()));
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    made[static_cast<Eigen::Index>(i)] = std::log(steps[i] / runs[i].measured_s);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("figures that made the runs are found again") {
+  std::vector<FitRun> runs = some_runs();
+  Plan plan = shipped_plan();
+  plan.error = 1e-4;  // such runs outweigh any prior
+  const Figures figures(plan, runs);
+  const Eigen::VectorXd truth = figures.prior().mean + random_vector(figures.count(), 0.2, 5);
+  PowerWorld world(figures, runs, truth);
+  Fit fit(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
+  fit.run(world, figures.prior().mean, 6);
+  CHECK((fit.values() - truth).cwiseAbs().maxCoeff() < 0.01);
+  CHECK(world.asked() < 6 * 11);  // it ends when figures no longer move
+}
+
+TEST_CASE(
+    "by the shipped priors errors of the runs fall to a tenth, and a repeated fit is the same to the bit") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  const Eigen::VectorXd truth = figures.prior().mean + 0.3 * random_vector(figures.count(), 1, 6);
+  PowerWorld world(figures, runs, truth);
+  const std::set<std::string> all = {"megatron-2023", "nemo-2024", "llm-foundry-2024"};
+  Fit fit(figures, runs, all), again(figures, runs, all);
+  fit.run(world, figures.prior().mean, 3);
+  again.run(world, figures.prior().mean, 3);
+  CHECK(fit.values() == again.values());
+  CHECK(errors_of(world, runs, fit.values()).cwiseAbs().mean() <
+        0.1 * errors_of(world, runs, figures.prior().mean).cwiseAbs().mean());
+}
+
+TEST_CASE("other software stays where it is when one is fitted alone") {
+  std::vector<FitRun> runs = some_runs(), own;
+  const Figures figures(shipped_plan(), runs);
+  const Eigen::VectorXd truth = figures.prior().mean + 0.3 * random_vector(figures.count(), 1, 8);
+  for (const FitRun& run : runs)
+    if (run.software == "nemo-2024") own.push_back(run);
+  PowerWorld world(figures, own, truth);
+  Fit fit(figures, own, {"nemo-2024"});
+  const Eigen::VectorXd begin = figures.prior().mean + 0.1 * random_vector(figures.count(), 1, 9);
+  fit.run(world, begin, 2);
+  int moved = 0;
+  for (Eigen::Index i = 0; i < figures.count(); ++i) {
+    const bool mine = figures.names()[static_cast<std::size_t>(i)].software == "nemo-2024";
+    CHECK(fit.moves(i) == mine);
+    if (!mine) CHECK(fit.values()[i] == begin[i]);
+    moved += fit.values()[i] != begin[i] ? 1 : 0;
+  }
+  CHECK(moved > 10);
+  for (const LeftOut& each : fit.leave_out())
+    for (Eigen::Index i = 0; i < figures.count(); ++i)
+      if (!fit.moves(i)) CHECK(each.values[i] == begin[i]);
+}
+
+TEST_CASE("a figure that no run tells of goes the way of its kin, less far") {
+  std::vector<FitRun> runs = runs_of("zb", "megatron-2023", "a100-80gb-sxm", 60);
+  const auto one = runs_of("sc21", "megatron-2021", "a100-80gb-sxm", 1);
+  runs.insert(runs.end(), one.begin(), one.end());
+  const Figures figures(shipped_plan(), runs);
+  const Eigen::Index told = figures.index(runs.front(), "layer_launch"),
+                     kin = figures.index(runs.back(), "layer_launch"),
+                     other = figures.index(runs.back(), "step_overhead");
+  LinearErrors linear{figures.prior().mean, Eigen::VectorXd::Constant(60, -0.3),
+                      Eigen::MatrixXd::Zero(60, figures.count())};
+  linear.jacobian.col(told).setOnes();
+  Pulls pulls;
+  pulls.weights.assign(60, 1);
+  pulls.free.assign(static_cast<std::size_t>(figures.count()), true);
+  const Eigen::VectorXd moved = solve(linear, figures.prior(), pulls, false).values - figures.prior().mean;
+  CHECK(moved[told] == Approx(0.3).epsilon(0.02));
+  // Of another software on the same chip: what is alike of all and of the chip.
+  const Plan& plan = figures.plan();
+  CHECK(moved[kin] == Approx((plan.alike_all + plan.alike_chip) * moved[told]).epsilon(1e-3));
+  CHECK(std::abs(moved[other]) < 1e-6);
+}
+
+TEST_CASE("a round that made things worse is taken back by halves") {
+  // Steps that bend so much that the straight line goes much too far.
+  class Bent : public Predictor {
+   public:
+    Bent(const Figures& figures, Eigen::Index at) : begin_(figures.prior().mean[at]), at_(at) {}
+    std::vector<double> step_s(const Eigen::VectorXd& values) override {
+      const double x = values[at_] - begin_;
+      // Flat to begin with, as far as derivatives see; then steep.
+      return std::vector<double>(40, std::exp(-0.5 + 0.5 * x + (x > 0.15 ? 20 * (x - 0.15) : 0)));
+    }
+
+   private:
+    double begin_;
+    Eigen::Index at_;
+  };
+  const std::vector<FitRun> runs = runs_of("zb", "megatron-2023", "a100-80gb-sxm", 40);
+  const Figures figures(shipped_plan(), runs);
+  Bent world(figures, figures.index(runs[0], "elementwise_passes"));
+  std::vector<double> mean;
+  Fit fit(figures, runs, {"megatron-2023"},
+          [&](int, const Eigen::VectorXd& errors) { mean.push_back(errors.cwiseAbs().mean()); });
+  fit.run(world, figures.prior().mean, 1);
+  REQUIRE(mean.size() == 2);
+  CHECK(mean[1] < mean[0]);
+}
+
+TEST_CASE("runs of a size are left out of every set at once, each once, and then each set") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  PowerWorld world(figures, runs, figures.prior().mean + 0.3 * random_vector(figures.count(), 1, 6));
+  Fit fit(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
+  fit.run(world, figures.prior().mean, 1);
+  std::map<std::string, int> fold_of_size;
+  std::set<std::string> seen, sets;
+  int fold = 0;
+  for (const LeftOut& each : fit.leave_out()) {
+    CHECK((each.values - fit.values()).cwiseAbs().maxCoeff() > 1e-6);
+    if (!each.set.empty()) {
+      sets.insert(each.set);
+      CHECK(each.software.size() == 1);
+      continue;
+    }
+    CHECK(each.software.size() == 3);
+    ++fold;
+    for (const std::string& id : each.ids) {
+      CHECK(seen.insert(id).second);
+      for (const FitRun& run : runs)
+        if (run.id == id) CHECK(fold_of_size.emplace(run.size, fold).first->second == fold);
+    }
+  }
+  CHECK(seen.size() == runs.size());
+  CHECK(fold == 4);  // as many as there are sizes, which are fewer than folds
+  CHECK(sets == std::set<std::string>{"dgxc", "mpt", "nemo", "zb"});
+}
+
+TEST_CASE("a fit without a set is that of a table that never had it") {
+  std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  const Eigen::VectorXd truth = figures.prior().mean + 0.1 * random_vector(figures.count(), 1, 6);
+  PowerWorld world(figures, runs, truth);
+  Fit fit(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
+  fit.run(world, figures.prior().mean, 3);
+  std::vector<LeftOut> fits = fit.leave_out();
+  const auto without =
+      std::find_if(fits.begin(), fits.end(), [](const LeftOut& each) { return each.set == "nemo"; });
+  REQUIRE(without != fits.end());
+  for (FitRun& run : runs)
+    if (run.set == "nemo") run.measured_s *= 1000;  // nothing of it is to be seen
+  Fit blind(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
+  blind.run(world, figures.prior().mean, 3);
+  std::vector<LeftOut> others = blind.leave_out();
+  const auto same =
+      std::find_if(others.begin(), others.end(), [](const LeftOut& each) { return each.set == "nemo"; });
+  CHECK((without->values - same->values).cwiseAbs().maxCoeff() < 1e-4);
+  CHECK((fit.values() - blind.values()).cwiseAbs().maxCoeff() > 1e-2);
+}

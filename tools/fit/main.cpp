@@ -1,0 +1,208 @@
+// The program behind tools/fit-published: reads the command line, fits, and says what came of it. The fit is
+// tools/fit/rounds.hpp, what ships of it tools/fit/publish.hpp. Read next: tools/fit/plan.hpp.
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "models/scenario.hpp"
+#include "tools/command.hpp"
+#include "tools/fit/publish.hpp"
+
+namespace motley::fit {
+namespace {
+
+struct Options {
+  std::string table, only, month;
+  int rounds = 4;
+  bool go_on = false, write = false, json = false;
+};
+
+extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
+
+std::string this_month() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1);
+}
+
+std::string new_folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "motley-fit-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr)
+    throw Refusal(Exit::usage, "unwritable-file", {.file = name}, "cannot be made",
+                  "TMPDIR says where; may you write there?");
+  return name;
+}
+
+std::vector<std::string> sets_of(const std::vector<FitRun>& runs) {
+  std::vector<std::string> sets;
+  for (const FitRun& run : runs) sets.push_back(run.set);
+  return sets;
+}
+
+// What is told on stdout, as text or JSON.
+struct Told {
+  std::vector<ErrorTable> rounds;
+  Publication publication;
+  std::string folder;  // where the files are; empty: nothing was fitted
+};
+
+std::string to_text(const Told& told, bool written) {
+  if (told.folder.empty()) return "as it begins:\n" + to_text(told.rounds.at(0));
+  const Publication& made = told.publication;
+  return "of the fit:\n" + to_text(told.rounds.back()) + "\nleft out by size:\n" + to_text(made.by_size) +
+         "\nleft out by set:\n" + to_text(made.by_set) + "\n" +
+         fmt::format("{}", fmt::join(made.intervals, "")) + (written ? "written: " : "kept: ") + told.folder +
+         "\n";
+}
+
+std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
+  nlohmann::ordered_json made;
+  made["schema"] = "motley.fit/1";
+  for (const ErrorTable& each : told.rounds)
+    made["rounds"].push_back(nlohmann::ordered_json::parse(to_json(each)));
+  if (told.folder.empty()) return made.dump(1) + "\n";
+  made["left_out_by_size"] = nlohmann::ordered_json::parse(to_json(told.publication.by_size));
+  made["left_out_by_set"] = nlohmann::ordered_json::parse(to_json(told.publication.by_set));
+  for (std::size_t i = 0; i < figures.names().size(); ++i) {
+    const auto at = static_cast<Eigen::Index>(i);
+    if (!fit.moves(at)) continue;
+    const FigureName& name = figures.names()[i];
+    nlohmann::ordered_json each;
+    each["software"] = name.software;
+    if (!name.chip.empty()) each["chip"] = name.chip;
+    each["kind"] = name.kind;
+    each["value"] = std::exp(fit.values()[at]);
+    each["spread"] = fit.spread()[at];
+    made["figures"].push_back(std::move(each));
+  }
+  made["folder"] = told.folder;
+  return made.dump(1) + "\n";
+}
+
+// Runs of the software that moves: of all, or of one.
+struct Moving {
+  std::set<std::string> software;
+  std::vector<FitRun> runs;
+  std::vector<const PublishedRun*> rows;
+};
+Moving moving_of(const Table& table, const Figures& figures, const std::string& only,
+                 const std::string& path) {
+  Moving made;
+  for (const std::string& each : figures.software())
+    if (only.empty() || each == only) made.software.insert(each);
+  if (made.software.empty())
+    throw Refusal(Exit::usage, "bad-csv", {.file = path},
+                  fmt::format("no run of `{}` in it takes part", only),
+                  fmt::format("there are runs of {}", fmt::join(figures.software(), ", ")));
+  for (std::size_t i = 0; i < table.runs.size(); ++i)
+    if (made.software.contains(table.runs[i].software)) {
+      made.runs.push_back(table.runs[i]);
+      made.rows.push_back(table.taking_part[i]);
+    }
+  return made;
+}
+
+Exit run(const Options& options) {
+  const Plan plan = shipped_plan();
+  if (!options.only.empty()) static_cast<void>(plan.of(options.only));
+  if (options.write && options.rounds == 0)
+    throw Refusal(Exit::usage, "missing-option", {}, "`--write` with `--rounds 0`",
+                  "nothing is fitted in no round");
+  const std::string shipped = data_folder();
+  const std::string path =
+      options.table.empty() ? shipped + "/tests/validation/published_runs.csv" : options.table;
+  const Table table = read_table(path, plan);
+  const Figures figures(plan, table.runs);
+  const Moving moving = moving_of(table, figures, options.only, path);
+  const bool from_files = options.go_on || !options.only.empty();
+
+  Told told;
+  Fit fit(figures, moving.runs, moving.software, [&](int round, const Eigen::VectorXd& errors) {
+    told.rounds.push_back(table_of({errors.begin(), errors.end()}, sets_of(moving.runs)));
+    fmt::print(stderr, "round {}: the runs that take part\n{}\n", round, to_text(told.rounds.back()));
+  });
+  SimulatedRuns simulated(figures, table.rows, moving.rows);
+  fit.run(simulated, from_files ? figures.values_in(shipped + "/platforms/software") : figures.prior().mean,
+          options.rounds);
+  if (options.rounds > 0) {
+    const PredictRuns predict = [&](const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
+                                    bool unseen) { return predicted(rules, runs, table.rows, unseen); };
+    told.publication = publish(figures, fit, table, predict, shipped, options.month);
+    told.folder = options.write ? shipped + "/platforms" : new_folder();
+    if (options.write)
+      replace_shipped(told.publication.files, shipped);
+    else
+      write_files(told.publication.files, told.folder);
+  }
+  write_result(options.json ? to_json(told, figures, fit) : to_text(told, options.write), {});
+  return Exit::ok;
+}
+
+Exit main_of(int argc, char** argv) {
+  auto logger = std::make_shared<spdlog::logger>("fit-published",
+                                                 std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  logger->set_pattern("fit-published: %^%l%$: %v");
+  spdlog::set_default_logger(logger);
+  std::signal(SIGINT, exit_interrupted);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  CLI::App program{
+      "Fits what generations of training software make of chips and networks, platforms/software/, to\n"
+      "published runs, by simulating them. platforms/published/fit.yaml says what, from which priors.",
+      "tools/fit-published"};
+  Options options;
+  options.month = this_month();
+  program.add_option("runs", options.table, "a table of runs (.csv); default: the runs that ship");
+  program.add_option("--rounds", options.rounds, "at most so many; 0: tell where it begins, fit nothing")
+      ->check(CLI::Range(0, 100))
+      ->capture_default_str();
+  program.add_flag("--go-on", options.go_on, "begin at platforms/software/, not at the priors");
+  program.add_option("--only", options.only,
+                     "fit this software alone, to its own runs; all other stays, as prior");
+  program.add_flag("--write", options.write, "write platforms/software/ and platforms/published/");
+  program.add_option("--month", options.month, "that sources name")->capture_default_str();
+  program.add_flag("--json", options.json, "print JSON (schema motley.fit/1)");
+  program.footer(footer("tools/fit-published --only torchtitan-2025 --rounds 2"));
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return static_cast<Exit>(program.exit(error));
+    spdlog::error("{}\n  hint: try `tools/fit-published --help`", error.what());
+    return Exit::usage;
+  }
+  try {
+    return run(options);
+  } catch (const Refusal& refusal) {
+    spdlog::error("{}", refusal.what());
+    return refusal.exit_code();
+  } catch (const RunFailure& failure) {
+    spdlog::error("{}", failure.what());
+  } catch (const std::exception& bug) {
+    spdlog::error("internal: {}", bug.what());
+  }
+  return Exit::failed;
+}
+
+}  // namespace
+}  // namespace motley::fit
+
+int main(int argc, char** argv) {
+  try {
+    return static_cast<int>(motley::fit::main_of(argc, argv));
+  } catch (const std::exception& bug) {
+    std::fputs(bug.what(), stderr);
+    return static_cast<int>(motley::Exit::failed);
+  }
+}

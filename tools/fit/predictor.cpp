@@ -1,0 +1,81 @@
+#include "tools/fit/predictor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace motley::fit {
+namespace {
+
+void refuse_other_software(const Plan& plan, const PublishedRules& rules) {
+  for (const SoftwarePlan& each : plan.software)
+    for (const std::string& set : each.sets)
+      if (const auto software = rules.software_of(set); software != each.name)
+        throw Refusal(Exit::usage, "unknown-value", {.file = "platforms/published/fit.yaml"},
+                      fmt::format("the set `{}` is said to be of `{}`", set, each.name),
+                      software ? fmt::format("platforms/published/unprinted.yaml says `{}`", *software)
+                               : "platforms/published/unprinted.yaml knows no software of it");
+}
+
+FitRun fit_run(const PublishedRun& run, const Measured& measured, const Plan& plan,
+               const PublishedRules& rules) {
+  const auto chip = rules.chip_of(run.row["accelerator"]);
+  MOTLEY_CHECK(chip.has_value());
+  return {run.id, run.set, plan.of_set(run.set)->name, *chip, size_of(run, plan), measured.step_s};
+}
+
+}  // namespace
+
+std::string size_of(const PublishedRun& run, const Plan& plan) {
+  const auto columns = plan.left_out_by.find(run.set);
+  if (columns == plan.left_out_by.end())
+    return "hidden " + (run.row["hidden"].empty() ? run.row["model_name"] : run.row["hidden"]);
+  std::string size = run.set;
+  for (const std::string& column : columns->second) size += " " + run.row[column];
+  return size;
+}
+
+Table read_table(const std::string& path, const Plan& plan) {
+  PublishedRules rules;
+  refuse_other_software(plan, rules);
+  rules.use(no_figures(plan));
+  Table made;
+  made.rows = read_published_runs(path);
+  for (const PublishedRun& run : made.rows) {
+    if (plan.of_set(run.set) == nullptr || !rules.chip_of(run.row["accelerator"])) continue;
+    const auto read = rules.read(run, made.rows);
+    const Measured* const measured = std::get_if<Measured>(&read);
+    if (measured == nullptr) continue;
+    if (measured->experts) {
+      made.with_experts.push_back(&run);
+      continue;
+    }
+    made.taking_part.push_back(&run);
+    made.runs.push_back(fit_run(run, *measured, plan, rules));
+  }
+  if (made.runs.empty())
+    throw Refusal(Exit::usage, "bad-csv", {.file = path}, "no run in it takes part in the fit",
+                  fmt::format("of these sets runs do: {}", fmt::join(plan.sets(), ", ")));
+  return made;
+}
+
+std::vector<double> SimulatedRuns::step_s(const Eigen::VectorXd& values) {
+  rules_.use(figures_.trial(values));
+  std::vector<double> steps;
+  for (const RunOutcome& each : predicted(rules_, runs_, table_, false))
+    steps.push_back(each.predicted.seconds);
+  return steps;
+}
+
+std::vector<RunOutcome> predicted(const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
+                                  const std::vector<PublishedRun>& table, bool unseen) {
+  PredictedRuns made = read_runs(rules, runs, table);
+  predict_all({.memory = false, .unseen = unseen}, made);
+  for (const RunOutcome& each : made.outcomes)
+    if (!each.passed_over.empty())
+      throw RunFailure(
+          fmt::format("{} cannot be predicted by the figures tried: {}", each.id, each.passed_over));
+  return std::move(made.outcomes);
+}
+
+}  // namespace motley::fit

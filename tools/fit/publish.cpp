@@ -1,0 +1,140 @@
+#include "tools/fit/publish.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+namespace motley::fit {
+namespace {
+
+constexpr const char* kLeftOut = "platforms/published/left_out";
+constexpr const char* kUnseen = "platforms/published/unseen.yaml";
+
+Files left_out_of(const std::string& shipped) {
+  Files files;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(shipped + "/" + kLeftOut, none))
+    if (entry.path().extension() == ".yaml")
+      files[std::string(kLeftOut) + "/" + entry.path().filename().string()] = read_text_file(entry.path());
+  return files;
+}
+
+bool moves_all(const Figures& figures, const Fit& fit) {
+  return fit.moving().size() == figures.software().size();
+}
+
+// One generation's own come before those of all by name: the first that left a run out is what it is predicted by.
+std::string stem_of_sizes(const Figures& figures, const Fit& fit) {
+  return moves_all(figures, fit) ? "sizes" : fmt::format("only-{}-sizes", fmt::join(fit.moving(), "-"));
+}
+
+// What shipped of other software, unless all of it moved, and what is made now.
+Files left_out_now(const Figures& figures, const Fit& fit, const std::string& shipped,
+                   const std::string& month) {
+  Files files;
+  const std::string sizes = stem_of_sizes(figures, fit);
+  const std::vector<LeftOut> fits = fit.leave_out();
+  if (!moves_all(figures, fit)) {
+    files = left_out_of(shipped);
+    std::erase_if(files, [&](const auto& each) {
+      return each.first.starts_with(fmt::format("{}/{}-", kLeftOut, sizes));
+    });
+  }
+  int fold = 0;
+  for (const LeftOut& each : fits) {
+    const std::string stem = each.set.empty() ? fmt::format("{}-{}", sizes, ++fold) : "set-" + each.set;
+    const auto [name, text] = left_out_file(figures, each, stem, month);
+    files[name] = text;
+  }
+  return files;
+}
+
+TrialFigures trial_of(const Figures& figures, const Fit& fit, const Files& left_out) {
+  TrialFigures trial = figures.trial(fit.values());
+  std::erase_if(trial.software, [&](const auto& each) { return !fit.moving().contains(each.first); });
+  for (const auto& [name, text] : left_out) trial.left_out.push_back(parse_yaml(text, name));
+  return trial;
+}
+
+std::vector<Ratio> ratios_of(const std::vector<RunOutcome>& outcomes) {
+  std::vector<Ratio> made;
+  for (const RunOutcome& each : outcomes)
+    if (each.passed_over.empty())
+      made.push_back({each.measured_s / each.predicted.seconds, each.set, each.set});
+  return made;
+}
+
+ErrorTable table_of(const std::vector<Ratio>& ratios) {
+  std::vector<double> errors;
+  std::vector<std::string> sets;
+  for (const Ratio& each : ratios) {
+    errors.push_back(-std::log(each.value));
+    sets.push_back(each.set);
+  }
+  return fit::table_of(errors, sets);
+}
+
+std::size_t sets_in(const std::vector<Ratio>& ratios) {
+  std::set<std::string> sets;
+  for (const Ratio& each : ratios) sets.insert(each.set);
+  return sets.size();
+}
+
+void add_interval(Publication& made, std::string& text, const std::string& key,
+                  const std::vector<Ratio>& ratios, const std::string& told) {
+  if (ratios.empty()) return;
+  text = with_interval(text, key, ratios, told);
+  made.intervals.push_back(text.substr(text.rfind('\n', text.size() - 2) + 1));
+}
+
+}  // namespace
+
+Publication publish(const Figures& figures, const Fit& fit, const Table& table, const PredictRuns& predict,
+                    const std::string& shipped, const std::string& month) {
+  Publication made;
+  made.files = left_out_now(figures, fit, shipped, month);
+  PublishedRules rules;
+  rules.use(trial_of(figures, fit, made.files));
+
+  const std::vector<RunOutcome> told = predict(rules, table.taking_part, true);
+  std::vector<Ratio> by_size = ratios_of(told), by_set;
+  MOTLEY_CHECK(by_size.size() == table.runs.size());
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    by_size[i].group = table.runs[i].size;
+    if (told[i].unseen)
+      by_set.push_back({told[i].measured_s / told[i].unseen->seconds, told[i].set, told[i].set});
+  }
+  made.by_size = table_of(by_size);
+  made.by_set = table_of(by_set);
+
+  std::string unseen = read_text_file(shipped + "/" + kUnseen);
+  add_interval(made, unseen, "left_out", by_set,
+               fmt::format("{} sets, each predicted without its own, {}", sets_in(by_set), month));
+  PublishedRules nobodys = rules;
+  nobodys.forget_software();
+  const std::vector<Ratio> alone = ratios_of(predict(nobodys, table.taking_part, false));
+  add_interval(made, unseen, "interval", alone,
+               fmt::format("{} sets, predicted by their chips' own figures, {}", sets_in(alone), month));
+  add_interval(made, unseen, "experts", ratios_of(predict(rules, table.with_experts, false)),
+               fmt::format("models with experts, of which none took part, {}", month));
+  made.files[kUnseen] = unseen;
+
+  for (const std::string& software : fit.moving()) {
+    std::vector<Ratio> own;
+    for (std::size_t i = 0; i < table.runs.size(); ++i)
+      if (table.runs[i].software == software) own.push_back(by_size[i]);
+    made.files["platforms/software/" + software + ".yaml"] =
+        software_file(figures, fit, software, table.runs, interval_of_software(own, by_size, month), month);
+  }
+  return made;
+}
+
+void replace_shipped(const Files& files, const std::string& shipped) {
+  for (const auto& [name, text] : left_out_of(shipped))
+    if (!files.contains(name)) std::filesystem::remove(std::filesystem::path(shipped) / name);
+  write_files(files, shipped);
+}
+
+}  // namespace motley::fit

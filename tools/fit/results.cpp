@@ -1,0 +1,154 @@
+#include "tools/fit/results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "models/errors.hpp"
+
+namespace motley::fit {
+namespace {
+
+constexpr double kMoved = 0.7;  // of its prior's spread: a figure known better than that was told by the runs
+constexpr std::size_t kEnoughRuns = 10, kEnoughSizes = 3;
+
+std::string held_text(double held, const char* groups) {
+  return fmt::format("each predicted without those of its own; made of the other {} it held {:.0f} %", groups,
+                     100 * held);
+}
+
+std::string joined(const std::set<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+std::string interval_text(const Bounds& bounds, const std::string& source) {
+  return fmt::format("{{low: {:.3g}, high: {:.3g}, source: {}}}\n", bounds.low, bounds.high, quote(source));
+}
+
+}  // namespace
+
+ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::string>& sets) {
+  std::map<std::string, std::vector<double>> by_set;
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    by_set[sets.at(i)].push_back(100 * std::abs(std::expm1(errors[i])));
+  ErrorTable made;
+  std::vector<double> means;
+  for (const auto& [set, of] : by_set) {
+    made.sets.push_back(
+        {set, of.size(), mean_of(of), median_of(of), *std::max_element(of.begin(), of.end())});
+    means.push_back(made.sets.back().mean_pct);
+  }
+  made.mean_of_sets_pct = mean_of(means);
+  made.median_of_sets_pct = median_of(means);
+  return made;
+}
+
+std::string to_text(const ErrorTable& table) {
+  std::string text;
+  for (const SetErrors& each : table.sets)
+    text += fmt::format("  {:8} {:4} rows  mean {:5.1f}  median {:5.1f}  worst {:5.1f} %\n", each.set,
+                        each.rows, each.mean_pct, each.median_pct, each.worst_pct);
+  return text + fmt::format("  mean of sets {:.1f} %, median {:.1f} %\n", table.mean_of_sets_pct,
+                            table.median_of_sets_pct);
+}
+
+std::string to_json(const ErrorTable& table) {
+  nlohmann::ordered_json made;
+  for (const SetErrors& each : table.sets)
+    made["sets"].push_back({{"set", each.set},
+                            {"rows", each.rows},
+                            {"mean_abs_pct", each.mean_pct},
+                            {"median_abs_pct", each.median_pct},
+                            {"worst_abs_pct", each.worst_pct}});
+  made["mean_of_sets_pct"] = table.mean_of_sets_pct;
+  made["median_of_sets_pct"] = table.median_of_sets_pct;
+  return made.dump();
+}
+
+Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ratio>& all,
+                             const std::string& month) {
+  std::set<std::string> sizes;
+  for (const Ratio& each : own) sizes.insert(each.group);
+  if (own.size() >= kEnoughRuns && sizes.size() >= kEnoughSizes) {
+    const HeldBounds made = interval_of(own);
+    return {made.bounds,
+            fmt::format("{} runs of it, {}, {}", own.size(), held_text(made.held, "sizes"), month)};
+  }
+  const HeldBounds of_any = interval_of(all);
+  Written made{of_any.bounds, fmt::format("{} runs of any software, {}, {}", all.size(),
+                                          held_text(of_any.held, "sizes"), month)};
+  const Bounds few = bounds_of(own, 0.1);
+  if (few.low < made.bounds.low || few.high > made.bounds.high)
+    made.source = fmt::format("{} runs of it and {}", own.size(), made.source);
+  made.bounds = {std::min(made.bounds.low, few.low), std::max(made.bounds.high, few.high)};
+  return made;
+}
+
+std::string software_file(const Figures& figures, const Fit& fit, const std::string& software,
+                          const std::vector<FitRun>& runs, const Written& interval,
+                          const std::string& month) {
+  std::set<std::string> sets;
+  for (const FitRun& run : runs)
+    if (run.software == software) sets.insert(run.set);
+  const auto source_of = [&](Eigen::Index i) {
+    const FigurePlan& plan = figures.plan().figure(figures.names().at(static_cast<std::size_t>(i)).kind);
+    const char* const moved =
+        fit.spread()[i] < kMoved * plan.spread ? "fitted" : "prior, hardly moved by the runs";
+    return fmt::format("{}: {} of published runs, {}; +-{:.0f} %", moved, joined(sets), month,
+                       100 * fit.spread()[i]);
+  };
+  return fmt::format(
+             "# {}: what this software makes of chips and networks. Written by tools/fit-published.\n",
+             software) +
+         "interval: " + interval_text(interval.bounds, interval.source) +
+         figures.text(software, fit.values(), source_of);
+}
+
+std::pair<std::string, std::string> left_out_file(const Figures& figures, const LeftOut& left_out,
+                                                  const std::string& stem, const std::string& month) {
+  std::string text = fmt::format(
+      "# Of tools/fit-published, {}: what `motley validate` predicts the runs with that it left out.\n",
+      month);
+  if (left_out.set.empty())
+    text += fmt::format("runs: [{}]\n", fmt::join(left_out.ids, ",\n  "));
+  else
+    text += "set: " + left_out.set + "\n";
+  text += "software:\n";
+  for (const std::string& software : left_out.software)
+    text += "  " + software + ":\n" +
+            figures.text(
+                software, left_out.values, [](Eigen::Index) { return "fitted without those runs"; }, "    ");
+  return {"platforms/published/left_out/" + stem + ".yaml", text};
+}
+
+std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
+                          const std::string& told) {
+  const HeldBounds made = interval_of(ratios);
+  std::istringstream lines(text);
+  std::string kept, line;
+  while (std::getline(lines, line))
+    if (!line.starts_with(key + ":")) kept += line + "\n";
+  return kept + key + ": " +
+         interval_text(made.bounds, fmt::format("{} runs of {}; made of the other sets it held {:.0f} %",
+                                                ratios.size(), told, 100 * made.held));
+}
+
+void write_files(const Files& files, const std::string& folder) {
+  for (const auto& [name, text] : files) {
+    const std::filesystem::path path = std::filesystem::path(folder) / name;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file || error)
+      throw Refusal(Exit::usage, "unwritable-file", {.file = path.string()}, "cannot be written",
+                    "does its folder exist, and may you write there?");
+  }
+}
+
+}  // namespace motley::fit

@@ -1,0 +1,53 @@
+// What a fit leaves: files of platforms/software/ and platforms/published/, in a folder of their own or in the data
+// folder, and a table of how far predictions lay from measurements. Read next: tools/fit/main.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/fit/intervals.hpp"
+#include "tools/fit/rounds.hpp"
+
+namespace motley::fit {
+
+// How large errors of runs are, in percent of what was measured, by set.
+struct SetErrors {
+  std::string set;
+  std::size_t rows = 0;
+  double mean_pct = 0, median_pct = 0, worst_pct = 0;
+};
+struct ErrorTable {
+  std::vector<SetErrors> sets;  // by name
+  double mean_of_sets_pct = 0, median_of_sets_pct = 0;
+};
+// Errors are logarithms of predicted over measured.
+ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::string>& sets);
+std::string to_text(const ErrorTable& table);
+std::string to_json(const ErrorTable& table);  // an object
+
+// Files by their paths from the data folder.
+using Files = std::map<std::string, std::string>;
+
+struct Written {
+  Bounds bounds;
+  std::string source;
+};
+// Of software: of its runs, each predicted without those of its size; of few, no narrower than that of any software's.
+Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ratio>& all,
+                             const std::string& month);
+
+// platforms/software/NAME.yaml.
+std::string software_file(const Figures& figures, const Fit& fit, const std::string& software,
+                          const std::vector<FitRun>& runs, const Written& interval, const std::string& month);
+// A file of platforms/published/left_out/, with its name.
+std::pair<std::string, std::string> left_out_file(const Figures& figures, const LeftOut& left_out,
+                                                  const std::string& stem, const std::string& month);
+// The text with the line of that key in the place of its own, at its end. `told`: "451 runs of 12 sets, ...".
+std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
+                          const std::string& told);
+
+// Throws Refusal("unwritable-file").
+void write_files(const Files& files, const std::string& folder);
+
+}  // namespace motley::fit
