@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kLeftOut = "platforms/published/left_out";
 constexpr const char* kUnseen = "platforms/published/unseen.yaml";
 
+std::string left_out_path(const std::string& stem) { return fmt::format("{}/{}.yaml", kLeftOut, stem); }
+
 Files left_out_of(const std::string& shipped) {
   Files files;
   std::error_code none;
@@ -21,32 +23,44 @@ Files left_out_of(const std::string& shipped) {
   return files;
 }
 
+// Then nothing of an earlier fit stays; else what it says of other software does.
 bool moves_all(const Figures& figures, const Fit& fit) {
-  return fit.moving().size() == figures.software().size();
+  return fit.moving().size() == figures.plan().software.size();
 }
 
-// One generation's own come before those of all by name: the first that left a run out is what it is predicted by.
-std::string stem_of_sizes(const Figures& figures, const Fit& fit) {
-  return moves_all(figures, fit) ? "sizes" : fmt::format("only-{}-sizes", fmt::join(fit.moving(), "-"));
+// Comes before the fits of all software, sizes-1 and so on, by name: the first that left a run out is what it is
+// predicted by.
+std::string stem_alone(const std::string& software) { return "only-" + software + "-sizes"; }
+
+LeftOut of_software_alone(const LeftOut& fit, const std::string& software, const std::vector<FitRun>& runs) {
+  LeftOut made{{}, {}, {software}, fit.values};
+  const std::set<std::string> ids(fit.ids.begin(), fit.ids.end());
+  for (const FitRun& run : runs)
+    if (run.software == software && ids.contains(run.id)) made.ids.push_back(run.id);
+  return made;
 }
 
-// What shipped of other software, unless all of it moved, and what is made now.
-Files left_out_now(const Figures& figures, const Fit& fit, const std::string& shipped,
-                   const std::string& month) {
+Files left_out_now(const Figures& figures, const Fit& fit, const std::vector<FitRun>& runs,
+                   const std::string& shipped, const std::string& month) {
   Files files;
-  const std::string sizes = stem_of_sizes(figures, fit);
-  const std::vector<LeftOut> fits = fit.leave_out();
-  if (!moves_all(figures, fit)) {
-    files = left_out_of(shipped);
+  const bool all = moves_all(figures, fit);
+  if (!all) files = left_out_of(shipped);
+  for (const std::string& software : fit.moving())
     std::erase_if(files, [&](const auto& each) {
-      return each.first.starts_with(fmt::format("{}/{}-", kLeftOut, sizes));
+      return each.first.starts_with(fmt::format("{}/{}-", kLeftOut, stem_alone(software)));
     });
-  }
   int fold = 0;
-  for (const LeftOut& each : fits) {
-    const std::string stem = each.set.empty() ? fmt::format("{}-{}", sizes, ++fold) : "set-" + each.set;
-    const auto [name, text] = left_out_file(figures, each, stem, month);
-    files[name] = text;
+  for (const LeftOut& each : fit.leave_out()) {
+    if (!each.set.empty()) {
+      files[left_out_path("set-" + each.set)] = left_out_text(figures, each, month);
+      continue;
+    }
+    ++fold;
+    if (all) files[left_out_path(fmt::format("sizes-{}", fold))] = left_out_text(figures, each, month);
+    for (const std::string& software : each.software)
+      if (!all)
+        files[left_out_path(fmt::format("{}-{}", stem_alone(software), fold))] =
+            left_out_text(figures, of_software_alone(each, software, runs), month);
   }
   return files;
 }
@@ -94,7 +108,7 @@ void add_interval(Publication& made, std::string& text, const std::string& key,
 Publication publish(const Figures& figures, const Fit& fit, const Table& table, const PredictRuns& predict,
                     const std::string& shipped, const std::string& month) {
   Publication made;
-  made.files = left_out_now(figures, fit, shipped, month);
+  made.files = left_out_now(figures, fit, table.runs, shipped, month);
   PublishedRules rules;
   rules.use(trial_of(figures, fit, made.files));
 

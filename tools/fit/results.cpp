@@ -108,8 +108,7 @@ std::string software_file(const Figures& figures, const Fit& fit, const std::str
          figures.text(software, fit.values(), source_of);
 }
 
-std::pair<std::string, std::string> left_out_file(const Figures& figures, const LeftOut& left_out,
-                                                  const std::string& stem, const std::string& month) {
+std::string left_out_text(const Figures& figures, const LeftOut& left_out, const std::string& month) {
   std::string text = fmt::format(
       "# Of tools/fit-published, {}: what `motley validate` predicts the runs with that it left out.\n",
       month);
@@ -122,7 +121,7 @@ std::pair<std::string, std::string> left_out_file(const Figures& figures, const 
     text += "  " + software + ":\n" +
             figures.text(
                 software, left_out.values, [](Eigen::Index) { return "fitted without those runs"; }, "    ");
-  return {"platforms/published/left_out/" + stem + ".yaml", text};
+  return text;
 }
 
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,

@@ -40,9 +40,8 @@ Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ra
 // platforms/software/NAME.yaml.
 std::string software_file(const Figures& figures, const Fit& fit, const std::string& software,
                           const std::vector<FitRun>& runs, const Written& interval, const std::string& month);
-// A file of platforms/published/left_out/, with its name.
-std::pair<std::string, std::string> left_out_file(const Figures& figures, const LeftOut& left_out,
-                                                  const std::string& stem, const std::string& month);
+// A file of platforms/published/left_out/.
+std::string left_out_text(const Figures& figures, const LeftOut& left_out, const std::string& month);
 // The text with the line of that key in the place of its own, at its end. `told`: "451 runs of 12 sets, ...".
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
                           const std::string& told);
