@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -49,13 +50,15 @@ Prediction predict(const Job& job, const Program& program, const Interval& inter
   return made;
 }
 
-void predict(const Measured& measured, const PredictOptions& options, RunOutcome& outcome) {
+void predict(const Measured& measured, const Program* compiled, const PredictOptions& options,
+             RunOutcome& outcome) {
   const Job& job = measured.scenario.job;
   outcome.chips = job.cluster.chip_count();
   outcome.measured_s = measured.step_s;
   outcome.measured_bytes = measured.peak_bytes;
   try {
-    const Program program = compile(job);
+    std::optional<Program> own;
+    const Program& program = compiled != nullptr ? *compiled : own.emplace(compile(job));
     if (options.memory) predict_memory(measured, program, outcome);
     outcome.predicted = predict(job, program, measured.scenario.interval, measured.runs_on);
     if (!options.unseen || !measured.unseen) return;
@@ -67,11 +70,14 @@ void predict(const Measured& measured, const PredictOptions& options, RunOutcome
   }
 }
 
+bool depends_on_figures(Schedule schedule) {
+  return schedule == Schedule::zb_h1 || schedule == Schedule::zb_h2 || schedule == Schedule::zb_v;
+}
+
 // What a process finds out about the runs first, first + step, ..., as lines over a pipe.
 class Worker {
  public:
-  Worker(const std::vector<std::optional<Measured>>& runs, std::vector<RunOutcome>& outcomes,
-         std::size_t first, std::size_t step, const PredictOptions& options) {
+  Worker(PredictedRuns& runs, std::size_t first, std::size_t step, const PredictOptions& options) {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) throw RunFailure("cannot make a pipe");
     child_ = fork();
@@ -83,10 +89,10 @@ class Worker {
     }
     close(ends[0]);
     std::FILE* const to = fdopen(ends[1], "w");
-    for (std::size_t i = first; i < runs.size(); i += step) {
-      if (!runs[i]) continue;
-      predict(*runs[i], options, outcomes[i]);
-      const RunOutcome& found = outcomes[i];
+    for (std::size_t i = first; i < runs.measured.size(); i += step) {
+      if (!runs.measured[i]) continue;
+      RunOutcome& found = runs.outcomes[i];
+      predict(*runs.measured[i], runs.programs.empty() ? nullptr : runs.programs[i].get(), options, found);
       const Prediction unseen = found.unseen.value_or(Prediction{-1, -1, -1});
       std::fprintf(to, "%zu %lld %a %a %a %a %a %a %a %a %d %s\n", i, static_cast<long long>(found.chips),
                    found.measured_s, found.predicted.seconds, found.predicted.low_s, found.predicted.high_s,
@@ -101,7 +107,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // Waits for its next line; false: there are no more.
-  bool take(const std::vector<std::optional<Measured>>& runs, std::vector<RunOutcome>& outcomes) {
+  bool take(PredictedRuns& runs) {
     std::size_t i = 0;
     long long chips = 0;
     double measured = 0, bytes = 0;
@@ -117,13 +123,13 @@ class Worker {
                     &predicted.seconds, &predicted.low_s, &predicted.high_s, &unseen.seconds, &unseen.low_s,
                     &unseen.high_s, &bytes, &fits, &used) != 11)
       throw RunFailure("a process said what no one understands");
-    RunOutcome& found = outcomes.at(i);
+    RunOutcome& found = runs.outcomes.at(i);
     found.chips = chips;
     found.measured_s = measured;
     found.predicted = predicted;
     if (unseen.seconds >= 0) found.unseen = unseen;
     if (bytes >= 0) found.predicted_bytes = bytes;
-    found.measured_bytes = runs.at(i)->peak_bytes;
+    found.measured_bytes = runs.measured.at(i)->peak_bytes;
     found.fits = fits == 1;
     found.passed_over = std::string(line + used, static_cast<std::size_t>(length - used));
     while (found.passed_over.ends_with('\n')) found.passed_over.pop_back();
@@ -165,17 +171,36 @@ PredictedRuns read_runs(const PublishedRules& rules, const std::vector<const Pub
   return made;
 }
 
+std::vector<std::shared_ptr<const Program>> compile_all(const PredictedRuns& runs) {
+  std::vector<std::shared_ptr<const Program>> programs(runs.measured.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < programs.size(); i = next++) {
+      if (!runs.measured[i] || depends_on_figures(runs.measured[i]->scenario.job.strategy.schedule)) continue;
+      try {
+        programs[i] = std::make_shared<const Program>(compile(runs.measured[i]->scenario.job));
+      } catch (const Refusal&) {  // whoever predicts the run says why
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return programs;
+}
+
 void predict_all(const PredictOptions& options, PredictedRuns& runs) {
   const std::size_t count = std::max(1U, std::thread::hardware_concurrency());
   Progress progress("predicting", static_cast<std::int64_t>(runs.measured.size()));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t i = 0; i < count; ++i)
-    workers.push_back(std::make_unique<Worker>(runs.measured, runs.outcomes, i, count, options));
+    workers.push_back(std::make_unique<Worker>(runs, i, count, options));
   std::int64_t done = 0;
   for (bool more = true; more;) {
     more = false;
     for (const auto& worker : workers)
-      if (worker->take(runs.measured, runs.outcomes)) {
+      if (worker->take(runs)) {
         more = true;
         progress.show(++done);
       }

@@ -59,11 +59,22 @@ Table read_table(const std::string& path, const Plan& plan) {
   return made;
 }
 
+void refuse_passed_over(const std::vector<RunOutcome>& outcomes) {
+  for (const RunOutcome& each : outcomes)
+    if (!each.passed_over.empty())
+      throw RunFailure(
+          fmt::format("{} cannot be predicted by the figures tried: {}", each.id, each.passed_over));
+}
+
 std::vector<double> SimulatedRuns::step_s(const Eigen::VectorXd& values) {
   rules_.use(figures_.trial(values));
+  PredictedRuns made = read_runs(rules_, runs_, table_);
+  if (programs_.empty()) programs_ = compile_all(made);
+  made.programs = programs_;
+  predict_all({.memory = false, .unseen = false}, made);
+  refuse_passed_over(made.outcomes);
   std::vector<double> steps;
-  for (const RunOutcome& each : predicted(rules_, runs_, table_, false))
-    steps.push_back(each.predicted.seconds);
+  for (const RunOutcome& each : made.outcomes) steps.push_back(each.predicted.seconds);
   return steps;
 }
 
@@ -71,10 +82,6 @@ std::vector<RunOutcome> predicted(const PublishedRules& rules, const std::vector
                                   const std::vector<PublishedRun>& table, bool unseen) {
   PredictedRuns made = read_runs(rules, runs, table);
   predict_all({.memory = false, .unseen = unseen}, made);
-  for (const RunOutcome& each : made.outcomes)
-    if (!each.passed_over.empty())
-      throw RunFailure(
-          fmt::format("{} cannot be predicted by the figures tried: {}", each.id, each.passed_over));
   return std::move(made.outcomes);
 }
 

@@ -48,9 +48,13 @@ class SimulatedRuns : public Predictor {
   const std::vector<PublishedRun>& table_;
   std::vector<const PublishedRun*> runs_;
   PublishedRules rules_;
+  std::vector<std::shared_ptr<const Program>> programs_;  // of the first figures, which serve for all
 };
 
-// Those runs by the rules as they are; throws RunFailure where one cannot be predicted.
+// Throws RunFailure where a run was passed over.
+void refuse_passed_over(const std::vector<RunOutcome>& outcomes);
+
+// Those runs by the rules as they are.
 std::vector<RunOutcome> predicted(const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
                                   const std::vector<PublishedRun>& table, bool unseen);
 

@@ -113,6 +113,7 @@ Publication publish(const Figures& figures, const Fit& fit, const Table& table, 
   rules.use(trial_of(figures, fit, made.files));
 
   const std::vector<RunOutcome> told = predict(rules, table.taking_part, true);
+  refuse_passed_over(told);
   std::vector<Ratio> by_size = ratios_of(told), by_set;
   MOTLEY_CHECK(by_size.size() == table.runs.size());
   for (std::size_t i = 0; i < told.size(); ++i) {
