@@ -26,9 +26,9 @@ struct PredictOptions {
 PredictedRuns read_runs(const PublishedRules& rules, const std::vector<const PublishedRun*>& chosen,
                         const std::vector<PublishedRun>& all);
 
-// Their programs, in as many threads as there are processors, for runs that are predicted by several figures of the same
-// chips. Assumes: a program is the same whatever the figures, if none is 0; where its schedule is filled in by how long
-// passes take, as those of zero-bubble pipelines are, it is not, and there is none here.
+// Their programs, in as many threads as there are processors, for runs that are predicted by several figures of the
+// same chips. Assumes: a program is the same whatever the figures, if none is 0; where its schedule is filled in by how
+// long passes take, as those of zero-bubble pipelines are, it is not, and there is none here.
 std::vector<std::shared_ptr<const Program>> compile_all(const PredictedRuns& runs);
 
 // Fills in the outcomes of the runs that are not passed over; what cannot be compiled or simulated is, from here on.

@@ -71,11 +71,13 @@ TEST_CASE("other software stays where it is when one is fitted alone") {
 
 TEST_CASE("a figure that no run tells of goes the way of its kin, less far") {
   std::vector<FitRun> runs = runs_of("zb", "megatron-2023", "a100-80gb-sxm", 60);
-  const auto one = runs_of("sc21", "megatron-2021", "a100-80gb-sxm", 1);
-  runs.insert(runs.end(), one.begin(), one.end());
+  for (const auto& one : {runs_of("zb", "megatron-2023", "h100-80gb-sxm", 1),
+                          runs_of("sc21", "megatron-2021", "a100-80gb-sxm", 1)})
+    runs.insert(runs.end(), one.begin(), one.end());
   const Figures figures(shipped_plan(), runs);
   const Eigen::Index told = figures.index(runs.front(), "layer_launch"),
                      kin = figures.index(runs.back(), "layer_launch"),
+                     same_software = figures.index(runs.at(60), "layer_launch"),
                      other = figures.index(runs.back(), "step_overhead");
   LinearErrors linear{figures.prior().mean, Eigen::VectorXd::Constant(60, -0.3),
                       Eigen::MatrixXd::Zero(60, figures.count())};
@@ -88,6 +90,8 @@ TEST_CASE("a figure that no run tells of goes the way of its kin, less far") {
   // Of another software on the same chip: what is alike of all and of the chip.
   const Plan& plan = figures.plan();
   CHECK(moved[kin] == Approx((plan.alike_all + plan.alike_chip) * moved[told]).epsilon(1e-3));
+  // Of the same software on another chip: what is alike of all and of the software.
+  CHECK(moved[same_software] == Approx((plan.alike_all + plan.alike_software) * moved[told]).epsilon(1e-3));
   CHECK(std::abs(moved[other]) < 1e-6);
 }
 
