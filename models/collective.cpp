@@ -29,6 +29,10 @@ class Expansion {
   void send(int round, int from, int to, const Chunks& chunks, bool reduce) {
     for (int chunk : chunks) made_.steps.push_back({begun_ + round, from, to, chunk, reduce});
   }
+  // Of no member's chunks so many, and only that they pass.
+  void pass(int round, int from, int to, int times) {
+    made_.steps.push_back({begun_ + round, from, to, -1, false, times});
+  }
   void end_phase(int rounds) { begun_ += rounds; }
   Chunks all() const {
     Chunks chunks(static_cast<std::size_t>(made_.chunks));
@@ -141,6 +145,26 @@ void hierarchical_all_to_all(Expansion& into, int per_node) {
       into.send(round, from, to, chunks, false);
     }
   into.end_phase(nodes - 1);
+}
+
+// Of a token one copy a node, along the rail of who has it, and inside a node one for each that needs it, the node's
+// own tokens among them; chunks are so fine that the rest is nothing.
+// Assumes: the way back, when sums go from members to rails and then home, takes as long as the way there.
+constexpr int kFine = 256;
+void once_a_node(Expansion& into, const GroupShape& shape) {
+  const int R = into.R(), g = shape.per_node, nodes = R / g;
+  const auto count = [](double parts) { return static_cast<int>(std::lround(parts * kFine)); };
+  if (nodes > 1) {
+    for (int from = 0; from < R; ++from)
+      for (int node = 0; node < nodes; ++node)
+        if (node != from / g) into.pass(0, from, node * g + from % g, count(shape.a_node));
+    into.end_phase(1);
+  }
+  if (g == 1) return;
+  for (int from = 0; from < R; ++from)
+    for (int place = 0; place < g; ++place)
+      if (place != from % g) into.pass(0, from, from / g * g + place, count(nodes * shape.a_rank));
+  into.end_phase(1);
 }
 
 // ---- recursive: the first P members, P a power of two, work; member P + q lets member q work for it
@@ -330,12 +354,17 @@ constexpr int kSegments = 8;
 // Of the rate of their most loaded link, by NCCL's tuning (2.30, src/graph/tuning, 2026-06).
 constexpr double kTreesReach = 0.92;
 
+// DeepEP's dispatch moves 45.0 and 45.8 GB/s over each NIC of 400 Gb/s, of which a NIC reaches 48 (README of
+// github:deepseek-ai/DeepEP, V2, 2026: 90 GB/s over 2 nodes of eight H100, 61 over 4, what stays at home included).
+constexpr double kDispatchReaches = 45.4 / 48;
+
 bool is_over_nodes(const GroupShape& shape) {
   return shape.per_node > 1 && shape.per_node < shape.rank_count && shape.rank_count % shape.per_node == 0;
 }
 
 int chunks_of(CollectiveAlgorithm algorithm, const GroupShape& shape) {
   if (algorithm == CollectiveAlgorithm::tree) return 1;
+  if (algorithm == CollectiveAlgorithm::once_a_node) return kFine * shape.rank_count;
   if (algorithm == CollectiveAlgorithm::in_switch)
     return 2 * shape.per_node * (shape.per_node < shape.rank_count ? kGrain : 1);
   if (algorithm != CollectiveAlgorithm::double_binary_tree) return shape.rank_count;
@@ -359,6 +388,8 @@ bool does(CollectiveAlgorithm algorithm, CollectiveKind kind, const GroupShape& 
       return kind == CollectiveKind::all_reduce && shape.in_switch > 0 && shape.rank_count > 1;
     case CollectiveAlgorithm::flat:
       return exchanges;
+    case CollectiveAlgorithm::once_a_node:
+      return exchanges && shape.a_rank > 0;
     case CollectiveAlgorithm::fastest:
     case CollectiveAlgorithm::automatic:
       return false;
@@ -402,6 +433,9 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
     case CollectiveAlgorithm::in_switch:
       in_switch(made, shape);
       break;
+    case CollectiveAlgorithm::once_a_node:
+      once_a_node(made, shape);
+      break;
     case CollectiveAlgorithm::fastest:
     case CollectiveAlgorithm::automatic:
       break;
@@ -409,6 +443,8 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
   CollectiveSteps steps = made.take();
   if (algorithm == CollectiveAlgorithm::double_binary_tree && is_over_nodes(shape))
     steps.pipelined = kTreesReach;
+  if (algorithm == CollectiveAlgorithm::once_a_node && shape.per_node < shape.rank_count)
+    steps.pipelined = kDispatchReaches;
   if (algorithm != CollectiveAlgorithm::in_switch) return steps;
   steps.stretch = shape.in_switch;
   steps.setup_s = kSwitchSetup_s;
@@ -418,13 +454,13 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
 
 std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
   std::vector<CollectiveMessage> all;
-  for (const CollectiveStep& step : steps.steps) all.push_back({step.round, step.from, step.to, 1});
+  for (const CollectiveStep& step : steps.steps) all.push_back({step.round, step.from, step.to, step.times});
   const auto key = [](const CollectiveMessage& of) { return std::tuple(of.round, of.from, of.to); };
   std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<CollectiveMessage> merged;
   for (const CollectiveMessage& each : all) {
     if (!merged.empty() && key(merged.back()) == key(each))
-      ++merged.back().chunks;
+      merged.back().chunks += each.chunks;
     else
       merged.push_back(each);
   }
@@ -432,9 +468,9 @@ std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
 }
 
 std::string_view name_of(CollectiveAlgorithm algorithm) {
-  static constexpr std::array<std::string_view, 9> names = {"ring",      "tree",         "double_binary_tree",
-                                                            "recursive", "hierarchical", "in_switch",
-                                                            "flat",      "fastest",      "automatic"};
+  static constexpr std::array<std::string_view, 10> names = {
+      "ring", "tree",    "double_binary_tree", "recursive",  "hierarchical", "in_switch",
+      "flat", "fastest", "automatic",          "once_a_node"};
   return names[static_cast<std::size_t>(algorithm)];
 }
 

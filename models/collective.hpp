@@ -19,6 +19,8 @@
 //                       carries S(1+1/R) each way          NVLS; of two nodes its NVLSTree, whose members exchange
 //                                                          S/g between the two passes, g of them on each node
 //   flat                all_to_all: pairwise exchange     Thakur, Rabenseifner & Gropp 2005
+//   once_a_node         all_to_all of routed tokens:      DeepEP's normal kernels (github:deepseek-ai/DeepEP): one
+//                       along rails, then inside nodes    copy a node along the rail, forwarded there to who needs it
 #pragma once
 
 #include <string_view>
@@ -33,6 +35,7 @@ struct CollectiveStep {
   int from = 0, to = 0;  // places in the group
   int chunk = 0;         // of an all_to_all: i * R + j is part j of member i; in_switch: -1, no member's
   bool reduce = false;   // added to what `to` holds of it; else it replaces that
+  int times = 1;         // so many chunks as large
   bool operator==(const CollectiveStep&) const = default;
 };
 
@@ -55,6 +58,9 @@ struct GroupShape {
   int per_node = 1;  // its members stand node by node, so many on each; 1: they do not
   double in_switch =
       0;  // wire bytes that count as one when a switch that joins all members reduces; 0: none does
+  // Of once_a_node, what a member sends each node and each member that has experts of a token, in parts of an even
+  // all_to_all (R of them its payload); 0: of others.
+  double a_node = 0, a_rank = 0;
   auto operator<=>(const GroupShape&) const = default;
 };
 

@@ -8,6 +8,7 @@
 
 #include "models/carrier.hpp"
 #include "models/refusal.hpp"
+#include "models/routing.hpp"
 #include "models/units.hpp"
 
 namespace motley {
@@ -40,6 +41,8 @@ class Pricer {
       last = std::exchange(round, {});
     }
     cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
+    if (algorithm == CollectiveAlgorithm::once_a_node)
+      cost.kappa = 0;  // it writes to others' memory as one does
     if (steps.pipelined > 0) cost.s_per_byte = cost.least_s_per_byte / steps.pipelined;
     return cost;
   }
@@ -101,20 +104,36 @@ double CollectiveCost::seconds(std::int64_t bytes) const {
   return latency_s + wire_s + 2 * kappa * std::sqrt(latency_s * wire_s);
 }
 
-GroupShape shape_of(const Program& program, const Cluster& cluster, const Group& group) {
-  GroupShape shape;
-  shape.rank_count = static_cast<int>(group.ranks.size());
-  shape.per_node = members_per_node(program, cluster, group);
+namespace {
+
+// Wire bytes that count as one in the switch that joins all members, or each of two nodes' members; 0: none does.
+double reduction_of(const Program& program, const Cluster& cluster, const Group& group,
+                    const GroupShape& shape) {
   const bool of_two_nodes = shape.per_node > 1 && 2 * shape.per_node == shape.rank_count;
-  if (shape.rank_count < 2 || (shape.per_node != shape.rank_count && !of_two_nodes)) return shape;
+  if (shape.rank_count < 2 || (shape.per_node != shape.rank_count && !of_two_nodes)) return 0;
+  double most = 0;
   for (int first = 0; first < shape.rank_count; first += shape.per_node) {
     const int chip =
         program.ranks[static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(first)])].chip;
     const InsideFabric& inside =
         cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])].inside;
-    if (inside.in_switch <= 0) return {shape.rank_count, shape.per_node, 0};
-    shape.in_switch = std::max(shape.in_switch, inside.bandwidth * efficiency_of(inside) / inside.in_switch);
+    if (inside.in_switch <= 0) return 0;
+    most = std::max(most, inside.bandwidth * efficiency_of(inside) / inside.in_switch);
   }
+  return most;
+}
+
+}  // namespace
+
+GroupShape shape_of(const Program& program, const Cluster& cluster, const Group& group) {
+  GroupShape shape;
+  shape.rank_count = static_cast<int>(group.ranks.size());
+  shape.per_node = members_per_node(program, cluster, group);
+  shape.in_switch = reduction_of(program, cluster, group, shape);
+  if (group.kind != GroupKind::expert || program.routing.experts == 0 || shape.rank_count < 2) return shape;
+  const DistinctCopies copies = distinct_copies(program.routing, shape.rank_count, shape.per_node);
+  shape.a_node = copies.a_node;
+  shape.a_rank = copies.a_rank;
   return shape;
 }
 
@@ -133,7 +152,7 @@ std::vector<CollectiveCost> collective_costs(const Program& program, const Clust
   Pricer pricer(program, cluster, group);
   for (CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree, CollectiveAlgorithm::recursive,
-        CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::in_switch})
+        CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::in_switch, CollectiveAlgorithm::once_a_node})
     if (does(algorithm, kind, shape))
       costs.push_back(pricer.price(algorithm, expand(kind, algorithm, shape)));
   return costs;

@@ -12,6 +12,7 @@
 //   in_switch           25 us + 2 alpha + S(1+1/R)/beta, beta that of a switch that reduces; of two nodes R is that of
 //                       one, 3 alpha, and 0.92 of beta, or of S/R between them where that is more
 //   flat                (R-1)(alpha + S/(R beta))
+//   once_a_node         alpha + alpha', and 0.95 of what links can do with what GroupShape says each carries
 //
 // It knows nothing of other traffic and of compute. Read next: models/collective.hpp, models/nccl_tuning.hpp.
 #pragma once

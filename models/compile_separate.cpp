@@ -55,6 +55,11 @@ std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const 
 }  // namespace
 
 void separate_tensor_collectives(const Job& job, Program& program) {
+  if (job.fidelity.expert_copies == ExpertCopies::node) {
+    const Experts& experts = job.transformer.experts;
+    program.routing = {experts.count,         experts.per_token, experts.groups, experts.groups_per_token,
+                       job.train.expert_skew, job.train.seed};
+  }
   const bool tensor_parallel = job.fidelity.tensor_parallel != CollectiveLevel::formula;
   for (ProgramClass& of_class : program.classes) {
     const bool always = of_class.expert_parallel > 1 || of_class.context_parallel > 1;

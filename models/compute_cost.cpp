@@ -362,9 +362,11 @@ const RingCost& CostTable::pairwise(int group) {
 
 CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
                                             std::int64_t bytes) {
-  if (wanted == CollectiveAlgorithm::ring) return plain_algorithm(kind);
   const Group& of = program_.groups[static_cast<std::size_t>(group)];
   if (of.ranks.size() < 2) return plain_algorithm(kind);
+  if (kind == CollectiveKind::all_to_all && of.kind == GroupKind::expert && program_.routing.experts > 0)
+    return CollectiveAlgorithm::once_a_node;
+  if (wanted == CollectiveAlgorithm::ring) return plain_algorithm(kind);
   if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, group), bytes);
   const auto [found, fresh] = tunings_.try_emplace(group);
   if (fresh) found->second = nccl_tuning(program_, cluster_, of);

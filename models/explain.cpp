@@ -121,9 +121,10 @@ std::string_view name_of(CollectiveLevel level) {
 }
 
 std::string print_fidelity(const Fidelity& fidelity) {
-  return fmt::format("data_parallel: {}\ntensor_parallel: {}\nalgorithm: {}\n",
+  return fmt::format("data_parallel: {}\ntensor_parallel: {}\nalgorithm: {}\n{}",
                      name_of(fidelity.data_parallel), name_of(fidelity.tensor_parallel),
-                     motley::name_of(fidelity.algorithm));
+                     motley::name_of(fidelity.algorithm),
+                     fidelity.expert_copies == ExpertCopies::node ? "expert_copies: node\n" : "");
 }
 
 // The parts of a job that can be exchanged.

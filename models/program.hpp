@@ -393,6 +393,16 @@ struct ExpertPlace {
 };
 ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry);
 
+// How routers are expected to choose, where a token goes once to each node (ExpertCopies); experts 0: once to each
+// expert, and this is not asked.
+struct ExpertRouting {
+  std::int64_t experts = 0, per_token = 0;
+  std::int64_t groups = 1, groups_per_token = 1;  // as Experts
+  double skew = 0;                                // as Train::expert_skew
+  std::uint64_t seed = 1;
+  bool operator==(const ExpertRouting&) const = default;
+};
+
 struct Program {
   std::string strategy_hash;
   // The shape of the job, so that a World needs nothing but the Program and the Transformer.
@@ -401,6 +411,7 @@ struct Program {
   Format gradients = Format::fp32;
   std::int64_t layers = 0;
   int p2p_buffers = 2;
+  ExpertRouting routing;
   std::vector<ProgramClass> classes;
   std::vector<Group> groups;
   std::vector<RankEntry> ranks;

@@ -375,6 +375,15 @@ Instruction parse_instruction(Line& line) {
   return instruction;
 }
 
+void parse_routing(Line& line, ExpertRouting& routing) {
+  line.get("experts", routing.experts);
+  line.get("per_token", routing.per_token);
+  line.get("groups", routing.groups);
+  line.get("groups_per_token", routing.groups_per_token);
+  line.get("skew", routing.skew);
+  line.get("seed", routing.seed);
+}
+
 void parse_job(Line& line, Program& program) {
   line.get("sequence", program.sequence);
   line.get("global_batch", program.global_batch);
@@ -459,6 +468,8 @@ void parse_line(Line& line, Program& program) {
     program.strategy_hash = line.name();
   } else if (line.head() == "job") {
     parse_job(line, program);
+  } else if (line.head() == "routing") {
+    parse_routing(line, program.routing);
   } else if (line.head() == "class") {
     program.classes.push_back(parse_class(line));
   } else if (line.head() == "group") {
@@ -485,6 +496,11 @@ std::string print(const Program& program) {
   fmt::format_to(out, "job sequence={} global_batch={} precision={} gradients={} layers={} p2p_buffers={}\n",
                  program.sequence, program.global_batch, name_of(program.precision),
                  name_of(program.gradients), program.layers, program.p2p_buffers);
+  const ExpertRouting& routing = program.routing;
+  if (routing != ExpertRouting{})
+    fmt::format_to(out, "routing experts={} per_token={} groups={} groups_per_token={} skew={} seed={}\n",
+                   routing.experts, routing.per_token, routing.groups, routing.groups_per_token, routing.skew,
+                   routing.seed);
   for (const ProgramClass& of_class : program.classes) print_class(out, of_class);
   for (const Group& group : program.groups)
     fmt::format_to(out, "group {} ranks={}\n", word(kGroups, group.kind), fmt::join(group.ranks, ","));

@@ -101,6 +101,63 @@ ExpertExchange expert_exchange(const Experts& experts, std::int64_t tokens, std:
   return exchange;
 }
 
+namespace {
+
+// What all sets of experts that a token may take weigh together, none of them in [first, last): the K-th elementary
+// symmetric polynomial of the odds, over the groups it may take.
+double weight_without(const ExpertRouting& of, const std::vector<double>& odds, std::size_t first,
+                      std::size_t last) {
+  const auto K = static_cast<std::size_t>(of.per_token),
+             taken = static_cast<std::size_t>(of.groups_per_token);
+  const std::size_t each = odds.size() / static_cast<std::size_t>(of.groups);
+  std::vector<std::vector<double>> sets(taken + 1,
+                                        std::vector<double>(K + 1));  // by groups and experts taken
+  sets[0][0] = 1;
+  for (std::size_t begin = 0; begin < odds.size(); begin += each) {
+    std::vector<double> group(K + 1);
+    group[0] = 1;
+    for (std::size_t i = begin; i < begin + each; ++i)
+      for (std::size_t k = K; k > 0 && (i < first || i >= last); --k) group[k] += group[k - 1] * odds[i];
+    for (std::size_t groups = taken; groups > 0; --groups)
+      for (std::size_t k = 0; k <= K; ++k)
+        for (std::size_t more = 0; k + more <= K; ++more)
+          sets[groups][k + more] += sets[groups - 1][k] * group[more];
+  }
+  return sets[taken][K];
+}
+
+}  // namespace
+
+DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts, std::int64_t ranks_a_node) {
+  constexpr double kAlways = 1e-9;  // a share of 1/K is that of an expert that every token takes
+  Experts experts;
+  experts.count = routing.experts;
+  experts.per_token = routing.per_token;
+  const std::vector<double> shares = expert_shares(experts, routing.skew, routing.seed, 0);
+  const auto K = static_cast<double>(routing.per_token);
+  std::vector<double> odds;
+  for (const double share : shares) odds.push_back(share * K / std::max(1 - share * K, kAlways));
+  const double all = weight_without(routing, odds, 0, 0);
+  const std::size_t a_rank = shares.size() / static_cast<std::size_t>(parts);
+  const std::size_t a_node = a_rank * static_cast<std::size_t>(ranks_a_node);
+  const auto share_of = [&](std::size_t first, std::size_t each) {
+    const auto from = shares.begin() + static_cast<std::ptrdiff_t>(first);
+    return std::accumulate(from, from + static_cast<std::ptrdiff_t>(each), 0.0);
+  };
+  // Of the chances that a token takes any of each so many; it is no more than the copies that are expected there.
+  const auto most = [&](std::size_t each) {
+    double chance = 0;
+    for (std::size_t first = 0; first < shares.size(); first += each)
+      chance = std::max(chance, std::min(1 - weight_without(routing, odds, first, first + each) / all,
+                                         K * share_of(first, each)));
+    return chance;
+  };
+  double busiest = 0;
+  for (std::size_t first = 0; first < shares.size(); first += a_rank)
+    busiest = std::max(busiest, share_of(first, a_rank));
+  return {most(a_rank) / (K * busiest), most(a_node) / (K * busiest)};
+}
+
 std::int64_t slice_size(std::int64_t tokens, std::int64_t slices) { return (tokens + slices - 1) / slices; }
 
 }  // namespace motley

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/strategy.hpp"
+#include "models/program.hpp"
 
 namespace motley {
 
@@ -34,6 +34,15 @@ ExpertExchange expert_exchange(const Experts& experts, std::int64_t tokens, std:
                                const Train& train, std::int64_t layer);
 // Rows of the place alone, for who needs no expectation.
 std::int64_t exchange_segment(const Experts& experts, std::int64_t tokens, std::int64_t parts, double room);
+
+// How many tokens a rank sends each rank, and each node of `ranks_a_node` consecutive ranks, that has any of their
+// experts: those with most, over the copies that an even all_to_all of ExpertExchange::expected_rows would send a rank.
+// Assumes: a token takes any set of experts that its groups allow with a chance in proportion to the product of their
+// odds, which is exact where routing is even; the first layer's order of experts stands for all layers'.
+struct DistinctCopies {
+  double a_rank = 0, a_node = 0;
+};
+DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts, std::int64_t ranks_a_node);
 
 // The tokens that slice `slice` of `slices` routes: [first, last) of `tokens`, the last slice shorter if need be.
 std::int64_t slice_size(std::int64_t tokens, std::int64_t slices);

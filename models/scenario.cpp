@@ -133,12 +133,16 @@ CollectiveAlgorithm to_algorithm(const Yaml& node) {
 }
 
 Fidelity read_fidelity(const Yaml& node) {
-  const Fields fields(node, "`fidelity`", {"data_parallel", "tensor_parallel", "fold", "algorithm"});
+  const Fields fields(node, "`fidelity`",
+                      {"data_parallel", "tensor_parallel", "fold", "algorithm", "expert_copies"});
   Fidelity fidelity;
   if (const Yaml value = fields.find("data_parallel")) fidelity.data_parallel = to_level(value);
   if (const Yaml value = fields.find("tensor_parallel")) fidelity.tensor_parallel = to_level(value);
   if (const Yaml value = fields.find("fold")) fidelity.fold = to_bool(value);
   if (const Yaml value = fields.find("algorithm")) fidelity.algorithm = to_algorithm(value);
+  if (const Yaml value = fields.find("expert_copies"))
+    fidelity.expert_copies =
+        to_choice(value, {"expert", "node"}) == "node" ? ExpertCopies::node : ExpertCopies::expert;
   return fidelity;
 }
 

@@ -33,7 +33,8 @@ enum class CollectiveAlgorithm : std::uint8_t {
   in_switch,
   flat,
   fastest,
-  automatic
+  automatic,
+  once_a_node  // nobody asks for it: see ExpertCopies
 };
 
 // How an activation, and back its gradient, reaches the next stage.
@@ -165,6 +166,11 @@ struct Train {
   bool operator==(const Train&) const = default;
 };
 
+// How often a token goes where several of its experts are. expert: once for each (all_to_all of copies). node: once to
+// each other node that has any, along its rail, and inside a node once to each chip that has any; on the way back what
+// a chip, and then a node, has of a token is summed before it leaves (DeepEP, github:deepseek-ai/DeepEP; HybridEP).
+enum class ExpertCopies : std::uint8_t { expert, node };
+
 // How collectives are imagined (a lowering of the Program and of the Sim world, not part of the
 // Strategy).
 struct Fidelity {
@@ -177,6 +183,7 @@ struct Fidelity {
   // Of collectives that are instructions of their own; where it does not do a kind on a group (ring: an all_to_all),
   // the plain one. What is priced inside computes is always a ring.
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
+  ExpertCopies expert_copies = ExpertCopies::expert;
   bool operator==(const Fidelity&) const = default;
 };
 

@@ -8,6 +8,7 @@
 #include "models/collective_cost.hpp"
 #include "models/compute_cost.hpp"
 #include "models/refusal.hpp"
+#include "models/routing.hpp"
 #include "models/scenario.hpp"
 
 using namespace motley;
@@ -304,4 +305,57 @@ TEST_CASE("sums in the switch of H200 take what was measured, and are chosen whe
     CAPTURE(gpus, priced);
     CHECK(priced == Approx(bus).epsilon(0.05));
   }
+}
+
+TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and combine take") {
+  // Logical bandwidth, GB/s: README of github:deepseek-ai/DeepEP, V2, 2026, H100, 8,192 tokens of 7,168, top 8 of 256.
+  // Dispatch of FP8, combine of BF16; of V1 (docs/legacy.md there) over 8 nodes.
+  struct Measured {
+    int nodes, bytes;
+    double logical, within;
+  };
+  for (const auto& [nodes, bytes, logical, within] : {Measured{2, 1, 90, 0.03},
+                                                      {4, 1, 61, 0.03},
+                                                      {8, 1, 51, 0.03},
+                                                      {2, 2, 81, 0.12},
+                                                      {4, 2, 61, 0.03},
+                                                      {8, 2, 50, 0.04}}) {
+    Cluster cluster = load_cluster(std::string(MOTLEY_SOURCE_DIR) + "/platforms/dgx-h100-pod.yaml");
+    cluster.groups[0].nodes = nodes;
+    build_topology(cluster);
+    Program program = ranks_on(8 * nodes);
+    program.groups[0].kind = GroupKind::expert;
+    program.routing = {256, 8, 8, 4};
+    CostTable costs(program, cluster);
+    const std::int64_t tokens = 8192, row = std::int64_t{7168} * bytes;
+    CHECK(costs.algorithm_of(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::ring, 8 * tokens * row) ==
+          CollectiveAlgorithm::once_a_node);
+    const CollectiveCost& cost =
+        costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::once_a_node);
+    const double a_node = distinct_copies(program.routing, 8 * nodes, 8).a_node * 8 / (8.0 * nodes);
+    const double moved = static_cast<double>(tokens * row) * a_node * nodes;  // own node included
+    CAPTURE(nodes, bytes);
+    CHECK(moved / cost.seconds(8 * tokens * row) / 1e9 == Approx(logical).epsilon(within));
+    CHECK(cost.seconds(8 * tokens * row) <
+          costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::hierarchical)
+                  .seconds(8 * tokens * row) /
+              1.3);
+  }
+}
+
+TEST_CASE("inside one node a token goes once to each rank that has any of its experts") {
+  const Cluster cluster = nodes_of(1, 8, 1e9, 1, 0);
+  Program program = ranks_on(8);
+  program.groups[0].kind = GroupKind::expert;
+  program.routing = {64, 8, 1, 1};
+  CostTable costs(program, cluster);
+  const double chance = distinct_copies(program.routing, 8, 8).a_rank;  // 8 copies, 8 ranks
+  CHECK(chance < 0.7);
+  const double taken_s =
+      costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::once_a_node).seconds(8'000'000);
+  CHECK(taken_s == Approx(7 * chance * 1e6 / 1e9).epsilon(0.005));
+  program.groups[0].kind = GroupKind::data;  // and only tokens do
+  CostTable others(program, cluster);
+  CHECK(others.algorithm_of(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::ring, 8) ==
+        CollectiveAlgorithm::flat);
 }

@@ -1,5 +1,6 @@
 // Expected tokens of experts under skewed routing, and what skew and narrow formats cost.
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <map>
 #include <numeric>
@@ -224,4 +225,80 @@ TEST_CASE("an exchange moves what is expected and keeps room for the most") {
   }
   const std::int64_t layers = job.transformer.layers - 1, micro_batches = 16 / 2 / 4;
   CHECK(exchanges == micro_batches * layers * 5);
+}
+
+namespace {
+
+double choices(int of, int taken) {
+  double count = 1;
+  for (int i = 0; i < taken; ++i) count *= static_cast<double>(of - i) / (i + 1);
+  return count;
+}
+
+// Of all sets of experts that a token may take where routing is even, the share that has any of [first, last).
+double counted_chance(const ExpertRouting& of, std::int64_t first, std::int64_t last) {
+  const std::int64_t each = of.experts / of.groups;
+  double any = 0, all = 0;
+  for (unsigned set = 0; set < 1U << of.experts; ++set) {
+    unsigned groups = 0;
+    bool has = false;
+    for (std::int64_t e = 0; e < of.experts; ++e) {
+      if ((set >> e & 1U) == 0) continue;
+      groups |= 1U << (e / each);
+      has = has || (e >= first && e < last);
+    }
+    if (std::popcount(set) != of.per_token || std::popcount(groups) > of.groups_per_token) continue;
+    // As often as groups are chosen that hold it.
+    const double times = choices(static_cast<int>(of.groups) - std::popcount(groups),
+                                 static_cast<int>(of.groups_per_token) - std::popcount(groups));
+    all += times;
+    any += has ? times : 0;
+  }
+  return any / all;
+}
+
+}  // namespace
+
+TEST_CASE("a token goes to as many ranks and nodes as there are among the sets of experts that it may take") {
+  for (const auto& [groups, taken] : {std::pair{1, 1}, {2, 1}, {4, 2}, {4, 4}})
+    for (const std::int64_t per_token : {1, 2, 3}) {
+      const ExpertRouting routing{12, per_token, groups, taken};
+      CAPTURE(groups, taken, per_token);
+      const DistinctCopies copies = distinct_copies(routing, 4, 2);
+      const auto even = static_cast<double>(per_token) / 4;  // copies that a rank gets of a token
+      CHECK(copies.a_rank * even == Approx(counted_chance(routing, 0, 3)).epsilon(1e-12));
+      CHECK(copies.a_node * even == Approx(counted_chance(routing, 0, 6)).epsilon(1e-12));
+    }
+  // DeepSeek-V3's 256 experts, 8 a token, over 4 nodes of 8 ranks.
+  const DistinctCopies free = distinct_copies({256, 8, 1, 1}, 32, 8);
+  CHECK(free.a_node * 8 / 32 == Approx(1 - choices(192, 8) / choices(256, 8)).epsilon(1e-12));
+  CHECK(distinct_copies({256, 8, 8, 4}, 32, 8).a_node < free.a_node);
+}
+
+TEST_CASE("under skewed routing a token never goes to more ranks than it has copies there") {
+  for (const double skew : {0.0, 0.5, 1.0, 3.0})
+    for (const std::int64_t per_token : {1, 2, 6}) {
+      const DistinctCopies copies = distinct_copies({16, per_token, 1, 1, skew, 7}, 8, 4);
+      CAPTURE(skew, per_token);
+      CHECK(copies.a_rank > 0);
+      CHECK(copies.a_rank <= 1 + 1e-9);
+      CHECK(copies.a_node >= copies.a_rank * (1 - 1e-9));
+      CHECK(copies.a_node <= 4 + 1e-9);
+      if (per_token == 1 && skew == 0) CHECK(copies.a_node == Approx(4));
+    }
+  CHECK(distinct_copies({16, 6, 1, 1, 1.0, 7}, 8, 4).a_node <
+        distinct_copies({16, 6, 1, 1, 0, 7}, 8, 4).a_node);
+}
+
+TEST_CASE("how a router chooses stands in the Program where tokens go once to each node, and nowhere else") {
+  Job job = tests::tiny_job({1, 1, 4}, tests::tiny_variant("deepseek-v3"));
+  job.strategy.templates[0].stages[0].expert_parallel = 2;
+  const Program plain = compile(job);
+  CHECK(plain.routing == ExpertRouting{});
+  CHECK(print(plain).find("routing") == std::string::npos);
+  job.fidelity.expert_copies = ExpertCopies::node;
+  job.train.expert_skew = 0.5;
+  const Program program = compile(job);
+  CHECK(program.routing == ExpertRouting{8, 3, 4, 2, 0.5, job.train.seed});
+  CHECK(parse_program(print(program)) == program);
 }

@@ -147,6 +147,9 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
     const std::string line = fmt::format("{{}}\nfidelity: {{algorithm: {}}}", name_of(algorithm));
     CHECK(read(tiny(line)).job.fidelity.algorithm == algorithm);
   }
+  CHECK(read(tiny("{}\nfidelity: {expert_copies: expert}")).job.fidelity == Fidelity{});
+  CHECK(read(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies == ExpertCopies::node);
+  CHECK_THROWS_WITH(read(tiny("{}\nfidelity: {expert_copies: rack}")), Catch::Contains("rack"));
   CHECK(read(tiny("{}\nworld: null")).world.kind == "null");
   CHECK(read(tiny("{}\nworld: real")).world.kind == "real");
   const std::string text = std::regex_replace(

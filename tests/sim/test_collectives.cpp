@@ -198,3 +198,38 @@ TEST_CASE("the fastest and the automatic algorithm take at every level what the 
               seconds_of(CollectiveKind::all_reduce, cluster, level, bytes, taken));
     }
 }
+
+TEST_CASE("tokens that go once to each node take at every level what their most loaded link needs, or more") {
+  for (const int nodes : {1, 3}) {
+    Cluster cluster = one_node(4, {FabricKind::loopback, 1e9, 1e-6});
+    cluster.groups[0].nodes = nodes;
+    cluster.groups[0].nics = {{NicKind::infiniband, 4, 1e8, 5e-6}};
+    build_topology(cluster);
+    std::vector<Rank> members;
+    for (Rank rank = 0; rank < cluster.chip_count(); ++rank) members.push_back(rank);
+    const auto seconds = [&](CollectiveLevel level, bool fold, std::int64_t experts) {
+      Fidelity fidelity;
+      fidelity.data_parallel = level;
+      fidelity.fold = fold;
+      HandMade p(cluster, fidelity);
+      p.program.routing = {experts, 4, 1, 1};
+      p.group(GroupKind::expert, kDataGroup, members);
+      for (const Rank rank : members) p.collective(CollectiveKind::all_to_all, rank, kDataGroup, 120'000'000);
+      CostTable costs(p.program, cluster);
+      const double formula =
+          costs
+              .collective(CollectiveKind::all_to_all, 0,
+                          experts > 0 ? CollectiveAlgorithm::once_a_node : CollectiveAlgorithm::flat)
+              .seconds(120'000'000);
+      return std::pair{end_of(p.run()), formula};
+    };
+    for (const bool fold : {false, true}) {
+      CAPTURE(nodes, fold);
+      const auto [formula, closed] = seconds(CollectiveLevel::formula, fold, 12);
+      CHECK(formula == Approx(closed).epsilon(1e-9));
+      CHECK(seconds(CollectiveLevel::fluid, fold, 12).first == Approx(closed).epsilon(1e-4));
+      CHECK(seconds(CollectiveLevel::expanded, fold, 12).first >= closed * 0.94);
+      CHECK(seconds(CollectiveLevel::fluid, fold, 0).first > closed * 1.2);
+    }
+  }
+}

@@ -57,3 +57,18 @@ TEST_CASE("skewed routing costs the fabric more, room for more costs memory alon
 }
 
 TEST_CASE("a strategy that divides nothing exchanges nothing") { CHECK(exchanging_s(divided(1, 1, 0)) == 0); }
+
+TEST_CASE("tokens that go once to each node are exchanged sooner, and folded ranks exchange them alike") {
+  for (CollectiveLevel level : {CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded})
+    for (const std::int64_t parts : {2, 4}) {
+      Job job = divided(parts, 0, 0);
+      job.fidelity.data_parallel = level;
+      const double copies_s = exchanging_s(job);
+      job.fidelity.expert_copies = ExpertCopies::node;
+      const double once_s = exchanging_s(job);
+      job.fidelity.fold = true;
+      CAPTURE(static_cast<int>(level), parts);
+      CHECK(once_s < copies_s);
+      CHECK(exchanging_s(job) == Approx(once_s).epsilon(1e-6));
+    }
+}
