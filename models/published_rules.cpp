@@ -1,6 +1,7 @@
 // What platforms/published/unprinted.yaml says of published runs: read here, used by models/published_run.cpp.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 
 #include "models/published_run.hpp"
@@ -57,6 +58,19 @@ std::vector<Yaml> fits_without_some_runs() {
 }
 
 }  // namespace
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string bare_name(const std::string& text) {
+  std::string kept;
+  for (const char c : lower(text))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) kept += c;
+  return kept;
+}
 
 Transformer PublishedRules::Likeness::shape() const {
   Transformer t = load_transformer(like);
@@ -135,9 +149,56 @@ PublishedRules::Set PublishedRules::read_set(const Yaml& node) {
   return made;
 }
 
+PublishedRules::Recipe PublishedRules::read_recipe(const Yaml& item) {
+  static const std::vector<std::string> degrees = {"tp", "pp", "vpp", "ep", "micro_batch"};
+  std::vector<std::string> keys = {"from",          "to",     "names", "accelerators", "precisions",
+                                   "expert_copies", "overlap"};
+  keys.insert(keys.end(), degrees.begin(), degrees.end());
+  const Fields of(item, "a recipe", keys);
+  Recipe made;
+  const auto texts = [&](const char* key) {
+    const Yaml value = of.find(key);
+    return value ? to_texts(value) : std::vector<std::string>{};
+  };
+  made.first = to_text(of.need("from"));
+  made.last = to_text(of.need("to"));
+  made.names = texts("names");
+  made.precisions = texts("precisions");
+  for (std::string& name : texts("accelerators")) made.accelerators.insert(std::move(name));
+  for (const std::string& key : degrees)
+    if (const Yaml value = of.find(key)) made.degrees[key] = to_integer(value, kPositive);
+  if (const Yaml value = of.find("expert_copies"))
+    made.expert_copies =
+        to_choice(value, {"expert", "node"}) == "node" ? ExpertCopies::node : ExpertCopies::expert;
+  if (const Yaml value = of.find("overlap")) {
+    const Fields overlap(value, "`overlap`", {"experts"});
+    made.overlap_experts = to_bool(overlap.need("experts"));
+  }
+  return made;
+}
+
+bool PublishedRules::Recipe::of(const PublishedRun& run) const {
+  const auto begins = [](const std::string& text, const std::vector<std::string>& with) {
+    return with.empty() || std::any_of(with.begin(), with.end(),
+                                       [&](const std::string& each) { return text.starts_with(each); });
+  };
+  const bool listed = run.id.size() == first.size() && first <= run.id && run.id <= last;
+  const bool same = std::all_of(degrees.begin(), degrees.end(), [&](const auto& degree) {
+    return run.row[degree.first] == std::to_string(degree.second);
+  });
+  return listed && same && (accelerators.empty() || accelerators.contains(run.row["accelerator"])) &&
+         begins(bare_name(run.row["model_name"]), names) && begins(run.row["precision"], precisions);
+}
+
+const PublishedRules::Recipe* PublishedRules::recipe_of(const PublishedRun& run) const {
+  const auto found =
+      std::find_if(recipes_.begin(), recipes_.end(), [&](const Recipe& each) { return each.of(run); });
+  return found == recipes_.end() ? nullptr : &*found;
+}
+
 PublishedRules::PublishedRules() {
   const Fields file(read_yaml(data_folder() + "/platforms/published/unprinted.yaml"), "the rules",
-                    {"accelerators", "models", "sets"});
+                    {"accelerators", "models", "sets", "recipes"});
   for (const YamlEntry& entry : file.need("accelerators")->entries) {
     const Fields of(entry.value, "an accelerator", {"chip", "cluster", "domain"});
     Accelerator& made = accelerators_[entry.key];
@@ -147,6 +208,8 @@ PublishedRules::PublishedRules() {
   }
   for (const Yaml& item : to_sequence(file.need("models"))) models_.push_back(read_likeness(item));
   for (const YamlEntry& entry : file.need("sets")->entries) sets_[entry.key] = read_set(entry.value);
+  if (const Yaml recipes = file.find("recipes"))
+    for (const Yaml& item : to_sequence(recipes)) recipes_.push_back(read_recipe(item));
   for (const Yaml& fit : fits_without_some_runs()) left_out_.push_back(read_left_out(fit));
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <regex>
 
@@ -23,17 +22,6 @@ struct Unknown {
 };
 [[noreturn]] void pass_over(std::string reason) { throw Unknown{std::move(reason)}; }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-std::string bare(const std::string& text) {
-  std::string kept;
-  for (const char c : lower(text))
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) kept += c;
-  return kept;
-}
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
@@ -81,6 +69,10 @@ class RunReader {
     job.fidelity.fold = true;
     job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
     strategy(job);
+    if (const auto* recipe = rules_.recipe_of(run_)) {
+      job.fidelity.expert_copies = recipe->expert_copies;
+      made.overlap_experts = recipe->overlap_experts;
+    }
     // What is priced inside computes is one ring, which leaves a node by one of its NICs.
     if (job.strategy.tp() > job.cluster.groups[0].chips_per_node)
       job.fidelity.tensor_parallel = CollectiveLevel::fluid;
@@ -151,7 +143,7 @@ class RunReader {
   }
 
   const PublishedRules::Likeness& likeness() const {
-    const std::string name = bare(cell("model_name"));
+    const std::string name = bare_name(cell("model_name"));
     for (const auto& likeness : rules_.models_)
       for (const std::string& prefix : likeness.prefixes)
         if (name.starts_with(prefix)) return likeness;

@@ -27,6 +27,10 @@ struct PublishedRun {
 // "full", "selective per-op", "none for 8K": by how it begins. Refuses ("bad-csv") what begins otherwise.
 Recompute printed_recompute(const std::string& text, const Location& where);
 
+std::string lower(std::string text);
+// A name in lower case, without signs: "Qwen3_30B_a3B" is qwen330ba3b.
+std::string bare_name(const std::string& text);
+
 // Refuses ("bad-csv") a table without ids.
 std::vector<PublishedRun> read_published_runs(const std::string& path);
 
@@ -41,7 +45,9 @@ struct Measured {
   std::optional<double> peak_bytes;   // of the fullest chip
   Counted counted = Counted::device;  // what those are
   bool experts = false;               // the model's; no such run took part in any fit
-  bool runs_on = false;          // into the next step: what is measured is from one's begin to the next's
+  bool overlap_experts =
+      false;             // the run's recipe hides the exchange of tokens behind other micro-batches' computes
+  bool runs_on = false;  // into the next step: what is measured is from one's begin to the next's
   bool recompute_known = false;  // printed, known of the set, or told by a peak: else memory is not
 };
 struct PassedOver {
@@ -105,6 +111,17 @@ class PublishedRules {
     double expert_room = 0;
     std::int64_t sequence = 0, micro_batch = 0;  // where a row prints none; 0: then nobody knows
   };
+  // What the published recipe of some rows does that their table does not print.
+  struct Recipe {
+    std::string first, last;                      // ids: of rows that follow one another
+    std::vector<std::string> names;               // as Likeness::prefixes
+    std::set<std::string> accelerators;           // empty: any
+    std::vector<std::string> precisions;          // what one begins with; empty: any
+    std::map<std::string, std::int64_t> degrees;  // what columns print, where it matters
+    ExpertCopies expert_copies = ExpertCopies::expert;
+    bool overlap_experts = false;
+    bool of(const PublishedRun& run) const;
+  };
   // A fit of software that left runs out: by their ids, or all of a set.
   struct LeftOut {
     std::set<std::string> runs;
@@ -113,10 +130,14 @@ class PublishedRules {
   };
   static Likeness read_likeness(const Yaml& item);
   static Set read_set(const Yaml& node);
+  static Recipe read_recipe(const Yaml& item);
+  // The first that is of that row; null: nobody knows its recipe.
+  const Recipe* recipe_of(const PublishedRun& run) const;
 
   std::map<std::string, Accelerator> accelerators_;
   std::vector<Likeness> models_;
   std::map<std::string, Set> sets_;
+  std::vector<Recipe> recipes_;
   std::vector<LeftOut> left_out_;
   std::map<std::string, Yaml> trial_;  // of software, before what stands in platforms/software/
 

@@ -300,3 +300,48 @@ TEST_CASE("torchtitan's tables leave out the sequence, and what they call select
   CHECK(run.counted == Counted::reserved);
   CHECK(run.scenario.job.cluster.groups[0].chip.one_master.value > 0);
 }
+
+TEST_CASE("how a run's tokens reach their experts is that of its release's recipe") {
+  static const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  struct Known {
+    const char* id;
+    ExpertCopies copies;
+    bool overlap;
+  };
+  constexpr ExpertCopies expert = ExpertCopies::expert, node = ExpertCopies::node;
+  std::size_t seen = 0;
+  for (const Known& known : {Known{"mbr-0007", node, true},
+                             {"mbr-0050", node, false},
+                             {"mbr-0091", node, true},
+                             {"mbr-0090", node, false},
+                             {"mbr-0093", expert, true},
+                             {"mbr-0092", expert, false},
+                             {"mbr-0106", expert, true},
+                             {"mbr-0195", node, true},
+                             {"mbr-0227", expert, false},
+                             {"mbr-0228", node, true},
+                             {"mbr-0256", expert, false},
+                             {"mbr-0264", expert, true},
+                             {"mbr-0290", node, true},
+                             {"mbr-0293", expert, false},
+                             {"dgxc-0047", expert, false}})
+    for (const PublishedRun& run : all) {
+      if (run.id != known.id) continue;
+      const auto read = rules.read(run, all);
+      INFO(run.id);
+      REQUIRE(std::holds_alternative<Measured>(read));
+      CHECK(std::get<Measured>(read).scenario.job.fidelity.expert_copies == known.copies);
+      CHECK(std::get<Measured>(read).overlap_experts == known.overlap);
+      ++seen;
+    }
+  CHECK(seen == 15);
+  for (const PublishedRun& run : all) {
+    const auto read = rules.read(run, all);
+    const Measured* const found = std::get_if<Measured>(&read);
+    if (found == nullptr || found->experts) continue;
+    INFO(run.id);
+    CHECK(found->scenario.job.fidelity.expert_copies == expert);
+    CHECK_FALSE(found->overlap_experts);
+  }
+}
