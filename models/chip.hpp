@@ -61,6 +61,7 @@ struct Chip {
   Sourced
       unfused_attention;  // above 0: scores are written and read in between; so many times the form's seconds
   Sourced layer_launch;   // seconds that the processor takes to launch a layer's forward
+  Sourced expert_launch;  // and so much more that of a layer with experts
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels, over all chunks of a rank
   Sourced collective_share;      // of the seconds of collectives priced in computes, what is seen
   // Each doubling of the ranks beyond 8 makes computes so much longer: all wait for the slowest.

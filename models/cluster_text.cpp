@@ -55,6 +55,7 @@ const std::vector<Figure>& figures() {
       {"elementwise_passes", &Chip::elementwise_passes, {}, false},
       {"unfused_attention", &Chip::unfused_attention, {}, false},
       {"layer_launch", &Chip::layer_launch, seconds, false},
+      {"expert_launch", &Chip::expert_launch, seconds, false},
       {"micro_batch_overhead", &Chip::micro_batch_overhead, seconds, false},
       {"collective_share", &Chip::collective_share, {}, false},
       {"straggling", &Chip::straggling, {}, false},

@@ -235,23 +235,27 @@ namespace {
 // A layer's kernels of one instruction, and how many the whole pass has of them.
 struct LayerPart {
   double seconds = 0, kernels = 0, of = 0;
-  bool backward = false;
+  bool backward = false, experts = false;
 };
 
 // Seconds that kernels wait for the processor that launches them: a layer takes (G^4 + C^4)^(1/4), G what its kernels
-// take and C what their launches do. Of a layer that several instructions share each has its kernels' part.
+// take and C what their launches do, with experts also what the host awaits of their router. Of a layer that several
+// instructions share each has its kernels' part.
 double launch_wait_s(const ProgramClass& of_class, const Instruction& instruction, const Chip& chip,
                      const std::vector<double>& seconds) {
   constexpr double kParallel = 1.3,
                    kBackward = 1.8;  // collectives are launched too; a backward has more kernels
-  if (chip.layer_launch.value <= 0) return 0;
+  if (chip.layer_launch.value <= 0 && chip.expert_launch.value <= 0) return 0;
   const Block& block = of_class.blocks[static_cast<std::size_t>(instruction.block)];
   std::map<std::pair<int, bool>, LayerPart> layers;
   const auto part_of = [&](const Kernel& kernel) -> LayerPart& {
     return layers[{kernel.layer, kernel.recompute}];
   };
-  for (const Kernel& kernel : block.kernels)
+  for (const Kernel& kernel : block.kernels) {
     if (!is_collective(kernel.op)) part_of(kernel).of += 1;
+    if (kernel.op == KernelOp::dispatch || kernel.op == KernelOp::dispatch_backward)
+      part_of(kernel).experts = true;
+  }
   for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
     const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
     LayerPart& part = part_of(kernel);
@@ -262,7 +266,8 @@ double launch_wait_s(const ProgramClass& of_class, const Instruction& instructio
   double wait_s = 0;
   for (const auto& [layer, part] : layers) {
     if (part.kernels == 0) continue;
-    const double launches_s = chip.layer_launch.value * (of_class.tensor_parallel > 1 ? kParallel : 1) *
+    const double layer_s = chip.layer_launch.value + (part.experts ? chip.expert_launch.value : 0);
+    const double launches_s = layer_s * (of_class.tensor_parallel > 1 ? kParallel : 1) *
                               (part.backward ? kBackward : 1) * part.kernels / part.of;
     wait_s += std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
   }

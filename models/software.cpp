@@ -47,9 +47,10 @@ void inherit(const Yaml& on, Chip& chip) {
   for (Sourced Chip::*share : {&Chip::gemm_efficiency, &Chip::attention_efficiency})
     if ((reached.*share).value != ((*kin).*share).value)
       chip.*share = {(chip.*share).value * (reached.*share).value / ((*kin).*share).value, source};
-  for (Sourced Chip::*figure : {&Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention,
-                                &Chip::layer_launch, &Chip::micro_batch_overhead, &Chip::collective_share,
-                                &Chip::straggling, &Chip::step_overhead, &Chip::overlap_slowdown})
+  for (Sourced Chip::*figure :
+       {&Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention, &Chip::layer_launch,
+        &Chip::expert_launch, &Chip::micro_batch_overhead, &Chip::collective_share, &Chip::straggling,
+        &Chip::step_overhead, &Chip::overlap_slowdown})
     if ((reached.*figure).value != ((*kin).*figure).value) chip.*figure = {(reached.*figure).value, source};
 }
 

@@ -21,6 +21,15 @@ Kernel product(KernelOp op, std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 Kernel matmul(std::int64_t m, std::int64_t n, std::int64_t k) { return product(KernelOp::matmul, m, n, k); }
 
+Instruction whole_of(const ProgramClass& of_class, Pass pass) {
+  Instruction all;
+  all.block = 0;
+  while (of_class.blocks[static_cast<std::size_t>(all.block)].pass != pass) ++all.block;
+  all.last_kernel =
+      static_cast<std::int32_t>(of_class.blocks[static_cast<std::size_t>(all.block)].kernels.size());
+  return all;
+}
+
 Kernel attention(std::int64_t heads, std::int64_t T, std::int64_t head_dim) {
   Kernel kernel = product(KernelOp::attention, heads, T, head_dim);
   kernel.flops *= 2.0 * static_cast<double>(T);
@@ -248,14 +257,7 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   const Program program = compile(job);
   const ProgramClass& of_class = program.classes[0];
   Chip chip = tiny_chip();
-  const auto whole = [&](Pass pass) {
-    Instruction all;
-    all.block = 0;
-    while (of_class.blocks[static_cast<std::size_t>(all.block)].pass != pass) ++all.block;
-    all.last_kernel =
-        static_cast<std::int32_t>(of_class.blocks[static_cast<std::size_t>(all.block)].kernels.size());
-    return all;
-  };
+  const auto whole = [&](Pass pass) { return whole_of(of_class, pass); };
   const auto time = [&](const Instruction& each) {
     return compute_time(program, of_class, each, chip, nullptr).seconds();
   };
@@ -272,6 +274,25 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   chip.layer_launch.value = 0;
   chip.micro_batch_overhead = {0.5, "assumed"};
   CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));
+}
+
+TEST_CASE("a layer with experts is launched in so much longer, a dense one is not") {
+  const Job job = tiny_job({1, 1, 1}, tiny_variant("deepseek-v3"));  // one dense layer
+  const Program program = compile(job);
+  const ProgramClass& of_class = program.classes[0];
+  Chip chip = tiny_chip();
+  const auto time = [&](Pass pass) {
+    return compute_time(program, of_class, whole_of(of_class, pass), chip, nullptr).seconds();
+  };
+  const auto with_experts = static_cast<double>(job.transformer.layers - 1);
+  const double ends_s = time(Pass::forward);
+  chip.expert_launch = {10, "assumed"};
+  CHECK(time(Pass::forward) == Approx(10 * with_experts).epsilon(1e-3));
+  CHECK(time(Pass::backward) == Approx(18 * with_experts).epsilon(1e-3));
+  chip.layer_launch = {5, "assumed"};
+  CHECK(time(Pass::forward) == Approx(5 * (with_experts + 3) + 10 * with_experts).epsilon(1e-3));
+  chip.layer_launch.value = chip.expert_launch.value = 0;
+  CHECK(time(Pass::forward) == ends_s);
 }
 
 TEST_CASE("computes take longer with each doubling of the ranks beyond eight, and not below") {

@@ -147,6 +147,7 @@ Chip random_chip(Random& random) {
                                   &Chip::elementwise_passes,
                                   &Chip::unfused_attention,
                                   &Chip::layer_launch,
+                                  &Chip::expert_launch,
                                   &Chip::micro_batch_overhead,
                                   &Chip::collective_share,
                                   &Chip::kept_scores,
