@@ -60,15 +60,21 @@ TEST_CASE("a strategy that divides nothing exchanges nothing") { CHECK(exchangin
 
 TEST_CASE("tokens that go once to each node are exchanged sooner, and folded ranks exchange them alike") {
   for (CollectiveLevel level : {CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded})
-    for (const std::int64_t parts : {2, 4}) {
-      Job job = divided(parts, 0, 0);
+    for (const int nodes : {1, 2}) {
+      Job job = divided(4, 0, 0);
+      NodeGroup& group = job.cluster.groups[0];
+      group.nodes = nodes;
+      group.chips_per_node = 4 / nodes;
+      if (nodes > 1) group.nics = {{NicKind::infiniband, 2, 1e8, 5e-6}};
+      build_topology(job.cluster);
       job.fidelity.data_parallel = level;
       const double copies_s = exchanging_s(job);
       job.fidelity.expert_copies = ExpertCopies::node;
       const double once_s = exchanging_s(job);
       job.fidelity.fold = true;
-      CAPTURE(static_cast<int>(level), parts);
+      CAPTURE(static_cast<int>(level), nodes);
       CHECK(once_s < copies_s);
+      CHECK(simulate_in_child(job, compile(job)).stand_ins.size() == 1);
       CHECK(exchanging_s(job) == Approx(once_s).epsilon(1e-6));
     }
 }
