@@ -92,6 +92,9 @@ class Lister {
       add("overlap: {gradients: true}", [](Job& job) { job.strategy.overlap_gradients = true; });
     if (has_copies() && (strategy().zero == 1 || strategy().zero == 2) && !strategy().overlap_parameters)
       add("overlap: {parameters: true}", [](Job& job) { job.strategy.overlap_parameters = true; });
+    if (any_stage([](const Stage& stage) { return stage.expert_parallel > 1; }) &&
+        !strategy().overlap_experts)
+      add("overlap: {experts: true}", [](Job& job) { job.strategy.overlap_experts = true; });
     if (has_pipelines() && !strategy().overlap_p2p)
       add("overlap: {p2p: true}", [](Job& job) { job.strategy.overlap_p2p = true; });
     if (!strategy().sequence_parallel &&

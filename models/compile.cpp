@@ -27,6 +27,9 @@ const std::vector<CompilePass>& compile_passes() {
        offload_to_hosts},
       {"separate", "tensor-parallel collectives cut out of computes, unless priced inside them",
        separate_tensor_collectives},
+      {"exchanges",
+       "forwards and backwards side by side, each computing while the other's tokens travel (overlap)",
+       overlap_exchanges},
       {"lifetimes", "what each kernel and instruction allocates and frees", derive_lifetimes},
   };
   return passes;

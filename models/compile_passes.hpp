@@ -17,6 +17,7 @@ void add_gradient_reduction(const Job& job, Program& program);       // compile_
 void add_optimizer(const Job& job, Program& program);                // compile_gradients.cpp
 void offload_to_hosts(const Job& job, Program& program);             // compile_offload.cpp
 void separate_tensor_collectives(const Job& job, Program& program);  // compile_separate.cpp
+void overlap_exchanges(const Job& job, Program& program);            // compile_exchanges.cpp
 void derive_lifetimes(const Job& job, Program& program);             // compile_lifetimes.cpp
 
 // Of every instruction, what it allocates and frees and the most that it holds between, from its kernels' tensors.

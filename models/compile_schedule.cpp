@@ -49,7 +49,7 @@ Timetable make_timetable_of(const Job& job, const Program& program, const Progra
   if (strategy.schedule == Schedule::custom) return strategy.timetable;
   const PipelineTemplate& pipeline = strategy.templates[at(first.pipeline)];
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), static_cast<int>(first.chunks.size()),
-                            static_cast<int>(first.micro_batches)};
+                            static_cast<int>(first.micro_batches), strategy.overlap_experts ? 1 : 0};
   const bool fills = strategy.schedule == Schedule::zb_h1 || strategy.schedule == Schedule::zb_h2 ||
                      strategy.schedule == Schedule::zb_v;
   return make_timetable(strategy.schedule, shape,

@@ -25,6 +25,8 @@ std::string_view name_of(StreamKind kind) {
       return "send_gradient";
     case StreamKind::collective:
       return "collective";
+    case StreamKind::exchange:
+      return "exchange";
     case StreamKind::gather:
       return "gather";
     case StreamKind::to_host:

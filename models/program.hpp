@@ -284,6 +284,7 @@ enum class StreamKind : std::uint8_t {
   send_gradient,
   collective,
   gather,    // of parameters
+  exchange,  // of tokens between the ranks that hold experts, where it overlaps
   to_host,   // copies
   host,      // optimizer steps of the node's processor
   from_host  // copies

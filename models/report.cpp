@@ -186,7 +186,9 @@ class Walk {
         for (; other != events.end() && other->begin_s < idle.end_s; ++other)
           if (instruction_of(*other).op == Op::collective)
             wire_s += idle.overlap_s(other->matched_s, other->end_s);
-        result_.data_parallel_s += wire_s;
+        (instruction_of(*awaited).collective == CollectiveKind::all_to_all ? result_.expert_parallel_s
+                                                                           : result_.data_parallel_s) +=
+            wire_s;
       }
     }
     result_.bubble_s += idle.end_s - idle.begin_s - wire_s;

@@ -46,6 +46,9 @@ struct PipelineShape {
   int ranks = 1;
   int chunks = 1;  // virtual stages a rank
   int micro_batches = 1;
+  // 1f1b, interleaved: forwards more before the first backward, so that a forward and the backward after it may run at
+  // the same time and no rank waits for another's.
+  int ahead = 0;
 };
 
 // How many chunks a rank holds when nothing is said: 2 where the schedule needs two, else 1.

@@ -22,7 +22,8 @@ std::vector<Action> in_turn(int virtual_stage, int micro_batches, int warm_up, P
 Timetable one_f_one_b(const PipelineShape& shape) {
   Timetable timetable;
   for (int rank = 0; rank < shape.ranks; ++rank)
-    timetable.ranks.push_back(in_turn(rank, shape.micro_batches, shape.ranks - 1 - rank, Pass::backward));
+    timetable.ranks.push_back(
+        in_turn(rank, shape.micro_batches, shape.ranks - 1 - rank + shape.ahead, Pass::backward));
   return timetable;
 }
 

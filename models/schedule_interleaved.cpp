@@ -22,7 +22,7 @@ Timetable interleaved(const PipelineShape& shape) {
   const int p = shape.ranks, v = shape.chunks, total = v * shape.micro_batches;
   Timetable timetable;
   for (int rank = 0; rank < p; ++rank) {
-    const int warm_up = std::min(total, 2 * (p - 1 - rank) + (v - 1) * p);
+    const int warm_up = std::min(total, 2 * (p - 1 - rank) + (v - 1) * p + shape.ahead);
     std::vector<Action> order;
     for (int k = 0; k < warm_up; ++k) order.push_back(nth(shape, rank, k, Pass::forward));
     for (int k = warm_up; k < total; ++k) {

@@ -235,6 +235,7 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              {}};
   for (const PipelineTemplate& pipeline : strategy.templates) {
     if (auto found = find_in_schedule(strategy, pipeline)) return found;
+    if (auto found = find_in_expert_overlap(strategy, pipeline)) return found;
     if (auto found = find_in_recompute(strategy, pipeline)) return found;
     if (auto found = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt) return found;
   }

@@ -31,6 +31,9 @@ std::optional<StrategyComplaint> find_complaint(const Transformer&, const Train&
 std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer&, const PipelineTemplate&,
                                                          const Stage&);
 
+// What stands against `overlap: {experts: true}` in this pipeline: "schedule", "zero" or "templates".
+std::optional<StrategyComplaint> find_in_expert_overlap(const Strategy&, const PipelineTemplate&);
+
 // What the strategy's schedule asks for and this pipeline does not give: "schedule". The pipeline's stages hold its
 // layers.
 std::optional<StrategyComplaint> find_in_schedule(const Strategy&, const PipelineTemplate&);

@@ -46,4 +46,35 @@ std::optional<StrategyComplaint> find_in_expert_parallel(const Transformer& t,
   return std::nullopt;
 }
 
+std::optional<StrategyComplaint> find_in_expert_overlap(const Strategy& strategy,
+                                                        const PipelineTemplate& pipeline) {
+  if (!strategy.overlap_experts) return std::nullopt;
+  const bool alone = pipeline.stages.size() == 1 && strategy.schedule == Schedule::one_f_one_b;
+  if (!alone && strategy.schedule != Schedule::interleaved && strategy.schedule != Schedule::dualpipe_v)
+    return StrategyComplaint{
+        "impossible-schedule", "schedule",
+        fmt::format(
+            "`overlap: {{experts: true}}` with {}: a forward and a backward at the same time would have each "
+            "stage wait for the next",
+            name_of(strategy.schedule)),
+        "interleaved or dualpipe-v; 1f1b where a pipeline has one stage"};
+  if (strategy.zero >= 2)
+    return StrategyComplaint{
+        "impossible-sharding", "zero",
+        fmt::format("`overlap: {{experts: true}}` with `zero: {}`: parameters are gathered in the "
+                    "order of layers, which no longer is that of computes",
+                    strategy.zero),
+        "`zero: 1`, or without that overlap"};
+  bool offloads = strategy.offload != Offload{};
+  for (const Stage& stage : pipeline.stages)
+    offloads = offloads || stage.offload.value_or(Offload{}) != Offload{};
+  if (offloads)
+    return StrategyComplaint{
+        "impossible-offload", "templates",
+        "`overlap: {experts: true}` with `offload`: copies are made in the order of layers, which "
+        "no longer is that of computes",
+        "one of the two"};
+  return std::nullopt;
+}
+
 }  // namespace motley

@@ -94,10 +94,11 @@ void read_options(const Fields& fields, Strategy& strategy) {
     strategy.prefetch = static_cast<int>(to_integer(node, {0, 64}));
   if (const Yaml node = fields.find("offload")) strategy.offload = read_offload(node);
   if (const Yaml node = fields.find("overlap")) {
-    const Fields overlap(node, "`overlap`", {"p2p", "gradients", "parameters", "bucket_bytes"});
+    const Fields overlap(node, "`overlap`", {"p2p", "gradients", "parameters", "experts", "bucket_bytes"});
     if (const Yaml value = overlap.find("p2p")) strategy.overlap_p2p = to_bool(value);
     if (const Yaml value = overlap.find("gradients")) strategy.overlap_gradients = to_bool(value);
     if (const Yaml value = overlap.find("parameters")) strategy.overlap_parameters = to_bool(value);
+    if (const Yaml value = overlap.find("experts")) strategy.overlap_experts = to_bool(value);
     if (const Yaml value = overlap.find("bucket_bytes")) strategy.bucket_bytes = to_bytes(value);
   }
 }
@@ -421,10 +422,11 @@ static std::string print_sharding(const Strategy& strategy) {
 std::string print(const Strategy& strategy) {
   std::string text = fmt::format(
       "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
-      "overlap: {{p2p: {}, gradients: {}, {}bucket_bytes: {} B}}\n{}templates:{}\n",
+      "overlap: {{p2p: {}, gradients: {}, {}{}bucket_bytes: {} B}}\n{}templates:{}\n",
       print_schedule(strategy), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
       strategy.overlap_gradients, strategy.overlap_parameters ? "parameters: true, " : "",
-      strategy.bucket_bytes, print_sharding(strategy), strategy.templates.empty() ? " []" : "");
+      strategy.overlap_experts ? "experts: true, " : "", strategy.bucket_bytes, print_sharding(strategy),
+      strategy.templates.empty() ? " []" : "");
   for (const PipelineTemplate& pipeline : strategy.templates) {
     text +=
         fmt::format("  - replicas: {}\n    micro_batches: {}\n", pipeline.replicas, pipeline.micro_batches);

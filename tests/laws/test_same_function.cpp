@@ -154,6 +154,13 @@ TEST_CASE("experts divided over ranks, and cut less than the rest, train the sam
   for (Job& job : tests::every_expert_job(transformer)) check_same(job, alone);
 }
 
+TEST_CASE("forwards and backwards side by side, while tokens travel to experts, train the same function") {
+  const std::string name = GENERATE("mixtral", "deepseek-v3");
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (Job& job : tests::every_overlapped_expert_job(transformer)) check_same(job, alone);
+}
+
 TEST_CASE("replicas that divide what they hold, experts among it, train the same function") {
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Transformer transformer = tests::tiny_variant(name);

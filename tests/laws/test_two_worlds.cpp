@@ -133,6 +133,13 @@ TEST_CASE("divided experts do the same in both worlds, and all together the same
   }
 }
 
+TEST_CASE("forwards and backwards side by side do the same in both worlds") {
+  for (Job& job : tests::every_overlapped_expert_job(tests::tiny_variant("mixtral"))) {
+    CAPTURE(print(job.strategy));
+    check_two_worlds(widened(job));
+  }
+}
+
 TEST_CASE("experts that replicas divide do the same in both worlds") {
   for (Job& job : tests::every_divided_expert_job(tests::tiny_variant("mixtral"))) {
     job.strategy.schedule = Schedule::one_f_one_b;

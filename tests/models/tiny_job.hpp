@@ -182,6 +182,40 @@ inline std::vector<Job> every_expert_job(const Transformer& transformer) {
   return jobs;
 }
 
+// Experts divided over ranks whose forwards and backwards run side by side: on one stage, and on two in every schedule
+// that allows it.
+inline std::vector<Job> every_overlapped_expert_job(const Transformer& transformer) {
+  struct Division {
+    Degrees degrees;
+    std::int64_t parts, cut;
+    Schedule schedule;
+  };
+  std::vector<Job> jobs;
+  for (const Division& d : {Division{{1, 1, 2}, 2, 0, Schedule::one_f_one_b},
+                            {{1, 1, 4}, 4, 0, Schedule::one_f_one_b},
+                            {{2, 1, 2}, 2, 1, Schedule::one_f_one_b},
+                            {{1, 2, 2}, 2, 0, Schedule::interleaved},
+                            {{1, 2, 2}, 2, 0, Schedule::dualpipe_v}}) {
+    if (transformer.experts.count % d.parts != 0 || transformer.kv_heads % d.degrees.tp != 0) continue;
+    for (bool full : {false, true}) {
+      Job job = tiny_job(d.degrees, transformer);
+      for (Stage& stage : job.strategy.templates[0].stages) {
+        stage.expert_parallel = d.parts;
+        stage.expert_tensor_parallel = d.cut;
+      }
+      use_schedule(job.transformer, job.strategy, d.schedule, standard_chunks(d.schedule));
+      job.strategy.overlap_experts = true;
+      job.strategy.recompute = full ? Recompute::full : Recompute::none;
+      job.strategy.zero = full ? 1 : 0;
+      job.strategy.overlap_gradients = !full;
+      job.strategy.bucket_bytes = 10'000;
+      job.fidelity.tensor_parallel = full ? CollectiveLevel::fluid : CollectiveLevel::formula;
+      jobs.push_back(job);
+    }
+  }
+  return jobs;
+}
+
 // Every schedule with chunks or split backwards on up to four ranks, and one read from CSV, where half of the backwards
 // are split.
 inline std::vector<Job> every_scheduled_job(Family family) {

@@ -201,6 +201,7 @@ inline void vary_what_is_held(Job& job, Dice& dice) {
       for (PipelineTemplate& pipeline : job.strategy.templates) pipeline.context_parallel = 2;
     });
   if (dice.once_in(4)) take([&] { job.strategy.recompute = Recompute::selective; });
+  if (dice.once_in(2)) take([&] { job.strategy.overlap_experts = true; });
   if (!dice.once_in(4)) return;
   take([&] { job.strategy.offload = {dice.of({0.0, 0.5, 1.0}), dice.of({0.0, 0.5, 1.0})}; });
   for (NodeGroup& group : job.cluster.groups)

@@ -78,3 +78,25 @@ TEST_CASE("tokens that go once to each node are exchanged sooner, and folded ran
       CHECK(exchanging_s(job) == Approx(once_s).epsilon(1e-6));
     }
 }
+
+TEST_CASE(
+    "side by side, only the first forward and the last backward wait for exchanges shorter than computes") {
+  Job job = divided(4, 0, 0);
+  job.train.global_batch = 48;
+  job.strategy = expand(job.transformer, job.train, 1, 1, 4);
+  job.strategy.templates[0].stages[0].expert_parallel = 4;
+  job.cluster.groups[0].inside = {FabricKind::loopback, 1e12, 1e-9};
+  build_topology(job.cluster);
+  const auto report_of = [&](bool overlap) {
+    job.strategy.overlap_experts = overlap;
+    const Program program = compile(job);
+    return make_report(job, program, simulate_in_child(job, program));
+  };
+  const Report plain = report_of(false), overlapped = report_of(true);
+  const auto micro_batches = static_cast<double>(job.strategy.templates[0].micro_batches);
+  REQUIRE(micro_batches == 6);
+  CHECK(overlapped.breakdown[0].expert_parallel_s ==
+        Approx(plain.breakdown[0].expert_parallel_s / micro_batches).epsilon(1e-6));
+  CHECK(plain.iteration_s - overlapped.iteration_s ==
+        Approx(plain.breakdown[0].expert_parallel_s * (1 - 1 / micro_batches)).epsilon(1e-6));
+}

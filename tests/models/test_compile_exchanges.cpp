@@ -1,0 +1,185 @@
+// Forwards and backwards side by side while tokens travel to experts: what stays in order, what waits for what, and which
+// strategies cannot have it.
+#include <catch2/catch.hpp>
+
+#include "models/check.hpp"
+#include "models/compile_passes.hpp"
+#include "models/refusal.hpp"
+#include "tests/models/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+Job job_of(Schedule schedule, std::int64_t pp, int chunks, std::int64_t global_batch) {
+  Job job = tiny_job({1, 1, 1}, tiny_variant("mixtral"));
+  job.transformer.layers = 12;
+  job.cluster = tiny_cluster(static_cast<int>(2 * pp));
+  job.train.global_batch = global_batch;
+  job.strategy = expand(job.transformer, job.train, 1, pp, 2);
+  for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = 2;
+  use_schedule(job.transformer, job.strategy, schedule, chunks);
+  job.strategy.overlap_experts = true;
+  return job;
+}
+
+using Piece = std::tuple<int, int, int>;  // block, first kernel, last
+
+std::vector<Piece> pieces_of(const ProgramClass& of_class, int micro_batch, Pass pass) {
+  std::vector<Piece> pieces;
+  for (const Instruction& each : of_class.streams[0].instructions)
+    if (each.op == Op::compute && each.micro_batch == micro_batch &&
+        of_class.blocks[static_cast<std::size_t>(each.block)].pass == pass)
+      pieces.emplace_back(each.block, each.first_kernel, each.last_kernel);
+  return pieces;
+}
+
+std::int64_t exchanges(const Stream& stream) {
+  return std::count_if(stream.instructions.begin(), stream.instructions.end(), [](const Instruction& each) {
+    return each.op == Op::collective && each.collective == CollectiveKind::all_to_all;
+  });
+}
+
+// The longest run of computes of one pass of one micro-batch.
+std::size_t longest_stretch(const ProgramClass& of_class) {
+  std::size_t longest = 0, now = 0;
+  const Instruction* before = nullptr;
+  for (const Instruction& each : of_class.streams[0].instructions) {
+    if (each.op != Op::compute) continue;
+    now = before != nullptr && before->block == each.block && before->micro_batch == each.micro_batch
+              ? now + 1
+              : 1;
+    longest = std::max(longest, now);
+    before = &each;
+  }
+  return longest;
+}
+
+std::string kind_of_refusal(const Job& job) {
+  try {
+    compile(job);
+  } catch (const Refusal& refusal) {
+    return refusal.kind();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE(
+    "side by side, each pass keeps its order, every exchange has its own stream, and nobody waits for ever") {
+  struct Shape {
+    Schedule schedule;
+    std::int64_t pp;
+    int chunks;
+    std::int64_t global_batch;
+  };
+  for (const Shape& shape : {Shape{Schedule::one_f_one_b, 1, 1, 16}, Shape{Schedule::one_f_one_b, 1, 1, 4},
+                             Shape{Schedule::interleaved, 2, 2, 16}, Shape{Schedule::interleaved, 3, 2, 24},
+                             Shape{Schedule::interleaved, 4, 3, 32}, Shape{Schedule::interleaved, 2, 3, 8},
+                             Shape{Schedule::dualpipe_v, 2, 2, 16}, Shape{Schedule::dualpipe_v, 4, 2, 48}})
+    for (int buffers : {1, 2}) {
+      Job job = job_of(shape.schedule, shape.pp, shape.chunks, shape.global_batch);
+      job.strategy.p2p_buffers = buffers;
+      CAPTURE(name_of(shape.schedule), shape.pp, shape.chunks, shape.global_batch, buffers);
+      const Program program = compile(job);
+      CHECK_NOTHROW(check(program, job.cluster));
+      job.strategy.overlap_experts = false;
+      const Program plain = compile(job);
+      for (std::size_t i = 0; i < program.classes.size(); ++i) {
+        const ProgramClass &of_class = program.classes[i], &before = plain.classes[i];
+        for (int m = 0; m < of_class.micro_batches; ++m)
+          for (Pass pass : {Pass::forward, Pass::backward})
+            CHECK(pieces_of(of_class, m, pass).size() == pieces_of(before, m, pass).size());
+        CHECK(exchanges(of_class.streams[0]) == 0);
+        const int stream = find_stream(of_class, StreamKind::exchange);
+        REQUIRE(stream >= 0);
+        CHECK(exchanges(of_class.streams[static_cast<std::size_t>(stream)]) == exchanges(before.streams[0]));
+      }
+    }
+}
+
+TEST_CASE("side by side, nobody waits for ever, however few micro-batches there are") {
+  for (int pp : {2, 3, 4, 5})
+    for (int micro_batches = pp; micro_batches <= 3 * pp; micro_batches += pp)
+      for (const auto& [schedule, chunks] :
+           {std::pair{Schedule::interleaved, 2}, {Schedule::interleaved, 3}, {Schedule::dualpipe_v, 2}}) {
+        if (schedule == Schedule::dualpipe_v && micro_batches < 2 * pp) continue;
+        for (int buffers : {1, 2}) {
+          Job job = job_of(Schedule::one_f_one_b, 1, 1, 8);
+          job.transformer.layers = pp * chunks;
+          job.cluster = tiny_cluster(2 * pp);
+          job.train.global_batch = 4 * micro_batches;
+          job.strategy = expand(job.transformer, job.train, 1, pp, 2);
+          for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = 2;
+          use_schedule(job.transformer, job.strategy, schedule, chunks);
+          job.strategy.overlap_experts = true;
+          job.strategy.p2p_buffers = buffers;
+          CAPTURE(pp, micro_batches, name_of(schedule), chunks, buffers);
+          CHECK_NOTHROW(check(compile(job), job.cluster));
+        }
+      }
+}
+
+TEST_CASE("side by side, a piece of the one stands between two of the other") {
+  const Program program = compile(job_of(Schedule::one_f_one_b, 1, 1, 16));
+  const ProgramClass& of_class = program.classes[0];
+  const auto& computes = of_class.streams[0].instructions;
+  std::vector<std::pair<int, Pass>> order;
+  for (const Instruction& each : computes)
+    if (each.op == Op::compute)
+      order.emplace_back(each.micro_batch, of_class.blocks[static_cast<std::size_t>(each.block)].pass);
+  const auto of = [&](int m, Pass pass) {
+    return std::find(order.begin(), order.end(), std::pair{m, pass}) - order.begin();
+  };
+  CHECK(of(0, Pass::forward) == 0);
+  CHECK(of(0, Pass::backward) == of(1, Pass::forward) + 1);
+  CHECK(order[static_cast<std::size_t>(of(1, Pass::forward)) + 2] == std::pair{1, Pass::forward});
+  Job alone = job_of(Schedule::one_f_one_b, 1, 1, 16);
+  alone.strategy.overlap_experts = false;
+  CHECK(longest_stretch(of_class) ==
+        longest_stretch(compile(alone).classes[0]));  // the first forward, the last backward
+}
+
+TEST_CASE(
+    "computes wait for the exchange that brings their tokens, exchanges for the compute that packs them") {
+  const Program program = compile(job_of(Schedule::interleaved, 2, 2, 16));
+  for (const ProgramClass& of_class : program.classes) {
+    const int stream = find_stream(of_class, StreamKind::exchange);
+    const auto& sent = of_class.streams[static_cast<std::size_t>(stream)].instructions;
+    const auto& computes = of_class.streams[0].instructions;
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const bool follows = i > 0 && sent[i].after.empty();  // what went just before it
+      if (!follows) {
+        REQUIRE(sent[i].after.size() == 1);
+        CHECK(sent[i].after[0].stream == 0);
+        CHECK(computes[static_cast<std::size_t>(sent[i].after[0].index)].micro_batch == sent[i].micro_batch);
+      } else {
+        CHECK(sent[i - 1].micro_batch == sent[i].micro_batch);
+      }
+    }
+    std::size_t awaited = 0;
+    for (const Instruction& each : computes)
+      for (const After& after : each.after)
+        if (after.stream == stream) {
+          ++awaited;
+          CHECK(sent[static_cast<std::size_t>(after.index)].micro_batch == each.micro_batch);
+        }
+    CHECK(awaited > 0);
+  }
+}
+
+TEST_CASE("what cannot run side by side is refused, with what can") {
+  CHECK(kind_of_refusal(job_of(Schedule::one_f_one_b, 2, 1, 16)) == "impossible-schedule");
+  CHECK(kind_of_refusal(job_of(Schedule::gpipe, 1, 1, 16)) == "impossible-schedule");
+  CHECK(kind_of_refusal(job_of(Schedule::zb_v, 2, 2, 16)) == "impossible-schedule");
+  Job job = job_of(Schedule::interleaved, 2, 2, 16);
+  CHECK(kind_of_refusal(job).empty());
+  job.strategy.zero = 2;
+  CHECK(kind_of_refusal(job) == "impossible-sharding");
+  job.strategy.zero = 1;
+  CHECK(kind_of_refusal(job).empty());
+  job.strategy.templates[0].stages[1].offload = Offload{0, 0.5};
+  CHECK(kind_of_refusal(job) == "impossible-offload");
+}
