@@ -40,6 +40,7 @@ class Lister {
     add_flags();
     add_micro_batch();
     add_schedules();
+    add_expert_overlap();
     add_layers();
     add_degrees();
     return std::move(changes_);
@@ -92,9 +93,6 @@ class Lister {
       add("overlap: {gradients: true}", [](Job& job) { job.strategy.overlap_gradients = true; });
     if (has_copies() && (strategy().zero == 1 || strategy().zero == 2) && !strategy().overlap_parameters)
       add("overlap: {parameters: true}", [](Job& job) { job.strategy.overlap_parameters = true; });
-    if (any_stage([](const Stage& stage) { return stage.expert_parallel > 1; }) &&
-        !strategy().overlap_experts)
-      add("overlap: {experts: true}", [](Job& job) { job.strategy.overlap_experts = true; });
     if (has_pipelines() && !strategy().overlap_p2p)
       add("overlap: {p2p: true}", [](Job& job) { job.strategy.overlap_p2p = true; });
     if (!strategy().sequence_parallel &&
@@ -134,6 +132,21 @@ class Lister {
     };
     if (fewer) add(fmt::format("micro_batch: {}", now * 2), [change](Job& job) { change(job, true); });
     if (smaller) add(fmt::format("micro_batch: {}", now / 2), [change](Job& job) { change(job, false); });
+  }
+
+  // Where the schedule cannot have it, in one that can.
+  void add_expert_overlap() {
+    const bool divided = any_stage([](const Stage& stage) { return stage.expert_parallel > 1; });
+    if (!divided || strategy().overlap_experts || strategy().schedule == Schedule::custom) return;
+    const bool suits = strategy().schedule == Schedule::interleaved ||
+                       strategy().schedule == Schedule::dualpipe_v || !has_pipelines();
+    if (suits) return add("overlap: {experts: true}", [](Job& job) { job.strategy.overlap_experts = true; });
+    if (strategy().templates.size() > 1 || !layers_are_even()) return;
+    for (const Schedule each : {Schedule::interleaved, Schedule::dualpipe_v})
+      add(fmt::format("schedule: {}, overlap: {{experts: true}}", motley::name_of(each)), [each](Job& job) {
+        use_schedule(job.transformer, job.strategy, each, standard_chunks(each));
+        job.strategy.overlap_experts = true;
+      });
   }
 
   // Those that leave each stage its layers, and chunks of half a stage.

@@ -117,8 +117,8 @@ struct Strategy {
   // true: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the step's begin, bucket
   // by bucket, while the first forwards run, instead of at its end: what the step before renewed.
   bool overlap_parameters = false;
-  // true: of a forward and the backward after it each runs while the other's tokens are on their way to experts and back
-  // (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B overlap). One more micro-batch is in flight.
+  // true: of a forward and the backward after it each runs while the other's tokens are on their way to experts and
+  // back (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B overlap). One more micro-batch is in flight.
   bool overlap_experts = false;
   std::int64_t bucket_bytes = 100'000'000;  // of gradients, when they or the parameters overlap
   // What tensor-parallel ranks hold alike between their cut matmuls (norms, residuals, what crosses stages) is cut over

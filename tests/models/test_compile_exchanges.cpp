@@ -1,5 +1,5 @@
-// Forwards and backwards side by side while tokens travel to experts: what stays in order, what waits for what, and which
-// strategies cannot have it.
+// Forwards and backwards side by side while tokens travel to experts: what stays in order, what waits for what, and
+// which strategies cannot have it.
 #include <catch2/catch.hpp>
 
 #include "models/check.hpp"
