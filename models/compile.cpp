@@ -121,39 +121,46 @@ std::map<ComputePoint, int> cut_computes(ProgramClass& of_class, const std::vect
   std::map<int, std::vector<int>> cuts;  // kernels, by instruction
   for (const ComputePoint& point : points) cuts[point.index].push_back(point.kernels);
   std::map<ComputePoint, int> ends;
+  std::vector<std::vector<Instruction>> pieces(of_class.streams[0].instructions.size());
   int more = 0;  // pieces that earlier cuts added
   for (auto& [index, at_kernels] : cuts) {
-    const Instruction whole = of_class.streams[0].instructions[static_cast<std::size_t>(index + more)];
+    const Instruction& whole = of_class.streams[0].instructions[static_cast<std::size_t>(index)];
     at_kernels.push_back(whole.last_kernel);
     std::sort(at_kernels.begin(), at_kernels.end());
     at_kernels.erase(std::unique(at_kernels.begin(), at_kernels.end()), at_kernels.end());
-    std::vector<Instruction> pieces;
+    auto& made = pieces[static_cast<std::size_t>(index)];
     int first = whole.first_kernel;
     for (int cut : at_kernels) {
       if (cut <= first) continue;  // where it begins anyway
       Instruction piece = whole;
-      if (!pieces.empty()) piece.after.clear();
+      if (!made.empty()) piece.after.clear();
       piece.first_kernel = first;
       piece.last_kernel = first = cut;
-      ends[{index, cut}] = index + more + static_cast<int>(pieces.size());
-      pieces.push_back(piece);
+      ends[{index, cut}] = index + more + static_cast<int>(made.size());
+      made.push_back(piece);
     }
-    replace_compute(of_class, index + more, pieces);
-    more += static_cast<int>(pieces.size()) - 1;
+    MOTLEY_CHECK(!made.empty());
+    more += static_cast<int>(made.size()) - 1;
   }
+  replace_computes(of_class, std::move(pieces));
   return ends;
 }
 
-void replace_compute(ProgramClass& of_class, int index, const std::vector<Instruction>& pieces) {
-  MOTLEY_CHECK(!pieces.empty());
-  const int added = static_cast<int>(pieces.size()) - 1;
+void replace_computes(ProgramClass& of_class, std::vector<std::vector<Instruction>> pieces) {
+  auto& computes = of_class.streams[0].instructions;
+  MOTLEY_CHECK(pieces.size() == computes.size());
+  std::vector<Instruction> replaced;
+  std::vector<int> last(computes.size());  // of the pieces of each
+  for (std::size_t i = 0; i < computes.size(); ++i) {
+    if (pieces[i].empty()) pieces[i].push_back(std::move(computes[i]));
+    for (Instruction& piece : pieces[i]) replaced.push_back(std::move(piece));
+    last[i] = static_cast<int>(replaced.size()) - 1;
+  }
+  computes = std::move(replaced);
   for (Stream& stream : of_class.streams)
     for (Instruction& instruction : stream.instructions)
       for (After& after : instruction.after)
-        if (after.stream == 0 && after.index >= index) after.index += added;
-  auto& computes = of_class.streams[0].instructions;
-  computes.erase(computes.begin() + index);
-  computes.insert(computes.begin() + index, pieces.begin(), pieces.end());
+        if (after.stream == 0) after.index = last[static_cast<std::size_t>(after.index)];
 }
 
 }  // namespace motley

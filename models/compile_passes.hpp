@@ -49,9 +49,9 @@ std::string boundary_name(const ProgramClass& of_class, int chunk, const char* w
 // The chunk of this class that holds that virtual stage; -1: another rank does, or nobody.
 int chunk_at(const ProgramClass& of_class, int virtual_stage);
 
-// Replaces instruction `index` of the compute stream by `pieces`; events of it become events of the last piece,
-// later indices move. The pieces' own `after` must be in the numbering after the replacement.
-void replace_compute(ProgramClass& of_class, int index, const std::vector<Instruction>& pieces);
+// Replaces each instruction of the compute stream by its pieces; no pieces: it stays. Events of it become events of the
+// last piece, later indices move. The pieces' own `after` are in the numbering before the replacement.
+void replace_computes(ProgramClass& of_class, std::vector<std::vector<Instruction>> pieces);
 
 // Where in the compute stream something is complete: an instruction, and how many of its block's kernels it takes.
 struct ComputePoint {

@@ -64,11 +64,12 @@ void separate_tensor_collectives(const Job& job, Program& program) {
   for (ProgramClass& of_class : program.classes) {
     const bool always = of_class.expert_parallel > 1 || of_class.context_parallel > 1;
     if (!always && (!tensor_parallel || of_class.tensor_parallel == 1)) continue;
-    for (int i = static_cast<int>(of_class.streams[0].instructions.size()) - 1; i >= 0; --i) {
-      const Instruction whole = of_class.streams[0].instructions[static_cast<std::size_t>(i)];
-      if (whole.op == Op::compute)
-        replace_compute(of_class, i, cut_at_collectives(of_class, whole, tensor_parallel));
+    std::vector<std::vector<Instruction>> pieces;
+    for (const Instruction& whole : of_class.streams[0].instructions) {
+      pieces.emplace_back();
+      if (whole.op == Op::compute) pieces.back() = cut_at_collectives(of_class, whole, tensor_parallel);
     }
+    replace_computes(of_class, std::move(pieces));
   }
 }
 
