@@ -56,8 +56,9 @@ struct RingCost {
   bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);
-// The group's members each sending to every other at once, as an all_to_all does: the slowest latency, and the
-// bandwidth with which (R-1)/R of the payload leaves each member in the time that the most loaded link needs.
+// The group's members each sending to every other at once, as an all_to_all does: the bandwidth with which (R-1)/R of
+// the payload leaves each member in the time that the most loaded link needs; and of R-1 steps the mean latency, the
+// slowest message's and what each further one adds at a sender that posts them together, as NCCL's groups do.
 RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group);
 
 // Messages in turn, each of bytes/R: 2(R-1) of an all_reduce, R-1 of the others.

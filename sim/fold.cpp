@@ -126,6 +126,7 @@ class Builder {
   void add_pairs(std::int32_t index, CollectiveLevel level) {
     const auto& ranks = program_.groups[at(index)].ranks;
     const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[at(index)]).carrier;
+    const double latency_s = costs_.pairwise(index).latency_s;
     made_.first_pair[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
     for (std::size_t i = 0; i < ranks.size(); ++i)
       for (std::size_t j = 0; j < ranks.size(); ++j) {
@@ -136,6 +137,7 @@ class Builder {
         pair.group = index;
         pair.carrier = carrier;
         pair.by_ranks = level == CollectiveLevel::expanded;
+        pair.latency_s = latency_s;
         lay(pair, {pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
         made_.arrangement.lanes.push_back(pair);
       }

@@ -76,6 +76,10 @@ class Timeline {
     Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
     Route taken = way(meeting, from, to);
     const bool ring = meeting.group >= 0 && algorithm(meeting) == CollectiveAlgorithm::ring;
+    if (meeting.group >= 0 && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
+      taken.latency_s = costs_.pairwise(meeting.group).latency_s;
+      transport.software_latency_s = 0;
+    }
     if (ring && costs_.ring(meeting.group).over_nodes()) {
       taken.latency_s = costs_.ring(meeting.group).latency_s;
       transport.software_latency_s = 0;
