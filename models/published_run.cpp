@@ -71,7 +71,8 @@ class RunReader {
     strategy(job);
     if (const auto* recipe = rules_.recipe_of(run_)) {
       job.fidelity.expert_copies = recipe->expert_copies;
-      made.overlap_experts = recipe->overlap_experts;
+      job.strategy.overlap_experts = recipe->overlap_experts;
+      if (find_complaint(job.transformer, job.train, job.strategy)) job.strategy.overlap_experts = false;
     }
     // What is priced inside computes is one ring, which leaves a node by one of its NICs.
     if (job.strategy.tp() > job.cluster.groups[0].chips_per_node)

@@ -45,9 +45,7 @@ struct Measured {
   std::optional<double> peak_bytes;   // of the fullest chip
   Counted counted = Counted::device;  // what those are
   bool experts = false;               // the model's; no such run took part in any fit
-  bool overlap_experts =
-      false;             // the run's recipe hides the exchange of tokens behind other micro-batches' computes
-  bool runs_on = false;  // into the next step: what is measured is from one's begin to the next's
+  bool runs_on = false;          // into the next step: what is measured is from one's begin to the next's
   bool recompute_known = false;  // printed, known of the set, or told by a peak: else memory is not
 };
 struct PassedOver {

@@ -332,7 +332,7 @@ TEST_CASE("how a run's tokens reach their experts is that of its release's recip
       INFO(run.id);
       REQUIRE(std::holds_alternative<Measured>(read));
       CHECK(std::get<Measured>(read).scenario.job.fidelity.expert_copies == known.copies);
-      CHECK(std::get<Measured>(read).overlap_experts == known.overlap);
+      CHECK(std::get<Measured>(read).scenario.job.strategy.overlap_experts == known.overlap);
       ++seen;
     }
   CHECK(seen == 15);
@@ -342,6 +342,6 @@ TEST_CASE("how a run's tokens reach their experts is that of its release's recip
     if (found == nullptr || found->experts) continue;
     INFO(run.id);
     CHECK(found->scenario.job.fidelity.expert_copies == expert);
-    CHECK_FALSE(found->overlap_experts);
+    CHECK_FALSE(found->scenario.job.strategy.overlap_experts);
   }
 }
