@@ -94,7 +94,7 @@ Eigen::VectorXd Figures::values_in(const std::string& folder) const {
   Eigen::VectorXd values = prior_.mean;
   std::map<std::string, Yaml> files;
   for (const std::string& software : this->software()) {
-    const std::string path = folder + "/" + software + ".yaml";
+    const std::string path = fmt::format("{}/{}.yaml", folder, software);
     if (std::filesystem::is_regular_file(path)) files[software] = read_yaml(path);
   }
   for (std::size_t i = 0; i < names_.size(); ++i) {
@@ -128,11 +128,11 @@ std::string Figures::text(const std::string& software, const Eigen::VectorXd& va
     if (name.chip.empty())
       network += indent + line;
     else
-      on[name.chip] += indent + "    " + line;
+      on[name.chip] += fmt::format("{}    {}", indent, line);
   }
   std::string text = network + indent + "on:\n";
   for (const auto& [chip, lines] : on) {
-    text += indent + "  " + chip + ":\n" + lines;
+    text += fmt::format("{}  {}:\n{}", indent, chip, lines);
     for (const HeldFigure& held : plan_.held)
       text += fmt::format("{}    {}: {{value: {}, source: {}}}\n", indent, held.kind, held.value,
                           quote(held.source));
