@@ -53,6 +53,18 @@ TEST_CASE("the fast kernels train as the reference kernels do") {
 }
 
 TEST_CASE(
+    "forwards and backwards side by side, with exchanges on a thread of their own, train as one after the "
+    "other") {
+  for (Job& job : tests::every_overlapped_expert_job(tests::tiny_variant("mixtral"))) {
+    const auto beside = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 3});
+    job.strategy.overlap_experts = false;
+    const auto in_turn = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 3});
+    CAPTURE(print(job.strategy));
+    for (std::size_t i = 0; i < 3; ++i) REQUIRE(beside.losses[i] == Approx(in_turn.losses[i]).margin(1e-6));
+  }
+}
+
+TEST_CASE(
     "a real trace has every instruction once, with the flops, bytes and allocations the Program foretold") {
   Job job = tests::tiny_job({2, 2, 1});
   job.fidelity.tensor_parallel = CollectiveLevel::fluid;
