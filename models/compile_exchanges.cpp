@@ -73,12 +73,11 @@ bool never_in_turn(const ProgramClass& of_class, const std::vector<Task>& tasks)
 }
 
 // Indices of the compute stream in their new order.
-std::vector<int> order_of(const ProgramClass& of_class) {
+std::vector<int> order_of(const ProgramClass& of_class, const std::vector<Task>& tasks) {
   std::vector<int> order;
   const auto add = [&](std::pair<int, int> piece) {
     for (int i = piece.first; i < piece.second; ++i) order.push_back(i);
   };
-  const std::vector<Task> tasks = tasks_of(of_class);
   const bool never = never_in_turn(of_class, tasks);
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     if (never || t + 1 == tasks.size() || !side_by_side(of_class, tasks[t], tasks[t + 1])) {
@@ -136,7 +135,7 @@ void overlap_exchanges(const Job& job, Program& program) {
     const auto& computes = of_class.streams[0].instructions;
     if (std::none_of(computes.begin(), computes.end(), is_exchange)) continue;
     const std::vector<Task> tasks = tasks_of(of_class);
-    const Moves moves(of_class, order_of(of_class));
+    const Moves moves(of_class, order_of(of_class, tasks));
     for (Stream& stream : of_class.streams)
       for (Instruction& instruction : stream.instructions)
         for (After& after : instruction.after)

@@ -44,16 +44,23 @@ Instruction compute_of(const ProgramClass& of_class, int block, int micro_batch)
   return compute;
 }
 
+bool exchanges_overlap(const Strategy& strategy, const PipelineTemplate& pipeline) {
+  return strategy.overlap_experts &&
+         std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
+                     [](const Stage& stage) { return stage.expert_parallel > 1; });
+}
+
 Timetable make_timetable_of(const Job& job, const Program& program, const ProgramClass& first) {
   const Strategy& strategy = job.strategy;
   if (strategy.schedule == Schedule::custom) return strategy.timetable;
   const PipelineTemplate& pipeline = strategy.templates[at(first.pipeline)];
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), static_cast<int>(first.chunks.size()),
-                            static_cast<int>(first.micro_batches), strategy.overlap_experts ? 1 : 0};
-  const bool fills = strategy.schedule == Schedule::zb_h1 || strategy.schedule == Schedule::zb_h2 ||
-                     strategy.schedule == Schedule::zb_v;
+                            static_cast<int>(first.micro_batches),
+                            exchanges_overlap(strategy, pipeline) ? 1 : 0};
   return make_timetable(strategy.schedule, shape,
-                        fills ? predicted_times(program, job.cluster, first.pipeline) : ScheduleTimes{});
+                        depends_on_times(strategy.schedule)
+                            ? predicted_times(program, job.cluster, first.pipeline)
+                            : ScheduleTimes{});
 }
 
 void lay_down(const std::vector<Action>& actions, ProgramClass& of_class) {

@@ -3,7 +3,8 @@
 // other stand side by side, so that the communication inside each hides under the other. The order is that of the
 // authors' published implementation (github.com/deepseek-ai/DualPipe, read 2026-11): eight stretches, of which
 // those named here.
-// Assumes: a rank does one action at a time; of a pair side by side the forward comes first.
+// Assumes: a rank does one action at a time, of a pair the forward first; `overlap: {experts: true}` has the two take
+// turns (models/compile_exchanges.cpp).
 #include <deque>
 
 #include "models/schedule_rules.hpp"

@@ -110,6 +110,10 @@ Timetable timetable_of(const Program& program, int pipeline) {
   return timetable;
 }
 
+bool depends_on_times(Schedule schedule) {
+  return schedule == Schedule::zb_h1 || schedule == Schedule::zb_h2 || schedule == Schedule::zb_v;
+}
+
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline) {
   Prediction prediction(program, cluster);
   for (Rank rank = 0; rank < program.rank_count(); ++rank)

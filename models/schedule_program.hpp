@@ -18,5 +18,7 @@ Timetable timetable_of(const Program& program, int pipeline);
 // its longest transfer between stages. The Program may be without instructions yet.
 // Assumes: a transfer has its route to itself.
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline);
+// Whether those times decide about the order: where weight gradients stand.
+bool depends_on_times(Schedule schedule);
 
 }  // namespace motley

@@ -1,5 +1,7 @@
 #include "tools/command.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -8,6 +10,20 @@
 #include <fstream>
 
 namespace motley {
+
+Exit run(const Chosen& chosen) {
+  try {
+    return chosen();
+  } catch (const Refusal& refusal) {
+    spdlog::error("{}", refusal.what());
+    return refusal.exit_code();
+  } catch (const RunFailure& failure) {
+    spdlog::error("{}", failure.what());
+  } catch (const std::exception& bug) {
+    spdlog::error("internal: {}", bug.what());
+  }
+  return Exit::failed;
+}
 
 std::string footer(const std::string& example) {
   return "Example:\n  " + example +

@@ -13,6 +13,8 @@ namespace motley {
 
 // Set by the command that was named on the command line; main() runs it once parsing is over.
 using Chosen = std::function<Exit()>;
+// Runs it; what it refuses or fails in is said on stderr and told by the exit code.
+Exit run(const Chosen& chosen);
 
 void add_simulate(CLI::App& program, Chosen& chosen);
 void add_train(CLI::App& program, Chosen& chosen);

@@ -82,20 +82,6 @@ Exit refuse_command_line(const CLI::App& program, const CLI::ParseError& error,
   return Exit::usage;
 }
 
-Exit run(const Chosen& chosen) {
-  try {
-    return chosen();
-  } catch (const Refusal& refusal) {
-    spdlog::error("{}", refusal.what());
-    return refusal.exit_code();
-  } catch (const RunFailure& failure) {
-    spdlog::error("{}", failure.what());
-  } catch (const std::exception& bug) {
-    spdlog::error("internal: {}", bug.what());
-  }
-  return Exit::failed;
-}
-
 Exit main_of(int argc, char** argv) {
   set_up_logs();
   std::signal(SIGINT, exit_interrupted);

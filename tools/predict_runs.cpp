@@ -13,6 +13,7 @@
 
 #include "models/check.hpp"
 #include "models/published_metrics.hpp"
+#include "models/schedule_program.hpp"
 #include "sim/world.hpp"
 #include "tools/progress.hpp"
 
@@ -68,10 +69,6 @@ void predict(const Measured& measured, const Program* compiled, const PredictOpt
   } catch (const Refusal& refusal) {
     outcome.passed_over = refusal.message();
   }
-}
-
-bool depends_on_figures(Schedule schedule) {
-  return schedule == Schedule::zb_h1 || schedule == Schedule::zb_h2 || schedule == Schedule::zb_v;
 }
 
 // What a process finds out about the runs first, first + step, ..., as lines over a pipe.
@@ -176,7 +173,7 @@ std::vector<std::shared_ptr<const Program>> compile_all(const PredictedRuns& run
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     for (std::size_t i = next++; i < programs.size(); i = next++) {
-      if (!runs.measured[i] || depends_on_figures(runs.measured[i]->scenario.job.strategy.schedule)) continue;
+      if (!runs.measured[i] || depends_on_times(runs.measured[i]->scenario.job.strategy.schedule)) continue;
       try {
         programs[i] = std::make_shared<const Program>(compile(runs.measured[i]->scenario.job));
       } catch (const Refusal&) {  // whoever predicts the run says why

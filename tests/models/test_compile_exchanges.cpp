@@ -91,7 +91,7 @@ TEST_CASE(
         const ProgramClass &of_class = program.classes[i], &before = plain.classes[i];
         for (int m = 0; m < of_class.micro_batches; ++m)
           for (Pass pass : {Pass::forward, Pass::backward})
-            CHECK(pieces_of(of_class, m, pass).size() == pieces_of(before, m, pass).size());
+            CHECK(pieces_of(of_class, m, pass) == pieces_of(before, m, pass));
         CHECK(exchanges(of_class.streams[0]) == 0);
         const int stream = find_stream(of_class, StreamKind::exchange);
         REQUIRE(stream >= 0);
@@ -182,4 +182,12 @@ TEST_CASE("what cannot run side by side is refused, with what can") {
   CHECK(kind_of_refusal(job).empty());
   job.strategy.templates[0].stages[1].offload = Offload{0, 0.5};
   CHECK(kind_of_refusal(job) == "impossible-offload");
+}
+
+TEST_CASE("where every rank has all experts there is nothing to hide, and nothing changes") {
+  Job job = job_of(Schedule::interleaved, 2, 2, 16);
+  for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = 1;
+  const Program with = compile(job);
+  job.strategy.overlap_experts = false;
+  CHECK(with.classes == compile(job).classes);
 }

@@ -1,7 +1,8 @@
 # Parts that are found or left out, never required: CUDA, HIP, libibverbs, librdmacm, and Ceres, of which
-# the program has no need: tools/fit-published has. Each of the others becomes a shared module beside the program, loaded at run time (hw/probe_module.hpp). The GPU modules are built
-# by a custom command: Debian's ROCm is unknown to CMake's HIP language, and a broken CUDA install must
-# not end the configuration.
+# the program has no need: tools/fit-published has. Each of the others becomes a shared module beside the
+# program, loaded at run time (hw/probe_module.hpp). The GPU modules are built by a custom command:
+# Debian's ROCm is unknown to CMake's HIP language, and a broken CUDA install must not end the
+# configuration.
 set(MOTLEY_CUDA_ARCHITECTURES "80;90" CACHE STRING "compute capabilities that the CUDA module is built for")
 set(MOTLEY_HIP_ARCHITECTURES "gfx90a;gfx1030" CACHE STRING "architectures that the HIP module is built for")
 

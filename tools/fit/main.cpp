@@ -182,17 +182,7 @@ Exit main_of(int argc, char** argv) {
     spdlog::error("{}\n  hint: try `tools/fit-published --help`", error.what());
     return Exit::usage;
   }
-  try {
-    return run(options);
-  } catch (const Refusal& refusal) {
-    spdlog::error("{}", refusal.what());
-    return refusal.exit_code();
-  } catch (const RunFailure& failure) {
-    spdlog::error("{}", failure.what());
-  } catch (const std::exception& bug) {
-    spdlog::error("internal: {}", bug.what());
-  }
-  return Exit::failed;
+  return motley::run([&options] { return run(options); });
 }
 
 }  // namespace
