@@ -57,6 +57,10 @@ std::vector<Yaml> fits_without_some_runs() {
   return fits;
 }
 
+Recompute to_printed_recompute(const Yaml& node) {
+  return printed_recompute(to_choice(node, {"full", "selective", "none", "alternate"}), node->where);
+}
+
 }  // namespace
 
 std::string lower(std::string text) {
@@ -121,9 +125,7 @@ PublishedRules::Set PublishedRules::read_set(const Yaml& node) {
                                   "runs_on"});
   Set made;
   if (const Yaml value = of.find("vocabulary")) made.vocabulary = to_integer(value, kPositive);
-  if (const Yaml value = of.find("recompute"))
-    made.recompute =
-        printed_recompute(to_choice(value, {"full", "selective", "none", "alternate"}), value->where);
+  if (const Yaml value = of.find("recompute")) made.recompute = to_printed_recompute(value);
   if (const Yaml value = of.find("selective"))
     made.selective = printed_recompute(to_choice(value, {"selective", "alternate"}), value->where);
   if (const Yaml value = of.find("sequence_parallel")) made.sequence_parallel = to_bool(value);
@@ -151,8 +153,8 @@ PublishedRules::Set PublishedRules::read_set(const Yaml& node) {
 
 PublishedRules::Recipe PublishedRules::read_recipe(const Yaml& item) {
   static const std::vector<std::string> degrees = {"tp", "pp", "vpp", "ep", "micro_batch"};
-  std::vector<std::string> keys = {"from",          "to",     "names", "accelerators", "precisions",
-                                   "expert_copies", "overlap"};
+  std::vector<std::string> keys = {"from",          "to",      "names",     "accelerators", "precisions",
+                                   "expert_copies", "overlap", "recompute", "attention"};
   keys.insert(keys.end(), degrees.begin(), degrees.end());
   const Fields of(item, "a recipe", keys);
   Recipe made;
@@ -174,6 +176,9 @@ PublishedRules::Recipe PublishedRules::read_recipe(const Yaml& item) {
     const Fields overlap(value, "`overlap`", {"experts"});
     made.overlap_experts = to_bool(overlap.need("experts"));
   }
+  if (const Yaml value = of.find("recompute")) made.recompute = to_printed_recompute(value);
+  if (const Yaml value = of.find("attention"))
+    made.unfused_attention = to_choice(value, {"fused", "unfused"}) == "unfused";
   return made;
 }
 

@@ -68,8 +68,11 @@ class RunReader {
     measure_layers(job, job.cluster);
     job.fidelity.fold = true;
     job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
+    const PublishedRules::Recipe* recipe = rules_.recipe_of(run_);
+    if (recipe && recipe->recompute) set_.recompute = recipe->recompute;
     strategy(job);
-    if (const auto* recipe = rules_.recipe_of(run_)) {
+    if (recipe) {
+      use_attention(*recipe, job.cluster);
       job.fidelity.expert_copies = recipe->expert_copies;
       job.strategy.overlap_experts = recipe->overlap_experts;
       if (find_complaint(job.transformer, job.train, job.strategy)) job.strategy.overlap_experts = false;
@@ -84,6 +87,7 @@ class RunReader {
       made.unseen = bare;
       use_figures(figures, *made.unseen);
       measure_layers(job, *made.unseen);
+      if (recipe) use_attention(*recipe, *made.unseen);
       made.unseen_interval = interval_of_left_out();
     }
     if (job.transformer.experts.count > 0)
@@ -181,6 +185,14 @@ class RunReader {
   void measure_layers(const Job& job, Cluster& cluster) const {
     if (const std::string& layers = likeness().layers; !layers.empty())
       use_layers(layers, job.transformer, job.train, cluster);
+  }
+
+  // Assumes: what is not fused takes the form's seconds, where no fit has others.
+  static void use_attention(const PublishedRules::Recipe& recipe, Cluster& cluster) {
+    if (!recipe.unfused_attention) return;
+    for (NodeGroup& group : cluster.groups)
+      if (group.chip.unfused_attention.value == 0)
+        group.chip.unfused_attention = {1, "the run's recipe: platforms/published/unprinted.yaml"};
   }
 
   // Of several kinds, on the groups of one cluster that have their names.

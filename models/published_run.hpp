@@ -118,6 +118,8 @@ class PublishedRules {
     std::map<std::string, std::int64_t> degrees;  // what columns print, where it matters
     ExpertCopies expert_copies = ExpertCopies::expert;
     bool overlap_experts = false;
+    std::optional<Recompute> recompute;  // where the row does not print it
+    bool unfused_attention = false;      // what runs it has no fused kernel for those heads on that chip
     bool of(const PublishedRun& run) const;
   };
   // A fit of software that left runs out: by their ids, or all of a set.

@@ -301,6 +301,26 @@ TEST_CASE("torchtitan's tables leave out the sequence, and what they call select
   CHECK(run.scenario.job.cluster.groups[0].chip.one_master.value > 0);
 }
 
+TEST_CASE(
+    "where a recipe has no fused kernel for its heads, scores are written and attention is computed again") {
+  static const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  std::size_t unfused = 0;
+  for (const PublishedRun& run : all) {
+    const auto read = rules.read(run, all);
+    const Measured* const found = std::get_if<Measured>(&read);
+    if (found == nullptr || run.set != "dgxc") continue;
+    INFO(run.id);
+    const bool without_kernel = run.id == "dgxc-0118";  // latent attention on Blackwell
+    CHECK((found->scenario.job.cluster.groups[0].chip.unfused_attention.value > 0) == without_kernel);
+    CHECK((found->scenario.job.strategy.recompute == Recompute::selective) == without_kernel);
+    REQUIRE(found->unseen);
+    CHECK((found->unseen->groups[0].chip.unfused_attention.value > 0) == without_kernel);
+    unfused += without_kernel;
+  }
+  CHECK(unfused == 1);
+}
+
 TEST_CASE("how a run's tokens reach their experts is that of its release's recipe") {
   static const PublishedRules rules;
   const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
