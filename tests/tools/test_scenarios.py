@@ -401,4 +401,6 @@ class Scenarios(Commands):
 
 
 if __name__ == "__main__":
+    # Ranks and simulated actors hand over to each other all the time: as tests/catch_main.cpp has it.
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     unittest.main()
