@@ -8,8 +8,9 @@
 
 namespace {
 
-// Threads that hand over to each other all the time do so sooner on one processor: SimGrid's sanitized actors in a third
-// of the time, ranks of one process with half as much of the processors'. Linux places a new test where there is room; that it stays is a wish.
+// Threads that hand over to each other all the time do so sooner on one processor: SimGrid's sanitized actors in a
+// third of the time, ranks of one process with half as much of the processors'. Linux places a new test where there is
+// room; that it stays is a wish.
 void stay_on_this_processor() {
   cpu_set_t here;
   CPU_ZERO(&here);
