@@ -1,4 +1,4 @@
-#include "models/csv.hpp"
+#include "models/base/csv.hpp"
 
 #include <fmt/format.h>
 
@@ -42,24 +42,24 @@ class Reader {
     return true;
   }
   CsvCell cell() {
-    CsvCell made{"", here_};
-    if (take('"')) return quoted(std::move(made));
+    CsvCell cell{"", here_};
+    if (take('"')) return quoted(std::move(cell));
     while (!at_end() && text_[next_] != ',' && text_[next_] != '\n' && text_[next_] != '\r') {
       if (text_[next_] == '"') refuse(here_, "a quote inside a cell", "quote the whole cell, and double it");
-      made.text += text_[next_];
+      cell.text += text_[next_];
       advance();
     }
-    return made;
+    return cell;
   }
-  CsvCell quoted(CsvCell made) {
+  CsvCell quoted(CsvCell cell) {
     for (;;) {
-      if (at_end()) refuse(made.where, "a quote that is not closed", "a `\"` at the cell's end");
+      if (at_end()) refuse(cell.where, "a quote that is not closed", "a `\"` at the cell's end");
       if (take('"')) {
-        if (!take('"')) return made;
-        made.text += '"';
+        if (!take('"')) return cell;
+        cell.text += '"';
         continue;
       }
-      made.text += text_[next_];
+      cell.text += text_[next_];
       advance();
     }
   }
@@ -68,8 +68,8 @@ class Reader {
 }  // namespace
 
 const CsvCell* CsvRow::find(std::string_view column) const {
-  const auto found = std::find(columns_->begin(), columns_->end(), column);
-  return found == columns_->end() ? nullptr : &cells_[static_cast<std::size_t>(found - columns_->begin())];
+  const auto name = std::find(columns_->begin(), columns_->end(), column);
+  return name == columns_->end() ? nullptr : &cells_[static_cast<std::size_t>(name - columns_->begin())];
 }
 
 const std::string& CsvRow::operator[](std::string_view column) const {

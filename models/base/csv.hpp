@@ -1,5 +1,5 @@
 // Tables of comma-separated values (RFC 4180) whose first line names the columns. Every cell knows its line and column;
-// what is malformed is refused there. Read next: models/published_run.hpp.
+// what is malformed is refused there. Read next: models/published/published_run.hpp.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 

@@ -1,14 +1,13 @@
-// Where the files that ship are, and how a name in a scenario becomes a path.
+#include "models/base/data_files.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
-#include "models/describe_text.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -66,11 +66,12 @@ Refusal located(const Refusal& refusal, const Location& where) {
   return Refusal(refusal.exit_code(), refusal.kind(), where, refusal.message(), refusal.hint());
 }
 
-std::string suggest(std::string_view found, const std::vector<std::string>& known) {
+std::string suggest(std::string_view written, const std::vector<std::string>& known) {
   const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(found, a) < edit_distance(found, b);
+    return edit_distance(written, a) < edit_distance(written, b);
   });
-  if (nearest != known.end() && edit_distance(found, *nearest) * 3 <= std::max(found.size(), nearest->size()))
+  if (nearest != known.end() &&
+      edit_distance(written, *nearest) * 3 <= std::max(written.size(), nearest->size()))
     return fmt::format("did you mean `{}`?", *nearest);
   return fmt::format("known: {}", fmt::join(known, ", "));
 }

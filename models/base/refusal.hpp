@@ -1,6 +1,5 @@
-// How Motley says no. A Refusal is the user's error: it carries where (file:line:column), what was
-// found, and a hint; main() prints it and exits with its code. A bug of ours is `check()`: on in
-// release builds too.
+// How Motley says no. A Refusal is the user's error: it carries where (file:line:column), what was found, and a hint;
+// main() prints it and exits with its code. A bug of ours breaks a MOTLEY_CHECK, which is on in release builds too.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +46,8 @@ class Refusal : public std::runtime_error {
   std::string hint_;
 };
 
-// The same refusal at a place: for what is thrown by code that knows no file (compile, check) about
-// something that stands in one. A refusal that knows its place keeps it.
+// The same refusal with a place, for code that knows no file (compile, check) but refuses what stands in one. A
+// refusal that knows its place keeps it.
 Refusal located(const Refusal& refusal, const Location& where);
 
 // The run failed (exit code 1): a deadlock, a dead peer, a broken connection. Names rank and
@@ -60,7 +59,7 @@ class RunFailure : public std::runtime_error {
 
 // "did you mean `x`?" for the nearest of `known` (edit distance at most a third), else "known: a,
 // b, c".
-std::string suggest(std::string_view found, const std::vector<std::string>& known);
+std::string suggest(std::string_view written, const std::vector<std::string>& known);
 
 // A broken promise of our own: throws std::logic_error with file and line.
 [[noreturn]] void break_promise(std::string_view what, const char* file, int line);

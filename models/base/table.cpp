@@ -1,11 +1,11 @@
-#include "models/table.hpp"
+#include "models/base/table.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 

@@ -1,6 +1,6 @@
 // Quantities as people write them, and numbers as people and files read them. No locale, no
-// implied unit, no guess. Read next: models/yaml_reader.hpp.
-#include "models/units.hpp"
+// implied unit, no guess. Read next: models/base/yaml_reader.hpp.
+#include "models/base/units.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Quantities a person writes ("300 GB/s", "2 us", "80 GiB") and how numbers are printed back.
 // Inside Motley every time is a double in seconds, every size an int64 in bytes, every rate a
 // double in bytes/s or flop/s; the unit stands last in a variable's name. Read next:
-// models/chip.hpp.
+// models/cluster/chip.hpp.
 #pragma once
 
 #include <cstdint>

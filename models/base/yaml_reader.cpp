@@ -1,6 +1,6 @@
 // yaml-cpp's event parser builds our own tree, so that limits are enforced while reading, before
 // anything is expanded.
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
 
 #include <fmt/format.h>
 #include <yaml-cpp/anchor.h>
@@ -50,11 +50,11 @@ class TreeBuilder : public YAML::EventHandler {
     leaf(mark, anchor, YamlNode::Kind::scalar, value, tag == "!");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    const auto found = anchors_.find(anchor);
-    if (found == anchors_.end())
+    const auto anchored = anchors_.find(anchor);
+    if (anchored == anchors_.end())
       throw Refusal(Exit::usage, "cyclic-alias", at(mark), "an alias stands inside its own anchor",
                     "write the value out");
-    add(found->second, at(mark));
+    add(anchored->second, at(mark));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -287,9 +287,9 @@ void refuse_sign(double value, Sign sign, const Yaml& node) {
 }  // namespace
 
 const YamlEntry* YamlNode::find(std::string_view key) const {
-  const auto found =
+  const auto match =
       std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& entry) { return entry.key == key; });
-  return found == entries.end() ? nullptr : &*found;
+  return match == entries.end() ? nullptr : &*match;
 }
 
 std::string read_text_file(const std::string& path, const Location& asked_from) {
@@ -329,26 +329,26 @@ Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
 }
 
 const YamlEntry* Fields::entry(std::string_view key) const {
-  const YamlEntry* found = map_->find(key);
-  return found && found->value->kind != YamlNode::Kind::null ? found : nullptr;
+  const YamlEntry* written = map_->find(key);
+  return written && written->value->kind != YamlNode::Kind::null ? written : nullptr;
 }
 
 Yaml Fields::find(std::string_view key) const {
-  const YamlEntry* found = entry(key);
-  return found ? found->value : nullptr;
+  const YamlEntry* written = entry(key);
+  return written ? written->value : nullptr;
 }
 
 Yaml Fields::need(std::string_view key) const {
-  const Yaml found = find(key);
-  if (!found)
+  const Yaml value = find(key);
+  if (!value)
     throw Refusal(Exit::usage, "missing-key", where(key),
                   fmt::format("{} needs a value for `{}`", what_, key));
-  return found;
+  return value;
 }
 
 Location Fields::where(std::string_view key) const {
-  const YamlEntry* found = map_->find(key);
-  return found ? found->where : map_->where;
+  const YamlEntry* written = map_->find(key);
+  return written ? written->where : map_->where;
 }
 
 std::int64_t to_integer(const Yaml& node, IntegerRange range) {

@@ -1,18 +1,20 @@
 // A strict reader of YAML (and so of JSON): every value knows its file, line and column, and what
 // yaml-cpp lets pass (duplicate keys, octal-looking numbers, alias bombs) is refused. It is no
-// general YAML library: no tags, no merge keys, one document. Read next: models/scenario.hpp.
+// general YAML library: no tags, no merge keys, one document. Read next: models/scenario/scenario.hpp.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/refusal.hpp"
-#include "models/units.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "models/base/words.hpp"
 
 namespace motley {
 
@@ -60,7 +62,7 @@ class Fields {
   Yaml find(std::string_view key) const;
   Yaml need(std::string_view key) const;
   const Location& where() const { return map_->where; }
-  // Of the key; of the map when the key is not there.
+  // Where the key stands; where the map begins when it does not hold the key.
   Location where(std::string_view key) const;
 
  private:
@@ -84,6 +86,18 @@ std::int64_t to_bytes(const Yaml& node);  // a positive whole number of them
 bool to_bool(const Yaml& node);
 std::string to_text(const Yaml& node);
 std::string to_choice(const Yaml& node, const std::vector<std::string>& choices);  // unknown-value
+// One of these values, by its word; of all of the enum.
+template <Worded E>
+E to_choice(const Yaml& node, std::span<const E> choices) {
+  std::vector<std::string> names;
+  for (const E choice : choices) names.emplace_back(name_of(choice));
+  return *parse_word<E>(to_choice(node, names));
+}
+template <Worded E>
+E to_choice(const Yaml& node) {
+  static constexpr auto kAll = every<E>();
+  return to_choice<E>(node, kAll);
+}
 const std::vector<Yaml>& to_sequence(const Yaml& node);
 
 // "`300`", "a list", "a map": what stands there, for messages.

@@ -1,0 +1,68 @@
+// The words of an enum: one table an enum, which stands beside it. name_of() prints from it, and what reads a word
+// (parse_word() here, to_choice() of models/base/yaml_reader.hpp) takes its choices from it.
+//
+//   enum class Recompute : std::uint8_t { none, selective };
+//   template <>
+//   inline constexpr auto kWords<Recompute> = words("none", "selective");
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
+namespace motley {
+
+// By value: the enumerators count from 0 without a gap. Empty: the enum has no table.
+template <typename E>
+inline constexpr std::array<std::string_view, 0> kWords = {};
+
+template <typename... Word>
+constexpr std::array<std::string_view, sizeof...(Word)> words(Word... word) {
+  return {word...};
+}
+
+template <typename E>
+concept Worded = std::is_enum_v<E> && !kWords<E>.empty();
+
+// Whether the enum has an enumerator of this value. Of a value without one, GCC and Clang print a cast: "(E)4".
+template <auto kValue>
+consteval bool is_enumerator() {
+  const std::string_view name = __PRETTY_FUNCTION__;
+  return name[name.find("kValue = ") + 9] != '(';
+}
+
+// Each enumerator has a word, and no word is left over.
+template <typename E>
+consteval bool has_all_words() {
+  for (const std::string_view word : kWords<E>)
+    if (word.empty()) return false;
+  return is_enumerator<static_cast<E>(kWords<E>.size() - 1)>() &&
+         !is_enumerator<static_cast<E>(kWords<E>.size())>();
+}
+
+template <Worded E>
+constexpr std::string_view name_of(E value) {
+  static_assert(has_all_words<E>());
+  return kWords<E>[static_cast<std::size_t>(value)];
+}
+
+// Nothing: no word of this enum.
+template <Worded E>
+constexpr std::optional<E> parse_word(std::string_view word) {
+  static_assert(has_all_words<E>());
+  for (std::size_t i = 0; i < kWords<E>.size(); ++i)
+    if (kWords<E>[i] == word) return static_cast<E>(i);
+  return std::nullopt;
+}
+
+// Every value, in the order of the table.
+template <Worded E>
+constexpr auto every() {
+  std::array<E, kWords<E>.size()> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<E>(i);
+  return values;
+}
+
+}  // namespace motley
