@@ -1,21 +1,21 @@
-// The names of a cluster's parts and the one rule of its routes. Nothing is searched: a route follows
-// from where its ends stand. Read next: models/cluster_build.cpp, models/network_cost.hpp.
-#include "models/cluster.hpp"
+// The names of a cluster's enumerations and the one rule of its routes. Nothing is searched: a route follows from where
+// its ends stand. Read next: models/cluster/cluster_build.cpp, models/cost/network_cost.hpp.
+#include "models/cluster/cluster.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "models/cluster_layout.hpp"
-#include "models/refusal.hpp"
-#include "models/switches.hpp"
-#include "models/transport.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
+#include "models/cluster/message_cost.hpp"
+#include "models/cluster/switches.hpp"
+#include "models/cluster/topology.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Where a chip stands.
 struct Place {
@@ -32,7 +32,7 @@ Place place_of(const Cluster& c, int chip) {
           in_group % g.chips_per_node};
 }
 
-// Between two PCIe switches of one node.
+// Appends the links between two PCIe switches of one node.
 void add_pcie_path(std::vector<int>& path, const NodeLinks& links, int from, int to) {
   if (from == to) return;
   path.push_back(links.uplink(from));
@@ -41,7 +41,7 @@ void add_pcie_path(std::vector<int>& path, const NodeLinks& links, int from, int
   path.push_back(links.uplink(to) + 1);
 }
 
-// From a chip to the network side of its port.
+// Appends the links from a chip to the network side of its port.
 void add_way_out(std::vector<int>& path, const Place& from, int kind, int port) {
   const NodeLinks& links = from.links;
   if (links.group.pcie) {
@@ -89,12 +89,12 @@ Route inside(const Cluster& c, const Place& from, const Place& to) {
   return route;
 }
 
-// What a chip far from its port reaches over it; no limit where it is near.
+// Bytes/s that a chip far from its port reaches over it. Infinite: the chip is near its port.
 double affinity_limit(const Cluster& c, const Place& end, int kind) {
   const PortLayout& ports = end.links.layout.ports[at(kind)];
-  if (ports.near[at(end.chip_in_node)] != 0) return std::numeric_limits<double>::infinity();
+  if (ports.near[at(end.chip_in_node)]) return std::numeric_limits<double>::infinity();
   std::vector<int> own;
-  add_way_out(own, end, kind, ports.of_chip[at(end.chip_in_node)]);
+  add_way_out(own, end, kind, ports.port_of_chip[at(end.chip_in_node)]);
   double rate = std::numeric_limits<double>::infinity();
   for (int id : own) rate = std::min(rate, c.link_table[at(id)].bandwidth * c.link_table[at(id)].efficiency);
   return rate * end.links.group.nics[at(kind)].far;
@@ -102,21 +102,22 @@ double affinity_limit(const Cluster& c, const Place& end, int kind) {
 
 // Where a chip's flows leave its node.
 struct Gate {
-  int kind, port;  // index in the group's nics; of them
+  int kind;  // index in the group's NICs
+  int port;  // index in the ports of that kind
   int group, node, leaf;
   const NetworkLayout& network;
 };
 
 Gate gate_of(const Cluster& c, const Place& end, int chip, NicKind kind) {
   const int index = nic_index(end.links.group, kind), group = c.chip_group[at(chip)];
-  const int port = end.links.layout.ports[at(index)].of_chip[at(end.chip_in_node)];
+  const int port = end.links.layout.ports[at(index)].port_of_chip[at(end.chip_in_node)];
   const int node = c.chip_node[at(chip)];
   const NetworkLayout& network = c.network_layout[at(end.links.layout.network[at(index)])];
   return {index,  port, group, node, leaf_of(network, group, node - end.links.layout.first_node, port),
           network};
 }
 
-// From the leaf of one end to that of the other.
+// Appends the links from the leaf of one end to the leaf of the other.
 void add_between(const Cluster& c, std::vector<int>& path, const Gate& out, const Gate& in) {
   const std::uint64_t flow = flow_hash(out.node, out.port, in.node, in.port);
   if (&out.network == &in.network) {
@@ -136,7 +137,7 @@ double flow_limit(const Cluster& c, const Gate& out, const Gate& in) {
   return limit > 0 ? limit : std::numeric_limits<double>::infinity();
 }
 
-std::string name_of_chip(const Cluster& c, int chip) { return c.topology[c.chip_vertex[at(chip)]].name; }
+std::string name_of_chip(const Cluster& c, int chip) { return (*c.topology)[c.chip_vertex[at(chip)]].name; }
 
 [[noreturn]] void refuse_unreachable(const Cluster& c, int from, int to) {
   const std::string& a = c.groups[at(c.chip_group[at(from)])].name;
@@ -154,62 +155,6 @@ std::string name_of_chip(const Cluster& c, int chip) { return c.topology[c.chip_
 }
 
 }  // namespace
-
-std::string_view name_of(FabricKind kind) {
-  switch (kind) {
-    case FabricKind::nvswitch:
-      return "nvswitch";
-    case FabricKind::nvlink_mesh:
-      return "nvlink_mesh";
-    case FabricKind::xgmi_mesh:
-      return "xgmi_mesh";
-    case FabricKind::pcie:
-      return "pcie";
-    case FabricKind::loopback:
-      return "loopback";
-  }
-  return "?";
-}
-
-std::string_view name_of(NicKind kind) {
-  switch (kind) {
-    case NicKind::infiniband:
-      return "infiniband";
-    case NicKind::roce:
-      return "roce";
-    case NicKind::ethernet:
-      return "ethernet";
-  }
-  return "?";
-}
-
-std::string_view name_of(NetworkShape shape) {
-  switch (shape) {
-    case NetworkShape::single:
-      return "single";
-    case NetworkShape::leaf_spine:
-      return "leaf_spine";
-    case NetworkShape::rail_optimised:
-      return "rail_optimised";
-    case NetworkShape::dragonfly:
-      return "dragonfly";
-  }
-  return "?";
-}
-
-std::string_view name_of(TransportPolicy policy) {
-  switch (policy) {
-    case TransportPolicy::by_group:
-      return "by_group";
-    case TransportPolicy::holmes:
-      return "holmes";
-    case TransportPolicy::sockets:
-      return "sockets";
-  }
-  return "?";
-}
-
-std::string_view name_of(Routing routing) { return routing == Routing::ecmp ? "ecmp" : "adaptive"; }
 
 std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_group) {
   const NodeGroup &a = c.groups[at(from_group)], &b = c.groups[at(to_group)];
@@ -299,7 +244,7 @@ Route route(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier
                          flow_limit(c, out, in)});
   const Nic& nic = from.links.group.nics[at(out.kind)];
   if (carrier.sockets && nic.kind != NicKind::ethernet)
-    route.rate = std::min(route.rate, route.bandwidth * socket_transport(nic.bandwidth).efficiency);
+    route.rate = std::min(route.rate, route.bandwidth * socket_message_cost(nic.bandwidth).efficiency);
   if (is_staged(c, from_chip, to_chip)) route.rate = std::min(route.rate, staged_rate());
   return route;
 }

@@ -1,74 +1,79 @@
-// A cluster: groups of alike nodes, what is inside a node, its NICs, the networks between them; held
-// as a table of directed links and as a Boost.Graph topology over them. No routes are stored:
-// route() derives them by one stated rule. Which software moves a group's bytes is models/transport.
-// Read next: models/cluster_layout.hpp, models/network_cost.hpp.
+// A cluster: groups of alike nodes, what is inside a node, its NICs, the networks between them; held as a table of
+// directed links and as a Boost.Graph topology over them. No routes are stored: route() derives them by one stated
+// rule. models/cost/carrier.hpp says which software moves a group's bytes.
+// Read next: models/cluster/cluster_layout.hpp, models/cost/network_cost.hpp.
 #pragma once
 
-#include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/chip.hpp"
+#include "models/base/words.hpp"
+#include "models/cluster/chip.hpp"
 
 namespace motley {
 
 enum class FabricKind : std::uint8_t { nvswitch, nvlink_mesh, xgmi_mesh, pcie, loopback };
+template <>
+inline constexpr auto kWords<FabricKind> = words("nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback");
+
 enum class NicKind : std::uint8_t { infiniband, roce, ethernet };
+template <>
+inline constexpr auto kWords<NicKind> = words("infiniband", "roce", "ethernet");
 
 struct InsideFabric {  // chip to chip inside a node
   FabricKind kind = FabricKind::nvswitch;
-  double bandwidth = 0;  // bytes/s a chip and direction; a mesh divides it over the other chips
+  double bandwidth = 0;  // bytes/s of each chip in each direction; a mesh divides it over the other chips
   double latency_s = 0;
   double reaches = 0;  // measured rate of one flow at this bandwidth; 0: the fabric's usual share
-  double in_switch =
-      0;  // bytes/s of each chip while the switch reduces what passes (NVLink SHARP); 0: it does not
+  // Bytes/s of each chip while the switch reduces what passes (NVLink SHARP). 0: the switch does not reduce.
+  double in_switch = 0;
   bool operator==(const InsideFabric&) const = default;
 };
 
-// The PCIe tree of a node: chips and NICs behind switches, in equal contiguous runs, switches at
-// sockets. Each switch has one uplink, each pair of sockets one link; all traffic through them
-// shares it.
+// The PCIe tree of a node. Chips and NICs stand behind switches, and switches at sockets, in equal contiguous runs.
+// Each switch has one uplink, and each pair of sockets one link, which all traffic through it shares.
 struct Pcie {
   int generation = 5;
-  int lanes = 16;          // of a chip
-  int nic_lanes = 16;      // of a NIC
-  int switches = 1;        // a node; 1: the root complex alone, no uplinks
-  int uplink_lanes = 16;   // of a switch
-  int sockets = 1;         // divides `switches`
-  double socket_link = 0;  // bytes/s between two sockets, a direction; more than one socket only
+  int lanes = 16;          // of each chip
+  int nic_lanes = 16;      // of each NIC
+  int switches = 1;        // in a node; 1: the root complex alone, without uplinks
+  int uplink_lanes = 16;   // of each switch
+  int sockets = 1;         // in a node; it divides `switches`
+  double socket_link = 0;  // bytes/s between two sockets in each direction; 0 where there is one socket
   double reaches = 0;      // measured rate of one chip's link; 0: the usual share of its lanes
   bool operator==(const Pcie&) const = default;
 };
 
 struct Nic {
   NicKind kind = NicKind::infiniband;
-  int count = 0;         // a node
-  double bandwidth = 0;  // bytes/s each, each direction (written in bits: 200 Gb/s)
-  double latency_s = 0;  // one way, NIC to NIC through one switch
-  // By NIC: the chips of the node near it. Empty: NICs and chips side by side in contiguous runs.
+  int count = 0;         // in a node
+  double bandwidth = 0;  // bytes/s of each NIC in each direction (written in bits: 200 Gb/s)
+  double latency_s = 0;  // one way, from NIC to NIC through one switch
+  // The chips of the node that are near each NIC. Empty: NICs and chips lie side by side in contiguous runs.
   std::vector<std::vector<int>> near = {};
   double far = 1;      // share of its end's rate that a chip keeps on a NIC that is not near it
   double reaches = 0;  // measured rate of one flow over one NIC; 0: the transport's usual share
   bool operator==(const Nic&) const = default;
 };
 
-// The memory of a node, for what its chips offload, and the processor that steps optimizer state there.
+// The memory of a node, which holds what its chips offload, and the processor that steps optimizer state there.
 struct Host {
   double memory = 0;            // bytes
-  double memory_bandwidth = 0;  // bytes/s, of all sockets together
-  double link = 0;  // bytes/s of each chip's own link to it, a direction; 0: through the `pcie` tree
+  double memory_bandwidth = 0;  // bytes/s of all sockets together
+  double link = 0;  // bytes/s of each chip's own link to the host in each direction; 0: through the PCIe tree
   bool operator==(const Host&) const = default;
 };
 
-// What stands around the nodes. Nothing: not said, and not assumed.
+// What stands around the nodes. A figure that nobody gave is nothing; it is not assumed.
 struct Site {
   double pue = 1;  // power usage effectiveness: what the site draws over what its nodes draw
   std::optional<double> electricity;  // USD/kWh
   std::optional<double> carbon;       // grams of CO2 equivalent a kWh
-  double node_watts = 0;  // of each node besides its chips: processors, memory, NICs, fans; 0: not counted
+  double node_watts = 0;  // of each node without its chips: processors, memory, NICs, fans; 0: not counted
   bool operator==(const Site&) const = default;
 };
 
@@ -80,102 +85,109 @@ struct NodeGroup {
   InsideFabric inside;
   std::vector<Nic> nics;
   std::optional<Pcie> pcie = {};  // nothing: chips reach NICs at the rate of the inside fabric
-  std::optional<Host> host = {};  // nothing: not described, nothing can be offloaded
-  std::optional<Site> site = {};  // nothing: the cluster's
+  std::optional<Host> host = {};  // nothing: the chips cannot offload
+  std::optional<Site> site = {};  // nothing: the group stands at the cluster's site
   bool operator==(const NodeGroup&) const = default;
 };
 
-// Which NIC kind joins two groups. A group's own nodes talk over its first NIC kind. What is not
-// listed cannot talk. With a bandwidth it is a link between two sites, one for all their traffic;
-// without, the two groups stand on one network.
+// The NIC kind that joins two groups. The nodes of one group talk over its first NIC kind; groups that no link joins
+// cannot talk. With a bandwidth this is one link between two sites, for all their traffic. Without a bandwidth the two
+// groups stand on one network.
 struct GroupLink {
   std::string from, to;
   NicKind over = NicKind::ethernet;
-  double bandwidth = 0;  // bytes/s, a direction
+  double bandwidth = 0;  // bytes/s in each direction; 0: no link between sites
   double latency_s = 0;  // one way
-  double per_flow = 0;   // bytes/s that one flow reaches (a TCP window over a long way); 0: all of it
-  // Chips of one cannot reach the memory of the other's: bytes go through both hosts' memory and TCP.
+  double per_flow = 0;   // bytes/s that one flow reaches (a TCP window over a long way); 0: the bandwidth
+  // True: chips cannot reach the memory of the other group's chips. Bytes go through both hosts' memory and TCP.
   bool staged = false;
   bool is_site_link() const { return bandwidth > 0; }
   bool operator==(const GroupLink&) const = default;
 };
 
 enum class NetworkShape : std::uint8_t { single, leaf_spine, rail_optimised, dragonfly };
-enum class Routing : std::uint8_t { ecmp, adaptive };
+template <>
+inline constexpr auto kWords<NetworkShape> = words("single", "leaf_spine", "rail_optimised", "dragonfly");
 
-// The switches between the NICs of one kind. Not listed: one switch that never blocks.
-//   leaf_spine      all ports of a node at one leaf, every leaf at every spine
-//   rail_optimised  port i of every node at leaf i of its block of nodes
-//   dragonfly       routers in groups, all routers of a group joined, all groups joined by one link
-// A leaf of leaf_spine is a router of dragonfly.
+enum class Routing : std::uint8_t { ecmp, adaptive };
+template <>
+inline constexpr auto kWords<Routing> = words("ecmp", "adaptive");
+
+// The switches between the NICs of one kind. Where none are listed there is one switch that never blocks.
+//   leaf_spine      all ports of a node are at one leaf, and every leaf is joined to every spine
+//   rail_optimised  port i of every node is at leaf i of its block of nodes
+//   dragonfly       routers stand in groups; every two routers of a group are joined, and every two groups by one link
+// What is called a leaf below is a router in a dragonfly.
 struct Network {
   NicKind over = NicKind::infiniband;
   std::vector<std::string> groups;  // empty: every group that has such NICs
   NetworkShape shape = NetworkShape::single;
   int nodes_per_leaf = 1;
   int spines = 1;
-  double oversubscription = 1;  // what a leaf takes in over what it passes up
-  double uplink = 0;            // bytes/s of each leaf to each spine; 0: follows from oversubscription
+  double oversubscription = 1;  // bandwidth into a leaf over bandwidth up from it
+  double uplink = 0;            // bytes/s from each leaf to each spine; 0: follows from oversubscription
   Routing routing = Routing::ecmp;
   int routers_per_group = 1;
-  double local = 0, global = 0;  // bytes/s of a dragonfly's links
+  double local = 0, global = 0;  // bytes/s of a dragonfly's links in a group, and between two groups
   double latency_s = 0;          // of each link between two switches
   bool operator==(const Network&) const = default;
 };
 
-// How the communication library chooses what moves the bytes of a group: see models/carrier.hpp.
+// How the communication library chooses what moves the bytes of a group of ranks: see models/cost/carrier.hpp.
 enum class TransportPolicy : std::uint8_t { by_group, holmes, sockets };
+template <>
+inline constexpr auto kWords<TransportPolicy> = words("by_group", "holmes", "sockets");
 
-// What moves bytes between nodes. Nothing said: what joins the two ends.
+// What moves bytes between nodes.
 struct Carrier {
-  std::optional<NicKind> over;
-  bool sockets = false;  // TCP, whatever the NICs can do
+  std::optional<NicKind> over;  // nothing: the kind that joins the two ends
+  bool sockets = false;         // true: TCP, whatever the NICs can do
   bool operator==(const Carrier&) const = default;
 };
 
-enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, network, host };
-struct Vertex {
-  VertexKind kind = VertexKind::chip;
-  std::string name;  // "ib.3.chip5", "ib.3.nvswitch", "ib.3.pcie0", "ib.3.infiniband0", "infiniband"
-  int chip = -1;     // global chip index when kind == chip
-};
 struct LinkProperties {
-  int id = -1;           // 0..link_count-1, directed: there and back are two ids
+  int id = -1;           // 0 to link_count-1, there and back are two ids; -1: not numbered yet
   double bandwidth = 0;  // bytes/s
   double latency_s = 0;
-  double efficiency = 1;  // share of the bandwidth that the traffic it is built for reaches
+  double efficiency = 1;  // share of the bandwidth that is reached by the traffic for which the link is built
 };
-using Topology =
-    boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Vertex, LinkProperties>;
 
-// The NICs of one kind in a node, as ports. A port is all the NICs near one set of chips: their
-// flows are striped over them evenly, so that they act as one.
+class Topology;
+
+// The NICs of one kind in a node, as ports. A port is all the NICs near one set of chips: flows are striped over them
+// evenly, so that they act as one.
 struct PortLayout {
-  int first_link = 0;            // of the ports' links, from the node's first
-  std::vector<int> of_chip;      // port of a chip
-  std::vector<char> near;        // by chip: whether its port is near it
-  std::vector<int> width;        // NICs in a port
-  std::vector<int> pcie_switch;  // that a port is behind
+  int first_link = 0;             // id of the ports' first link, counted from the node's first
+  std::vector<int> port_of_chip;  // by chip in the node
+  std::vector<bool> near;         // by chip in the node: whether its port is near it
+  std::vector<int> width;         // by port: how many NICs it is
+  std::vector<int> pcie_switch;   // by port: the switch it is behind
   int count() const { return static_cast<int>(width.size()); }
 };
 
-// One network as built: see models/switches.hpp.
+// One network as built: see models/cluster/switches.hpp.
 struct NetworkLayout {
-  Network of;
-  std::vector<int> first_node;  // by group: place of its first node; -1: not on this network
-  int leaves = 1, rails = 1, ways = 1;
-  int first_link = 0, exits = 0;         // ids; exits: from each leaf to the site's exit
-  std::size_t first_leaf = 0, exit = 0;  // vertices; those of leaves follow each other
+  Network network;
+  std::vector<int> first_node;  // by group: place of its first node; -1: the group is not on this network
+  int leaves = 1;
+  int rails = 1;               // the most ports that a node has here
+  int ways = 1;                // links up from each leaf: one for each spine, or one that stands for all
+  int first_link = 0;          // id of the first link between switches
+  int exits = 0;               // id of the first link from a leaf to the site's exit
+  std::size_t first_leaf = 0;  // vertex; those of the other leaves follow it
+  std::size_t exit = 0;        // vertex of the site's exit; where the network needs none, its first leaf
 };
 
 // Where a group's part of the topology begins, and how the links of one node are numbered: see
-// models/cluster_layout.hpp.
+// models/cluster/cluster_layout.hpp.
 struct GroupLayout {
   int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
-  int links_a_chip = 0, mesh = 0, uplinks = 0, sockets = 0;  // offsets in a node
-  int hosts = 0;                  // likewise: of each chip's own link to the host, where there is one
-  std::vector<PortLayout> ports;  // by NIC kind, as NodeGroup::nics
-  std::vector<int> network;       // the same: index into network_layout
+  int links_a_chip = 0;
+  // Ids of the first link of each sort, counted from the node's first link: in the mesh, from a PCIe switch, between
+  // two sockets, from a chip to its host.
+  int mesh = 0, uplinks = 0, sockets = 0, hosts = 0;
+  std::vector<PortLayout> ports;  // by index in NodeGroup::nics
+  std::vector<int> network;       // by index in NodeGroup::nics: index in Cluster::network_layout
 };
 
 struct Cluster {
@@ -184,18 +196,19 @@ struct Cluster {
   std::vector<GroupLink> links;
   std::vector<Network> networks;
   TransportPolicy transport = TransportPolicy::by_group;
-  std::optional<Site> site;  // of the groups that have none of their own
+  std::optional<Site> site;  // where those groups stand that have no site of their own
 
-  // Derived by build_topology().
-  Topology topology;
+  // build_topology() derives all that follows.
+  std::shared_ptr<const Topology> topology;  // shared by copies of the cluster; models/cluster/topology.hpp
   int link_count = 0;
   std::vector<LinkProperties> link_table;  // by link id
   std::vector<std::size_t> chip_vertex;    // by global chip index
-  std::vector<int> chip_group;             // group of a chip
-  std::vector<int> chip_node;              // global node index of a chip
+  std::vector<int> chip_group;             // by chip: its group
+  std::vector<int> chip_node;              // by chip: its global node index
   std::vector<GroupLayout> layout;         // by group
   std::vector<NetworkLayout> network_layout;
-  std::vector<int> site_link_id;  // by link of `links`; -1: no link between sites
+  std::vector<int>
+      site_link_id;  // by index in `links`: its id, leading away from `from`; -1: no link between sites
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
@@ -203,35 +216,29 @@ struct Cluster {
     const std::optional<Site>& own = groups[static_cast<std::size_t>(group)].site;
     return own ? *own : site.value_or(Site{});
   }
-  // Two clusters are equal when what they were built from is.
+  // Two clusters are equal when they were built from equal descriptions.
   bool operator==(const Cluster& other) const {
     return name == other.name && groups == other.groups && links == other.links &&
            networks == other.networks && transport == other.transport && site == other.site;
   }
 };
 
-std::string_view name_of(FabricKind kind);
-std::string_view name_of(NicKind kind);
-std::string_view name_of(NetworkShape shape);
-std::string_view name_of(Routing routing);
-std::string_view name_of(TransportPolicy policy);
-
-// Fills in the derived part. Chips are numbered group by group, node by node, so chips of a node
-// are consecutive.
+// Fills in the derived part. Chips are numbered group by group and node by node, so that the chips of a node are
+// consecutive.
 void build_topology(Cluster& cluster);
 
 struct Route {
   std::vector<int> links;  // directed link ids, in order
-  double latency_s = 0;    // sum
-  double bandwidth = 0;    // smallest of the links
-  double rate = 0;         // what one flow alone reaches: efficiencies and the chips' NIC affinity in
+  double latency_s = 0;    // the links' sum
+  double bandwidth = 0;    // bytes/s; the least of the links
+  double rate = 0;         // bytes/s that one flow alone reaches, with efficiencies and NIC affinity
   bool inside_node = false;
   bool operator==(const Route&) const = default;
 };
 
-// Whether nodes of the two groups (or of one) can talk over that kind of NIC.
+// Whether nodes of the two groups, which may be one, can talk over that kind of NIC.
 bool are_joined(const Cluster& cluster, int group, int other, NicKind kind);
-// Which NIC kind carries traffic between nodes of two groups; nothing: they cannot talk.
+// The NIC kind that carries traffic between nodes of two groups. Nothing: they cannot talk.
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
 // The rule, printed by `motley show cluster`. Inside a node: over the inside fabric. Between nodes:
@@ -241,12 +248,20 @@ std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int 
 // between sites: over the link that joins the two groups. Throws Refusal(infeasible, "unreachable")
 // when no common NIC kind joins them.
 Route route(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
-// The source's NIC on that route, for two chips of unlike nodes. Throws as route() does.
+// The source's NIC on that route between two chips of different nodes. Throws as route() does.
 const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
-// Between a chip and its node's memory, at the chip's own socket. Throws Refusal(infeasible, "no-host") where the
-// chip's group does not say what its hosts have.
+// The way between a chip and its node's memory at the chip's own socket. Throws Refusal(infeasible, "no-host") where
+// the chip's group does not say what its hosts have.
 Route host_route(const Cluster& cluster, int chip, bool to_host);
-// Whether bytes between the two are staged through the memory of their hosts.
+// Whether bytes between the two chips are staged through the memory of their hosts.
 bool is_staged(const Cluster& cluster, int from_chip, int to_chip);
+
+std::string print(const Cluster& cluster);  // inline YAML, parses back
+Cluster parse_cluster(const std::string& text);
+// Chips that the cluster names are searched in `folder` first.
+Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder);
+// `name` is a shipped name or a path, searched in `folder` first.
+Cluster find_cluster(const std::string& name, const std::string& folder, const Location& asked_from);
+Cluster load_cluster(const std::string& path_or_name);  // the same, searched in the working directory first
 
 }  // namespace motley

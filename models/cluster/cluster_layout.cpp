@@ -1,4 +1,4 @@
-#include "models/cluster_layout.hpp"
+#include "models/cluster/cluster_layout.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@ struct Bundle {
   int width = 0;
 };
 
-// Contiguous runs: with fewer NICs than chips, chip i is near NIC i*count/chips; with more, NIC j is
-// near chip j*chips/count.
+// NICs and chips lie in contiguous runs. With fewer NICs than chips, chip i is near NIC i*count/chips; with more NICs,
+// NIC j is near chip j*chips/count.
 std::vector<Bundle> side_by_side(int chips, int count) {
   std::vector<Bundle> bundles(static_cast<std::size_t>(std::min(chips, count)));
   for (int chip = 0; chip < chips; ++chip) {
@@ -53,15 +53,15 @@ PortLayout lay_out_ports(const NodeGroup& group, const Nic& nic, int first_link)
   layout.first_link = first_link;
   // A chip near no NIC takes the port that its place among the chips gives.
   for (int chip = 0; chip < group.chips_per_node; ++chip)
-    layout.of_chip.push_back(chip * ports / group.chips_per_node);
-  layout.near.assign(layout.of_chip.size(), 0);
+    layout.port_of_chip.push_back(chip * ports / group.chips_per_node);
+  layout.near.assign(layout.port_of_chip.size(), false);
   for (int port = 0; port < ports; ++port) {
     const Bundle& bundle = bundles[static_cast<std::size_t>(port)];
     layout.width.push_back(bundle.width);
     layout.pcie_switch.push_back(switch_of(bundle.chips.front()));
     for (int chip : bundle.chips) {
-      layout.of_chip[static_cast<std::size_t>(chip)] = port;
-      layout.near[static_cast<std::size_t>(chip)] = 1;
+      layout.port_of_chip[static_cast<std::size_t>(chip)] = port;
+      layout.near[static_cast<std::size_t>(chip)] = true;
     }
   }
   return layout;
@@ -112,9 +112,9 @@ double pcie_bandwidth(int generation, int lanes) {
 }
 
 int nic_index(const NodeGroup& group, NicKind kind) {
-  const auto found =
-      std::find_if(group.nics.begin(), group.nics.end(), [&](const Nic& nic) { return nic.kind == kind; });
-  return found == group.nics.end() ? -1 : static_cast<int>(found - group.nics.begin());
+  const auto nic =
+      std::find_if(group.nics.begin(), group.nics.end(), [&](const Nic& each) { return each.kind == kind; });
+  return nic == group.nics.end() ? -1 : static_cast<int>(nic - group.nics.begin());
 }
 
 }  // namespace motley

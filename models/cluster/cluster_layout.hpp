@@ -1,34 +1,34 @@
 // How the links of a node are numbered, so that routes compute ids instead of searching. In a node:
-//   for each chip: to the inside fabric (a star), then to its PCIe switch, or, without a PCIe tree,
-//     to its port of each NIC kind;
+//   for each chip: to the inside fabric where that is a star; then to its PCIe switch or, without a PCIe tree, to its
+//     port of each NIC kind;
 //   for each pair of chips a < b of a mesh: their link;
 //   for each PCIe switch, where there are several: its uplink; for each pair of sockets: their link;
 //   for each NIC kind and port: to its PCIe switch, where there is a tree; to its network;
 //   for each chip: its own link to the host, where it has one.
-// Every link is two ids: the even one leads away from the chip (or from the lower index), the odd
-// one back. Only models/cluster_*.cpp include this.
+// Every link is two ids: the even one leads away from the chip (or from the lower index), the odd one back.
+// Read next: models/cluster/cluster_build.cpp, which makes the links in this order.
 #pragma once
 
-#include "models/cluster.hpp"
+#include "models/cluster/cluster.hpp"
 
 namespace motley {
 
 inline bool is_mesh(FabricKind kind) {
   return kind == FabricKind::nvlink_mesh || kind == FabricKind::xgmi_mesh;
 }
-// Chip to chip through the PCIe tree.
+// Whether chips of a node reach each other through its PCIe tree.
 inline bool is_pcie_tree(const NodeGroup& group) {
   return group.inside.kind == FabricKind::pcie && group.pcie.has_value();
 }
 inline bool is_star(const NodeGroup& group) { return !is_mesh(group.inside.kind) && !is_pcie_tree(group); }
 
-// Index of the pair a < b of n.
+// Index of the pair a < b among the pairs of n, in the order (0, 1), (0, 2), ... (1, 2), ...
 constexpr int pair_index(int a, int b, int n) { return a * (2 * n - a - 1) / 2 + (b - a - 1); }
 constexpr int pair_count(int n) { return n * (n - 1) / 2; }
 
 GroupLayout lay_out(const NodeGroup& group);
 
-// Ids of one node's links that lead away from chips.
+// The ids of one node's links that lead away from chips.
 struct NodeLinks {
   const NodeGroup& group;
   const GroupLayout& layout;
@@ -55,10 +55,10 @@ struct NodeLinks {
   int port_link(int kind_index, int port) const;
 };
 
-// bytes/s of so many lanes, a direction, after line coding.
+// Bytes/s of so many lanes in each direction, after line coding. `generation` is 1 to 6.
 double pcie_bandwidth(int generation, int lanes);
 
-// Index in group.nics; -1: it has none of the kind.
+// Index in group.nics. -1: the group has no NIC of that kind.
 int nic_index(const NodeGroup& group, NicKind kind);
 
 }  // namespace motley

@@ -1,10 +1,10 @@
-#include "models/formats_text.hpp"
+#include "models/cluster/formats_text.hpp"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "models/table.hpp"
+#include "models/base/table.hpp"
 
 namespace motley {
 

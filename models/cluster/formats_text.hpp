@@ -1,11 +1,12 @@
-// The formats that chips multiply matrices in, as a table: which they have at all, and how fast. Nothing that a format
-// is not in can be trained in it there; the figures' sources stand in platforms/chips. Read next: models/format.hpp.
+// The formats in which chips multiply matrices, as a table and as JSON: which formats a chip has, and how fast it is in
+// each. A chip cannot train in a format that it lacks. The figures' sources stand in platforms/chips. Read next:
+// models/base/format.hpp.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/chip.hpp"
+#include "models/cluster/chip.hpp"
 
 namespace motley {
 

@@ -1,12 +1,11 @@
-#include "models/measured_layers.hpp"
+#include "models/cluster/measured_layers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
-#include "models/describe_text.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -36,7 +35,39 @@ LayerTimes read_times(const Yaml& node) {
   return times;
 }
 
-std::vector<LayerTimes> read_all_times(const Yaml& node) {
+double between(double low, double high, double share) { return low + share * (high - low); }
+
+LayerTimes between(const LayerTimes& low, const LayerTimes& high, double share) {
+  LayerTimes times = low;
+  for (std::size_t i = 0; i < 3; ++i) {
+    times.forward_s[i] = between(low.forward_s[i], high.forward_s[i], share);
+    times.backward_s[i] = between(low.backward_s[i], high.backward_s[i], share);
+  }
+  times.optimizer_s = between(low.optimizer_s, high.optimizer_s, share);
+  return times;
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// Assumes: a smaller micro-batch never takes longer than a larger one; where it was measured to, something else was in
+// its way (of OPT-350M on four GH200 a forward of one sequence took 2.4 ms, of two 1.5 ms).
+LayerTimes undisturbed(const Chip& chip, LayerTimes times) {
+  for (const LayerTimes& larger : chip.software.layers.times) {
+    if (larger.tensor_parallel != times.tensor_parallel || larger.micro_batch < times.micro_batch) continue;
+    for (std::size_t i = 0; i < 3; ++i) {
+      times.forward_s[i] = std::min(times.forward_s[i], larger.forward_s[i]);
+      times.backward_s[i] = std::min(times.backward_s[i], larger.backward_s[i]);
+    }
+    times.optimizer_s = std::min(times.optimizer_s, larger.optimizer_s);
+  }
+  return times;
+}
+
+}  // namespace
+
+std::vector<LayerTimes> read_layer_times(const Yaml& node) {
   std::vector<LayerTimes> all;
   for (const Yaml& item : to_sequence(node)) {
     const LayerTimes times = read_times(item);
@@ -52,87 +83,10 @@ std::vector<LayerTimes> read_all_times(const Yaml& node) {
 
 bool read_communication(const Yaml& node) { return to_choice(node, {"included", "excluded"}) == "included"; }
 
-double between(double low, double high, double share) { return low + share * (high - low); }
-
-LayerTimes between(const LayerTimes& low, const LayerTimes& high, double share) {
-  LayerTimes made = low;
-  for (std::size_t i = 0; i < 3; ++i) {
-    made.forward_s[i] = between(low.forward_s[i], high.forward_s[i], share);
-    made.backward_s[i] = between(low.backward_s[i], high.backward_s[i], share);
-  }
-  made.optimizer_s = between(low.optimizer_s, high.optimizer_s, share);
-  return made;
-}
-
-// What a file says of the job that was measured, as text that both sides can be compared by.
-struct Said {
-  std::string what, measured, asked;
-};
-
-std::string joined(const std::vector<std::string>& texts) {
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-// The first thing in which the job is another than the one that was measured.
-std::optional<Said> difference(const Fields& of, const Transformer& transformer, const Train& train) {
-  const std::vector<std::pair<const char*, std::int64_t>> counts = {{"hidden", transformer.hidden},
-                                                                    {"ffn", transformer.ffn},
-                                                                    {"heads", transformer.heads},
-                                                                    {"vocabulary", transformer.vocabulary},
-                                                                    {"sequence", train.sequence}};
-  for (const auto& [key, asked] : counts) {
-    const std::int64_t measured = to_integer(of.need(key), kPositive);
-    if (measured != asked) return Said{key, std::to_string(measured), std::to_string(asked)};
-  }
-  // TF32 is how a chip multiplies what is kept in FP32: how it did stands in what was measured.
-  const std::string precision = to_choice(of.need("precision"), {"fp32", "bf16", "fp16"});
-  const Format kept = train.precision == Format::tf32 ? Format::fp32 : train.precision;
-  if (precision != name_of(kept)) return Said{"precision", precision, std::string(name_of(kept))};
-  return std::nullopt;
-}
-
-Fields open(const Yaml& name, const std::string& folder) {
-  const std::string path = find_file(to_text(name), folder, "platforms/layers", ".yaml", name->where);
-  return {read_yaml(path, name->where), "measured layers", {"source", "communication", "of", "on"}};
-}
-
-Fields of_what(const Fields& file) {
-  return {file.need("of"),
-          "what was measured",
-          {"hidden", "ffn", "heads", "vocabulary", "sequence", "precision"}};
-}
-
-std::vector<std::string> chips_of(const Fields& file) {
-  std::vector<std::string> chips;
-  for (const YamlEntry& entry : file.need("on")->entries) chips.push_back(entry.key);
-  return chips;
-}
-
-void give(const Fields& file, NodeGroup& group) {
-  group.chip.layers = {to_text(file.need("source")), read_communication(file.need("communication")),
-                       read_all_times(file.need("on")->find(group.chip.name)->value)};
-}
-
-// Assumes: a smaller micro-batch never takes longer than a larger one; where it was measured to, something else was in
-// its way (of OPT-350M on four GH200 a forward of one sequence took 2.4 ms, of two 1.5 ms).
-LayerTimes undisturbed(const Chip& chip, LayerTimes times) {
-  for (const LayerTimes& larger : chip.layers.times) {
-    if (larger.tensor_parallel != times.tensor_parallel || larger.micro_batch < times.micro_batch) continue;
-    for (std::size_t i = 0; i < 3; ++i) {
-      times.forward_s[i] = std::min(times.forward_s[i], larger.forward_s[i]);
-      times.backward_s[i] = std::min(times.backward_s[i], larger.backward_s[i]);
-    }
-    times.optimizer_s = std::min(times.optimizer_s, larger.optimizer_s);
-  }
-  return times;
-}
-
-}  // namespace
-
 LayerTimes measured_times(const Chip& chip, std::int64_t tensor_parallel, std::int64_t micro_batch) {
   const LayerTimes *below = nullptr, *above = nullptr;
   std::set<std::int64_t> degrees, sizes;
-  for (const LayerTimes& times : chip.layers.times) {
+  for (const LayerTimes& times : chip.software.layers.times) {
     degrees.insert(times.tensor_parallel);
     if (times.tensor_parallel != tensor_parallel) continue;
     sizes.insert(times.micro_batch);
@@ -162,39 +116,10 @@ double measured_s(const LayerTimes& times, LayerPlace place, bool backward) {
   return (backward ? times.backward_s : times.forward_s)[static_cast<std::size_t>(place)];
 }
 
-void use_layers(const Yaml& name, const std::string& folder, const Transformer& transformer,
-                const Train& train, Cluster& cluster) {
-  const Fields file = open(name, folder);
-  if (const auto found = difference(of_what(file), transformer, train))
-    throw Refusal(Exit::infeasible, "not-measured", name->where,
-                  fmt::format("the layers of `{}` were measured with {} {}, and this job has {}",
-                              to_text(name), found->what, found->measured, found->asked),
-                  "layers of another job say nothing of this one: leave `layers` out");
-  for (const NodeGroup& group : cluster.groups)
-    if (!file.need("on")->find(group.chip.name))
-      throw Refusal(Exit::infeasible, "not-measured", name->where,
-                    fmt::format("`{}` has no layers measured on `{}`", to_text(name), group.chip.name),
-                    fmt::format("it has them on {}", joined(chips_of(file))));
-  for (NodeGroup& group : cluster.groups) give(file, group);
-}
-
-bool use_layers(const std::string& name, const Transformer& transformer, const Train& train,
-                Cluster& cluster) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::scalar;
-  node.text = name;
-  const Fields file = open(std::make_shared<const YamlNode>(std::move(node)), ".");
-  if (difference(of_what(file), transformer, train)) return false;
-  for (const NodeGroup& group : cluster.groups)
-    if (!file.need("on")->find(group.chip.name)) return false;
-  for (NodeGroup& group : cluster.groups) give(file, group);
-  return true;
-}
-
 MeasuredLayers read_layers(const Yaml& node) {
   const Fields fields(node, "`layers`", {"source", "communication", "times"});
   return {to_text(fields.need("source")), read_communication(fields.need("communication")),
-          read_all_times(fields.need("times"))};
+          read_layer_times(fields.need("times"))};
 }
 
 std::string print(const MeasuredLayers& layers, const std::string& indent) {

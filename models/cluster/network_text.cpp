@@ -1,12 +1,13 @@
-#include "models/network_text.hpp"
+#include "models/cluster/network_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
-#include "models/cluster_layout.hpp"
-#include "models/node_text.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
+#include "models/cluster/node_text.hpp"
 
 namespace motley {
 namespace {
@@ -43,7 +44,7 @@ void read_site(const Fields& fields, GroupLink& link) {
                   "one flow is faster than the link", "`per_flow` is at most `bandwidth`");
 }
 
-// The keys of each shape beyond those of all.
+// The keys that a network of that shape may have.
 std::vector<std::string> keys_of(NetworkShape shape) {
   std::vector<std::string> keys = {"over", "groups", "shape", "latency"};
   const std::vector<std::string> more =
@@ -67,8 +68,7 @@ void read_leaves(const Fields& fields, Network& network) {
                     "give one of the two; the other follows from the NICs");
     network.uplink = rate_of(value);
   }
-  if (const Yaml value = fields.find("routing"))
-    network.routing = to_choice(value, {"ecmp", "adaptive"}) == "ecmp" ? Routing::ecmp : Routing::adaptive;
+  if (const Yaml value = fields.find("routing")) network.routing = to_choice<Routing>(value);
 }
 
 void read_routers(const Fields& fields, Network& network) {
@@ -78,7 +78,7 @@ void read_routers(const Fields& fields, Network& network) {
   network.global = rate_of(fields.need("global"));
 }
 
-// Its groups stand on one network: joined over its kind, by links that are not between sites.
+// Refuses a network whose groups are not joined over its kind by links that are not between sites.
 void check_joined(const Cluster& cluster, const Network& network, const Location& where) {
   std::vector<std::string> reached = {network.groups.front()};
   for (std::size_t i = 0; i < reached.size(); ++i)
@@ -143,11 +143,10 @@ Network read_network(const Yaml& node, const Cluster& cluster) {
   std::vector<std::string> all = keys_of(NetworkShape::leaf_spine);
   for (const std::string& key : keys_of(NetworkShape::dragonfly)) all.push_back(key);
   Network network;
-  const std::string shape =
-      to_choice(Fields(node, "a network", all).need("shape"), {"leaf_spine", "rail_optimised", "dragonfly"});
-  for (NetworkShape each : {NetworkShape::leaf_spine, NetworkShape::rail_optimised, NetworkShape::dragonfly})
-    if (shape == name_of(each)) network.shape = each;
-  const Fields fields(node, fmt::format("a {} network", shape), keys_of(network.shape));
+  static constexpr std::array kListed = {NetworkShape::leaf_spine, NetworkShape::rail_optimised,
+                                         NetworkShape::dragonfly};
+  network.shape = to_choice<NetworkShape>(Fields(node, "a network", all).need("shape"), kListed);
+  const Fields fields(node, fmt::format("a {} network", name_of(network.shape)), keys_of(network.shape));
   const Yaml over = fields.need("over");
   network.over = to_nic_kind(over);
   if (const Yaml groups = fields.find("groups"))
@@ -170,12 +169,7 @@ Network read_network(const Yaml& node, const Cluster& cluster) {
   return network;
 }
 
-TransportPolicy to_transport(const Yaml& node) {
-  const std::string policy = to_choice(node, {"by_group", "holmes", "sockets"});
-  for (TransportPolicy each : {TransportPolicy::holmes, TransportPolicy::sockets})
-    if (policy == name_of(each)) return each;
-  return TransportPolicy::by_group;
-}
+TransportPolicy to_transport(const Yaml& node) { return to_choice<TransportPolicy>(node); }
 
 std::string print(const GroupLink& link) {
   std::string text =

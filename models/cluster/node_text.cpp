@@ -1,4 +1,4 @@
-#include "models/node_text.hpp"
+#include "models/cluster/node_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <set>
 
-#include "models/cluster_layout.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
 
 namespace motley {
 namespace {
 
-// `reaches: 48.9 GB/s`: measured, so no more than the line.
+// `reaches: 48.9 GB/s`. It was measured, so it is no more than the line has.
 double read_share_of(const Yaml& value, double bandwidth) {
   const double rate = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
   if (rate > bandwidth)
@@ -75,20 +75,12 @@ std::string print_in_switch(double rate) {
 
 }  // namespace
 
-NicKind to_nic_kind(const Yaml& node) {
-  const std::string kind = to_choice(node, {"infiniband", "roce", "ethernet"});
-  if (kind == "infiniband") return NicKind::infiniband;
-  return kind == "roce" ? NicKind::roce : NicKind::ethernet;
-}
+NicKind to_nic_kind(const Yaml& node) { return to_choice<NicKind>(node); }
 
 InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
   const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency", "reaches", "in_switch"});
   InsideFabric inside;
-  const std::string kind =
-      to_choice(fields.need("fabric"), {"nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback"});
-  for (FabricKind k : {FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh, FabricKind::pcie,
-                       FabricKind::loopback})
-    if (kind == name_of(k)) inside.kind = k;
+  inside.kind = to_choice<FabricKind>(fields.need("fabric"));
   if (inside.kind == FabricKind::pcie && pcie) {
     for (const char* key : {"bandwidth", "reaches"})
       if (fields.find(key))
@@ -104,7 +96,7 @@ InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
   if (const Yaml value = fields.find("in_switch")) {
     if (inside.kind != FabricKind::nvswitch)
       throw Refusal(Exit::usage, "no-switch", value->where,
-                    fmt::format("`{}` has no switch that could reduce", kind),
+                    fmt::format("`{}` has no switch that could reduce", name_of(inside.kind)),
                     "`in_switch` is for `fabric: nvswitch`");
     inside.in_switch = read_share_of(value, inside.bandwidth);
   }

@@ -1,20 +1,21 @@
-// What is inside a node, as YAML: fabric, PCIe tree, NICs. Only models/cluster_text.cpp includes it.
+// What a node consists of beside its chips, as YAML: fabric, PCIe tree, host, NICs. A part of
+// models/cluster/cluster_text.cpp.
 #pragma once
 
-#include "models/cluster.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/cluster/cluster.hpp"
 
 namespace motley {
 
-// `pcie` is that of the group, or nothing.
+// `pcie` is the PCIe tree of the same group. Nothing: the group has none.
 InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie);
 Pcie read_pcie(const Yaml& node, int chips_per_node);
-// `has_pcie`: the group's chips reach their hosts through a PCIe tree.
+// `has_pcie`: the group's chips reach their host through a PCIe tree, so that it has no `link`.
 Host read_host(const Yaml& node, bool has_pcie);
 Nic read_nic(const Yaml& node, int chips_per_node);
 NicKind to_nic_kind(const Yaml& node);
 
-// One line each, without indent or newline, as the reader takes it.
+// Each prints one line without indent or newline, which its reader takes back.
 std::string print_inside(const NodeGroup& group);
 std::string print(const Pcie& pcie);
 std::string print(const Host& host);

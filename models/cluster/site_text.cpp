@@ -1,11 +1,11 @@
-#include "models/site_text.hpp"
+#include "models/cluster/site_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <vector>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 

@@ -1,22 +1,21 @@
-#include "models/switches.hpp"
+#include "models/cluster/switches.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-#include "models/cluster_layout.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 int ceil_of(int count, int by) { return (count + by - 1) / by; }
 
-// Sets of groups that stand on one network of the kind, by the index of their first group.
+// By group: the first of the groups that stand on one network of that kind with it.
 std::vector<std::size_t> components(const Cluster& cluster, NicKind kind) {
-  std::vector<std::size_t> of(cluster.groups.size());
-  std::iota(of.begin(), of.end(), std::size_t{0});
+  std::vector<std::size_t> first_group(cluster.groups.size());
+  std::iota(first_group.begin(), first_group.end(), std::size_t{0});
   const auto index_of = [&](const std::string& name) {
     return static_cast<std::size_t>(std::find_if(cluster.groups.begin(), cluster.groups.end(),
                                                  [&](const NodeGroup& group) { return group.name == name; }) -
@@ -24,11 +23,13 @@ std::vector<std::size_t> components(const Cluster& cluster, NicKind kind) {
   };
   for (const GroupLink& link : cluster.links) {
     const std::size_t from = index_of(link.from), to = index_of(link.to);
-    if (link.over != kind || link.is_site_link() || from == of.size() || to == of.size()) continue;
-    const std::size_t joined = std::min(of[from], of[to]), left = std::max(of[from], of[to]);
-    std::replace(of.begin(), of.end(), left, joined);
+    if (link.over != kind || link.is_site_link() || from == first_group.size() || to == first_group.size())
+      continue;
+    const std::size_t joined = std::min(first_group[from], first_group[to]),
+                      left = std::max(first_group[from], first_group[to]);
+    std::replace(first_group.begin(), first_group.end(), left, joined);
   }
-  return of;
+  return first_group;
 }
 
 Network network_for(const Cluster& cluster, NicKind kind, const std::vector<std::size_t>& members) {
@@ -47,17 +48,17 @@ Network network_for(const Cluster& cluster, NicKind kind, const std::vector<std:
 }
 
 void place_leaves(NetworkLayout& layout, int nodes) {
-  const Network& of = layout.of;
-  layout.leaves = of.shape == NetworkShape::single ? 1 : ceil_of(nodes, of.nodes_per_leaf);
-  layout.ways = of.routing == Routing::adaptive ? 1 : of.spines;
-  if (of.shape == NetworkShape::rail_optimised) layout.leaves *= layout.rails;
-  if (of.shape == NetworkShape::dragonfly)  // whole groups of routers, so that every gateway is there
-    layout.leaves = ceil_of(layout.leaves, of.routers_per_group) * of.routers_per_group;
+  const Network& network = layout.network;
+  layout.leaves = network.shape == NetworkShape::single ? 1 : ceil_of(nodes, network.nodes_per_leaf);
+  layout.ways = network.routing == Routing::adaptive ? 1 : network.spines;
+  if (network.shape == NetworkShape::rail_optimised) layout.leaves *= layout.rails;
+  if (network.shape == NetworkShape::dragonfly)  // whole groups of routers, so that every gateway is there
+    layout.leaves = ceil_of(layout.leaves, network.routers_per_group) * network.routers_per_group;
 }
 
 void add_network(Cluster& cluster, NicKind kind, const std::vector<std::size_t>& members) {
   NetworkLayout layout;
-  layout.of = network_for(cluster, kind, members);
+  layout.network = network_for(cluster, kind, members);
   layout.first_node.assign(cluster.groups.size(), -1);
   int nodes = 0;
   for (std::size_t group : members) {
@@ -71,32 +72,32 @@ void add_network(Cluster& cluster, NicKind kind, const std::vector<std::size_t>&
   cluster.network_layout.push_back(std::move(layout));
 }
 
-int groups_of(const NetworkLayout& network) { return network.leaves / network.of.routers_per_group; }
+int groups_of(const NetworkLayout& layout) { return layout.leaves / layout.network.routers_per_group; }
 
-int local_link(const NetworkLayout& network, int from, int to) {
-  const int a = network.of.routers_per_group, group = from / a;
+int local_link(const NetworkLayout& layout, int from, int to) {
+  const int a = layout.network.routers_per_group, group = from / a;
   const int pair = group * pair_count(a) + pair_index(std::min(from, to) % a, std::max(from, to) % a, a);
-  return network.first_link + 2 * pair + (from < to ? 0 : 1);
+  return layout.first_link + 2 * pair + (from < to ? 0 : 1);
 }
 
-int global_link(const NetworkLayout& network, int from_group, int to_group) {
-  const int groups = groups_of(network);
-  const int pair = groups * pair_count(network.of.routers_per_group) +
+int global_link(const NetworkLayout& layout, int from_group, int to_group) {
+  const int groups = groups_of(layout);
+  const int pair = groups * pair_count(layout.network.routers_per_group) +
                    pair_index(std::min(from_group, to_group), std::max(from_group, to_group), groups);
-  return network.first_link + 2 * pair + (from_group < to_group ? 0 : 1);
+  return layout.first_link + 2 * pair + (from_group < to_group ? 0 : 1);
 }
 
-// The minimal way: at most one local link, one global, one local.
-void add_dragonfly_path(std::vector<int>& path, const NetworkLayout& network, int from, int to) {
-  const int a = network.of.routers_per_group, from_group = from / a, to_group = to / a;
+// The minimal way: at most one local link, one global link and one local link.
+void add_dragonfly_path(std::vector<int>& path, const NetworkLayout& layout, int from, int to) {
+  const int a = layout.network.routers_per_group, from_group = from / a, to_group = to / a;
   if (from_group == to_group) {
-    path.push_back(local_link(network, from, to));
+    path.push_back(local_link(layout, from, to));
     return;
   }
-  const int out = gateway(network, from_group, to_group), in = gateway(network, to_group, from_group);
-  if (from != out) path.push_back(local_link(network, from, out));
-  path.push_back(global_link(network, from_group, to_group));
-  if (in != to) path.push_back(local_link(network, in, to));
+  const int out = gateway(layout, from_group, to_group), in = gateway(layout, to_group, from_group);
+  if (from != out) path.push_back(local_link(layout, from, out));
+  path.push_back(global_link(layout, from_group, to_group));
+  if (in != to) path.push_back(local_link(layout, in, to));
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
@@ -113,58 +114,60 @@ void lay_out_networks(Cluster& cluster) {
   for (std::size_t group = 0; group < cluster.groups.size(); ++group)
     cluster.layout[group].network.assign(cluster.groups[group].nics.size(), -1);
   for (NicKind kind : {NicKind::infiniband, NicKind::roce, NicKind::ethernet}) {
-    const std::vector<std::size_t> of = components(cluster, kind);
-    for (std::size_t first = 0; first < of.size(); ++first) {
+    const std::vector<std::size_t> first_group = components(cluster, kind);
+    for (std::size_t first = 0; first < first_group.size(); ++first) {
       std::vector<std::size_t> members;
-      for (std::size_t group = 0; group < of.size(); ++group)
-        if (of[group] == first && nic_index(cluster.groups[group], kind) >= 0) members.push_back(group);
+      for (std::size_t group = 0; group < first_group.size(); ++group)
+        if (first_group[group] == first && nic_index(cluster.groups[group], kind) >= 0)
+          members.push_back(group);
       if (!members.empty()) add_network(cluster, kind, members);
     }
   }
 }
 
-bool has_inner_links(const NetworkLayout& network) {
-  return network.of.shape != NetworkShape::single && network.leaves > 1;
+bool has_inner_links(const NetworkLayout& layout) {
+  return layout.network.shape != NetworkShape::single && layout.leaves > 1;
 }
 
-double uplink_of(const Cluster& cluster, const NetworkLayout& network) {
-  const Network& of = network.of;
-  const double spines_a_way = static_cast<double>(of.spines) / network.ways;
-  if (of.uplink > 0) return of.uplink * spines_a_way;
+double uplink_of(const Cluster& cluster, const NetworkLayout& layout) {
+  const Network& network = layout.network;
+  const double spines_a_way = static_cast<double>(network.spines) / layout.ways;
+  if (network.uplink > 0) return network.uplink * spines_a_way;
   double node = 0;  // bytes/s that one node brings to one leaf
   for (std::size_t group = 0; group < cluster.groups.size(); ++group) {
-    if (network.first_node[group] < 0) continue;
-    const int index = nic_index(cluster.groups[group], of.over);
+    if (layout.first_node[group] < 0) continue;
+    const int index = nic_index(cluster.groups[group], network.over);
     const Nic& nic = cluster.groups[group].nics[at(index)];
     const std::vector<int>& width = cluster.layout[group].ports[at(index)].width;
-    const int nics =
-        of.shape == NetworkShape::rail_optimised ? *std::max_element(width.begin(), width.end()) : nic.count;
+    const int nics = network.shape == NetworkShape::rail_optimised
+                         ? *std::max_element(width.begin(), width.end())
+                         : nic.count;
     node = std::max(node, nics * nic.bandwidth);
   }
-  return node * of.nodes_per_leaf / of.oversubscription / network.ways;
+  return node * network.nodes_per_leaf / network.oversubscription / layout.ways;
 }
 
-int leaf_of(const NetworkLayout& network, int group, int node_in_group, int port) {
-  if (network.of.shape == NetworkShape::single) return 0;
-  const int block = (network.first_node[at(group)] + node_in_group) / network.of.nodes_per_leaf;
-  return network.of.shape == NetworkShape::rail_optimised ? block * network.rails + port : block;
+int leaf_of(const NetworkLayout& layout, int group, int node_in_group, int port) {
+  if (layout.network.shape == NetworkShape::single) return 0;
+  const int block = (layout.first_node[at(group)] + node_in_group) / layout.network.nodes_per_leaf;
+  return layout.network.shape == NetworkShape::rail_optimised ? block * layout.rails + port : block;
 }
 
-int gateway(const NetworkLayout& network, int group, int other) {
-  const int a = network.of.routers_per_group;
+int gateway(const NetworkLayout& layout, int group, int other) {
+  const int a = layout.network.routers_per_group;
   return group * a + (other < group ? other : other - 1) % a;
 }
 
-void add_switch_path(std::vector<int>& path, const NetworkLayout& network, int from_leaf, int to_leaf,
+void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int from_leaf, int to_leaf,
                      std::uint64_t flow) {
   if (from_leaf == to_leaf) return;
-  if (network.of.shape == NetworkShape::dragonfly) {
-    add_dragonfly_path(path, network, from_leaf, to_leaf);
+  if (layout.network.shape == NetworkShape::dragonfly) {
+    add_dragonfly_path(path, layout, from_leaf, to_leaf);
     return;
   }
-  const int way = static_cast<int>(flow % static_cast<std::uint64_t>(network.ways));
-  path.push_back(network.first_link + 2 * (from_leaf * network.ways + way));
-  path.push_back(network.first_link + 2 * (to_leaf * network.ways + way) + 1);
+  const int way = static_cast<int>(flow % static_cast<std::uint64_t>(layout.ways));
+  path.push_back(layout.first_link + 2 * (from_leaf * layout.ways + way));
+  path.push_back(layout.first_link + 2 * (to_leaf * layout.ways + way) + 1);
 }
 
 std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port) {

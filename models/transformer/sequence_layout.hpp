@@ -10,23 +10,23 @@ namespace motley {
 
 struct SequenceLayout {
   std::int64_t sequence = 0, parts = 1, index = 0;  // 2 x parts divides the sequence where there are several
-  // By place: where its document begins. Null: a sequence is one document.
+  // For every place in the sequence, where its document begins. Null: a sequence is one document.
   const std::int64_t* begins = nullptr;
 
-  std::int64_t rows() const { return sequence / parts; }  // a sequence has here
+  std::int64_t rows() const { return sequence / parts; }  // rows of a sequence that this rank has
   std::int64_t chunk() const { return sequence / (2 * parts); }
-  // In the sequence, of row `row` here.
+  // The place in the sequence of this rank's row.
   std::int64_t place(std::int64_t row) const {
     if (row < chunk()) return index * chunk() + row;
     return (2 * parts - 1 - index) * chunk() + row - chunk();
   }
   std::int64_t begin(std::int64_t at) const { return begins != nullptr ? begins[at] : 0; }
-  // What embeddings of positions go by: the place in its document.
+  // The place in its document, which position embeddings go by.
   std::int64_t position(std::int64_t row) const {
     const std::int64_t at = place(row);
     return at - begin(at);
   }
-  // Who has the token that stands at `place`, and in which of its rows.
+  // The rank that has the token of this place, and in which of its rows.
   struct Owner {
     std::int64_t index = 0, row = 0;
   };

@@ -1,6 +1,6 @@
 // What a Transformer is made of: its parameters, how tensor parallelism cuts them, and its FLOPs.
-// Nothing here knows a strategy or a chip. Read next: models/strategy.cpp.
-#include "models/transformer.hpp"
+// Nothing here knows a strategy or a chip. Read next: models/strategy/strategy.cpp.
+#include "models/transformer/transformer.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {

@@ -1,11 +1,15 @@
 // A decoder-only Transformer, dense or with routed experts: what is trained. Values and arithmetic only.
 // Shapes use the letters of the papers: B sequences, T tokens a sequence, C hidden, H heads, L
-// layers, V vocabulary. Read next: models/strategy.hpp.
+// layers, V vocabulary. Read next: models/strategy/strategy.hpp.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "models/base/refusal.hpp"
+#include "models/base/words.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley {
 
@@ -14,12 +18,15 @@ enum class Family : std::uint8_t {
   llama,  // RoPE, RMSNorm, no biases, SwiGLU, grouped-query attention. Mistral, Mixtral, Qwen2, Qwen3 and
           // DeepSeek-V3 are this with some of the fields below
 };
+template <>
+inline constexpr auto kWords<Family> = words("gpt2", "llama");
 
 // Keys and values from one narrow vector a token (DeepSeek-V2, arXiv:2405.04434, section 2.1). kv_rank 0: not used.
 struct LatentAttention {
   std::int64_t q_rank = 0;  // 0: queries straight from the hidden vector
   std::int64_t kv_rank = 0;
-  std::int64_t rope_dim = 0;  // of head_dim: turned by position; the keys' share of it is common to all heads
+  std::int64_t rope_dim =
+      0;  // part of head_dim that is turned by position; all heads have the keys' in common
   std::int64_t value_dim = 0;  // width of a head's values
 
   bool operator==(const LatentAttention&) const = default;
@@ -30,6 +37,8 @@ enum class RouterScores : std::uint8_t {
   softmax,  // over all experts, then the best are taken
   sigmoid   // each expert's own (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
 };
+template <>
+inline constexpr auto kWords<RouterScores> = words("softmax", "sigmoid");
 
 // A feed-forward part of which a token passes only some (arXiv:2101.03961). count 0: none.
 struct Experts {
@@ -41,7 +50,7 @@ struct Experts {
   std::vector<std::int64_t> dense_layers;  // layers that have the ordinary feed-forward part, ascending
   RouterScores scores = RouterScores::softmax;
   bool normalise = false;  // the taken scores are divided by their sum
-  double scale = 1.0;      // and multiplied by this
+  double scale = 1.0;      // the taken scores are multiplied by this
   // A bias an expert, added to the scores when choosing alone; a rule moves it, not a gradient (arXiv:2408.15664).
   bool balancing_bias = false;
   // Experts stand in `groups` equal groups; only the best `groups_per_token` of them are looked at.
@@ -55,7 +64,7 @@ struct Experts {
 struct Lora {
   std::int64_t rank = 0;
   double alpha = 0;
-  std::vector<std::string> on;  // of "qkv", "proj", "gate_up", "fc1", "fc2": those that the family has
+  std::vector<std::string> on;  // some of the linear layers: "qkv", "proj", and "gate_up" or "fc1", and "fc2"
 
   bool operator==(const Lora&) const = default;
   bool used() const { return rank > 0; }
@@ -97,7 +106,7 @@ struct Transformer {
   bool has_experts(std::int64_t layer) const;
   std::int64_t window(std::int64_t layer) const;  // tokens a query of this layer sees; 0: all before
   std::int64_t trained_extra() const { return extra_prediction_weight > 0 ? extra_predictions : 0; }
-  // Tokens that what stands there predicts beyond the next: 0 but for module k, whose layer counts as number L+1+k.
+  // Tokens beyond the next that this layer's output predicts: k+1 for module k, whose layer has number L+1+k; else 0.
   std::int64_t ahead(std::int64_t layer) const { return layer > layers ? layer - layers : 0; }
   std::int64_t value_dim() const { return latent.used() ? latent.value_dim : head_dim; }
 };
@@ -120,7 +129,7 @@ enum class Cut : std::uint8_t {
 struct Parameter {
   std::string name;                 // "layers.3.qkv.weight"
   std::vector<std::int64_t> shape;  // whole, unpadded
-  int layer = -1;                   // -1 embedding, 0..L-1, L head, L+1.. extra modules
+  int layer = -1;                   // -1: embedding; 0 to L-1: layers; L: head; from L+1: extra modules
   Cut cut = Cut::replicated;
   std::vector<std::int64_t> parts;  // fused_rows: rows of each stacked matrix (of an expert)
   std::int64_t experts = 0;         // routed experts stacked along the first axis; 0: belongs to all tokens
@@ -128,9 +137,9 @@ struct Parameter {
   double init_std = 0.0;            // 0: constant `init_value`
   double init_value = 0.0;
   bool trained = true;   // false: no gradient reaches it
-  bool adapter = false;  // A or B of one
-  bool by_rows =
-      false;  // stands between cut matmuls: where rows are divided, a rank sees only what its own give
+  bool adapter = false;  // A or B of an adapter
+  // It stands between cut matmuls: under sequence parallelism a rank has the gradient of its own rows alone.
+  bool by_rows = false;
 
   std::int64_t count() const;
   bool operator==(const Parameter&) const = default;
@@ -140,9 +149,8 @@ struct Parameter {
 //   embedding.token.weight (V,C)  [embedding.position.weight (max_positions,C) if learned]
 //   layers.i.norm1.weight [.bias] (C)   layers.i.qkv.weight ((H+2*kv)*head_dim, C) [.bias]
 //   layers.i.proj.weight (C, H*head_dim) [.bias]   layers.i.norm2.weight [.bias]
-//   layers.i.fc1.weight (ffn,C) [.bias]  -- gated: layers.i.gate_up.weight (2*ffn,C), gate rows
-//   first layers.i.fc2.weight (C,ffn) [.bias]   head.norm.weight [.bias]   head.weight (V,C) unless
-//   tied
+//   layers.i.fc1.weight (ffn,C) [.bias]  -- gated: layers.i.gate_up.weight (2*ffn,C), gate rows first
+//   layers.i.fc2.weight (C,ffn) [.bias]   head.norm.weight [.bias]   head.weight (V,C) unless tied
 // with qk_norm, after qkv: layers.i.q_norm.weight, k_norm.weight (head_dim)
 // with latent attention, instead of qkv: layers.i.q_down.weight (q_rank,C), q_down_norm.weight,
 //   q_up.weight (H*head_dim, q_rank), or q.weight (H*head_dim, C); kv_down.weight (kv_rank+rope_dim, C), latent first;
@@ -154,7 +162,7 @@ struct Parameter {
 // where further predictions are trained, module k of them last: extra.k.hidden_norm.weight, token_norm.weight (C),
 //   from_hidden.weight, from_token.weight (C,C): the halves of its projection; a layer's, as above; norm.weight (C)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
-// (GPT-2's). Of an adapter: A normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; B 0.
+// (GPT-2's). An adapter's A is normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; its B is 0.
 std::vector<Parameter> parameters(const Transformer& transformer);
 
 // "embedding", "layers.3", "head", "extra.0".
@@ -166,30 +174,40 @@ std::vector<std::int64_t> shard_shape(const Parameter& parameter, std::int64_t t
 // One of `parts` equal parts of the experts that a parameter stacks, as a parameter of its own.
 Parameter part_of_experts(const Parameter& parameter, std::int64_t parts);
 
-// All parameters but adapters; tied embeddings count once. Published counts are reproduced exactly
-// (tests/transformer).
-// Modules that predict further tokens are not among them.
+// Parameters without adapters and without modules that predict further tokens; tied embeddings count once.
+// Published counts are reproduced exactly (tests/models/transformer/test_transformer.cpp).
 std::int64_t parameter_count(const Transformer& transformer);
 
-// What a gradient reaches: all, or where there are adapters these alone.
+// Parameters that a gradient reaches: the adapters alone where there are any, else all.
 std::int64_t trained_parameter_count(const Transformer& transformer);
 
-// Of all, what one token passes: all but the routed experts that it does not take.
+// Parameters that one token passes: all but the routed experts that it does not take.
 std::int64_t active_parameter_count(const Transformer& transformer);
 
-// What the modules that predict further tokens add, trained or not: two norms, a (C,2C) matrix, a layer and its norm
-// each; embedding and head are the model's own.
+// Parameters of the modules that predict further tokens, trained or not: two norms, a (C,2C) matrix, a layer and its
+// norm each; embedding and head are the model's own.
 std::int64_t extra_prediction_count(const Transformer& transformer);
 
-// The same where a sequence of T tokens holds documents of these lengths, none of which sees another; none: one.
+// attention_pairs() of a sequence of T tokens that holds documents of these lengths, none of which sees another. No
+// lengths: the sequence is one document.
 double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t T, std::int64_t window);
 
 // Model FLOPs of one sequence of T tokens, forward + backward, no recompute: matmuls 2*M*N*K each, those of a token's
 // own experts, backward twice the forward; attention_pairs(); logits included, embedding look-up not; modules that
-// predict further tokens where they are trained. With
-// H*head_dim = C and ffn = 4C this is 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473),
-// without its full-recompute factor 4/3. A frozen matrix has no weight gradient: 4*M*N*K instead of 6.
+// predict further tokens where they are trained. With H*head_dim = C and ffn = 4C this is
+// 72*L*T*C^2*(1 + T/(6C) + V/(12*L*C)): Narayanan et al. 2021 (arXiv:2104.04473), without its full-recompute factor
+// 4/3. A frozen matrix has no weight gradient: 4*M*N*K instead of 6.
 double model_flops_per_sequence(const Transformer& transformer, std::int64_t T);
-std::string flop_formula(const Transformer& transformer);  // it, in a line
+std::string flop_formula(
+    const Transformer& transformer);  // the formula of model_flops_per_sequence(), in a line
+
+std::string print(const Transformer& transformer);  // Motley's own keys; reads back equal
+Transformer parse_transformer(const std::string& text);
+// Motley's own keys, or those of a Hugging Face config.json when `model_type` stands there.
+Transformer read_transformer(const Yaml& node, const std::string& default_name);
+Transformer read_hugging_face(const Yaml& node, const std::string& default_name);
+// A shipped name or the path of a Hugging Face config.json, searched in `folder` first.
+Transformer find_transformer(const std::string& name, const std::string& folder, const Location& asked_from);
+Transformer load_transformer(const std::string& path_or_name);  // searched in the working directory first
 
 }  // namespace motley

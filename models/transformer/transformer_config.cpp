@@ -1,5 +1,5 @@
 // A Transformer from a Hugging Face config.json as it is: GPT-2, Llama, Mistral, Mixtral, Qwen2, Qwen3 (dense and with
-// experts) and DeepSeek-V3. Weights and tokenizers are not read. Read next: models/transformer_text.cpp.
+// experts) and DeepSeek-V3. Weights and tokenizers are not read. Read next: models/transformer/transformer_text.cpp.
 //
 // Assumes: `rope_scaling` (Llama 3.1 and later) changes only the angles of the rotation, or the scale of the scores,
 // so it is ignored: no parameter, FLOP or byte depends on it. The order in which DeepSeek-V3 pairs the elements that it
@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "models/describe_text.hpp"
-#include "models/transformer_text.hpp"
+#include "models/transformer/transformer_fields.hpp"
+#include "models/transformer/transformer_text.hpp"
 
 namespace motley {
 
@@ -18,43 +18,40 @@ Yaml Config::find(std::string_view key) const {
   return entry && entry->value->kind != YamlNode::Kind::null ? entry->value : nullptr;
 }
 std::int64_t Config::need(std::string_view key, IntegerRange range) const {
-  const Yaml found = find(key);
-  if (!found)
+  const Yaml value = find(key);
+  if (!value)
     throw Refusal(Exit::usage, "missing-key", node_->where,
                   fmt::format("this config.json needs a value for `{}`", key));
-  return to_integer(found, range);
+  return to_integer(value, range);
 }
 std::int64_t Config::integer(std::string_view key, IntegerRange range, std::int64_t otherwise) const {
-  const Yaml found = find(key);
-  return found ? to_integer(found, range) : otherwise;
+  const Yaml value = find(key);
+  return value ? to_integer(value, range) : otherwise;
 }
 double Config::number(std::string_view key, double otherwise) const {
-  const Yaml found = find(key);
-  return found ? to_number(found, Sign::positive) : otherwise;
+  const Yaml value = find(key);
+  return value ? to_number(value, Sign::positive) : otherwise;
 }
 bool Config::truth(std::string_view key, bool otherwise) const {
-  const Yaml found = find(key);
-  return found ? to_bool(found) : otherwise;
+  const Yaml value = find(key);
+  return value ? to_bool(value) : otherwise;
 }
 std::string Config::text(std::string_view key, const std::string& otherwise) const {
-  const Yaml found = find(key);
-  return found ? to_text(found) : otherwise;
+  const Yaml value = find(key);
+  return value ? to_text(value) : otherwise;
 }
 std::vector<std::int64_t> Config::layers(std::string_view key) const {
-  std::vector<std::int64_t> list;
-  if (const Yaml found = find(key))
-    for (const Yaml& item : to_sequence(found)) list.push_back(to_integer(item, {0, kLayers.most}));
-  std::sort(list.begin(), list.end());
-  list.erase(std::unique(list.begin(), list.end()), list.end());
-  return list;
+  std::vector<std::int64_t> numbers;
+  if (const Yaml value = find(key)) LayerNumbers{}.read(value, numbers);
+  return numbers;
 }
 void Config::require(std::string_view key, const std::vector<std::string>& supported) const {
-  const Yaml found = find(key);
-  if (!found) return;
-  for (const std::string& value : supported)
-    if (to_text(found) == value) return;
-  throw Refusal(Exit::usage, "unsupported-model", found->where,
-                fmt::format("{} `{}` is not supported", key, to_text(found)),
+  const Yaml value = find(key);
+  if (!value) return;
+  for (const std::string& known : supported)
+    if (to_text(value) == known) return;
+  throw Refusal(Exit::usage, "unsupported-model", value->where,
+                fmt::format("{} `{}` is not supported", key, to_text(value)),
                 fmt::format("supported: {}", fmt::join(supported, ", ")));
 }
 
@@ -220,7 +217,7 @@ void refuse_not_finite(const Yaml& node) {
 Transformer read_hugging_face(const Yaml& node, const std::string& default_name) {
   if (!node->is_map())
     throw Refusal(Exit::usage, "wrong-type", node->where,
-                  fmt::format("expected a config.json (a map), found {}", describe(node)));
+                  fmt::format("expected a config.json (a map), value {}", describe(node)));
   refuse_not_finite(node);
   const Config config(node);
   const Yaml type = config.find("model_type");

@@ -1,21 +1,21 @@
-// What reading a Hugging Face config.json and reading our own keys share; not for others. Read next:
-// models/transformer_config.cpp, models/transformer_text.cpp.
+// Ranges, a reader and refusals that a Hugging Face config.json and our own keys share; not for others. Read next:
+// models/transformer/transformer_config.cpp, models/transformer/transformer_text.cpp.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/refusal.hpp"
-#include "models/transformer.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 
-// Beyond every published model by 10x and more; products stay within int64.
+// The bounds lie beyond every published model by 10x and more, and products stay within int64.
 inline constexpr IntegerRange kWidth{1, 1 << 20}, kRows{1, 1 << 22}, kLayers{1, 10'000};
 
-// A view of a map of which keys that are not asked for are not looked at; a null value counts as none.
+// Reads the keys of a map that it is asked for, and ignores the others; a null value counts as none.
 class Config {
  public:
   explicit Config(Yaml node) : node_(std::move(node)) {}
@@ -28,7 +28,7 @@ class Config {
   std::string text(std::string_view key, const std::string& otherwise) const;
   // Layer numbers, ascending and each once.
   std::vector<std::int64_t> layers(std::string_view key) const;
-  // Refuses a value that would make it another function than the family's.
+  // Refuses ("unsupported-model") a value that would make the model another function than its family's.
   void require(std::string_view key, const std::vector<std::string>& supported) const;
 
  private:

@@ -1,0 +1,174 @@
+// A chip as YAML: the files of platforms/chips, and what print() writes.
+#include <fmt/format.h>
+
+#include <optional>
+#include <type_traits>
+#include <variant>
+
+#include "models/base/data_files.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/chip.hpp"
+#include "models/cluster/measured_layers.hpp"
+
+namespace motley {
+namespace {
+
+// Where a figure is held; which of the chip's two parts that is tells whether a datasheet has it.
+using FigureMember = std::variant<Sourced Chip::*, Sourced ChipSoftware::*, SourcedSwitch ChipSoftware::*>;
+// What becomes of a figure that is absent: its chip is refused, print() leaves it out, or print() writes null.
+enum class Absent : std::uint8_t { refused, left_out, unknown };
+
+struct Figure {
+  std::string key;
+  FigureMember member;
+  std::optional<Dimension> dimension;  // nothing: a plain number
+  Absent absent = Absent::left_out;
+};
+
+// The order is that of print().
+const std::vector<Figure>& figures() {
+  using enum Dimension;
+  static const std::vector<Figure> list = {
+      {"memory", &Chip::memory_bytes, bytes, Absent::refused},
+      {"reserved_memory", &ChipSoftware::reserved_memory, bytes},
+      {"memory_bandwidth", &Chip::memory_bandwidth, bytes_per_second, Absent::refused},
+      {"multiprocessors", &Chip::multiprocessors, {}},
+      {"gemm_efficiency", &ChipSoftware::gemm_efficiency, {}, Absent::refused},
+      {"gemm_k_half", &ChipSoftware::gemm_k_half, {}},
+      {"gemm_wave", &ChipSoftware::gemm_wave, {}},
+      {"attention_efficiency", &ChipSoftware::attention_efficiency, {}, Absent::refused},
+      {"attention_s_half", &ChipSoftware::attention_s_half, {}},
+      {"bandwidth_efficiency", &ChipSoftware::bandwidth_efficiency, {}, Absent::refused},
+      {"kernel_overhead", &ChipSoftware::kernel_overhead, seconds},
+      {"step_overhead", &ChipSoftware::step_overhead, seconds},
+      {"gemm_backward", &ChipSoftware::gemm_backward, {}},
+      {"elementwise_passes", &ChipSoftware::elementwise_passes, {}},
+      {"unfused_attention", &ChipSoftware::unfused_attention, {}},
+      {"layer_launch", &ChipSoftware::layer_launch, seconds},
+      {"expert_launch", &ChipSoftware::expert_launch, seconds},
+      {"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, seconds},
+      {"collective_share", &ChipSoftware::collective_share, {}},
+      {"straggling", &ChipSoftware::straggling, {}},
+      {"overlap_slowdown", &ChipSoftware::overlap_slowdown, {}},
+      {"kept_scores", &ChipSoftware::kept_scores, {}},
+      {"kept_masks", &ChipSoftware::kept_masks, {}},
+      {"kept_logits", &ChipSoftware::kept_logits, {}},
+      {"kept_weight_gradients", &ChipSoftware::kept_weight_gradients, {}},
+      {"one_master", &ChipSoftware::one_master, {}},
+      {"kept_optimizer", &ChipSoftware::kept_optimizer, {}},
+      {"power", &Chip::watts, watts, Absent::unknown},
+      {"price", &Chip::price_per_hour, dollars_per_hour, Absent::unknown},
+  };
+  return list;
+}
+
+bool in_datasheet(const Figure& figure) { return std::holds_alternative<Sourced Chip::*>(figure.member); }
+
+// The figure or switch of a chip that a member of either part names. `Held` is Chip or const Chip.
+template <class Held, class Value>
+auto& part_of(Held& chip, Value Chip::*member) {
+  return chip.*member;
+}
+template <class Held, class Value>
+auto& part_of(Held& chip, Value ChipSoftware::*member) {
+  return chip.software.*member;
+}
+
+void read_value(const Yaml& node, const Figure& figure, Sourced& value) {
+  value = read_sourced(node, figure.dimension,
+                       figure.absent == Absent::refused ? Sign::positive : Sign::not_negative);
+}
+void read_value(const Yaml& node, const Figure&, SourcedSwitch& value) { value = read_switch(node); }
+
+void read_figure(const Yaml& node, const Figure& figure, Chip& chip) {
+  std::visit([&](auto member) { read_value(node, figure, part_of(chip, member)); }, figure.member);
+}
+
+std::string print_value(const Figure& figure, const Sourced& value) { return print(value, figure.dimension); }
+std::string print_value(const Figure&, const SourcedSwitch& value) { return print(value); }
+
+// One line, or nothing.
+std::string print_figure(const Figure& figure, const Chip& chip, const std::string& indent) {
+  return std::visit(
+      [&](auto member) -> std::string {
+        const auto& value = part_of(chip, member);
+        if (value != std::remove_cvref_t<decltype(value)>{})
+          return fmt::format("{}{}: {}\n", indent, figure.key, print_value(figure, value));
+        return figure.absent == Absent::unknown ? fmt::format("{}{}: null  # unknown\n", indent, figure.key)
+                                                : "";
+      },
+      figure.member);
+}
+
+void read_peaks(const Yaml& node, Chip& chip) {
+  std::vector<std::string> formats;
+  for (Format format : kFormats) formats.emplace_back(name_of(format));
+  const Fields peaks(node, "`peak`", formats);
+  for (Format format : kFormats)
+    if (const Yaml value = peaks.find(name_of(format)))
+      chip.peak_flops[format] = read_sourced(value, Dimension::flops, Sign::positive);
+}
+
+}  // namespace
+
+std::vector<std::string> datasheet_keys() {
+  std::vector<std::string> keys = {"name", "vendor", "kind", "peak"};
+  for (const Figure& figure : figures())
+    if (in_datasheet(figure)) keys.push_back(figure.key);
+  return keys;
+}
+
+std::vector<std::string> software_keys() {
+  std::vector<std::string> keys = {"layers"};
+  for (const Figure& figure : figures())
+    if (!in_datasheet(figure)) keys.push_back(figure.key);
+  return keys;
+}
+
+Chip read_chip(const Yaml& node, const std::string& default_name) {
+  std::vector<std::string> keys = datasheet_keys();
+  for (const std::string& key : software_keys()) keys.push_back(key);
+  const Fields fields(node, "a chip", keys);
+  Chip chip;
+  const Yaml name = fields.find("name");
+  chip.name = name ? to_text(name) : default_name;
+  chip.vendor = to_text(fields.need("vendor"));
+  chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu", "tpu", "npu"});
+  read_peaks(fields.need("peak"), chip);
+  for (const Figure& figure : figures()) {
+    const Yaml value = figure.absent == Absent::refused ? fields.need(figure.key) : fields.find(figure.key);
+    if (value) read_figure(value, figure, chip);
+  }
+  if (const Yaml layers = fields.find("layers")) chip.software.layers = read_layers(layers);
+  const double slowdown = chip.software.overlap_slowdown.value;
+  if (slowdown > 0 && slowdown < 1)
+    throw Refusal(Exit::usage, "out-of-bounds", fields.where("overlap_slowdown"),
+                  fmt::format("`overlap_slowdown` is {}, less than 1", slowdown),
+                  "communication beside a compute makes it so many times as long");
+  return chip;
+}
+
+Chip load_chip(const std::string& path_or_name) {
+  const std::string path = find_file(path_or_name, ".", "platforms/chips", ".yaml", {});
+  return read_chip(read_yaml(path), stem_of(path));
+}
+
+void replace_figures(const Yaml& node, Chip& chip) {
+  std::vector<std::string> keys;
+  for (const Figure& figure : figures()) keys.push_back(figure.key);
+  const Fields fields(node, "figures of a chip", keys);
+  for (const Figure& figure : figures())
+    if (const Yaml value = fields.find(figure.key)) read_figure(value, figure, chip);
+}
+
+std::string print(const Chip& chip, const std::string& indent) {
+  std::string text =
+      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{0}kind: {3}\n{0}peak:{4}\n", indent, quote(chip.name),
+                  quote(chip.vendor), chip.kind, chip.peak_flops.empty() ? " {}" : "");
+  for (const auto& [format, peak] : chip.peak_flops)
+    text += fmt::format("{}  {}: {}\n", indent, name_of(format), print(peak, Dimension::flops));
+  for (const Figure& figure : figures()) text += print_figure(figure, chip, indent);
+  return text + print(chip.software.layers, indent);
+}
+
+}  // namespace motley

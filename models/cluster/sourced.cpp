@@ -1,0 +1,33 @@
+#include "models/cluster/sourced.hpp"
+
+#include <fmt/format.h>
+
+namespace motley {
+namespace {
+
+std::string print_pair(const std::string& value, const std::string& source) {
+  return fmt::format("{{value: {}, source: {}}}", value, quote(source));
+}
+
+}  // namespace
+
+Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign) {
+  const Fields fields(node, "a figure", {"value", "source"});
+  const Yaml value = fields.need("value");
+  return {dimension ? to_quantity(value, *dimension, sign) : to_number(value, sign),
+          to_text(fields.need("source"))};
+}
+
+std::string print(const Sourced& figure, std::optional<Dimension> dimension) {
+  return print_pair(dimension ? format_exact(figure.value, *dimension) : format_exact(figure.value),
+                    figure.source);
+}
+
+SourcedSwitch read_switch(const Yaml& node) {
+  const Fields fields(node, "a figure", {"value", "source"});
+  return {to_integer(fields.need("value"), {0, 1}) == 1, to_text(fields.need("source"))};
+}
+
+std::string print(const SourcedSwitch& choice) { return print_pair(choice.value ? "1" : "0", choice.source); }
+
+}  // namespace motley

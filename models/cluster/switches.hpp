@@ -1,0 +1,36 @@
+// The networks between nodes: which leaf each port is at, how links between switches are numbered, and which of them a
+// flow takes. Nothing is searched, and nothing is stored for each pair of nodes.
+//
+// The links of a network follow each other from NetworkLayout::first_link. Each is two ids, as in a node: the one away
+// from the leaf, or from the lower index, is even.
+//   leaf_spine, rail_optimised: for each leaf and each way up, the link up. A way is a spine; with adaptive routing
+//     one way stands for all spines.
+//   dragonfly: for each group of routers and each pair in it, their link; then for each pair of groups, their link,
+//     which ends at the routers that gateway() names.
+//   with links to other sites: for each leaf or router, its link to the site's exit.
+#pragma once
+
+#include "models/cluster/cluster.hpp"
+
+namespace motley {
+
+// Fills in Cluster::network_layout and GroupLayout::network. It needs GroupLayout::ports of every group.
+void lay_out_networks(Cluster& cluster);
+// Whether the network has links between switches other than those to its exit.
+bool has_inner_links(const NetworkLayout& layout);
+// Bytes/s of a leaf's link up, on each of its `ways`.
+double uplink_of(const Cluster& cluster, const NetworkLayout& layout);
+// The leaf or router at which a port is.
+int leaf_of(const NetworkLayout& layout, int group, int node_in_group, int port);
+// The router in `group` at which the link to group `other` ends.
+int gateway(const NetworkLayout& layout, int group, int other);
+
+// Appends the links from leaf to leaf. `flow` is a hash of the two ports.
+void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int from_leaf, int to_leaf,
+                     std::uint64_t flow);
+std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port);
+
+// Index in Cluster::links of the link between two groups. Nothing: no link joins them.
+std::optional<std::size_t> joining_link(const Cluster& cluster, int from_group, int to_group);
+
+}  // namespace motley

@@ -1,0 +1,69 @@
+// The fields of Train, listed once: keys of `train:`, how each is written, and which of them the Program depends on.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "models/base/field_forms.hpp"
+#include "models/transformer/train.hpp"
+#include "models/transformer/train_text.hpp"
+
+namespace motley {
+
+inline constexpr IntegerRange kBatch{1, 1 << 20}, kTokens{1, 1 << 22};
+inline constexpr std::array kKeptFormats = {Format::fp32, Format::tf32, Format::bf16, Format::fp16};
+inline constexpr std::array kNarrowFormats = {Format::fp8, Format::mxfp8, Format::nvfp4};
+
+// Each refuses what is out of its bounds.
+double to_expert_room(const Yaml& node);           // 1 or more
+double to_share_of_activations(const Yaml& node);  // 0 to 1
+double to_decay(const Yaml& node);                 // 0 to less than 1
+
+// One length, of as many documents as fill the sequence, or all lengths. Whether they fill it is asked by
+// find_batch_complaint().
+struct Documents {
+  std::string text(const Train& train) const { return Several<Integer>{}.text(train.documents); }
+  void read(const Yaml& node, Train& train) const;
+};
+
+// A path, searched in `folder` where it does not begin at the root.
+struct TextPath {
+  std::string_view folder;
+  std::string text(const std::string& path) const { return quote(path); }
+  void read(const Yaml& node, std::string& path) const;
+};
+
+struct TrainFields {
+  using Struct = Train;
+  std::string_view folder = ".";
+
+  // What the Program depends on: strategy_hash() covers it.
+  constexpr void each_of_program(auto&& visit) const {
+    visit(field("global_batch", Integer{kBatch}, &Train::global_batch).needed());
+    visit(field("micro_batch", Integer{kBatch}, &Train::micro_batch));
+    visit(field("sequence", Integer{kTokens}, &Train::sequence).needed());
+    visit(field("precision", Word<Format>{kKeptFormats}, &Train::precision));
+    visit(field("gradients", Word<Format>{kKeptFormats}, &Train::gradients));
+    visit(field("matmuls", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::matmuls).unless_standard());
+    visit(field("expert_skew", kNotNegative, &Train::expert_skew).unless_standard());
+    visit(field("documents", Documents{}, &Train::documents).unless_standard());
+    visit(field("expert_room", Number{to_expert_room}, &Train::expert_room).unless_standard());
+  }
+  constexpr void each(auto&& visit) const {
+    each_of_program(visit);
+    visit(field("fragmentation", Number{to_share_of_activations}, &Train::fragmentation));
+    visit(field("learning_rate", kAboveZero, &Train::learning_rate));
+    visit(field("beta1", Number{to_decay}, &Train::beta1));
+    visit(field("beta2", Number{to_decay}, &Train::beta2));
+    visit(field("epsilon", kAboveZero, &Train::epsilon));
+    visit(field("weight_decay", kNotNegative, &Train::weight_decay));
+    visit(field("seed", Integer{}, &Train::seed));
+    visit(field("steps", Integer{kBatch}, &Train::steps));
+    visit(field("text", TextPath{folder}, &Train::text).unless_standard());
+    visit(field("tokens", Number{to_tokens}, &Train::tokens).unless_standard());
+    visit(field("goodput", Number{to_goodput}, &Train::goodput));
+  }
+};
+
+}  // namespace motley
