@@ -1,6 +1,6 @@
 // One function an algorithm; each appends its rounds to what stands there already, so that an all-reduce is a
 // reduce-scatter and then an all-gather.
-#include "models/collective.hpp"
+#include "models/program/collective.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -22,32 +22,32 @@ using Places = std::vector<int>;
 class Expansion {
  public:
   Expansion(int rank_count, int chunks) {
-    made_.rank_count = rank_count;
-    made_.chunks = chunks;
+    steps_.rank_count = rank_count;
+    steps_.chunks = chunks;
   }
-  int R() const { return made_.rank_count; }
+  int R() const { return steps_.rank_count; }
   void send(int round, int from, int to, const Chunks& chunks, bool reduce) {
-    for (int chunk : chunks) made_.steps.push_back({begun_ + round, from, to, chunk, reduce});
+    for (int chunk : chunks) steps_.steps.push_back({begun_ + round, from, to, chunk, reduce});
   }
   // Of no member's chunks so many, and only that they pass.
   void pass(int round, int from, int to, int times) {
-    made_.steps.push_back({begun_ + round, from, to, -1, false, times});
+    steps_.steps.push_back({begun_ + round, from, to, -1, false, times});
   }
   void end_phase(int rounds) { begun_ += rounds; }
   Chunks all() const {
-    Chunks chunks(static_cast<std::size_t>(made_.chunks));
+    Chunks chunks(static_cast<std::size_t>(steps_.chunks));
     std::iota(chunks.begin(), chunks.end(), 0);
     return chunks;
   }
   CollectiveSteps take() {
-    made_.rounds = begun_;
+    steps_.rounds = begun_;
     const auto by_round = [](const CollectiveStep& a, const CollectiveStep& b) { return a.round < b.round; };
-    std::stable_sort(made_.steps.begin(), made_.steps.end(), by_round);
-    return std::move(made_);
+    std::stable_sort(steps_.steps.begin(), steps_.steps.end(), by_round);
+    return std::move(steps_);
   }
 
  private:
-  CollectiveSteps made_;
+  CollectiveSteps steps_;
   int begun_ = 0;
 };
 
@@ -403,44 +403,44 @@ CollectiveAlgorithm plain_algorithm(CollectiveKind kind) {
 
 CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
   MOTLEY_CHECK(shape.rank_count >= 1 && does(algorithm, kind, shape));
-  Expansion made(shape.rank_count, chunks_of(algorithm, shape));
+  Expansion expansion(shape.rank_count, chunks_of(algorithm, shape));
   switch (algorithm) {
     case CollectiveAlgorithm::ring:
-      if (kind != CollectiveKind::all_gather) flat_ring(made, true);
-      if (kind != CollectiveKind::reduce_scatter) flat_ring(made, false);
+      if (kind != CollectiveKind::all_gather) flat_ring(expansion, true);
+      if (kind != CollectiveKind::reduce_scatter) flat_ring(expansion, false);
       break;
     case CollectiveAlgorithm::tree:
-      binomial_tree(made);
+      binomial_tree(expansion);
       break;
     case CollectiveAlgorithm::double_binary_tree:
       if (is_over_nodes(shape))
-        trees_over_nodes(made, shape.per_node);
+        trees_over_nodes(expansion, shape.per_node);
       else
-        double_binary_tree(made, kSegments);
+        double_binary_tree(expansion, kSegments);
       break;
     case CollectiveAlgorithm::recursive:
-      Recursive(made).run(kind);
+      Recursive(expansion).run(kind);
       break;
     case CollectiveAlgorithm::hierarchical:
       if (kind == CollectiveKind::all_to_all)
-        hierarchical_all_to_all(made, shape.per_node);
+        hierarchical_all_to_all(expansion, shape.per_node);
       else
-        hierarchical(made, kind, shape.per_node);
+        hierarchical(expansion, kind, shape.per_node);
       break;
     case CollectiveAlgorithm::flat:
-      flat_all_to_all(made);
+      flat_all_to_all(expansion);
       break;
     case CollectiveAlgorithm::in_switch:
-      in_switch(made, shape);
+      in_switch(expansion, shape);
       break;
     case CollectiveAlgorithm::once_a_node:
-      once_a_node(made, shape);
+      once_a_node(expansion, shape);
       break;
     case CollectiveAlgorithm::fastest:
     case CollectiveAlgorithm::automatic:
       break;
   }
-  CollectiveSteps steps = made.take();
+  CollectiveSteps steps = expansion.take();
   if (algorithm == CollectiveAlgorithm::double_binary_tree && is_over_nodes(shape))
     steps.pipelined = kTreesReach;
   if (algorithm == CollectiveAlgorithm::once_a_node && shape.per_node < shape.rank_count)
@@ -455,7 +455,9 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
 std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
   std::vector<CollectiveMessage> all;
   for (const CollectiveStep& step : steps.steps) all.push_back({step.round, step.from, step.to, step.times});
-  const auto key = [](const CollectiveMessage& of) { return std::tuple(of.round, of.from, of.to); };
+  const auto key = [](const CollectiveMessage& message) {
+    return std::tuple(message.round, message.from, message.to);
+  };
   std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<CollectiveMessage> merged;
   for (const CollectiveMessage& each : all) {
@@ -465,13 +467,6 @@ std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
       merged.push_back(each);
   }
   return merged;
-}
-
-std::string_view name_of(CollectiveAlgorithm algorithm) {
-  static constexpr std::array<std::string_view, 10> names = {
-      "ring", "tree",    "double_binary_tree", "recursive",  "hierarchical", "in_switch",
-      "flat", "fastest", "automatic",          "once_a_node"};
-  return names[static_cast<std::size_t>(algorithm)];
 }
 
 }  // namespace motley

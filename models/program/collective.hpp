@@ -1,6 +1,6 @@
 // Collectives as data: which member sends which chunk to which other in which round, for every algorithm. Plain lists
-// that a World can perform, a test can follow by hand and models/collective_cost prices. It knows no cluster beyond
-// a group's shape, and picks no algorithm. Read next: models/collective_cost.hpp.
+// that a World can perform, a test can follow by hand and models/cost prices. It knows no cluster beyond
+// a group's shape, and picks no algorithm. Read next: models/cost/collective_cost.hpp.
 //
 //   algorithm           does                              source
 //   ring                all_reduce, reduce_scatter,       Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002
@@ -26,9 +26,33 @@
 #include <string_view>
 #include <vector>
 
-#include "models/program.hpp"
+#include "models/base/words.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
+
+enum class CollectiveLevel : std::uint8_t { formula, fluid, expanded };
+template <>
+inline constexpr auto kWords<CollectiveLevel> = words("formula", "fluid", "expanded");
+
+// models/program/collective.hpp says what each is; of the last two it picks among the others: `fastest` what should
+// take least by models/cost/collective_cost.hpp, `automatic` what NCCL would take.
+enum class CollectiveAlgorithm : std::uint8_t {
+  ring,
+  tree,
+  double_binary_tree,
+  recursive,
+  hierarchical,
+  in_switch,
+  flat,
+  fastest,
+  automatic,
+  once_a_node  // nobody asks for it: see ExpertCopies
+};
+template <>
+inline constexpr auto kWords<CollectiveAlgorithm> = words("ring", "tree", "double_binary_tree", "recursive",
+                                                          "hierarchical", "in_switch", "flat", "fastest",
+                                                          "automatic", "once_a_node");
 
 struct CollectiveStep {
   int round = 0;         // a member begins a round when its part in the one before has ended
@@ -78,7 +102,5 @@ CollectiveAlgorithm plain_algorithm(CollectiveKind kind);
 // Asked only for what it does().
 CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape);
 std::vector<CollectiveMessage> messages(const CollectiveSteps& steps);  // by round, sender and receiver
-
-std::string_view name_of(CollectiveAlgorithm algorithm);
 
 }  // namespace motley

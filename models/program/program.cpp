@@ -1,4 +1,4 @@
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/program/edit.hpp"
 
 namespace motley {
 
@@ -90,12 +91,6 @@ std::string_view name_of(KernelOp op) {
   return names[static_cast<std::size_t>(op)];
 }
 
-static int chunk_with(const std::vector<Chunk>& chunks, int virtual_stage) {  // -1: none
-  for (std::size_t i = 0; i < chunks.size(); ++i)
-    if (chunks[i].virtual_stage == virtual_stage) return static_cast<int>(i);
-  return -1;
-}
-
 bool adds_gradients(KernelOp op) {
   switch (op) {
     case KernelOp::embed_backward:
@@ -112,15 +107,59 @@ bool adds_gradients(KernelOp op) {
 
 bool reads_parameters(KernelOp op) { return op == KernelOp::norm_backward || !adds_gradients(op); }
 
-bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction) {
-  return instruction.op == Op::collective && instruction.collective == CollectiveKind::all_gather &&
-         instruction.shard >= 0 &&
-         of_class.shards[static_cast<std::size_t>(instruction.shard)].parameter_part >= 0 &&
-         of_class.shards[static_cast<std::size_t>(instruction.shard)].part == 0;
+const PeerMessage* Instruction::message() const {
+  if (const Send* send = as<Send>()) return send;
+  return as<Recv>();
+}
+PeerMessage* Instruction::message() {
+  if (Send* send = as<Send>()) return send;
+  return as<Recv>();
 }
 
-bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction) {
-  return of_class.tensors[static_cast<std::size_t>(instruction.into.at(0))].on_host;
+std::span<const TensorId> moved_tensors(const Instruction& instruction) {
+  if (const PeerMessage* message = instruction.message()) return {&message->tensor, 1};
+  if (const auto* collective = instruction.as<Collective>()) return collective->tensors;
+  if (const auto* step = instruction.as<OptimizerStep>()) return step->tensors;
+  if (const auto* copy = instruction.as<Copy>()) return copy->tensors;
+  return {};
+}
+
+std::int64_t payload_bytes(const Instruction& instruction) {
+  if (const PeerMessage* message = instruction.message()) return message->bytes;
+  if (const auto* collective = instruction.as<Collective>()) return collective->bytes;
+  if (const auto* copy = instruction.as<Copy>()) return copy->bytes;
+  return 0;
+}
+
+std::int64_t expected_bytes(const Collective& collective) {
+  return collective.expected > 0 ? collective.expected : collective.bytes;
+}
+
+std::int64_t expected_bytes(const Instruction& instruction) {
+  const auto* collective = instruction.as<Collective>();
+  return collective != nullptr ? expected_bytes(*collective) : payload_bytes(instruction);
+}
+
+std::optional<ShardId> shard_of(const Instruction& instruction) {
+  if (const auto* collective = instruction.as<Collective>()) return collective->shard;
+  if (const auto* copy = instruction.as<Copy>()) return copy->shard;
+  return std::nullopt;
+}
+
+bool makes_tensors(const RankProgram& rank_program, const Instruction& instruction) {
+  const auto* collective = instruction.as<Collective>();
+  if (collective == nullptr || collective->kind != CollectiveKind::all_gather || !collective->shard)
+    return false;
+  const Shard& shard = rank_program.shards[*collective->shard];
+  return shard.parameter_part.has_value() && shard.part == 0;
+}
+
+bool goes_to_host(const RankProgram& rank_program, const Instruction& instruction) {
+  return rank_program.tensors[std::get<Copy>(instruction.body).into.at(0)].on_host;
+}
+
+ChunkId chunk_of(const RankProgram& rank_program, PeerSlot slot) {
+  return ChunkId(at(slot) / 2 % rank_program.chunks.size());
 }
 
 std::string_view name_of(CollectiveKind kind) {
@@ -143,31 +182,31 @@ CollectiveKind collective_of(KernelOp op) {
   }
 }
 
-ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry) {
-  const std::int64_t cut = of_class.expert_tensor_parallel;
-  const std::int64_t copy_of_stage = entry.replica * of_class.context_parallel + entry.context_index;
-  const std::int64_t index = copy_of_stage * of_class.tensor_parallel + entry.tensor_index;
+ExpertPlace expert_place(const RankProgram& rank_program, const RankEntry& entry) {
+  const std::int64_t cut = rank_program.expert_tensor_parallel;
+  const std::int64_t copy_of_stage = entry.replica * rank_program.context_parallel + entry.context_index;
+  const std::int64_t index = copy_of_stage * rank_program.tensor_parallel + entry.tensor_index;
   ExpertPlace place;
   place.tensor_index = index % cut;
-  place.part = index / cut % of_class.expert_parallel;
-  place.copy = index / cut / of_class.expert_parallel;
+  place.part = index / cut % rank_program.expert_parallel;
+  place.copy = index / cut / rank_program.expert_parallel;
   place.slice = entry.tensor_index / cut;
-  place.slices = of_class.tensor_parallel / cut;
+  place.slices = rank_program.tensor_parallel / cut;
   return place;
 }
 
-int other_end(const Program& program, Rank rank, int slot) {
-  const auto& mine = program.class_of(rank).chunks;
-  const auto chunk = static_cast<std::size_t>(slot / 2) % mine.size();
-  const Rank peer = program.ranks[static_cast<std::size_t>(rank)].peers[static_cast<std::size_t>(slot)];
-  const auto& theirs = program.class_of(peer).chunks;
-  const auto& their_peers = program.ranks[static_cast<std::size_t>(peer)].peers;
-  const int wanted = chunk_with(theirs, mine[chunk].virtual_stage + (is_next(slot) ? 1 : -1));
-  if (wanted < 0) return -1;
-  const int first = is_next(slot) ? previous_slot(wanted) : next_slot(wanted);
-  for (std::size_t i = static_cast<std::size_t>(first); i < their_peers.size(); i += 2 * theirs.size())
-    if (their_peers[i] == rank) return static_cast<int>(i);
-  return -1;
+std::optional<PeerSlot> other_end(const Program& program, Rank rank, PeerSlot slot) {
+  const RankProgram& mine = program.program_of(rank);
+  const Rank peer = program.ranks[at(rank)].peers[slot].value();
+  const RankProgram& theirs = program.program_of(peer);
+  const auto& their_peers = program.ranks[at(peer)].peers;
+  const int virtual_stage = mine.chunks[chunk_of(mine, slot)].virtual_stage + (is_next(slot) ? 1 : -1);
+  const auto chunk = chunk_at(theirs, virtual_stage);
+  if (!chunk) return std::nullopt;
+  const PeerSlot first = is_next(slot) ? previous_slot(*chunk) : next_slot(*chunk);
+  for (std::size_t i = at(first); i < their_peers.size(); i += 2 * theirs.chunks.size())
+    if (their_peers[PeerSlot(i)] == rank) return PeerSlot(i);
+  return std::nullopt;
 }
 
 std::string_view name_of(GroupKind kind) {
@@ -203,34 +242,34 @@ std::string program_hash(const Program& program) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-std::string describe(const Program& program, Rank rank, int stream, int index) {
-  const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
-  const ProgramClass& of_class = program.class_of(rank);
+std::string describe(const Program& program, Rank rank, StreamId stream, int index) {
+  const RankEntry& entry = program.ranks[at(rank)];
+  const RankProgram& rank_program = program.program_of(rank);
   const Instruction& instruction = program.at(rank, stream, index);
   std::string what;
-  switch (instruction.op) {
+  switch (instruction.op()) {
     case Op::compute:
-      what = of_class.blocks[static_cast<std::size_t>(instruction.block)].name;
+      what = rank_program.blocks[std::get<Compute>(instruction.body).block].name;
       break;
     case Op::send:
+      what = fmt::format("send to rank {}", entry.peers[instruction.message()->slot].value());
+      break;
     case Op::recv:
-      what = fmt::format("{} {} rank {}", instruction.op == Op::send ? "send" : "recv",
-                         instruction.op == Op::send ? "to" : "from",
-                         entry.peers[static_cast<std::size_t>(instruction.slot)]);
+      what = fmt::format("recv from rank {}", entry.peers[instruction.message()->slot].value());
       break;
     case Op::collective:
-      what = name_of(instruction.collective);
+      what = name_of(std::get<Collective>(instruction.body).kind);
       break;
     case Op::optimizer:
       what = "optimizer step";
       break;
     case Op::copy:
-      what = goes_to_host(of_class, instruction) ? "copy to host" : "copy from host";
+      what = goes_to_host(rank_program, instruction) ? "copy to host" : "copy from host";
       break;
   }
   if (instruction.micro_batch >= 0) what += fmt::format(" micro-batch {}", instruction.micro_batch);
   return fmt::format("stage {} rank {} {}[{}] {}", entry.stage, rank,
-                     name_of(of_class.streams[static_cast<std::size_t>(stream)].kind), index, what);
+                     name_of(rank_program.streams[stream].kind), index, what);
 }
 
 }  // namespace motley

@@ -1,21 +1,33 @@
 // A Program: what every rank does in one training step, as plain data. compile() makes it, check()
-// proves it, a World runs it. Equal ranks share one ProgramClass; what differs (peers, groups)
+// proves it, a World runs it. Equal ranks share one RankProgram; what differs (peers, groups)
 // stands in the rank table. It prints as text, and parse(print(p)) == p. Read next:
-// models/world.hpp.
+// models/world/world.hpp.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "models/strategy.hpp"
+#include "models/base/index.hpp"
+#include "models/strategy/strategy.hpp"
 
 namespace motley {
 
 using Rank = std::int32_t;
+using RankProgramId = Id<struct RankProgramTag>;  // of Program::rank_programs
+using GroupId = Id<struct GroupTag>;              // of Program::groups
+using TensorId = Id<struct TensorTag>;            // of RankProgram::tensors
+using ChunkId = Id<struct ChunkTag>;              // of RankProgram::chunks
+using BlockId = Id<struct BlockTag>;              // of RankProgram::blocks
+using StreamId = Id<struct StreamTag>;            // of RankProgram::streams
+using ShardId = Id<struct ShardTag>;              // of RankProgram::shards
+using PeerSlot = Id<struct PeerSlotTag>;          // of RankEntry::peers
+using GroupSlot = Id<struct GroupSlotTag>;        // of RankEntry::groups
 
-// What a kernel does: hw/kernels runs it, models/compute_cost prices it. N = B*T rows. `in`, `out` and `par` of a
+// What a kernel does: hw/kernels runs it, models/cost prices it. N = B*T rows. `in`, `out` and `par` of a
 // Kernel list tensors in the order given here; what stands in [] is there only when the family has it. "+="
 // accumulates into the parameter's gradient.
 //
@@ -144,14 +156,26 @@ constexpr bool per_micro_batch(TensorRole role) {
   return role != TensorRole::parameter && role != TensorRole::gradient && role != TensorRole::optimizer;
 }
 
+// What a pass or a count of memory must know of a tensor beyond its role; its gradient has the same use.
+enum class TensorUse : std::uint8_t {
+  plain,
+  chunk_input,      // what its chunk takes in
+  chunk_output,     // what its chunk gives out; no tensor has it where the head follows
+  attention_sum,    // the sum behind a layer's attention, where dropout's mask would lie
+  logits,           // of the head, and of no further prediction
+  token_embedding,  // the weight that first and last stage share where embeddings are tied
+};
+
 struct Tensor {
   std::string name;  // "layers.3.fc1" ; parameters: Parameter::name
   TensorRole role = TensorRole::activation;
+  TensorUse use = TensorUse::plain;
+  ChunkId chunk;  // chunk_input, chunk_output: whose
   Format format = Format::fp32;
   std::vector<std::int64_t> shape;  // of this rank's shard
   std::int64_t bytes = 0;
-  int parameter = -1;    // roles parameter/gradient/optimizer: index into parameters(transformer)
-  bool on_host = false;  // in the memory of the rank's node, not of its chip
+  std::optional<int> parameter;  // roles parameter/gradient/optimizer: index into parameters(transformer)
+  bool on_host = false;          // in the memory of the rank's node, not of its chip
   bool operator==(const Tensor&) const = default;
 };
 
@@ -172,12 +196,12 @@ std::string_view name_of(GroupKind kind);
 
 struct Kernel {
   KernelOp op = KernelOp::embed;
-  int layer = -1;                                 // as Parameter::layer
-  bool recompute = false;                         // repeats a forward inside a backward
-  ReduceOp reduce = ReduceOp::sum;                // all_reduce
-  GroupKind over = GroupKind::tensor;             // *_rows, reduce_scatter, all_gather: tensor or context
-  std::vector<std::int32_t> in, out, parameters;  // indices into ProgramClass::tensors
-  std::vector<std::int32_t> frees;                // dead after this kernel (lifetimes pass)
+  int layer = -1;                      // -1: of no layer, as Parameter::layer
+  bool recompute = false;              // repeats a forward inside a backward
+  ReduceOp reduce = ReduceOp::sum;     // all_reduce
+  GroupKind over = GroupKind::tensor;  // *_rows, reduce_scatter, all_gather: tensor or context
+  std::vector<TensorId> in, out, parameters;
+  std::vector<TensorId> frees;  // dead after this kernel (lifetimes pass)
   // matmul*: as for out(m,n) = x(m,k) w(n,k)'; attention: B*heads, T, head_dim; activations of experts: m rows of n;
   // norm*, add_residual*: m rows, where not N
   std::int64_t m = 0, n = 0, k = 0;
@@ -201,15 +225,20 @@ constexpr bool priced_in_computes(const Kernel& kernel) {
 struct Block {
   std::string name;  // "forward", "backward"; "forward 1" where the class holds several chunks
   Pass pass = Pass::forward;
-  int chunk = 0;  // index into ProgramClass::chunks
+  ChunkId chunk;
   std::vector<Kernel> kernels;
   bool operator==(const Block&) const = default;
 };
 
-// copy: between the chip and its node's memory; each of `tensors` into that of `into` at the same place. A gradient
-// that is copied to the host is zeroed on the chip.
-enum class Op : std::uint8_t { compute, send, recv, collective, optimizer, copy };
-// What a collective leaves behind. Instruction.bytes is S, the whole payload: all the tensors one after the other, cut
+enum class Op : std::uint8_t {
+  compute,
+  send,
+  recv,
+  collective,
+  optimizer,
+  copy
+};  // in the order of InstructionBody
+// What a collective leaves behind. Collective::bytes is S, the whole payload: all the tensors one after the other, cut
 // into R parts, one for each member of the group, the last ones shorter (or empty) where R does not divide it. Part i
 // is that of the member at place i of Group::ranks.
 enum class CollectiveKind : std::uint8_t {
@@ -223,58 +252,110 @@ CollectiveKind collective_of(KernelOp op);
 
 // An instruction of the same rank that must have ended: stream and index in it.
 struct After {
-  std::int16_t stream = 0;
+  StreamId stream;
   std::int32_t index = 0;
   bool operator==(const After&) const = default;
 };
 
-struct Instruction {
-  Op op = Op::compute;
-  std::int32_t micro_batch = -1;  // -1: not of a micro-batch
-  // compute: kernels [first_kernel, last_kernel) of blocks[block]
-  std::int32_t block = -1, first_kernel = 0, last_kernel = 0;
-  // send, recv: peers[slot] of the rank (previous_slot and next_slot of a chunk, and their further partners);
-  // collective: groups[slot]
-  std::int32_t slot = -1;
-  // what moves: send, recv one tensor; collective a tensor (tensor-parallel) or a bucket of
-  // gradients. optimizer: on the host, the states it steps; on the chip, all that are not there.
-  std::vector<std::int32_t> tensors;
-  std::vector<std::int32_t> into;  // copy
-  CollectiveKind collective = CollectiveKind::all_reduce;
-  ReduceOp reduce = ReduceOp::sum;
-  // collective: only this part of each tensor, cut along the axis that tensor parallelism cuts; and what a member
-  // multiplies its contribution by.
-  std::int32_t part = 0, parts = 1;
-  // send, recv: equal parts of the tensor, and of them number (part + part_stride * tensor_index) % parts. The recv
-  // whose `part` and `row` are 0 makes the tensor, others only fill it.
-  std::int32_t part_stride = 0;
-  // send, recv, and the all_gather of what was received: not of the whole tensor but of its block `row` of `rows`
-  // equal ones, each of some of the sequences.
+// Kernels [first_kernel, last_kernel) of a block.
+struct Compute {
+  BlockId block;
+  std::int32_t first_kernel = 0, last_kernel = 0;
+  auto operator<=>(const Compute&) const = default;
+};
+
+// What a send or recv moves: a tensor, or a part of it.
+struct PeerMessage {
+  PeerSlot slot;  // previous_slot and next_slot of a chunk, and their further partners
+  TensorId tensor;
+  // The tensor is moved in `parts` equal parts, of them number (part + part_stride * tensor_index) % parts.
+  std::int32_t part = 0, parts = 1, part_stride = 0;
+  // Of the tensor's `rows` equal blocks, each of some of the sequences, block `row`.
   std::int32_t row = 0, rows = 1;
-  double scale = 1.0;
-  // copy: of the part of that Shard's gradients or parameters that this rank holds, laid out as one run.
-  // collective of a Shard (index; -1: of none). all_gather: `tensors` come to be, of the parts held. reduce_scatter:
-  // the sum is added to the part held. all_reduce: only of this rank's part of `tensors`. Where no part is held, in
-  // place.
-  std::int32_t shard = -1;
-  std::int64_t bytes = 0;  // payload a rank
-  std::int64_t expected =
-      0;  // all_to_all of routed tokens: what of `bytes`, the most, is expected to be of use; 0: all
-  std::vector<After> after;  // besides everything earlier in its own stream
-  std::vector<std::int32_t>
-      frees;  // tensors (of this micro-batch) dead after it: a sent one, once sent and read
+  std::int64_t bytes = 0;
+  bool operator==(const PeerMessage&) const = default;
+};
+struct Send : PeerMessage {
+  bool operator==(const Send&) const = default;
+};
+// The recv whose `part` and `row` are 0 makes the tensor, others only fill it.
+struct Recv : PeerMessage {
+  bool operator==(const Recv&) const = default;
+};
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp reduce = ReduceOp::sum;
+  GroupSlot slot;
+  std::vector<TensorId> tensors;  // a tensor (tensor-parallel), or a bucket of gradients or parameters
+  // Only this part of each tensor, cut along the axis that tensor parallelism cuts.
+  std::int32_t part = 0, parts = 1;
+  // The all_gather of what was received in blocks of sequences: block `row` of `rows` equal ones.
+  std::int32_t row = 0, rows = 1;
+  double scale = 1.0;  // what a member multiplies its contribution by
+  // None: in place. all_gather: `tensors` come to be, of the parts held. reduce_scatter: the sum is added to the part
+  // held. all_reduce: only of this rank's part of `tensors`. Where no part is held, in place.
+  std::optional<ShardId> shard;
+  std::int64_t bytes = 0;     // payload a rank
+  std::int64_t expected = 0;  // all_to_all of routed tokens: bytes expected to be of use; 0: all of `bytes`
+  bool operator==(const Collective&) const = default;
+};
+
+struct OptimizerStep {
+  std::vector<TensorId>
+      tensors;  // on the host, the states it steps; on the chip none are listed: all that are there
+  bool operator==(const OptimizerStep&) const = default;
+};
+
+// Between the chip and its node's memory; each of `tensors` into that of `into` at the same place. A gradient that is
+// copied to the host is zeroed on the chip.
+struct Copy {
+  std::vector<TensorId> tensors, into;
+  // Then of the part of that Shard's gradients or parameters that this rank holds, laid out as one run.
+  std::optional<ShardId> shard;
+  std::int64_t bytes = 0;
+  bool operator==(const Copy&) const = default;
+};
+
+using InstructionBody = std::variant<Compute, Send, Recv, Collective, OptimizerStep, Copy>;
+
+inline constexpr std::int32_t kNoMicroBatch = -1;  // -1: of no micro-batch
+
+struct Instruction {
+  InstructionBody body;
+  std::int32_t micro_batch = kNoMicroBatch;
+  std::vector<After> after;     // besides everything earlier in its own stream
+  std::vector<TensorId> frees;  // of this micro-batch, dead after it: a sent one, once sent and read
   // Derived by the lifetimes pass; a World that really allocates must find the same.
   double flops = 0;
   std::int64_t allocated = 0;  // bytes newly live during it, in all
   std::int64_t freed = 0;      // bytes dead by its end
   std::int64_t peak = 0;       // most bytes live at once during it, above what was live at its start
   bool operator==(const Instruction&) const = default;
+
+  Op op() const { return static_cast<Op>(body.index()); }
+  template <class Body>
+  const Body* as() const {  // null: it is something else
+    return std::get_if<Body>(&body);
+  }
+  template <class Body>
+  Body* as() {
+    return std::get_if<Body>(&body);
+  }
+  // Of a send or recv what it moves; null: it is something else.
+  const PeerMessage* message() const;
+  PeerMessage* message();
 };
 
-// What it is expected to move.
-inline std::int64_t expected_bytes(const Instruction& instruction) {
-  return instruction.expected > 0 ? instruction.expected : instruction.bytes;
-}
+// The tensors that it sends, receives, reduces, steps or copies from; none of a compute.
+std::span<const TensorId> moved_tensors(const Instruction& instruction);
+// Payload a rank: of a message, collective or copy; else 0.
+std::int64_t payload_bytes(const Instruction& instruction);
+// What it is expected to move of that.
+std::int64_t expected_bytes(const Instruction& instruction);
+std::int64_t expected_bytes(const Collective& collective);
+// The shard of a collective or copy.
+std::optional<ShardId> shard_of(const Instruction& instruction);
 
 enum class StreamKind : std::uint8_t {
   compute,
@@ -293,7 +374,7 @@ std::string_view name_of(StreamKind kind);
 
 struct Stream {
   StreamKind kind = StreamKind::compute;
-  int chunk = 0;  // whose transfers; compute and collective streams: 0
+  ChunkId chunk;  // whose transfers; of others the first
   std::vector<Instruction> instructions;
   bool operator==(const Stream&) const = default;
 };
@@ -310,30 +391,30 @@ struct Chunk {
 // the other, member i of the group holds part i as CollectiveKind cuts them. What else is divided says which tensors
 // there are.
 struct Shard {
-  std::int32_t slot = -1;          // group of its reduce-scatters
-  std::int32_t gather_slot = -1;   // the same ranks, for its all-gathers: they have a stream of their own
-  std::int32_t replica_slot = -1;  // the ranks that hold the same part; -1: this one alone
-  std::vector<std::int32_t> parameters, gradients;       // whole; as the forward reads them
-  std::int32_t optimizer = -1;                           // of the part
-  std::int32_t parameter_part = -1, gradient_part = -1;  // -1: the whole is held throughout
-  std::int32_t part = 0,
-               parts = 1;  // of each tensor, as of an Instruction: other shards have its other parts
+  GroupSlot slot;         // group of its reduce-scatters
+  GroupSlot gather_slot;  // the same ranks, for its all-gathers: they have a stream of their own
+  std::optional<GroupSlot> replica_slot;        // the ranks that hold the same part; none: this one alone
+  std::vector<TensorId> parameters, gradients;  // whole; as the forward reads them
+  TensorId optimizer;                           // of the part
+  std::optional<TensorId> parameter_part, gradient_part;  // none: the whole is held throughout
+  std::int32_t part = 0, parts = 1;  // of each tensor, as of a Collective: other shards have its other parts
   bool operator==(const Shard&) const = default;
 };
 
-struct ProgramClass;
+struct RankProgram;
 // An all_gather of a shard whose parameters are held in parts: `tensors` come to be, as those of a recv do. Where each
 // of several shards has a part of them: in the first one's.
-bool makes_tensors(const ProgramClass& of_class, const Instruction& instruction);
+bool makes_tensors(const RankProgram& rank_program, const Instruction& instruction);
 // Of a copy: its direction.
-bool goes_to_host(const ProgramClass& of_class, const Instruction& instruction);
+bool goes_to_host(const RankProgram& rank_program, const Instruction& instruction);
 inline bool makes_received(const Instruction& instruction) {
-  return instruction.op == Op::recv && instruction.part == 0 && instruction.row == 0;
+  const Recv* recv = instruction.as<Recv>();
+  return recv != nullptr && recv->part == 0 && recv->row == 0;
 }
 
-struct ProgramClass {
+struct RankProgram {
   std::string name;  // "stage 0"
-  std::vector<Chunk> chunks;
+  IdTable<ChunkId, Chunk> chunks;
   bool first_stage = false, last_stage = false;  // holds the first, the last virtual stage
   std::int32_t pipeline = 0, stage = 0;          // template of the strategy, and stage in it
   std::int64_t tensor_parallel = 1;
@@ -344,13 +425,14 @@ struct ProgramClass {
   bool sequence_parallel = false;     // rows between cut matmuls are divided over the tensor-parallel group
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences a forward; forwards a step
   std::int64_t sequence_stride = 0;  // sequences from one micro-batch's first to the next's; 0: micro_batch
-  std::vector<Tensor> tensors;
-  std::vector<Shard> shards;
-  std::vector<Block> blocks;
-  std::vector<Stream> streams;    // streams[0] is the compute stream
-  std::int64_t static_bytes = 0;  // parameters + gradients + optimizer, on the chip
-  bool operator==(const ProgramClass&) const = default;
+  IdTable<TensorId, Tensor> tensors;
+  IdTable<ShardId, Shard> shards;
+  IdTable<BlockId, Block> blocks;
+  IdTable<StreamId, Stream> streams;  // the first is the compute stream
+  std::int64_t static_bytes = 0;      // parameters + gradients + optimizer, on the chip
+  bool operator==(const RankProgram&) const = default;
 };
+inline constexpr StreamId kComputeStream{0};
 
 bool gathers_at_boundary(GroupKind kind);
 struct Group {
@@ -359,27 +441,32 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-// Peer slots of chunk 0. Where a neighbour has r times the tensor parallel degree or the replicas, or both together,
-// partner k of a boundary stands k * 2 * chunks slots further on, k < r: replica by replica.
-inline constexpr int kPrevious = 0, kNext = 1;
-constexpr int previous_slot(int chunk) { return 2 * chunk + kPrevious; }
-constexpr int next_slot(int chunk) { return 2 * chunk + kNext; }
-constexpr bool is_next(int slot) { return slot % 2 == kNext; }  // towards the loss: activations go there
-// Group slots; further ones are data or embedding groups (models/gradient_shares.hpp). The expert group's is there only
-// in a class whose experts are divided.
-inline constexpr int kTensorGroup = 0, kDataGroup = 1, kEmbeddingGroup = 2, kExpertGroup = 3;
+// Peer slots: of chunk c, 2c towards the model's input and 2c + 1 towards its loss. Where a neighbour has r times the
+// tensor parallel degree or the replicas, or both together, partner k of a boundary stands k * 2 * chunks slots further
+// on, k < r: replica by replica.
+constexpr PeerSlot previous_slot(ChunkId chunk) { return PeerSlot(2 * chunk.value()); }
+constexpr PeerSlot next_slot(ChunkId chunk) { return PeerSlot(2 * chunk.value() + 1); }
+constexpr bool is_next(PeerSlot slot) {
+  return slot.value() % 2 == 1;
+}  // towards the loss: activations go there
+ChunkId chunk_of(const RankProgram& rank_program, PeerSlot slot);
+
+// Group slots; further ones are data or embedding groups (models/compile/gradient_shares.hpp). The expert group's is
+// there only in a program whose experts are divided.
+inline constexpr GroupSlot kTensorGroup{0}, kDataGroup{1}, kEmbeddingGroup{2}, kExpertGroup{3};
 // The context group's, after the expert group's where that is there.
-inline int context_slot(const ProgramClass& of_class) {
-  return of_class.expert_parallel > 1 ? kExpertGroup + 1 : kExpertGroup;
+inline GroupSlot context_slot(const RankProgram& rank_program) {
+  return GroupSlot(kExpertGroup.value() + (rank_program.expert_parallel > 1 ? 1 : 0));
 }
 struct RankEntry {
-  std::int32_t of_class = 0;
+  RankProgramId rank_program;
   std::int32_t chip = 0;  // global chip index in the cluster
   // Stages are numbered through all templates, replicas within theirs.
   std::int32_t stage = 0, replica = 0, tensor_index = 0, context_index = 0;
-  std::int64_t first_sequence = 0;   // of its replica, in the global batch
-  std::vector<Rank> peers;           // by peer slot; -1: none, or this rank holds that virtual stage too
-  std::vector<std::int32_t> groups;  // by group slot: index into Program::groups; -1: none (or of one rank)
+  std::int64_t first_sequence = 0;  // of its replica, in the global batch
+  IdTable<PeerSlot, std::optional<Rank>>
+      peers;  // none: no neighbour, or this rank holds that virtual stage too
+  IdTable<GroupSlot, std::optional<GroupId>> groups;  // none: no such group, or one of this rank alone
   bool operator==(const RankEntry&) const = default;
 };
 
@@ -392,7 +479,7 @@ struct ExpertPlace {
   std::int64_t copy = 0;
   std::int64_t slice = 0, slices = 1;  // of the tokens of a micro-batch
 };
-ExpertPlace expert_place(const ProgramClass& of_class, const RankEntry& entry);
+ExpertPlace expert_place(const RankProgram& rank_program, const RankEntry& entry);
 
 // How routers are expected to choose, where a token goes once to each node (ExpertCopies); experts 0: once to each
 // expert, and this is not asked.
@@ -413,31 +500,29 @@ struct Program {
   std::int64_t layers = 0;
   int p2p_buffers = 2;
   ExpertRouting routing;
-  std::vector<ProgramClass> classes;
-  std::vector<Group> groups;
+  IdTable<RankProgramId, RankProgram> rank_programs;
+  IdTable<GroupId, Group> groups;
   std::vector<RankEntry> ranks;
   bool operator==(const Program&) const = default;
 
   Rank rank_count() const { return static_cast<Rank>(ranks.size()); }
-  const ProgramClass& class_of(Rank rank) const {
-    return classes[static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].of_class)];
+  const RankProgram& program_of(Rank rank) const {
+    return rank_programs[ranks[motley::at(rank)].rank_program];
   }
-  const Instruction& at(Rank rank, int stream, int index) const {
-    return class_of(rank)
-        .streams[static_cast<std::size_t>(stream)]
-        .instructions[static_cast<std::size_t>(index)];
+  const Instruction& at(Rank rank, StreamId stream, int index) const {
+    return program_of(rank).streams[stream].instructions[motley::at(index)];
   }
 };
 
-// The slot of the peer's that is the other end of a transfer through this slot; -1: it has none.
-int other_end(const Program& program, Rank rank, int slot);
+// The slot of the peer's that is the other end of a transfer through this slot; none: it has none.
+std::optional<PeerSlot> other_end(const Program& program, Rank rank, PeerSlot slot);
 
 std::string print(const Program& program);
 Program parse_program(const std::string& text, const std::string& file_name = "program");
 std::string program_hash(const Program& program);  // 16 hex digits over print()
 
 // "stage 3 rank 25 compute[17] backward micro-batch 4": for messages and tables.
-std::string describe(const Program& program, Rank rank, int stream, int index);
+std::string describe(const Program& program, Rank rank, StreamId stream, int index);
 std::string_view name_of(KernelOp op);
 
 }  // namespace motley

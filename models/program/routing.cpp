@@ -1,4 +1,4 @@
-#include "models/routing.hpp"
+#include "models/program/routing.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -105,11 +105,11 @@ namespace {
 
 // What all sets of experts that a token may take weigh together, none of them in [first, last): the K-th elementary
 // symmetric polynomial of the odds, over the groups it may take.
-double weight_without(const ExpertRouting& of, const std::vector<double>& odds, std::size_t first,
+double weight_without(const ExpertRouting& routing, const std::vector<double>& odds, std::size_t first,
                       std::size_t last) {
-  const auto K = static_cast<std::size_t>(of.per_token),
-             taken = static_cast<std::size_t>(of.groups_per_token);
-  const std::size_t each = odds.size() / static_cast<std::size_t>(of.groups);
+  const auto K = static_cast<std::size_t>(routing.per_token),
+             taken = static_cast<std::size_t>(routing.groups_per_token);
+  const std::size_t each = odds.size() / static_cast<std::size_t>(routing.groups);
   std::vector<std::vector<double>> sets(taken + 1,
                                         std::vector<double>(K + 1));  // by groups and experts taken
   sets[0][0] = 1;

@@ -1,11 +1,11 @@
 // How many tokens each expert is expected to get when routing is skewed: shares by Zipf's law, in an order drawn from
-// the seed. A real router decides by itself; this is for sizes and prices. Read next: models/kernel_writer.cpp.
+// the seed. A real router decides by itself; this is for sizes and prices. Read next: models/compile/kernel_writer.cpp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

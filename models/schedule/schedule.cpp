@@ -1,41 +1,29 @@
 // Names, placements, and which shapes a schedule can be made for. The rules are a file each: schedule_rules.hpp.
-#include "models/schedule.hpp"
+#include "models/schedule/schedule.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
-#include "models/refusal.hpp"
-#include "models/schedule_rules.hpp"
+#include "models/base/refusal.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 namespace {
-
-constexpr std::array<std::string_view, 8> kNames = {"gpipe", "1f1b", "interleaved", "zb-h1",
-                                                    "zb-h2", "zb-v", "dualpipe-v",  "custom"};
 
 bool in_a_v(Schedule schedule) { return schedule == Schedule::zb_v || schedule == Schedule::dualpipe_v; }
 
 }  // namespace
 
-std::string_view name_of(Pass pass) {
-  static constexpr std::array<std::string_view, 4> names = {"forward", "backward", "input_gradient",
-                                                            "weight_gradient"};
-  return names[static_cast<std::size_t>(pass)];
-}
-
-std::string_view name_of(Schedule schedule) { return kNames[static_cast<std::size_t>(schedule)]; }
-
 const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names(kNames.begin(), kNames.end() - 1);
+  static const std::vector<std::string> names(kWords<Schedule>.begin(), kWords<Schedule>.end() - 1);
   return names;
 }
 
 Schedule schedule_named(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  MOTLEY_CHECK(found != kNames.end());
-  return static_cast<Schedule>(found - kNames.begin());
+  const std::optional<Schedule> schedule = parse_word<Schedule>(name);
+  MOTLEY_CHECK(schedule.has_value());
+  return *schedule;
 }
 
 int standard_chunks(Schedule schedule) {
@@ -61,7 +49,7 @@ std::vector<int> placement(const Timetable& timetable) {
   return ranks;
 }
 
-double PassTimes::of(Pass pass) const {
+double PassTimes::duration(Pass pass) const {
   switch (pass) {
     case Pass::forward:
       return forward_s;
@@ -75,7 +63,7 @@ double PassTimes::of(Pass pass) const {
   return input_gradient_s + weight_gradient_s;
 }
 
-const PassTimes& ScheduleTimes::of(int virtual_stage) const {
+const PassTimes& ScheduleTimes::pass_times(int virtual_stage) const {
   static const PassTimes ones;
   if (stages.empty()) return ones;
   return stages.size() == 1 ? stages[0] : stages[static_cast<std::size_t>(virtual_stage)];

@@ -1,6 +1,6 @@
 // A schedule as data: which computes each pipeline rank does, in which order. Made by name from its paper's rule,
 // or read from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or chips:
-// durations are given to it. Read next: models/compile_schedule.cpp, which lays one down as a Program's compute
+// durations are given to it. Read next: models/compile/schedule.cpp, which lays one down as a Program's compute
 // streams.
 #pragma once
 
@@ -10,11 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "models/base/words.hpp"
+
 namespace motley {
 
 // A backward is whole, or split (zero-bubble schedules): the gradient of what came in, and later that of the weights.
 enum class Pass : std::uint8_t { forward, backward, input_gradient, weight_gradient };
-std::string_view name_of(Pass pass);
+template <>
+inline constexpr auto kWords<Pass> = words("forward", "backward", "input_gradient", "weight_gradient");
 
 enum class Schedule : std::uint8_t {
   gpipe,        // schedule_gpipe.cpp
@@ -26,7 +29,9 @@ enum class Schedule : std::uint8_t {
   dualpipe_v,  // "dualpipe-v": schedule_dualpipe_v.cpp
   custom       // read from CSV: schedule_text.cpp
 };
-std::string_view name_of(Schedule schedule);
+template <>
+inline constexpr auto kWords<Schedule> = words("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v",
+                                               "dualpipe-v", "custom");
 const std::vector<std::string>& schedule_names();  // all but custom
 Schedule schedule_named(std::string_view name);    // one of schedule_names()
 
@@ -56,19 +61,19 @@ int standard_chunks(Schedule schedule);
 
 // The rank that holds each virtual stage. In a loop (0 1 2 0 1 2), or in a V (0 1 2 2 1 0) for zb-v and dualpipe-v.
 std::vector<int> placement(Schedule schedule, const PipelineShape& shape);
-// Of a timetable itself; it must be sound.
+// The same, read from a timetable. It must be sound: find_complaint() is silent.
 std::vector<int> placement(const Timetable& timetable);
 
-// What a virtual stage takes, in seconds (or any unit); a whole backward takes both gradients.
+// What the passes of a virtual stage take, in seconds or any other unit. A whole backward takes both gradients' time.
 struct PassTimes {
   double forward_s = 1, input_gradient_s = 1, weight_gradient_s = 1;
-  double of(Pass pass) const;
+  double duration(Pass pass) const;
 };
 
 struct ScheduleTimes {
-  std::vector<PassTimes> stages;  // by virtual stage; one for all; none: every pass takes 1
+  std::vector<PassTimes> stages;  // by virtual stage, or a single one for all; empty: every pass takes 1
   double transfer_s = 0;          // between virtual stages on different ranks
-  const PassTimes& of(int virtual_stage) const;
+  const PassTimes& pass_times(int virtual_stage) const;
 };
 
 // What is wrong with the shape for that schedule (too few micro-batches, chunks it has no use for); nothing: it can
@@ -87,8 +92,8 @@ std::optional<std::string> find_complaint(const Timetable& timetable, int micro_
 struct RankTimes {
   double first_s = 0, last_s = 0;  // begin of its first action, end of its last
   double busy_s = 0;
-  int in_flight =
-      0;  // most micro-batches (of each chunk) whose forward has begun and whose gradients are not complete
+  // Most micro-batches, counted in each chunk, whose forward has begun and whose gradients are not complete.
+  int in_flight = 0;
   double idle_s() const { return last_s - first_s - busy_s; }
 };
 struct ScheduleResult {

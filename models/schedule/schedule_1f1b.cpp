@@ -3,7 +3,7 @@
 // flight.
 #include <algorithm>
 
-#include "models/schedule_rules.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 

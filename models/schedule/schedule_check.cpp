@@ -5,13 +5,13 @@
 #include <array>
 #include <map>
 
-#include "models/schedule.hpp"
+#include "models/base/index.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 namespace {
 
-using Found = std::optional<std::string>;
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+using Complaint = std::optional<std::string>;
 
 std::string text(Pass pass, int stage, int micro_batch) {
   Timetable one;
@@ -21,15 +21,15 @@ std::string text(Pass pass, int stage, int micro_batch) {
   return csv;
 }
 
-// By virtual stage and micro-batch: where each pass stands in its rank; -1: nowhere.
+// Where each pass of each virtual stage and micro-batch stands in its rank; -1: nowhere.
 class Places {
  public:
   Places(int stages, int micro_batches)
       : micro_batches_(micro_batches), places_(at(stages) * at(micro_batches)) {
     for (auto& place : places_) place.fill(-1);
   }
-  int& of(const Action& action) { return of(action.pass, action.virtual_stage, action.micro_batch); }
-  int& of(Pass pass, int stage, int micro_batch) {
+  int& index(const Action& action) { return index(action.pass, action.virtual_stage, action.micro_batch); }
+  int& index(Pass pass, int stage, int micro_batch) {
     return places_[at(stage) * at(micro_batches_) + at(micro_batch)][static_cast<std::size_t>(pass)];
   }
 
@@ -38,7 +38,7 @@ class Places {
   std::vector<std::array<int, 4>> places_;
 };
 
-Found find_range(const Timetable& timetable, int micro_batches, int& stages) {
+Complaint find_range(const Timetable& timetable, int micro_batches, int& stages) {
   std::int64_t actions = 0, last = -1;
   for (std::size_t rank = 0; rank < timetable.ranks.size(); ++rank) {
     if (timetable.ranks[rank].empty()) return fmt::format("rank {} does nothing", rank);
@@ -58,7 +58,7 @@ Found find_range(const Timetable& timetable, int micro_batches, int& stages) {
   return std::nullopt;
 }
 
-Found find_misplaced(const Timetable& timetable, Places& places, std::vector<int>& rank_of) {
+Complaint find_misplaced(const Timetable& timetable, Places& places, std::vector<int>& rank_of) {
   for (std::size_t rank = 0; rank < timetable.ranks.size(); ++rank)
     for (std::size_t i = 0; i < timetable.ranks[rank].size(); ++i) {
       const Action& action = timetable.ranks[rank][i];
@@ -66,17 +66,18 @@ Found find_misplaced(const Timetable& timetable, Places& places, std::vector<int
       if (holder >= 0 && holder != static_cast<int>(rank))
         return fmt::format("ranks {} and {} both run virtual stage {}", holder, rank, action.virtual_stage);
       holder = static_cast<int>(rank);
-      if (places.of(action) >= 0)
+      if (places.index(action) >= 0)
         return fmt::format("{} is there twice", text(action.pass, action.virtual_stage, action.micro_batch));
-      places.of(action) = static_cast<int>(i);
+      places.index(action) = static_cast<int>(i);
     }
   return std::nullopt;
 }
 
 // All passes of one micro-batch in one stage.
-Found find_in_passes(Places& places, int v, int m) {
-  const int forward = places.of(Pass::forward, v, m), whole = places.of(Pass::backward, v, m);
-  const int input = places.of(Pass::input_gradient, v, m), weight = places.of(Pass::weight_gradient, v, m);
+Complaint find_in_passes(Places& places, int v, int m) {
+  const int forward = places.index(Pass::forward, v, m), whole = places.index(Pass::backward, v, m);
+  const int input = places.index(Pass::input_gradient, v, m),
+            weight = places.index(Pass::weight_gradient, v, m);
   if (forward < 0) return fmt::format("{} is missing", text(Pass::forward, v, m));
   if (whole >= 0 && (input >= 0 || weight >= 0))
     return fmt::format("{} is there, and a split backward as well", text(Pass::backward, v, m));
@@ -103,7 +104,7 @@ std::map<int, std::vector<int>> orders(const Timetable& timetable, bool forward)
   return of_stage;
 }
 
-Found find_overtaking(const Timetable& timetable, const std::vector<int>& rank_of) {
+Complaint find_overtaking(const Timetable& timetable, const std::vector<int>& rank_of) {
   for (const bool forward : {true, false}) {
     const auto of_stage = orders(timetable, forward);
     for (int v = 0; v + 1 < static_cast<int>(rank_of.size()); ++v)
@@ -118,14 +119,14 @@ Found find_overtaking(const Timetable& timetable, const std::vector<int>& rank_o
 
 std::optional<std::string> find_complaint(const Timetable& timetable, int micro_batches) {
   int stages = 0;
-  if (auto found = find_range(timetable, micro_batches, stages)) return found;
+  if (auto complaint = find_range(timetable, micro_batches, stages)) return complaint;
   Places places(stages, micro_batches);
   std::vector<int> rank_of(at(stages), -1);
-  if (auto found = find_misplaced(timetable, places, rank_of)) return found;
+  if (auto complaint = find_misplaced(timetable, places, rank_of)) return complaint;
   for (int v = 0; v < stages; ++v)
     for (int m = 0; m < micro_batches; ++m)
-      if (auto found = find_in_passes(places, v, m)) return found;
-  if (auto found = find_overtaking(timetable, rank_of)) return found;
+      if (auto complaint = find_in_passes(places, v, m)) return complaint;
+  if (auto complaint = find_overtaking(timetable, rank_of)) return complaint;
   if (!evaluate(timetable, {})) return "its ranks wait for each other for ever";
   return std::nullopt;
 }

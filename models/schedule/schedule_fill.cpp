@@ -4,20 +4,20 @@
 #include <deque>
 #include <limits>
 
-#include "models/refusal.hpp"
-#include "models/schedule_rules.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 constexpr double kUnknown = -1;
-constexpr double kAtOnce = -1;  // of Filler: weight gradients follow their input gradient
+constexpr double kAtOnce = -1;  // as a least gap: weight gradients follow their input gradients at once
 
 // Runs `ordered` as early as can be and fills the gaps it meets.
 class Filler {
  public:
-  // least_gap: of the weight gradient's own time; how long a gap must be to take it.
+  // A gap takes a weight gradient where it is at least `least_gap` times as long as that, or kAtOnce.
   Filler(const Timetable& ordered, const ScheduleTimes& times, int in_flight, double least_gap)
       : ordered_(ordered), times_(times), in_flight_(in_flight), least_gap_(least_gap) {
     rank_of_ = placement(ordered);
@@ -81,7 +81,7 @@ class Filler {
   }
   bool fits(const State& state, double ready_s) const {
     if (least_gap_ == kAtOnce) return true;
-    const double work_s = times_.of(state.owed.front().virtual_stage).weight_gradient_s;
+    const double work_s = times_.pass_times(state.owed.front().virtual_stage).weight_gradient_s;
     constexpr double kRounding = 1e-9;
     const double gap_s = ready_s - state.now_s;
     return gap_s > kRounding * work_s && gap_s >= (least_gap_ - kRounding) * work_s;
@@ -94,7 +94,8 @@ class Filler {
   }
   void run(std::size_t rank, const Action& action, double ready_s) {
     State& state = states_[rank];
-    state.now_s = std::max(state.now_s, ready_s) + times_.of(action.virtual_stage).of(action.pass);
+    state.now_s =
+        std::max(state.now_s, ready_s) + times_.pass_times(action.virtual_stage).duration(action.pass);
     filled_.ranks[rank].push_back(action);
     if (action.pass == Pass::weight_gradient) return;
     auto& ends = action.pass == Pass::forward ? forward_end_ : gradient_end_;

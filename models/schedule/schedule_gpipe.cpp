@@ -1,6 +1,6 @@
 // GPipe (Huang et al. 2018, arXiv:1811.06965): every forward, then every backward in the same order. Bubble (p-1)/m
 // of the work; every micro-batch is in flight at once.
-#include "models/schedule_rules.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 

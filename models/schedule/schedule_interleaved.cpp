@@ -3,7 +3,7 @@
 // order is that of Megatron-LM, which likewise refuses micro-batches that are no multiple of p.
 #include <algorithm>
 
-#include "models/schedule_rules.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 namespace {

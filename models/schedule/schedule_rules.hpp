@@ -1,7 +1,7 @@
-// The rules that make_timetable() chooses from, one paper a file, and what they share. Private to models/schedule*.cpp.
+// The rules that make_timetable() chooses from, one paper a file, and what they share. Private to models/schedule.
 #pragma once
 
-#include "models/schedule.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 

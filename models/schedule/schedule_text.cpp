@@ -7,8 +7,8 @@
 #include <charconv>
 #include <sstream>
 
-#include "models/refusal.hpp"
-#include "models/schedule.hpp"
+#include "models/base/refusal.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 namespace {
@@ -116,8 +116,9 @@ std::string to_grid(const Timetable& timetable, const ScheduleTimes& times, int 
   double columns_per_s = 0;  // so that every label and a space fit
   for (const auto& actions : timetable.ranks)
     for (const Action& action : actions)
-      columns_per_s = std::max(columns_per_s, static_cast<double>(label(action).size() + 1) /
-                                                  times.of(action.virtual_stage).of(action.pass));
+      columns_per_s =
+          std::max(columns_per_s, static_cast<double>(label(action).size() + 1) /
+                                      times.pass_times(action.virtual_stage).duration(action.pass));
   columns_per_s = std::min(columns_per_s, columns / result->makespan_s);
   const auto column = [&](double at_s) { return static_cast<std::size_t>(at_s * columns_per_s + 0.5); };
   std::string text;
@@ -127,7 +128,8 @@ std::string to_grid(const Timetable& timetable, const ScheduleTimes& times, int 
       const Action& action = timetable.ranks[rank][i];
       const double begin_s = result->begin_s[rank][i];
       const std::size_t from = column(begin_s);
-      const std::size_t width = column(begin_s + times.of(action.virtual_stage).of(action.pass)) - from;
+      const std::size_t width =
+          column(begin_s + times.pass_times(action.virtual_stage).duration(action.pass)) - from;
       std::string drawn = label(action);
       drawn.resize(std::max(drawn.size(), width), ' ');
       row.replace(from, width, drawn, 0, width);

@@ -3,12 +3,12 @@
 // schedules are compared by, not how a strategy is priced: sim/ does that.
 #include <algorithm>
 
-#include "models/schedule.hpp"
+#include "models/base/index.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 constexpr double kUnknown = -1;
 
 // The transfers from one virtual stage to the next, or of gradients back; the j-th of the sender is the j-th of the
@@ -135,7 +135,7 @@ class Recurrence {
     if (ready_s == kUnknown) return false;
     RankTimes& times = result_.ranks[rank];
     const double begin_s = std::max(ready_s, times.last_s);
-    const double work_s = times_.of(action.virtual_stage).of(action.pass);
+    const double work_s = times_.pass_times(action.virtual_stage).duration(action.pass);
     if (next_[rank] == 0) times.first_s = begin_s;
     times.last_s = begin_s + work_s;
     times.busy_s += work_s;

@@ -4,14 +4,15 @@
 // micro-batches in flight.
 #include <algorithm>
 
-#include "models/schedule_rules.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 namespace {
 
-class Order {
+class RankActions {
  public:
-  Order(const PipelineShape& shape, int rank) : shape_(shape), stages_{rank, 2 * shape.ranks - 1 - rank} {}
+  RankActions(const PipelineShape& shape, int rank)
+      : shape_(shape), stages_{rank, 2 * shape.ranks - 1 - rank} {}
 
   void forward(int chunk) { add(Pass::forward, chunk, forwards_[chunk]++); }
   void gradient(int chunk) { add(Pass::input_gradient, chunk, gradients_[chunk]++); }
@@ -31,7 +32,7 @@ class Order {
 
 std::vector<Action> order_of(const PipelineShape& shape, int rank) {
   const int p = shape.ranks, m = std::max(shape.micro_batches, 2 * p - 1);
-  Order order(shape, rank);
+  RankActions order(shape, rank);
   for (int i = 0; i < 2 * (p - rank) - 1; ++i) order.forward(0);
   for (int i = 0; i < rank; ++i) {
     order.forward(1);

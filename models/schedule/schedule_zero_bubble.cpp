@@ -5,7 +5,7 @@
 //   ZB-H2: about twice the forwards to warm up, up to 2p-1 in flight. Bubble (p-1)(F+I-2W) between the first and
 //          the last action of a rank; ranks begin, and end, one after another, so it takes an optimizer that needs
 //          no rank to wait.
-#include "models/schedule_rules.hpp"
+#include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
 

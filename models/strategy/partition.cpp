@@ -1,4 +1,4 @@
-#include "models/partition.hpp"
+#include "models/strategy/partition.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 

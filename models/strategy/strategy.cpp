@@ -1,6 +1,6 @@
-// What makes a Strategy legal, its short form and its hash. Reading and printing are in
-// strategy_text.cpp. Read next: models/compile.hpp.
-#include "models/strategy.hpp"
+// What makes a Strategy legal, how degrees become one, and its hash. Read next: models/strategy/strategy_text.cpp,
+// models/compile/compile.hpp.
+#include "models/strategy/strategy.hpp"
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
@@ -10,15 +10,16 @@
 #include <numeric>
 #include <optional>
 
-#include "models/partition.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
-#include "models/strategy_complaint.hpp"
+#include "models/base/refusal.hpp"
+#include "models/strategy/partition.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "models/transformer/train_fields.hpp"
 
 namespace motley {
 namespace {
 
-using Found = std::optional<StrategyComplaint>;
+// Nothing: what was looked at is legal.
+using Complaint = std::optional<StrategyComplaint>;
 
 // "1, 2, 4, 8": the degrees that divide all three, as many as help.
 std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t least = 1) {
@@ -30,7 +31,7 @@ std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_
   return list;
 }
 
-Found find_in_expert_widths(const Transformer& t, std::int64_t tp) {
+Complaint find_in_expert_widths(const Transformer& t, std::int64_t tp) {
   const Experts& e = t.experts;
   if (e.count == 0 || (e.ffn % tp == 0 && e.shared_ffn % tp == 0)) return std::nullopt;
   const std::int64_t shared = e.shared_ffn > 0 ? e.shared_ffn : e.ffn;
@@ -41,7 +42,7 @@ Found find_in_expert_widths(const Transformer& t, std::int64_t tp) {
       "legal: " + divisors(std::gcd(t.heads, t.kv_heads), e.ffn, shared)};
 }
 
-Found find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
+Complaint find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
   if (tp >= 1 && t.heads % tp == 0 && t.kv_heads % tp == 0 && t.ffn % tp == 0)
     return find_in_expert_widths(t, tp);
   return StrategyComplaint{
@@ -51,7 +52,7 @@ Found find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
       "legal: " + divisors(t.heads, t.kv_heads, t.ffn)};
 }
 
-Found find_in_data_parallel(const Train& train, std::int64_t dp) {
+Complaint find_in_data_parallel(const Train& train, std::int64_t dp) {
   const std::int64_t micro_batches = train.global_batch / train.micro_batch;
   if (dp >= 1 && micro_batches % dp == 0) return std::nullopt;
   return StrategyComplaint{"impossible-batch", "data_parallel",
@@ -61,8 +62,8 @@ Found find_in_data_parallel(const Train& train, std::int64_t dp) {
                            "legal: " + divisors(micro_batches, micro_batches, micro_batches)};
 }
 
-// What a boundary between stages of unlike tensor parallel degrees asks for.
-Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
+// Boundaries between stages whose activations are gathered, or whose tensor parallel degrees differ.
+Complaint find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     const std::int64_t before = pipeline.stages[i - 1].tensor_parallel;
     const std::int64_t after = pipeline.stages[i].tensor_parallel;
@@ -87,7 +88,7 @@ Found find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline,
   return std::nullopt;
 }
 
-Found find_in_context_parallel(const Train& train, std::int64_t cp) {
+Complaint find_in_context_parallel(const Train& train, std::int64_t cp) {
   if (cp == 1 || (cp > 1 && train.sequence % (2 * cp) == 0)) return std::nullopt;
   return StrategyComplaint{
       "impossible-context", "context_parallel",
@@ -99,9 +100,9 @@ Found find_in_context_parallel(const Train& train, std::int64_t cp) {
                         : "")};
 }
 
-// What stages ask for that are replicated more or less often than each other. `micro_batch`: of each of the
-// pipeline's replicas.
-Found find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batch, bool by_rows) {
+// Stages that are replicated more or less often than each other. `micro_batch`: sequences of each of the pipeline's
+// replicas.
+Complaint find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batch, bool by_rows) {
   const auto complaint = [](std::string message, std::string hint) {
     return StrategyComplaint{"impossible-replicas", "stages", std::move(message), std::move(hint)};
   };
@@ -129,7 +130,7 @@ Found find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batc
   return std::nullopt;
 }
 
-Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
+Complaint find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   if (pipeline.stages.empty())
     return StrategyComplaint{"impossible-stages", "stages", "a template without stages",
                              "give at least one stage"};
@@ -152,8 +153,8 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, boo
                              fmt::format("the stages hold {} layers, `{}` has {}", next, t.name, t.layers),
                              fmt::format("the last stage must end at layer {}", t.layers - 1)};
   for (const Stage& stage : pipeline.stages) {
-    if (auto found = find_in_tensor_parallel(t, stage.tensor_parallel)) return found;
-    if (auto found = find_in_expert_parallel(t, pipeline, stage)) return found;
+    if (auto complaint = find_in_tensor_parallel(t, stage.tensor_parallel)) return complaint;
+    if (auto complaint = find_in_expert_parallel(t, pipeline, stage)) return complaint;
     if (!stage.on.empty() && pipeline.replicas_of(stage) % static_cast<std::int64_t>(stage.on.size()) != 0)
       return StrategyComplaint{"uneven-placement", "stages",
                                fmt::format("{} replicas cannot be divided evenly over the {} groups of `on`",
@@ -163,14 +164,14 @@ Found find_in_stages(const Transformer& t, const PipelineTemplate& pipeline, boo
   return find_at_boundaries(t, pipeline, by_rows);
 }
 
-Found find_in_sharding(const Strategy& strategy) {
+Complaint find_in_sharding(const Strategy& strategy) {
   if (strategy.zero == 0 && strategy.shard_over > 0)
     return StrategyComplaint{"impossible-sharding", "shard_over", "`shard_over` where nothing is divided",
                              "`zero: 1`, 2 or 3 says what the replicas divide"};
   return std::nullopt;
 }
 
-Found find_in_offload(const Strategy& strategy) {
+Complaint find_in_offload(const Strategy& strategy) {
   const auto whole = [](const Offload& offload) {
     return offload.optimizer >= 0 && offload.optimizer <= 1 && offload.activations >= 0 &&
            offload.activations <= 1;
@@ -183,8 +184,8 @@ Found find_in_offload(const Strategy& strategy) {
                            "`offload` of more than there is, or of less than nothing", "shares, 0 to 1"};
 }
 
-// What dividing rows over tensor-parallel ranks asks for.
-Found find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
+// Rows that sequence parallelism divides over tensor-parallel ranks.
+Complaint find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
   const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
   for (const Stage& stage : pipeline.stages) {
     if (micro_batch * train.sequence / pipeline.context_parallel % stage.tensor_parallel != 0)
@@ -202,7 +203,7 @@ Found find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
   return std::nullopt;
 }
 
-Found find_in_recompute(const Strategy& strategy, const PipelineTemplate& pipeline) {
+Complaint find_in_recompute(const Strategy& strategy, const PipelineTemplate& pipeline) {
   for (const Stage& stage : pipeline.stages)
     if (stage.recompute_layers && stage.recompute.value_or(strategy.recompute) == Recompute::none)
       return StrategyComplaint{
@@ -212,21 +213,22 @@ Found find_in_recompute(const Strategy& strategy, const PipelineTemplate& pipeli
   return std::nullopt;
 }
 
-Found find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
+Complaint find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
   if (strategy.templates.empty())
     return StrategyComplaint{"impossible-stages", "templates", "a strategy without templates",
                              "give at least one template"};
   std::int64_t sequences = 0;
   std::string sum;
   for (const PipelineTemplate& pipeline : strategy.templates) {
-    if (auto found = find_in_stages(t, pipeline, strategy.sequence_parallel)) return found;
-    if (auto found = find_in_context_parallel(train, pipeline.context_parallel)) return found;
+    if (auto complaint = find_in_stages(t, pipeline, strategy.sequence_parallel)) return complaint;
+    if (auto complaint = find_in_context_parallel(train, pipeline.context_parallel)) return complaint;
     const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
-    if (auto found = find_in_replicas(pipeline, micro_batch, strategy.sequence_parallel)) return found;
+    if (auto complaint = find_in_replicas(pipeline, micro_batch, strategy.sequence_parallel))
+      return complaint;
     sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
                        pipeline.replicas, pipeline.micro_batches, micro_batch);
-    if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;
+    if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;  // no global batch
   }
   if (sequences != train.global_batch)
     return StrategyComplaint{"impossible-batch",
@@ -234,17 +236,29 @@ Found find_in_templates(const Transformer& t, const Train& train, const Strategy
                              fmt::format("{} are not global_batch {}", sum, train.global_batch),
                              {}};
   for (const PipelineTemplate& pipeline : strategy.templates) {
-    if (auto found = find_in_schedule(strategy, pipeline)) return found;
-    if (auto found = find_in_expert_overlap(strategy, pipeline)) return found;
-    if (auto found = find_in_recompute(strategy, pipeline)) return found;
-    if (auto found = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt) return found;
+    if (auto complaint = find_in_schedule(strategy, pipeline)) return complaint;
+    if (auto complaint = find_in_expert_overlap(strategy, pipeline)) return complaint;
+    if (auto complaint = find_in_recompute(strategy, pipeline)) return complaint;
+    if (auto complaint = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt)
+      return complaint;
   }
-  if (auto found = find_in_offload(strategy)) return found;
+  if (auto complaint = find_in_offload(strategy)) return complaint;
   return find_in_sharding(strategy);
 }
 
-void refuse(const Found& found) {
-  if (found) throw Refusal(Exit::infeasible, found->kind, {}, found->message, found->hint);
+// A member of Train in the text that is hashed.
+std::string hashed(Format format) { return std::string(name_of(format)); }
+std::string hashed(const std::optional<Format>& format) { return format ? hashed(*format) : ""; }
+std::string hashed(const std::vector<std::int64_t>& lengths) {
+  return fmt::format("{}", fmt::join(lengths, " "));
+}
+template <typename Number>
+std::string hashed(Number number) {
+  return fmt::format("{}", number);
+}
+
+void refuse(const Complaint& complaint) {
+  if (complaint) throw Refusal(Exit::infeasible, complaint->kind, {}, complaint->message, complaint->hint);
 }
 
 }  // namespace
@@ -285,20 +299,20 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
 
 std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train, std::int64_t tp,
                                                 std::int64_t pp, std::int64_t dp, std::int64_t cp) {
-  if (auto found = find_batch_complaint(t, train)) return found;
-  if (auto found = find_in_tensor_parallel(t, tp)) return found;
+  if (auto complaint = find_batch_complaint(t, train)) return complaint;
+  if (auto complaint = find_in_tensor_parallel(t, tp)) return complaint;
   if (pp < 1 || pp > t.layers)
     return StrategyComplaint{
         "impossible-degree", "pipeline_parallel",
         fmt::format("pipeline_parallel {} is more than the {} layers of `{}`", pp, t.layers, t.name),
         fmt::format("legal: 1 to {}", t.layers)};
-  if (auto found = find_in_context_parallel(train, cp)) return found;
+  if (auto complaint = find_in_context_parallel(train, cp)) return complaint;
   return find_in_data_parallel(train, dp);
 }
 
 std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train,
                                                 const Strategy& strategy) {
-  if (auto found = find_batch_complaint(t, train)) return found;
+  if (auto complaint = find_batch_complaint(t, train)) return complaint;
   return find_in_templates(t, train, strategy);
 }
 
@@ -337,19 +351,20 @@ void validate(const Transformer& t, const Train& train, const Strategy& strategy
 }
 
 std::string strategy_hash(const Transformer& transformer, const Train& train, const Strategy& strategy) {
-  // Names and sources say who is meant, not what is run; learning rate, seed, steps and text do
-  // not change the Program.
+  // Names and sources say who is meant, not what is run.
   Transformer nameless = transformer;
   nameless.name.clear();
   nameless.source.clear();
-  const std::string text =
-      fmt::format("{}\nglobal_batch {} micro_batch {} sequence {} precision {} gradients {}\n{}",
-                  print(nameless), train.global_batch, train.micro_batch, train.sequence,
-                  name_of(train.precision), name_of(train.gradients), print(strategy)) +
-      (train.matmuls ? fmt::format("matmuls {}\n", name_of(*train.matmuls)) : "") +
-      (train.expert_skew > 0 ? fmt::format("expert_skew {}\n", train.expert_skew) : "") +
-      (train.documents.empty() ? "" : fmt::format("documents {}\n", fmt::join(train.documents, " "))) +
-      (train.expert_room > 0 ? fmt::format("expert_room {}\n", train.expert_room) : "");
+  const Train standard;
+  std::string shape, further;  // what every training shape has, and what this one has besides
+  TrainFields{}.each_of_program([&](const auto& entry) {
+    const std::string value = hashed(train.*std::get<0>(entry.members));
+    if (!entry.hides_standard)
+      shape += fmt::format("{}{} {}", shape.empty() ? "" : " ", entry.key, value);
+    else if (differ(entry, train, standard))
+      further += fmt::format("{} {}\n", entry.key, value);
+  });
+  const std::string text = fmt::format("{}\n{}\n{}{}", print(nameless), shape, print(strategy), further);
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 

@@ -1,9 +1,9 @@
 // What makes dividing a stage's experts over its ranks legal: Megatron-LM's folding, where expert parts and expert
 // cuts are taken from the stage's tensor-parallel and data-parallel ranks together (arXiv:2504.14960). Read next:
-// models/compile_experts.cpp.
+// models/compile/experts.cpp.
 #include <fmt/format.h>
 
-#include "models/strategy_complaint.hpp"
+#include "models/strategy/strategy_complaint.hpp"
 
 namespace motley {
 namespace {

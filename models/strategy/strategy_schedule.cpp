@@ -1,11 +1,11 @@
-// How a schedule's virtual stages and a strategy's stages go together.
+// Lays layers over a schedule's virtual stages, and says what a schedule asks of a strategy's stages.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "models/refusal.hpp"
-#include "models/strategy.hpp"
-#include "models/strategy_complaint.hpp"
+#include "models/base/refusal.hpp"
+#include "models/strategy/strategy.hpp"
+#include "models/strategy/strategy_complaint.hpp"
 
 namespace motley {
 namespace {
@@ -127,8 +127,8 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
                     name_of(strategy.schedule)),
         "gpipe, 1f1b or interleaved, or at least one layer in every chunk");
   if (strategy.schedule == Schedule::custom) {
-    if (const auto found = find_complaint(strategy.timetable, micro_batches))
-      return complaint("the schedule's CSV: " + *found,
+    if (const auto message = find_complaint(strategy.timetable, micro_batches))
+      return complaint("the schedule's CSV: " + *message,
                        "`motley show schedule --csv` writes one that is sound");
     if (placement(strategy.timetable) != stages)
       return complaint("the stages do not hold the virtual stages that the schedule has them run",
@@ -141,8 +141,8 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
     return std::nullopt;
   }
   const PipelineShape shape{ranks, static_cast<int>(stages.size()) / ranks, micro_batches};
-  if (const auto found = find_complaint(strategy.schedule, shape))
-    return complaint(*found, "the schedules: " + fmt::format("{}", fmt::join(schedule_names(), ", ")));
+  if (const auto message = find_complaint(strategy.schedule, shape))
+    return complaint(*message, "the schedules: " + fmt::format("{}", fmt::join(schedule_names(), ", ")));
   if (placement(strategy.schedule, shape) != stages)
     return complaint(
         fmt::format("the layers do not go through the stages as {} has them: {}", name_of(strategy.schedule),

@@ -2,131 +2,34 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
-#include "models/describe_text.hpp"
-#include "models/partition.hpp"
-#include "models/refusal.hpp"
-#include "models/strategy.hpp"
-#include "models/strategy_complaint.hpp"
+#include "models/base/data_files.hpp"
+#include "models/base/refusal.hpp"
+#include "models/strategy/partition.hpp"
+#include "models/strategy/strategy.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "models/strategy/strategy_fields.hpp"
 
 namespace motley {
 namespace {
 
-constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
+static_assert(lists_every_member<StrategyFields>() && lists_every_member<PipelineTemplateFields>() &&
+              lists_every_member<StageFields>() && lists_every_member<OffloadFields>());
 
-std::string_view name_of(Recompute recompute) {
-  static constexpr std::array<std::string_view, 4> names = {"none", "selective", "full", "alternate"};
-  return names[static_cast<std::size_t>(recompute)];
-}
-
-const std::vector<std::string> kOptionKeys = {"schedule", "recompute", "p2p_buffers",
-                                              "overlap",  "zero",      "shard_over",
-                                              "prefetch", "offload",   "sequence_parallel"};
-
-// A name; or {csv: FILE}; or, as print() writes it, {rows: ["0F0,0B0", ...]}.
-void read_schedule(const Yaml& node, Strategy& strategy) {
-  if (node->is_scalar()) {
-    strategy.schedule = schedule_named(to_choice(node, schedule_names()));
-    return;
-  }
-  const Fields fields(node, "`schedule`", {"csv", "rows"});
-  strategy.schedule = Schedule::custom;
-  if (const Yaml rows = fields.find("rows")) {
-    for (const Yaml& row : to_sequence(rows)) {
-      const Timetable read = parse_csv(to_text(row), row->where.file);
-      strategy.timetable.ranks.insert(strategy.timetable.ranks.end(), read.ranks.begin(), read.ranks.end());
-    }
-    return;
-  }
-  const Yaml csv = fields.need("csv");
-  const std::string path =
-      find_file(to_text(csv), folder_of(csv->where.file), "scenarios/schedules", ".csv", csv->where);
-  strategy.timetable = parse_csv(read_text_file(path, csv->where), path);
-}
-
-std::vector<std::string> with_options(std::vector<std::string> keys) {
-  keys.insert(keys.end(), kOptionKeys.begin(), kOptionKeys.end());
-  return keys;
-}
-
-Recompute to_recompute(const Yaml& node) {
-  const std::string name = to_choice(node, {"none", "selective", "full", "alternate"});
-  if (name == "alternate") return Recompute::alternate;
-  return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
-}
-
-Offload read_offload(const Yaml& node) {
-  const Fields fields(node, "`offload`", {"optimizer", "activations"});
-  Offload offload;
-  const auto share = [](const Yaml& value, double& into) {
-    into = to_number(value, Sign::not_negative);
-    if (into > 1)
-      throw Refusal(Exit::infeasible, "impossible-offload", value->where,
-                    fmt::format("`{}` is more than there is", value->text), "a share: 0 to 1");
-  };
-  if (const Yaml value = fields.find("optimizer")) share(value, offload.optimizer);
-  if (const Yaml value = fields.find("activations")) share(value, offload.activations);
-  return offload;
-}
-
-Resharding to_resharding(const Yaml& node) {
-  return to_choice(node, {"direct", "gather"}) == "direct" ? Resharding::direct : Resharding::gather;
-}
-
-// A name, or several.
-std::vector<std::string> to_names(const Yaml& node) {
-  if (node->is_scalar()) return {to_text(node)};
-  std::vector<std::string> names;
-  for (const Yaml& item : to_sequence(node)) names.push_back(to_text(item));
-  return names;
-}
-
-void read_options(const Fields& fields, Strategy& strategy) {
-  if (const Yaml node = fields.find("schedule")) read_schedule(node, strategy);
-  if (const Yaml node = fields.find("recompute")) strategy.recompute = to_recompute(node);
-  if (const Yaml node = fields.find("p2p_buffers"))
-    strategy.p2p_buffers = static_cast<int>(to_integer(node, {1, 1024}));
-  if (const Yaml node = fields.find("sequence_parallel")) strategy.sequence_parallel = to_bool(node);
-  if (const Yaml node = fields.find("zero")) strategy.zero = static_cast<int>(to_integer(node, {0, 3}));
-  if (const Yaml node = fields.find("shard_over")) strategy.shard_over = to_integer(node, {2, kDegree.most});
-  if (const Yaml node = fields.find("prefetch"))
-    strategy.prefetch = static_cast<int>(to_integer(node, {0, 64}));
-  if (const Yaml node = fields.find("offload")) strategy.offload = read_offload(node);
-  if (const Yaml node = fields.find("overlap")) {
-    const Fields overlap(node, "`overlap`", {"p2p", "gradients", "parameters", "experts", "bucket_bytes"});
-    if (const Yaml value = overlap.find("p2p")) strategy.overlap_p2p = to_bool(value);
-    if (const Yaml value = overlap.find("gradients")) strategy.overlap_gradients = to_bool(value);
-    if (const Yaml value = overlap.find("parameters")) strategy.overlap_parameters = to_bool(value);
-    if (const Yaml value = overlap.find("experts")) strategy.overlap_experts = to_bool(value);
-    if (const Yaml value = overlap.find("bucket_bytes")) strategy.bucket_bytes = to_bytes(value);
-  }
-}
-
-// A degree has a long and a short name; only one of them may stand.
+// A degree of the short form, under its long or its short name.
 struct Degree {
   const YamlEntry* entry = nullptr;
   std::int64_t value = 1;
 };
 
-Degree read_degree(const Fields& fields, const std::string& name, const std::string& short_name) {
-  const YamlEntry *by_name = fields.entry(name), *by_short_name = fields.entry(short_name);
-  if (by_name && by_short_name)
-    throw Refusal(Exit::usage, "duplicate-key", by_short_name->where,
-                  fmt::format("`{}` and `{}` are the same key", short_name, name), "keep one");
+Degree read_degree(const Fields& fields, std::string_view name, std::string_view short_name) {
   Degree degree;
-  degree.entry = by_name ? by_name : by_short_name;
-  if (degree.entry) degree.value = to_integer(degree.entry->value, kDegree);
+  degree.entry = find_entry(fields, name, short_name);
+  if (degree.entry != nullptr) degree.value = to_integer(degree.entry->value, kDegree);
   return degree;
 }
 
-void read_expert_degrees(const Fields& fields, Stage& stage) {
-  stage.expert_parallel = read_degree(fields, "expert_parallel", "ep").value;
-  const Degree cut = read_degree(fields, "expert_tensor_parallel", "etp");
-  if (cut.entry) stage.expert_tensor_parallel = cut.value;
-}
-
-// "0-11" or "5": first and last layer, both included. "before 0": none, and layer 0 stands next.
+// "0-11", "5" or "before 0".
 Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
   std::int64_t next = 0;
@@ -147,45 +50,9 @@ Layers read_layers(const Yaml& node) {
   return {from, to + 1};
 }
 
-// Of one chunk, or a list of them.
-void read_chunks(const Yaml& node, Stage& stage) {
-  std::vector<Layers> chunks;
-  if (node->is_scalar()) chunks.push_back(read_layers(node));
-  if (!node->is_scalar())
-    for (const Yaml& item : to_sequence(node)) chunks.push_back(read_layers(item));
-  if (chunks.empty())
-    throw Refusal(Exit::infeasible, "impossible-stages", node->where, "a stage without layers",
-                  "give each stage at least one layer");
-  stage.first_layer = chunks[0].first;
-  stage.last_layer = chunks[0].last;
-  stage.more.assign(chunks.begin() + 1, chunks.end());
-}
-
-PipelineTemplate read_template(const Yaml& node) {
-  const Fields fields(node, "a template",
-                      {"replicas", "micro_batches", "micro_batch", "context_parallel", "cp", "stages"});
-  PipelineTemplate pipeline;
-  if (const Yaml value = fields.find("replicas")) pipeline.replicas = to_integer(value, kDegree);
-  pipeline.micro_batches = to_integer(fields.need("micro_batches"), kDegree);
-  if (const Yaml value = fields.find("micro_batch")) pipeline.micro_batch = to_integer(value, kDegree);
-  pipeline.context_parallel = read_degree(fields, "context_parallel", "cp").value;
-  for (const Yaml& item : to_sequence(fields.need("stages"))) {
-    const Fields stage(item, "a stage",
-                       {"layers", "tensor_parallel", "tp", "expert_parallel", "ep", "expert_tensor_parallel",
-                        "etp", "on", "recompute", "recompute_layers", "resharding", "offload", "replicas"});
-    Stage read;
-    read_chunks(stage.need("layers"), read);
-    read.tensor_parallel = read_degree(stage, "tensor_parallel", "tp").value;
-    read_expert_degrees(stage, read);
-    if (const Yaml value = stage.find("on")) read.on = to_names(value);
-    if (const Yaml value = stage.find("recompute")) read.recompute = to_recompute(value);
-    if (const Yaml value = stage.find("offload")) read.offload = read_offload(value);
-    if (const Yaml value = stage.find("recompute_layers")) read.recompute_layers = to_integer(value, kDegree);
-    if (const Yaml value = stage.find("resharding")) read.resharding = to_resharding(value);
-    if (const Yaml value = stage.find("replicas")) read.replicas = to_integer(value, kDegree);
-    pipeline.stages.push_back(read);
-  }
-  return pipeline;
+std::string print(const Layers& layers) {
+  if (layers.first == layers.last) return fmt::format("before {}", layers.first);
+  return fmt::format("{}-{}", layers.first, layers.last - 1);
 }
 
 [[noreturn]] void refuse(const StrategyComplaint& complaint, const Location& where) {
@@ -265,7 +132,8 @@ void lay_out_layers(const Yaml& node, const Transformer& transformer, std::vecto
 
 // `on: [ib, roce]`: the stages are divided over the groups evenly, in order.
 void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
-  const std::vector<std::string> groups = to_names(node);
+  std::vector<std::string> groups;
+  GroupNames{}.read(node, groups);
   if (groups.empty() || stages.size() % groups.size() != 0)
     throw Refusal(
         Exit::infeasible, "uneven-placement", node->where,
@@ -291,7 +159,10 @@ void lay_out_replicas(const Yaml& node, const Transformer& transformer, const Tr
 // `expert_parallel` and `expert_tensor_parallel`: of every stage.
 void lay_out_experts(const Fields& fields, const Transformer& transformer, PipelineTemplate& pipeline) {
   for (Stage& stage : pipeline.stages) {
-    read_expert_degrees(fields, stage);
+    StageFields{}.each_of_experts([&](const auto& degree) {
+      if (const YamlEntry* const entry = find_entry(fields, degree.key, degree.short_key))
+        degree.read(entry->value, stage);
+    });
     if (const auto complaint = find_in_expert_parallel(transformer, pipeline, stage)) {
       const YamlEntry* entry = fields.entry("expert_parallel");
       for (const char* key : {"ep", "expert_tensor_parallel", "etp"})
@@ -301,18 +172,38 @@ void lay_out_experts(const Fields& fields, const Transformer& transformer, Pipel
   }
 }
 
+// Keys of the short form, besides the options.
+constexpr std::array kShortFormKeys = {"tensor_parallel",
+                                       "tp",
+                                       "pipeline_parallel",
+                                       "pp",
+                                       "data_parallel",
+                                       "dp",
+                                       "context_parallel",
+                                       "cp",
+                                       "expert_parallel",
+                                       "ep",
+                                       "expert_tensor_parallel",
+                                       "etp",
+                                       "virtual_stages",
+                                       "layers",
+                                       "on",
+                                       "recompute_layers",
+                                       "resharding",
+                                       "replicas",
+                                       "templates"};
+
 Strategy read_short_form(const Yaml& node, const Transformer& transformer, const Train& train) {
-  const Fields fields(node, "`strategy`",
-                      with_options({"tensor_parallel", "tp", "pipeline_parallel", "pp", "data_parallel", "dp",
-                                    "context_parallel", "cp", "expert_parallel", "ep",
-                                    "expert_tensor_parallel", "etp", "virtual_stages", "layers", "on",
-                                    "recompute_layers", "resharding", "replicas", "templates"}));
+  const StrategyOptionFields option_list;
+  std::vector<std::string> keys(kShortFormKeys.begin(), kShortFormKeys.end());
+  for (std::string& key : keys_of(option_list)) keys.push_back(std::move(key));
+  const Fields fields(node, "`strategy`", keys);
   const Degree tp = read_degree(fields, "tensor_parallel", "tp");
   Degree pp = read_degree(fields, "pipeline_parallel", "pp");
   const Degree dp = read_degree(fields, "data_parallel", "dp");
   const Degree cp = read_degree(fields, "context_parallel", "cp");
   Strategy options;
-  read_options(fields, options);
+  read_fields(option_list, fields, options);
   const bool custom = options.schedule == Schedule::custom;
   if (custom && pp.entry == nullptr) pp.value = static_cast<std::int64_t>(options.timetable.ranks.size());
   if (const auto complaint = find_complaint(transformer, train, tp.value, pp.value, dp.value, cp.value)) {
@@ -333,30 +224,98 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
     for (Stage& stage : options.templates[0].stages) stage.recompute_layers = to_integer(layers, kDegree);
   if (const Yaml resharding = fields.find("resharding"))  // at every boundary
     for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
-      options.templates[0].stages[i].resharding = to_resharding(resharding);
+      options.templates[0].stages[i].resharding = to_choice<Resharding>(resharding);
   if (const Yaml replicas = fields.find("replicas")) lay_out_replicas(replicas, transformer, train, options);
   return options;
 }
 
-// Where in the file the thing complained about stands.
+// Where the key that the complaint is about stands in the file.
 Location locate(const Yaml& node, const StrategyComplaint& complaint) {
   const YamlEntry* templates = node->find("templates");
   if (complaint.about == "schedule" && node->find("schedule")) return node->find("schedule")->where;
   if (complaint.about == "templates" || templates->value->items.empty()) return templates->where;
   const Yaml& first = templates->value->items[0];
-  const YamlEntry* found = first->find(complaint.about);
-  if (complaint.about == "tensor_parallel") found = first->find("stages");
-  return found ? found->where : first->where;
+  const YamlEntry* key = first->find(complaint.about == "tensor_parallel" ? "stages" : complaint.about);
+  return key != nullptr ? key->where : first->where;
 }
 
 }  // namespace
 
+double to_share_in_host(const Yaml& node) {
+  const double share = to_number(node, Sign::not_negative);
+  if (share > 1)
+    throw Refusal(Exit::infeasible, "impossible-offload", node->where,
+                  fmt::format("`{}` is more than there is", node->text), "a share: 0 to 1");
+  return share;
+}
+
+std::string ScheduleOrder::text(const Strategy& strategy) const {
+  if (strategy.schedule != Schedule::custom) return std::string(name_of(strategy.schedule));
+  std::string text = "\n  rows:";
+  for (const auto& actions : strategy.timetable.ranks) {
+    std::string row = to_csv({{actions}});
+    row.pop_back();  // the end of the line
+    text += fmt::format("\n    - \"{}\"", row);
+  }
+  return text;
+}
+
+void ScheduleOrder::read(const Yaml& node, Strategy& strategy) const {
+  if (node->is_scalar()) {
+    strategy.schedule = schedule_named(to_choice(node, schedule_names()));
+    return;
+  }
+  const Fields fields(node, "`schedule`", {"csv", "rows"});
+  strategy.schedule = Schedule::custom;
+  if (const Yaml rows = fields.find("rows")) {
+    for (const Yaml& row : to_sequence(rows)) {
+      const Timetable timetable = parse_csv(to_text(row), row->where.file);
+      strategy.timetable.ranks.insert(strategy.timetable.ranks.end(), timetable.ranks.begin(),
+                                      timetable.ranks.end());
+    }
+    return;
+  }
+  const Yaml csv = fields.need("csv");
+  const std::string path =
+      find_file(to_text(csv), folder_of(csv->where.file), "scenarios/schedules", ".csv", csv->where);
+  strategy.timetable = parse_csv(read_text_file(path, csv->where), path);
+}
+
+std::string Chunks::text(const Stage& stage) const {
+  std::string text = print(Layers{stage.first_layer, stage.last_layer});
+  for (const Layers& layers : stage.more) text += ", " + print(layers);
+  return stage.more.empty() ? text : fmt::format("[{}]", text);
+}
+
+void Chunks::read(const Yaml& node, Stage& stage) const {
+  std::vector<Layers> chunks;
+  if (node->is_scalar())
+    chunks.push_back(read_layers(node));
+  else
+    for (const Yaml& item : to_sequence(node)) chunks.push_back(read_layers(item));
+  if (chunks.empty())
+    throw Refusal(Exit::infeasible, "impossible-stages", node->where, "a stage without layers",
+                  "give each stage at least one layer");
+  stage.first_layer = chunks[0].first;
+  stage.last_layer = chunks[0].last;
+  stage.more.assign(chunks.begin() + 1, chunks.end());
+}
+
+std::string GroupNames::text(const std::vector<std::string>& names) const {
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+
+void GroupNames::read(const Yaml& node, std::vector<std::string>& names) const {
+  names.clear();
+  if (node->is_scalar())
+    names.push_back(to_text(node));
+  else
+    for (const Yaml& item : to_sequence(node)) names.push_back(to_text(item));
+}
+
 Strategy read_explicit_strategy(const Yaml& node) {
-  const Fields fields(node, "an explicit strategy", with_options({"templates"}));
   Strategy strategy;
-  read_options(fields, strategy);
-  for (const Yaml& item : to_sequence(fields.need("templates")))
-    strategy.templates.push_back(read_template(item));
+  read_map(StrategyFields{}, node, "an explicit strategy", strategy);
   return strategy;
 }
 
@@ -368,76 +327,7 @@ Strategy read_strategy(const Yaml& node, const Transformer& transformer, const T
   return strategy;
 }
 
-static std::string print(const Offload& offload) {
-  return fmt::format("{{optimizer: {}, activations: {}}}", format_exact(offload.optimizer),
-                     format_exact(offload.activations));
-}
-
-static std::string print(const Layers& layers) {
-  if (layers.first == layers.last) return fmt::format("before {}", layers.first);
-  return fmt::format("{}-{}", layers.first, layers.last - 1);
-}
-
-static std::string print(const Stage& stage) {
-  std::string layers = print(Layers{stage.first_layer, stage.last_layer});
-  for (const Layers& more : stage.more) layers += ", " + print(more);
-  if (!stage.more.empty()) layers = fmt::format("[{}]", layers);
-  std::string text = fmt::format("      - {{layers: {}, tensor_parallel: {}", layers, stage.tensor_parallel);
-  if (stage.expert_parallel > 1) text += fmt::format(", expert_parallel: {}", stage.expert_parallel);
-  if (stage.expert_tensor_parallel > 0)
-    text += fmt::format(", expert_tensor_parallel: {}", stage.expert_tensor_parallel);
-  if (!stage.on.empty()) text += fmt::format(", on: [{}]", fmt::join(stage.on, ", "));
-  if (stage.recompute) text += fmt::format(", recompute: {}", name_of(*stage.recompute));
-  if (stage.recompute_layers) text += fmt::format(", recompute_layers: {}", *stage.recompute_layers);
-  if (stage.resharding)
-    text += fmt::format(", resharding: {}", *stage.resharding == Resharding::direct ? "direct" : "gather");
-  if (stage.offload) text += ", offload: " + print(*stage.offload);
-  if (stage.replicas > 0) text += fmt::format(", replicas: {}", stage.replicas);
-  return text + "}\n";
-}
-
-static std::string print_schedule(const Strategy& strategy) {
-  if (strategy.schedule != Schedule::custom) return std::string(name_of(strategy.schedule));
-  std::string text = "\n  rows:";
-  for (const auto& actions : strategy.timetable.ranks) {
-    std::string row = to_csv({{actions}});
-    row.pop_back();  // the end of the line
-    text += fmt::format("\n    - \"{}\"", row);
-  }
-  return text;
-}
-
-static std::string print_sharding(const Strategy& strategy) {
-  const Strategy standard;
-  std::string text;
-  if (strategy.sequence_parallel) text += "sequence_parallel: true\n";
-  if (strategy.zero != standard.zero) text += fmt::format("zero: {}\n", strategy.zero);
-  if (strategy.shard_over != standard.shard_over)
-    text += fmt::format("shard_over: {}\n", strategy.shard_over);
-  if (strategy.prefetch != standard.prefetch) text += fmt::format("prefetch: {}\n", strategy.prefetch);
-  if (strategy.offload != standard.offload) text += fmt::format("offload: {}\n", print(strategy.offload));
-  return text;
-}
-
-std::string print(const Strategy& strategy) {
-  std::string text = fmt::format(
-      "schedule: {}\nrecompute: {}\np2p_buffers: {}\n"
-      "overlap: {{p2p: {}, gradients: {}, {}{}bucket_bytes: {} B}}\n{}templates:{}\n",
-      print_schedule(strategy), name_of(strategy.recompute), strategy.p2p_buffers, strategy.overlap_p2p,
-      strategy.overlap_gradients, strategy.overlap_parameters ? "parameters: true, " : "",
-      strategy.overlap_experts ? "experts: true, " : "", strategy.bucket_bytes, print_sharding(strategy),
-      strategy.templates.empty() ? " []" : "");
-  for (const PipelineTemplate& pipeline : strategy.templates) {
-    text +=
-        fmt::format("  - replicas: {}\n    micro_batches: {}\n", pipeline.replicas, pipeline.micro_batches);
-    if (pipeline.micro_batch > 0) text += fmt::format("    micro_batch: {}\n", pipeline.micro_batch);
-    if (pipeline.context_parallel > 1)
-      text += fmt::format("    context_parallel: {}\n", pipeline.context_parallel);
-    text += pipeline.stages.empty() ? "    stages: []\n" : "    stages:\n";
-    for (const Stage& stage : pipeline.stages) text += print(stage);
-  }
-  return text;
-}
+std::string print(const Strategy& strategy) { return print_lines(StrategyFields{}, strategy); }
 
 Strategy parse_strategy(const std::string& text) {
   return read_explicit_strategy(parse_yaml(text, "strategy"));
