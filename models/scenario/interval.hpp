@@ -1,9 +1,10 @@
-// How far measured steps lay from what was predicted of them, in the regime that a prediction is in.
+// How far measured steps lay from the predicted ones, in the regime that a prediction is in.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+
+#include "models/base/words.hpp"
 
 namespace motley {
 
@@ -12,7 +13,8 @@ enum class Regime : std::uint8_t {
   similar,     // it is named, but not known on every chip
   unseen       // it is not named
 };
-std::string_view name_of(Regime regime);
+template <>
+inline constexpr auto kWords<Regime> = words("calibrated", "similar", "unseen");
 
 // 80 % of the runs lay between `low` and `high` times their predicted steps.
 struct Interval {

@@ -1,4 +1,5 @@
-#include "models/software.hpp"
+// Replaces figures of chips and NICs by those that were fitted to runs of a software.
+#include "models/scenario/software.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +7,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "models/describe_text.hpp"
-#include "models/scenario.hpp"
+#include "models/base/data_files.hpp"
 
 namespace motley {
 namespace {
@@ -20,12 +20,12 @@ Interval read_interval(const Yaml& node, Regime regime) {
 
 double half_peak(const Chip& chip) {
   for (Format format : {Format::bf16, Format::fp16, Format::fp32})
-    if (const auto found = chip.peak_flops.find(format); found != chip.peak_flops.end())
-      return found->second.value;
+    if (const auto peak = chip.peak_flops.find(format); peak != chip.peak_flops.end())
+      return peak->second.value;
   return 0;
 }
 
-// What the software makes of the nearest kin, of this chip.
+// Gives this chip what the software makes of its nearest kin.
 // Assumes: software that reaches a larger share of one chip's peak reaches a larger one of its kin's; what its launches
 // and steps take is its own.
 void inherit(const Yaml& on, Chip& chip) {
@@ -44,31 +44,19 @@ void inherit(const Yaml& on, Chip& chip) {
   Chip reached = *kin;
   replace_figures(figures, reached);
   const std::string source = fmt::format("inherited from {}", kin->name);
-  for (Sourced Chip::*share : {&Chip::gemm_efficiency, &Chip::attention_efficiency})
-    if ((reached.*share).value != ((*kin).*share).value)
-      chip.*share = {(chip.*share).value * (reached.*share).value / ((*kin).*share).value, source};
-  for (Sourced Chip::*figure :
-       {&Chip::gemm_backward, &Chip::elementwise_passes, &Chip::unfused_attention, &Chip::layer_launch,
-        &Chip::expert_launch, &Chip::micro_batch_overhead, &Chip::collective_share, &Chip::straggling,
-        &Chip::step_overhead, &Chip::overlap_slowdown})
-    if ((reached.*figure).value != ((*kin).*figure).value) chip.*figure = {(reached.*figure).value, source};
+  for (Sourced ChipSoftware::*share : {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency})
+    if ((reached.software.*share).value != (kin->software.*share).value)
+      chip.software.*share = {
+          (chip.software.*share).value * (reached.software.*share).value / (kin->software.*share).value,
+          source};
+  for (Sourced ChipSoftware::*figure :
+       {&ChipSoftware::gemm_backward, &ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
+        &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
+        &ChipSoftware::collective_share, &ChipSoftware::straggling, &ChipSoftware::step_overhead,
+        &ChipSoftware::overlap_slowdown})
+    if ((reached.software.*figure).value != (kin->software.*figure).value)
+      chip.software.*figure = {(reached.software.*figure).value, source};
 }
-
-}  // namespace
-
-std::string_view name_of(Regime regime) {
-  switch (regime) {
-    case Regime::calibrated:
-      return "calibrated";
-    case Regime::similar:
-      return "similar";
-    case Regime::unseen:
-      break;
-  }
-  return "unseen";
-}
-
-namespace {
 
 Interval interval_of(const char* key, Regime regime) {
   const Yaml file = read_yaml(data_folder() + "/platforms/published/unseen.yaml");

@@ -1,13 +1,13 @@
 // What a generation of training software makes of a chip and of a network: figures that replace the chip's own, fitted
 // to published runs of it. platforms/software/ holds them, each with its source. It has no code for any one of them.
-// Read next: models/compute_cost.hpp, which says what the figures mean.
+// Read next: models/cost/compute_cost.hpp, which says what the figures mean.
 #pragma once
 
 #include <string>
 
-#include "models/cluster.hpp"
-#include "models/interval.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/scenario/interval.hpp"
 
 namespace motley {
 
@@ -21,10 +21,12 @@ Interval use_software(const std::string& name, Cluster& cluster);
 // What software of that name keeps in memory (platforms/kept/`name`.yaml), where that is known: the same on every chip.
 // Part of use_software.
 void use_kept(const std::string& name, Cluster& cluster);
-// The same, of what stands in such a file.
+// use_software() with what stands in such a file, without use_kept().
 Interval use_figures(const Yaml& software, Cluster& cluster);
-Interval interval_of_unseen();    // platforms/published/unseen.yaml: no software is named
-Interval interval_of_left_out();  // the same file: it is, but no run like it took part in the fit
-Interval interval_of_experts();  // the same file: the model has experts, of which no run took part in any fit
+
+// Intervals of runs that took no part in a fit, from platforms/published/unseen.yaml.
+Interval interval_of_unseen();    // no software is named
+Interval interval_of_left_out();  // software is named, but no run like this one took part in its fit
+Interval interval_of_experts();   // the model has experts, and no run of such a model took part in any fit
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-#include "models/compare.hpp"
+#include "models/trace/compare.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -57,9 +57,9 @@ void check_comparable(const Program& program, const Trace& a, const Trace& b) {
 }
 
 // Walks both traces at once; both are sorted by rank, stream, index.
-class Walk {
+class TracePairs {
  public:
-  Walk(const Program& program, const CompareOptions& options, Comparison& result)
+  TracePairs(const Program& program, const CompareOptions& options, Comparison& result)
       : program_(program), options_(options), result_(result) {}
 
   void run(const Trace& a, const Trace& b, const std::set<Rank>& common) {
@@ -104,7 +104,7 @@ class Walk {
     double a = 0, b = 0;
   };
   void note_routed(const TraceEvent& a, const TraceEvent& b) {
-    const int group = program_.ranks[static_cast<std::size_t>(a.step.rank)].groups.at(kExpertGroup);
+    const GroupId group = program_.ranks[at(a.step.rank)].groups.get(kExpertGroup).value();
     Routed& routed = routed_[{group, a.step.stream, a.step.index}];
     if (routed.ranks++ == 0) routed.first = a.step;
     routed.a += a.flops;
@@ -113,7 +113,7 @@ class Walk {
   void compare_routed() {
     constexpr double kSummed = 1e-12;  // of sums in another order
     for (const auto& [where, routed] : routed_)
-      if (routed.ranks == program_.groups[static_cast<std::size_t>(std::get<0>(where))].ranks.size() &&
+      if (routed.ranks == program_.groups[std::get<0>(where)].ranks.size() &&
           std::abs(routed.a - routed.b) > kSummed * std::max(routed.a, routed.b))
         differ(routed.first, "flops", routed.a, routed.b);
   }
@@ -122,7 +122,7 @@ class Walk {
     ++result_.compared;
     const Step& step = a.step;
     expect_equal(step, "bytes", static_cast<double>(a.bytes), static_cast<double>(b.bytes));
-    if (program_.class_of(step.rank).expert_parallel > 1)
+    if (program_.program_of(step.rank).expert_parallel > 1)
       note_routed(a, b);
     else
       expect_equal(step, "flops", a.flops, b.flops);
@@ -133,9 +133,8 @@ class Walk {
       differ(step, "peak", peak_a, peak_b);
 
     const int stage = program_.ranks[static_cast<std::size_t>(step.rank)].stage;
-    const StreamKind stream =
-        program_.class_of(step.rank).streams[static_cast<std::size_t>(step.stream)].kind;
-    const Op op = program_.at(step.rank, step.stream, step.index).op;
+    const StreamKind stream = program_.program_of(step.rank).streams[step.stream].kind;
+    const Op op = program_.at(step.rank, step.stream, step.index).op();
     OpTotal& total = totals_[{stage, stream, op}];
     total.stage = stage;
     total.stream = stream;
@@ -165,17 +164,16 @@ class Walk {
   Comparison& result_;
   std::map<std::tuple<int, StreamKind, Op>, OpTotal> totals_;
   std::vector<Deviation> deviations_;
-  std::map<std::tuple<int, int, int>, Routed> routed_;  // by expert group, stream, index
+  std::map<std::tuple<GroupId, StreamId, int>, Routed> routed_;  // by expert group, stream, index
 };
 
 void check_is_of(const Program& program, const Trace& trace) {
   for (const TraceEvent& event : trace.events) {
     const Step& step = event.step;
-    const bool known =
-        step.rank >= 0 && step.rank < program.rank_count() && step.stream >= 0 && step.index >= 0 &&
-        static_cast<std::size_t>(step.stream) < program.class_of(step.rank).streams.size() &&
-        static_cast<std::size_t>(step.index) <
-            program.class_of(step.rank).streams[static_cast<std::size_t>(step.stream)].instructions.size();
+    const bool known = step.rank >= 0 && step.rank < program.rank_count() && step.index >= 0 &&
+                       program.program_of(step.rank).streams.has(step.stream) &&
+                       static_cast<std::size_t>(step.index) <
+                           program.program_of(step.rank).streams[step.stream].instructions.size();
     if (!known)
       throw Refusal(Exit::mismatch, "different-programs", {},
                     fmt::format("a trace has rank {} stream {} instruction {}, its program {} has not",
@@ -200,7 +198,7 @@ Comparison compare(const Program& program, const Trace& a, const Trace& b, const
   if (!result.same_program) return result;
   check_is_of(program, a);
   check_is_of(program, b);
-  Walk(program, options, result).run(a, b, common);
+  TracePairs(program, options, result).run(a, b, common);
   return result;
 }
 

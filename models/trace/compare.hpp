@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/trace.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 

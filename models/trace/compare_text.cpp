@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "models/compare.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/trace/compare.hpp"
 
 namespace motley {
 namespace {
@@ -36,7 +36,7 @@ ordered_json json_of(const ComparedSide& side) {
           {"events", side.events}, {"iteration_s", side.iteration_s},     {"own_ranks", side.own_ranks}};
 }
 ordered_json json_of(const Step& step) {
-  return {{"rank", step.rank}, {"stream", step.stream}, {"index", step.index}};
+  return {{"rank", step.rank}, {"stream", step.stream.value()}, {"index", step.index}};
 }
 
 // null where there is nothing to divide by: JSON has no infinity.

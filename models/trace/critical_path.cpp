@@ -1,23 +1,34 @@
 // Walks a Trace back from its last end. What an event waited for, it takes from the Program (stream, `after`, other
 // sides) and the Trace's times; of `waited` it only asks which side of a transfer or collective came last.
-#include "models/critical_path.hpp"
+#include "models/trace/critical_path.hpp"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
+#include <variant>
+
+#include "models/base/index.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
+
+// The slot through which a side of a transfer or collective takes part.
+using Slot = std::variant<std::monostate, PeerSlot, GroupSlot>;  // monostate: it has none there
+
+Slot slot_of(const Instruction& instruction) {
+  if (const PeerMessage* message = instruction.message()) return message->slot;
+  if (const auto* collective = instruction.as<Collective>()) return collective->slot;
+  return {};
+}
 
 // What is awaited by an instruction, by what it shares with its other sides.
 struct Meeting {
   Op op = Op::collective;  // of the side sought
-  std::int32_t slot = -1;  // a slot of the rank sought
+  Slot slot;               // of the rank sought
   std::size_t ordinal = 0;
 };
 
@@ -64,10 +75,10 @@ class PathFinder {
     return program_.at(step.rank, step.stream, step.index);
   }
   const TraceEvent* find_event(const Step& step) const {
-    const auto found = std::lower_bound(
-        trace_.events.begin(), trace_.events.end(), step,
-        [](const TraceEvent& event, const Step& s) { return key_of(event.step) < key_of(s); });
-    return found != trace_.events.end() && found->step == step ? &*found : nullptr;
+    const auto event =
+        std::lower_bound(trace_.events.begin(), trace_.events.end(), step,
+                         [](const TraceEvent& each, const Step& s) { return key_of(each.step) < key_of(s); });
+    return event != trace_.events.end() && event->step == step ? &*event : nullptr;
   }
 
   // The event itself, unless another side came to its transfer or collective later.
@@ -75,12 +86,12 @@ class PathFinder {
     if (event.waited != Waited::peer || event.waited_rank < 0) return &event;
     const Rank other = event.waited_rank;
     const auto place = place_of(other, meeting_of(event.step, other));
-    if (place.index < 0) return &event;
-    if (const TraceEvent* there = find_event({other, place.stream, place.index})) return there;
+    if (!place) return &event;
+    if (const TraceEvent* there = find_event({other, place->stream, place->index})) return there;
     // Folded: one of its class that stands for it came at that very instant too.
     for (const Rank rank : representatives_) {
-      if (program_.ranks[at(rank)].of_class != program_.ranks[at(other)].of_class) continue;
-      const TraceEvent* there = find_event({rank, place.stream, place.index});
+      if (program_.ranks[at(rank)].rank_program != program_.ranks[at(other)].rank_program) continue;
+      const TraceEvent* there = find_event({rank, place->stream, place->index});
       if (there != nullptr && there->begin_s == event.matched_s) return there;
     }
     return &event;
@@ -90,43 +101,42 @@ class PathFinder {
     const Instruction& mine = instruction_of(step);
     const RankEntry& entry = program_.ranks[at(step.rank)];
     Meeting meeting;
-    if (mine.op == Op::collective) {
+    if (const auto* collective = mine.as<Collective>()) {
       const auto& groups = program_.ranks[at(other)].groups;
-      const std::int32_t group = entry.groups[at(mine.slot)];
-      const auto slot = std::find(groups.begin(), groups.end(), group);
-      const bool same = at(mine.slot) < groups.size() && groups[at(mine.slot)] == group;
-      if (same)
-        meeting.slot = mine.slot;
-      else if (slot != groups.end())
-        meeting.slot = static_cast<std::int32_t>(slot - groups.begin());
-    } else {
-      meeting.op = mine.op == Op::send ? Op::recv : Op::send;
-      meeting.slot = other_end(program_, step.rank, mine.slot);
+      const std::optional<GroupId> group = entry.groups[collective->slot];
+      const auto first = std::find(groups.begin(), groups.end(), group);
+      if (groups.has(collective->slot) && groups[collective->slot] == group)
+        meeting.slot = collective->slot;
+      else if (first != groups.end())
+        meeting.slot = GroupSlot(first - groups.begin());
+    } else if (const PeerMessage* message = mine.message()) {
+      meeting.op = mine.op() == Op::send ? Op::recv : Op::send;
+      if (const auto slot = other_end(program_, step.rank, message->slot)) meeting.slot = *slot;
     }
-    const auto& alike = places(entry.of_class, mine.op, mine.slot);
+    const auto& alike = places(entry.rank_program, mine.op(), slot_of(mine));
     meeting.ordinal =
         at(std::find(alike.begin(), alike.end(), After{step.stream, step.index}) - alike.begin());
     return meeting;
   }
-  After place_of(Rank rank, const Meeting& meeting) {
-    const auto& alike = places(program_.ranks[at(rank)].of_class, meeting.op, meeting.slot);
-    return meeting.ordinal < alike.size() ? alike[meeting.ordinal] : After{0, -1};
+  std::optional<After> place_of(Rank rank, const Meeting& meeting) {
+    const auto& alike = places(program_.ranks[at(rank)].rank_program, meeting.op, meeting.slot);
+    return meeting.ordinal < alike.size() ? std::optional(alike[meeting.ordinal]) : std::nullopt;
   }
-  // The class's sends, recvs or collectives of a slot in their order.
-  const std::vector<After>& places(std::int32_t of_class, Op op, std::int32_t slot) {
-    const auto [found, is_new] = places_.try_emplace({of_class, op, slot});
-    if (!is_new) return found->second;
-    const auto& streams = program_.classes[at(of_class)].streams;
-    for (std::size_t stream = 0; stream < streams.size(); ++stream)
+  // The program's sends, recvs or collectives of a slot in their order.
+  const std::vector<After>& places(RankProgramId rank_program, Op op, Slot slot) {
+    const auto [entry, is_new] = places_.try_emplace({rank_program, op, slot});
+    if (!is_new) return entry->second;
+    const auto& streams = program_.rank_programs[rank_program].streams;
+    for (StreamId stream : streams.ids())
       for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i) {
         const Instruction& instruction = streams[stream].instructions[i];
-        if (instruction.op == op && instruction.slot == slot)
-          found->second.push_back({static_cast<std::int16_t>(stream), static_cast<std::int32_t>(i)});
+        if (instruction.op() == op && slot_of(instruction) == slot)
+          entry->second.push_back({stream, static_cast<std::int32_t>(i)});
       }
-    return found->second;
+    return entry->second;
   }
 
-  // Of what it had to wait for on its own rank, the last to end.
+  // The last to end of what it had to wait for on its own rank.
   std::pair<const TraceEvent*, Joint> before_of(const TraceEvent& event) const {
     const Step& step = event.step;
     const TraceEvent* before = nullptr;
@@ -145,7 +155,7 @@ class PathFinder {
   const Program& program_;
   const Trace& trace_;
   std::vector<Rank> representatives_;
-  std::map<std::tuple<std::int32_t, Op, std::int32_t>, std::vector<After>> places_;
+  std::map<std::tuple<RankProgramId, Op, Slot>, std::vector<After>> places_;
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
 // Why a step took as long as it did: the chain of instructions, back from the last to end, each of which let the next
 // begin. Between two of them nothing is waited for that the Program names: the gap. In virtual time there is none.
 // It does not say what would happen were a link shorter: another chain may be nearly as long. Read next:
-// models/report.hpp.
+// models/report/report.hpp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "models/trace.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 

@@ -1,6 +1,6 @@
 // Writes a Trace as Chrome trace JSON, one event a line, streamed: the file may be hundreds of megabytes. It draws
-// nothing that the args do not also say exactly. Read next: models/trace_read.cpp, its inverse.
-#include "models/trace.hpp"
+// nothing that the args do not also say exactly. Read next: models/trace/trace_read.cpp, its inverse.
+#include "models/trace/trace.hpp"
 
 #include <fmt/compile.h>
 #include <fmt/format.h>
@@ -16,12 +16,11 @@
 #include <tuple>
 #include <utility>
 
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
 
@@ -100,25 +99,26 @@ Span span_of(const TraceEvent& event) { return {nanoseconds(event.begin_s), nano
 void append_name(fmt::memory_buffer& text, const Program& program, const Step& step) {
   const Instruction& instruction = program.at(step.rank, step.stream, step.index);
   const RankEntry& entry = program.ranks[at(step.rank)];
-  switch (instruction.op) {
+  switch (instruction.op()) {
     case Op::compute:
-      append(text, FMT_COMPILE("{}"), program.class_of(step.rank).blocks[at(instruction.block)].name);
+      append(text, FMT_COMPILE("{}"),
+             program.program_of(step.rank).blocks[std::get<Compute>(instruction.body).block].name);
       break;
     case Op::send:
-      append(text, FMT_COMPILE("send to {}"), entry.peers[at(instruction.slot)]);
+      append(text, FMT_COMPILE("send to {}"), entry.peers[instruction.message()->slot].value());
       break;
     case Op::recv:
-      append(text, FMT_COMPILE("recv from {}"), entry.peers[at(instruction.slot)]);
+      append(text, FMT_COMPILE("recv from {}"), entry.peers[instruction.message()->slot].value());
       break;
     case Op::collective:
-      append(text, FMT_COMPILE("{}"), name_of(instruction.collective));
+      append(text, FMT_COMPILE("{}"), name_of(std::get<Collective>(instruction.body).kind));
       break;
     case Op::optimizer:
       append(text, FMT_COMPILE("optimizer"));
       break;
     case Op::copy:
       append(text, FMT_COMPILE("copy {} host"),
-             goes_to_host(program.class_of(step.rank), instruction) ? "to" : "from");
+             goes_to_host(program.program_of(step.rank), instruction) ? "to" : "from");
       break;
   }
   if (instruction.micro_batch >= 0) append(text, FMT_COMPILE(" {}"), instruction.micro_batch);
@@ -172,7 +172,7 @@ void write_slices(TraceFile& file, const Program& program, const Events& events)
     append_time(text, "ts", span.begin);
     append_time(text, "dur", span.end - span.begin);
     append(text, FMT_COMPILE(",\"cat\":\"{}\",\"name\":\""),
-           category_of(program.at(step.rank, step.stream, step.index).op));
+           category_of(program.at(step.rank, step.stream, step.index).op()));
     append_name(text, program, step);
     append(text, FMT_COMPILE("\",\"args\":"));
     append_args(text, *event);
@@ -203,47 +203,48 @@ void write_names(TraceFile& file, const Program& program, const Trace& trace, co
            FMT_COMPILE(
                "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}"),
            rank, rank);
-    const auto& streams = program.class_of(rank).streams;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
+    const auto& streams = program.program_of(rank).streams;
+    for (StreamId stream : streams.ids()) {
       append(
           file.next_line(),
           FMT_COMPILE(
               "{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}"),
-          rank, i, name_of(streams[i].kind));
+          rank, stream, name_of(streams[stream].kind));
       append(file.next_line(),
              FMT_COMPILE("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{"
                          "\"sort_index\":{}}}}}"),
-             rank, i, i);
+             rank, stream, stream);
     }
   }
 }
 
-// The transfers of a class through each peer slot, in the order they are posted: the k-th send through a slot is
+// The transfers of a rank program through each peer slot, in the order they are posted: the k-th send through a slot is
 // received by the peer's k-th recv through the other end.
 struct Transfers {
-  std::map<int, std::vector<After>> sends, recvs;  // by slot
+  std::map<PeerSlot, std::vector<After>> sends, recvs;
 };
-std::vector<Transfers> transfers_of(const Program& program) {
-  std::vector<Transfers> of_classes;
-  for (const ProgramClass& of_class : program.classes) {
-    Transfers& found = of_classes.emplace_back();
-    for (std::size_t stream = 0; stream < of_class.streams.size(); ++stream) {
-      const auto& instructions = of_class.streams[stream].instructions;
+IdTable<RankProgramId, Transfers> transfers_of(const Program& program) {
+  IdTable<RankProgramId, Transfers> transfers(program.rank_programs.size());
+  for (RankProgramId id : program.rank_programs.ids()) {
+    const auto& streams = program.rank_programs[id].streams;
+    for (StreamId stream : streams.ids()) {
+      const auto& instructions = streams[stream].instructions;
       for (std::size_t i = 0; i < instructions.size(); ++i) {
-        const After place{static_cast<std::int16_t>(stream), static_cast<std::int32_t>(i)};
-        if (instructions[i].op == Op::send) found.sends[instructions[i].slot].push_back(place);
-        if (instructions[i].op == Op::recv) found.recvs[instructions[i].slot].push_back(place);
+        const PeerMessage* message = instructions[i].message();
+        if (message == nullptr) continue;
+        auto& places = instructions[i].op() == Op::send ? transfers[id].sends : transfers[id].recvs;
+        places[message->slot].push_back({stream, static_cast<std::int32_t>(i)});
       }
     }
   }
-  return of_classes;
+  return transfers;
 }
 
 const TraceEvent* find_event(const Events& events, const Step& step) {
-  const auto found = std::lower_bound(
-      events.begin(), events.end(), step,
-      [](const TraceEvent* event, const Step& s) { return key_of(event->step) < key_of(s); });
-  return found != events.end() && (*found)->step == step ? *found : nullptr;
+  const auto event =
+      std::lower_bound(events.begin(), events.end(), step,
+                       [](const TraceEvent* each, const Step& s) { return key_of(each->step) < key_of(s); });
+  return event != events.end() && (*event)->step == step ? *event : nullptr;
 }
 
 void write_flow(TraceFile& file, std::int64_t id, const TraceEvent& send, const TraceEvent& recv) {
@@ -266,18 +267,18 @@ void write_flow(TraceFile& file, std::int64_t id, const TraceEvent& send, const 
 void write_flows(TraceFile& file, const Program& program, const Events& events) {
   const auto transfers = transfers_of(program);
   std::int64_t id = 0;
-  std::map<std::pair<Rank, int>, std::size_t> sent;  // by rank and slot
+  std::map<std::pair<Rank, PeerSlot>, std::size_t> sent;  // transfers so far
   for (const TraceEvent* send : events) {
     const Step& step = send->step;
-    const Instruction& instruction = program.at(step.rank, step.stream, step.index);
-    if (instruction.op != Op::send) continue;
+    const auto* message = program.at(step.rank, step.stream, step.index).as<Send>();
+    if (message == nullptr) continue;
     const RankEntry& entry = program.ranks[at(step.rank)];
-    const auto& sends = transfers[at(entry.of_class)].sends.at(instruction.slot);
-    std::size_t& ordinal = sent[{step.rank, instruction.slot}];
+    const auto& sends = transfers[entry.rank_program].sends.at(message->slot);
+    std::size_t& ordinal = sent[{step.rank, message->slot}];
     while (sends[ordinal] != After{step.stream, step.index}) ++ordinal;
-    const Rank peer = entry.peers[at(instruction.slot)];
-    const auto& received = transfers[at(program.ranks[at(peer)].of_class)].recvs;
-    const auto slot = received.find(other_end(program, step.rank, instruction.slot));
+    const Rank peer = entry.peers[message->slot].value();
+    const auto& received = transfers[program.ranks[at(peer)].rank_program].recvs;
+    const auto slot = received.find(other_end(program, step.rank, message->slot).value());
     if (slot == received.end() || ordinal >= slot->second.size()) continue;
     const After place = slot->second[ordinal];
     const TraceEvent* recv = find_event(events, {peer, place.stream, place.index});
@@ -300,7 +301,7 @@ void write_memory(TraceFile& file, const Program& program, const Events& events)
         changes.emplace_back(nanoseconds(event.end_s), left);
     }
     std::sort(changes.begin(), changes.end());
-    std::int64_t live = program.class_of(rank).static_bytes;
+    std::int64_t live = program.program_of(rank).static_bytes;
     changes.insert(changes.begin(), {changes.empty() ? 0 : std::min<std::int64_t>(0, changes[0].first), 0});
     for (std::size_t i = 0; i < changes.size(); ++i) {
       live += changes[i].second;

@@ -1,14 +1,14 @@
 // What happened: the same record from every World. One file format, which is at once what Perfetto
 // opens, a replay tape, and what `motley compare` reads: Chrome trace JSON whose args carry the
-// exact values. Read next: models/report.hpp.
+// exact values. Read next: models/report/report.hpp.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "models/program.hpp"
-#include "models/world.hpp"
+#include "models/program/program.hpp"
+#include "models/world/world.hpp"
 
 namespace motley {
 
@@ -27,7 +27,7 @@ struct TraceEvent {
   double end_s = 0;
   Waited waited = Waited::no;
   Step waited_for;
-  Rank waited_rank = -1;
+  Rank waited_rank = -1;  // -1: it waited for no rank
   // As really done, not copied from the Program, where the World can know.
   std::int64_t bytes = 0;  // payload
   double flops = 0;

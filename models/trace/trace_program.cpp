@@ -3,8 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/refusal.hpp"
-#include "models/trace.hpp"
+#include "models/base/refusal.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 

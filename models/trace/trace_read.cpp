@@ -11,8 +11,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "models/refusal.hpp"
-#include "models/trace.hpp"
+#include "models/base/refusal.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 namespace {
@@ -90,8 +90,8 @@ Field head_field(std::string_view key) {
       {"world", Field::world},
       {"measured_ranks", Field::measured_ranks},
       {"stand_ins", Field::stand_ins}};
-  const auto found = fields.find(key);
-  return found == fields.end() ? Field::none : found->second;
+  const auto field = fields.find(key);
+  return field == fields.end() ? Field::none : field->second;
 }
 Field event_field(std::string_view key) {
   return key == "ph" ? Field::ph : key == "pid" ? Field::pid : key == "tid" ? Field::tid : Field::none;
@@ -110,8 +110,8 @@ Field args_field(std::string_view key) {
                                                                      {"allocated", Field::allocated},
                                                                      {"freed", Field::freed},
                                                                      {"peak", Field::peak}};
-  const auto found = fields.find(key);
-  return found == fields.end() ? Field::none : found->second;
+  const auto field = fields.find(key);
+  return field == fields.end() ? Field::none : field->second;
 }
 
 class TraceReader : public nlohmann::json_sax<json> {
@@ -288,7 +288,7 @@ void TraceReader::close() {
   }
   if (ended == Where::args_list) {
     if (list_.size() != 3) refuse("waited_for is [rank, stream, index]");
-    event_.waited_for = {narrow<Rank>(list_[0]), narrow<std::int16_t>(list_[1]),
+    event_.waited_for = {narrow<Rank>(list_[0]), StreamId(narrow<std::int16_t>(list_[1])),
                          narrow<std::int32_t>(list_[2])};
   }
   field_ = Field::none;
@@ -387,7 +387,7 @@ void TraceReader::take_integer(std::int64_t value) {
   } else if (field_ == Field::pid) {
     event_.step.rank = narrow<Rank>(value);
   } else if (field_ == Field::tid) {
-    event_.step.stream = narrow<std::int16_t>(value);
+    event_.step.stream = StreamId(narrow<std::int16_t>(value));
   } else if (field_ == Field::index) {
     event_.step.index = narrow<std::int32_t>(value);
   } else if (field_ == Field::waited_rank) {

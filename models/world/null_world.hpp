@@ -1,21 +1,28 @@
 // The Null world: a Program run in no time. Programs are deterministic dataflow, so one order of running them decides
 // for all whether they end. Transfers are rendezvous, collectives gangs; a stream never skips. Everything check() knows
-// about progress and memory comes from here. Of ranks that must behave alike it runs one: see models/symmetry.hpp. It
-// knows nothing of durations: see sim/world.hpp.
+// about progress and memory comes from here. Of ranks that must behave alike it runs one: see
+// models/world/symmetry.hpp. It knows nothing of durations: see sim/simulate.hpp.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "models/check.hpp"
-#include "models/symmetry.hpp"
-#include "models/world.hpp"
+#include "models/world/symmetry.hpp"
+#include "models/world/world.hpp"
 
 namespace motley {
 
-class NullWorld {
+struct Blocked {
+  Rank rank = 0;
+  StreamId stream;
+  int index = 0;
+  std::string why;  // "waits for rank 3 to send activation of micro-batch 2"
+};
+
+class NullWorld : public World {
  public:
   using Observer = std::function<void(const Step&, const Instruction&)>;
   // `posted` is called when an instruction begins (a receive takes its buffer), `ended` when it has ended. Both may be
@@ -23,39 +30,53 @@ class NullWorld {
   // Keeps references to the first three; `symmetry` decides who runs.
   NullWorld(const Program& program, const Arrangement& arrangement, const Symmetry& symmetry, Observer posted,
             Observer ended);
-  // Runs until nothing moves; returns who is stuck (empty: the Program ended).
+  // Issues every stream, then runs until nothing moves; returns who is stuck (empty: the Program ended).
   std::vector<Blocked> run();
+
+  // Notes that the step may begin: what is issued ends in run(), when all streams have been.
+  void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
+  // Returns at once, as no time passes here before run() has heard of every stream.
+  void await(Rank rank, StreamId stream) override;
 
  private:
   struct StreamState {
+    int issued = 0;       // instructions that may begin
     int next = 0;         // index of the first instruction that has not ended
     bool posted = false;  // it has begun and waits for its other side
   };
+  StreamState& state(Rank rank, StreamId stream) { return states_[at(rank)][stream]; }
+  const StreamState& state(Rank rank, StreamId stream) const { return states_[at(rank)][stream]; }
+  const Instruction& current(Rank rank, StreamId stream) const {
+    return program_.at(rank, stream, state(rank, stream).next);
+  }
+  std::string describe_current(Rank rank, StreamId stream) const;
+
   bool passed(Rank rank, const std::vector<After>& after) const;
-  bool advance(Rank rank, int stream);  // one instruction, if it can begin and end
-  void begin(Rank rank, int stream);
-  void end(Rank rank, int stream);
-  bool match_transfer(Rank rank, int stream);
-  bool match_collective(Rank rank, int stream);
+  bool advance(Rank rank, StreamId stream);  // one instruction, if it can begin and end
+  void begin(Rank rank, StreamId stream);
+  void end(Rank rank, StreamId stream);
+  bool match_transfer(Rank rank, StreamId stream);
+  bool match_collective(Rank rank, StreamId stream);
   void progress(Rank rank);
-  std::string why(Rank rank, int stream) const;
+  void wake(Rank rank);
+  std::string why(Rank rank, StreamId stream) const;
   std::vector<Blocked> blocked() const;
 
   const Program& program_;
   const Arrangement& arrangement_;
   const Symmetry& symmetry_;
   Observer posted_, ended_;
-  std::vector<std::vector<StreamState>> states_;  // [rank][stream]; only of those that run
-  std::vector<int> sender_, receiver_;            // [class of lanes]: stream whose head is posted there; -1
-  std::vector<std::size_t> gang_sizes_;           // [class of groups]
+  std::vector<IdTable<StreamId, StreamState>> states_;  // by rank; only of those that run
+  std::vector<std::optional<StreamId>> sender_,
+      receiver_;                         // by class of lanes: stream whose head is posted there
+  std::vector<std::size_t> gang_sizes_;  // by class of groups
   struct Arrival {
     Rank rank;
-    int stream;
+    StreamId stream;
   };
-  std::vector<std::vector<Arrival>> arrived_;  // [class of groups]
+  std::vector<std::vector<Arrival>> arrived_;  // by class of groups
   std::deque<Rank> ready_;
   std::vector<bool> is_ready_;
-  void wake(Rank rank);
 };
 
 }  // namespace motley

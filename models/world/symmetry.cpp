@@ -5,12 +5,13 @@
 // Why it is enough for max-min sharing: in an equitable partition every link of a class is crossed by equally many
 // lanes of each class, so rates that are max-min fair on one link of each class are max-min fair on all, and max-min
 // fair rates are unique. What begins alike therefore ends alike, and by induction on time so does everything after.
-#include "models/symmetry.hpp"
+#include "models/world/symmetry.hpp"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -18,12 +19,18 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "models/base/index.hpp"
+
 namespace motley {
 namespace {
 
 using Mark = XXH128_hash_t;
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+std::uint64_t word_of(const std::optional<PeerSlot>& slot) {
+  return slot ? static_cast<std::uint64_t>(slot->value()) : kNone;
+}
 
 template <class... Words>
 Mark mark(Words... words) {
@@ -44,7 +51,7 @@ class Numbering {
     while (size < 2 * most) size *= 2;
     slots_.resize(size);
   }
-  std::int32_t of(const Mark& mark) {
+  std::int32_t number(const Mark& mark) {
     std::size_t i = mark.low64 & (slots_.size() - 1);
     while (slots_[i].number >= 0 && !XXH128_isEqual(slots_[i].mark, mark)) i = (i + 1) & (slots_.size() - 1);
     if (slots_[i].number < 0) slots_[i] = {mark, count_++};
@@ -95,18 +102,18 @@ class Colours {
 
   void assign(const std::vector<std::uint64_t>& traits) {
     Numbering numbering(traits.size());
-    for (std::uint64_t trait : traits) of_.push_back(numbering.of(mark(trait)));
-    seen_.resize(of_.size());
-    is_touched_.resize(of_.size());
+    for (std::uint64_t trait : traits) colours_.push_back(numbering.number(mark(trait)));
+    seen_.resize(colours_.size());
+    is_touched_.resize(colours_.size());
     sizes_.resize(at(numbering.count()));
-    for (std::size_t i = 0; i < of_.size(); ++i) {
-      ++sizes_[at(of_[i])];
+    for (std::size_t i = 0; i < colours_.size(); ++i) {
+      ++sizes_[at(colours_[i])];
       touch(static_cast<std::int32_t>(i));
     }
   }
 
-  std::size_t size() const { return of_.size(); }
-  std::int32_t of(std::int64_t member) const { return of_[at(member)]; }
+  std::size_t size() const { return colours_.size(); }
+  std::int32_t colour(std::int64_t member) const { return colours_[at(member)]; }
   void see(std::int32_t member, const Mark& mark) {
     add(seen_[at(member)], mark);
     touch(member);
@@ -119,17 +126,17 @@ class Colours {
 
   // Classes numbered in the order of their first members.
   Partition partition() const {
-    Partition made;
+    Partition classes;
     std::vector<std::int32_t> number(sizes_.size(), -1);
-    for (std::size_t i = 0; i < of_.size(); ++i) {
-      std::int32_t& given = number[at(of_[i])];
+    for (std::size_t i = 0; i < colours_.size(); ++i) {
+      std::int32_t& given = number[at(colours_[i])];
       if (given < 0) {
-        given = static_cast<std::int32_t>(made.first.size());
-        made.first.push_back(static_cast<std::int32_t>(i));
+        given = static_cast<std::int32_t>(classes.first.size());
+        classes.first.push_back(static_cast<std::int32_t>(i));
       }
-      made.of.push_back(given);
+      classes.class_of.push_back(given);
     }
-    return made;
+    return classes;
   }
 
  private:
@@ -137,7 +144,7 @@ class Colours {
     if (std::exchange(is_touched_[at(member)], 1) == 0) touched_.push_back(member);
   }
 
-  std::vector<std::int32_t> of_;
+  std::vector<std::int32_t> colours_;
   std::vector<Mark> seen_;
   std::vector<std::int32_t> touched_;  // whose `seen_` changed since the last split
   std::vector<char> is_touched_;
@@ -156,8 +163,8 @@ std::vector<Colours::Change> Colours::split() {
   std::vector<Part> parts;
   for (std::int32_t member : touched_) {
     const Mark& seen = seen_[at(member)];
-    part_of.push_back(numbering.of(mark(of(member), seen.low64, seen.high64)));
-    if (part_of.back() == static_cast<std::int32_t>(parts.size())) parts.push_back({of(member), 0});
+    part_of.push_back(numbering.number(mark(colour(member), seen.low64, seen.high64)));
+    if (part_of.back() == static_cast<std::int32_t>(parts.size())) parts.push_back({colour(member), 0});
     ++parts[at(part_of.back())].size;
   }
   std::unordered_map<std::int32_t, Touched> classes;
@@ -177,9 +184,9 @@ std::vector<Colours::Change> Colours::split() {
   }
   std::vector<Change> changes;
   for (std::size_t i = 0; i < touched_.size(); ++i) {
-    const std::int32_t member = touched_[i], before = of(member), now = parts[at(part_of[i])].colour;
+    const std::int32_t member = touched_[i], before = colour(member), now = parts[at(part_of[i])].colour;
     is_touched_[at(member)] = 0;
-    of_[at(member)] = now;
+    colours_[at(member)] = now;
     if (now != before) changes.push_back({member, before});
   }
   touched_.clear();
@@ -200,7 +207,8 @@ class Refinement {
     ranks_.assign(arrangement.rank_traits);
     groups_.assign(arrangement.group_traits);
     links_.assign(arrangement.link_traits);
-    for (const ProgramClass& of_class : program.classes) collectives_.push_back(collective_slots(of_class));
+    for (const RankProgram& rank_program : program.rank_programs)
+      collectives_.push_back(collective_slots(rank_program));
     index_lanes();
   }
 
@@ -210,8 +218,8 @@ class Refinement {
     Numbering numbering(marks_.size());
     Partition lanes;
     for (std::size_t i = 0; i < marks_.size(); ++i) {
-      lanes.of.push_back(numbering.of(marks_[i]));
-      if (lanes.of.back() == static_cast<std::int32_t>(lanes.first.size()))
+      lanes.class_of.push_back(numbering.number(marks_[i]));
+      if (lanes.class_of.back() == static_cast<std::int32_t>(lanes.first.size()))
         lanes.first.push_back(static_cast<std::int32_t>(i));
     }
     return {ranks_.partition(), groups_.partition(), lanes, links_.partition()};
@@ -224,7 +232,7 @@ class Refinement {
     const Lane& lane = arrangement_.lanes[index];
     for (std::uint32_t i = lane.first_link; i < lane.last_link; ++i)
       link(arrangement_.links[i], i - lane.first_link);
-    if (lane.group >= 0) group(lane.group);
+    if (lane.group) group(lane.group->value());
     if (!lane.by_ranks) return;
     end(lane.from, 0);
     end(lane.to, 1);
@@ -248,46 +256,50 @@ class Refinement {
           [&](Rank rank, int) { rank_lanes_.put(rank, i); });
   }
 
-  // Of two lanes: equal if what they are, and all they touch, is equal.
+  // The marks of two lanes are equal if what they are, and all they touch, is equal.
   Mark mark_of(std::size_t index) {
     const Lane& lane = arrangement_.lanes[index];
-    words_ = {lane.traits, static_cast<std::uint64_t>(lane.out), static_cast<std::uint64_t>(lane.in),
-              lane.group < 0 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(groups_.of(lane.group))};
+    words_ = {lane.traits, word_of(lane.out), word_of(lane.in),
+              lane.group ? static_cast<std::uint64_t>(groups_.colour(lane.group->value())) : kNone};
     if (lane.by_ranks)
-      for (Rank rank : {lane.from, lane.to}) words_.push_back(static_cast<std::uint64_t>(ranks_.of(rank)));
+      for (Rank rank : {lane.from, lane.to})
+        words_.push_back(static_cast<std::uint64_t>(ranks_.colour(rank)));
     for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
-      words_.push_back(static_cast<std::uint64_t>(links_.of(arrangement_.links[link])));
+      words_.push_back(static_cast<std::uint64_t>(links_.colour(arrangement_.links[link])));
     return XXH3_128bits(words_.data(), words_.size() * sizeof words_[0]);
   }
 
   void show(std::size_t lane) {
-    const Mark of = marks_[lane] = mark_of(lane);
+    const Mark shown = marks_[lane] = mark_of(lane);
     each_of(
-        lane, [&](std::int32_t link, auto place) { links_.see(link, mark(of.low64, of.high64, place)); },
-        [&](std::int32_t group) { groups_.see(group, of); },
-        [&](Rank rank, int end) { ranks_.see(rank, mark(of.low64, of.high64, end)); });
+        lane,
+        [&](std::int32_t link, auto place) { links_.see(link, mark(shown.low64, shown.high64, place)); },
+        [&](std::int32_t group) { groups_.see(group, shown); },
+        [&](Rank rank, int end) { ranks_.see(rank, mark(shown.low64, shown.high64, end)); });
   }
   void hide(std::size_t lane) {
-    const Mark of = marks_[lane];
+    const Mark shown = marks_[lane];
     each_of(
-        lane, [&](std::int32_t link, auto place) { links_.forget(link, mark(of.low64, of.high64, place)); },
-        [&](std::int32_t group) { groups_.forget(group, of); },
-        [&](Rank rank, int end) { ranks_.forget(rank, mark(of.low64, of.high64, end)); });
+        lane,
+        [&](std::int32_t link, auto place) { links_.forget(link, mark(shown.low64, shown.high64, place)); },
+        [&](std::int32_t group) { groups_.forget(group, shown); },
+        [&](Rank rank, int end) { ranks_.forget(rank, mark(shown.low64, shown.high64, end)); });
   }
 
   void see_all() {
     for (std::size_t i = 0; i < marks_.size(); ++i) show(i);
     for (Rank rank = 0; rank < program_.rank_count(); ++rank)
       each_collective(rank, [&](std::int32_t group, int slot) {
-        groups_.see(group, mark(ranks_.of(rank), slot));
-        ranks_.see(rank, mark(groups_.of(group), slot));
+        groups_.see(group, mark(ranks_.colour(rank), slot));
+        ranks_.see(rank, mark(groups_.colour(group), slot));
       });
   }
 
   template <class Do>
   void each_collective(Rank rank, Do act) const {
     const RankEntry& entry = program_.ranks[at(rank)];
-    for (int slot : collectives_[at(entry.of_class)]) act(entry.groups[at(slot)], slot);
+    for (GroupSlot slot : collectives_[entry.rank_program])
+      act(entry.groups[slot].value().value(), slot.value());
   }
 
   // Splits by what was seen, and shows who changed to those it touches. False when nobody did.
@@ -310,7 +322,7 @@ class Refinement {
     for (const Colours::Change& rank : ranks)
       each_collective(rank.member, [&](std::int32_t group, int slot) {
         groups_.forget(group, mark(rank.before, slot));
-        groups_.see(group, mark(ranks_.of(rank.member), slot));
+        groups_.see(group, mark(ranks_.colour(rank.member), slot));
       });
     for (const Colours::Change& group : groups) show_members(group);
     return !ranks.empty() || !groups.empty() || !links.empty();
@@ -321,17 +333,17 @@ class Refinement {
     for (std::uint32_t member : members_[group.member]) {
       const auto rank = static_cast<Rank>(member);
       if (std::exchange(last, rank) == rank) continue;  // through several slots: all at once
-      each_collective(rank, [&](std::int32_t of, int slot) {
-        if (of != group.member) return;
+      each_collective(rank, [&](std::int32_t joined, int slot) {
+        if (joined != group.member) return;
         ranks_.forget(rank, mark(group.before, slot));
-        ranks_.see(rank, mark(groups_.of(of), slot));
+        ranks_.see(rank, mark(groups_.colour(joined), slot));
       });
     }
   }
 
   const Program& program_;
   const Arrangement& arrangement_;
-  std::vector<std::vector<int>> collectives_;  // by program class
+  IdTable<RankProgramId, std::vector<GroupSlot>> collectives_;
   Colours ranks_, groups_, links_;
   std::vector<Mark> marks_;  // by lane
   std::vector<char> is_stale_;
@@ -340,29 +352,33 @@ class Refinement {
 };
 
 Partition singletons(std::size_t count) {
-  Partition made;
-  made.of.resize(count);
-  std::iota(made.of.begin(), made.of.end(), 0);
-  made.first = made.of;
-  return made;
+  Partition alone;
+  alone.class_of.resize(count);
+  std::iota(alone.class_of.begin(), alone.class_of.end(), 0);
+  alone.first = alone.class_of;
+  return alone;
 }
 
-std::vector<int> transfer_slots(const ProgramClass& of_class, Op op) {
-  std::vector<int> slots;
-  for (const Stream& stream : of_class.streams)
+// The slots that `slot_of` gives of the program's instructions, ascending, each once.
+template <class Slot, class SlotOf>
+std::vector<Slot> used_slots(const RankProgram& rank_program, SlotOf slot_of) {
+  std::set<Slot> slots;
+  for (const Stream& stream : rank_program.streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == op && std::find(slots.begin(), slots.end(), instruction.slot) == slots.end())
-        slots.push_back(instruction.slot);
-  std::sort(slots.begin(), slots.end());
-  return slots;
+      if (const std::optional<Slot> slot = slot_of(instruction)) slots.insert(*slot);
+  return {slots.begin(), slots.end()};
+}
+
+std::vector<PeerSlot> transfer_slots(const RankProgram& rank_program, Op op) {
+  return used_slots<PeerSlot>(rank_program, [op](const Instruction& instruction) {
+    return instruction.op() == op ? std::optional(instruction.message()->slot) : std::nullopt;
+  });
 }
 
 void add_transfers(const Program& program, Arrangement& into) {
-  std::vector<std::vector<int>> sends, receives;
-  for (const ProgramClass& of_class : program.classes) {
-    sends.push_back(transfer_slots(of_class, Op::send));
-    receives.push_back(transfer_slots(of_class, Op::recv));
-  }
+  IdTable<RankProgramId, std::vector<PeerSlot>> sends;
+  for (const RankProgram& rank_program : program.rank_programs)
+    sends.push_back(transfer_slots(rank_program, Op::send));
   std::size_t slots = 0;
   for (const RankEntry& entry : program.ranks) {
     into.first_slot.push_back(slots);
@@ -372,40 +388,43 @@ void add_transfers(const Program& program, Arrangement& into) {
   into.received.assign(slots, -1);
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
-    for (int slot : sends[at(entry.of_class)]) {
+    for (PeerSlot slot : sends[entry.rank_program]) {
       into.sent[into.slot_of(rank, slot)] = static_cast<std::int32_t>(into.lanes.size());
       Lane lane;
       lane.from = rank;
-      lane.to = entry.peers[at(slot)];
+      lane.to = entry.peers[slot].value();
       lane.out = slot;
       lane.in = other_end(program, rank, slot);
       into.lanes.push_back(lane);
     }
   }
   for (std::size_t i = 0; i < into.lanes.size(); ++i)
-    into.received[into.slot_of(into.lanes[i].to, into.lanes[i].in)] = static_cast<std::int32_t>(i);
+    into.received[into.slot_of(into.lanes[i].to, into.lanes[i].in.value())] = static_cast<std::int32_t>(i);
 }
 
 }  // namespace
 
-std::vector<int> collective_slots(const ProgramClass& of_class) {
-  return transfer_slots(of_class, Op::collective);
+std::vector<GroupSlot> collective_slots(const RankProgram& rank_program) {
+  return used_slots<GroupSlot>(rank_program, [](const Instruction& instruction) {
+    const auto* collective = instruction.as<Collective>();
+    return collective != nullptr ? std::optional(collective->slot) : std::nullopt;
+  });
 }
 
 std::vector<std::int64_t> Partition::counts() const {
   std::vector<std::int64_t> counts(first.size());
-  for (std::int32_t each : of) ++counts[at(each)];
+  for (std::int32_t each : class_of) ++counts[at(each)];
   return counts;
 }
 
 Arrangement arrange(const Program& program) {
-  Arrangement made;
+  Arrangement arrangement;
   for (const RankEntry& entry : program.ranks)
-    made.rank_traits.push_back(mark(entry.of_class, entry.stage).low64);
+    arrangement.rank_traits.push_back(mark(entry.rank_program.value(), entry.stage).low64);
   for (const Group& group : program.groups)
-    made.group_traits.push_back(mark(group.kind, group.ranks.size()).low64);
-  add_transfers(program, made);
-  return made;
+    arrangement.group_traits.push_back(mark(group.kind, group.ranks.size()).low64);
+  add_transfers(program, arrangement);
+  return arrangement;
 }
 
 Symmetry find_symmetry(const Program& program, const Arrangement& arrangement) {
@@ -418,18 +437,20 @@ Symmetry no_symmetry(const Program& program, const Arrangement& arrangement) {
 }
 
 std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symmetry) {
-  std::vector<std::vector<int>> slots;
-  for (const ProgramClass& of_class : program.classes) slots.push_back(collective_slots(of_class));
-  std::vector<std::size_t> joining(program.groups.size());
+  IdTable<RankProgramId, std::vector<GroupSlot>> slots;
+  for (const RankProgram& rank_program : program.rank_programs)
+    slots.push_back(collective_slots(rank_program));
+  IdTable<GroupId, std::size_t> joining(program.groups.size());
   for (const RankEntry& entry : program.ranks)
-    for (int slot : slots[at(entry.of_class)]) ++joining[at(entry.groups[at(slot)])];
+    for (GroupSlot slot : slots[entry.rank_program]) ++joining[entry.groups[slot].value()];
   std::vector<std::size_t> sizes(symmetry.groups.first.size());
   for (Rank rank : symmetry.ranks.first) {
     const RankEntry& entry = program.ranks[at(rank)];
-    for (int slot : slots[at(entry.of_class)]) ++sizes[at(symmetry.groups.of[at(entry.groups[at(slot)])])];
+    for (GroupSlot slot : slots[entry.rank_program])
+      ++sizes[at(symmetry.groups.class_of[at(entry.groups[slot].value())])];
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto group = at(symmetry.groups.first[i]);
+    const GroupId group(symmetry.groups.first[i]);
     if (joining[group] != program.groups[group].ranks.size())
       sizes[i] = std::numeric_limits<std::size_t>::max();
   }

@@ -2,22 +2,24 @@
 // 1968) over ranks, groups, lanes and links until the partition is equitable. It knows nothing of tensor, data or
 // pipeline parallelism, only who moves bytes to whom through which slot and over which links. What it does not do:
 // search for symmetries of the whole; two ranks that some automorphism would exchange are always in one class, but a
-// class may hold more, whose neighbourhoods no World can tell apart. Read next: models/check.cpp, sim/fold.hpp.
+// class may hold more, whose neighbourhoods no World can tell apart. Read next: models/check/check.cpp,
+// sim/fabric/fold.hpp.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
 // One way of bytes: what a rank sends through one slot, or an edge of a collective.
 struct Lane {
   Rank from = 0, to = 0;
-  std::int32_t out = -1, in = -1;  // transfers: slots at the two ends
-  std::int32_t group = -1;         // edges: of this group
+  std::optional<PeerSlot> out, in;  // transfers: slots at the two ends
+  std::optional<GroupId> group;     // edges of a collective: whose
   // Copies: between a rank and its host, to it (1) or from it (2); `from` and `to` are the rank. 0: neither.
   std::int32_t host = 0;
   Carrier carrier = {};  // between nodes
@@ -25,7 +27,7 @@ struct Lane {
   bool by_ranks = true;
   double cap = 0;         // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none
   int parts = 1;          // edges of rings: of what a member sends (RingHop)
-  double latency_s = -1;  // instead of its route's and its software's; < 0: those
+  double latency_s = -1;  // instead of its route's and its software's; -1: those
   std::uint64_t traits = 0;                     // equal only where it costs the same on an idle fabric
   std::uint32_t first_link = 0, last_link = 0;  // [first, last) of Arrangement::links
 };
@@ -40,24 +42,24 @@ struct Arrangement {
   std::vector<std::size_t> first_slot;
   std::vector<std::int32_t> sent, received;
 
-  std::int32_t sent_lane(Rank rank, int slot) const { return sent[slot_of(rank, slot)]; }
-  std::int32_t received_lane(Rank rank, int slot) const { return received[slot_of(rank, slot)]; }
-  std::size_t slot_of(Rank rank, int slot) const {
-    return first_slot[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot);
+  std::int32_t sent_lane(Rank rank, PeerSlot slot) const { return sent[slot_of(rank, slot)]; }
+  std::int32_t received_lane(Rank rank, PeerSlot slot) const { return received[slot_of(rank, slot)]; }
+  std::size_t slot_of(Rank rank, PeerSlot slot) const {
+    return first_slot[static_cast<std::size_t>(rank)] + at(slot);
   }
 };
 
-// Group slots through which the class's instructions run collectives, ascending.
-std::vector<int> collective_slots(const ProgramClass& of_class);
+// Group slots through which the program's instructions run collectives, ascending.
+std::vector<GroupSlot> collective_slots(const RankProgram& rank_program);
 
 // Ranks with their class, stage and chips_traits; groups with kind and size; every transfer a lane, without links.
 Arrangement arrange(const Program& program);
 
 struct Partition {
-  std::vector<std::int32_t> of;     // class of each member
-  std::vector<std::int32_t> first;  // lowest member of each class
+  std::vector<std::int32_t> class_of;  // class of each member
+  std::vector<std::int32_t> first;     // lowest member of each class
   std::int32_t stand_in(std::int64_t member) const {
-    return first[static_cast<std::size_t>(of[static_cast<std::size_t>(member)])];
+    return first[static_cast<std::size_t>(class_of[static_cast<std::size_t>(member)])];
   }
   std::vector<std::int64_t> counts() const;  // members of each class
 };

@@ -1,18 +1,18 @@
 // The physical world as a Program sees it, and the one interpreter loop that runs a Program in any
-// World. Sim (sim/world) takes virtual time, Real (hw/world) moves bytes, Null (models/check) takes
-// none. Read next: models/trace.hpp.
+// World. Sim (sim/world) takes virtual time, Real (hw/world) moves bytes, Null (models/world) takes
+// none. Read next: models/trace/trace.hpp.
 #pragma once
 
 #include <span>
 
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
 // An instruction of a rank; also names the event of its end. Known before it is issued.
 struct Step {
   Rank rank = 0;
-  std::int16_t stream = 0;
+  StreamId stream;
   std::int32_t index = 0;
   bool operator==(const Step&) const = default;
 };
@@ -24,13 +24,13 @@ class World {
   // rank, perhaps not yet issued) has ended. May return before the step has ended (a device's
   // stream) or after (a thread, an actor). Throws RunFailure when it cannot be done.
   virtual void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) = 0;
-  // Returns when everything issued on the stream has ended.
-  virtual void await(Rank rank, int stream) = 0;
+  // Returns when everything issued on the stream has ended; in the Null world, where no time passes, at once.
+  virtual void await(Rank rank, StreamId stream) = 0;
 };
 
 // The interpreter: issues every instruction of one stream in order. Each World calls it from what a
 // stream is there (an actor, a thread). No World reorders a stream.
-void run_stream(const Program& program, Rank rank, int stream, World& world);
+void run_stream(const Program& program, Rank rank, StreamId stream, World& world);
 
 // The part of a World that does a rank's work and says how long it took. Lives here so that sim/
 // can let hw/ execute some ranks (Mixed) without either including the other. tools/ joins them.

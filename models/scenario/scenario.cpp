@@ -1,0 +1,141 @@
+// A scenario file becomes a Job: model, cluster, training shape, strategy, world. What it does not
+// do: price, place or check anything. Read next: models/compile/compile.hpp.
+#include "models/scenario/scenario.hpp"
+
+#include <fmt/format.h>
+
+#include "models/base/data_files.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/network_text.hpp"
+#include "models/cluster/site_text.hpp"
+#include "models/scenario/scenario_fields.hpp"
+#include "models/scenario/software.hpp"
+#include "models/scenario/use_layers.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "models/transformer/train_text.hpp"
+#include "models/transformer/transformer_text.hpp"
+
+namespace motley {
+namespace {
+
+static_assert(lists_every_member<FidelityFields>() && lists_every_member<WorldChoiceFields>());
+
+WorldChoice read_world(const Yaml& node, std::int64_t rank_count) {
+  WorldChoice world;
+  if (node->is_scalar())
+    world.kind = to_choice<WorldKind>(node);
+  else
+    read_map(WorldChoiceFields{rank_count}, node, "`world`", world);
+  if (world.kind == WorldKind::mixed && world.real_ranks.empty())
+    throw Refusal(Exit::usage, "missing-key", node->where, "a mixed world needs a value for `real_ranks`",
+                  "as `world: {kind: mixed, real_ranks: [0]}`");
+  return world;
+}
+
+void refuse_batch(const Fields& scenario, const Transformer& transformer, const Train& train) {
+  const auto complaint = find_batch_complaint(transformer, train);
+  if (!complaint) return;
+  const YamlEntry* key = scenario.find("train")->find(complaint->about);
+  throw Refusal(Exit::infeasible, complaint->kind, key ? key->where : scenario.where("train"),
+                complaint->message, complaint->hint);
+}
+
+std::string formats_of(const Chip& chip) {
+  std::vector<std::string> known;
+  for (const auto& [format, peak] : chip.peak_flops) known.emplace_back(name_of(format));
+  return fmt::format("it has: {}", fmt::join(known, ", "));
+}
+
+// A chip without a figure for the format cannot be priced.
+void refuse_format(const Fields& scenario, const Job& job) {
+  const Yaml train = scenario.find("train");
+  for (const NodeGroup& group : job.cluster.groups) {
+    const Chip& chip = group.chip;
+    if (!chip.peak_flops.contains(job.train.precision)) {
+      const YamlEntry* key = train->find("precision");
+      throw Refusal(Exit::infeasible, "unsupported-format", key ? key->where : scenario.where("train"),
+                    fmt::format("chip `{}` has no {} peak", chip.name, name_of(job.train.precision)),
+                    (key ? "" : "`precision` is bf16 unless it is given; ") + formats_of(chip));
+    }
+    if (job.train.matmuls && !chip.peak_flops.contains(*job.train.matmuls))
+      throw Refusal(Exit::infeasible, "unsupported-format", train->find("matmuls")->where,
+                    fmt::format("chip `{}` has no units that multiply {} matrices", chip.name,
+                                name_of(*job.train.matmuls)),
+                    formats_of(chip));
+  }
+}
+
+void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
+  const std::int64_t ranks = job.strategy.rank_count(), chips = job.cluster.chip_count();
+  if (ranks <= chips) return;
+  const Strategy& strategy = job.strategy;
+  const std::string what =
+      strategy.templates.size() > 1
+          ? fmt::format("the pipelines take {} ranks", ranks)
+          : fmt::format("tensor_parallel {} x {}pipeline_parallel {} x data_parallel {} are {} ranks",
+                        strategy.tp(),
+                        strategy.cp() > 1 ? fmt::format("context_parallel {} x ", strategy.cp()) : "",
+                        strategy.pp(), strategy.dp(), ranks);
+  throw Refusal(Exit::infeasible, "too-many-ranks", scenario.where("strategy"),
+                fmt::format("{}, cluster `{}` has {} chips", what, job.cluster.name, chips),
+                "a rank needs a chip of its own: lower a degree, or take a larger cluster");
+}
+
+}  // namespace
+
+Fidelity read_fidelity(const Yaml& node) {
+  Fidelity fidelity;
+  read_map(FidelityFields{}, node, "`fidelity`", fidelity);
+  return fidelity;
+}
+
+std::string print(const Fidelity& fidelity) { return print_lines(FidelityFields{}, fidelity); }
+
+Fidelity parse_fidelity(const std::string& text) { return read_fidelity(parse_yaml(text, "fidelity")); }
+
+Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml(path), path); }
+
+Scenario read_scenario(const Yaml& node, const std::string& path) {
+  const std::string folder = folder_of(path);
+  const Fields fields(node, "a scenario",
+                      {"name", "model", "cluster", "software", "layers", "transport", "site", "train",
+                       "strategy", "world", "fidelity"});
+  Scenario scenario;
+  scenario.path = path;
+  const Yaml name = fields.find("name");
+  scenario.name = name ? to_text(name) : stem_of(path);
+  Job& job = scenario.job;
+  const Yaml model = fields.need("model"), cluster = fields.need("cluster");
+  scenario.model_location = fields.where("model");
+  scenario.cluster_location = fields.where("cluster");
+  scenario.strategy_location = fields.where("strategy");
+  job.transformer = model->is_scalar() ? find_transformer(model->text, folder, model->where)
+                                       : read_transformer(model, scenario.name);
+  job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
+                                     : read_cluster(cluster, scenario.name, folder);
+  const Yaml software = fields.find("software");
+  scenario.interval = software ? use_software(software, folder, job.cluster) : interval_of_unseen();
+  if (software && job.transformer.experts.count > 0) scenario.interval = interval_of_experts();
+  if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
+  if (const Yaml site = fields.find("site")) job.cluster.site = read_site(site);
+  job.train = read_train(fields.need("train"), folder);
+  const YamlEntry* const lora = fields.need("train")->find("lora");
+  if (lora != nullptr && lora->value->kind != YamlNode::Kind::null) read_lora(lora->value, job.transformer);
+  const YamlEntry* const extra = fields.need("train")->find("extra_prediction_weight");
+  if (extra != nullptr) job.transformer.extra_prediction_weight = to_number(extra->value, Sign::not_negative);
+  refuse_batch(fields, job.transformer, job.train);
+  if (const Yaml layers = fields.find("layers"))
+    use_layers(layers, folder, job.transformer, job.train, job.cluster);
+  job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
+  refuse_too_many_ranks(fields, job);
+  refuse_format(fields, job);
+  if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
+  // `world: null` is the world that takes no time; YAML reads it as nothing.
+  if (const Yaml world = fields.find("world"))
+    scenario.world = read_world(world, job.strategy.rank_count());
+  else if (fields.stands("world"))
+    scenario.world.kind = WorldKind::null;
+  return scenario;
+}
+
+}  // namespace motley

@@ -1,0 +1,46 @@
+// The fields of `fidelity:` and `world:`, listed once: their keys, and how each is written. Read next:
+// models/scenario/scenario.cpp.
+#pragma once
+
+#include <array>
+#include <limits>
+
+#include "models/base/field_forms.hpp"
+#include "models/scenario/fidelity.hpp"
+#include "models/scenario/scenario.hpp"
+
+namespace motley {
+
+// Those that a scenario may ask for.
+inline constexpr std::array kAskedAlgorithms = {CollectiveAlgorithm::ring,
+                                                CollectiveAlgorithm::tree,
+                                                CollectiveAlgorithm::double_binary_tree,
+                                                CollectiveAlgorithm::recursive,
+                                                CollectiveAlgorithm::hierarchical,
+                                                CollectiveAlgorithm::in_switch,
+                                                CollectiveAlgorithm::flat,
+                                                CollectiveAlgorithm::fastest,
+                                                CollectiveAlgorithm::automatic};
+
+struct FidelityFields {
+  using Struct = Fidelity;
+  constexpr void each(auto&& visit) const {
+    visit(field("data_parallel", Word<CollectiveLevel>{}, &Fidelity::data_parallel));
+    visit(field("tensor_parallel", Word<CollectiveLevel>{}, &Fidelity::tensor_parallel));
+    visit(field("fold", Maybe<Truth>{}, &Fidelity::fold).unless_standard());
+    visit(field("algorithm", Word<CollectiveAlgorithm>{kAskedAlgorithms}, &Fidelity::algorithm));
+    visit(field("expert_copies", Word<ExpertCopies>{}, &Fidelity::expert_copies).unless_standard());
+  }
+};
+
+struct WorldChoiceFields {
+  using Struct = WorldChoice;
+  std::int64_t rank_count = std::numeric_limits<Rank>::max();  // of the scenario's strategy
+  constexpr void each(auto&& visit) const {
+    visit(field("kind", Word<WorldKind>{}, &WorldChoice::kind).needed());
+    visit(field("real_ranks", Several<Integer>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)
+              .unless_standard());
+  }
+};
+
+}  // namespace motley
