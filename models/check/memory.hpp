@@ -1,14 +1,14 @@
-// check(): what is proved of a Program before any World runs it. It does not prove that kernels
-// compute the right function (tests/two_worlds does) nor that durations are right (tests/validation
-// does).
+// What a chip of each stage holds at its peak, counted by running the Program in no time.
+// Read next: models/check/memory_extra.hpp, models/check/memory_kept.hpp.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
+#include "models/transformer/train.hpp"
+#include "models/world/null_world.hpp"
 
 namespace motley {
 
@@ -17,7 +17,7 @@ struct StageMemory {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
   std::int64_t activations_peak = 0;  // all else that the Program names, at the moment of the peak
   std::int64_t logits = 0;            // part of that
-  // What the Program does not name and a chip has beyond it: models/memory_extra.hpp says what each is.
+  // What the Program does not name and a chip has beyond it: models/check/memory_extra.hpp says what each is.
   std::int64_t buffers = 0, buckets = 0, runtime = 0, fragmentation = 0;
   std::int64_t peak = 0;  // of everything
   std::int64_t capacity = 0;
@@ -36,21 +36,17 @@ std::int64_t peak_of(const StageMemory& stage, Counted counted);
 std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
                                          double fragmentation = kFragmentation);
 
-struct Blocked {
-  Rank rank = 0;
-  int stream = 0, index = 0;
-  std::string why;  // "waits for rank 3 to send activation of micro-batch 2"
+// What one rank holds while the Program runs, in bytes.
+struct RankMemory {
+  std::int64_t live = 0, peak = 0;
+  std::int64_t live_logits = 0, logits = 0;  // of the peak
+  std::int64_t live_host = 0, host = 0;      // offloaded activations, and the most there ever were
 };
 
-// Runs the Program in no time: a fixpoint over streams with rendezvous transfers. Returns who is
-// stuck (empty: it ends). Programs are deterministic dataflow, so one order stands for all.
-std::vector<Blocked> find_deadlock(const Program& program);
-
-// Throws Refusal: unmatched transfer, unequal bytes, collective members that disagree, deadlock
-// (exit 1), out of memory (exit 3: which stage, how many GiB, what would help), a tensor freed
-// twice or never.
-// Returns the memory it found, so that nobody runs the Null world twice.
-std::vector<StageMemory> check(const Program& program, const Cluster& cluster,
-                               double fragmentation = kFragmentation);
+// Runs the Program in no time and fills what each rank held; returns who is stuck (empty: it ends).
+std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory);
+// The same figures by stage.
+std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
+                                  const std::vector<RankMemory>& memory, double fragmentation);
 
 }  // namespace motley

@@ -1,13 +1,13 @@
-#include "models/memory_extra.hpp"
+#include "models/check/memory_extra.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "models/base/index.hpp"
+
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kConnection = 4 * kMiB + 8 * 512 * 8 * 16 + 8 * 640 * 120 * 8;
@@ -31,7 +31,7 @@ std::int64_t channels_inside(FabricKind kind) {
   return 2;
 }
 
-// What each of a group's members keeps for it.
+// Bytes that each of a group's members keeps for it.
 std::int64_t buffers_of(const Program& program, const Cluster& cluster, const Group& group) {
   if (group.ranks.size() < 2) return 0;
   std::map<int, std::int64_t> members;  // by node
@@ -45,30 +45,32 @@ std::int64_t buffers_of(const Program& program, const Cluster& cluster, const Gr
   return std::min<std::int64_t>(16, 2 * most) * kConnectionsAChannel * 2 * kConnection;
 }
 
-bool copies(const ProgramClass& of_class, const Instruction& instruction) {
-  if (instruction.op != Op::collective) return false;
-  if (instruction.parts > 1) return true;
-  if (instruction.shard < 0) return false;
-  const Shard& shard = of_class.shards[at(instruction.shard)];
-  if (instruction.collective == CollectiveKind::reduce_scatter) return shard.gradient_part >= 0;
-  return makes_tensors(of_class, instruction);
+bool copies(const RankProgram& rank_program, const Instruction& instruction) {
+  const auto* collective = instruction.as<Collective>();
+  if (collective == nullptr) return false;
+  if (collective->parts > 1) return true;
+  if (!collective->shard) return false;
+  if (collective->kind == CollectiveKind::reduce_scatter)
+    return rank_program.shards[*collective->shard].gradient_part.has_value();
+  return makes_tensors(rank_program, instruction);
 }
 
 }  // namespace
 
 std::vector<std::int64_t> communication_buffers(const Program& program, const Cluster& cluster) {
-  std::vector<std::int64_t> of_groups, buffers;
-  for (const Group& group : program.groups) of_groups.push_back(buffers_of(program, cluster, group));
+  IdTable<GroupId, std::int64_t> group_buffers;
+  for (const Group& group : program.groups) group_buffers.push_back(buffers_of(program, cluster, group));
+  std::vector<std::int64_t> buffers;
   for (const RankEntry& entry : program.ranks) {
     std::int64_t bytes = 0;
-    const std::set<std::int32_t> groups(entry.groups.begin(), entry.groups.end());
-    for (std::int32_t group : groups)
-      if (group >= 0) bytes += of_groups[at(group)];
-    const std::set<Rank> peers(entry.peers.begin(), entry.peers.end());
-    for (Rank peer : peers) {
-      if (peer < 0) continue;
+    const std::set<std::optional<GroupId>> groups(entry.groups.begin(), entry.groups.end());
+    for (std::optional<GroupId> group : groups)
+      if (group) bytes += group_buffers[*group];
+    const std::set<std::optional<Rank>> peers(entry.peers.begin(), entry.peers.end());
+    for (std::optional<Rank> peer : peers) {
+      if (!peer) continue;
       const bool inside =
-          cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[at(peer)].chip)];
+          cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[at(*peer)].chip)];
       bytes += kNeighbourChannels * (inside ? 1 : 2) * kConnection;
     }
     buffers.push_back(has_extra(cluster.chip_of(entry.chip)) ? bytes : 0);
@@ -76,19 +78,19 @@ std::vector<std::int64_t> communication_buffers(const Program& program, const Cl
   return buffers;
 }
 
-std::int64_t copied_buckets(const ProgramClass& of_class) {
+std::int64_t copied_buckets(const RankProgram& rank_program) {
   std::int64_t bytes = 0;
-  for (const Stream& stream : of_class.streams) {
+  for (const Stream& stream : rank_program.streams) {
     std::int64_t largest = 0;
     for (const Instruction& instruction : stream.instructions)
-      if (copies(of_class, instruction)) largest = std::max(largest, instruction.bytes);
+      if (copies(rank_program, instruction)) largest = std::max(largest, payload_bytes(instruction));
     bytes += largest;
   }
   return bytes;
 }
 
 std::int64_t reserved_by_runtime(const Chip& chip) {
-  return static_cast<std::int64_t>(chip.reserved_memory.value);
+  return static_cast<std::int64_t>(chip.software.reserved_memory.value);
 }
 
 std::int64_t lost_to_fragmentation(const Chip& chip, std::int64_t activations_peak, double share) {

@@ -1,6 +1,6 @@
 // What a chip's memory holds beyond the tensors that a Program names: the communication library's buffers, copies of
 // what is reduced or gathered, driver and libraries, and what the allocator loses. None of it is in a Trace: a host
-// rank, which really runs, has none of it. Read next: models/check.hpp.
+// rank, which really runs, has none of it. Read next: models/check/check.hpp.
 //
 // Assumes, for all chips: NCCL's ways, whatever the vendor's library is called. A host (`kind: cpu`) keeps nothing that
 // counts beside its tensors, and its allocator gives pages back.
@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
@@ -30,7 +30,7 @@ std::vector<std::int64_t> communication_buffers(const Program& program, const Cl
 // Assumes: gradients that are reduced together and parameters that are gathered together lie one after the other
 // throughout (Megatron-LM's and DeepSpeed's flat buffers) and need no copy. What is gathered from parts, or reduced to
 // parts, before and after its use is copied (PyTorch's FSDP2), and so are parts of tensors cut in unlike ways.
-std::int64_t copied_buckets(const ProgramClass& of_class);
+std::int64_t copied_buckets(const RankProgram& rank_program);
 
 std::int64_t reserved_by_runtime(const Chip& chip);
 // Of activations that hold so much at their peak; parameters, gradients and optimizer state are made once, and stay.

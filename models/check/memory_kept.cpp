@@ -1,19 +1,19 @@
-#include "models/memory_kept.hpp"
+#include "models/check/memory_kept.hpp"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "models/compile_passes.hpp"
+#include "models/base/index.hpp"
+#include "models/program/account.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 bool keeps_otherwise(const Chip& chip) {
-  return chip.kept_scores.value > 0 || chip.kept_masks.value > 0 || chip.kept_logits.value > 0 ||
-         chip.kept_weight_gradients.value > 0 || chip.one_master.value > 0 || chip.kept_optimizer.value > 0;
+  return chip.software.kept_scores.value > 0 || chip.software.kept_masks.value > 0 ||
+         chip.software.kept_logits.value > 0 || chip.software.kept_weight_gradients.value > 0 ||
+         chip.software.one_master.value || chip.software.kept_optimizer.value > 0;
 }
 
 std::int64_t elements_of(const Tensor& tensor) {
@@ -27,35 +27,34 @@ std::int64_t times(double bytes, std::int64_t count) {
 }
 
 // Every query's row of scores is as long as the sequence, of which a rank may have a part.
-void keep_scores(ProgramClass& of_class, const Kernel& kernel, double bytes) {
+void keep_scores(RankProgram& rank_program, const Kernel& kernel, double bytes) {
   Tensor& kept =
-      of_class.tensors[at(kernel.out.at(1))];  // the softmax of all scores, or a number a query and head
+      rank_program.tensors[kernel.out.at(1)];  // the softmax of all scores, or a number a query and head
   if (kept.shape.size() == 4)
     kept.bytes = times(bytes, elements_of(kept));
   else
-    kept.bytes += times(bytes, elements_of(kept) * kept.shape.back() * of_class.context_parallel);
+    kept.bytes += times(bytes, elements_of(kept) * kept.shape.back() * rank_program.context_parallel);
 }
 
 // Two masks: behind attention, and behind the feed-forward part, which has the same rows and width.
-void keep_masks(ProgramClass& of_class, const Kernel& kernel, double bytes) {
-  Tensor& middle = of_class.tensors[at(kernel.out.at(0))];
+void keep_masks(RankProgram& rank_program, const Kernel& kernel, double bytes) {
+  Tensor& middle = rank_program.tensors[kernel.out.at(0)];
   middle.bytes += times(2 * bytes, elements_of(middle));
 }
 
-void keep_logits(ProgramClass& of_class, Kernel& kernel, double bytes) {
-  const Tensor &logits = of_class.tensors[at(kernel.in.at(0))],
-               gradient = of_class.tensors[at(kernel.out.at(0))];
+void keep_logits(RankProgram& rank_program, Kernel& kernel, double bytes) {
+  const Tensor &logits = rank_program.tensors[kernel.in.at(0)],
+               gradient = rank_program.tensors[kernel.out.at(0)];
   const std::int64_t more = times(bytes, elements_of(logits)) - logits.bytes - gradient.bytes;
   if (more <= 0) {  // the gradient stands where the logits did
-    of_class.tensors[at(kernel.out.at(0))].bytes = std::max<std::int64_t>(0, gradient.bytes + more);
+    rank_program.tensors[kernel.out.at(0)].bytes = std::max<std::int64_t>(0, gradient.bytes + more);
     return;
   }
   Tensor between = logits;
   between.name += ".between";
   between.role = TensorRole::activation_gradient;
   between.bytes = more;
-  const auto id = static_cast<std::int32_t>(of_class.tensors.size());
-  of_class.tensors.push_back(between);
+  const TensorId id = rank_program.tensors.push_back(between);
   kernel.out.push_back(id);
   kernel.frees.push_back(id);
 }
@@ -65,12 +64,12 @@ bool is_weight_gradient(const Kernel& kernel) {
          kernel.op == KernelOp::grouped_matmul_weight_gradient;
 }
 
-// Of layers alone, and of all experts one.
-void keep_weight_gradients(ProgramClass& of_class, double bytes) {
+// Gradients of layers' weights alone, and one for all experts of a layer.
+void keep_weight_gradients(RankProgram& rank_program, double bytes) {
   std::set<std::pair<std::int64_t, std::int64_t>> shapes;
-  for (const Block& block : of_class.blocks)
+  for (const Block& block : rank_program.blocks)
     for (const Kernel& kernel : block.kernels)
-      for (const Chunk& chunk : of_class.chunks)
+      for (const Chunk& chunk : rank_program.chunks)
         if (is_weight_gradient(kernel) && kernel.layer >= chunk.first_layer &&
             kernel.layer < chunk.last_layer)
           shapes.insert({kernel.n, kernel.k});
@@ -80,35 +79,36 @@ void keep_weight_gradients(ProgramClass& of_class, double bytes) {
     dummy.role = TensorRole::gradient;
     dummy.shape = {n, k};
     dummy.bytes = times(bytes, n * k);
-    of_class.tensors.push_back(dummy);
+    rank_program.tensors.push_back(dummy);
   }
 }
 
-// Whose tensors are of two or three numbers a parameter.
-void keep_optimizer(ProgramClass& of_class, double bytes) {
-  for (Tensor& tensor : of_class.tensors)
+// An optimizer's tensor has two or three numbers a parameter.
+void keep_optimizer(RankProgram& rank_program, double bytes) {
+  for (Tensor& tensor : rank_program.tensors)
     if (tensor.role == TensorRole::optimizer)
       tensor.bytes = times(bytes, elements_of(tensor) / tensor.shape.front());
 }
 
-void keep(ProgramClass& of_class, const Chip& chip) {
-  for (Block& block : of_class.blocks)
+void keep(RankProgram& rank_program, const Chip& chip) {
+  for (Block& block : rank_program.blocks)
     for (Kernel& kernel : block.kernels) {
-      if (kernel.op == KernelOp::attention && chip.kept_scores.value > 0)
-        keep_scores(of_class, kernel, chip.kept_scores.value);
-      if (kernel.op == KernelOp::loss_backward && chip.kept_logits.value > 0)
-        keep_logits(of_class, kernel, chip.kept_logits.value);
-      if (kernel.op != KernelOp::add_residual || chip.kept_masks.value <= 0) continue;
-      const std::string& name = of_class.tensors[at(kernel.out.at(0))].name;
-      if (name.ends_with(".middle") || name.ends_with(".middle.again"))
-        keep_masks(of_class, kernel, chip.kept_masks.value);
+      if (kernel.op == KernelOp::attention && chip.software.kept_scores.value > 0)
+        keep_scores(rank_program, kernel, chip.software.kept_scores.value);
+      if (kernel.op == KernelOp::loss_backward && chip.software.kept_logits.value > 0)
+        keep_logits(rank_program, kernel, chip.software.kept_logits.value);
+      if (kernel.op != KernelOp::add_residual || chip.software.kept_masks.value <= 0) continue;
+      if (rank_program.tensors[kernel.out.at(0)].use == TensorUse::attention_sum)
+        keep_masks(rank_program, kernel, chip.software.kept_masks.value);
     }
-  if (chip.kept_weight_gradients.value > 0) keep_weight_gradients(of_class, chip.kept_weight_gradients.value);
-  if (chip.one_master.value > 0)
-    for (const Shard& shard : of_class.shards)
-      if (shard.parameter_part >= 0) of_class.tensors[at(shard.parameter_part)].bytes = 0;
-  if (chip.kept_optimizer.value > 0) keep_optimizer(of_class, chip.kept_optimizer.value);
-  account_bytes(of_class);
+  if (chip.software.kept_weight_gradients.value > 0)
+    keep_weight_gradients(rank_program, chip.software.kept_weight_gradients.value);
+  if (chip.software.one_master.value)
+    for (const Shard& shard : rank_program.shards)
+      if (shard.parameter_part) rank_program.tensors[*shard.parameter_part].bytes = 0;
+  if (chip.software.kept_optimizer.value > 0)
+    keep_optimizer(rank_program, chip.software.kept_optimizer.value);
+  account_bytes(rank_program);
 }
 
 }  // namespace
@@ -119,12 +119,12 @@ bool keeps_otherwise(const Cluster& cluster) {
 }
 
 Program as_kept(Program program, const Cluster& cluster) {
-  std::vector<bool> done(program.classes.size());
+  IdTable<RankProgramId, char> done(program.rank_programs.size());
   for (const RankEntry& entry : program.ranks) {
-    if (done[at(entry.of_class)]) continue;
-    done[at(entry.of_class)] = true;
+    if (done[entry.rank_program]) continue;
+    done[entry.rank_program] = true;
     const Chip& chip = cluster.chip_of(entry.chip);
-    if (keeps_otherwise(chip)) keep(program.classes[at(entry.of_class)], chip);
+    if (keeps_otherwise(chip)) keep(program.rank_programs[entry.rank_program], chip);
   }
   return program;
 }

@@ -1,11 +1,11 @@
 // What the software on a chip keeps in memory otherwise than a Program has it: scores of attention that is not fused,
 // masks of dropout, logits in several copies, no copy of divided parameters beside their master weights, or no master
 // weights. Figures of a chip say how many bytes (platforms/kept/ has them by software); host ranks, which really run,
-// have none of them. It says nothing of time. Read next: models/check.hpp.
+// have none of them. It says nothing of time. Read next: models/check/check.hpp.
 #pragma once
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

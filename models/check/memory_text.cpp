@@ -1,11 +1,11 @@
-#include "models/memory_text.hpp"
+#include "models/check/memory_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "models/units.hpp"
+#include "models/base/units.hpp"
 
 namespace motley {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/check.hpp"
+#include "models/check/memory.hpp"
 
 namespace motley {
 

@@ -4,56 +4,59 @@
 // order stays what it was. Schedules begin with a forward more for it: PipelineShape::ahead.
 // Assumes: pieces of a forward and of a backward take about as long; they alternate by number.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "models/compile_passes.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 bool is_exchange(const Instruction& instruction) {
-  return instruction.op == Op::collective && instruction.collective == CollectiveKind::all_to_all;
+  const Collective* const collective = instruction.as<Collective>();
+  return collective != nullptr && collective->kind == CollectiveKind::all_to_all;
 }
 
-// What follows one another in the compute stream and belongs to one pass of one micro-batch.
+// Instructions [first, last) of the compute stream, which belong to one pass of one micro-batch.
 struct Task {
   int first = 0, last = 0;
-  int block = -1;  // -1: no pass of a micro-batch
+  std::optional<BlockId> block;  // none: no pass of a micro-batch
 };
 
-std::vector<Task> tasks_of(const ProgramClass& of_class) {
+std::vector<Task> tasks_of(const RankProgram& rank_program) {
   std::vector<Task> tasks;
-  const auto& computes = of_class.streams[0].instructions;
+  const auto& computes = rank_program.streams[kComputeStream].instructions;
   for (int i = 0; i < static_cast<int>(computes.size()); ++i) {
     const Instruction& instruction = computes[at(i)];
-    const bool goes_on = !tasks.empty() && tasks.back().block >= 0 &&
+    const Compute* const compute = instruction.as<Compute>();
+    const auto block = compute != nullptr ? std::optional(compute->block) : std::nullopt;
+    const bool goes_on = !tasks.empty() && tasks.back().block &&
                          instruction.micro_batch == computes[at(tasks.back().first)].micro_batch &&
-                         (instruction.op == Op::collective ||
-                          (instruction.op == Op::compute && instruction.block == tasks.back().block));
-    if (!goes_on) tasks.push_back({i, i, instruction.op == Op::compute ? instruction.block : -1});
+                         (instruction.op() == Op::collective || (block && block == tasks.back().block));
+    if (!goes_on) tasks.push_back({i, i, block});
     tasks.back().last = i + 1;
   }
   return tasks;
 }
 
 // Neither needs anything of the other.
-bool side_by_side(const ProgramClass& of_class, const Task& task, const Task& next) {
-  if (task.block < 0 || next.block < 0) return false;
-  const Block &forward = of_class.blocks[at(task.block)], &backward = of_class.blocks[at(next.block)];
-  const auto& computes = of_class.streams[0].instructions;
+bool side_by_side(const RankProgram& rank_program, const Task& task, const Task& next) {
+  if (!task.block || !next.block) return false;
+  const Block &forward = rank_program.blocks[*task.block], &backward = rank_program.blocks[*next.block];
+  const auto& computes = rank_program.streams[kComputeStream].instructions;
   return forward.pass == Pass::forward && backward.pass == Pass::backward &&
          computes[at(task.first)].micro_batch != computes[at(next.first)].micro_batch;
 }
 
-// A compute, and the collectives that follow it.
-std::vector<std::pair<int, int>> pieces_of(const ProgramClass& of_class, const Task& task) {
+// The pieces of a task, as [first, last): a compute, and the collectives that follow it.
+std::vector<std::pair<int, int>> pieces_of(const RankProgram& rank_program, const Task& task) {
+  const auto& computes = rank_program.streams[kComputeStream].instructions;
   std::vector<std::pair<int, int>> pieces;
   for (int i = task.first; i < task.last; ++i) {
-    if (pieces.empty() || of_class.streams[0].instructions[at(i)].op == Op::compute) pieces.push_back({i, i});
+    if (pieces.empty() || computes[at(i)].op() == Op::compute) pieces.push_back({i, i});
     pieces.back().second = i + 1;
   }
   return pieces;
@@ -61,11 +64,11 @@ std::vector<std::pair<int, int>> pieces_of(const ProgramClass& of_class, const T
 
 // Every forward comes before any backward: the last and the first only happen to meet, and the next stage may need the
 // one for the other.
-bool never_in_turn(const ProgramClass& of_class, const std::vector<Task>& tasks) {
+bool never_in_turn(const RankProgram& rank_program, const std::vector<Task>& tasks) {
   bool backward = false;
   for (const Task& task : tasks) {
-    if (task.block < 0) continue;
-    const bool is_forward = of_class.blocks[at(task.block)].pass == Pass::forward;
+    if (!task.block) continue;
+    const bool is_forward = rank_program.blocks[*task.block].pass == Pass::forward;
     if (is_forward && backward) return false;
     backward = backward || !is_forward;
   }
@@ -73,18 +76,18 @@ bool never_in_turn(const ProgramClass& of_class, const std::vector<Task>& tasks)
 }
 
 // Indices of the compute stream in their new order.
-std::vector<int> order_of(const ProgramClass& of_class, const std::vector<Task>& tasks) {
+std::vector<int> order_of(const RankProgram& rank_program, const std::vector<Task>& tasks) {
   std::vector<int> order;
-  const auto add = [&](std::pair<int, int> piece) {
+  const auto add = [&order](std::pair<int, int> piece) {
     for (int i = piece.first; i < piece.second; ++i) order.push_back(i);
   };
-  const bool never = never_in_turn(of_class, tasks);
+  const bool never = never_in_turn(rank_program, tasks);
   for (std::size_t t = 0; t < tasks.size(); ++t) {
-    if (never || t + 1 == tasks.size() || !side_by_side(of_class, tasks[t], tasks[t + 1])) {
+    if (never || t + 1 == tasks.size() || !side_by_side(rank_program, tasks[t], tasks[t + 1])) {
       add({tasks[t].first, tasks[t].last});
       continue;
     }
-    const auto forward = pieces_of(of_class, tasks[t]), backward = pieces_of(of_class, tasks[t + 1]);
+    const auto forward = pieces_of(rank_program, tasks[t]), backward = pieces_of(rank_program, tasks[t + 1]);
     std::size_t i = 0, j = 0;  // the next of each; that comes first of whose list less is done
     while (i < forward.size() || j < backward.size())
       if (j == backward.size() || (i < forward.size() && i * backward.size() <= j * forward.size()))
@@ -96,34 +99,30 @@ std::vector<int> order_of(const ProgramClass& of_class, const std::vector<Task>&
   return order;
 }
 
-// Where instructions of the compute stream have gone.
-class Moves {
- public:
-  Moves(ProgramClass& of_class, const std::vector<int>& order) {
-    const auto exchange = static_cast<std::int16_t>(stream_of(of_class, StreamKind::exchange));
-    auto& computes = of_class.streams[0].instructions;
-    auto& exchanges = of_class.streams[at(exchange)].instructions;
-    places_.resize(computes.size());
-    std::vector<Instruction> kept;
-    for (const int index : order) {
-      auto& into = is_exchange(computes[at(index)]) ? exchanges : kept;
-      places_[at(index)] = {&into == &kept ? std::int16_t{0} : exchange, static_cast<int>(into.size())};
-      into.push_back(computes[at(index)]);
-    }
-    computes = std::move(kept);
+// Puts the compute stream into that order, and its exchanges into their own stream; returns where each instruction has
+// gone.
+std::vector<After> move_instructions(RankProgram& rank_program, const std::vector<int>& order) {
+  const StreamId exchange = stream_of(rank_program, StreamKind::exchange);
+  auto& computes = rank_program.streams[kComputeStream].instructions;
+  auto& exchanges = rank_program.streams[exchange].instructions;
+  std::vector<After> places(computes.size());
+  std::vector<Instruction> kept;
+  for (const int index : order) {
+    const bool leaves = is_exchange(computes[at(index)]);
+    auto& into = leaves ? exchanges : kept;
+    places[at(index)] = {leaves ? exchange : kComputeStream, static_cast<int>(into.size())};
+    into.push_back(computes[at(index)]);
   }
-  const After& of(int index) const { return places_[at(index)]; }
-
- private:
-  std::vector<After> places_;
-};
+  computes = std::move(kept);
+  return places;
+}
 
 // Each exchange, and what computes next, waits for what stood before it.
-void wait_in_turn(ProgramClass& of_class, const Moves& moves, const Task& task) {
+void wait_in_turn(RankProgram& rank_program, const std::vector<After>& places, const Task& task) {
   for (int i = task.first + 1; i < task.last; ++i) {
-    const After before = moves.of(i - 1), here = moves.of(i);
+    const After before = places[at(i - 1)], here = places[at(i)];
     if (before.stream != here.stream)
-      of_class.streams[at(here.stream)].instructions[at(here.index)].after.push_back(before);
+      rank_program.streams[here.stream].instructions[at(here.index)].after.push_back(before);
   }
 }
 
@@ -131,16 +130,16 @@ void wait_in_turn(ProgramClass& of_class, const Moves& moves, const Task& task) 
 
 void overlap_exchanges(const Job& job, Program& program) {
   if (!job.strategy.overlap_experts) return;
-  for (ProgramClass& of_class : program.classes) {
-    const auto& computes = of_class.streams[0].instructions;
+  for (RankProgram& rank_program : program.rank_programs) {
+    const auto& computes = rank_program.streams[kComputeStream].instructions;
     if (std::none_of(computes.begin(), computes.end(), is_exchange)) continue;
-    const std::vector<Task> tasks = tasks_of(of_class);
-    const Moves moves(of_class, order_of(of_class, tasks));
-    for (Stream& stream : of_class.streams)
+    const std::vector<Task> tasks = tasks_of(rank_program);
+    const std::vector<After> places = move_instructions(rank_program, order_of(rank_program, tasks));
+    for (Stream& stream : rank_program.streams)
       for (Instruction& instruction : stream.instructions)
         for (After& after : instruction.after)
-          if (after.stream == 0) after = moves.of(after.index);
-    for (const Task& task : tasks) wait_in_turn(of_class, moves, task);
+          if (after.stream == kComputeStream) after = places[at(after.index)];
+    for (const Task& task : tasks) wait_in_turn(rank_program, places, task);
   }
 }
 

@@ -5,14 +5,15 @@
 // Where they are cut less than the rest, each rank of a tensor-parallel group routes a slice of its tokens, and the sum
 // that ends the feed-forward part brings the slices together.
 // No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold as many copies as can come.
-#include <utility>
+#include <optional>
 
-#include "models/kernel_writer.hpp"
+#include "models/compile/stage_parts.hpp"
 
 namespace motley {
 namespace {
 
-void activate(KernelWriter& w, KernelOp op, const Ids& in, int out, std::int64_t rows, std::int64_t width) {
+void activate(KernelWriter& w, KernelOp op, const Ids& in, TensorId out, std::int64_t rows,
+              std::int64_t width) {
   Kernel& kernel = w.emit(op, in, {out});
   kernel.m = rows;
   kernel.n = width;
@@ -30,7 +31,7 @@ struct Widths {
         S(w.transformer().experts.shared_ffn / w.tp()) {}
 };
 
-void route(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
+void route(KernelWriter& w, const Widths& s, TensorId y, KeptExperts& kept) {
   kept.logits = w.exact("router.logits", {s.N, s.E});
   w.matmul(y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
   kept.weights = w.exact("router.weights", {s.N, s.K});
@@ -42,43 +43,44 @@ void route(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
 }
 
 // Copies from where they are routed to their experts, expert by expert.
-int to_experts(KernelWriter& w, const Widths& s, KeptExperts& kept, int sent) {
+TensorId to_experts(KernelWriter& w, const Widths& s, KeptExperts& kept, TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(kept.counts);
   w.all_to_all(sent);
-  const int copies = w.expert_rows("experts.copies", s.C);
-  const int counts = w.exact("experts.counts", {s.E / w.expert_parts()});
+  const TensorId copies = w.expert_rows("experts.copies", s.C);
+  const TensorId counts = w.exact("experts.counts", {s.E / w.expert_parts()});
   w.emit(KernelOp::regroup, {sent, kept.counts}, {copies, counts});
-  kept.sent_counts = std::exchange(kept.counts, counts);
+  kept.sent_counts = kept.counts;
+  kept.counts = counts;
   return copies;
 }
 
-int from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int copies) {
+TensorId from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId copies) {
   if (w.expert_parts() == 1) return copies;
-  const int returned = w.expert_rows("experts.returned", s.C);
-  w.emit(KernelOp::ungroup, {copies, kept.sent_counts}, {returned});
+  const TensorId returned = w.expert_rows("experts.returned", s.C);
+  w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});
   w.all_to_all(returned);
   return returned;
 }
 
-int gradients_to_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int sent) {
+TensorId gradients_to_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(sent);
-  const int copies = w.expert_rows_gradient("experts.down", s.C);
-  w.emit(KernelOp::regroup, {sent, kept.sent_counts}, {copies});
+  const TensorId copies = w.expert_rows_gradient("experts.down", s.C);
+  w.emit(KernelOp::regroup, {sent, kept.sent_counts.value()}, {copies});
   return copies;
 }
 
-int gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, int copies) {
+TensorId gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId copies) {
   if (w.expert_parts() == 1) return copies;
-  const int returned = w.expert_rows_gradient("experts.sent", s.C);
-  w.emit(KernelOp::ungroup, {copies, kept.sent_counts}, {returned});
+  const TensorId returned = w.expert_rows_gradient("experts.sent", s.C);
+  w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});
   w.all_to_all(returned);
   return returned;
 }
 
 // What every token passes: (N,C), not yet summed over tensor-parallel ranks.
-int shared_forward(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
+TensorId shared_forward(KernelWriter& w, const Widths& s, TensorId y, KeptExperts& kept) {
   kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
   w.matmul(y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
   kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
@@ -87,78 +89,81 @@ int shared_forward(KernelWriter& w, const Widths& s, int y, KeptExperts& kept) {
   w.matmul(kept.shared_activated, kept.shared_out, w.layer_weights({"shared.down.weight"}), s.C, s.S);
   if (!w.transformer().experts.shared_gate) return kept.shared_out;
   kept.shared_gate = w.exact("shared.gate", {s.N, 1});
-  w.matmul(y, kept.shared_gate, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
-  const int gated = w.activation("shared.gated", {s.N, s.C});
-  w.emit(KernelOp::gate, {kept.shared_out, kept.shared_gate}, {gated});
+  w.matmul(y, *kept.shared_gate, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+  const TensorId gated = w.activation("shared.gated", {s.N, s.C});
+  w.emit(KernelOp::gate, {kept.shared_out, *kept.shared_gate}, {gated});
   return gated;
 }
 
-int add(KernelWriter& w, int a, int b, const char* name, bool backward) {
+TensorId add(KernelWriter& w, TensorId a, TensorId b, const char* name, bool backward) {
   const std::vector<std::int64_t> shape = {w.N(), w.transformer().hidden};
-  const int sum = backward ? w.gradient(name, shape) : w.activation(name, shape);
+  const TensorId sum = backward ? w.gradient(name, shape) : w.activation(name, shape);
   w.emit(KernelOp::add_residual, {a, b}, {sum});
   return sum;
 }
 
-// Gradients of y: what tensor-parallel ranks have parts of, and what each has whole (-1: nothing).
+// Gradients of y: what tensor-parallel ranks have parts of, and what each has whole.
 struct InputGradients {
-  int partial = -1, whole = -1;
+  TensorId partial;
+  std::optional<TensorId> whole;
 };
 
-InputGradients shared_backward(KernelWriter& w, const Widths& s, int y, const KeptExperts& kept, int dout) {
+InputGradients shared_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y,
+                               const KeptExperts& kept, TensorId dout) {
   InputGradients dy;
-  int dshared = dout;
-  if (kept.shared_gate >= 0) {
+  TensorId dshared = dout;
+  if (kept.shared_gate) {
     dshared = w.gradient("shared.down", {s.N, s.C});
-    const int dgate = w.exact_gradient("shared.gate", {s.N, 1});
-    w.emit(KernelOp::gate_backward, {dout, kept.shared_out, kept.shared_gate}, {dshared, dgate});
+    const TensorId dgate = w.exact_gradient("shared.gate", {s.N, 1});
+    w.emit(KernelOp::gate_backward, {dout, kept.shared_out, *kept.shared_gate}, {dshared, dgate});
     w.all_reduce(dgate);
     dy.whole = w.gradient("shared.gate.input", {s.N, s.C});
-    w.matmul_gradients(dgate, dy.whole, y, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
+    w.matmul_gradients(dgate, *dy.whole, y, w.layer_weights({"shared.gate.weight"}), 1, s.C, false);
   }
-  const int dactivated = w.gradient("shared.activated", {s.N, s.S});
+  const TensorId dactivated = w.gradient("shared.activated", {s.N, s.S});
   w.matmul_gradients(dshared, dactivated, kept.shared_activated, w.layer_weights({"shared.down.weight"}), s.C,
                      s.S);
-  const int dinner = w.gradient("shared.inner", {s.N, 2 * s.S});
+  const TensorId dinner = w.gradient("shared.inner", {s.N, 2 * s.S});
   activate(w, KernelOp::activation_backward, {dactivated, kept.shared_inner}, dinner, s.N, s.S);
   dy.partial = w.gradient("shared.input", {s.N, s.C});
   w.matmul_gradients(dinner, dy.partial, y, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
   return dy;
 }
 
-InputGradients routed_backward(KernelWriter& w, const Widths& s, int y, const KeptExperts& kept, int dout) {
-  const int dreturned =
+InputGradients routed_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y,
+                               const KeptExperts& kept, TensorId dout) {
+  const TensorId dreturned =
       w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C);
-  const int dweights = w.exact_gradient("router.weights", {s.N, s.K});
+  const TensorId dweights = w.exact_gradient("router.weights", {s.N, s.K});
   w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dreturned, dweights});
   w.all_reduce(dweights);
-  const int dexperts = gradients_to_experts(w, s, kept, dreturned);
-  const int dactivated = w.expert_rows_gradient("experts.activated", s.F);
+  const TensorId dexperts = gradients_to_experts(w, s, kept, dreturned);
+  const TensorId dactivated = w.expert_rows_gradient("experts.activated", s.F);
   w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
                              w.layer_weights({"experts.down.weight"}), s.C, s.F);
-  const int dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
+  const TensorId dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
   activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
-  const int dcopies = w.expert_rows_gradient("experts.copies", s.C);
+  const TensorId dcopies = w.expert_rows_gradient("experts.copies", s.C);
   w.grouped_matmul_gradients(dinner, kept.counts, dcopies, kept.copies,
                              w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
-  const int dsent = gradients_from_experts(w, s, kept, dcopies);
+  const TensorId dsent = gradients_from_experts(w, s, kept, dcopies);
   InputGradients dy;
   dy.partial = w.gradient("experts.input", {s.N, s.C});
   w.emit(KernelOp::dispatch_backward, {dsent, kept.rows}, {dy.partial});
-  const int dlogits = w.exact_gradient("router.logits", {s.N, s.E});
+  const TensorId dlogits = w.exact_gradient("router.logits", {s.N, s.E});
   w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
          w.layer_weights({"router.bias"}));
   dy.whole = w.gradient("router.input", {s.N, s.C});
-  w.matmul_gradients(dlogits, dy.whole, y, w.layer_weights({"router.weight"}), s.E, s.C, false);
+  w.matmul_gradients(dlogits, *dy.whole, y, w.layer_weights({"router.weight"}), s.E, s.C, false);
   return dy;
 }
 
 }  // namespace
 
-int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
+TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
   const Widths s(w);
   route(w, s, y, kept);
-  const int sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
+  const TensorId sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
   kept.copies = to_experts(w, s, kept, sent);
   kept.inner = w.expert_rows("experts.inner", 2 * s.F);
@@ -166,28 +171,29 @@ int experts_forward(KernelWriter& w, int y, KeptExperts& kept) {
                    s.C);
   kept.activated = w.expert_rows("experts.activated", s.F);
   activate(w, KernelOp::activation, {kept.inner}, kept.activated, s.R, s.F);
-  const int out = w.expert_rows("experts.down", s.C);
+  const TensorId out = w.expert_rows("experts.down", s.C);
   w.grouped_matmul(kept.activated, kept.counts, out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
   kept.out = from_experts(w, s, kept, out);
-  const int combined = w.activation("experts.combined", {s.N, s.C});
+  const TensorId combined = w.activation("experts.combined", {s.N, s.C});
   w.emit(KernelOp::combine, {kept.out, kept.rows, kept.weights}, {combined});
   if (s.S == 0) return combined;
-  const int shared = shared_forward(w, s, y, kept);
+  const TensorId shared = shared_forward(w, s, y, kept);
   return add(w, combined, shared, "experts.sum", false);
 }
 
-int experts_backward(KernelWriter& w, int y, const KeptExperts& kept, int dout) {
+TensorId experts_backward(KernelWriter& w, std::optional<TensorId> y, const KeptExperts& kept,
+                          TensorId dout) {
   const Widths s(w);
   InputGradients dy = routed_backward(w, s, y, kept, dout);
   if (s.S > 0) {
     const InputGradients shared = shared_backward(w, s, y, kept, dout);
     dy.partial = add(w, dy.partial, shared.partial, "experts.partial", true);
-    if (shared.whole >= 0) dy.whole = add(w, dy.whole, shared.whole, "experts.whole", true);
+    if (shared.whole) dy.whole = add(w, dy.whole.value(), *shared.whole, "experts.whole", true);
   }
   constexpr TensorRole role = TensorRole::activation_gradient;
-  const int partial = w.sum_rows(dy.partial, "experts.sum.gradient", role);
-  const int whole = w.own_rows(dy.whole, "router.rows.gradient", role);
-  const int sum = w.gradient("norm2", {w.rows_between(), w.transformer().hidden});
+  const TensorId partial = w.sum_rows(dy.partial, "experts.sum.gradient", role);
+  const TensorId whole = w.own_rows(dy.whole.value(), "router.rows.gradient", role);
+  const TensorId sum = w.gradient("norm2", {w.rows_between(), w.transformer().hidden});
   w.emit_between(KernelOp::add_residual, {partial, whole}, {sum});
   return sum;
 }

@@ -1,17 +1,16 @@
-#include "models/gradient_shares.hpp"
+#include "models/compile/gradient_shares.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
+#include <utility>
 
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // What predicts further tokens looks them up beside the head.
 bool is_tied_embedding(const Job& job, const Parameter& parameter) {
@@ -19,30 +18,29 @@ bool is_tied_embedding(const Job& job, const Parameter& parameter) {
   return used_twice && parameter.name == "embedding.token.weight";
 }
 
-bool holds(const Job& job, const ProgramClass& of_class, const Parameter& parameter, bool copy_for_head) {
-  if (copy_for_head) return of_class.last_stage && !of_class.first_stage;
-  if (parameter.layer == -1) return of_class.first_stage;
-  if (parameter.layer >= job.transformer.layers) return of_class.last_stage;
-  for (const Chunk& chunk : of_class.chunks)
+bool holds(const Job& job, const RankProgram& rank_program, const Parameter& parameter, bool copy_for_head) {
+  if (copy_for_head) return rank_program.last_stage && !rank_program.first_stage;
+  if (parameter.layer == -1) return rank_program.first_stage;
+  if (parameter.layer >= job.transformer.layers) return rank_program.last_stage;
+  for (const Chunk& chunk : rank_program.chunks)
     if (parameter.layer >= chunk.first_layer && parameter.layer < chunk.last_layer) return true;
   return false;
 }
 
-std::vector<std::int32_t> holders_of(const Job& job, const Program& program, const Parameter& parameter,
-                                     bool copy_for_head) {
-  std::vector<std::int32_t> holders;
-  for (std::size_t i = 0; i < program.classes.size(); ++i)
-    if (holds(job, program.classes[i], parameter, copy_for_head))
-      holders.push_back(static_cast<std::int32_t>(i));
+std::vector<RankProgramId> holders_of(const Job& job, const Program& program, const Parameter& parameter,
+                                      bool copy_for_head) {
+  std::vector<RankProgramId> holders;
+  for (const RankProgramId id : program.rank_programs.ids())
+    if (holds(job, program.rank_programs[id], parameter, copy_for_head)) holders.push_back(id);
   return holders;
 }
 
 // Sets `finest`; refuses degrees that do not divide it.
 void set_finest(const Job& job, const Program& program, const Parameter& parameter, GradientShare& share) {
-  for (std::int32_t holder : share.holders)
-    share.finest = std::max(share.finest, program.classes[at(holder)].tensor_parallel);
-  for (std::int32_t holder : share.holders) {
-    const std::int64_t tp = program.classes[at(holder)].tensor_parallel;
+  for (const RankProgramId holder : share.holders)
+    share.finest = std::max(share.finest, program.rank_programs[holder].tensor_parallel);
+  for (const RankProgramId holder : share.holders) {
+    const std::int64_t tp = program.rank_programs[holder].tensor_parallel;
     if (tp == share.finest) continue;
     const bool padded = parameter.cut == Cut::vocabulary && job.transformer.vocabulary % share.finest != 0;
     if (share.finest % tp == 0 && !padded) {
@@ -62,61 +60,62 @@ void set_finest(const Job& job, const Program& program, const Parameter& paramet
 // Where the experts are not cut as the rest is: all holders must divide them alike.
 void set_expert_parts(const Program& program, const Parameter& parameter, GradientShare& share) {
   if (parameter.experts == 0) return;
-  const ProgramClass& first = program.classes[at(share.holders[0])];
-  for (std::int32_t holder : share.holders) {
-    const ProgramClass& of_class = program.classes[at(holder)];
-    if (of_class.expert_parallel > 1 || of_class.expert_tensor_parallel != of_class.tensor_parallel)
+  const RankProgram& first = program.rank_programs[share.holders[0]];
+  for (const RankProgramId holder : share.holders) {
+    const RankProgram& rank_program = program.rank_programs[holder];
+    if (rank_program.expert_parallel > 1 ||
+        rank_program.expert_tensor_parallel != rank_program.tensor_parallel)
       share.experts = true;
   }
-  for (std::int32_t holder : share.holders) {
-    const ProgramClass& of_class = program.classes[at(holder)];
-    if (of_class.expert_parallel != first.expert_parallel ||
-        (share.experts && of_class.expert_tensor_parallel != first.expert_tensor_parallel))
+  for (const RankProgramId holder : share.holders) {
+    const RankProgram& rank_program = program.rank_programs[holder];
+    if (rank_program.expert_parallel != first.expert_parallel ||
+        (share.experts && rank_program.expert_tensor_parallel != first.expert_tensor_parallel))
       throw Refusal(
           Exit::infeasible, "unequal-expert-parallel", {},
           fmt::format("stages of expert_parallel {} x {} and {} x {} (expert_tensor_parallel) hold the "
                       "same layers",
-                      first.expert_parallel, first.expert_tensor_parallel, of_class.expert_parallel,
-                      of_class.expert_tensor_parallel),
+                      first.expert_parallel, first.expert_tensor_parallel, rank_program.expert_parallel,
+                      rank_program.expert_tensor_parallel),
           "give them the same degrees");
   }
   if (share.experts) share.finest = first.expert_parallel * first.expert_tensor_parallel;
 }
 
-// Ranks of a class by copy and tensor index: place() numbers them so. Those that have parts of the same sequences hold
-// the same parameters, as replicas do: each is a copy.
-class RanksOf {
+// Ranks of a rank program by copy and tensor index: place() numbers them so. Those that have parts of the same
+// sequences hold the same parameters, as replicas do: each is a copy.
+class RanksByCopy {
  public:
-  explicit RanksOf(const Program& program) : program_(program), first_(program.classes.size(), -1) {
-    counts_.resize(program.classes.size());
+  explicit RanksByCopy(const Program& program)
+      : program_(program), first_(program.rank_programs.size()), counts_(program.rank_programs.size()) {
     for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-      const auto of_class = at(program.ranks[at(rank)].of_class);
-      if (first_[of_class] < 0) first_[of_class] = rank;
-      ++counts_[of_class];
+      const RankProgramId rank_program = program.ranks[at(rank)].rank_program;
+      if (counts_[rank_program] == 0) first_[rank_program] = rank;
+      ++counts_[rank_program];
     }
   }
-  std::int64_t copies(std::int32_t of_class) const {
-    return counts_[at(of_class)] / program_.classes[at(of_class)].tensor_parallel;
+  std::int64_t copies(RankProgramId rank_program) const {
+    return counts_[rank_program] / program_.rank_programs[rank_program].tensor_parallel;
   }
-  std::int64_t count(std::int32_t of_class) const { return counts_[at(of_class)]; }
-  Rank rank(std::int32_t of_class, std::int64_t copy, std::int64_t tensor) const {
-    return static_cast<Rank>(first_[at(of_class)] + copy * program_.classes[at(of_class)].tensor_parallel +
-                             tensor);
+  std::int64_t count(RankProgramId rank_program) const { return counts_[rank_program]; }
+  Rank rank(RankProgramId rank_program, std::int64_t copy, std::int64_t tensor) const {
+    return static_cast<Rank>(first_[rank_program] +
+                             copy * program_.rank_programs[rank_program].tensor_parallel + tensor);
   }
 
  private:
   const Program& program_;
-  std::vector<std::int64_t> first_, counts_;
+  IdTable<RankProgramId, std::int64_t> first_, counts_;  // first_: a rank, where there is one
 };
 
-bool reduces_anything(const GradientShare& share, const RanksOf& ranks) {
+bool reduces_anything(const GradientShare& share, const RanksByCopy& ranks) {
   if (share.kind == GroupKind::embedding) return true;
   if (share.experts) return share.holders.size() > 1 || ranks.count(share.holders[0]) > share.finest;
   return share.holders.size() > 1 || ranks.copies(share.holders[0]) > 1;
 }
 
-// Of each of the share's groups, those of one class: all groups have as many.
-std::int64_t members_of(const GradientShare& share, const RanksOf& ranks, std::int32_t holder) {
+// How many ranks of one rank program each of the share's groups has: all groups have as many.
+std::int64_t members_of(const GradientShare& share, const RanksByCopy& ranks, RankProgramId holder) {
   if (share.experts) return ranks.count(holder) / share.finest;
   return share.whole ? ranks.count(holder) : ranks.copies(holder);
 }
@@ -127,11 +126,11 @@ std::int64_t members_of(const GradientShare& share, const RanksOf& ranks, std::i
 
 // Who divides what they hold. `shard_over` counts replicas; experts stand as often as what is beside them, but those
 // who hold the same experts are more or fewer.
-void set_division(const Job& job, const RanksOf& ranks, GradientShare& share) {
+void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share) {
   if (job.strategy.zero == 0 || share.kind != GroupKind::data) return;
   share.divided = share.last || share.whole ? 1 : job.strategy.zero;
   std::int64_t members = 0, replicas = 0, common = 0;
-  for (std::int32_t holder : share.holders) {
+  for (const RankProgramId holder : share.holders) {
     members += members_of(share, ranks, holder);
     replicas += ranks.copies(holder);
     common = std::gcd(common, members_of(share, ranks, holder));
@@ -154,7 +153,7 @@ void set_division(const Job& job, const RanksOf& ranks, GradientShare& share) {
         "as many ranks of each copy, all of one template; or a smaller expert_parallel");
   if (share.over > 1 || share.holders.size() == 1 || share.experts) return;
   std::vector<std::int64_t> counts;
-  for (std::int32_t holder : share.holders) counts.push_back(ranks.copies(holder));
+  for (const RankProgramId holder : share.holders) counts.push_back(ranks.copies(holder));
   refuse_division(fmt::format("`zero: {}` divides gradients among the replicas of each template, and those "
                               "that hold the same layers have {}: nothing divides all",
                               job.strategy.zero, fmt::join(counts, ", ")),
@@ -163,18 +162,20 @@ void set_division(const Job& job, const RanksOf& ranks, GradientShare& share) {
 
 // Whether the copies of a tied embedding in one pipeline are summed together with those of all others: pipelines may
 // have one or two, and first and last stages unlike numbers of it.
-bool sums_copies_together(const Job& job, const Program& program, const RanksOf& ranks) {
-  if (program.classes.back().pipeline > 0) return true;
-  for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    const ProgramClass& of_class = program.classes[i];
-    if (!of_class.first_stage && !of_class.last_stage) continue;
-    if (ranks.copies(static_cast<std::int32_t>(i)) != ranks.copies(0)) return true;
-    if (job.strategy.zero > 0 && of_class.tensor_parallel != program.classes[0].tensor_parallel) return true;
+bool sums_copies_together(const Job& job, const Program& program, const RanksByCopy& ranks) {
+  if (program.rank_programs.back().pipeline > 0) return true;
+  const RankProgramId first{0};
+  for (const RankProgramId id : program.rank_programs.ids()) {
+    const RankProgram& rank_program = program.rank_programs[id];
+    if (!rank_program.first_stage && !rank_program.last_stage) continue;
+    if (ranks.copies(id) != ranks.copies(first)) return true;
+    if (job.strategy.zero > 0 && rank_program.tensor_parallel != program.rank_programs[first].tensor_parallel)
+      return true;
   }
   return false;
 }
 
-void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int32_t parameter) {
+void add_share(IdTable<ShareId, GradientShare>& shares, GradientShare share, std::int32_t parameter) {
   for (GradientShare& known : shares)
     if (known.kind == share.kind && known.holders == share.holders && known.whole == share.whole &&
         known.experts == share.experts && known.last == share.last) {
@@ -185,16 +186,16 @@ void add_share(std::vector<GradientShare>& shares, GradientShare share, std::int
   shares.push_back(std::move(share));
 }
 
-// The groups of part `fine` of the share: one, or as many as there are of a pipeline where its own two are summed.
-std::vector<Group> groups_of(const GradientShare& share, const Program& program, const RanksOf& ranks,
+// The groups of part `fine` of the share: one; or where each pipeline sums its own two, as many as there are pipelines.
+std::vector<Group> groups_of(const GradientShare& share, const Program& program, const RanksByCopy& ranks,
                              std::int64_t fine) {
   std::vector<Group> groups;
   const bool in_pipeline = share.kind == GroupKind::embedding;
   const std::int64_t group_count = in_pipeline ? ranks.copies(share.holders[0]) : 1;
   for (std::int64_t g = 0; g < group_count; ++g) {
     Group group{share.kind, {}};
-    for (std::int32_t holder : share.holders) {
-      const std::int64_t tp = program.classes[at(holder)].tensor_parallel;
+    for (const RankProgramId holder : share.holders) {
+      const std::int64_t tp = program.rank_programs[holder].tensor_parallel;
       const std::int64_t first = in_pipeline ? g : 0, last = in_pipeline ? g + 1 : ranks.copies(holder);
       for (std::int64_t copy = first; copy < last; ++copy)
         for (std::int64_t tensor = 0; tensor < tp; ++tensor)
@@ -209,10 +210,10 @@ std::vector<Group> groups_of(const GradientShare& share, const Program& program,
 
 }  // namespace
 
-std::vector<GradientShare> gradient_shares(const Job& job, const Program& program) {
-  const RanksOf ranks(program);
+IdTable<ShareId, GradientShare> gradient_shares(const Job& job, const Program& program) {
+  const RanksByCopy ranks(program);
   const auto all = parameters(job.transformer);
-  std::vector<GradientShare> shares, embeddings;
+  IdTable<ShareId, GradientShare> shares, embeddings;
   const bool together = sums_copies_together(job, program, ranks);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (const bool copy_for_head : {false, true}) {
@@ -222,7 +223,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
       share.holders = holders_of(job, program, all[i], copy_for_head);
       if (together && is_tied_embedding(job, all[i])) {
         share.last = true;
-        for (std::int32_t copy : holders_of(job, program, all[i], true)) share.holders.push_back(copy);
+        for (const RankProgramId copy : holders_of(job, program, all[i], true)) share.holders.push_back(copy);
         std::sort(share.holders.begin(), share.holders.end());
       }
       if (share.holders.empty()) continue;
@@ -235,7 +236,7 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (together || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
     const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
-    for (std::int32_t head : last) {  // of the same template: the nearest first stage before it
+    for (const RankProgramId head : last) {  // of the same template: the nearest first stage before it
       GradientShare share;
       share.kind = GroupKind::embedding;
       share.holders = {*(std::upper_bound(first.begin(), first.end(), head) - 1), head};
@@ -243,30 +244,36 @@ std::vector<GradientShare> gradient_shares(const Job& job, const Program& progra
       add_share(embeddings, share, static_cast<std::int32_t>(i));
     }
   }
-  shares.insert(shares.end(), embeddings.begin(), embeddings.end());
+  for (GradientShare& embedding : embeddings) shares.push_back(std::move(embedding));
   return shares;
 }
 
-std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, const Program& program,
-                                   std::int32_t of_class) {
+std::vector<ShareSlot> share_slots(const IdTable<ShareId, GradientShare>& shares, const Program& program,
+                                   RankProgramId id) {
   std::vector<ShareSlot> slots;
-  int next = context_slot(program.classes[at(of_class)]);
-  if (program.classes[at(of_class)].context_parallel > 1) ++next;
+  const RankProgram& rank_program = program.rank_programs[id];
+  GroupSlot next = context_slot(rank_program);
+  if (rank_program.context_parallel > 1) ++next;
+  const auto take_next = [&next] { return std::exchange(next, GroupSlot(next.value() + 1)); };
   bool first_data = true, first_embedding = true;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    const GradientShare& share = shares[i];
-    if (std::find(share.holders.begin(), share.holders.end(), of_class) == share.holders.end()) continue;
-    const std::int64_t tp = program.classes[at(of_class)].tensor_parallel;
+  for (const ShareId share_id : shares.ids()) {
+    const GradientShare& share = shares[share_id];
+    if (std::find(share.holders.begin(), share.holders.end(), id) == share.holders.end()) continue;
+    const std::int64_t tp = rank_program.tensor_parallel;
     const auto parts = static_cast<std::int32_t>(share.whole || share.experts ? 1 : share.finest / tp);
     for (std::int32_t part = 0; part < parts; ++part) {
       bool& is_first = share.kind == GroupKind::data ? first_data : first_embedding;
-      const int usual = share.kind == GroupKind::data ? kDataGroup : kEmbeddingGroup;
-      slots.push_back({static_cast<int>(i), is_first ? usual : next++, -1, -1, part, parts,
-                       share.whole ? 1.0 / static_cast<double>(tp) : 1.0});
+      ShareSlot slot;
+      slot.share = share_id;
+      const GroupSlot usual = share.kind == GroupKind::data ? kDataGroup : kEmbeddingGroup;
+      slot.slot = is_first ? usual : take_next();
+      slot.part = part;
+      slot.parts = parts;
+      if (share.whole) slot.scale = 1.0 / static_cast<double>(tp);
       is_first = false;
-      if (share.over == 1) continue;
-      slots.back().gather_slot = next++;
-      if (share.copies > 1) slots.back().replica_slot = next++;
+      if (share.over > 1) slot.gather_slot = take_next();
+      if (share.over > 1 && share.copies > 1) slot.replica_slot = take_next();
+      slots.push_back(slot);
     }
   }
   return slots;
@@ -274,12 +281,14 @@ std::vector<ShareSlot> share_slots(const std::vector<GradientShare>& shares, con
 
 namespace {
 
-void enter(Program& program, Group group, const std::vector<int>& slot_by_class) {
-  for (Rank rank : group.ranks) {
+using SlotByRankProgram = IdTable<RankProgramId, std::optional<GroupSlot>>;
+
+void enter(Program& program, Group group, const SlotByRankProgram& slots) {
+  const GroupId id = program.groups.push_back(std::move(group));
+  for (Rank rank : program.groups[id].ranks) {
     RankEntry& entry = program.ranks[at(rank)];
-    entry.groups[at(slot_by_class[at(entry.of_class)])] = static_cast<std::int32_t>(program.groups.size());
+    entry.groups[slots[entry.rank_program].value()] = id;
   }
-  program.groups.push_back(std::move(group));
 }
 
 // Ranks i, i + step, i + 2 step, ...
@@ -289,29 +298,27 @@ Group every(const Group& group, std::size_t first, std::size_t step, std::size_t
   return taken;
 }
 
-// The slots that the classes have for one part of a share.
-struct SlotsByClass {
-  std::vector<int> reduce, gather, replica;
+// The slots that the rank programs have for one part of a share.
+struct PartSlots {
+  SlotByRankProgram reduce, gather, replica;
 };
 
-SlotsByClass slots_by_class(const std::vector<std::vector<ShareSlot>>& slots, int share, bool whole,
-                            std::int64_t fine) {
-  SlotsByClass by_class;
-  for (const auto& of_class : slots) {
-    for (std::vector<int>* list : {&by_class.reduce, &by_class.gather, &by_class.replica})
-      list->push_back(-1);
-    for (const ShareSlot& slot : of_class) {
+PartSlots part_slots(const IdTable<RankProgramId, std::vector<ShareSlot>>& slots, ShareId share, bool whole,
+                     std::int64_t fine) {
+  PartSlots part;
+  for (SlotByRankProgram* table : {&part.reduce, &part.gather, &part.replica}) table->resize(slots.size());
+  for (const RankProgramId id : slots.ids())
+    for (const ShareSlot& slot : slots[id]) {
       if (slot.share != share || !(whole || slot.part == fine % slot.parts)) continue;
-      by_class.reduce.back() = slot.slot;
-      by_class.gather.back() = slot.gather_slot;
-      by_class.replica.back() = slot.replica_slot;
+      part.reduce[id] = slot.slot;
+      part.gather[id] = slot.gather_slot;
+      part.replica[id] = slot.replica_slot;
     }
-  }
-  return by_class;
+  return part;
 }
 
 // ZeRO: the group itself in runs of `over` ranks, each twice, and who holds the same part of each run.
-void enter_divided(Program& program, const Group& group, const SlotsByClass& slots, std::int64_t over) {
+void enter_divided(Program& program, const Group& group, const PartSlots& slots, std::int64_t over) {
   const std::size_t members = group.ranks.size(), run = at(over);
   for (std::size_t first = 0; first < members; first += run) {
     Group reduces = every(group, first, 1, run), gathers = reduces;
@@ -327,28 +334,30 @@ void enter_divided(Program& program, const Group& group, const SlotsByClass& slo
 
 void add_gradient_groups(const Job& job, Program& program) {
   const auto shares = gradient_shares(job, program);
-  const RanksOf ranks(program);
-  std::vector<std::vector<ShareSlot>> slots;
-  for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    slots.push_back(share_slots(shares, program, static_cast<std::int32_t>(i)));
-    int most = kEmbeddingGroup;
+  const RanksByCopy ranks(program);
+  IdTable<RankProgramId, std::vector<ShareSlot>> slots;
+  for (const RankProgramId id : program.rank_programs.ids()) {
+    slots.push_back(share_slots(shares, program, id));
+    GroupSlot most = kEmbeddingGroup;
     for (const ShareSlot& slot : slots.back())
-      most = std::max({most, slot.slot, slot.gather_slot, slot.replica_slot});
-    for (std::int64_t rank = 0; rank < ranks.count(static_cast<std::int32_t>(i)); ++rank) {
-      auto& groups = program.ranks[at(ranks.rank(static_cast<std::int32_t>(i), 0, 0) + rank)].groups;
-      groups.resize(std::max(groups.size(), at(most + 1)), -1);
+      most = std::max({most, slot.slot, slot.gather_slot.value_or(most), slot.replica_slot.value_or(most)});
+    for (std::int64_t rank = 0; rank < ranks.count(id); ++rank) {
+      auto& groups = program.ranks[at(ranks.rank(id, 0, 0) + rank)].groups;
+      groups.resize(std::max(groups.size(), at(most) + 1));
     }
   }
-  for (std::size_t i = 0; i < shares.size(); ++i)
-    for (std::int64_t fine = 0; fine < (shares[i].whole ? 1 : shares[i].finest); ++fine) {
-      const SlotsByClass by_class = slots_by_class(slots, static_cast<int>(i), shares[i].whole, fine);
-      for (Group& group : groups_of(shares[i], program, ranks, fine)) {
-        if (shares[i].over > 1)
-          enter_divided(program, group, by_class, shares[i].over);
+  for (const ShareId id : shares.ids()) {
+    const GradientShare& share = shares[id];
+    for (std::int64_t fine = 0; fine < (share.whole ? 1 : share.finest); ++fine) {
+      const PartSlots part = part_slots(slots, id, share.whole, fine);
+      for (Group& group : groups_of(share, program, ranks, fine)) {
+        if (share.over > 1)
+          enter_divided(program, group, part, share.over);
         else
-          enter(program, std::move(group), by_class.reduce);
+          enter(program, std::move(group), part.reduce);
       }
     }
+  }
 }
 
 }  // namespace motley

@@ -1,48 +1,76 @@
-#include "models/kernel_writer.hpp"
+#include "models/compile/kernel_writer.hpp"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <utility>
 
-#include "models/refusal.hpp"
-#include "models/routing.hpp"
+#include "models/program/edit.hpp"
 
 namespace motley {
 
-KernelWriter::KernelWriter(const Job& job, ProgramClass& of_class)
+namespace {
+
+bool any_unfused_attention(const Cluster& cluster) {
+  return std::any_of(cluster.groups.begin(), cluster.groups.end(),
+                     [](const NodeGroup& group) { return group.chip.software.unfused_attention.value > 0; });
+}
+
+}  // namespace
+
+KernelWriter::KernelWriter(const Job& job, RankProgram& rank_program)
     : transformer_(job.transformer),
-      class_(of_class),
-      tp_(of_class.tensor_parallel),
-      row_parts_(of_class.sequence_parallel ? tp_ : 1),
+      rank_program_(rank_program),
+      tp_(rank_program.tensor_parallel),
+      row_parts_(rank_program.sequence_parallel ? tp_ : 1),
       train_(job.train),
       format_(job.train.precision),
       gradient_format_(job.train.gradients),
-      B_(of_class.micro_batch),
-      sequence_(job.train.sequence),
-      T_(sequence_ / of_class.context_parallel),
-      N_(B_ * T_) {}
+      B_(rank_program.micro_batch),
+      T_(job.train.sequence / rank_program.context_parallel),
+      N_(B_ * T_),
+      keeps_scores_(any_unfused_attention(job.cluster)) {}
 
-int KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
-                             std::vector<std::int64_t> shape, int parameter) {
+TensorId KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
+                                  std::vector<std::int64_t> shape, std::optional<int> parameter) {
   std::int64_t count = 1;
   for (std::int64_t extent : shape) count *= extent;
-  class_.tensors.push_back(
-      {std::move(name), role, format, std::move(shape), count * bytes_of(format), parameter});
-  return static_cast<int>(class_.tensors.size()) - 1;
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.role = role;
+  tensor.format = format;
+  tensor.shape = std::move(shape);
+  tensor.bytes = count * bytes_of(format);
+  tensor.parameter = parameter;
+  return rank_program_.tensors.push_back(std::move(tensor));
+}
+
+TensorId KernelWriter::boundary(ChunkId chunk, TensorUse use, TensorRole role) {
+  const TensorId id = add_tensor({}, role, format_, {rows_between(), transformer_.hidden});
+  make_boundary(id, chunk, use);
+  return id;
+}
+
+void KernelWriter::make_boundary(TensorId id, ChunkId chunk, TensorUse use) {
+  Tensor& tensor = rank_program_.tensors[id];
+  tensor.name = boundary_name(rank_program_, chunk, use == TensorUse::chunk_input ? "input" : "output");
+  if (tensor.role == TensorRole::activation_gradient) tensor.name += ".gradient";
+  tensor.use = use;
+  tensor.chunk = chunk;
 }
 
 std::string KernelWriter::prefixed(const std::string& name) const {
   return layer_name(transformer_, layer_) + "." + name + (again_ ? ".again" : "");
 }
 
-int KernelWriter::activation(const std::string& name, std::vector<std::int64_t> shape) {
+TensorId KernelWriter::activation(const std::string& name, std::vector<std::int64_t> shape) {
   return add_tensor(prefixed(name), TensorRole::activation, format_, std::move(shape));
 }
-int KernelWriter::exact(const std::string& name, std::vector<std::int64_t> shape) {
+TensorId KernelWriter::exact(const std::string& name, std::vector<std::int64_t> shape) {
   return add_tensor(prefixed(name), TensorRole::activation, Format::fp32, std::move(shape));
 }
-int KernelWriter::gradient(const std::string& name, std::vector<std::int64_t> shape) {
+TensorId KernelWriter::gradient(const std::string& name, std::vector<std::int64_t> shape) {
   return add_tensor(prefixed(name) + ".gradient", TensorRole::activation_gradient, format_, std::move(shape));
 }
-int KernelWriter::exact_gradient(const std::string& name, std::vector<std::int64_t> shape) {
+TensorId KernelWriter::exact_gradient(const std::string& name, std::vector<std::int64_t> shape) {
   return add_tensor(prefixed(name) + ".gradient", TensorRole::activation_gradient, Format::fp32,
                     std::move(shape));
 }
@@ -50,14 +78,14 @@ int KernelWriter::exact_gradient(const std::string& name, std::vector<std::int64
 Ids KernelWriter::weights(std::initializer_list<std::string> names) const {
   Ids ids;
   for (const std::string& name : names)
-    if (const auto found = parameter_ids_.find(name); found != parameter_ids_.end())
-      ids.push_back(found->second);
+    if (const auto parameter = parameter_ids_.find(name); parameter != parameter_ids_.end())
+      ids.push_back(parameter->second);
   return ids;
 }
 Ids KernelWriter::layer_weights(std::initializer_list<const char*> names) const {
   Ids ids;
   for (const char* name : names)
-    for (int id : weights({layer_name(transformer_, layer_) + "." + name})) ids.push_back(id);
+    for (TensorId id : weights({layer_name(transformer_, layer_) + "." + name})) ids.push_back(id);
   return ids;
 }
 
@@ -70,8 +98,8 @@ Kernel& KernelWriter::emit(KernelOp op, Ids in, Ids out, Ids parameters) {
   kernel.out = std::move(out);
   kernel.parameters = std::move(parameters);
   for (const Ids* ids : {&kernel.in, &kernel.out, &kernel.parameters})
-    for (int id : *ids) kernel.bytes += expected_bytes_of(id);
-  auto& kernels = class_.blocks[static_cast<std::size_t>(block_)].kernels;
+    for (TensorId id : *ids) kernel.bytes += expected_bytes_of(id);
+  auto& kernels = rank_program_.blocks[block_].kernels;
   kernels.push_back(std::move(kernel));
   return kernels.back();
 }
@@ -106,23 +134,24 @@ void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t
 
 // The accumulated gradient is read and written, not the parameter.
 void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
-  for (int id : parameters)
+  for (TensorId id : parameters)
     kernel.bytes += 2 * tensor(id).bytes / bytes_of(format_) * bytes_of(gradient_format_) - tensor(id).bytes;
 }
 
-void KernelWriter::matmul(int x, int y, const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow) {
+void KernelWriter::matmul(TensorId x, TensorId y, const Ids& parameters, std::int64_t n, std::int64_t k,
+                          bool narrow) {
   Kernel& kernel = emit(KernelOp::matmul, {x}, {y}, parameters);
   shape_of_matmul(kernel, n, k);
   if (narrow) cast(kernel, kernel.m * k);
 }
 
-void KernelWriter::matmul_gradients(int dy, int dx, int x, const Ids& parameters, std::int64_t n,
-                                    std::int64_t k, bool narrow) {
+void KernelWriter::matmul_gradients(TensorId dy, TensorId dx, std::optional<TensorId> x,
+                                    const Ids& parameters, std::int64_t n, std::int64_t k, bool narrow) {
   Kernel& input = emit(KernelOp::matmul_input_gradient, {dy}, {dx}, {parameters.at(0)});
   shape_of_matmul(input, n, k);
   if (narrow) cast(input, input.m * n);
   if (frozen(parameters.at(0))) return;
-  Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x}, {}, parameters);
+  Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x.value()}, {}, parameters);
   shape_of_matmul(weight, n, k);
   accumulate_bytes(weight, parameters);
   if (narrow) cast(weight, 0);
@@ -135,18 +164,18 @@ Ids KernelWriter::weights_of(const std::string& linear) const {
   return layer_weights({weight.c_str(), bias.c_str()});
 }
 
-int KernelWriter::scaled(int id, const std::string& name, TensorRole role) {
+TensorId KernelWriter::scaled(TensorId id, const std::string& name, TensorRole role) {
   if (transformer_.lora.scale() == 1) return id;
-  const int made = add_tensor(prefixed(name), role, tensor(id).format, tensor(id).shape);
-  Kernel& kernel = emit(KernelOp::scale, {id}, {made});
+  const TensorId product = add_tensor(prefixed(name), role, tensor(id).format, tensor(id).shape);
+  Kernel& kernel = emit(KernelOp::scale, {id}, {product});
   kernel.m = tensor(id).shape[0];
   kernel.n = tensor(id).shape[1];
   kernel.factor = transformer_.lora.scale();
-  return made;
+  return product;
 }
 
-int KernelWriter::sum_of(int a, int b, const std::string& name, TensorRole role) {
-  const int sum = add_tensor(prefixed(name), role, tensor(a).format, tensor(a).shape);
+TensorId KernelWriter::sum_of(TensorId a, TensorId b, const std::string& name, TensorRole role) {
+  const TensorId sum = add_tensor(prefixed(name), role, tensor(a).format, tensor(a).shape);
   Kernel& kernel = emit(KernelOp::add_residual, {a, b}, {sum});
   kernel.m = tensor(a).shape[0];
   kernel.n = tensor(a).shape[1];
@@ -156,42 +185,44 @@ int KernelWriter::sum_of(int a, int b, const std::string& name, TensorRole role)
 // Adapters stay in the precision of training. Where the layer's outputs are cut so is B, and a rank has a part of the
 // gradient of A x; where its inputs are cut so is A, and a rank has a part of A x: either way what a rank has adds up
 // with what the layer itself does, and only of the matrix that every rank has whole is the gradient a part.
-int KernelWriter::linear(int x, int y, const std::string& name, std::int64_t n, std::int64_t k, int& kept) {
+TensorId KernelWriter::linear(TensorId x, TensorId y, const std::string& name, std::int64_t n, std::int64_t k,
+                              std::optional<TensorId>& kept) {
   matmul(x, y, weights_of(name), n, k);
   if (!transformer_.lora.beside(name)) return y;
   const std::int64_t rank = transformer_.lora.rank;
-  const int narrow = activation(name + ".a", {N_, rank});
+  const TensorId narrow = activation(name + ".a", {N_, rank});
   matmul(x, narrow, weights_of(name + ".a"), rank, k, false);
   kept = scaled(narrow, name + ".a.scaled", TensorRole::activation);
-  const int wide = activation(name + ".b", {N_, n});
-  matmul(kept, wide, weights_of(name + ".b"), n, rank, false);
+  const TensorId wide = activation(name + ".b", {N_, n});
+  matmul(kept.value(), wide, weights_of(name + ".b"), n, rank, false);
   return sum_of(y, wide, name + ".adapted", TensorRole::activation);
 }
 
-int KernelWriter::linear_gradients(int dy, const std::string& dx, int x, const std::string& name,
-                                   std::int64_t n, std::int64_t k, int kept) {
+TensorId KernelWriter::linear_gradients(TensorId dy, const std::string& dx, std::optional<TensorId> x,
+                                        const std::string& name, std::int64_t n, std::int64_t k,
+                                        std::optional<TensorId> kept) {
   constexpr TensorRole role = TensorRole::activation_gradient;
-  const int through = gradient(dx, {N_, k});
+  const TensorId through = gradient(dx, {N_, k});
   matmul_gradients(dy, through, x, weights_of(name), n, k);
   if (!transformer_.lora.beside(name)) return through;
   const std::int64_t rank = transformer_.lora.rank;
-  const int dscaled = gradient(name + ".a.scaled", {N_, rank});
+  const TensorId dscaled = gradient(name + ".a.scaled", {N_, rank});
   matmul_gradients(dy, dscaled, kept, weights_of(name + ".b"), n, rank, false);
-  const int dnarrow = scaled(dscaled, name + ".a.gradient", role);
-  const int beside = gradient(name + ".a.input", {N_, k});
+  const TensorId dnarrow = scaled(dscaled, name + ".a.gradient", role);
+  const TensorId beside = gradient(name + ".a.input", {N_, k});
   matmul_gradients(dnarrow, beside, x, weights_of(name + ".a"), rank, k, false);
   return sum_of(through, beside, dx + ".adapted.gradient", role);
 }
 
-void KernelWriter::grouped_matmul(int x, int counts, int y, const Ids& weight, std::int64_t n,
+void KernelWriter::grouped_matmul(TensorId x, TensorId counts, TensorId y, const Ids& weight, std::int64_t n,
                                   std::int64_t k) {
   Kernel& kernel = emit(KernelOp::grouped_matmul, {x, counts}, {y}, weight);
   shape_of_grouped(kernel, n, k);
   cast(kernel, kernel.m * k);
 }
 
-void KernelWriter::grouped_matmul_gradients(int dy, int counts, int dx, int x, const Ids& weight,
-                                            std::int64_t n, std::int64_t k) {
+void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, TensorId dx, TensorId x,
+                                            const Ids& weight, std::int64_t n, std::int64_t k) {
   Kernel& input = emit(KernelOp::grouped_matmul_input_gradient, {dy, counts}, {dx}, weight);
   shape_of_grouped(input, n, k);
   cast(input, input.m * n);
@@ -207,32 +238,32 @@ ExpertExchange KernelWriter::exchange() const {
                          layer_);
 }
 
-int KernelWriter::expert_rows(const std::string& name, std::int64_t width) {
+TensorId KernelWriter::expert_rows(const std::string& name, std::int64_t width) {
   return *expert_rows_.insert(activation(name, {exchange().rows, width})).first;
 }
-int KernelWriter::expert_rows_gradient(const std::string& name, std::int64_t width) {
+TensorId KernelWriter::expert_rows_gradient(const std::string& name, std::int64_t width) {
   return *expert_rows_.insert(gradient(name, {exchange().rows, width})).first;
 }
 
-// Of room for the most rows that can come, those expected are used.
-std::int64_t KernelWriter::expected_bytes_of(int id) const {
+// A tensor of expert_rows() has room for the most rows that can come; a kernel moves those that are expected.
+std::int64_t KernelWriter::expected_bytes_of(TensorId id) const {
   if (!expert_rows_.contains(id)) return tensor(id).bytes;
   const ExpertExchange rows = exchange();
   return tensor(id).bytes / rows.rows * rows.expected_rows;
 }
 
-void KernelWriter::all_to_all(int id) {
+void KernelWriter::all_to_all(TensorId id) {
   if (expert_parts() == 1) return;
   emit(KernelOp::all_to_all, {id}, {id}).bytes = expected_bytes_of(id);
 }
 
-void KernelWriter::over_context(KernelOp op, int id) {
+void KernelWriter::over_context(KernelOp op, TensorId id) {
   Kernel& kernel = emit(op, {id}, {id});
   kernel.over = GroupKind::context;
   kernel.bytes = tensor(id).bytes;
 }
 
-void KernelWriter::all_reduce(int id, ReduceOp reduce) {
+void KernelWriter::all_reduce(TensorId id, ReduceOp reduce) {
   if (tp_ == 1) return;
   Kernel& kernel = emit(KernelOp::all_reduce, {id}, {id});
   kernel.bytes = tensor(id).bytes;
@@ -240,19 +271,19 @@ void KernelWriter::all_reduce(int id, ReduceOp reduce) {
 }
 
 // Assumes: libraries gather and scatter out of place, so the two kernels beside a collective move nothing.
-int KernelWriter::part_of_rows(int whole, const std::string& name, TensorRole role) {
+TensorId KernelWriter::part_of_rows(TensorId whole, const std::string& name, TensorRole role) {
   const std::int64_t width = tensor(whole).shape.back();
-  const int part = add_tensor(prefixed(name), role, tensor(whole).format, {rows_between(), width});
+  const TensorId part = add_tensor(prefixed(name), role, tensor(whole).format, {rows_between(), width});
   Kernel& take = emit(KernelOp::take_rows, {whole}, {part});
   take.m = N_;
   take.n = width;
   take.bytes = 0;
   return part;
 }
-int KernelWriter::own_rows(int id, const std::string& name, TensorRole role) {
+TensorId KernelWriter::own_rows(TensorId id, const std::string& name, TensorRole role) {
   return row_parts_ == 1 ? id : part_of_rows(id, name, role);
 }
-int KernelWriter::sum_rows(int id, const std::string& name, TensorRole role) {
+TensorId KernelWriter::sum_rows(TensorId id, const std::string& name, TensorRole role) {
   if (row_parts_ == 1) {
     all_reduce(id);
     return id;
@@ -260,10 +291,10 @@ int KernelWriter::sum_rows(int id, const std::string& name, TensorRole role) {
   emit(KernelOp::reduce_scatter, {id}, {id}).bytes = tensor(id).bytes;
   return part_of_rows(id, name, role);
 }
-int KernelWriter::all_rows(int id, const std::string& name, TensorRole role) {
+TensorId KernelWriter::all_rows(TensorId id, const std::string& name, TensorRole role) {
   if (row_parts_ == 1) return id;
   const std::int64_t width = tensor(id).shape.back();
-  const int whole = add_tensor(prefixed(name), role, tensor(id).format, {N_, width});
+  const TensorId whole = add_tensor(prefixed(name), role, tensor(id).format, {N_, width});
   Kernel& place = emit(KernelOp::place_rows, {id}, {whole});
   place.m = N_;
   place.n = width;
@@ -278,38 +309,62 @@ Kernel& KernelWriter::emit_between(KernelOp op, Ids in, Ids out, Ids parameters)
   return kernel;
 }
 
-void KernelWriter::norm(int x, int y, int statistics, const Ids& weight, std::int64_t width) {
+void KernelWriter::norm(TensorId x, TensorId y, TensorId statistics, const Ids& weight, std::int64_t width) {
   Kernel& kernel = emit(KernelOp::norm, {x}, {y, statistics}, weight);
   kernel.n = tensor(x).shape.back();
   kernel.k = width;
 }
-void KernelWriter::norm_backward(Ids in, int dx, const Ids& weight, std::int64_t width) {
+void KernelWriter::norm_backward(Ids in, TensorId dx, const Ids& weight, std::int64_t width) {
   Kernel& kernel = emit(KernelOp::norm_backward, std::move(in), {dx}, weight);
   kernel.n = tensor(dx).shape.back();
   kernel.k = width;
 }
 
+TensorId KernelWriter::norm_between(TensorId x, const std::string& name, TensorId& statistics) {
+  const TensorId y = activation(name, {rows_between(), transformer_.hidden});
+  statistics = exact(name + ".statistics", {rows_between(), transformer_.family == Family::gpt2 ? 2 : 1});
+  emit_between(KernelOp::norm, {x}, {y, statistics},
+               layer_weights({(name + ".weight").c_str(), (name + ".bias").c_str()}));
+  return y;
+}
+TensorId KernelWriter::norm_between_backward(TensorId dy, TensorId x, TensorId statistics,
+                                             const std::string& name, const std::string& dx,
+                                             std::optional<TensorId> residual) {
+  const TensorId gradient_of_x = gradient(dx, {rows_between(), transformer_.hidden});
+  Ids in = {dy, x, statistics};
+  if (residual) in.push_back(*residual);
+  emit_between(KernelOp::norm_backward, std::move(in), {gradient_of_x},
+               layer_weights({(name + ".weight").c_str(), (name + ".bias").c_str()}));
+  return gradient_of_x;
+}
+
 void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, const std::vector<int>& held) {
-  for (int pass = 0; pass < 3; ++pass)
-    for (int index : held) {
-      const Parameter& parameter = all[static_cast<std::size_t>(index)];
-      if (pass > 0 && !parameter.trained) continue;
-      auto shape = parameter.experts > 0
-                       ? shard_shape(part_of_experts(parameter, expert_parts()), expert_cut())
-                       : shard_shape(parameter, tp_);
-      if (pass == 0) frozen_.resize(class_.tensors.size() + 1, !parameter.trained);
-      if (pass == 0)
-        parameter_ids_[parameter.name] =
-            add_tensor(parameter.name, TensorRole::parameter, format_, shape, index);
-      if (pass == 1)
-        add_tensor(parameter.name + ".gradient", TensorRole::gradient, gradient_format_, shape, index);
-      if (pass == 2) {
-        // Both AdamW moments and, below fp32, the master weights: fp32 (mixed-precision training, arXiv:1710.03740).
-        shape.insert(shape.begin(), bytes_of(format_) < 4 ? 3 : 2);
-        add_tensor(parameter.name + ".optimizer", TensorRole::optimizer, Format::fp32, shape, index);
-      }
-    }
-  for (const Tensor& tensor : class_.tensors) class_.static_bytes += tensor.bytes;
+  const auto add = [&](int index, const char* suffix, TensorRole role, Format format,
+                       std::vector<std::int64_t> shape) {
+    const TensorId id = add_tensor(all[at(index)].name + suffix, role, format, std::move(shape), index);
+    if (all[at(index)].name == "embedding.token.weight") set_use(id, TensorUse::token_embedding);
+    return id;
+  };
+  const auto shape_of = [&](const Parameter& parameter) {
+    return parameter.experts > 0 ? shard_shape(part_of_experts(parameter, expert_parts()), expert_cut())
+                                 : shard_shape(parameter, tp_);
+  };
+  for (int index : held) {
+    const Parameter& parameter = all[at(index)];
+    frozen_.resize(rank_program_.tensors.size() + 1, !parameter.trained);
+    parameter_ids_[parameter.name] = add(index, "", TensorRole::parameter, format_, shape_of(parameter));
+  }
+  for (int index : held)
+    if (all[at(index)].trained)
+      add(index, ".gradient", TensorRole::gradient, gradient_format_, shape_of(all[at(index)]));
+  // Both AdamW moments and, below fp32, the master weights: fp32 (mixed-precision training, arXiv:1710.03740).
+  for (int index : held) {
+    if (!all[at(index)].trained) continue;
+    auto shape = shape_of(all[at(index)]);
+    shape.insert(shape.begin(), bytes_of(format_) < 4 ? 3 : 2);
+    add(index, ".optimizer", TensorRole::optimizer, Format::fp32, std::move(shape));
+  }
+  for (const Tensor& tensor : rank_program_.tensors) rank_program_.static_bytes += tensor.bytes;
 }
 
 }  // namespace motley

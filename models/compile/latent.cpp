@@ -1,7 +1,7 @@
 // Latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) from a layer's first norm to its heads. Tensor
 // parallelism cuts the heads, so the up-projections; what is projected down, and its norms, every rank has whole. As in
 // training, keys and values are made for every head: the form that caches the latent alone is for decoding.
-#include "models/kernel_writer.hpp"
+#include "models/compile/stage_parts.hpp"
 
 namespace motley {
 namespace {
@@ -22,33 +22,35 @@ struct Widths {
   std::int64_t down() const { return kv_rank + rope; }
 };
 
-int queries(KernelWriter& w, const Widths& s, int y, KeptLatent& kept) {
-  const int q = w.activation("q", {s.N, s.q()});
+TensorId queries(KernelWriter& w, const Widths& s, TensorId y, KeptLatent& kept) {
+  const TensorId q = w.activation("q", {s.N, s.q()});
   if (s.q_rank == 0) {
     w.matmul(y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
     return q;
   }
   kept.q_latent = w.activation("q.latent", {s.N, s.q_rank});
-  w.matmul(y, kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+  w.matmul(y, *kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
   kept.q_normed = w.activation("q.normed", {s.N, s.q_rank});
   kept.q_statistics = w.exact("q.statistics", {s.N, 1});
-  w.norm(kept.q_latent, kept.q_normed, kept.q_statistics, w.layer_weights({"q_down_norm.weight"}), s.q_rank);
-  w.matmul(kept.q_normed, q, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
+  w.norm(*kept.q_latent, *kept.q_normed, *kept.q_statistics, w.layer_weights({"q_down_norm.weight"}),
+         s.q_rank);
+  w.matmul(*kept.q_normed, q, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
   return q;
 }
 
-int queries_backward(KernelWriter& w, const Widths& s, int y, const KeptLatent& kept, int dq) {
-  const int dy = w.gradient("q.input", {s.N, s.C});
+TensorId queries_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y, const KeptLatent& kept,
+                          TensorId dq) {
+  const TensorId dy = w.gradient("q.input", {s.N, s.C});
   if (s.q_rank == 0) {
     w.matmul_gradients(dq, dy, y, w.layer_weights({"q.weight"}), s.q(), s.C);
     w.all_reduce(dy);
     return dy;
   }
-  const int dnormed = w.gradient("q.normed", {s.N, s.q_rank});
+  const TensorId dnormed = w.gradient("q.normed", {s.N, s.q_rank});
   w.matmul_gradients(dq, dnormed, kept.q_normed, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
   w.all_reduce(dnormed);
-  const int dlatent = w.gradient("q.latent", {s.N, s.q_rank});
-  w.norm_backward({dnormed, kept.q_latent, kept.q_statistics}, dlatent,
+  const TensorId dlatent = w.gradient("q.latent", {s.N, s.q_rank});
+  w.norm_backward({dnormed, kept.q_latent.value(), kept.q_statistics.value()}, dlatent,
                   w.layer_weights({"q_down_norm.weight"}), s.q_rank);
   w.matmul_gradients(dlatent, dy, y, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
   return dy;
@@ -56,38 +58,38 @@ int queries_backward(KernelWriter& w, const Widths& s, int y, const KeptLatent& 
 
 }  // namespace
 
-int latent_forward(KernelWriter& w, int y, KeptLatent& kept) {
+TensorId latent_forward(KernelWriter& w, TensorId y, KeptLatent& kept) {
   const Widths s(w);
-  const int q = queries(w, s, y, kept);
+  const TensorId q = queries(w, s, y, kept);
   kept.kv_latent = w.activation("kv.latent", {s.N, s.down()});
   w.matmul(y, kept.kv_latent, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
   kept.kv_normed = w.activation("kv.normed", {s.N, s.kv_rank});
   kept.kv_statistics = w.exact("kv.statistics", {s.N, 1});
   w.norm(kept.kv_latent, kept.kv_normed, kept.kv_statistics, w.layer_weights({"kv_down_norm.weight"}),
          s.kv_rank);
-  const int kv = w.activation("kv", {s.N, s.kv()});
+  const TensorId kv = w.activation("kv", {s.N, s.kv()});
   w.matmul(kept.kv_normed, kv, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
-  const int qkv = w.activation("qkv", {s.N, s.heads * (2 * s.D + s.value)});
+  const TensorId qkv = w.activation("qkv", {s.N, s.heads * (2 * s.D + s.value)});
   w.emit(KernelOp::latent_heads, {q, kv, kept.kv_latent}, {qkv});
   return qkv;
 }
 
-int latent_backward(KernelWriter& w, int y, const KeptLatent& kept, int dqkv) {
+TensorId latent_backward(KernelWriter& w, std::optional<TensorId> y, const KeptLatent& kept, TensorId dqkv) {
   const Widths s(w);
-  const int dq = w.gradient("q", {s.N, s.q()}), dkv = w.gradient("kv", {s.N, s.kv()});
-  const int dshared = w.gradient("kv.shared", {s.N, s.down()});
+  const TensorId dq = w.gradient("q", {s.N, s.q()}), dkv = w.gradient("kv", {s.N, s.kv()});
+  const TensorId dshared = w.gradient("kv.shared", {s.N, s.down()});
   w.emit(KernelOp::latent_heads_backward, {dqkv}, {dq, dkv, dshared});
   w.all_reduce(dshared);
-  const int dy_q = queries_backward(w, s, y, kept, dq);
-  const int dnormed = w.gradient("kv.normed", {s.N, s.kv_rank});
+  const TensorId dy_q = queries_backward(w, s, y, kept, dq);
+  const TensorId dnormed = w.gradient("kv.normed", {s.N, s.kv_rank});
   w.matmul_gradients(dkv, dnormed, kept.kv_normed, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
   w.all_reduce(dnormed);
-  const int dlatent = w.gradient("kv.latent", {s.N, s.down()});
+  const TensorId dlatent = w.gradient("kv.latent", {s.N, s.down()});
   w.norm_backward({dnormed, kept.kv_latent, kept.kv_statistics, dshared}, dlatent,
                   w.layer_weights({"kv_down_norm.weight"}), s.kv_rank);
-  const int dy_kv = w.gradient("kv.input", {s.N, s.C});
+  const TensorId dy_kv = w.gradient("kv.input", {s.N, s.C});
   w.matmul_gradients(dlatent, dy_kv, y, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
-  const int dy = w.gradient("norm1", {s.N, s.C});
+  const TensorId dy = w.gradient("norm1", {s.N, s.C});
   w.emit(KernelOp::add_residual, {dy_q, dy_kv}, {dy});
   return w.own_rows(dy, "norm1.sum.gradient", TensorRole::activation_gradient);
 }

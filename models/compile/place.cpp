@@ -1,21 +1,20 @@
-// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then context index, then
-// replica, then stage, then template). A stage
-// takes chips of the groups it names, in order, else the first free ones: rank r stands on chip r where nothing is
-// named, so tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
+// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then context index, then replica, then stage, then
+// template). A stage takes chips of the groups it names, in order, else the first free ones: rank r stands on chip r
+// where nothing is named, so tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
+#include <optional>
+#include <tuple>
 
-#include "models/compile_passes.hpp"
-#include "models/gradient_shares.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
+#include "models/compile/gradient_shares.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // Hands out the chips of a cluster, each once.
 class FreeChips {
@@ -36,13 +35,13 @@ class FreeChips {
   }
   int take(const std::string& name) {
     const std::size_t group = find(name);
-    const NodeGroup& of = cluster_.groups[group];
-    const int end = cluster_.layout[group].first_chip + of.nodes * of.chips_per_node;
+    const NodeGroup& nodes = cluster_.groups[group];
+    const int end = cluster_.layout[group].first_chip + nodes.nodes * nodes.chips_per_node;
     while (next_[group] < end && taken_[at(next_[group])]) ++next_[group];
     if (next_[group] == end)
       throw Refusal(Exit::infeasible, "too-many-ranks", {},
                     fmt::format("group `{}` of cluster `{}` has {} chips, and the strategy takes more", name,
-                                cluster_.name, of.nodes * of.chips_per_node),
+                                cluster_.name, nodes.nodes * nodes.chips_per_node),
                     "fewer replicas or smaller degrees there, or part of them `on` another group");
     taken_[at(next_[group])] = true;
     return next_[group];
@@ -66,13 +65,16 @@ class FreeChips {
   int first_ = 0;
 };
 
+// The group that is added next.
+GroupId next_group(const Program& program) { return GroupId(program.groups.size()); }
+
 void add_tensor_groups(Program& program) {
   for (Rank rank = 0; rank < program.rank_count();) {
-    const auto tp = static_cast<Rank>(program.class_of(rank).tensor_parallel);
+    const auto tp = static_cast<Rank>(program.program_of(rank).tensor_parallel);
     if (tp > 1) {
       Group group{GroupKind::tensor, {}};
       for (Rank peer = rank; peer < rank + tp; ++peer) {
-        program.ranks[at(peer)].groups[kTensorGroup] = static_cast<std::int32_t>(program.groups.size());
+        program.ranks[at(peer)].groups[kTensorGroup] = next_group(program);
         group.ranks.push_back(peer);
       }
       program.groups.push_back(std::move(group));
@@ -81,24 +83,24 @@ void add_tensor_groups(Program& program) {
   }
 }
 
-bool holds_experts(const Transformer& transformer, const ProgramClass& of_class) {
-  for (const Chunk& chunk : of_class.chunks)
+bool holds_experts(const Transformer& transformer, const RankProgram& rank_program) {
+  for (const Chunk& chunk : rank_program.chunks)
     for (std::int64_t layer = chunk.first_layer; layer < chunk.last_layer; ++layer)
       if (transformer.has_experts(layer)) return true;
   return false;
 }
 
-// Ranks that have parts of the same sequences, and of tensor-parallel ranks the same one: they stand tp apart.
+// Ranks with the same tensor index that have parts of the same sequences stand tp apart.
 void add_context_groups(Program& program) {
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const ProgramClass& of_class = program.class_of(rank);
-    if (of_class.context_parallel == 1 || program.ranks[at(rank)].context_index > 0) continue;
+    const RankProgram& rank_program = program.program_of(rank);
+    if (rank_program.context_parallel == 1 || program.ranks[at(rank)].context_index > 0) continue;
     Group group{GroupKind::context, {}};
-    for (std::int64_t index = 0; index < of_class.context_parallel; ++index) {
-      group.ranks.push_back(rank + static_cast<Rank>(index * of_class.tensor_parallel));
+    for (std::int64_t index = 0; index < rank_program.context_parallel; ++index) {
+      group.ranks.push_back(rank + static_cast<Rank>(index * rank_program.tensor_parallel));
       auto& groups = program.ranks[at(group.ranks.back())].groups;
-      groups.resize(at(context_slot(of_class) + 1), -1);
-      groups.back() = static_cast<std::int32_t>(program.groups.size());
+      groups.resize(at(context_slot(rank_program)) + 1);
+      groups.back() = next_group(program);
     }
     program.groups.push_back(std::move(group));
   }
@@ -106,37 +108,36 @@ void add_context_groups(Program& program) {
 
 // The members of a group are ordered by the part of the experts that each holds.
 void add_expert_groups(Program& program) {
-  std::map<std::array<std::int64_t, 3>, std::vector<Rank>> groups;
+  std::map<std::tuple<RankProgramId, std::int64_t, std::int64_t>, std::vector<Rank>> groups;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
-    const ExpertPlace place = expert_place(program.class_of(rank), entry);
-    if (program.class_of(rank).expert_parallel > 1)
-      groups[{entry.of_class, place.copy, place.tensor_index}].push_back(rank);
+    const ExpertPlace place = expert_place(program.program_of(rank), entry);
+    if (program.program_of(rank).expert_parallel > 1)
+      groups[{entry.rank_program, place.copy, place.tensor_index}].push_back(rank);
   }
   for (auto& [where, ranks] : groups) {
     for (const Rank rank : ranks) {
-      program.ranks[at(rank)].groups.resize(kExpertGroup + 1, -1);
-      program.ranks[at(rank)].groups[kExpertGroup] = static_cast<std::int32_t>(program.groups.size());
+      program.ranks[at(rank)].groups.resize(at(kExpertGroup) + 1);
+      program.ranks[at(rank)].groups[kExpertGroup] = next_group(program);
     }
     program.groups.push_back({GroupKind::expert, std::move(ranks)});
   }
 }
 
-bool gathers(const Job& job, const ProgramClass& of_class, GroupKind kind) {
-  const PipelineTemplate& pipeline = job.strategy.templates[at(of_class.pipeline)];
-  const int boundary = kind == GroupKind::activation_gather ? of_class.stage : of_class.stage + 1;
-  return !of_class.sequence_parallel && of_class.tensor_parallel > 1 && boundary > 0 &&
+bool gathers(const Job& job, const RankProgram& rank_program, GroupKind kind) {
+  const PipelineTemplate& pipeline = job.strategy.templates[at(rank_program.pipeline)];
+  const int boundary = kind == GroupKind::activation_gather ? rank_program.stage : rank_program.stage + 1;
+  return !rank_program.sequence_parallel && rank_program.tensor_parallel > 1 && boundary > 0 &&
          at(boundary) < pipeline.stages.size() && resharding_before(pipeline, boundary) == Resharding::gather;
 }
 
 void add_tensor_gradient_groups(const Job& job, Program& program) {
-  for (std::size_t g = 0; g < program.groups.size(); ++g) {
-    Group group = program.groups[g];
-    const bool needed = program.class_of(group.ranks[0]).sequence_parallel || job.transformer.lora.used();
+  for (GroupId id : program.groups.ids()) {
+    Group group = program.groups[id];
+    const bool needed = program.program_of(group.ranks[0]).sequence_parallel || job.transformer.lora.used();
     if (group.kind != GroupKind::tensor || !needed) continue;
     group.kind = GroupKind::tensor_gradient;
-    for (Rank rank : group.ranks)
-      program.ranks[at(rank)].groups.push_back(static_cast<std::int32_t>(program.groups.size()));
+    for (Rank rank : group.ranks) program.ranks[at(rank)].groups.push_back(next_group(program));
     program.groups.push_back(std::move(group));
   }
 }
@@ -144,12 +145,12 @@ void add_tensor_gradient_groups(const Job& job, Program& program) {
 // Copies of the tensor groups: what crosses a boundary is gathered on streams of its own.
 void add_boundary_groups(const Job& job, Program& program) {
   for (const GroupKind kind : {GroupKind::activation_gather, GroupKind::gradient_gather})
-    for (std::size_t g = 0; g < program.groups.size(); ++g) {
-      Group group = program.groups[g];
-      if (group.kind != GroupKind::tensor || !gathers(job, program.class_of(group.ranks[0]), kind)) continue;
+    for (GroupId id : program.groups.ids()) {
+      Group group = program.groups[id];
+      if (group.kind != GroupKind::tensor || !gathers(job, program.program_of(group.ranks[0]), kind))
+        continue;
       group.kind = kind;
-      for (Rank rank : group.ranks)
-        program.ranks[at(rank)].groups.push_back(static_cast<std::int32_t>(program.groups.size()));
+      for (Rank rank : group.ranks) program.ranks[at(rank)].groups.push_back(next_group(program));
       program.groups.push_back(std::move(group));
     }
 }
@@ -164,11 +165,12 @@ void set_job(const Job& job, Program& program) {
   program.p2p_buffers = job.strategy.p2p_buffers;
 }
 
-// The stage that holds a virtual stage; -1: none, or that one itself.
-int stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
-  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return -1;
+// The stage that holds the virtual stage `neighbour`; none: there is no such one, or the stage of `virtual_stage` does.
+std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
+  if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return std::nullopt;
   const int stage = all[at(neighbour)].stage;
-  return stage == all[at(virtual_stage)].stage ? -1 : stage;
+  if (stage == all[at(virtual_stage)].stage) return std::nullopt;
+  return stage;
 }
 
 // The ranks of a pipeline, by stage, replica, part of its sequences and tensor index.
@@ -181,11 +183,10 @@ class PipelineRanks {
     }
   }
   // Partner k of a rank in a neighbouring stage: where that one has r times the degree or the replicas, it has r of
-  // them; where it has the r-th part, r ranks share one. -1: it has fewer.
-  Rank partner(const RankEntry& entry, int stage, int neighbour, std::int64_t k) const {
-    if (neighbour < 0) return -1;
+  // them; where it has the r-th part, r ranks share one. None: it has fewer.
+  std::optional<Rank> partner(const RankEntry& entry, int stage, int neighbour, std::int64_t k) const {
     const Ends tensors = degrees(stage, neighbour), replicas = replicas_between(stage, neighbour);
-    if (k >= tensors.partners() * replicas.partners()) return -1;
+    if (k >= tensors.partners() * replicas.partners()) return std::nullopt;
     const std::int64_t replica = replicas.partner(entry.replica, k / tensors.partners());
     const std::int64_t tensor = tensors.partner(entry.tensor_index, k % tensors.partners());
     const std::int64_t copy = replica * pipeline_.context_parallel + entry.context_index;
@@ -220,41 +221,47 @@ class PipelineRanks {
   std::vector<Rank> first_;
 };
 
-std::vector<Rank> peers_of(const ProgramClass& placed, const std::vector<VirtualStage>& all,
-                           const PipelineRanks& ranks, const RankEntry& entry) {
-  std::vector<Rank> peers;
+IdTable<PeerSlot, std::optional<Rank>> peers_of(const RankProgram& placed,
+                                                const std::vector<VirtualStage>& all,
+                                                const PipelineRanks& ranks, const RankEntry& entry) {
+  IdTable<PeerSlot, std::optional<Rank>> peers;
   for (std::int64_t k = 0; k < ranks.most_partners(placed.stage); ++k)
     for (const Chunk& chunk : placed.chunks)
-      for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1})
-        peers.push_back(
-            ranks.partner(entry, placed.stage, stage_beside(all, chunk.virtual_stage, neighbour), k));
+      for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1}) {
+        const std::optional<int> stage = stage_beside(all, chunk.virtual_stage, neighbour);
+        peers.push_back(stage ? ranks.partner(entry, placed.stage, *stage, k) : std::nullopt);
+      }
   return peers;
 }
 
-// `first_rank`: of the template.
-void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, FreeChips& chips,
+// A chip for a replica of the stage: of the group it names for that replica, or any.
+int take_chip(FreeChips& chips, const Stage& stage, std::int64_t replica, std::int64_t replicas) {
+  if (stage.on.empty()) return chips.take();
+  return chips.take(stage.on[at(replica * static_cast<std::int64_t>(stage.on.size()) / replicas)]);
+}
+
+// Adds the ranks of the last RankProgram, which is that stage's. `first_rank` and `first_sequence` are the template's.
+void place_stage(const PipelineTemplate& pipeline, const Stage& stage, Rank first_rank, FreeChips& chips,
                  std::int64_t first_sequence, Program& program) {
-  const Stage& of = pipeline.stages[at(stage)];
-  const auto of_class = static_cast<std::int32_t>(program.classes.size()) - 1;
-  const ProgramClass& placed = program.classes.back();
+  const auto rank_program = static_cast<std::int32_t>(program.rank_programs.size()) - 1;
+  const RankProgram& placed = program.rank_programs.back();
   const auto all = virtual_stages(pipeline);
   const PipelineRanks ranks(pipeline, first_rank);
-  const std::int64_t replicas = pipeline.replicas_of(of);
+  const std::int64_t replicas = pipeline.replicas_of(stage);
   const std::int64_t sequences = placed.sequence_stride > 0 ? 1 : placed.micro_batches;
-  for (std::int64_t copy = 0; copy < pipeline.copies_of(of); ++copy) {
+  for (std::int64_t copy = 0; copy < pipeline.copies_of(stage); ++copy) {
     const std::int64_t replica = copy / pipeline.context_parallel, context = copy % pipeline.context_parallel;
-    for (std::int64_t tensor = 0; tensor < of.tensor_parallel; ++tensor) {
+    for (std::int64_t tensor = 0; tensor < stage.tensor_parallel; ++tensor) {
       RankEntry entry;
-      entry.of_class = entry.stage = of_class;
-      entry.chip = of.on.empty()
-                       ? chips.take()
-                       : chips.take(of.on[at(replica * static_cast<std::int64_t>(of.on.size()) / replicas)]);
+      entry.rank_program = RankProgramId(rank_program);
+      entry.stage = rank_program;
+      entry.chip = take_chip(chips, stage, replica, replicas);
       entry.replica = static_cast<std::int32_t>(replica);
       entry.tensor_index = static_cast<std::int32_t>(tensor);
       entry.context_index = static_cast<std::int32_t>(context);
       entry.first_sequence = first_sequence + replica * sequences * placed.micro_batch;
       entry.peers = peers_of(placed, all, ranks, entry);
-      entry.groups = {-1, -1, -1};
+      entry.groups.resize(at(kEmbeddingGroup) + 1);
       program.ranks.push_back(entry);
     }
   }
@@ -263,12 +270,38 @@ void place_stage(const PipelineTemplate& pipeline, int stage, Rank first_rank, F
 // The sequences that a stage's replicas have of each micro-batch. Where stages are replicated unlike, those of all
 // replicas follow one another, so that neighbours' lie within each other.
 void set_sequences(const Job& job, const PipelineTemplate& pipeline, const Stage& stage,
-                   ProgramClass& placed) {
+                   RankProgram& placed) {
   placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
   placed.micro_batches = pipeline.micro_batches;
   if (!pipeline.has_unlike_replicas()) return;
   placed.sequence_stride = pipeline.replicas * placed.micro_batch;
   placed.micro_batch = placed.sequence_stride / pipeline.replicas_of(stage);
+}
+
+// The RankProgram of a stage: its layers, degrees and sequences, still without tensors and kernels.
+RankProgram rank_program_of(const Job& job, int pipeline_index, int stage_index) {
+  const PipelineTemplate& pipeline = job.strategy.templates[at(pipeline_index)];
+  const Stage& stage = pipeline.stages[at(stage_index)];
+  const auto all = virtual_stages(pipeline);
+  RankProgram placed;
+  placed.name = job.strategy.templates.size() == 1
+                    ? fmt::format("stage {}", stage_index)
+                    : fmt::format("pipeline {} stage {}", pipeline_index, stage_index);
+  placed.pipeline = pipeline_index;
+  placed.stage = stage_index;
+  for (std::size_t v = 0; v < all.size(); ++v)
+    if (all[v].stage == stage_index)
+      placed.chunks.push_back({static_cast<int>(v), all[v].layers.first, all[v].layers.last});
+  placed.first_stage = all.front().stage == stage_index;
+  placed.last_stage = all.back().stage == stage_index;
+  placed.tensor_parallel = stage.tensor_parallel;
+  placed.sequence_parallel = job.strategy.sequence_parallel && stage.tensor_parallel > 1;
+  placed.context_parallel = pipeline.context_parallel;
+  const bool has_experts = holds_experts(job.transformer, placed);
+  if (has_experts) placed.expert_parallel = stage.expert_parallel;
+  placed.expert_tensor_parallel = has_experts ? stage.expert_cut() : stage.tensor_parallel;
+  set_sequences(job, pipeline, stage, placed);
+  return placed;
 }
 
 void refuse_too_many(const Job& job) {
@@ -296,27 +329,8 @@ void place(const Job& job, Program& program) {
     const int stages = static_cast<int>(pipeline.stages.size());
     const Rank first_rank = program.rank_count();
     for (int stage = 0; stage < stages; ++stage) {
-      const Stage& of = pipeline.stages[at(stage)];
-      const auto all = virtual_stages(pipeline);
-      ProgramClass placed;
-      placed.name = job.strategy.templates.size() == 1 ? fmt::format("stage {}", stage)
-                                                       : fmt::format("pipeline {} stage {}", t, stage);
-      placed.pipeline = static_cast<std::int32_t>(t);
-      placed.stage = stage;
-      for (std::size_t v = 0; v < all.size(); ++v)
-        if (all[v].stage == stage)
-          placed.chunks.push_back({static_cast<int>(v), all[v].layers.first, all[v].layers.last});
-      placed.first_stage = all.front().stage == stage;
-      placed.last_stage = all.back().stage == stage;
-      placed.tensor_parallel = of.tensor_parallel;
-      placed.sequence_parallel = job.strategy.sequence_parallel && of.tensor_parallel > 1;
-      placed.context_parallel = pipeline.context_parallel;
-      if (holds_experts(job.transformer, placed)) placed.expert_parallel = of.expert_parallel;
-      placed.expert_tensor_parallel =
-          holds_experts(job.transformer, placed) ? of.expert_cut() : of.tensor_parallel;
-      set_sequences(job, pipeline, of, placed);
-      program.classes.push_back(std::move(placed));
-      place_stage(pipeline, stage, first_rank, chips, first_sequence, program);
+      program.rank_programs.push_back(rank_program_of(job, static_cast<int>(t), stage));
+      place_stage(pipeline, pipeline.stages[at(stage)], first_rank, chips, first_sequence, program);
     }
     first_sequence += pipeline.replicas * pipeline.micro_batches *
                       (pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch);

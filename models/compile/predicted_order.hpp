@@ -1,21 +1,21 @@
-// The schedule that stands in a Program: which actions its ranks run in which order, and what they are predicted to
-// take. Read next: models/schedule.hpp.
+// The schedule that stands in a Program: which actions its ranks run in which order, and how long they are predicted to
+// take. Read next: models/schedule/schedule.hpp.
 #pragma once
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
-#include "models/schedule.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 
-// Nothing but weights' gradients comes of it, so nobody waits for it: what a split backward puts off.
+// Whether a kernel makes nothing but weights' gradients: no other rank waits for it, so a split backward puts it off.
 bool only_weights(const Kernel& kernel);
 
-// Of a template of the strategy; one of its replicas, as all run the same.
+// The timetable of the strategy's template number `pipeline`: one replica's, as all run the same.
 Timetable timetable_of(const Program& program, int pipeline);
 
-// What the passes of each virtual stage of a template's pipelines are predicted to take, on its slowest replica, and
-// its longest transfer between stages. The Program may be without instructions yet.
+// How long the passes of each virtual stage of that template are predicted to take, on its slowest replica, and its
+// longest transfer between stages. The Program may be without instructions yet.
 // Assumes: a transfer has its route to itself.
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline);
 // Whether those times decide about the order: where weight gradients stand.

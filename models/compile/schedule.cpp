@@ -1,46 +1,45 @@
-// Pass "schedule": each stage's computes in the order of the strategy's schedule (models/schedule.hpp). Where a
-// backward is split, its kernels are: those that only add to weights' gradients become a block of their own, and
-// what they read lives until then. When weight gradients run is decided here, from what computes and transfers are
+// Pass "schedule": each stage's computes in the order of the strategy's schedule (models/schedule/schedule.hpp).
+// Where a backward is split, its kernels are: those that only add to weights' gradients become a block of their own,
+// and what they read lives until then. When weight gradients run is decided here, from what computes and transfers are
 // predicted to take on these chips, and stands in the Program from then on.
 #include <algorithm>
 
-#include "models/compile_passes.hpp"
-#include "models/schedule_program.hpp"
+#include "models/base/index.hpp"
+#include "models/compile/compile_passes.hpp"
+#include "models/compile/predicted_order.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
 // Splits the chunk's backward into its input gradient and, at the end of the blocks, its weight gradient.
-void split_backward(ProgramClass& of_class, int chunk) {
-  Block& input = of_class.blocks[at(block_of(of_class, Pass::backward, chunk))];
+void split_backward(RankProgram& rank_program, ChunkId chunk) {
+  Block& input = rank_program.blocks[block_of(rank_program, Pass::backward, chunk)];
   Block weight;
   weight.pass = Pass::weight_gradient;
   weight.chunk = chunk;
-  weight.name = block_name(of_class, weight.pass, chunk);
+  weight.name = block_name(rank_program, weight.pass, chunk);
   std::vector<Kernel> whole = std::move(input.kernels);
   input.pass = Pass::input_gradient;
-  input.name = block_name(of_class, input.pass, chunk);
+  input.name = block_name(rank_program, input.pass, chunk);
   input.kernels.clear();
   for (Kernel& kernel : whole) (only_weights(kernel) ? weight : input).kernels.push_back(std::move(kernel));
-  of_class.blocks.push_back(std::move(weight));
+  rank_program.blocks.push_back(std::move(weight));
 }
 
 // Where the backward is whole for some micro-batches and split for others, the chunk has all three blocks.
-void add_split_blocks(ProgramClass& of_class, int chunk, bool keep_whole) {
-  const int index = block_of(of_class, Pass::backward, chunk);
-  const Block whole = of_class.blocks[at(index)];
-  split_backward(of_class, chunk);
-  if (keep_whole) of_class.blocks.insert(of_class.blocks.begin() + index, whole);
+void add_split_blocks(RankProgram& rank_program, ChunkId chunk, bool keep_whole) {
+  const BlockId id = block_of(rank_program, Pass::backward, chunk);
+  const Block whole = rank_program.blocks[id];
+  split_backward(rank_program, chunk);
+  auto& blocks = rank_program.blocks.items();
+  if (keep_whole) blocks.insert(blocks.begin() + id.value(), whole);
 }
 
-Instruction compute_of(const ProgramClass& of_class, int block, int micro_batch) {
+// The whole block as one instruction.
+Instruction compute_of(const RankProgram& rank_program, BlockId block, int micro_batch) {
   Instruction compute;
-  compute.op = Op::compute;
+  compute.body = Compute{block, 0, static_cast<int>(rank_program.blocks[block].kernels.size())};
   compute.micro_batch = micro_batch;
-  compute.block = block;
-  compute.last_kernel = static_cast<int>(of_class.blocks[at(block)].kernels.size());
   return compute;
 }
 
@@ -50,7 +49,8 @@ bool exchanges_overlap(const Strategy& strategy, const PipelineTemplate& pipelin
                      [](const Stage& stage) { return stage.expert_parallel > 1; });
 }
 
-Timetable make_timetable_of(const Job& job, const Program& program, const ProgramClass& first) {
+// The timetable of a template, of which `first` is the first stage.
+Timetable timetable_for(const Job& job, const Program& program, const RankProgram& first) {
   const Strategy& strategy = job.strategy;
   if (strategy.schedule == Schedule::custom) return strategy.timetable;
   const PipelineTemplate& pipeline = strategy.templates[at(first.pipeline)];
@@ -63,28 +63,30 @@ Timetable make_timetable_of(const Job& job, const Program& program, const Progra
                             : ScheduleTimes{});
 }
 
-void lay_down(const std::vector<Action>& actions, ProgramClass& of_class) {
-  const auto runs = [&](Pass pass, int chunk) {
+void lay_down(const std::vector<Action>& actions, RankProgram& rank_program) {
+  const auto runs = [&](Pass pass, ChunkId chunk) {
     return std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
-      return action.pass == pass && chunk_at(of_class, action.virtual_stage) == chunk;
+      return action.pass == pass && chunk_at(rank_program, action.virtual_stage) == chunk;
     });
   };
-  for (int chunk = 0; chunk < static_cast<int>(of_class.chunks.size()); ++chunk)
-    if (runs(Pass::weight_gradient, chunk)) add_split_blocks(of_class, chunk, runs(Pass::backward, chunk));
-  Stream& computes = of_class.streams[at(stream_of(of_class, StreamKind::compute))];
-  for (const Action& action : actions)
+  for (ChunkId chunk : rank_program.chunks.ids())
+    if (runs(Pass::weight_gradient, chunk))
+      add_split_blocks(rank_program, chunk, runs(Pass::backward, chunk));
+  Stream& computes = rank_program.streams[stream_of(rank_program, StreamKind::compute)];
+  for (const Action& action : actions) {
+    const ChunkId chunk = chunk_at(rank_program, action.virtual_stage).value();
     computes.instructions.push_back(
-        compute_of(of_class, block_of(of_class, action.pass, chunk_at(of_class, action.virtual_stage)),
-                   action.micro_batch));
+        compute_of(rank_program, block_of(rank_program, action.pass, chunk), action.micro_batch));
+  }
 }
 
 }  // namespace
 
 void schedule_computes(const Job& job, Program& program) {
   Timetable timetable;
-  for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    if (program.classes[i].stage == 0) timetable = make_timetable_of(job, program, program.classes[i]);
-    lay_down(timetable.ranks[at(program.classes[i].stage)], program.classes[i]);
+  for (RankProgram& rank_program : program.rank_programs) {
+    if (rank_program.stage == 0) timetable = timetable_for(job, program, rank_program);
+    lay_down(timetable.ranks[at(rank_program.stage)], rank_program);
   }
 }
 

@@ -1,53 +1,53 @@
 // Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes an
 // instruction of the compute stream, and so does each collective over a context-parallel group. Tensor-parallel
 // collectives do where they are to contend (fidelity.tensor_parallel: fluid or expanded). Everything else stays.
-#include "models/compile_passes.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
 
 namespace motley {
 namespace {
 
-int slot_of(const ProgramClass& of_class, const Kernel& kernel) {
+GroupSlot slot_of(const RankProgram& rank_program, const Kernel& kernel) {
   if (kernel.op == KernelOp::all_to_all) return kExpertGroup;
-  return kernel.over == GroupKind::context ? context_slot(of_class) : kTensorGroup;
+  return kernel.over == GroupKind::context ? context_slot(rank_program) : kTensorGroup;
 }
 
-Instruction instruction_of(const ProgramClass& of_class, const Kernel& kernel, int micro_batch) {
-  Instruction collective;
-  collective.op = Op::collective;
-  collective.micro_batch = micro_batch;
-  collective.slot = slot_of(of_class, kernel);
-  collective.collective = collective_of(kernel.op);
-  collective.tensors = kernel.out;
+Collective collective_for(const RankProgram& rank_program, const Kernel& kernel) {
+  Collective collective;
+  collective.kind = collective_of(kernel.op);
   collective.reduce = kernel.reduce;
+  collective.slot = slot_of(rank_program, kernel);
+  collective.tensors = kernel.out;
   collective.bytes = kernel.bytes;
   if (kernel.op != KernelOp::all_to_all) return collective;
-  collective.bytes = of_class.tensors[static_cast<std::size_t>(kernel.out.at(0))].bytes;
+  collective.bytes = rank_program.tensors[kernel.out.at(0)].bytes;
   if (kernel.bytes < collective.bytes) collective.expected = kernel.bytes;
   return collective;
 }
 
-std::vector<Instruction> cut_at_collectives(const ProgramClass& of_class, const Instruction& whole,
-                                            bool tensor_parallel) {
-  const auto& kernels = of_class.blocks[static_cast<std::size_t>(whole.block)].kernels;
+std::vector<Instruction> cut_at_collectives(const RankProgram& rank_program, const Instruction& whole,
+                                            const Compute& compute, bool tensor_parallel) {
+  const auto& kernels = rank_program.blocks[compute.block].kernels;
   std::vector<Instruction> pieces;
   const auto add_compute = [&](int first, int last) {
     if (first == last) return;
     Instruction piece = whole;
     piece.after.clear();
-    piece.first_kernel = first;
-    piece.last_kernel = last;
-    pieces.push_back(piece);
+    piece.body = Compute{compute.block, first, last};
+    pieces.push_back(std::move(piece));
   };
-  int first = whole.first_kernel;
-  for (int i = whole.first_kernel; i < whole.last_kernel; ++i) {
-    const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+  int first = compute.first_kernel;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
     if (!is_collective(kernel.op) || (!tensor_parallel && priced_in_computes(kernel))) continue;
     add_compute(first, i);
     first = i + 1;
-    pieces.push_back(instruction_of(of_class, kernel, whole.micro_batch));
+    Instruction& instruction = pieces.emplace_back();
+    instruction.body = collective_for(rank_program, kernel);
+    instruction.micro_batch = whole.micro_batch;
   }
-  add_compute(first, whole.last_kernel);
+  add_compute(first, compute.last_kernel);
   pieces.front().after = whole.after;
   return pieces;
 }
@@ -61,15 +61,16 @@ void separate_tensor_collectives(const Job& job, Program& program) {
                        job.train.expert_skew, job.train.seed};
   }
   const bool tensor_parallel = job.fidelity.tensor_parallel != CollectiveLevel::formula;
-  for (ProgramClass& of_class : program.classes) {
-    const bool always = of_class.expert_parallel > 1 || of_class.context_parallel > 1;
-    if (!always && (!tensor_parallel || of_class.tensor_parallel == 1)) continue;
+  for (RankProgram& rank_program : program.rank_programs) {
+    const bool always = rank_program.expert_parallel > 1 || rank_program.context_parallel > 1;
+    if (!always && (!tensor_parallel || rank_program.tensor_parallel == 1)) continue;
     std::vector<std::vector<Instruction>> pieces;
-    for (const Instruction& whole : of_class.streams[0].instructions) {
+    for (const Instruction& whole : rank_program.streams[kComputeStream].instructions) {
       pieces.emplace_back();
-      if (whole.op == Op::compute) pieces.back() = cut_at_collectives(of_class, whole, tensor_parallel);
+      if (const Compute* const compute = whole.as<Compute>())
+        pieces.back() = cut_at_collectives(rank_program, whole, *compute, tensor_parallel);
     }
-    replace_computes(of_class, std::move(pieces));
+    replace_computes(rank_program, std::move(pieces));
   }
 }
 

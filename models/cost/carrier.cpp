@@ -1,14 +1,13 @@
-#include "models/carrier.hpp"
+#include "models/cost/carrier.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "models/cluster_layout.hpp"
+#include "models/base/index.hpp"
+#include "models/cluster/cluster_layout.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // Of nodes, ascending.
 std::vector<int> groups_of(const Cluster& cluster, std::span<const int> chips) {
@@ -48,8 +47,8 @@ CarrierChoice by_sockets(const Cluster& cluster, const std::vector<int>& groups,
 std::vector<int> chips_of_pipeline(const Program& program, Rank rank) {
   std::vector<Rank> ranks = {rank};
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    for (Rank peer : program.ranks[at(ranks[i])].peers)
-      if (peer >= 0 && std::find(ranks.begin(), ranks.end(), peer) == ranks.end()) ranks.push_back(peer);
+    for (std::optional<Rank> peer : program.ranks[at(ranks[i])].peers)
+      if (peer && std::find(ranks.begin(), ranks.end(), *peer) == ranks.end()) ranks.push_back(*peer);
   std::vector<int> chips;
   for (Rank each : ranks) chips.push_back(program.ranks[at(each)].chip);
   return chips;

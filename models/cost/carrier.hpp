@@ -5,15 +5,15 @@
 //
 // Policies: by_group is that rule. holmes (arXiv:2312.03549, its public code) takes the ranks of a whole pipeline for
 // one group too, as their transfers use one communicator. sockets is what a library without such a rule falls back to.
-// It prices nothing: see models/network_cost.hpp.
+// It prices nothing: see models/cost/network_cost.hpp.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

@@ -1,4 +1,4 @@
-#include "models/carriers_text.hpp"
+#include "models/cost/carriers_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,12 +8,11 @@
 #include <set>
 #include <tuple>
 
-#include "models/table.hpp"
+#include "models/base/index.hpp"
+#include "models/base/table.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // "0-3, 5".
 std::string print_runs(const std::set<int>& numbers) {
@@ -27,9 +26,9 @@ std::string print_runs(const std::set<int>& numbers) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
-class Lister {
+class CarrierLister {
  public:
-  Lister(const Job& job, const Program& program) : cluster_(job.cluster), program_(program) {}
+  CarrierLister(const Job& job, const Program& program) : cluster_(job.cluster), program_(program) {}
 
   std::vector<ListedCarrier> list() {
     for (const Group& group : program_.groups) {
@@ -37,8 +36,10 @@ class Lister {
       add(std::string(name_of(group.kind)), group.ranks, choose_carrier(program_, cluster_, group));
     }
     for (Rank rank = 0; rank < program_.rank_count(); ++rank)
-      for (Rank peer : std::set<Rank>(entry(rank).peers.begin(), entry(rank).peers.end()))
-        if (peer > rank) add("transfers", {rank, peer}, choose_carrier(program_, cluster_, rank, peer));
+      for (std::optional<Rank> peer :
+           std::set<std::optional<Rank>>(entry(rank).peers.begin(), entry(rank).peers.end()))
+        if (peer && *peer > rank)
+          add("transfers", {rank, *peer}, choose_carrier(program_, cluster_, rank, *peer));
     std::vector<ListedCarrier> listed;
     for (const Key& key : order_) {
       const Seen& seen = seen_.at(key);
@@ -147,7 +148,7 @@ std::string transport_between(const Cluster& cluster, int from_chip, int to_chip
 }
 
 std::vector<ListedCarrier> list_carriers(const Job& job, const Program& program) {
-  return Lister(job, program).list();
+  return CarrierLister(job, program).list();
 }
 
 std::string carriers_text(const std::vector<ListedCarrier>& listed) {

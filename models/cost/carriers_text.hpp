@@ -1,12 +1,12 @@
 // Which transport moves what between the ranks of a Program, and why, as a table: `motley show costs` prints it.
-// Read next: models/carrier.hpp, where the rule stands.
+// Read next: models/cost/carrier.hpp, where the rule stands.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/carrier.hpp"
-#include "models/compile.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/scenario/job.hpp"
 
 namespace motley {
 

@@ -1,15 +1,16 @@
-#include "models/collective_cost.hpp"
+#include "models/cost/collective_cost.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
-#include "models/carrier.hpp"
-#include "models/refusal.hpp"
-#include "models/routing.hpp"
-#include "models/units.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/program/routing.hpp"
 
 namespace motley {
 namespace {
@@ -50,7 +51,7 @@ class Pricer {
  private:
   struct Way {
     Route route;
-    Transport transport;
+    MessageCost transport;
   };
 
   CollectiveCost price_at_once(const std::vector<CollectiveMessage>& round, double chunk) {
@@ -67,17 +68,17 @@ class Pricer {
       cost.kappa = std::max(cost.kappa, way.transport.kappa);
     }
     for (const auto& [link, share] : share_on_link) {
-      const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(link)];
-      cost.s_per_byte = std::max(cost.s_per_byte, share / (of.bandwidth * of.efficiency));
+      const LinkProperties& properties = cluster_.link_table[static_cast<std::size_t>(link)];
+      cost.s_per_byte = std::max(cost.s_per_byte, share / (properties.bandwidth * properties.efficiency));
     }
     return cost;
   }
   const Way& way_of(int from, int to) {
-    const auto [found, fresh] = ways_.try_emplace({from, to});
+    const auto [entry, fresh] = ways_.try_emplace({from, to});
     if (fresh)
-      found->second = {route(cluster_, chip(from), chip(to), carrier_),
-                       transport_of(cluster_, chip(from), chip(to), carrier_)};
-    return found->second;
+      entry->second = {route(cluster_, chip(from), chip(to), carrier_),
+                       message_cost_of(cluster_, chip(from), chip(to), carrier_)};
+    return entry->second;
   }
   int chip(int place) const { return chips_[static_cast<std::size_t>(place)]; }
 

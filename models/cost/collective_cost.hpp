@@ -14,14 +14,15 @@
 //   flat                (R-1)(alpha + S/(R beta))
 //   once_a_node         alpha + alpha', and 0.95 of what links can do with what GroupShape says each carries
 //
-// It knows nothing of other traffic and of compute. Read next: models/collective.hpp, models/nccl_tuning.hpp.
+// It knows nothing of other traffic and of compute. Read next: models/program/collective.hpp,
+// models/cost/nccl_tuning.hpp.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/collective.hpp"
-#include "models/network_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/program/collective.hpp"
 
 namespace motley {
 

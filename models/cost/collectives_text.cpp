@@ -1,4 +1,4 @@
-#include "models/collectives_text.hpp"
+#include "models/cost/collectives_text.hpp"
 
 #include <fmt/format.h>
 
@@ -6,41 +6,43 @@
 #include <set>
 #include <tuple>
 
-#include "models/compute_cost.hpp"
-#include "models/units.hpp"
+#include "models/base/units.hpp"
+#include "models/cost/compute_cost.hpp"
 
 namespace motley {
 std::vector<ListedCollective> list_collectives(const Job& job, const Program& program) {
   CostTable costs(program, job.cluster);
   std::vector<ListedCollective> listed;
-  std::set<int> classes;
-  std::set<std::tuple<int, int, CollectiveKind, std::int64_t>> priced;  // class, slot, kind, bytes
+  std::set<RankProgramId> visited;
+  std::set<std::tuple<RankProgramId, GroupSlot, CollectiveKind, std::int64_t>> priced;
   std::set<std::tuple<GroupKind, CollectiveKind, int, std::int64_t, std::string>> seen;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
-    if (!classes.insert(entry.of_class).second) continue;
-    for (const Stream& stream : program.class_of(rank).streams)
+    if (!visited.insert(entry.rank_program).second) continue;
+    for (const Stream& stream : program.program_of(rank).streams)
       for (const Instruction& instruction : stream.instructions) {
-        if (instruction.op != Op::collective) continue;
-        const CollectiveKind kind = instruction.collective;
-        if (!priced.emplace(entry.of_class, instruction.slot, kind, expected_bytes(instruction)).second)
+        const auto* collective = instruction.as<Collective>();
+        if (collective == nullptr) continue;
+        const CollectiveKind kind = collective->kind;
+        if (!priced.emplace(entry.rank_program, collective->slot, kind, expected_bytes(instruction)).second)
           continue;
-        const int index = entry.groups[static_cast<std::size_t>(instruction.slot)];
-        const Group& group = program.groups[static_cast<std::size_t>(index)];
-        ListedCollective made{
+        const GroupId id = entry.groups[collective->slot].value();
+        const Group& group = program.groups[id];
+        ListedCollective listed_one{
             rank,
             group.kind,
             kind,
             static_cast<int>(group.ranks.size()),
             expected_bytes(instruction),
-            costs.algorithm_of(kind, index, job.fidelity.algorithm, expected_bytes(instruction)),
+            costs.algorithm_of(kind, id, job.fidelity.algorithm, expected_bytes(instruction)),
             0,
             ""};
-        made.seconds = costs.collective(kind, index, made.algorithm).seconds(made.bytes);
-        made.reason =
-            explain(costs.collectives(kind, index), made.algorithm, job.fidelity.algorithm, made.bytes);
-        if (seen.emplace(made.group, kind, made.members, made.bytes, made.reason).second)
-          listed.push_back(std::move(made));
+        listed_one.seconds = costs.collective(kind, id, listed_one.algorithm).seconds(listed_one.bytes);
+        listed_one.reason = explain(costs.collectives(kind, id), listed_one.algorithm, job.fidelity.algorithm,
+                                    listed_one.bytes);
+        if (seen.emplace(listed_one.group, kind, listed_one.members, listed_one.bytes, listed_one.reason)
+                .second)
+          listed.push_back(std::move(listed_one));
       }
   }
   return listed;

@@ -1,12 +1,12 @@
 // `motley show collectives`: every collective of a Program that differs in price, its algorithm, and why that one. It
-// prices an idle fabric and knows nothing of waiting. Read next: models/collective_cost.hpp.
+// prices an idle fabric and knows nothing of waiting. Read next: models/cost/collective_cost.hpp.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/collective_cost.hpp"
-#include "models/compile.hpp"
+#include "models/cost/collective_cost.hpp"
+#include "models/scenario/job.hpp"
 
 namespace motley {
 

@@ -1,6 +1,6 @@
-// Prices kernels by the forms of models/chip.hpp. It knows nothing of contention, overlap or other ranks. Read next:
-// models/network_cost.cpp.
-#include "models/compute_cost.hpp"
+// Prices kernels by the forms of models/cluster/chip.hpp. It knows nothing of contention, overlap or other ranks.
+// Read next: models/cost/network_cost.cpp.
+#include "models/cost/compute_cost.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <set>
 
-#include "models/measured_kernels.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cost/measured_kernels.hpp"
 
 namespace motley {
 namespace {
@@ -71,8 +71,8 @@ double wave_quantisation(const std::vector<Products>& all, double multiprocessor
 }
 
 double peak_of(const Chip& chip, Format format) {
-  const auto found = chip.peak_flops.find(format);
-  if (found != chip.peak_flops.end()) return found->second.value;
+  const auto entry = chip.peak_flops.find(format);
+  if (entry != chip.peak_flops.end()) return entry->second.value;
   std::vector<std::string> known;
   for (const auto& [other, peak] : chip.peak_flops) known.emplace_back(name_of(other));
   throw Refusal(Exit::infeasible, "unsupported-format", {},
@@ -113,9 +113,9 @@ double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const double flops = kernel.groups > 0
                            ? 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n * kernel.k)
                            : kernel.flops;
-  return flops / (peak_of(chip, format) * chip.gemm_efficiency.value) *
-         short_sums(products, chip.gemm_k_half.value) *
-         (1 + chip.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
+  return flops / (peak_of(chip, format) * chip.software.gemm_efficiency.value) *
+         short_sums(products, chip.software.gemm_k_half.value) *
+         (1 + chip.software.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
 }
 
 double factor(const Sourced& figure) { return figure.value > 0 ? figure.value : 1; }
@@ -136,8 +136,8 @@ bool is_attention(KernelOp op) { return op == KernelOp::attention || op == Kerne
 
 double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const double T = static_cast<double>(kernel.n);
-  return computed_flops(kernel) / (peak_of(chip, format) * chip.attention_efficiency.value) *
-         (1 + chip.attention_s_half.value / T);
+  return computed_flops(kernel) / (peak_of(chip, format) * chip.software.attention_efficiency.value) *
+         (1 + chip.software.attention_s_half.value / T);
 }
 
 // Attention whose scores are written and read between two batched products, whole: the mask saves nothing. Form and
@@ -151,34 +151,36 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
   const double scores = static_cast<double>(kernel.m) * T * T;
   const double products = (backward ? 2.0 : 1.0) * 4.0 * scores * D;
   const double slowed = (1 + kNarrow / D) * (kernel.k % 8 == 0 ? 1 : kMisaligned);
-  const double passes_s =
-      (backward ? 8 : 5) * 2 * scores / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
-  return chip.unfused_attention.value * (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
+  const double passes_s = (backward ? 8 : 5) * 2 * scores /
+                          (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
+  return chip.software.unfused_attention.value *
+         (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
 // Bytes an AdamW step moves: parameters written (read too, where they are the master weights), gradients read and
 // zeroed, master weights and moments read and written.
-double optimizer_bytes(const Program& program, const ProgramClass& of_class) {
+double optimizer_bytes(const Program& program, const RankProgram& rank_program) {
   const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
-  std::set<std::int32_t> divided;
-  std::set<int> elsewhere;  // parameters of the transformer whose states are on the host
-  for (const Tensor& tensor : of_class.tensors)
+  std::set<TensorId> divided;
+  std::set<std::optional<int>> elsewhere;  // parameters of the transformer whose states are on the host
+  for (const Tensor& tensor : rank_program.tensors)
     if (tensor.on_host && tensor.role == TensorRole::optimizer) elsewhere.insert(tensor.parameter);
-  for (const Shard& shard : of_class.shards) {
-    const Tensor& state = of_class.tensors[static_cast<std::size_t>(shard.optimizer)];
+  for (const Shard& shard : rank_program.shards) {
+    const Tensor& state = rank_program.tensors[shard.optimizer];
     const double elements = state.on_host ? 0 : static_cast<double>(state.shape[1]);
     bytes += elements * (written * bytes_of(program.precision) + 2.0 * bytes_of(program.gradients));
     for (const auto* ids : {&shard.parameters, &shard.gradients}) divided.insert(ids->begin(), ids->end());
-    divided.insert({shard.parameter_part, shard.gradient_part});
+    for (const auto& part : {shard.parameter_part, shard.gradient_part})
+      if (part) divided.insert(*part);
   }
-  std::set<int> trained;
-  for (const Tensor& tensor : of_class.tensors)
+  std::set<std::optional<int>> trained;
+  for (const Tensor& tensor : rank_program.tensors)
     if (tensor.role == TensorRole::gradient) trained.insert(tensor.parameter);
-  for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
-    const Tensor& tensor = of_class.tensors[i];
-    if (divided.contains(static_cast<std::int32_t>(i)) || tensor.on_host) continue;
-    if (tensor.parameter >= 0 && elsewhere.contains(tensor.parameter)) continue;
+  for (TensorId id : rank_program.tensors.ids()) {
+    const Tensor& tensor = rank_program.tensors[id];
+    if (divided.contains(id) || tensor.on_host) continue;
+    if (tensor.parameter && elsewhere.contains(tensor.parameter)) continue;
     if (tensor.role == TensorRole::parameter && trained.contains(tensor.parameter))
       bytes += written * static_cast<double>(tensor.bytes);
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::optimizer)
@@ -199,30 +201,31 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
   if (is_collective(kernel.op)) {
     if (!priced_in_computes(kernel)) return time;  // an instruction of its own, which a World prices
     MOTLEY_CHECK(tensor_ring != nullptr);
-    time.seconds = time.memory_s =
-        factor(chip.collective_share) * collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
+    time.seconds = time.memory_s = factor(chip.software.collective_share) *
+                                   collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
-  if (is_backward_product(kernel.op)) time.work_s *= factor(chip.gemm_backward);
+  if (is_backward_product(kernel.op)) time.work_s *= factor(chip.software.gemm_backward);
   if (is_attention(kernel.op))
-    time.work_s = chip.unfused_attention.value > 0 ? unfused_attention_s(kernel, format, chip)
-                                                   : attention_work_s(kernel, format, chip);
-  time.memory_s =
-      static_cast<double>(kernel.bytes) / (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
-  if (!is_matmul(kernel.op) && !is_attention(kernel.op)) time.memory_s *= factor(chip.elementwise_passes);
-  time.seconds = std::max(time.work_s, time.memory_s) + chip.kernel_overhead.value;
+    time.work_s = chip.software.unfused_attention.value > 0 ? unfused_attention_s(kernel, format, chip)
+                                                            : attention_work_s(kernel, format, chip);
+  time.memory_s = static_cast<double>(kernel.bytes) /
+                  (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
+  if (!is_matmul(kernel.op) && !is_attention(kernel.op))
+    time.memory_s *= factor(chip.software.elementwise_passes);
+  time.seconds = std::max(time.work_s, time.memory_s) + chip.software.kernel_overhead.value;
   return time;
 }
 
-double host_step_s(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
+double host_step_s(const Program& program, const RankProgram& rank_program, const OptimizerStep& step,
                    const NodeGroup& nodes) {
   MOTLEY_CHECK(nodes.host.has_value());
   constexpr double kReached = 0.8;
   double bytes = 0;
-  for (int id : instruction.tensors) {
-    const Tensor& tensor = of_class.tensors[static_cast<std::size_t>(id)];
+  for (TensorId id : step.tensors) {
+    const Tensor& tensor = rank_program.tensors[id];
     const bool both = tensor.role == TensorRole::optimizer ||
                       (tensor.role == TensorRole::parameter && program.precision == Format::fp32);
     bytes += (both ? 2.0 : 1.0) * static_cast<double>(tensor.bytes);
@@ -232,43 +235,44 @@ double host_step_s(const Program& program, const ProgramClass& of_class, const I
 
 namespace {
 
-// A layer's kernels of one instruction, and how many the whole pass has of them.
+// The kernels of a layer that one instruction runs, and how many the whole pass has of them.
 struct LayerPart {
-  double seconds = 0, kernels = 0, of = 0;
+  double seconds = 0, kernels = 0, all_kernels = 0;
   bool backward = false, experts = false;
 };
 
 // Seconds that kernels wait for the processor that launches them: a layer takes (G^4 + C^4)^(1/4), G what its kernels
 // take and C what their launches do, with experts also what the host awaits of their router. Of a layer that several
 // instructions share each has its kernels' part.
-double launch_wait_s(const ProgramClass& of_class, const Instruction& instruction, const Chip& chip,
+double launch_wait_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip,
                      const std::vector<double>& seconds) {
   constexpr double kParallel = 1.3,
                    kBackward = 1.8;  // collectives are launched too; a backward has more kernels
-  if (chip.layer_launch.value <= 0 && chip.expert_launch.value <= 0) return 0;
-  const Block& block = of_class.blocks[static_cast<std::size_t>(instruction.block)];
+  if (chip.software.layer_launch.value <= 0 && chip.software.expert_launch.value <= 0) return 0;
+  const Block& block = rank_program.blocks[compute.block];
   std::map<std::pair<int, bool>, LayerPart> layers;
   const auto part_of = [&](const Kernel& kernel) -> LayerPart& {
     return layers[{kernel.layer, kernel.recompute}];
   };
   for (const Kernel& kernel : block.kernels) {
-    if (!is_collective(kernel.op)) part_of(kernel).of += 1;
+    if (!is_collective(kernel.op)) part_of(kernel).all_kernels += 1;
     if (kernel.op == KernelOp::dispatch || kernel.op == KernelOp::dispatch_backward)
       part_of(kernel).experts = true;
   }
-  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-    const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = block.kernels[at(i)];
     LayerPart& part = part_of(kernel);
-    part.seconds += seconds[static_cast<std::size_t>(i - instruction.first_kernel)];
+    part.seconds += seconds[at(i - compute.first_kernel)];
     if (!is_collective(kernel.op)) part.kernels += 1;
     part.backward = block.pass != Pass::forward && !kernel.recompute;
   }
   double wait_s = 0;
   for (const auto& [layer, part] : layers) {
     if (part.kernels == 0) continue;
-    const double layer_s = chip.layer_launch.value + (part.experts ? chip.expert_launch.value : 0);
-    const double launches_s = layer_s * (of_class.tensor_parallel > 1 ? kParallel : 1) *
-                              (part.backward ? kBackward : 1) * part.kernels / part.of;
+    const double layer_s =
+        chip.software.layer_launch.value + (part.experts ? chip.software.expert_launch.value : 0);
+    const double launches_s = layer_s * (rank_program.tensor_parallel > 1 ? kParallel : 1) *
+                              (part.backward ? kBackward : 1) * part.kernels / part.all_kernels;
     wait_s += std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
   }
   return wait_s;
@@ -283,32 +287,34 @@ namespace {
 // weak-scaling series lose -0.05 to 1.8 % a doubling (DGXC Benchmarking, H100, 2024-11 to 2025-05).
 double straggling_factor(const Program& program, const Chip& chip) {
   const double doublings = std::log2(static_cast<double>(program.ranks.size()) / 8);
-  return 1 + chip.straggling.value * std::max(0.0, doublings);
+  return 1 + chip.software.straggling.value * std::max(0.0, doublings);
 }
 
 }  // namespace
 
-ComputeTime compute_time(const Program& program, const ProgramClass& of_class, const Instruction& instruction,
-                         const Chip& chip, const RingCost* tensor_ring) {
+ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
+                         const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring) {
   ComputeTime time;
-  const MeasuredKernels measured(program, of_class, chip, tensor_ring);
-  if (instruction.op == Op::optimizer) {
+  const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
+  if (instruction.op() == Op::optimizer) {
     // Measured of states that are held whole.
-    time.compute_s = measured.any() && of_class.shards.empty()
-                         ? measured.optimizer_s(of_class)
-                         : optimizer_bytes(program, of_class) /
-                               (chip.memory_bandwidth.value * chip.bandwidth_efficiency.value);
-    time.compute_s += chip.step_overhead.value;
+    time.compute_s = measured.any() && rank_program.shards.empty()
+                         ? measured.optimizer_s(rank_program)
+                         : optimizer_bytes(program, rank_program) /
+                               (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
+    time.compute_s += chip.software.step_overhead.value;
     return time;
   }
-  const Block& block = of_class.blocks[static_cast<std::size_t>(instruction.block)];
+  const auto& compute = std::get<Compute>(instruction.body);
+  const Block& block = rank_program.blocks[compute.block];
   const auto& kernels = block.kernels;
   std::vector<double> all;
-  if (instruction.first_kernel == 0 &&
+  if (compute.first_kernel == 0 &&
       block.pass != Pass::weight_gradient)  // half in the forward, half in the backward, by chunk
-    time.compute_s += chip.micro_batch_overhead.value / 2 / static_cast<double>(of_class.chunks.size());
-  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-    const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+    time.compute_s +=
+        chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size());
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
     const double seconds =
         kernel_time(kernel, program.precision, chip, tensor_ring).seconds * measured.factor(block, kernel);
     all.push_back(seconds);
@@ -319,90 +325,75 @@ ComputeTime compute_time(const Program& program, const ProgramClass& of_class, c
     else
       time.compute_s += seconds;
   }
-  if (!measured.any()) time.compute_s += launch_wait_s(of_class, instruction, chip, all);
+  if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
   const double slower = straggling_factor(program, chip);
   return {time.compute_s * slower, time.recompute_s * slower, time.tensor_parallel_s * slower};
 }
 
 CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
 
-const ComputeTime& CostTable::of(Rank rank, const Instruction& instruction) {
-  const RankEntry& entry = program_.ranks[static_cast<std::size_t>(rank)];
-  const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
-  const auto ring = group < 0 ? rings_.end() : ring_of(group);
-  const int ring_class = group < 0 ? -1 : ring->second.index;
-  const Key key{entry.of_class,
-                cluster_.chip_group[static_cast<std::size_t>(entry.chip)],
-                ring_class,
-                instruction.block,
-                instruction.first_kernel,
-                instruction.last_kernel,
-                instruction.tensors.empty() ? -1 : instruction.tensors[0]};
-  const auto found = times_.find(key);
-  if (found != times_.end()) return found->second;
-  if (instruction.op == Op::optimizer && !instruction.tensors.empty()) {
-    const NodeGroup& nodes =
-        cluster_.groups[static_cast<std::size_t>(cluster_.chip_group[static_cast<std::size_t>(entry.chip)])];
-    ComputeTime time;
-    time.compute_s = host_step_s(program_, program_.class_of(rank), instruction, nodes);
-    return times_.emplace(key, time).first->second;
-  }
-  const RingCost* cost = group < 0 ? nullptr : &ring_classes_[static_cast<std::size_t>(ring_class)];
-  return times_
-      .emplace(key, compute_time(program_, program_.class_of(rank), instruction, cluster_.chip_of(entry.chip),
-                                 cost))
-      .first->second;
+const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
+  const RankEntry& entry = program_.ranks[at(rank)];
+  const std::optional<GroupId> group =
+      entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
+  const RingCost* ring_cost = group ? &ring(*group) : nullptr;
+  const int chip_group = cluster_.chip_group[at(entry.chip)];
+  Key key{entry.rank_program, chip_group, ring_cost, {}, {}};
+  if (const auto* compute = instruction.as<Compute>()) key.compute = *compute;
+  const auto* step = instruction.as<OptimizerStep>();
+  const bool on_host = step != nullptr && !step->tensors.empty();
+  if (on_host) key.first_state = step->tensors[0];
+  const auto known = times_.find(key);
+  if (known != times_.end()) return known->second;
+  ComputeTime time;
+  if (on_host)
+    time.compute_s = host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(chip_group)]);
+  else
+    time = compute_time(program_, program_.program_of(rank), instruction, cluster_.chip_of(entry.chip),
+                        ring_cost);
+  return times_.emplace(key, time).first->second;
 }
 
-const RingCost& CostTable::ring(int group) {
-  return ring_classes_[static_cast<std::size_t>(ring_of(group)->second.index)];
+const RingCost& CostTable::ring(GroupId group) {
+  const auto known = rings_.find(group);
+  if (known != rings_.end()) return *known->second;
+  const RingCost cost = ring_cost(program_, cluster_, program_.groups[group]);
+  auto ring = std::find(ring_classes_.begin(), ring_classes_.end(), cost);
+  if (ring == ring_classes_.end()) ring = ring_classes_.insert(ring, cost);
+  return *rings_.emplace(group, &*ring).first->second;
 }
 
-const RingCost& CostTable::pairwise(int group) {
-  const auto found = pairwise_.find(group);
-  if (found != pairwise_.end()) return found->second;
-  const Group& of = program_.groups[static_cast<std::size_t>(group)];
-  return pairwise_.emplace(group, pairwise_cost(program_, cluster_, of)).first->second;
+const RingCost& CostTable::pairwise(GroupId group) {
+  const auto known = pairwise_.find(group);
+  if (known != pairwise_.end()) return known->second;
+  return pairwise_.emplace(group, pairwise_cost(program_, cluster_, program_.groups[group])).first->second;
 }
 
-CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
+CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, GroupId id, CollectiveAlgorithm wanted,
                                             std::int64_t bytes) {
-  const Group& of = program_.groups[static_cast<std::size_t>(group)];
-  if (of.ranks.size() < 2) return plain_algorithm(kind);
-  if (kind == CollectiveKind::all_to_all && of.kind == GroupKind::expert && program_.routing.experts > 0)
+  const Group& group = program_.groups[id];
+  if (group.ranks.size() < 2) return plain_algorithm(kind);
+  if (kind == CollectiveKind::all_to_all && group.kind == GroupKind::expert && program_.routing.experts > 0)
     return CollectiveAlgorithm::once_a_node;
   if (wanted == CollectiveAlgorithm::ring) return plain_algorithm(kind);
-  if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, group), bytes);
-  const auto [found, fresh] = tunings_.try_emplace(group);
-  if (fresh) found->second = nccl_tuning(program_, cluster_, of);
-  if (wanted == CollectiveAlgorithm::automatic) return nccl_choice(found->second, kind, bytes);
-  return does(wanted, kind, found->second.shape) ? wanted : plain_algorithm(kind);
+  if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, id), bytes);
+  const auto [tuning, is_new] = tunings_.try_emplace(id);
+  if (is_new) tuning->second = nccl_tuning(program_, cluster_, group);
+  if (wanted == CollectiveAlgorithm::automatic) return nccl_choice(tuning->second, kind, bytes);
+  return does(wanted, kind, tuning->second.shape) ? wanted : plain_algorithm(kind);
 }
 
-const CollectiveCost& CostTable::collective(CollectiveKind kind, int group, CollectiveAlgorithm algorithm) {
-  const auto [found, fresh] = collective_.try_emplace({group, kind, algorithm});
-  if (fresh)
-    found->second = collective_cost(program_, cluster_, program_.groups[static_cast<std::size_t>(group)],
-                                    kind, algorithm);
-  return found->second;
+const CollectiveCost& CostTable::collective(CollectiveKind kind, GroupId group,
+                                            CollectiveAlgorithm algorithm) {
+  const auto [cost, is_new] = collective_.try_emplace({group, kind, algorithm});
+  if (is_new) cost->second = collective_cost(program_, cluster_, program_.groups[group], kind, algorithm);
+  return cost->second;
 }
 
-const std::vector<CollectiveCost>& CostTable::collectives(CollectiveKind kind, int group) {
-  const auto [found, fresh] = collectives_.try_emplace({group, kind});
-  if (fresh)
-    found->second =
-        collective_costs(program_, cluster_, program_.groups[static_cast<std::size_t>(group)], kind);
-  return found->second;
-}
-
-CostTable::Rings::iterator CostTable::ring_of(int group) {
-  const auto found = rings_.find(group);
-  if (found != rings_.end()) return found;
-  const RingCost cost = ring_cost(program_, cluster_, program_.groups[static_cast<std::size_t>(group)]);
-  std::size_t index = 0;
-  while (index < ring_classes_.size() && !(ring_classes_[index] == cost)) ++index;
-  if (index == ring_classes_.size()) ring_classes_.push_back(cost);
-  return rings_.emplace(group, RingIndex{static_cast<int>(index)}).first;
+const std::vector<CollectiveCost>& CostTable::collectives(CollectiveKind kind, GroupId group) {
+  const auto [costs, is_new] = collectives_.try_emplace({group, kind});
+  if (is_new) costs->second = collective_costs(program_, cluster_, program_.groups[group], kind);
+  return costs->second;
 }
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-#include "models/costs_text.hpp"
+#include "models/cost/costs_text.hpp"
 
 #include <fmt/format.h>
 
@@ -8,18 +8,17 @@
 #include <optional>
 #include <utility>
 
-#include "models/compute_cost.hpp"
-#include "models/measured_kernels.hpp"
-#include "models/network_cost.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/index.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/measured_kernels.hpp"
+#include "models/cost/network_cost.hpp"
 
 namespace motley {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 Bound bound_of(const KernelCost& cost) {
   if (is_collective(cost.op)) return Bound::network;
@@ -29,31 +28,31 @@ Bound bound_of(const KernelCost& cost) {
 }
 
 // Prices the passes of one rank.
-class Pricer {
+class PassPricer {
  public:
-  Pricer(const Job& job, const Program& program, Rank rank)
+  PassPricer(const Job& job, const Program& program, Rank rank)
       : program_(program),
         rank_(rank),
-        class_(program.class_of(rank)),
+        rank_program_(program.program_of(rank)),
         nodes_(job.cluster.groups[at(job.cluster.chip_group[at(program.ranks[at(rank)].chip)])]),
         chip_(nodes_.chip) {
     const auto& groups = program.ranks[at(rank)].groups;
-    if (at(kTensorGroup) < groups.size() && groups[kTensorGroup] >= 0)
-      ring_ = ring_cost(program, job.cluster, program.groups[at(groups[kTensorGroup])]);
-    if (class_.expert_parallel > 1)
-      pairs_ = pairwise_cost(program, job.cluster, program.groups[at(groups.at(kExpertGroup))]);
-    if (class_.context_parallel > 1)
+    if (groups.has(kTensorGroup) && groups[kTensorGroup])
+      ring_ = ring_cost(program, job.cluster, program.groups[*groups[kTensorGroup]]);
+    if (rank_program_.expert_parallel > 1)
+      pairs_ = pairwise_cost(program, job.cluster, program.groups[groups.get(kExpertGroup).value()]);
+    if (rank_program_.context_parallel > 1)
       context_ring_ =
-          ring_cost(program, job.cluster, program.groups[at(groups.at(at(context_slot(class_))))]);
+          ring_cost(program, job.cluster, program.groups[groups.get(context_slot(rank_program_)).value()]);
   }
 
   void add_to(std::vector<PassCost>& passes) const {
-    for (std::size_t block = 0; block < class_.blocks.size(); ++block) passes.push_back(price_block(block));
-    for (const Instruction& instruction : class_.streams[0].instructions)
-      if (instruction.op == Op::optimizer) {
+    for (BlockId block : rank_program_.blocks.ids()) passes.push_back(price_block(block));
+    for (const Instruction& instruction : rank_program_.streams[kComputeStream].instructions)
+      if (instruction.op() == Op::optimizer) {
         PassCost pass = empty_pass("optimizer");
         pass.times = 1;
-        pass.seconds = compute_time(program_, class_, instruction, chip_, ring()).seconds();
+        pass.seconds = compute_time(program_, rank_program_, instruction, chip_, ring()).seconds();
         passes.push_back(pass);
       }
     add_host_steps(passes);
@@ -71,34 +70,36 @@ class Pricer {
     return pass;
   }
 
-  // What the node's processor steps, in all its buckets.
+  // Steps of the node's processor, all its buckets as one pass.
   void add_host_steps(std::vector<PassCost>& passes) const {
     PassCost pass = empty_pass("optimizer on the host");
-    for (const Stream& stream : class_.streams)
+    for (const Stream& stream : rank_program_.streams)
       for (const Instruction& instruction : stream.instructions)
-        if (instruction.op == Op::optimizer && !instruction.tensors.empty()) {
+        if (const auto* step = instruction.as<OptimizerStep>(); step != nullptr && !step->tensors.empty()) {
           pass.times = 1;
-          pass.seconds += host_step_s(program_, class_, instruction, nodes_);
+          pass.seconds += host_step_s(program_, rank_program_, *step, nodes_);
         }
     if (pass.times > 0) passes.push_back(pass);
   }
 
   // Whole passes a step: a pass cut into pieces at its collectives counts once, at its first piece.
-  std::int64_t times_of(std::size_t block) const {
-    return std::count_if(class_.streams[0].instructions.begin(), class_.streams[0].instructions.end(),
-                         [&](const Instruction& i) {
-                           return i.op == Op::compute && at(i.block) == block && i.first_kernel == 0;
+  std::int64_t times_of(BlockId block) const {
+    return std::count_if(rank_program_.streams[kComputeStream].instructions.begin(),
+                         rank_program_.streams[kComputeStream].instructions.end(),
+                         [&](const Instruction& instruction) {
+                           const auto* compute = instruction.as<Compute>();
+                           return compute != nullptr && compute->block == block && compute->first_kernel == 0;
                          });
   }
 
-  PassCost price_block(std::size_t block) const {
-    PassCost pass = empty_pass(class_.blocks[block].name);
+  PassCost price_block(BlockId block) const {
+    PassCost pass = empty_pass(rank_program_.blocks[block].name);
     pass.times = times_of(block);
     std::map<std::pair<KernelOp, bool>, KernelCost> by_op;
-    const MeasuredKernels measured(program_, class_, chip_, ring());
-    for (const Kernel& kernel : class_.blocks[block].kernels) {
+    const MeasuredKernels measured(program_, rank_program_, chip_, ring());
+    for (const Kernel& kernel : rank_program_.blocks[block].kernels) {
       KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
-      time.seconds *= measured.factor(class_.blocks[block], kernel);
+      time.seconds *= measured.factor(rank_program_.blocks[block], kernel);
       if (kernel.op == KernelOp::all_to_all)
         time.seconds = time.memory_s = collective_s(CollectiveKind::all_to_all, pairs_, kernel.bytes);
       else if (is_collective(kernel.op) && kernel.over == GroupKind::context)
@@ -124,7 +125,7 @@ class Pricer {
 
   const Program& program_;
   Rank rank_;
-  const ProgramClass& class_;
+  const RankProgram& rank_program_;
   const NodeGroup& nodes_;
   const Chip& chip_;
   std::optional<RingCost> ring_;
@@ -214,7 +215,7 @@ std::vector<PassCost> price_passes(const Job& job, const Program& program) {
     first.try_emplace({entry.stage, job.cluster.chip_of(entry.chip).name}, rank);
   }
   std::vector<PassCost> passes;
-  for (const auto& [stage_and_chip, rank] : first) Pricer(job, program, rank).add_to(passes);
+  for (const auto& [stage_and_chip, rank] : first) PassPricer(job, program, rank).add_to(passes);
   return passes;
 }
 

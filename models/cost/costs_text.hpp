@@ -1,13 +1,13 @@
 // What `motley show costs` prints: how long the cost models say each pass of each stage takes, kernel by kernel, and
-// which side of the roofline decides. It prices a Program; no World runs. Read next: models/compute_cost.hpp.
+// which side of the roofline decides. It prices a Program; no World runs. Read next: models/cost/compute_cost.hpp.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "models/carriers_text.hpp"
-#include "models/compile.hpp"
+#include "models/cost/carriers_text.hpp"
+#include "models/scenario/job.hpp"
 
 namespace motley {
 

@@ -1,13 +1,13 @@
-#include "models/nccl_tuning.hpp"
+#include "models/cost/nccl_tuning.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <set>
 
-#include "models/carrier.hpp"
-#include "models/collective_cost.hpp"
-#include "models/network_cost.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/cost/collective_cost.hpp"
+#include "models/cost/network_cost.hpp"
 
 namespace motley {
 namespace {
@@ -52,36 +52,37 @@ NcclGeneration generation_of(double nvlink_bandwidth) {
 
 double seconds(double latency_s, double bandwidth, double bytes) { return latency_s + bytes / bandwidth; }
 
-double ring_s(const NcclTuning& of, int protocol, double bytes) {
-  const double n = of.shape.rank_count, steps = 2 * (n - 1);
+double ring_s(const NcclTuning& tuning, int protocol, double bytes) {
+  const double n = tuning.shape.rank_count, steps = 2 * (n - 1);
   const auto at = static_cast<std::size_t>(protocol);
-  const double between = of.nodes > 1 ? 2.0 * (of.nodes - 1) : 0;
-  const double overhead = of.nodes > 1 ? kNetOverhead_s * (protocol == kSimple ? 3 : 1) : 0;
-  const double inside = std::max((of.nvlink ? kRing.nvlink : kRing.pcie)[at], overhead);
+  const double between = tuning.nodes > 1 ? 2.0 * (tuning.nodes - 1) : 0;
+  const double overhead = tuning.nodes > 1 ? kNetOverhead_s * (protocol == kSimple ? 3 : 1) : 0;
+  const double inside = std::max((tuning.nvlink ? kRing.nvlink : kRing.pcie)[at], overhead);
   double latency_s =
-      kRing.base[at] + (steps - between) * inside + between * (kRing.network[at] + of.nic_latency_s);
-  if (protocol == kSimple && of.nodes > 1 && bytes / n >= 64 * 16)
-    latency_s *= of.generation == NcclGeneration::volta ? 1.9 : 1.4;
-  double bus = of.nodes > 1 ? std::min(of.inside_bus, of.network_bus) : of.inside_bus;
-  const double most =
-      kLlMost[static_cast<std::size_t>(of.generation)][static_cast<std::size_t>(std::min(of.nodes, 3) - 1)];
+      kRing.base[at] + (steps - between) * inside + between * (kRing.network[at] + tuning.nic_latency_s);
+  if (protocol == kSimple && tuning.nodes > 1 && bytes / n >= 64 * 16)
+    latency_s *= tuning.generation == NcclGeneration::volta ? 1.9 : 1.4;
+  double bus = tuning.nodes > 1 ? std::min(tuning.inside_bus, tuning.network_bus) : tuning.inside_bus;
+  const double most = kLlMost[static_cast<std::size_t>(tuning.generation)]
+                             [static_cast<std::size_t>(std::min(tuning.nodes, 3) - 1)];
   if (protocol == kLl) bus = std::min(most, 0.5 * bus);
   if (protocol == kLl128) bus *= 0.92;
   return seconds(latency_s, bus * n / steps, bytes);
 }
 
-double tree_s(const NcclTuning& of, int protocol, double bytes) {
+double tree_s(const NcclTuning& tuning, int protocol, double bytes) {
   const auto at = static_cast<std::size_t>(protocol);
-  const double per_node = of.shape.rank_count / static_cast<double>(of.nodes);
-  const double inside = (of.nvlink ? kTree.nvlink : kTree.pcie)[at];
-  const int levels = std::bit_width(static_cast<unsigned>(of.nodes)) - 1;
+  const double per_node = tuning.shape.rank_count / static_cast<double>(tuning.nodes);
+  const double inside = (tuning.nvlink ? kTree.nvlink : kTree.pcie)[at];
+  const int levels = std::bit_width(static_cast<unsigned>(tuning.nodes)) - 1;
   const double latency_s =
-      kTree.base[at] + 2 * ((per_node - 1) * inside + levels * (kTree.network[at] + of.nic_latency_s));
-  double bus = 0.92 * (of.nodes > 1 ? std::min(of.inside_bus, of.network_bus) : of.inside_bus);
-  const double most =
-      kLlMost[static_cast<std::size_t>(of.generation)][static_cast<std::size_t>(std::min(of.nodes, 3) - 1)];
+      kTree.base[at] + 2 * ((per_node - 1) * inside + levels * (kTree.network[at] + tuning.nic_latency_s));
+  double bus =
+      0.92 * (tuning.nodes > 1 ? std::min(tuning.inside_bus, tuning.network_bus) : tuning.inside_bus);
+  const double most = kLlMost[static_cast<std::size_t>(tuning.generation)]
+                             [static_cast<std::size_t>(std::min(tuning.nodes, 3) - 1)];
   if (protocol == kLl) bus = std::min(most, bus / 3.8);
-  if (protocol == kLl128) bus *= of.nodes == 1 ? 7.0 / 9 : 120.0 / 128;
+  if (protocol == kLl128) bus *= tuning.nodes == 1 ? 7.0 / 9 : 120.0 / 128;
   const auto size = static_cast<std::uint64_t>(bytes / 64);
   const int power = static_cast<int>(std::bit_width(size)) - 1;
   if (power >= 0 && power < 24) bus *= kTreeReaches[at][static_cast<std::size_t>(power)];
@@ -89,18 +90,18 @@ double tree_s(const NcclTuning& of, int protocol, double bytes) {
 }
 
 // NVLS; of two nodes NVLSTree, whose NICs carry the payload once.
-double switch_s(const NcclTuning& of, double bytes) {
-  const double share = of.generation == NcclGeneration::blackwell ? kBlackwellSwitch : kHopperSwitch;
-  if (of.nodes == 1) return seconds(kNvls_s, of.port * share, bytes);
-  const double latency_s = kNvls_s + 2 * (kNvlsTreeNetwork_s + of.nic_latency_s);
-  return seconds(latency_s, std::min(of.port * share, of.network_bus), bytes);
+double switch_s(const NcclTuning& tuning, double bytes) {
+  const double share = tuning.generation == NcclGeneration::blackwell ? kBlackwellSwitch : kHopperSwitch;
+  if (tuning.nodes == 1) return seconds(kNvls_s, tuning.port * share, bytes);
+  const double latency_s = kNvls_s + 2 * (kNvlsTreeNetwork_s + tuning.nic_latency_s);
+  return seconds(latency_s, std::min(tuning.port * share, tuning.network_bus), bytes);
 }
 
 }  // namespace
 
 NcclTuning nccl_tuning(const Program& program, const Cluster& cluster, const Group& group) {
-  NcclTuning made;
-  made.shape = shape_of(program, cluster, group);
+  NcclTuning tuning;
+  tuning.shape = shape_of(program, cluster, group);
   const auto chip = [&](std::size_t i) {
     return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
   };
@@ -112,20 +113,20 @@ NcclTuning nccl_tuning(const Program& program, const Cluster& cluster, const Gro
     const InsideFabric& inside = cluster.groups[static_cast<std::size_t>(cluster.chip_group[at])].inside;
     const bool nvlink = inside.kind != FabricKind::pcie;
     const double bus = inside.bandwidth * (nvlink ? kNvlinkRing : kPcieRing);
-    made.nvlink = i == 0 ? nvlink : made.nvlink && nvlink;
-    made.inside_bus = i == 0 ? bus : std::min(made.inside_bus, bus);
-    if (i == 0) made.generation = nvlink ? generation_of(inside.bandwidth) : NcclGeneration::ampere;
-    if (made.shape.in_switch > 0) made.port = inside.bandwidth;
+    tuning.nvlink = i == 0 ? nvlink : tuning.nvlink && nvlink;
+    tuning.inside_bus = i == 0 ? bus : std::min(tuning.inside_bus, bus);
+    if (i == 0) tuning.generation = nvlink ? generation_of(inside.bandwidth) : NcclGeneration::ampere;
+    if (tuning.shape.in_switch > 0) tuning.port = inside.bandwidth;
     if (group.ranks.size() < 2 || chip(i) == chip(i + 1)) continue;
     const Route way = route(cluster, chip(i), chip(i + 1), carrier);
     if (way.inside_node) continue;
     const Nic& nic = joining_nic(cluster, chip(i), chip(i + 1), carrier);
     const double network = std::min(nic.bandwidth * nic.count, way.bandwidth * nic.count);
-    made.network_bus = made.network_bus == 0 ? network : std::min(made.network_bus, network);
-    made.nic_latency_s = std::max(made.nic_latency_s, way.latency_s);
+    tuning.network_bus = tuning.network_bus == 0 ? network : std::min(tuning.network_bus, network);
+    tuning.nic_latency_s = std::max(tuning.nic_latency_s, way.latency_s);
   }
-  made.nodes = static_cast<int>(nodes.size());
-  return made;
+  tuning.nodes = static_cast<int>(nodes.size());
+  return tuning;
 }
 
 double nccl_estimate_s(const NcclTuning& tuning, CollectiveAlgorithm algorithm, std::int64_t bytes) {

@@ -1,6 +1,6 @@
 // Which algorithm NCCL takes for a collective of so many bytes on a group: its own estimate, latency + bytes/bandwidth
 // for every algorithm and protocol, the smallest wins. It is a rule of choice and no clock: NCCL's estimates are 1.5 to
-// 2.9 times too small for small messages. Read next: models/collective_cost.hpp, which prices what was chosen.
+// 2.9 times too small for small messages. Read next: models/cost/collective_cost.hpp, which prices what was chosen.
 //
 // Constants: NVIDIA/nccl 2.30, src/graph/tuning, read 2026-06.
 // Assumes: what limits channels one by one never binds; other vendors' libraries choose as NCCL does; LL128 may be used
@@ -9,9 +9,9 @@
 
 #include <cstdint>
 
-#include "models/cluster.hpp"
-#include "models/collective.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/collective.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

@@ -1,26 +1,26 @@
 // The closed forms over an idle fabric. It knows nothing of other traffic: contention is the simulator's. Read next:
-// models/transport.cpp for the constants, models/cluster.cpp, where routes come from.
-#include "models/network_cost.hpp"
+// models/cluster/message_cost.cpp for the constants, models/cluster/cluster.cpp, where routes come from.
+#include "models/cost/network_cost.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "models/carrier.hpp"
-#include "models/cluster_layout.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
+#include "models/cost/carrier.hpp"
 
 namespace motley {
-Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier) {
+MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier) {
   const auto from = static_cast<std::size_t>(from_chip), to = static_cast<std::size_t>(to_chip);
   const NodeGroup& group = cluster.groups[static_cast<std::size_t>(cluster.chip_group[from])];
-  Transport transport;
+  MessageCost transport;
   if (cluster.chip_node[from] == cluster.chip_node[to]) {
-    transport = inside_transport(group.inside.kind);
+    transport = inside_message_cost(group.inside.kind);
   } else {
     const Nic& nic = joining_nic(cluster, from_chip, to_chip, carrier);
     const bool tcp = carrier.sockets || is_staged(cluster, from_chip, to_chip);
-    transport = tcp ? socket_transport(nic.bandwidth) : native_transport(nic);
+    transport = tcp ? socket_message_cost(nic.bandwidth) : native_message_cost(nic);
   }
   if (from_chip == to_chip) return transport;
   const Route way = route(cluster, from_chip, to_chip, carrier);
@@ -28,14 +28,14 @@ Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const
   return transport;
 }
 
-double message_overhead_s(const Transport& transport, const Route& route, std::int64_t bytes) {
+double message_overhead_s(const MessageCost& transport, const Route& route, std::int64_t bytes) {
   if (route.links.empty()) return transport.software_latency_s;
   const double wire_s = static_cast<double>(bytes) / (route.bandwidth * transport.efficiency);
   const double latency_s = route.latency_s + transport.software_latency_s;
   return transport.software_latency_s + 2 * transport.message_kappa * std::sqrt(latency_s * wire_s);
 }
 
-double message_time_s(const Transport& transport, const Route& route, std::int64_t bytes) {
+double message_time_s(const MessageCost& transport, const Route& route, std::int64_t bytes) {
   if (route.links.empty()) return transport.software_latency_s;
   return route.latency_s + static_cast<double>(bytes) / (route.bandwidth * transport.efficiency) +
          message_overhead_s(transport, route, bytes);
@@ -76,7 +76,7 @@ class RingLoad {
     for (std::size_t i = 0; i < count; ++i) {
       const int from = chip(i), to = chip(hop.to(i, count));
       const Route way = route(cluster_, from, to, carrier_);
-      const Transport transport = transport_of(cluster_, from, to, carrier_);
+      const MessageCost transport = message_cost_of(cluster_, from, to, carrier_);
       for (int link : way.links) on_link_[link] += share;
       s_per_byte_ = std::max(s_per_byte_, share / way.rate);
       latency_s = std::max(latency_s, way.latency_s + transport.software_latency_s);
@@ -86,8 +86,8 @@ class RingLoad {
   double bandwidth() const {
     double s_per_byte = s_per_byte_;
     for (const auto& [link, share] : on_link_) {
-      const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(link)];
-      s_per_byte = std::max(s_per_byte, share / (of.bandwidth * of.efficiency));
+      const LinkProperties& properties = cluster_.link_table[static_cast<std::size_t>(link)];
+      s_per_byte = std::max(s_per_byte, share / (properties.bandwidth * properties.efficiency));
     }
     return 1 / s_per_byte;
   }
@@ -114,29 +114,29 @@ const NodeGroup& nodes_of(const Program& program, const Cluster& cluster, Rank r
 // member's edges inside carry all rings but one; in a mesh they are spread over all its links. Hops of unlike latency
 // follow each other: a part has gone round when it has passed k - 1 of k nodes' borders and all hops inside.
 RingCost rings_over_nodes(const Program& program, const Cluster& cluster, const Group& group, int per_node) {
-  RingCost made;
-  made.rank_count = static_cast<int>(group.ranks.size());
-  made.rings = per_node;
-  made.hops.clear();
+  RingCost ring;
+  ring.rank_count = static_cast<int>(group.ranks.size());
+  ring.rings = per_node;
+  ring.hops.clear();
   const bool mesh = std::any_of(group.ranks.begin(), group.ranks.end(), [&](Rank rank) {
     return is_mesh(nodes_of(program, cluster, rank).inside.kind);
   });
   if (mesh)
-    for (int ahead = 1; ahead < per_node; ++ahead) made.hops.push_back({ahead, per_node, 1});
+    for (int ahead = 1; ahead < per_node; ++ahead) ring.hops.push_back({ahead, per_node, 1});
   else
-    made.hops.push_back({1, per_node, per_node - 1});
+    ring.hops.push_back({1, per_node, per_node - 1});
   RingLoad load(program, cluster, group);
-  for (const RingHop& hop : made.hops) load.add(hop, static_cast<double>(hop.parts) / per_node);
+  for (const RingHop& hop : ring.hops) load.add(hop, static_cast<double>(hop.parts) / per_node);
   const double inside_s = load.latency_s;
   load.latency_s = 0;
-  made.hops.push_back({per_node, 0, 1});
-  load.add(made.hops.back(), 1.0 / per_node);
-  const int borders = made.rank_count / per_node - 1;
-  made.latency_s =
-      ((made.rank_count - 1 - borders) * inside_s + borders * load.latency_s) / (made.rank_count - 1);
-  made.kappa = load.kappa;
-  made.bandwidth = load.bandwidth();
-  return made;
+  ring.hops.push_back({per_node, 0, 1});
+  load.add(ring.hops.back(), 1.0 / per_node);
+  const int borders = ring.rank_count / per_node - 1;
+  ring.latency_s =
+      ((ring.rank_count - 1 - borders) * inside_s + borders * load.latency_s) / (ring.rank_count - 1);
+  ring.kappa = load.kappa;
+  ring.bandwidth = load.bandwidth();
+  return ring;
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
     for (int link : routes.back().links) ++edges_on_link[link];
   }
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    const Transport transport = transport_of(cluster, chip(i), chip(i + 1), carrier);
+    const MessageCost transport = message_cost_of(cluster, chip(i), chip(i + 1), carrier);
     int sharing = 1;
     for (int link : routes[i].links) sharing = std::max(sharing, edges_on_link[link]);
     const double bandwidth = routes[i].bandwidth * transport.efficiency / sharing;
@@ -169,7 +169,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
     ring.inside_node = ring.inside_node && routes[i].inside_node;
   }
   // Assumes: the rings of a mesh keep all its links busy, as RCCL's do on eight chips (0.71 of all seven links: see
-  // models/transport.cpp); a complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
+  // models/cluster/message_cost.cpp); a complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
   if (ring.inside_node && is_mesh(nodes_of(program, cluster, group.ranks[0]).inside.kind)) {
     ring.rings = ring.rank_count - 1;
     ring.bandwidth *= ring.rings;
@@ -201,7 +201,7 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
       const int from_chip = program.ranks[static_cast<std::size_t>(from)].chip;
       const int to_chip = program.ranks[static_cast<std::size_t>(to)].chip;
       const Route way = route(cluster, from_chip, to_chip, carrier);
-      const Transport transport = transport_of(cluster, from_chip, to_chip, carrier);
+      const MessageCost transport = message_cost_of(cluster, from_chip, to_chip, carrier);
       for (int link : way.links) ++pairs_on_link[link];
       longest_s = std::max(longest_s, 1 / way.rate);
       pairs.latency_s = std::max(pairs.latency_s, way.latency_s + transport.software_latency_s);
@@ -213,8 +213,8 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
   }
   pairs.latency_s = (pairs.latency_s + next_s) / (pairs.rank_count - 1);
   for (const auto& [link, count] : pairs_on_link) {
-    const LinkProperties& of = cluster.link_table[static_cast<std::size_t>(link)];
-    longest_s = std::max(longest_s, count / (of.bandwidth * of.efficiency));
+    const LinkProperties& properties = cluster.link_table[static_cast<std::size_t>(link)];
+    longest_s = std::max(longest_s, count / (properties.bandwidth * properties.efficiency));
   }
   pairs.bandwidth = (pairs.rank_count - 1) / longest_s;
   return pairs;

@@ -4,19 +4,19 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
-#include "models/transport.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/cluster/message_cost.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
 // Of one message between two chips on their route.
-Transport transport_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
+MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
 
 // Seconds beyond pure latency + bytes/bandwidth of the links that a message of `bytes` costs (the
 // kappa term, software).
-double message_overhead_s(const Transport& transport, const Route& route, std::int64_t bytes);
-double message_time_s(const Transport& transport, const Route& route, std::int64_t bytes);
+double message_overhead_s(const MessageCost& transport, const Route& route, std::int64_t bytes);
+double message_time_s(const MessageCost& transport, const Route& route, std::int64_t bytes);
 
 // Members a node when they stand node by node, as many on each; else 1.
 int members_per_node(const Program& program, const Cluster& cluster, const Group& group);

@@ -1,4 +1,4 @@
-#include "models/published_metrics.hpp"
+#include "models/report/published_metrics.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -28,12 +28,12 @@ double step_to_step_s(const Program& program, const Trace& trace) {
   std::map<Rank, std::pair<double, double>> spans;  // first work, last end
   for (const TraceEvent& event : trace.events) {
     const Step& step = event.step;
-    const bool works = program.at(step.rank, step.stream, step.index).op != Op::recv;
+    const bool works = program.at(step.rank, step.stream, step.index).op() != Op::recv;
     const double begin_s = works ? event.begin_s : std::numeric_limits<double>::infinity();
-    const auto [found, is_new] = spans.try_emplace(step.rank, begin_s, event.end_s);
+    const auto [entry, is_new] = spans.try_emplace(step.rank, begin_s, event.end_s);
     if (is_new) continue;
-    found->second.first = std::min(found->second.first, begin_s);
-    found->second.second = std::max(found->second.second, event.end_s);
+    entry->second.first = std::min(entry->second.first, begin_s);
+    entry->second.second = std::max(entry->second.second, event.end_s);
   }
   double longest_s = 0;
   for (const auto& [rank, span] : spans) longest_s = std::max(longest_s, span.second - span.first);

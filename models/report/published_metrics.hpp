@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "models/trace.hpp"
-#include "models/transformer.hpp"
+#include "models/trace/trace.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 
@@ -39,7 +39,7 @@ double composite_throughput(std::span<const HomogeneousRun> runs);
 // H2's estimate of a 1F1B step without communication: max over stages i of b t_i + alpha * sum of the other t_j, with
 // t_i the seconds of a forward and a backward and b micro-batches. alpha: 1 for 1F1B, 0 for an ideal zero-bubble
 // schedule. Never below the true makespan of 1F1B, and equal to it where stages are equal (arXiv:2505.17548, as
-// reconstructed; tests/models/test_seeds.cpp).
+// reconstructed; tests/models/plan/test_h2_formulas.cpp).
 double hetero_auto_estimate_s(std::span<const double> stage_s, std::int64_t micro_batches,
                               double alpha = 1.0);
 

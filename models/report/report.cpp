@@ -1,20 +1,19 @@
 // make_report: where a rank's step went. The compute stream of a stage's slowest rank is walked once; every second of
 // it falls into exactly one column, so a row adds up to the iteration by construction. Definitions: report.hpp.
-#include "models/report.hpp"
+#include "models/report/report.hpp"
 
 #include <algorithm>
 #include <map>
 #include <span>
 #include <utility>
 
-#include "models/compute_cost.hpp"
-#include "models/critical_path.hpp"
-#include "models/published_metrics.hpp"
+#include "models/base/index.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/report/published_metrics.hpp"
+#include "models/trace/critical_path.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 struct StepSpan {
   double begin_s = 0, end_s = 0;
@@ -30,16 +29,16 @@ class RankEvents {
     const auto [first, last] = std::equal_range(trace.events.begin(), trace.events.end(), rank, ByRank{});
     events_ = {first, last};
   }
-  std::span<const TraceEvent> stream(int stream) const {
+  std::span<const TraceEvent> stream(StreamId stream) const {
     const auto [first, last] = std::equal_range(events_.begin(), events_.end(), stream, ByStream{});
     return {first, last};
   }
   const TraceEvent* find(const Step& step) const {
     const auto events = stream(step.stream);
-    const auto found =
+    const auto event =
         std::lower_bound(events.begin(), events.end(), step.index,
-                         [](const TraceEvent& event, int index) { return event.step.index < index; });
-    return found != events.end() && found->step == step ? &*found : nullptr;
+                         [](const TraceEvent& each, int index) { return each.step.index < index; });
+    return event != events.end() && event->step == step ? &*event : nullptr;
   }
 
  private:
@@ -48,8 +47,8 @@ class RankEvents {
     bool operator()(Rank rank, const TraceEvent& event) const { return rank < event.step.rank; }
   };
   struct ByStream {
-    bool operator()(const TraceEvent& event, int stream) const { return event.step.stream < stream; }
-    bool operator()(int stream, const TraceEvent& event) const { return stream < event.step.stream; }
+    bool operator()(const TraceEvent& event, StreamId stream) const { return event.step.stream < stream; }
+    bool operator()(StreamId stream, const TraceEvent& event) const { return stream < event.step.stream; }
   };
   std::span<const TraceEvent> events_;
 };
@@ -68,20 +67,28 @@ void attribute_compute(const ComputeTime& priced, double seconds, Row& row) {
   row.compute_s += seconds - recompute_s - tensor_parallel_s;
 }
 
-bool over_context(const Program& program, Rank rank, const Instruction& collective) {
-  const int group = program.ranks[at(rank)].groups[at(collective.slot)];
-  return program.groups[at(group)].kind == GroupKind::context;
+const Group& group_of(const Program& program, Rank rank, const Collective& collective) {
+  return program.groups[program.ranks[at(rank)].groups[collective.slot].value()];
+}
+
+// The figure to which the seconds of a collective belong.
+template <class Row>
+double& figure_of(const Program& program, Rank rank, const Collective& collective, Row& row) {
+  if (collective.slot == kTensorGroup) return row.tensor_parallel_s;
+  if (collective.kind == CollectiveKind::all_to_all) return row.expert_parallel_s;
+  return group_of(program, rank, collective).kind == GroupKind::context ? row.context_parallel_s
+                                                                        : row.data_parallel_s;
 }
 
 // What an instruction did in so many seconds; waiting is none of it.
 template <class Row>
 void attribute_work(CostTable& costs, const Program& program, Rank rank, const Instruction& instruction,
                     double seconds, Row& row) {
-  switch (instruction.op) {
+  switch (instruction.op()) {
     case Op::compute:
-      return attribute_compute(costs.of(rank, instruction), seconds, row);
+      return attribute_compute(costs.price(rank, instruction), seconds, row);
     case Op::optimizer:
-      (instruction.tensors.empty() ? row.optimizer_s : row.offload_s) += seconds;
+      (moved_tensors(instruction).empty() ? row.optimizer_s : row.offload_s) += seconds;
       return;
     case Op::copy:
       row.offload_s += seconds;
@@ -91,10 +98,7 @@ void attribute_work(CostTable& costs, const Program& program, Rank rank, const I
       row.pipeline_s += seconds;
       return;
     case Op::collective:
-      (instruction.slot == kTensorGroup                       ? row.tensor_parallel_s
-       : instruction.collective == CollectiveKind::all_to_all ? row.expert_parallel_s
-       : over_context(program, rank, instruction)             ? row.context_parallel_s
-                                                              : row.data_parallel_s) += seconds;
+      figure_of(program, rank, std::get<Collective>(instruction.body), row) += seconds;
       return;
   }
 }
@@ -110,10 +114,10 @@ PathBreakdown break_down(const Program& program, CostTable& costs, const Critica
   return result;
 }
 
-// Walks the compute stream of one rank.
-class Walk {
+// Where the time of one rank went, along its compute stream.
+class ComputeStreamBreakdown {
  public:
-  Walk(const Program& program, CostTable& costs, const Trace& trace, Rank rank)
+  ComputeStreamBreakdown(const Program& program, CostTable& costs, const Trace& trace, Rank rank)
       : program_(program), costs_(costs), events_(trace, rank) {
     result_.stage = program.ranks[at(rank)].stage;
     result_.rank = rank;
@@ -122,10 +126,10 @@ class Walk {
   // Whatever of that time something of the rank's moves to its host, from it, or is stepped there.
   double offloading_s(StepSpan within) const {
     std::vector<StepSpan> busy;
-    const auto& streams = program_.class_of(result_.rank).streams;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (streams[i].kind < StreamKind::to_host) continue;
-      for (const TraceEvent& event : events_.stream(static_cast<int>(i)))
+    const auto& streams = program_.program_of(result_.rank).streams;
+    for (StreamId stream : streams.ids()) {
+      if (streams[stream].kind < StreamKind::to_host) continue;
+      for (const TraceEvent& event : events_.stream(stream))
         if (event.end_s > within.begin_s && event.begin_s < within.end_s)
           busy.push_back({event.begin_s, event.end_s});
     }
@@ -141,7 +145,7 @@ class Walk {
 
   StageBreakdown run(StepSpan iteration) {
     double reached_s = iteration.begin_s;
-    for (const TraceEvent& event : events_.stream(0)) {
+    for (const TraceEvent& event : events_.stream(kComputeStream)) {
       attribute_idle(event, {reached_s, event.begin_s});
       attribute_event(event);
       reached_s = event.end_s;
@@ -158,9 +162,8 @@ class Walk {
   }
 
   bool at_boundary(const Instruction& instruction) const {
-    if (instruction.op != Op::collective) return false;
-    const int group = program_.ranks[at(result_.rank)].groups[at(instruction.slot)];
-    return gathers_at_boundary(program_.groups[at(group)].kind);
+    const auto* collective = instruction.as<Collective>();
+    return collective != nullptr && gathers_at_boundary(group_of(program_, result_.rank, *collective).kind);
   }
 
   // Idle time belongs to what was waited for only while that was on the wire; before, a peer was late.
@@ -168,27 +171,26 @@ class Walk {
     double wire_s = 0;
     const TraceEvent* awaited = event.waited == Waited::step ? events_.find(event.waited_for) : nullptr;
     if (awaited != nullptr) {
-      const Op op = instruction_of(*awaited).op;
-      if (op == Op::send || op == Op::recv) {
+      const Instruction& instruction = instruction_of(*awaited);
+      if (instruction.message() != nullptr) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
-      } else if (program_.class_of(result_.rank).streams[at(event.waited_for.stream)].kind >=
+      } else if (program_.program_of(result_.rank).streams[event.waited_for.stream].kind >=
                  StreamKind::to_host) {
         wire_s = offloading_s(idle);
         result_.offload_s += wire_s;
-      } else if (at_boundary(instruction_of(*awaited))) {
+      } else if (at_boundary(instruction)) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
-      } else if (op == Op::collective) {
+      } else if (const auto* collective = instruction.as<Collective>()) {
         const auto events = events_.stream(event.waited_for.stream);
         auto other = std::partition_point(events.begin(), events.end(),
                                           [&](const TraceEvent& e) { return e.end_s <= idle.begin_s; });
         for (; other != events.end() && other->begin_s < idle.end_s; ++other)
-          if (instruction_of(*other).op == Op::collective)
+          if (instruction_of(*other).op() == Op::collective)
             wire_s += idle.overlap_s(other->matched_s, other->end_s);
-        (instruction_of(*awaited).collective == CollectiveKind::all_to_all ? result_.expert_parallel_s
-                                                                           : result_.data_parallel_s) +=
-            wire_s;
+        (collective->kind == CollectiveKind::all_to_all ? result_.expert_parallel_s
+                                                        : result_.data_parallel_s) += wire_s;
       }
     }
     result_.bubble_s += idle.end_s - idle.begin_s - wire_s;
@@ -215,7 +217,7 @@ std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
     if (!is_new && event.end_s > entry->second.first) entry->second = {event.end_s, event.step.rank};
   }
   std::map<int, Rank> ranks;
-  for (const auto& [stage, found] : slowest) ranks[stage] = found.second;
+  for (const auto& [stage, last] : slowest) ranks[stage] = last.second;
   return ranks;
 }
 
@@ -230,14 +232,14 @@ StepSpan iteration_of(const Trace& trace) {
   return iteration;
 }
 
-// Of all ranks, present in the Trace or not: what their instructions compute, recompute included.
+// FLOPs of the instructions of all ranks, present in the Trace or not, recompute included.
 double executed_flops(const Program& program) {
-  std::vector<double> of_class(program.classes.size());
-  for (std::size_t i = 0; i < of_class.size(); ++i)
-    for (const Stream& stream : program.classes[i].streams)
-      for (const Instruction& instruction : stream.instructions) of_class[i] += instruction.flops;
+  IdTable<RankProgramId, double> program_flops(program.rank_programs.size());
+  for (RankProgramId id : program.rank_programs.ids())
+    for (const Stream& stream : program.rank_programs[id].streams)
+      for (const Instruction& instruction : stream.instructions) program_flops[id] += instruction.flops;
   double flops = 0;
-  for (const RankEntry& entry : program.ranks) flops += of_class[at(entry.of_class)];
+  for (const RankEntry& entry : program.ranks) flops += program_flops[entry.rank_program];
   return flops;
 }
 
@@ -282,19 +284,20 @@ std::vector<ChipTime> chip_times(const Job& job, const Program& program, CostTab
     if (held.empty() || held.rbegin()->first != event.step.rank) held.try_emplace(event.step.rank, 1);
   for (const StandIn& each : trace.stand_ins) held[each.rank] = static_cast<double>(each.count);
   std::vector<ChipTime> times(program.ranks.size());
-  std::map<std::pair<int, int>, MeanTime> means;
+  std::map<std::pair<RankProgramId, int>, MeanTime> means;  // by program and group of chips; -1: all groups
   const auto group_of = [&](const RankEntry& entry) { return job.cluster.chip_group[at(entry.chip)]; };
   for (const auto& [rank, count] : held) {
-    times[at(rank)] = chip_time(Walk(program, costs, trace, rank).run(iteration));
+    times[at(rank)] = chip_time(ComputeStreamBreakdown(program, costs, trace, rank).run(iteration));
     const RankEntry& entry = program.ranks[at(rank)];
-    for (const int group : {group_of(entry), -1}) means[{entry.of_class, group}].add(times[at(rank)], count);
+    for (const int group : {group_of(entry), -1})
+      means[{entry.rank_program, group}].add(times[at(rank)], count);
   }
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     if (held.contains(rank) && trace.stand_ins.empty()) continue;
     const RankEntry& entry = program.ranks[at(rank)];
-    auto found = means.find({entry.of_class, group_of(entry)});
-    if (found == means.end()) found = means.find({entry.of_class, -1});
-    if (found != means.end()) times[at(rank)] = found->second.mean();
+    auto mean = means.find({entry.rank_program, group_of(entry)});
+    if (mean == means.end()) mean = means.find({entry.rank_program, -1});
+    if (mean != means.end()) times[at(rank)] = mean->second.mean();
   }
   return times;
 }
@@ -315,7 +318,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.iteration_s = iteration.end_s - iteration.begin_s;
   CostTable costs(program, job.cluster);
   for (const auto& [stage, rank] : slowest_ranks(program, trace))
-    report.breakdown.push_back(Walk(program, costs, trace, rank).run(iteration));
+    report.breakdown.push_back(ComputeStreamBreakdown(program, costs, trace, rank).run(iteration));
   report.critical_path = break_down(program, costs, find_critical_path(program, trace));
 
   const auto chips = static_cast<double>(report.chips);

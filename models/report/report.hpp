@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "models/check.hpp"
-#include "models/compile.hpp"
-#include "models/interval.hpp"
-#include "models/spending.hpp"
-#include "models/trace.hpp"
+#include "models/check/check.hpp"
+#include "models/report/spending.hpp"
+#include "models/scenario/interval.hpp"
+#include "models/scenario/job.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 
@@ -30,7 +30,7 @@ struct StageBreakdown {
   double optimizer_s = 0;
 };
 
-// The seconds of the critical path by what they were spent on (models/critical_path.hpp). Sums to iteration_s.
+// The seconds of the critical path by what they were spent on (models/trace/critical_path.hpp). Sums to iteration_s.
 struct PathBreakdown {
   double compute_s = 0, recompute_s = 0;
   double tensor_parallel_s = 0, expert_parallel_s = 0, context_parallel_s = 0, pipeline_s = 0,

@@ -2,7 +2,7 @@
 // renamed within a schema; new ones may be added.
 #include <nlohmann/json.hpp>
 
-#include "models/report.hpp"
+#include "models/report/report.hpp"
 
 namespace motley {
 namespace {

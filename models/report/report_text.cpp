@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 
-#include "models/memory_text.hpp"
-#include "models/report.hpp"
-#include "models/spending_text.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/check/memory_text.hpp"
+#include "models/report/report.hpp"
+#include "models/report/spending_text.hpp"
 
 namespace motley {
 namespace {
@@ -152,12 +152,12 @@ std::string print_verdict(const Report& report) {
 
 // "5.1 s to 6.2 s, as 8 of 10 published runs of this software"
 std::string describe(const Interval& interval, double seconds) {
-  const char* const of = interval.regime == Regime::calibrated ? "of this software"
-                         : interval.regime == Regime::similar
-                             ? "of any software: nothing is known of this one on these chips"
-                             : "of any software: `software` in the scenario names yours";
+  const char* const basis = interval.regime == Regime::calibrated ? "of this software"
+                            : interval.regime == Regime::similar
+                                ? "of any software: nothing is known of this one on these chips"
+                                : "of any software: `software` in the scenario names yours";
   return fmt::format("{} to {} when measured, as 8 of 10 published runs {}",
-                     format_seconds(interval.low * seconds), format_seconds(interval.high * seconds), of);
+                     format_seconds(interval.low * seconds), format_seconds(interval.high * seconds), basis);
 }
 
 }  // namespace

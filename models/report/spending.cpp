@@ -1,15 +1,15 @@
-#include "models/spending.hpp"
+#include "models/report/spending.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "models/base/index.hpp"
+
 namespace motley {
 namespace {
 
 constexpr double kJoulesPerKwh = 3.6e6;
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

@@ -1,6 +1,6 @@
 // What a step takes besides time (rent, energy, electricity, carbon), and what a run of so many tokens takes.
 // Arithmetic on figures that chips and sites name; what one of them leaves out is unknown, never guessed. It knows
-// nothing of discounts, storage, staff, or of what making the chips took. Read next: models/report.hpp.
+// nothing of discounts, storage, staff, or of what making the chips took. Read next: models/report/report.hpp.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/compile.hpp"
+#include "models/scenario/job.hpp"
 
 namespace motley {
 

@@ -1,4 +1,4 @@
-#include "models/spending_text.hpp"
+#include "models/report/spending_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,12 +6,10 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
-
-constexpr double kMostTokens = 1e18;  // as many steps can be counted one by one
 
 // Three significant digits, in the largest of the units, a thousand apart, that leaves one or more of it.
 std::string in_unit(double value, std::initializer_list<const char*> units) {
@@ -64,23 +62,6 @@ std::string carbon_of(const Spending& spending) {
 }
 
 }  // namespace
-
-double to_tokens(const Yaml& node) {
-  const double tokens = to_quantity(node, Dimension::count, Sign::positive);
-  if (tokens < 1 || tokens > kMostTokens)
-    throw Refusal(Exit::usage, "out-of-bounds", node->where,
-                  fmt::format("`{}` tokens make no run", shortened(node->text)), "must be 1 to 1000000 T");
-  return tokens;
-}
-
-double to_goodput(const Yaml& node) {
-  const double share = to_number(node, Sign::positive);
-  if (share > 1)
-    throw Refusal(Exit::usage, "out-of-bounds", node->where,
-                  fmt::format("`{}` is out of bounds", shortened(node->text)),
-                  "the share of the time in which steps are made that count: more than 0, at most 1");
-  return share;
-}
 
 void add_spending(const Spending& spending, Table& figures) {
   figures.add({"price", price_of(spending)});

@@ -1,17 +1,12 @@
-// Spending for people: how a run's length is written, and the report's rows and block on what a step and a run take.
+// Spending for people: the report's rows and block on what a step and a run take.
 #pragma once
 
 #include <string>
 
-#include "models/spending.hpp"
-#include "models/table.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/table.hpp"
+#include "models/report/spending.hpp"
 
 namespace motley {
-
-// Of a whole run: `15T`, `300 B`, or a plain number. Throws Refusal.
-double to_tokens(const Yaml& node);
-double to_goodput(const Yaml& node);  // more than 0, at most 1
 
 // Adds the rows on a step: price, energy, carbon; electricity where its price is known.
 void add_spending(const Spending& spending, Table& figures);

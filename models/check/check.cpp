@@ -1,0 +1,312 @@
+// What check() proves, in this order: every index means something; no tensor is freed twice, never, or before it is
+// there; peers can reach each other; the Program ends; it fits in memory.
+#include "models/check/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "models/check/memory_extra.hpp"
+#include "models/check/memory_kept.hpp"
+#include "models/check/memory_text.hpp"
+#include "models/world/null_world.hpp"
+
+namespace motley {
+namespace {
+
+[[noreturn]] void refuse_program(const std::string& what) {
+  throw Refusal(Exit::usage, "broken-program", {}, what,
+                "a Program that compile() made never does this: was its text edited?");
+}
+
+// What a message begins with: the program that is broken.
+[[noreturn]] void refuse_rank_program(const RankProgram& rank_program, const std::string& what) {
+  refuse_program(fmt::format("{}: {}", rank_program.name, what));
+}
+
+bool has_all(const RankProgram& rank_program, std::span<const TensorId> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](TensorId id) { return rank_program.tensors.has(id); });
+}
+
+void check_copy(const RankProgram& rank_program, const Copy& copy) {
+  if (!has_all(rank_program, copy.into)) refuse_rank_program(rank_program, "copies into no tensor");
+  if (copy.tensors.empty() || copy.into.empty()) refuse_rank_program(rank_program, "copies nothing");
+  const bool down = rank_program.tensors[copy.into[0]].on_host;
+  for (TensorId id : copy.tensors)
+    if (rank_program.tensors[id].on_host == down) refuse_rank_program(rank_program, "copies to where it is");
+  for (TensorId id : copy.into)
+    if (rank_program.tensors[id].on_host != down) refuse_rank_program(rank_program, "copies both ways");
+  if (!copy.shard && copy.tensors.size() != copy.into.size())
+    refuse_rank_program(rank_program, "copies some tensors into none");
+}
+
+void check_compute(const RankProgram& rank_program, const Compute& compute) {
+  if (!rank_program.blocks.has(compute.block)) refuse_rank_program(rank_program, "no such block");
+  const auto kernels = static_cast<int>(rank_program.blocks[compute.block].kernels.size());
+  if (compute.first_kernel < 0 || compute.last_kernel > kernels ||
+      compute.first_kernel >= compute.last_kernel)
+    refuse_rank_program(rank_program, "kernel range outside its block");
+}
+
+// `part` (row) of `parts` (rows).
+bool is_part(std::int32_t part, std::int32_t parts) { return parts >= 1 && part >= 0 && part < parts; }
+
+void check_instruction(const RankProgram& rank_program, const Instruction& instruction) {
+  if (instruction.micro_batch < kNoMicroBatch || instruction.micro_batch >= rank_program.micro_batches)
+    refuse_rank_program(rank_program, "a micro-batch that is not there");
+  if (!has_all(rank_program, instruction.frees)) refuse_rank_program(rank_program, "frees no tensor");
+  if (const auto* compute = instruction.as<Compute>()) check_compute(rank_program, *compute);
+  for (const After& after : instruction.after)
+    if (!rank_program.streams.has(after.stream) || after.index < 0 ||
+        at(after.index) >= rank_program.streams[after.stream].instructions.size())
+      refuse_rank_program(rank_program, "waits for an instruction that is not there");
+  if (!has_all(rank_program, moved_tensors(instruction))) refuse_rank_program(rank_program, "no such tensor");
+  const PeerMessage* message = instruction.message();
+  const auto* collective = instruction.as<Collective>();
+  if ((message != nullptr && (message->parts < 1 || !is_part(message->row, message->rows))) ||
+      (collective != nullptr && (collective->parts < 1 || !is_part(collective->row, collective->rows))))
+    refuse_rank_program(rank_program, "a part that is not there");
+  if (const auto shard = shard_of(instruction); shard && !rank_program.shards.has(*shard))
+    refuse_rank_program(rank_program, "no such shard");
+  if (const auto* copy = instruction.as<Copy>()) check_copy(rank_program, *copy);
+}
+
+void check_kernels(const RankProgram& rank_program) {
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels)
+      for (const auto* ids : {&kernel.in, &kernel.out, &kernel.parameters, &kernel.frees})
+        if (!has_all(rank_program, *ids)) refuse_rank_program(rank_program, "a kernel names no tensor");
+}
+
+void check_shards(const RankProgram& rank_program) {
+  for (const Shard& shard : rank_program.shards) {
+    bool there = has_all(rank_program, shard.parameters) && has_all(rank_program, shard.gradients) &&
+                 rank_program.tensors.has(shard.optimizer);
+    for (const std::optional<TensorId>& part : {shard.parameter_part, shard.gradient_part})
+      there = there && (!part || rank_program.tensors.has(*part));
+    if (!there) refuse_rank_program(rank_program, "a shard of no tensor");
+    if (!is_part(shard.part, shard.parts))
+      refuse_rank_program(rank_program, "a shard of a part that is not there");
+    if (rank_program.tensors[shard.optimizer].role != TensorRole::optimizer ||
+        rank_program.tensors[shard.optimizer].shape.size() != 2)
+      refuse_rank_program(rank_program, "a shard without its optimizer's state");
+  }
+}
+
+bool has_group(const RankEntry& entry, GroupSlot slot) {
+  return entry.groups.has(slot) && entry.groups[slot].has_value();
+}
+
+void check_instruction_of_rank(const Program& program, Rank rank, const Instruction& instruction) {
+  const RankEntry& entry = program.ranks[at(rank)];
+  if (const PeerMessage* message = instruction.message()) {
+    if (!entry.peers.has(message->slot) || !entry.peers[message->slot])
+      refuse_program("a transfer without a peer");
+    if (!other_end(program, rank, message->slot))
+      refuse_program("a transfer whose peer does not hold the neighbouring virtual stage");
+  }
+  const auto* collective = instruction.as<Collective>();
+  if (collective == nullptr) return;
+  if (!has_group(entry, collective->slot)) refuse_program("a collective without a group");
+  if (collective->kind != CollectiveKind::all_to_all) return;
+  const auto& members = program.groups[*entry.groups[collective->slot]].ranks;
+  if (members.empty() || collective->bytes % static_cast<std::int64_t>(members.size()) != 0)
+    refuse_program(
+        fmt::format("an all_to_all of {} bytes among {}: no equal parts", collective->bytes, members.size()));
+}
+
+void check_rank(const Program& program, Rank rank) {
+  const RankEntry& entry = program.ranks[at(rank)];
+  const RankProgram& rank_program = program.rank_programs[entry.rank_program];
+  const std::int64_t parts = rank_program.context_parallel;
+  if (entry.context_index < 0 || entry.context_index >= parts)
+    refuse_program(fmt::format("part {} of sequences cut into {}", entry.context_index, parts));
+  for (std::optional<Rank> peer : entry.peers)
+    if (peer && (*peer < 0 || *peer >= program.rank_count())) refuse_program("a peer that is no rank");
+  for (std::optional<GroupId> group : entry.groups)
+    if (group && !program.groups.has(*group)) refuse_program("a group that is not there");
+  for (const Shard& shard : rank_program.shards)
+    if (!has_group(entry, shard.slot)) refuse_program("a shard that no group holds");
+  for (const Stream& stream : rank_program.streams)
+    for (const Instruction& instruction : stream.instructions)
+      check_instruction_of_rank(program, rank, instruction);
+}
+
+void check_indices(const Program& program) {
+  for (const RankProgram& rank_program : program.rank_programs) {
+    if (rank_program.micro_batches < 1 || rank_program.micro_batches > 1'000'000)
+      refuse_program(fmt::format("{} micro-batches", rank_program.micro_batches));
+    const std::int64_t cut = rank_program.expert_tensor_parallel;
+    if (rank_program.expert_parallel < 1 || cut < 1 || rank_program.tensor_parallel % cut != 0)
+      refuse_program(fmt::format("{}: experts divided by {} and cut by {}", rank_program.name,
+                                 rank_program.expert_parallel, cut));
+    const std::int64_t parts = rank_program.context_parallel;
+    if (parts < 1 || parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
+      refuse_program(
+          fmt::format("{}: sequences of {} cut over {} ranks", rank_program.name, program.sequence, parts));
+    if (rank_program.streams.empty() || rank_program.streams[kComputeStream].kind != StreamKind::compute)
+      refuse_rank_program(rank_program, "the first stream is not compute");
+    check_kernels(rank_program);
+    check_shards(rank_program);
+    for (const Stream& stream : rank_program.streams)
+      for (const Instruction& instruction : stream.instructions) check_instruction(rank_program, instruction);
+  }
+  for (const RankEntry& entry : program.ranks)
+    if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) check_rank(program, rank);
+}
+
+// Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
+class LifetimeCounts {
+ public:
+  explicit LifetimeCounts(const RankProgram& rank_program)
+      : rank_program_(rank_program),
+        counts_(rank_program.tensors.size() * at(rank_program.micro_batches + 1)) {}
+
+  void add(const Instruction& instruction) {
+    Count* const counts = counts_.data() + at(instruction.micro_batch + 1) * rank_program_.tensors.size();
+    for (TensorId id : instruction.frees) ++counts[at(id)].freed;
+    if (makes_received(instruction) || makes_tensors(rank_program_, instruction))
+      for (TensorId id : moved_tensors(instruction)) ++counts[at(id)].written;
+    if (const auto* copy = instruction.as<Copy>())
+      for (TensorId id : copy->into)
+        if (per_micro_batch(rank_program_.tensors[id].role)) ++counts[at(id)].written;
+    const auto* compute = instruction.as<Compute>();
+    if (compute == nullptr) return;
+    const auto& kernels = rank_program_.blocks[compute->block].kernels;
+    for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+      for (TensorId id : kernels[at(i)].frees) ++counts[at(id)].freed;
+      if (is_collective(kernels[at(i)].op)) continue;
+      for (TensorId id : kernels[at(i)].out) ++counts[at(id)].written;
+    }
+  }
+
+  void refuse_unbalanced() const {
+    const std::size_t tensors = rank_program_.tensors.size();
+    for (std::size_t i = 0; i < counts_.size(); ++i)
+      if (counts_[i].written != counts_[i].freed || counts_[i].written > 1)
+        refuse_program(fmt::format("{}: tensor `{}` of micro-batch {} is written {} times and freed {} times",
+                                   rank_program_.name, rank_program_.tensors[TensorId(i % tensors)].name,
+                                   static_cast<std::int64_t>(i / tensors) - 1, counts_[i].written,
+                                   counts_[i].freed));
+  }
+
+ private:
+  struct Count {
+    int written = 0, freed = 0;
+  };
+  const RankProgram& rank_program_;
+  std::vector<Count> counts_;  // by micro-batch (none first), then tensor
+};
+
+void check_lifetimes(const RankProgram& rank_program) {
+  LifetimeCounts counts(rank_program);
+  for (const Stream& stream : rank_program.streams)
+    for (const Instruction& instruction : stream.instructions) counts.add(instruction);
+  counts.refuse_unbalanced();
+}
+
+void check_reachable(const Program& program, const Cluster& cluster) {
+  const auto chip = [&](Rank rank) {
+    const int index = program.ranks[at(rank)].chip;
+    if (index < 0 || index >= cluster.chip_count())
+      throw Refusal(Exit::infeasible, "no-such-chip", {},
+                    fmt::format("rank {} stands on chip {}, cluster `{}` has {}", rank, index, cluster.name,
+                                cluster.chip_count()));
+    return index;
+  };
+  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (std::optional<Rank> peer : program.ranks[at(rank)].peers)
+      if (peer) route(cluster, chip(rank), chip(*peer));
+  for (const Group& group : program.groups)
+    for (std::size_t i = 0; i < group.ranks.size(); ++i)
+      route(cluster, chip(group.ranks[i]), chip(group.ranks[(i + 1) % group.ranks.size()]));
+}
+
+bool recomputes(const Program& program) {
+  for (const Block& block : program.rank_programs.front().blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.recompute) return true;
+  return false;
+}
+
+void check_host_fits(const StageMemory& stage) {
+  if (stage.host_capacity == 0 || stage.host <= stage.host_capacity) return;
+  throw Refusal(Exit::infeasible, "out-of-host-memory", {},
+                fmt::format("a node of stage {} is to keep {} for its chips, its memory is {}", stage.stage,
+                            format_bytes(static_cast<double>(stage.host)),
+                            format_bytes(static_cast<double>(stage.host_capacity))),
+                "a smaller share of `offload`, or `zero: 1`, which divides what is offloaded");
+}
+
+// Speaks of the fullest stage, and of how many more do not fit.
+void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
+  const auto fullness = [](const StageMemory& stage) {
+    return static_cast<double>(stage.peak) / static_cast<double>(std::max<std::int64_t>(stage.capacity, 1));
+  };
+  const auto too_full = std::count_if(stages.begin(), stages.end(),
+                                      [](const StageMemory& stage) { return stage.peak > stage.capacity; });
+  if (too_full == 0) return;
+  const StageMemory& stage = *std::max_element(
+      stages.begin(), stages.end(),
+      [&](const StageMemory& a, const StageMemory& b) { return fullness(a) < fullness(b); });
+  const std::string others =
+      too_full == 1 ? "" : fmt::format("; {} of {} stages do not fit", too_full, stages.size());
+  const std::int64_t state = stage.parameters + stage.gradients + stage.optimizer;
+  std::string hint;
+  if (state > stage.capacity)
+    hint = "the model's state alone does not fit: raise tensor_parallel or pipeline_parallel";
+  else if (!recomputes(program))
+    hint = "recompute: full keeps only each layer's input";
+  else
+    hint = "a smaller micro_batch, or more tensor_parallel or pipeline_parallel";
+  throw Refusal(Exit::infeasible, "out-of-memory", {},
+                fmt::format("stage {} needs {}, its chip has {}: {} too much ({}){}", stage.stage,
+                            format_bytes(static_cast<double>(stage.peak)),
+                            format_bytes(static_cast<double>(stage.capacity)),
+                            format_bytes(static_cast<double>(stage.peak - stage.capacity)),
+                            describe_memory(stage), others),
+                hint);
+}
+
+[[noreturn]] void refuse_deadlock(const Program& program, const std::vector<Blocked>& stuck) {
+  constexpr std::size_t kShown = 8;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(stuck.size(), kShown); ++i)
+    list += fmt::format("\n  {} {}", describe(program, stuck[i].rank, stuck[i].stream, stuck[i].index),
+                        stuck[i].why);
+  if (stuck.size() > kShown) list += fmt::format("\n  and {} more", stuck.size() - kShown);
+  throw Refusal(Exit::failed, "deadlock", {},
+                fmt::format("the program never ends: {} streams wait for each other{}", stuck.size(), list));
+}
+
+}  // namespace
+
+std::vector<Blocked> find_deadlock(const Program& program) {
+  std::vector<RankMemory> memory;
+  return run_null(program, memory);
+}
+
+std::vector<StageMemory> check(const Program& program, const Cluster& cluster, double fragmentation) {
+  check_indices(program);
+  for (const RankProgram& rank_program : program.rank_programs) check_lifetimes(rank_program);
+  check_reachable(program, cluster);
+  std::vector<RankMemory> memory;
+  const auto stuck = run_null(program, memory);
+  if (!stuck.empty()) refuse_deadlock(program, stuck);
+  for (std::size_t rank = 0; rank < memory.size(); ++rank)
+    if (memory[rank].live != 0)
+      refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
+  auto stages = keeps_otherwise(cluster) ? memory_by_stage(program, cluster, fragmentation)
+                                         : by_stage(program, cluster, memory, fragmentation);
+  check_fit(program, stages);
+  for (const StageMemory& stage : stages) check_host_fits(stage);
+  return stages;
+}
+
+}  // namespace motley

@@ -1,0 +1,222 @@
+#include "models/check/memory.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/memory_extra.hpp"
+#include "models/check/memory_kept.hpp"
+#include "models/check/memory_text.hpp"
+#include "models/world/symmetry.hpp"
+
+namespace motley {
+namespace {
+
+// The head's logits and their gradient.
+bool is_logits(const Tensor& tensor) {
+  return tensor.use == TensorUse::logits &&
+         (tensor.role == TensorRole::activation || tensor.role == TensorRole::activation_gradient);
+}
+
+// What an instruction does to the bytes of logits: those it leaves more (or less) live, and those it adds to what was
+// live at the moment when it holds most in all.
+struct LogitsUse {
+  std::int64_t left = 0, at_peak = 0;
+};
+
+LogitsUse logits_use(const RankProgram& rank_program, const Instruction& instruction) {
+  LogitsUse use;
+  const auto* compute = instruction.as<Compute>();
+  if (compute == nullptr) return use;
+  std::int64_t live = 0, most = 0;
+  const auto& kernels = rank_program.blocks[compute->block].kernels;
+  const auto add = [&](TensorId id, std::int64_t sign) {
+    const Tensor& tensor = rank_program.tensors[id];
+    live += sign * tensor.bytes;
+    if (is_logits(tensor)) use.left += sign * tensor.bytes;
+  };
+  for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
+    if (!is_collective(kernel.op))
+      for (TensorId id : kernel.out) add(id, 1);
+    if (live > most) {
+      most = live;
+      use.at_peak = use.left;
+    }
+    for (TensorId id : kernel.frees) add(id, -1);
+  }
+  return use;
+}
+
+// By program that has any logits: by stream and index.
+using LogitsUses = std::map<RankProgramId, IdTable<StreamId, std::vector<LogitsUse>>>;
+
+LogitsUses logits_uses(const Program& program) {
+  LogitsUses uses;
+  for (RankProgramId id : program.rank_programs.ids()) {
+    const RankProgram& rank_program = program.rank_programs[id];
+    if (std::none_of(rank_program.tensors.begin(), rank_program.tensors.end(), is_logits)) continue;
+    for (const Stream& stream : rank_program.streams) {
+      std::vector<LogitsUse> stream_uses;
+      for (const Instruction& instruction : stream.instructions)
+        stream_uses.push_back(logits_use(rank_program, instruction));
+      uses[id].push_back(std::move(stream_uses));
+    }
+  }
+  return uses;
+}
+
+// Bytes in the host's memory that come and go with a micro-batch.
+std::int64_t host_bytes(const RankProgram& rank_program, const std::vector<TensorId>& ids) {
+  std::int64_t bytes = 0;
+  for (TensorId id : ids) {
+    const Tensor& tensor = rank_program.tensors[id];
+    if (tensor.on_host && per_micro_batch(tensor.role)) bytes += tensor.bytes;
+  }
+  return bytes;
+}
+
+std::vector<Blocked> run_null(const Program& program, const Arrangement& arrangement,
+                              const Symmetry& symmetry, std::vector<RankMemory>& memory) {
+  memory.assign(program.ranks.size(), {});
+  const LogitsUses uses = logits_uses(program);
+  const auto logits = [&](const Step& step) {
+    const auto program_uses = uses.find(program.ranks[at(step.rank)].rank_program);
+    return program_uses == uses.end() ? LogitsUse{} : program_uses->second[step.stream].at(at(step.index));
+  };
+  NullWorld world(
+      program, arrangement, symmetry,
+      [&](const Step& step, const Instruction& instruction) {
+        RankMemory& held = memory[at(step.rank)];
+        if (held.live + instruction.peak > held.peak) {
+          held.peak = held.live + instruction.peak;
+          held.logits = held.live_logits + logits(step).at_peak;
+        }
+        held.live += instruction.allocated;
+        const auto* copy = instruction.as<Copy>();
+        if (copy == nullptr) return;
+        held.live_host += host_bytes(program.program_of(step.rank), copy->into);
+        held.host = std::max(held.host, held.live_host);
+      },
+      [&](const Step& step, const Instruction& instruction) {
+        RankMemory& held = memory[at(step.rank)];
+        held.live -= instruction.freed;
+        held.live_logits += logits(step).left;
+        if (instruction.op() == Op::copy)
+          held.live_host -= host_bytes(program.program_of(step.rank), instruction.frees);
+      });
+  return world.run();
+}
+
+std::int64_t bytes_of_role(const RankProgram& rank_program, TensorRole role) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : rank_program.tensors)
+    if (tensor.role == role && !tensor.on_host) bytes += tensor.bytes;
+  return bytes;
+}
+
+// What the ranks of each node offload at most: states and copies that stay, activations at their own peaks.
+std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Cluster& cluster,
+                                              const std::vector<RankMemory>& memory) {
+  IdTable<RankProgramId, std::int64_t> stays;
+  for (const RankProgram& rank_program : program.rank_programs) {
+    stays.push_back(0);
+    for (const Tensor& tensor : rank_program.tensors)
+      if (tensor.on_host && !per_micro_batch(tensor.role)) stays.back() += tensor.bytes;
+  }
+  std::map<int, std::int64_t> nodes;
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    nodes[cluster.chip_node[at(entry.chip)]] += stays[entry.rank_program] + memory[at(rank)].host;
+  }
+  return nodes;
+}
+
+}  // namespace
+
+// One of each class of alike ranks stands for all; a Program that fails runs again whole, to name everyone.
+std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
+  const Arrangement arrangement = arrange(program);
+  const Symmetry symmetry = find_symmetry(program, arrangement);
+  try {
+    if (run_null(program, arrangement, symmetry, memory).empty()) {
+      for (std::size_t rank = 0; rank < memory.size(); ++rank)
+        memory[rank] = memory[at(symmetry.ranks.stand_in(static_cast<std::int64_t>(rank)))];
+      return {};
+    }
+  } catch (const Refusal&) {
+  }
+  return run_null(program, arrangement, no_symmetry(program, arrangement), memory);
+}
+
+std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
+                                  const std::vector<RankMemory>& memory, double fragmentation) {
+  std::map<int, StageMemory> stages;
+  const std::vector<std::int64_t> buffers = communication_buffers(program, cluster);
+  const std::map<int, std::int64_t> offloaded = offloaded_by_node(program, cluster, memory);
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+    const RankEntry& entry = program.ranks[at(rank)];
+    const auto [stage_entry, fresh] = stages.try_emplace(entry.stage);
+    StageMemory& stage = stage_entry->second;
+    const auto capacity = static_cast<std::int64_t>(cluster.chip_of(entry.chip).memory_bytes.value);
+    stage.capacity = fresh ? capacity : std::min(stage.capacity, capacity);
+    if (fresh || memory[at(rank)].peak > stage.activations_peak) stage.logits = memory[at(rank)].logits;
+    stage.activations_peak = std::max(stage.activations_peak, memory[at(rank)].peak);
+    const Chip& chip = cluster.chip_of(entry.chip);
+    const NodeGroup& nodes = cluster.groups[at(cluster.chip_group[at(entry.chip)])];
+    const auto room = nodes.host ? static_cast<std::int64_t>(nodes.host->memory) : 0;
+    stage.host_capacity = fresh ? room : std::min(stage.host_capacity, room);
+    stage.host = std::max(stage.host, offloaded.at(cluster.chip_node[at(entry.chip)]));
+    stage.buffers = std::max(stage.buffers, buffers[at(rank)]);
+    stage.runtime = std::max(stage.runtime, reserved_by_runtime(chip));
+    stage.fragmentation =
+        std::max(stage.fragmentation, lost_to_fragmentation(chip, memory[at(rank)].peak, fragmentation));
+    if (!fresh) continue;
+    const RankProgram& rank_program = program.program_of(rank);
+    if (chip.kind != "cpu") stage.buckets = copied_buckets(rank_program);
+    stage.stage = entry.stage;
+    stage.parameters = bytes_of_role(rank_program, TensorRole::parameter);
+    stage.gradients = bytes_of_role(rank_program, TensorRole::gradient);
+    stage.optimizer = bytes_of_role(rank_program, TensorRole::optimizer);
+  }
+  std::vector<StageMemory> result;
+  for (auto& [index, stage] : stages) {
+    stage.peak =
+        stage.parameters + stage.gradients + stage.optimizer + stage.activations_peak + beyond_tensors(stage);
+    result.push_back(stage);
+  }
+  return result;
+}
+
+namespace {
+
+std::vector<StageMemory> counted(const Program& program, const Cluster& cluster, double fragmentation) {
+  std::vector<RankMemory> memory;
+  run_null(program, memory);
+  return by_stage(program, cluster, memory, fragmentation);
+}
+
+}  // namespace
+
+// Assumes: communication buffers are the library's own, copies of buckets are tensors.
+std::int64_t peak_of(const StageMemory& stage, Counted counted) {
+  switch (counted) {
+    case Counted::device:
+      break;
+    case Counted::reserved:
+      return stage.peak - stage.buffers - stage.runtime;
+    case Counted::allocated:
+      return stage.peak - stage.buffers - stage.runtime - stage.fragmentation;
+  }
+  return stage.peak;
+}
+
+std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
+                                         double fragmentation) {
+  if (keeps_otherwise(cluster)) return counted(as_kept(program, cluster), cluster, fragmentation);
+  return counted(program, cluster, fragmentation);
+}
+
+}  // namespace motley

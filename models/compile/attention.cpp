@@ -1,0 +1,158 @@
+// The attention of a layer between its first norm and its projection: heads cut over tensor-parallel ranks, keys and
+// values gathered over the ranks that have parts of the same sequences. Latent attention makes its heads elsewhere
+// (models/compile/latent.cpp).
+#include <algorithm>
+
+#include "models/compile/stage_parts.hpp"
+
+namespace motley {
+namespace {
+
+struct Widths {
+  std::int64_t N, C, heads, queries, keys, qkv, out;
+  explicit Widths(const KernelWriter& w)
+      : N(w.N()),
+        C(w.transformer().hidden),
+        heads(w.transformer().heads / w.tp()),
+        queries(w.transformer().heads * w.transformer().head_dim / w.tp()),
+        keys(w.transformer().kv_heads * (w.transformer().head_dim + w.transformer().value_dim()) / w.tp()),
+        qkv(((w.transformer().heads + w.transformer().kv_heads) * w.transformer().head_dim +
+             w.transformer().kv_heads * w.transformer().value_dim()) /
+            w.tp()),
+        out(w.transformer().heads * w.transformer().value_dim() / w.tp()) {}
+};
+
+Ids norm_weights(const KernelWriter& w) { return w.layer_weights({"q_norm.weight", "k_norm.weight"}); }
+
+void normalise_heads(KernelWriter& w, const Widths& s, KeptAttention& kept) {
+  const std::int64_t heads = (w.transformer().heads + w.transformer().kv_heads) / w.tp();
+  kept.unnormed = kept.qkv;
+  kept.qkv = w.activation("qkv.normed", {s.N, s.qkv});
+  kept.qk_statistics = w.exact("qkv.statistics", {s.N, heads});
+  w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
+}
+
+// Every rank has some of the heads, all have the weights: their gradients are summed before they accumulate.
+TensorId normalise_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
+                                  TensorId dqkv) {
+  const Ids both = norm_weights(w);
+  const TensorId dunnormed = w.gradient("qkv.unnormed", {s.N, s.qkv});
+  const TensorId dweights = w.exact_gradient("qk_norm", {2, w.transformer().head_dim});
+  w.emit(KernelOp::qk_norm_backward, {dqkv, kept.unnormed.value(), kept.qk_statistics.value()},
+         {dunnormed, dweights}, both);
+  if (w.frozen(both[0])) return dunnormed;
+  w.all_reduce(dweights);
+  w.emit(KernelOp::accumulate, {dweights}, {}, both).n = w.transformer().head_dim;
+  return dunnormed;
+}
+
+void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
+  const Widths s(w);
+  kept.qkv = w.activation("qkv", {s.N, s.qkv});
+  kept.qkv = w.linear(y, kept.qkv, "qkv", s.qkv, s.C, kept.qkv_narrow);
+  if (w.transformer().qk_norm) normalise_heads(w, s, kept);
+  if (w.transformer().family == Family::llama) {
+    const TensorId rotated = w.activation("qkv.rotated", {s.N, s.qkv});
+    w.emit(KernelOp::rope, {kept.qkv}, {rotated});
+    kept.qkv = rotated;
+  }
+}
+
+// Tokens of the document that a token stands in, the mean over the tokens. Assumes: attention over several documents
+// takes the time of as many FLOPs over documents of that length.
+std::int64_t tokens_seen(const Train& train) {
+  return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, 0)) / train.sequence;
+}
+
+// Assumes: of a sequence cut over several ranks each attends to an equal share of the pairs: exact without a window
+// (models/transformer/sequence_layout.hpp), with one the rank of the first chunk has fewer, by less than the
+// window's half; with several documents in a sequence, some ranks have more than others.
+void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widths) {
+  kernel.m = w.B() * w.transformer().heads / w.tp();
+  kernel.n = std::min(w.T(), tokens_seen(w.train()));
+  kernel.k = w.transformer().head_dim;
+  kernel.flops = 2.0 * static_cast<double>(kernel.m) *
+                 attention_pairs(w.train().documents, w.train().sequence, w.transformer().window(w.layer())) /
+                 static_cast<double>(w.rank_program().context_parallel) * static_cast<double>(widths);
+}
+
+// Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
+// 8 of the 10 are the model's; Program counts all ten as done.
+void shape_of_attention_backward(const KernelWriter& w, Kernel& kernel) {
+  shape_of_attention(w, kernel, 3 * w.transformer().head_dim + 2 * w.transformer().value_dim());
+}
+
+// Keys and values of whole sequences, from this rank's part. Llama 3 gathers them so (arXiv:2407.21783, section
+// 3.3.2); ring attention (arXiv:2310.01889) passes the same bytes on. They are not kept: the backward gathers again.
+TensorId gather_keys(KernelWriter& w, TensorId qkv, const char* name) {
+  const std::int64_t parts = w.rank_program().context_parallel;
+  const TensorId keys = w.activation(name, {parts * w.N(), Widths(w).keys});
+  w.emit(KernelOp::place_keys, {qkv}, {keys}).bytes = 2 * w.tensor(keys).bytes / parts;
+  w.over_context(KernelOp::all_gather, keys);
+  return keys;
+}
+
+// All ranks' queries add to this rank's keys and values: their gradients are summed where the keys came from.
+TensorId gathered_attention_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
+                                     TensorId dheads) {
+  const TensorId keys = gather_keys(w, kept.qkv, "keys.again");
+  const TensorId dq = w.gradient("q", {s.N, s.queries});
+  const TensorId dkeys = w.gradient("keys", w.tensor(keys).shape);
+  shape_of_attention_backward(
+      w, w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse, keys}, {dq, dkeys}));
+  w.over_context(KernelOp::reduce_scatter, dkeys);
+  const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
+  w.emit(KernelOp::take_keys, {dq, dkeys}, {dqkv}).bytes = 2 * w.tensor(dqkv).bytes;
+  return dqkv;
+}
+
+}  // namespace
+
+void attend(KernelWriter& w, KeptAttention& kept) {
+  const Widths s(w);
+  kept.heads = w.activation("attention", {s.N, s.out});
+  kept.lse = w.keeps_scores() ? w.activation("attention.scores", {w.B(), s.heads, w.T(), w.train().sequence})
+                              : w.exact("attention.lse", {w.B(), s.heads, w.T()});
+  Ids in = {kept.qkv};
+  if (w.rank_program().context_parallel > 1) in.push_back(gather_keys(w, kept.qkv, "keys"));
+  // Products: over head_dim the scores, over the values' width the output.
+  shape_of_attention(w, w.emit(KernelOp::attention, in, {kept.heads, kept.lse}),
+                     w.transformer().head_dim + w.transformer().value_dim());
+}
+
+TensorId attention_forward(KernelWriter& w, TensorId y, KeptAttention& kept) {
+  const Widths s(w);
+  if (w.transformer().latent.used())
+    kept.qkv = latent_forward(w, y, kept.latent);
+  else
+    make_heads(w, y, kept);
+  attend(w, kept);
+  return w.linear(kept.heads, w.activation("proj", {s.N, s.C}), "proj", s.C, s.out, kept.proj_narrow);
+}
+
+TensorId attend_backward(KernelWriter& w, const KeptAttention& kept, TensorId dprojected) {
+  const Widths s(w);
+  const TensorId dheads =
+      w.linear_gradients(dprojected, "attention", kept.heads, "proj", s.C, s.out, kept.proj_narrow);
+  if (w.rank_program().context_parallel > 1) return gathered_attention_backward(w, s, kept, dheads);
+  const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
+  shape_of_attention_backward(
+      w, w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv}));
+  return dqkv;
+}
+
+TensorId heads_backward(KernelWriter& w, std::optional<TensorId> y, const KeptAttention& kept,
+                        TensorId dqkv) {
+  if (w.transformer().latent.used()) return latent_backward(w, y, kept.latent, dqkv);
+  const Widths s(w);
+  if (w.transformer().family == Family::llama) {
+    const TensorId unrotated = w.gradient("qkv.unrotated", {s.N, s.qkv});
+    w.emit(KernelOp::rope_backward, {dqkv}, {unrotated});
+    dqkv = unrotated;
+  }
+  if (w.transformer().qk_norm) dqkv = normalise_heads_backward(w, s, kept, dqkv);
+  const TensorId dy = w.linear_gradients(dqkv, "norm1", y, "qkv", s.qkv, s.C, kept.qkv_narrow);
+  return w.sum_rows(dy, "norm1.sum.gradient", TensorRole::activation_gradient);
+}
+
+}  // namespace motley

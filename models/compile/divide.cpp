@@ -1,0 +1,285 @@
+// Pass "divide": optimizer state, gradients and parameters that replicas divide among them instead of each holding them
+// whole (zero 1, 2, 3; ZeRO, arXiv:1910.02054). It decides who holds which tensors; models/compile/shards.cpp moves
+// them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
+#include "models/compile/gradient_shares.hpp"
+
+namespace motley {
+namespace {
+
+// By parameter of the transformer.
+std::map<int, TensorId> tensors_of(const RankProgram& rank_program, TensorRole role) {
+  std::map<int, TensorId> ids;
+  for (const TensorId id : rank_program.tensors.ids()) {
+    const Tensor& tensor = rank_program.tensors[id];
+    if (tensor.role == role && tensor.parameter) ids[*tensor.parameter] = id;
+  }
+  return ids;
+}
+
+std::int64_t elements_of(const Tensor& tensor) { return tensor.bytes / bytes_of(tensor.format); }
+
+// Divides what one rank program holds throughout into shards, each with tensors of this rank's part.
+class StateDivision {
+ public:
+  StateDivision(const Job& job, const Program& program, const IdTable<ShareId, GradientShare>& shares,
+                RankProgramId id, RankProgram& rank_program)
+      : job_(job),
+        program_(program),
+        shares_(shares),
+        id_(id),
+        rank_program_(rank_program),
+        first_rank_(first_rank(program, id)),
+        parameter_ids_(tensors_of(rank_program, TensorRole::parameter)),
+        gradient_ids_(tensors_of(rank_program, TensorRole::gradient)) {}
+
+  void add_shards() {
+    const auto all = parameters(job_.transformer);
+    for (const ShareSlot& slot : share_slots(shares_, program_, id_))
+      if (slot.gather_slot)
+        for (const auto& unit : units_of(shares_[slot.share], slot.parts, all)) add_shard(slot, unit);
+  }
+
+  // A parameter that is in a shard has its optimizer state there.
+  void drop_optimizer_states() {
+    std::set<int> divided;
+    for (const Shard& shard : rank_program_.shards)
+      for (const TensorId id : shard.parameters) divided.insert(rank_program_.tensors[id].parameter.value());
+    IdTable<TensorId, TensorId> moved(rank_program_.tensors.size());  // where the tensor stays
+    IdTable<TensorId, Tensor> kept;
+    for (const TensorId id : rank_program_.tensors.ids()) {
+      const Tensor& tensor = rank_program_.tensors[id];
+      if (tensor.role == TensorRole::optimizer && tensor.parameter && divided.contains(*tensor.parameter))
+        continue;
+      moved[id] = kept.push_back(tensor);
+    }
+    rank_program_.tensors = std::move(kept);
+    const auto renumber = [&](std::vector<TensorId>& ids) {
+      for (TensorId& id : ids) id = moved[id];
+    };
+    for (Block& block : rank_program_.blocks)
+      for (Kernel& kernel : block.kernels)
+        for (auto* ids : {&kernel.in, &kernel.out, &kernel.parameters, &kernel.frees}) renumber(*ids);
+    for (Shard& shard : rank_program_.shards) {
+      renumber(shard.parameters);
+      renumber(shard.gradients);
+      shard.optimizer = moved[shard.optimizer];
+      for (std::optional<TensorId>* id : {&shard.parameter_part, &shard.gradient_part})
+        if (*id) *id = moved[**id];
+    }
+  }
+
+ private:
+  const Job& job_;
+  const Program& program_;
+  const IdTable<ShareId, GradientShare>& shares_;
+  const RankProgramId id_;
+  RankProgram& rank_program_;
+  const RankEntry& first_rank_;
+  const std::map<int, TensorId> parameter_ids_, gradient_ids_;
+
+  static const RankEntry& first_rank(const Program& program, RankProgramId id) {
+    const auto first = std::find_if(program.ranks.begin(), program.ranks.end(),
+                                    [&](const RankEntry& entry) { return entry.rank_program == id; });
+    MOTLEY_CHECK(first != program.ranks.end());
+    return *first;
+  }
+  std::optional<GroupId> group_of(GroupSlot slot) const {
+    return first_rank_.groups.has(slot) ? first_rank_.groups[slot] : std::nullopt;
+  }
+
+  // Both stages that hold a tied embedding reduce it again with each other, so it stands alone.
+  bool stands_alone(int parameter) const {
+    for (const GradientShare& share : shares_)
+      if (share.kind == GroupKind::embedding &&
+          std::find(share.parameters.begin(), share.parameters.end(), parameter) != share.parameters.end())
+        return true;
+    return false;
+  }
+  // The share's parameters from the last layer to the first. Those of a layer go together; where gradients are reduced
+  // once a step, those of as many layers as fill a bucket.
+  std::vector<std::vector<int>> units_of(const GradientShare& share, std::int64_t parts,
+                                         const std::vector<Parameter>& all) const {
+    std::vector<int> order(share.parameters.begin(), share.parameters.end());
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return all[at(a)].layer > all[at(b)].layer; });
+    const bool in_buckets = job_.strategy.overlap_gradients || job_.strategy.overlap_parameters;
+    const std::int64_t enough = share.divided >= 2 ? 1 : in_buckets ? job_.strategy.bucket_bytes : INT64_MAX;
+    std::vector<std::vector<int>> units;
+    std::int64_t bytes = enough;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool same_layer = i > 0 && all[at(order[i])].layer == all[at(order[i - 1])].layer;
+      const bool alone = stands_alone(order[i]) || (i > 0 && stands_alone(order[i - 1]));
+      if (i == 0 || alone || (!same_layer && bytes >= enough)) {
+        units.emplace_back();
+        bytes = 0;
+      }
+      units.back().push_back(order[i]);
+      bytes += rank_program_.tensors[gradient_ids_.at(order[i])].bytes / parts;
+    }
+    return units;
+  }
+
+  TensorId add_tensor(std::string name, TensorRole role, Format format, std::vector<std::int64_t> shape) {
+    Tensor tensor;
+    tensor.name = std::move(name);
+    tensor.role = role;
+    tensor.format = format;
+    tensor.shape = std::move(shape);
+    tensor.bytes = bytes_of(format);
+    for (std::int64_t extent : tensor.shape) tensor.bytes *= extent;
+    return rank_program_.tensors.push_back(std::move(tensor));
+  }
+
+  void add_shard(const ShareSlot& slot, const std::vector<int>& unit) {
+    Shard shard;
+    const int divided = shares_[slot.share].divided;
+    shard.part = slot.part;
+    shard.parts = slot.parts;
+    shard.slot = slot.slot;
+    shard.gather_slot = slot.gather_slot.value();
+    if (slot.replica_slot && group_of(*slot.replica_slot)) shard.replica_slot = slot.replica_slot;
+    std::int64_t elements = 0;
+    for (int parameter : unit) {
+      shard.parameters.push_back(parameter_ids_.at(parameter));
+      shard.gradients.push_back(gradient_ids_.at(parameter));
+      elements += elements_of(rank_program_.tensors[shard.parameters.back()]) / slot.parts;
+    }
+    const Group& group = program_.groups[group_of(slot.slot).value()];
+    const auto members = static_cast<std::int64_t>(group.ranks.size());
+    const std::int64_t part = (elements + members - 1) / members;
+    const Format format = job_.train.precision;
+    const std::string name = fmt::format("shard {}", rank_program_.shards.size());
+    shard.optimizer = add_tensor(name + ".optimizer", TensorRole::optimizer, Format::fp32,
+                                 {bytes_of(format) < 4 ? 3 : 2, part});
+    if (divided >= 2)
+      shard.gradient_part =
+          add_tensor(name + ".gradient", TensorRole::gradient, job_.train.gradients, {part});
+    if (divided >= 3) shard.parameter_part = add_tensor(name, TensorRole::parameter, format, {part});
+    rank_program_.shards.push_back(std::move(shard));
+  }
+};
+
+// Lets whole gradients and parameters, of which ranks hold parts throughout, come and go with a micro-batch.
+class WholeTensors {
+ public:
+  explicit WholeTensors(RankProgram& rank_program) : rank_program_(rank_program) {}
+
+  // Zeroed before the first kernel that adds to them: blocks stand in the order in which a micro-batch passes them.
+  void make_gradients_whole() {
+    for (const Shard& shard : rank_program_.shards) {
+      if (!shard.gradient_part || shard.part > 0) continue;
+      for (const TensorId id : shard.gradients) rank_program_.tensors[id].role = TensorRole::whole_gradient;
+      clear_before_use(shard);
+    }
+  }
+
+  // One tensor a parameter and block: each block's is gathered and freed anew.
+  void gather_parameters() {
+    for (const Shard& shard : rank_program_.shards) {
+      if (!shard.parameter_part || shard.part > 0) continue;
+      for (const TensorId id : shard.parameters) rank_program_.tensors[id].role = TensorRole::gathered;
+      bool first = true;
+      for (Block& block : rank_program_.blocks) {
+        if (std::none_of(block.kernels.begin(), block.kernels.end(), [&](const Kernel& kernel) {
+              return reads_parameters(kernel.op) && names(kernel, shard);
+            }))
+          continue;  // what is only named there is not touched
+        gather_in(block, shard, first ? shard.parameters : copies_of(shard, block.name));
+        first = false;
+      }
+    }
+  }
+
+ private:
+  RankProgram& rank_program_;
+
+  bool names(const Kernel& kernel, const Shard& shard) const {
+    for (const TensorId named : kernel.parameters)
+      for (const TensorId id : shard.parameters)
+        if (rank_program_.tensors[named].parameter == rank_program_.tensors[id].parameter) return true;
+    return false;
+  }
+  void clear_before_use(const Shard& shard) {
+    for (Block& block : rank_program_.blocks)
+      for (std::size_t i = 0; i < block.kernels.size(); ++i) {
+        if (!adds_gradients(block.kernels[i].op) || !names(block.kernels[i], shard)) continue;
+        std::vector<Kernel> clears;
+        for (const TensorId id : shard.gradients) {
+          Kernel clear;
+          clear.op = KernelOp::clear;
+          clear.layer = block.kernels[i].layer;
+          clear.out = {id};
+          clear.n = elements_of(rank_program_.tensors[id]);
+          clear.bytes = rank_program_.tensors[id].bytes;
+          clears.push_back(std::move(clear));
+        }
+        block.kernels.insert(block.kernels.begin() + static_cast<std::ptrdiff_t>(i), clears.begin(),
+                             clears.end());
+        return;
+      }
+  }
+
+  std::vector<TensorId> copies_of(const Shard& shard, const std::string& block) {
+    std::vector<TensorId> copies;
+    for (const TensorId id : shard.parameters) {
+      Tensor again = rank_program_.tensors[id];
+      again.name += " for " + block;
+      copies.push_back(rank_program_.tensors.push_back(std::move(again)));
+    }
+    return copies;
+  }
+  // All of a shard is gathered together; what the block does not read goes with the last that it does.
+  void gather_in(Block& block, const Shard& shard, const std::vector<TensorId>& gathered) {
+    Kernel* last_reader = nullptr;
+    std::set<TensorId> unread(gathered.begin(), gathered.end());
+    for (Kernel& kernel : block.kernels)
+      for (TensorId& named : kernel.parameters)
+        for (std::size_t i = 0; i < gathered.size(); ++i) {
+          if (named != shard.parameters[i]) continue;
+          named = gathered[i];
+          if (!reads_parameters(kernel.op)) break;
+          last_reader = &kernel;
+          unread.erase(named);
+          break;
+        }
+    if (last_reader != nullptr)
+      last_reader->frees.insert(last_reader->frees.end(), unread.begin(), unread.end());
+  }
+};
+
+std::int64_t held_bytes(const RankProgram& rank_program) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : rank_program.tensors)
+    if (!per_micro_batch(tensor.role)) bytes += tensor.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+void divide_state(const Job& job, Program& program) {
+  if (job.strategy.zero == 0) return;
+  const auto shares = gradient_shares(job, program);
+  for (const RankProgramId id : program.rank_programs.ids()) {
+    RankProgram& rank_program = program.rank_programs[id];
+    StateDivision division(job, program, shares, id, rank_program);
+    division.add_shards();
+    if (rank_program.shards.empty()) continue;
+    division.drop_optimizer_states();
+    WholeTensors whole(rank_program);
+    whole.make_gradients_whole();
+    whole.gather_parameters();
+    rank_program.static_bytes = held_bytes(rank_program);
+  }
+}
+
+}  // namespace motley

@@ -1,0 +1,100 @@
+// A layer of the transformer: attention and a feed-forward part, each behind a norm and added to what passes by. `R` in
+// shapes is the rows this rank holds between cut matmuls.
+#include "models/compile/stage_parts.hpp"
+
+namespace motley {
+namespace {
+
+void feed_forward(KernelWriter& w, KeptLayer& kept, std::optional<ChunkId> gives_out) {
+  kept.y2 = w.norm_between(kept.middle, "norm2", kept.statistics2);
+  const TensorId y2 = w.all_rows(kept.y2, "norm2.rows");
+  const TensorId contracted = w.transformer().has_experts(w.layer()) ? experts_forward(w, y2, kept.experts)
+                                                                     : dense_forward(w, y2, kept.dense);
+  const TensorId summed = w.sum_rows(contracted, "fc2.sum");
+  kept.output = gives_out ? w.boundary(*gives_out, TensorUse::chunk_output, TensorRole::activation)
+                          : w.activation("output", {w.rows_between(), w.transformer().hidden});
+  w.emit_between(KernelOp::add_residual, {summed, kept.middle}, {kept.output}, w.layer_weights({"fc2.bias"}));
+}
+
+// The bias of a row-parallel matmul is added to the sum over ranks, and that sum's gradient is its gradient.
+void bias_gradient(KernelWriter& w, TensorId dy, const char* name) {
+  const Ids bias = w.layer_weights({name});
+  if (!bias.empty() && !w.frozen(bias[0])) w.emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
+}
+
+// Gradients of weights alone need the inputs of cut matmuls, which are gathered again for them.
+bool needs_input(const KernelWriter& w, const char* linear) {
+  return !w.transformer().lora.used() || w.transformer().lora.beside(linear);
+}
+
+TensorId feed_forward_backward(KernelWriter& w, const KeptLayer& kept, TensorId dout) {
+  const bool experts = w.transformer().has_experts(w.layer());
+  bias_gradient(w, dout, "fc2.bias");
+  const TensorId dcontracted = w.all_rows(dout, "fc2.rows.gradient", TensorRole::activation_gradient);
+  std::optional<TensorId> y2;
+  if (experts ? !w.transformer().lora.used() : needs_input(w, inner_name(w.transformer())))
+    y2 = w.all_rows(kept.y2, "norm2.rows.again");
+  const TensorId dy2 = experts ? experts_backward(w, y2, kept.experts, dcontracted)
+                               : dense_backward(w, y2, kept.dense, dcontracted);
+  const TensorId dmiddle =
+      w.norm_between_backward(dy2, kept.middle, kept.statistics2, "norm2", "middle", dout);
+  w.set_use(dmiddle, TensorUse::attention_sum);
+  return dmiddle;
+}
+
+TensorId attention_part_backward(KernelWriter& w, const KeptLayer& kept, TensorId dmiddle,
+                                 std::optional<ChunkId> takes_in) {
+  bias_gradient(w, dmiddle, "proj.bias");
+  const TensorId dprojected = w.all_rows(dmiddle, "proj.rows.gradient", TensorRole::activation_gradient);
+  const TensorId dqkv = attend_backward(w, kept.attention, dprojected);
+  std::optional<TensorId> y1;
+  if (needs_input(w, "qkv")) y1 = w.all_rows(kept.y1, "norm1.rows.again");
+  const TensorId dy1 = heads_backward(w, y1, kept.attention, dqkv);
+  const TensorId dx = takes_in
+                          ? w.boundary(*takes_in, TensorUse::chunk_input, TensorRole::activation_gradient)
+                          : w.gradient("input", {w.rows_between(), w.transformer().hidden});
+  w.emit_between(KernelOp::norm_backward, {dy1, kept.input, kept.statistics1, dmiddle}, {dx},
+                 w.layer_weights({"norm1.weight", "norm1.bias"}));
+  return dx;
+}
+
+// A layer with experts computes only its norms again, as its experts' inputs are the norm's output.
+void compute_norms_again(KernelWriter& w, KeptLayer& kept) {
+  kept.y1 = w.norm_between(kept.input, "norm1", kept.statistics1);
+  kept.y2 = w.norm_between(kept.middle, "norm2", kept.statistics2);
+  if (w.transformer().has_experts(w.layer())) return;
+  dense_inner(w, w.all_rows(kept.y2, "norm2.rows"), kept.dense);
+}
+
+}  // namespace
+
+KeptLayer layer_forward(KernelWriter& w, TensorId input, std::optional<ChunkId> gives_out) {
+  KeptLayer kept;
+  kept.input = input;
+  kept.y1 = w.norm_between(input, "norm1", kept.statistics1);
+  const TensorId y1 = w.all_rows(kept.y1, "norm1.rows");
+  const TensorId projected = attention_forward(w, y1, kept.attention);
+  const TensorId summed = w.sum_rows(projected, "proj.sum");
+  kept.middle = w.activation("middle", {w.rows_between(), w.transformer().hidden});
+  w.set_use(kept.middle, TensorUse::attention_sum);
+  w.emit_between(KernelOp::add_residual, {summed, input}, {kept.middle}, w.layer_weights({"proj.bias"}));
+  feed_forward(w, kept, gives_out);
+  return kept;
+}
+
+TensorId layer_backward(KernelWriter& w, const KeptLayer& kept, TensorId dout,
+                        std::optional<ChunkId> takes_in) {
+  const TensorId dmiddle = feed_forward_backward(w, kept, dout);
+  return attention_part_backward(w, kept, dmiddle, takes_in);
+}
+
+void compute_again(KernelWriter& w, Recompute recompute, KeptLayer& kept) {
+  w.set_again(true);
+  if (recompute == Recompute::full)
+    kept = layer_forward(w, kept.input);  // collectives included, as frameworks do
+  if (recompute == Recompute::selective) attend(w, kept.attention);
+  if (recompute == Recompute::alternate) compute_norms_again(w, kept);
+  w.set_again(false);
+}
+
+}  // namespace motley

@@ -1,0 +1,430 @@
+// Pass "offload": what a rank keeps in the memory of its node. Optimizer states (ZeRO-Offload, arXiv:2101.06840):
+// their gradients are copied down, the node's processor steps, renewed parameters are copied up, bucket by bucket, so
+// that the three overlap: once all gradients are complete or, where gradients overlap the last backward, as each
+// bucket is. Activations: copied down after a micro-batch's forward, and up while the compute before its backward
+// runs.
+// Assumes: each chip's host memory is that of its own socket.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
+
+namespace motley {
+namespace {
+
+using Ids = std::vector<TensorId>;
+
+// Adds an instruction at the end of the stream of that kind; returns its end.
+After append(RankProgram& rank_program, StreamKind kind, Instruction instruction) {
+  const StreamId stream = stream_of(rank_program, kind);
+  auto& instructions = rank_program.streams[stream].instructions;
+  instructions.push_back(std::move(instruction));
+  return {stream, static_cast<std::int32_t>(instructions.size()) - 1};
+}
+
+// A copy of an activation is itself no boundary's and no sum's: passes that look for its use mean the original.
+TensorId add_copy(RankProgram& rank_program, TensorId id, const char* suffix, bool on_host) {
+  Tensor copy = rank_program.tensors[id];
+  copy.name += suffix;
+  copy.on_host = on_host;
+  if (!copy.parameter) {
+    copy.use = TensorUse::plain;
+    copy.chunk = {};
+  }
+  return rank_program.tensors.push_back(std::move(copy));
+}
+
+// Activations of one rank program.
+class ActivationOffload {
+ public:
+  explicit ActivationOffload(RankProgram& rank_program) : rank_program_(rank_program) {}
+
+  void run(double share) {
+    if (share <= 0) return;
+    for (const ChunkId chunk : rank_program_.chunks.ids()) {
+      Moved moved = move_kept(chunk, share);
+      if (!moved.kept.empty()) moved_.emplace(chunk, std::move(moved));
+    }
+    copy_out();
+    copy_in();
+  }
+
+ private:
+  // What is kept of a chunk's layers, there and back.
+  struct Moved {
+    Ids kept, on_host, back;
+    std::int64_t bytes = 0;
+  };
+  // Computes that are one pass of one micro-batch: a forward, or (a part of) a backward.
+  struct Run {
+    int first = 0, last = 0;  // in the compute stream
+    ChunkId chunk;
+    std::int32_t micro_batch = 0;
+    bool forward = false;
+  };
+
+  RankProgram& rank_program_;
+  std::map<ChunkId, Moved> moved_;
+  std::map<std::pair<ChunkId, int>, After> out_;  // by chunk and micro-batch
+
+  std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
+
+  // Moves tensors that forwards write for backwards: not what is sent on, nor what another chunk's forward reads.
+  Moved move_kept(ChunkId chunk_id, double share) {
+    const Chunk& chunk = rank_program_.chunks[chunk_id];
+    const auto layers = std::llround(share * static_cast<double>(chunk.last_layer - chunk.first_layer));
+    std::set<TensorId> written, read, elsewhere;
+    for (const Stream& stream : rank_program_.streams)
+      for (const Instruction& instruction : stream.instructions)
+        if (const Send* const send = instruction.as<Send>()) elsewhere.insert(send->tensor);
+    for (const Block& block : rank_program_.blocks)
+      for (const Kernel& kernel : block.kernels) {
+        const bool is_of_chunk = block.chunk == chunk_id;
+        if (is_of_chunk && block.pass == Pass::forward) {
+          if (!is_collective(kernel.op) && kernel.layer >= chunk.first_layer &&
+              kernel.layer < chunk.first_layer + layers)
+            written.insert(kernel.out.begin(), kernel.out.end());
+        } else {
+          (is_of_chunk ? read : elsewhere).insert(kernel.in.begin(), kernel.in.end());
+        }
+      }
+    Moved moved;
+    for (const TensorId id : written) {
+      if (!read.contains(id) || elsewhere.contains(id)) continue;
+      moved.kept.push_back(id);
+      moved.on_host.push_back(add_copy(rank_program_, id, ".on_host", true));
+      moved.back.push_back(add_copy(rank_program_, id, ".back", false));
+      moved.bytes += rank_program_.tensors[id].bytes;
+    }
+    read_back(chunk_id, moved);
+    return moved;
+  }
+
+  void read_back(ChunkId chunk, const Moved& moved) {
+    std::map<TensorId, TensorId> backs;
+    for (std::size_t i = 0; i < moved.kept.size(); ++i) backs[moved.kept[i]] = moved.back[i];
+    for (Block& block : rank_program_.blocks) {
+      if (block.chunk != chunk || block.pass == Pass::forward) continue;
+      for (Kernel& kernel : block.kernels)
+        for (Ids* ids : {&kernel.in, &kernel.out})
+          for (TensorId& id : *ids)
+            if (const auto back = backs.find(id); back != backs.end()) id = back->second;
+    }
+  }
+
+  // In the order of the compute stream.
+  std::vector<Run> runs() {
+    std::vector<Run> list;
+    for (int i = 0; i < static_cast<int>(computes().size()); ++i) {
+      const Instruction& instruction = computes()[at(i)];
+      const Compute* const compute = instruction.as<Compute>();
+      if (compute == nullptr) continue;
+      if (compute->first_kernel > 0 && !list.empty()) {  // a further piece
+        list.back().last = i;
+        continue;
+      }
+      const Block& block = rank_program_.blocks[compute->block];
+      list.push_back({i, i, block.chunk, instruction.micro_batch, block.pass == Pass::forward});
+    }
+    return list;
+  }
+
+  static Instruction copy_of(const Ids& from, const Ids& into, const Moved& moved, std::int32_t micro_batch) {
+    Instruction instruction;
+    instruction.body = Copy{from, into, std::nullopt, moved.bytes};
+    instruction.micro_batch = micro_batch;
+    instruction.frees = from;
+    return instruction;
+  }
+
+  // A forward waits for the copies of the one before the last: at most two keep theirs on the chip.
+  void copy_out() {
+    std::vector<After> copies;
+    for (const Run& run : runs()) {
+      const auto moved = moved_.find(run.chunk);
+      if (!run.forward || moved == moved_.end()) continue;
+      if (copies.size() >= 2) computes()[at(run.first)].after.push_back(copies[copies.size() - 2]);
+      Instruction copy = copy_of(moved->second.kept, moved->second.on_host, moved->second, run.micro_batch);
+      copy.after = {{kComputeStream, run.last}};
+      copies.push_back(append(rank_program_, StreamKind::to_host, std::move(copy)));
+      out_[{run.chunk, run.micro_batch}] = copies.back();
+    }
+  }
+
+  // Copies come back before the first part of their backward, beside the compute before that.
+  void copy_in() {
+    const std::vector<Run> all = runs();
+    std::set<std::pair<ChunkId, int>> there;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Run& run = all[i];
+      const auto moved = moved_.find(run.chunk);
+      if (run.forward || moved == moved_.end() || !there.insert({run.chunk, run.micro_batch}).second)
+        continue;
+      Instruction copy = copy_of(moved->second.on_host, moved->second.back, moved->second, run.micro_batch);
+      copy.after = {out_.at({run.chunk, run.micro_batch})};
+      if (i >= 2) copy.after.push_back({kComputeStream, all[i - 2].last});
+      const After back = append(rank_program_, StreamKind::from_host, std::move(copy));
+      computes()[at(run.first)].after.push_back(back);
+    }
+  }
+};
+
+// The optimizer's state of one rank program.
+class OptimizerOffload {
+ public:
+  OptimizerOffload(const Job& job, RankProgram& rank_program) : job_(job), rank_program_(rank_program) {}
+
+  void run(double share) {
+    if (share <= 0) return;
+    std::vector<State> states = chosen_states(share);
+    if (states.empty()) return;
+    std::reverse(states.begin(), states.end());  // as backwards complete them
+    std::vector<std::vector<State>> buckets;
+    std::int64_t bytes = 0;
+    for (const State& state : states) {
+      if (buckets.empty() || bytes >= job_.strategy.bucket_bytes) {
+        buckets.emplace_back();
+        bytes = 0;
+      }
+      buckets.back().push_back(state);
+      bytes += rank_program_.tensors[state.host_gradient].bytes;
+    }
+    const auto complete = job_.strategy.overlap_gradients
+                              ? completions(buckets)
+                              : std::vector<std::vector<After>>(buckets.size(), {completion()});
+    for (std::size_t i = 0; i < buckets.size(); ++i) step_on_host(buckets[i], complete[i]);
+    leave_optimizer();
+  }
+
+ private:
+  struct State {
+    TensorId optimizer;
+    std::optional<ShardId> shard;
+    std::optional<TensorId> gradient, parameter;  // on the chip; none: parts of the shard's tensors
+    TensorId host_gradient, host_parameter;
+  };
+
+  const Job& job_;
+  RankProgram& rank_program_;
+  std::map<ShardId, After> renewed_;
+
+  std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
+
+  // Whole states in their order, as many as the share holds.
+  std::vector<State> chosen_states(double share) {
+    double all = 0, taken = 0;
+    for (const Tensor& tensor : rank_program_.tensors)
+      if (tensor.role == TensorRole::optimizer) all += static_cast<double>(tensor.bytes);
+    std::vector<State> states;
+    for (const TensorId id : rank_program_.tensors.ids()) {  // not those that are added
+      const Tensor& tensor = rank_program_.tensors[id];
+      if (tensor.role != TensorRole::optimizer) continue;
+      taken += static_cast<double>(tensor.bytes);
+      if (taken > share * all + 0.5) break;
+      states.push_back(move_state(id));
+    }
+    return states;
+  }
+
+  State move_state(TensorId id) {
+    rank_program_.tensors[id].on_host = true;
+    rank_program_.static_bytes -= rank_program_.tensors[id].bytes;
+    State state;
+    state.optimizer = id;
+    for (const ShardId shard : rank_program_.shards.ids())
+      if (rank_program_.shards[shard].optimizer == id) state.shard = shard;
+    if (state.shard) {
+      const Shard& shard = rank_program_.shards[*state.shard];
+      state.gradient = shard.gradient_part;
+      state.parameter = shard.parameter_part;
+      state.host_gradient = add_part(id, ".gradient", TensorRole::gradient, job_.train.gradients);
+      state.host_parameter = add_part(id, ".parameter", TensorRole::parameter, job_.train.precision);
+      return state;
+    }
+    for (const TensorId other : rank_program_.tensors.ids()) {
+      const Tensor& tensor = rank_program_.tensors[other];
+      if (tensor.parameter != rank_program_.tensors[id].parameter || tensor.on_host) continue;
+      if (tensor.role == TensorRole::gradient) state.gradient = other;
+      if (tensor.role == TensorRole::parameter) state.parameter = other;
+    }
+    state.host_gradient = add_copy(rank_program_, state.gradient.value(), ".on_host", true);
+    state.host_parameter = add_copy(rank_program_, state.parameter.value(), ".on_host", true);
+    return state;
+  }
+
+  // The host's tensor for this rank's part of a shard.
+  TensorId add_part(TensorId optimizer, const char* suffix, TensorRole role, Format format) {
+    Tensor part = rank_program_.tensors[optimizer];
+    part.name += suffix;
+    part.role = role;
+    part.format = format;
+    part.shape = {rank_program_.tensors[optimizer].shape.at(1)};
+    part.bytes = part.shape[0] * bytes_of(format);
+    return rank_program_.tensors.push_back(std::move(part));
+  }
+
+  // Down, step, up.
+  void step_on_host(const std::vector<State>& bucket, const std::vector<After>& complete) {
+    OptimizerStep step;
+    for (const State& state : bucket)
+      for (const TensorId id : {state.optimizer, state.host_gradient, state.host_parameter})
+        step.tensors.push_back(id);
+    Instruction instruction;
+    instruction.body = std::move(step);
+    instruction.after = {copy_bucket(bucket, true, complete)};
+    const After stepped = append(rank_program_, StreamKind::host, std::move(instruction));
+    const After up = copy_bucket(bucket, false, {stepped});
+    for (const State& state : bucket)
+      if (state.shard) renewed_[*state.shard] = up;
+  }
+
+  // Copies gradients down, or parameters up; returns the end of the last copy. Parts of a shard that the chip holds
+  // whole go by themselves.
+  After copy_bucket(const std::vector<State>& bucket, bool down, const std::vector<After>& after) {
+    Copy whole;
+    std::vector<Copy> copies;
+    for (const State& state : bucket) {
+      const std::optional<TensorId> here = down ? state.gradient : state.parameter;
+      const TensorId there = down ? state.host_gradient : state.host_parameter;
+      Copy& copy = here ? whole : copies.emplace_back();
+      if (!here) copy.shard = state.shard;
+      const auto tensors_here = [&] {
+        if (here) return Ids{*here};
+        const Shard& shard = rank_program_.shards[state.shard.value()];
+        return down ? shard.gradients : shard.parameters;
+      }();
+      Ids &on_chip = down ? copy.tensors : copy.into, &on_host = down ? copy.into : copy.tensors;
+      on_chip.insert(on_chip.end(), tensors_here.begin(), tensors_here.end());
+      on_host.push_back(there);
+      copy.bytes += rank_program_.tensors[there].bytes;
+    }
+    if (!whole.tensors.empty()) copies.push_back(std::move(whole));
+    After last;
+    for (Copy& copy : copies) {
+      Instruction instruction;
+      instruction.body = std::move(copy);
+      instruction.after = after;
+      last =
+          append(rank_program_, down ? StreamKind::to_host : StreamKind::from_host, std::move(instruction));
+    }
+    return last;
+  }
+
+  // What each bucket waits for: the last reductions of its gradients, or where nobody reduces them, the kernel that
+  // adds last.
+  std::vector<std::vector<After>> completions(const std::vector<std::vector<State>>& buckets) {
+    std::vector<std::vector<After>> complete(buckets.size());
+    std::vector<ComputePoint> points;
+    std::vector<std::pair<std::size_t, ComputePoint>> points_by_bucket;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      ComputePoint latest;
+      for (const State& state : buckets[i]) {
+        const std::optional<After> reduced = last_reduction(state);
+        if (!reduced)
+          latest = std::max(latest, last_addition(state));
+        else if (complete[i].empty())
+          complete[i].push_back(*reduced);
+        else
+          complete[i][0].index = std::max(complete[i][0].index, reduced->index);
+      }
+      if (latest.kernels == 0) continue;
+      points.push_back(latest);
+      points_by_bucket.emplace_back(i, latest);
+    }
+    const auto ends = cut_computes(rank_program_, points);
+    for (const auto& [bucket, point] : points_by_bucket)
+      complete[bucket].push_back({kComputeStream, ends.at(point)});
+    return complete;
+  }
+
+  std::optional<After> last_reduction(const State& state) const {
+    const auto stream = find_stream(rank_program_, StreamKind::collective);
+    if (!stream) return std::nullopt;
+    std::optional<After> last;
+    const auto& reductions = rank_program_.streams[*stream].instructions;
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+      const auto ids = moved_tensors(reductions[i]);
+      const bool is_of_shard = state.shard && shard_of(reductions[i]) == state.shard;
+      if (is_of_shard || std::find(ids.begin(), ids.end(), state.gradient) != ids.end())
+        last = After{*stream, static_cast<std::int32_t>(i)};
+    }
+    return last;
+  }
+
+  // The last addition to the gradient in the last runs of backwards; a parameter that none of them names is complete
+  // with the last of all.
+  ComputePoint last_addition(const State& state) {
+    std::map<BlockId, std::int32_t> last_run;  // micro-batch
+    for (const Instruction& instruction : computes())
+      if (const Compute* const compute = instruction.as<Compute>())
+        last_run[compute->block] = instruction.micro_batch;
+    ComputePoint latest, end;
+    for (std::size_t index = 0; index < computes().size(); ++index) {
+      const Instruction& instruction = computes()[index];
+      const Compute* const compute = instruction.as<Compute>();
+      if (compute == nullptr || last_run.at(compute->block) != instruction.micro_batch) continue;
+      end = std::max(end, ComputePoint{static_cast<int>(index), compute->last_kernel});
+      const Block& block = rank_program_.blocks[compute->block];
+      for (int i = compute->first_kernel; i < compute->last_kernel && block.pass != Pass::forward; ++i) {
+        const Ids& named = block.kernels[at(i)].parameters;
+        if (std::find(named.begin(), named.end(), state.parameter) != named.end())
+          latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
+      }
+    }
+    return latest.kernels > 0 ? latest : end;
+  }
+
+  // When every gradient is complete: what the chip's own step waits for.
+  After completion() {
+    const Instruction& step = computes()[at(optimizer_index())];
+    if (!step.after.empty()) return step.after[0];
+    return {kComputeStream, optimizer_index() - 1};
+  }
+  int optimizer_index() { return static_cast<int>(computes().size()) - 1; }
+
+  // The chip steps what is left; parameters that all hold whole are gathered once they are renewed, here or there.
+  void leave_optimizer() {
+    const After chip_step{kComputeStream, optimizer_index()};
+    for (Stream& stream : rank_program_.streams)
+      for (Instruction& instruction : stream.instructions) {
+        const Collective* const collective = instruction.as<Collective>();
+        if (collective == nullptr || !collective->shard) continue;
+        const auto renewed = renewed_.find(*collective->shard);
+        for (After& after : instruction.after)
+          if (after == chip_step && renewed != renewed_.end()) after = renewed->second;
+      }
+    const bool any_left = std::any_of(
+        rank_program_.tensors.begin(), rank_program_.tensors.end(),
+        [](const Tensor& tensor) { return tensor.role == TensorRole::optimizer && !tensor.on_host; });
+    if (!any_left) computes().pop_back();
+  }
+};
+
+const Offload& offload_of(const Job& job, const RankProgram& rank_program) {
+  const Stage& stage = job.strategy.templates[at(rank_program.pipeline)].stages[at(rank_program.stage)];
+  return stage.offload ? *stage.offload : job.strategy.offload;
+}
+
+}  // namespace
+
+void offload_to_hosts(const Job& job, Program& program) {
+  std::set<RankProgramId> offloading;
+  for (const RankProgramId id : program.rank_programs.ids()) {
+    RankProgram& rank_program = program.rank_programs[id];
+    const Offload& offload = offload_of(job, rank_program);
+    if (offload == Offload{}) continue;
+    offloading.insert(id);
+    ActivationOffload(rank_program).run(offload.activations);
+    OptimizerOffload(job, rank_program).run(offload.optimizer);
+  }
+  for (const RankEntry& entry : program.ranks)
+    if (offloading.contains(entry.rank_program))
+      host_route(job.cluster, entry.chip, true);  // refuses where there is none
+}
+
+}  // namespace motley

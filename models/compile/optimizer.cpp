@@ -1,0 +1,97 @@
+// Pass "optimizer": the optimizer step, when every gradient is complete, and the gathers of what it renewed in parts.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile_passes.hpp"
+
+namespace motley {
+namespace {
+
+// Gathers parameters that are held whole, but renewed by each member in part.
+Instruction gather_of(const RankProgram& rank_program, ShardId id) {
+  const Shard& shard = rank_program.shards[id];
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.slot = shard.gather_slot;
+  gather.shard = id;
+  gather.part = shard.part;
+  gather.parts = shard.parts;
+  gather.tensors = shard.parameters;
+  for (const TensorId parameter : shard.parameters)
+    gather.bytes += rank_program.tensors[parameter].bytes / shard.parts;
+  Instruction instruction;
+  instruction.body = std::move(gather);
+  return instruction;
+}
+
+void gather_after_step(RankProgram& rank_program) {
+  const int optimizer = static_cast<int>(rank_program.streams[kComputeStream].instructions.size()) - 1;
+  for (const ShardId id : rank_program.shards.ids()) {
+    if (rank_program.shards[id].parameter_part) continue;
+    Instruction gather = gather_of(rank_program, id);
+    gather.after = {{kComputeStream, optimizer}};
+    const StreamId stream = stream_of(rank_program, StreamKind::gather);
+    rank_program.streams[stream].instructions.push_back(std::move(gather));
+  }
+}
+
+// The first kernel of a step that reads any of the shard's parameters, as the end of what may run before it.
+std::optional<ComputePoint> first_read(const RankProgram& rank_program, const Shard& shard) {
+  const auto& instructions = rank_program.streams[kComputeStream].instructions;
+  const std::set<TensorId> wanted(shard.parameters.begin(), shard.parameters.end());
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    const Compute* const compute = instructions[i].as<Compute>();
+    if (compute == nullptr) continue;
+    const auto& kernels = rank_program.blocks[compute->block].kernels;
+    for (int k = compute->first_kernel; k < compute->last_kernel; ++k)
+      if (reads_parameters(kernels[at(k)].op))
+        for (const TensorId id : kernels[at(k)].parameters)
+          if (wanted.contains(id)) return ComputePoint{static_cast<int>(i), k};
+  }
+  return std::nullopt;
+}
+
+// Gathers what the step before renewed, from the first layer to the last: shards stand the other way round. The first
+// step gathers first values, which all hold already.
+void gather_before_use(RankProgram& rank_program) {
+  std::vector<ComputePoint> cuts;
+  for (const Shard& shard : rank_program.shards)
+    if (!shard.parameter_part)
+      if (const auto read = first_read(rank_program, shard)) cuts.push_back(*read);
+  cut_computes(rank_program, cuts);
+  for (std::size_t s = rank_program.shards.size(); s-- > 0;) {
+    const ShardId id(s);
+    const Shard& shard = rank_program.shards[id];
+    if (shard.parameter_part) continue;
+    const StreamId stream = stream_of(rank_program, StreamKind::gather);
+    auto& gathers = rank_program.streams[stream].instructions;
+    gathers.push_back(gather_of(rank_program, id));
+    if (const auto read = first_read(rank_program, shard))
+      rank_program.streams[kComputeStream].instructions[at(read->index)].after.push_back(
+          {stream, static_cast<int>(gathers.size()) - 1});
+  }
+}
+
+}  // namespace
+
+void add_optimizer(const Job& job, Program& program) {
+  for (RankProgram& rank_program : program.rank_programs) {
+    Instruction step;
+    step.body = OptimizerStep{};
+    if (const auto reduced = find_stream(rank_program, StreamKind::collective)) {
+      const auto& reductions = rank_program.streams[*reduced].instructions;
+      step.after.push_back({*reduced, static_cast<int>(reductions.size()) - 1});
+    }
+    rank_program.streams[kComputeStream].instructions.push_back(step);
+    if (job.strategy.overlap_parameters)
+      gather_before_use(rank_program);
+    else
+      gather_after_step(rank_program);
+  }
+}
+
+}  // namespace motley

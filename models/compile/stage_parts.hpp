@@ -1,0 +1,118 @@
+// The parts of a stage. Each has a forward, which says what it keeps, and a backward, which takes that. `x` and `y` are
+// activations, `dy` is the gradient of y, all of N rows and C columns, the hidden width, unless said otherwise. "Rows
+// of this rank" are KernelWriter::rows_between(). A part's `y` may be none in a backward where no weight that reads it
+// is trained. Read next: models/compile/kernels.cpp, which puts them together.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "models/compile/kernel_writer.hpp"
+
+namespace motley {
+
+// embed() makes the embedding of the tokens that the written layer reads, rows of this rank; embed_backward() adds its
+// gradient `dx` to those of the tables (embedding.cpp).
+TensorId embed(KernelWriter& writer, const std::string& name);
+void embed_backward(KernelWriter& writer, TensorId dx, const std::string& name);
+
+// What the way from y to the heads of latent attention keeps (latent.cpp).
+struct KeptLatent {
+  std::optional<TensorId> q_latent, q_normed, q_statistics;  // none: queries are not projected down
+  TensorId kv_latent, kv_normed, kv_statistics;
+};
+// Returns qkv, keys and queries turned by position.
+TensorId latent_forward(KernelWriter& writer, TensorId y, KeptLatent& kept);
+// Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank.
+TensorId latent_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptLatent& kept,
+                         TensorId dqkv);
+
+// What attention keeps (attention.cpp).
+struct KeptAttention {
+  TensorId qkv, heads, lse;  // heads: the output of attention itself, before it is projected
+  std::optional<TensorId> unnormed, qk_statistics;  // qk_norm
+  std::optional<TensorId> qkv_narrow, proj_narrow;  // adapters
+  KeptLatent latent;                                // only where attention is latent
+};
+// Returns the projection of the heads, still to be summed over tensor-parallel ranks.
+TensorId attention_forward(KernelWriter& writer, TensorId y, KeptAttention& kept);
+// Makes kept.heads and kept.lse from kept.qkv. A part of the forward that a backward may compute again.
+void attend(KernelWriter& writer, KeptAttention& kept);
+// attend_backward() returns the gradient of qkv, and from that heads_backward() the gradient of y, summed over
+// tensor-parallel ranks, rows of this rank.
+TensorId attend_backward(KernelWriter& writer, const KeptAttention& kept, TensorId dprojected);
+TensorId heads_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptAttention& kept,
+                        TensorId dqkv);
+
+// What a dense feed-forward part keeps (dense.cpp).
+struct KeptDense {
+  TensorId inner, activated;
+  std::optional<TensorId> inner_narrow, fc2_narrow;  // adapters
+};
+// The first linear layer's name: "fc1", or "gate_up" where the part is gated.
+const char* inner_name(const Transformer& transformer);
+// Makes kept.inner alone. A part of the forward that a backward may compute again.
+void dense_inner(KernelWriter& writer, TensorId y, KeptDense& kept);
+// Returns the part's output, still to be summed over tensor-parallel ranks.
+TensorId dense_forward(KernelWriter& writer, TensorId y, KeptDense& kept);
+// Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank. `dout` is the gradient of that sum.
+TensorId dense_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptDense& kept,
+                        TensorId dout);
+
+// What the routed experts of a layer keep for their backward (experts.cpp).
+struct KeptExperts {
+  TensorId logits, weights, taken, rows, counts;
+  std::optional<TensorId> sent_counts;  // experts divided over ranks
+  TensorId copies, inner, activated, out;
+  TensorId shared_inner, shared_activated, shared_out;  // only where there is a shared expert
+  std::optional<TensorId> shared_gate;                  // likewise, and it is gated
+};
+// Returns the sum of a token's experts, still to be summed over tensor-parallel ranks.
+TensorId experts_forward(KernelWriter& writer, TensorId y, KeptExperts& kept);
+// Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank. `dout` is the gradient of that sum.
+TensorId experts_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptExperts& kept,
+                          TensorId dout);
+
+// What a layer's forward leaves for its backward (layer.cpp). It has experts, or a dense feed-forward part.
+struct KeptLayer {
+  TensorId input, y1, statistics1;
+  KeptAttention attention;
+  TensorId middle, y2, statistics2;
+  KeptDense dense;
+  KeptExperts experts;
+  TensorId output;
+};
+// Input and output are rows of this rank. `gives_out` is the chunk that sends the output to another rank; none: it
+// stays here.
+KeptLayer layer_forward(KernelWriter& writer, TensorId input, std::optional<ChunkId> gives_out = {});
+// Writes the part of the forward that a backward computes again, and puts what that makes into `kept`.
+void compute_again(KernelWriter& writer, Recompute recompute, KeptLayer& kept);
+// Returns the gradient of the input; it and `dout`, the gradient of the output, are rows of this rank. `takes_in` is
+// the chunk that was sent the input by another rank; none: it was made here.
+TensorId layer_backward(KernelWriter& writer, const KeptLayer& kept, TensorId dout,
+                        std::optional<ChunkId> takes_in = {});
+
+// What a head and its loss keep (head.cpp). The last layer has one, and so has each module that predicts further.
+struct KeptHead {
+  TensorId input, y, statistics, logits, maximum, sums;
+};
+KeptHead head_forward(KernelWriter& writer, TensorId x);
+// Returns the gradient of x. `dfurther` is what the modules after it add to that; none: there are none.
+TensorId head_backward(KernelWriter& writer, const KeptHead& kept, std::optional<TensorId> dfurther);
+
+// A module that predicts one more token (extra_prediction.cpp; arXiv:2412.19437, section 2.2, whose h is the hidden
+// vector before it).
+struct KeptExtraPrediction {
+  TensorId hidden, hidden_normed, hidden_statistics;
+  TensorId token, token_normed, token_statistics;
+  KeptLayer layer;
+  KeptHead head;
+};
+// Takes the hidden vector and, by itself, the embedding of the token that was to be predicted from it.
+KeptExtraPrediction extra_prediction_forward(KernelWriter& writer, TensorId hidden);
+// Returns the gradient of that hidden vector. `recompute` says what its layer computes again; `dfurther` is that of
+// head_backward().
+TensorId extra_prediction_backward(KernelWriter& writer, const KeptExtraPrediction& kept, Recompute recompute,
+                                   std::optional<TensorId> dfurther);
+
+}  // namespace motley
