@@ -1,6 +1,7 @@
-// Simulates changed jobs one after the other and sorts what came of them. How two jobs differ is read from their texts,
-// line by line: what prints alike is alike. Read next: models/explain_text.cpp.
-#include "models/explain.hpp"
+// Lists what is tried of a job, has it simulated and sorts what came of it. How two jobs differ is read from their
+// texts, line by line: what prints alike is alike. Read next: models/explain/experiments.cpp,
+// models/explain/explain_text.cpp.
+#include "models/explain/explain.hpp"
 
 #include <fmt/format.h>
 
@@ -8,33 +9,19 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
-#include "models/check.hpp"
-#include "models/collective.hpp"
-#include "models/critical_path.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
+#include "models/program/collective.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/trace/critical_path.hpp"
+#include "models/transformer/train_text.hpp"
 
 namespace motley {
 namespace {
 
-class Counter {
- public:
-  Counter(const ExplainOptions& options, std::size_t total)
-      : options_(options), total_(static_cast<std::int64_t>(total)) {}
-  void next(const std::string& what) {
-    if (options_.progress) options_.progress(done_, total_, what);
-    ++done_;
-  }
-
- private:
-  const ExplainOptions& options_;
-  std::int64_t done_ = 0, total_;
-};
-
-// What of the path it could shorten, and by how much.
+// The seconds of the path that the lever would save, were the path all there is.
 std::optional<double> on_path_s(const std::vector<PathPart>& path, const Lever& lever, double factor) {
   if (lever.keys.empty()) return std::nullopt;
   double sum_s = 0;
@@ -46,85 +33,65 @@ std::optional<double> on_path_s(const std::vector<PathPart>& path, const Lever& 
   return sum_s * (1 - 1 / factor);
 }
 
-LeverGain gain_of(const Job& job, const Lever& lever, const std::vector<PathPart>& path,
-                  const Simulation& simulation, double factor) {
-  const Job better = improved(job, lever, factor);
-  LeverGain gain;
-  gain.lever = lever;
-  gain.step_s = duration_s(simulation(better, compile(better)));
-  gain.on_path_s = on_path_s(path, lever, factor);
-  return gain;
-}
-
 void sort_by_step(std::vector<LeverGain>& gains) {
   std::stable_sort(gains.begin(), gains.end(),
                    [](const LeverGain& a, const LeverGain& b) { return a.step_s < b.step_s; });
 }
 
-void pull_levers(const Job& job, const Program& program, const Simulation& simulation,
-                 const ExplainOptions& options, Counter& counter, Explained& explained) {
-  const std::vector<Lever> single = levers(job, program);
-  const auto pull = [&](const Lever& lever) {
-    counter.next(fmt::format("{}, {}", lever.what, lever.where));
-    return gain_of(job, lever, explained.path, simulation, options.factor);
+void sort_by_step(std::vector<ChangeGain>& gains) {
+  std::stable_sort(gains.begin(), gains.end(), [](const ChangeGain& a, const ChangeGain& b) {
+    return std::make_tuple(!a.trial.stands(), a.trial.step_s) <
+           std::make_tuple(!b.trial.stands(), b.trial.step_s);
+  });
+}
+
+// What is tried of one job: each lever, each set of them, all of them, and each change.
+struct Tried {
+  std::vector<Lever> levers, sets, all;  // `all`: none or one
+  std::vector<Change> changes;
+};
+
+Tried list_tried(const Job& job, const Program& program, const Report& report,
+                 const ExplainOptions& options) {
+  Tried tried;
+  if (options.levers) {
+    tried.levers = levers(job, program);
+    tried.sets = combined(tried.levers);
+    if (!tried.levers.empty()) tried.all = {all_together(tried.levers)};
+  }
+  if (options.changes) tried.changes = changes(job, report);
+  return tried;
+}
+
+std::vector<Experiment> experiments_of(const Job& job, const Tried& tried, double factor) {
+  std::vector<Experiment> list;
+  for (const std::vector<Lever>* some : {&tried.levers, &tried.sets, &tried.all})
+    for (const Lever& lever : *some)
+      list.push_back({fmt::format("{}, {}", lever.what, lever.where),
+                      [&job, &lever, factor] { return improved(job, lever, factor); }, true});
+  for (const Change& change : tried.changes)
+    list.push_back({change.what, [&job, &change] { return moved(job, change.move); }, false});
+  return list;
+}
+
+void add_gains(const Tried& tried, const std::vector<Trial>& trials, Explained& explained) {
+  auto trial = trials.begin();
+  const auto gain = [&](const Lever& lever) {
+    return LeverGain{lever, (trial++)->step_s, on_path_s(explained.path, lever, explained.factor)};
   };
-  for (const Lever& lever : single) explained.levers.push_back(pull(lever));
-  for (const Lever& lever : combined(single)) explained.sets.push_back(pull(lever));
-  if (!single.empty()) explained.all = pull(all_together(single));
+  for (const Lever& lever : tried.levers) explained.levers.push_back(gain(lever));
+  for (const Lever& lever : tried.sets) explained.sets.push_back(gain(lever));
+  for (const Lever& lever : tried.all) explained.all = gain(lever);
+  for (const Change& change : tried.changes) explained.changes.push_back({change.what, *trial++});
   sort_by_step(explained.levers);
   sort_by_step(explained.sets);
+  sort_by_step(explained.changes);
 }
 
-void make_changes(const Job& job, const std::vector<Change>& list, const Simulation& simulation,
-                  Counter& counter, Explained& explained) {
-  for (const Change& change : list) {
-    counter.next(change.what);
-    Job changed = job;
-    ChangeGain gain{change.what, {}};
-    try {
-      change.make(changed);
-      gain.trial = try_job(changed, simulation);
-    } catch (const Refusal& refusal) {  // degrees that cannot even be written down
-      gain.trial.refused = refusal.message();
-    }
-    explained.changes.push_back(std::move(gain));
-  }
-  std::stable_sort(explained.changes.begin(), explained.changes.end(),
-                   [](const ChangeGain& a, const ChangeGain& b) {
-                     return std::make_tuple(!a.trial.stands(), a.trial.step_s) <
-                            std::make_tuple(!b.trial.stands(), b.trial.step_s);
-                   });
-}
-
-std::string print_train(const Train& train) {
-  std::string text = fmt::format(
-      "global_batch: {}\nsequence: {}\nmicro_batch: {}\nprecision: {}\ngradients: {}\nfragmentation: {}\n",
-      train.global_batch, train.sequence, train.micro_batch, name_of(train.precision),
-      name_of(train.gradients), train.fragmentation);
-  if (!train.documents.empty()) text += fmt::format("documents: [{}]\n", fmt::join(train.documents, ", "));
-  if (train.matmuls) text += fmt::format("matmuls: {}\n", name_of(*train.matmuls));
-  if (train.expert_skew > 0) text += fmt::format("expert_skew: {}\n", train.expert_skew);
-  if (train.expert_room > 0) text += fmt::format("expert_room: {}\n", train.expert_room);
-  return text;
-}
-
-std::string_view name_of(CollectiveLevel level) {
-  switch (level) {
-    case CollectiveLevel::formula:
-      return "formula";
-    case CollectiveLevel::fluid:
-      return "fluid";
-    case CollectiveLevel::expanded:
-      return "expanded";
-  }
-  return "?";
-}
-
-std::string print_fidelity(const Fidelity& fidelity) {
-  return fmt::format("data_parallel: {}\ntensor_parallel: {}\nalgorithm: {}\n{}",
-                     name_of(fidelity.data_parallel), name_of(fidelity.tensor_parallel),
-                     motley::name_of(fidelity.algorithm),
-                     fidelity.expert_copies == ExpertCopies::node ? "expert_copies: node\n" : "");
+// Without `fold`, which changes how long a simulation takes and not what it says.
+std::string print_unfolded(Fidelity fidelity) {
+  fidelity.fold.reset();
+  return print(fidelity);
 }
 
 // The parts of a job that can be exchanged.
@@ -139,11 +106,11 @@ const std::vector<Part>& exchangeable() {
        [](Job& job, const Job& from) { job.transformer = from.transformer; }},
       {"cluster", [](const Job& job) { return print(job.cluster); },
        [](Job& job, const Job& from) { job.cluster = from.cluster; }},
-      {"train", [](const Job& job) { return print_train(job.train); },
+      {"train", [](const Job& job) { return print(job.train); },
        [](Job& job, const Job& from) { job.train = from.train; }},
       {"strategy", [](const Job& job) { return print(job.strategy); },
        [](Job& job, const Job& from) { job.strategy = from.strategy; }},
-      {"fidelity", [](const Job& job) { return print_fidelity(job.fidelity); },
+      {"fidelity", [](const Job& job) { return print_unfolded(job.fidelity); },
        [](Job& job, const Job& from) {
          const std::optional<bool> fold = job.fidelity.fold;
          job.fidelity = from.fidelity;
@@ -185,36 +152,60 @@ std::vector<PathDifference> differences(const std::vector<PathPart>& a, const st
   return list;
 }
 
-// A with what B has of these parts.
-Trial exchange(const Job& a, const Job& b, const std::vector<const Part*>& parts,
-               const Simulation& simulation) {
-  Job job = a;
-  for (const Part* part : parts) part->take(job, b);
-  return try_job(job, simulation);
+// One job with what another has of these parts.
+Job with_parts(const Job& job, const Job& other, const std::vector<const Part*>& parts) {
+  Job mixed = job;
+  for (const Part* part : parts) part->take(mixed, other);
+  return mixed;
 }
 
-// Each part by itself, both ways; and two where one of them does not stand alone, as a strategy and the batch that it
-// divides may not.
+// Two jobs, and of each row of their differences the parts of a job that it is about.
+struct Exchange {
+  const Job &a, &b;
+  std::vector<std::vector<const Part*>> parts;
+};
+
+// Gives every row its two trials.
+void try_both_ways(const Exchange& exchange, std::span<PartDifference> rows, Experiments& experiments) {
+  std::vector<Experiment> list;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& [a, b, parts] = exchange;
+    const auto give = [&some = parts[i]](const Job& job, const Job& other) {
+      return [&job, &other, &some] { return with_parts(job, other, some); };
+    };
+    list.push_back({"A with B's " + rows[i].part, give(a, b), false});
+    list.push_back({"B with A's " + rows[i].part, give(b, a), false});
+  }
+  const std::vector<Trial> trials = experiments.run(list);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].a_with_b = trials[2 * i];
+    rows[i].b_with_a = trials[2 * i + 1];
+  }
+}
+
+// Exchanges each part by itself, both ways; and two together where one of them does not stand alone: a strategy may not
+// stand without the batch that it divides.
 void exchange_parts(const Job& a, const Job& b, const std::vector<const Part*>& unlike,
                     const Simulation& simulation, const ExplainOptions& options, Why& result) {
   const std::size_t pairs = unlike.size() > 2 ? unlike.size() * (unlike.size() - 1) / 2 : 0;
-  Counter counter(options, 2 * (unlike.size() + pairs));
-  const auto both_ways = [&](const std::vector<const Part*>& parts, PartDifference& part) {
-    counter.next("A with B's " + part.part);
-    part.a_with_b = exchange(a, b, parts, simulation);
-    counter.next("B with A's " + part.part);
-    part.b_with_a = exchange(b, a, parts, simulation);
-  };
+  Experiments experiments(simulation, options.progress, 2 * (unlike.size() + pairs));
+  Exchange alone{a, b, {}};
+  for (const Part* part : unlike) alone.parts.push_back({part});
+  try_both_ways(alone, result.parts, experiments);
+  if (pairs == 0) return;
   const auto stands = [&](std::size_t i) {
     return result.parts[i].a_with_b.stands() && result.parts[i].b_with_a.stands();
   };
-  for (std::size_t i = 0; i < unlike.size(); ++i) both_ways({unlike[i]}, result.parts[i]);
-  for (std::size_t i = 0; pairs > 0 && i < unlike.size(); ++i)
+  Exchange together{a, b, {}};
+  std::vector<PartDifference> rows;
+  for (std::size_t i = 0; i < unlike.size(); ++i)
     for (std::size_t j = i + 1; j < unlike.size(); ++j) {
       if (stands(i) && stands(j)) continue;
-      result.parts.push_back({fmt::format("{} and {}", unlike[i]->name, unlike[j]->name), {}, {}, {}});
-      both_ways({unlike[i], unlike[j]}, result.parts.back());
+      together.parts.push_back({unlike[i], unlike[j]});
+      rows.push_back({fmt::format("{} and {}", unlike[i]->name, unlike[j]->name), {}, {}, {}});
     }
+  try_both_ways(together, rows, experiments);
+  result.parts.insert(result.parts.end(), rows.begin(), rows.end());
 }
 
 }  // namespace
@@ -227,20 +218,6 @@ double stages_wait_share(const Explained& explained) {
   return whole_s > 0 ? sum_s / whole_s : 0;
 }
 
-Trial try_job(const Job& job, const Simulation& simulation) {
-  Trial trial;
-  try {
-    validate(job.transformer, job.train, job.strategy);
-    const Program program = compile(job);
-    check(program, job.cluster, job.train.fragmentation);
-    trial.step_s = duration_s(simulation(job, program));
-  } catch (const Refusal& refusal) {
-    if (refusal.exit_code() != Exit::infeasible && refusal.exit_code() != Exit::usage) throw;
-    trial.refused = refusal.message();
-  }
-  return trial;
-}
-
 Explained explain(const Job& job, const Program& program, const Trace& trace, std::vector<StageMemory> memory,
                   const Simulation& simulation, const ExplainOptions& options) {
   Explained explained;
@@ -250,11 +227,9 @@ Explained explain(const Job& job, const Program& program, const Trace& trace, st
   explained.path = path_parts(job, program, trace);
   std::stable_sort(explained.path.begin(), explained.path.end(),
                    [](const PathPart& a, const PathPart& b) { return a.seconds > b.seconds; });
-  const std::vector<Change> list = options.changes ? changes(job, explained.report) : std::vector<Change>{};
-  const std::vector<Lever> single = options.levers ? levers(job, program) : std::vector<Lever>{};
-  Counter counter(options, list.size() + single.size() + combined(single).size() + (single.empty() ? 0 : 1));
-  if (options.levers) pull_levers(job, program, simulation, options, counter, explained);
-  make_changes(job, list, simulation, counter, explained);
+  const Tried tried = list_tried(job, program, explained.report, options);
+  const std::vector<Experiment> list = experiments_of(job, tried, options.factor);
+  add_gains(tried, Experiments(simulation, options.progress, list.size()).run(list), explained);
   return explained;
 }
 

@@ -1,6 +1,6 @@
-// What was explained, for a terminal: where the step goes, what better parts and other strategies bring, and what to do
-// first. Every figure stands in the Explained; nothing is decided here but what is too little to be listed. Read next:
-// models/explain_json.cpp.
+// An explanation for a terminal: where the step goes, what better parts and other strategies bring, and what to do
+// first. Every figure is in the Explained; only what is too little to be listed is decided here. Read next:
+// models/explain/explain_json.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <map>
 #include <set>
 
-#include "models/explain.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/explain/explain.hpp"
 
 namespace motley {
 namespace {
@@ -29,14 +29,14 @@ struct Row {
 
 // Rows of the same words become one: all that is recomputed on the same chips.
 void add_row(std::vector<Row>& rows, const Row& row) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& each) {
+  const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& each) {
     return each.what == row.what && each.where == row.where;
   });
-  if (found == rows.end()) {
+  if (same == rows.end()) {
     rows.push_back(row);
   } else {
-    found->a_s += row.a_s;
-    found->b_s += row.b_s;
+    same->a_s += row.a_s;
+    same->b_s += row.b_s;
   }
 }
 
@@ -77,7 +77,7 @@ std::string print_path(const Explained& explained) {
       explained.path_links, table.print());
 }
 
-// The path computes while the chips beside it wait: that is not on it.
+// Chips beside the path wait while it computes; their waiting is not on it.
 std::string print_waiting(const Explained& explained) {
   const auto& rows = explained.report.breakdown;
   if (rows.size() < 2) return "";
@@ -102,9 +102,9 @@ std::string now_and_then(const Lever& lever, double factor) {
   return fmt::format("{} -> {}", print_value(lever, lever.value), print_value(lever, lever.better(factor)));
 }
 
-class Gains {
+class LeverTable {
  public:
-  explicit Gains(const Explained& explained)
+  explicit LeverTable(const Explained& explained)
       : explained_(explained),
         step_s_(explained.report.iteration_s),
         seconds_(step_s_),
@@ -141,7 +141,7 @@ class Gains {
                 gain.on_path_s ? signed_percent(-*gain.on_path_s / step_s_) : "-"});
   }
 
-  // Where it stands, if elsewhere it gains.
+  // What gains nothing; with its place where the same thing gains elsewhere.
   std::string print_idle() const {
     std::vector<std::string> texts;
     for (const auto& [what, where] : idle_)
@@ -158,7 +158,7 @@ class Gains {
   std::set<std::string> shown_;
 };
 
-// Without the figures that a message adds in brackets.
+// A message without the figures that it adds in brackets.
 std::string in_short(const std::string& refused) { return refused.substr(0, refused.find(" (")); }
 
 std::string print_changes(const Explained& explained) {
@@ -182,7 +182,7 @@ bool is_of_chips(const Lever& lever) {
   return lever.what.rfind("chip ", 0) == 0 || lever.what == "kernel overhead";
 }
 
-// What to do first: the best of each kind.
+// What to do first: the best change of the strategy, the best chips, the best of all else.
 std::string print_advice(const Explained& explained) {
   const double step_s = explained.report.iteration_s;
   std::string text;
@@ -282,8 +282,8 @@ std::string print_parts(const Why& why) {
 std::string to_text(const Explained& explained) {
   std::string text = print_head(explained.report);
   for (const std::string& section :
-       {print_path(explained) + print_waiting(explained), Gains(explained).print(), print_changes(explained),
-        print_advice(explained)})
+       {print_path(explained) + print_waiting(explained), LeverTable(explained).print(),
+        print_changes(explained), print_advice(explained)})
     if (!section.empty()) text += "\n" + section;
   return text;
 }

@@ -1,12 +1,12 @@
-// Both texts become lists of (path, value); a value is whatever a line of the file says at once.
-#include "models/key_differences.hpp"
+// Both texts become lists of (path, value). A value is one scalar, or a list of scalars.
+#include "models/explain/key_differences.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley {
 namespace {
@@ -15,7 +15,7 @@ using Leaf = std::pair<std::string, std::string>;
 
 bool is_plain(const Yaml& node) { return !node->is_map() && node->kind != YamlNode::Kind::sequence; }
 
-// What an item of a list is called.
+// An item of a list is called by its `name` or `kind`, else by its number.
 std::string label_of(const Yaml& item, std::size_t index) {
   for (const char* key : {"name", "kind"}) {
     const YamlEntry* entry = item->is_map() ? item->find(key) : nullptr;
@@ -54,9 +54,9 @@ std::vector<Leaf> leaves_of(const std::string& text) {
 }
 
 const std::string* find(const std::vector<Leaf>& leaves, const std::string& path) {
-  const auto found =
-      std::find_if(leaves.begin(), leaves.end(), [&](const Leaf& leaf) { return leaf.first == path; });
-  return found == leaves.end() ? nullptr : &found->second;
+  const auto leaf =
+      std::find_if(leaves.begin(), leaves.end(), [&](const Leaf& each) { return each.first == path; });
+  return leaf == leaves.end() ? nullptr : &leaf->second;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Two texts of the same kind (a printed strategy, cluster, transformer), key by key: which values are not the same. It
-// knows nothing of what keys mean; where a figure is from (`source`) is no difference. Read next: models/explain.hpp.
+// The values that are not the same in two texts of one kind (a printed strategy, cluster, transformer), key by key.
+// What keys mean is not known here; where a figure is from (`source`) is no difference. Read next:
+// models/explain/explain.hpp.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@ namespace motley {
 
 struct KeyDifference {
   std::string key;   // "groups.ib.nics.roce.bandwidth": items by their `name` or `kind`, else by number
-  std::string a, b;  // empty: not there
+  std::string a, b;  // empty: that text has no such key
   bool operator==(const KeyDifference&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // Walks the links of a critical path. What a compute's kernels take is priced once for each distinct instruction; which
 // wire a message takes follows from its route.
-#include "models/path_parts.hpp"
+#include "models/explain/path_parts.hpp"
 
 #include <fmt/format.h>
 
@@ -10,23 +10,22 @@
 #include <optional>
 #include <tuple>
 
-#include "models/carrier.hpp"
-#include "models/compute_cost.hpp"
-#include "models/critical_path.hpp"
-#include "models/levers.hpp"
+#include "models/base/index.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/plan/levers.hpp"
+#include "models/trace/critical_path.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
-// Where something happens.
+// Where something happens: PathPart's fields of these names.
 struct Where {
   std::string on, group;
   std::vector<std::string> keys;
 };
 
-// What a kernel's seconds are spent on, at most two things: its work, and what it costs beyond.
+// What a kernel's seconds are spent on: its work, and what it costs beyond.
 struct KernelShares {
   Spent spent = Spent::memory;
   double work_s = 0, launch_s = 0;
@@ -36,14 +35,14 @@ bool is_attention(KernelOp op) { return op == KernelOp::attention || op == Kerne
 KernelShares shares_of(const Kernel& kernel, const KernelTime& time, const Chip& chip) {
   KernelShares shares;
   if (is_collective(kernel.op)) return {Spent::tensor_parallel, time.seconds, 0};
-  shares.launch_s = std::min(time.seconds, chip.kernel_overhead.value);
+  shares.launch_s = std::min(time.seconds, chip.software.kernel_overhead.value);
   shares.work_s = time.seconds - shares.launch_s;
   if (time.work_s >= time.memory_s && time.work_s > 0)
     shares.spent = is_attention(kernel.op) ? Spent::attention : Spent::matmul;
   return shares;
 }
 
-// Of one compute instruction, as priced: seconds by Spent, without and with recompute.
+// The price of one compute instruction: seconds by Spent, of kernels that do not recompute and of those that do.
 struct ComputeShares {
   std::array<std::array<double, 2>, kSpentCount> seconds = {};
   double sum_s = 0;
@@ -53,12 +52,12 @@ struct ComputeShares {
   }
 };
 
-class Attribution {
+class PathPartition {
  public:
-  Attribution(const Job& job, const Program& program)
+  PathPartition(const Job& job, const Program& program)
       : cluster_(job.cluster), program_(program), costs_(program, job.cluster) {}
 
-  std::vector<PathPart> of(const Trace& trace) {
+  std::vector<PathPart> parts(const Trace& trace) {
     const CriticalPath path = find_critical_path(program_, trace);
     for (const CriticalLink& link : path.links) add(link.step, link.end_s - link.begin_s);
     add_seconds(Spent::waiting, false, {}, path.gap_s());
@@ -84,11 +83,11 @@ class Attribution {
     if (seconds <= 0) return;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     const NodeGroup& nodes = group_of(chip_of(step.rank));
-    switch (instruction.op) {
+    switch (instruction.op()) {
       case Op::compute:
-        return add_compute(step.rank, instruction, seconds);
+        return add_compute(step.rank, std::get<Compute>(instruction.body), seconds);
       case Op::optimizer:
-        if (instruction.tensors.empty())
+        if (moved_tensors(instruction).empty())
           return add_seconds(Spent::optimizer, false, {nodes.chip.name, nodes.name, {memory_key(nodes)}},
                              seconds);
         return add_seconds(Spent::offload, false, {"host memory", nodes.name, {host_memory_key(nodes)}},
@@ -100,15 +99,16 @@ class Attribution {
       case Op::recv:
         return add_seconds(Spent::pipeline, false, way_of_transfer(step.rank, instruction), seconds);
       case Op::collective: {
-        const int group = program_.ranks[at(step.rank)].groups[at(instruction.slot)];
-        return add_seconds(spent_by(instruction, group), false, way_of_group(group), seconds);
+        const auto& collective = std::get<Collective>(instruction.body);
+        const GroupId group = program_.ranks[at(step.rank)].groups[collective.slot].value();
+        return add_seconds(spent_by(collective.kind, group), false, way_of_group(group), seconds);
       }
     }
   }
 
-  Spent spent_by(const Instruction& collective, int group) const {
-    if (collective.collective == CollectiveKind::all_to_all) return Spent::expert_parallel;
-    switch (program_.groups[at(group)].kind) {
+  Spent spent_by(CollectiveKind kind, GroupId group) const {
+    if (kind == CollectiveKind::all_to_all) return Spent::expert_parallel;
+    switch (program_.groups[group].kind) {
       case GroupKind::tensor:
       case GroupKind::tensor_gradient:
         return Spent::tensor_parallel;
@@ -128,10 +128,10 @@ class Attribution {
     return Spent::data_parallel;
   }
 
-  // In proportion to what its kernels are priced at.
-  void add_compute(Rank rank, const Instruction& instruction, double seconds) {
+  // Divides the seconds of a compute in proportion to what its kernels are priced at.
+  void add_compute(Rank rank, const Compute& compute, double seconds) {
     const NodeGroup& nodes = group_of(chip_of(rank));
-    const ComputeShares& shares = priced(rank, instruction);
+    const ComputeShares& shares = priced(rank, compute);
     const Where chips{nodes.chip.name, nodes.name, {}};
     if (shares.sum_s <= 0) return add_seconds(Spent::launch, false, chips, seconds);
     for (int spent = 0; spent < kSpentCount; ++spent)
@@ -140,7 +140,8 @@ class Attribution {
         if (part_s <= 0) continue;
         const auto kind = static_cast<Spent>(spent);
         if (kind == Spent::tensor_parallel) {
-          add_seconds(kind, false, way_of_group(program_.ranks[at(rank)].groups[kTensorGroup]), part_s);
+          add_seconds(kind, false, way_of_group(program_.ranks[at(rank)].groups[kTensorGroup].value()),
+                      part_s);
           continue;
         }
         Where where = chips;
@@ -151,42 +152,43 @@ class Attribution {
       }
   }
 
-  const ComputeShares& priced(Rank rank, const Instruction& instruction) {
+  const ComputeShares& priced(Rank rank, const Compute& compute) {
     const RankEntry& entry = program_.ranks[at(rank)];
-    const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
-    const RingCost* ring = group < 0 ? nullptr : &costs_.ring(group);
-    const auto key = std::make_tuple(entry.of_class, cluster_.chip_group[at(entry.chip)], ring,
-                                     instruction.block, instruction.first_kernel, instruction.last_kernel);
-    const auto [found, fresh] = priced_.try_emplace(key);
-    if (!fresh) return found->second;
+    const std::optional<GroupId> group =
+        entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
+    const RingCost* ring = group ? &costs_.ring(*group) : nullptr;
+    const auto key = std::make_tuple(entry.rank_program, cluster_.chip_group[at(entry.chip)], ring, compute);
+    const auto [entry_of_key, is_new] = priced_.try_emplace(key);
+    ComputeShares& sums = entry_of_key->second;
+    if (!is_new) return sums;
     const Chip& chip = cluster_.chip_of(entry.chip);
-    const auto& kernels = program_.class_of(rank).blocks[at(instruction.block)].kernels;
-    for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
+    const auto& kernels = program_.program_of(rank).blocks[compute.block].kernels;
+    for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
       const Kernel& kernel = kernels[at(i)];
       const KernelTime time = kernel_time(kernel, program_.precision, chip, ring);
       const KernelShares shares = shares_of(kernel, time, chip);
-      found->second.add(shares.spent, kernel.recompute, shares.work_s);
-      found->second.add(Spent::launch, kernel.recompute, shares.launch_s);
+      sums.add(shares.spent, kernel.recompute, shares.work_s);
+      sums.add(Spent::launch, kernel.recompute, shares.launch_s);
     }
-    return found->second;
+    return sums;
   }
 
   Where way_of_transfer(Rank rank, const Instruction& transfer) {
-    const Rank peer = program_.ranks[at(rank)].peers[at(transfer.slot)];
-    const bool sends = transfer.op == Op::send;
+    const Rank peer = program_.ranks[at(rank)].peers[transfer.message()->slot].value();
+    const bool sends = transfer.op() == Op::send;
     const Rank from = sends ? rank : peer, to = sends ? peer : rank;
-    const auto [found, fresh] = ways_.try_emplace({from, to});
-    if (fresh) found->second = way(from, to, carrier_between(program_, cluster_, from, to));
-    return found->second;
+    const auto [known, is_new] = ways_.try_emplace({from, to});
+    if (is_new) known->second = way(from, to, carrier_between(program_, cluster_, from, to));
+    return known->second;
   }
 
-  // Of its edges in ring order, and from the first member to each: that of the lowest rate.
-  const Where& way_of_group(int group) {
-    const auto [found, fresh] = groups_.try_emplace(group);
-    Where& slowest = found->second;
-    if (!fresh) return slowest;
-    const Group& of = program_.groups[at(group)];
-    const Carrier carrier = choose_carrier(program_, cluster_, of).carrier;
+  // The edge of the lowest rate, among those in ring order and those from the first member to each other.
+  const Where& way_of_group(GroupId index) {
+    const auto [known, is_new] = groups_.try_emplace(index);
+    Where& slowest = known->second;
+    if (!is_new) return slowest;
+    const Group& group = program_.groups[index];
+    const Carrier carrier = choose_carrier(program_, cluster_, group).carrier;
     std::optional<double> lowest;
     const auto consider = [&](Rank from, Rank to) {
       if (from == to) return;
@@ -195,9 +197,9 @@ class Attribution {
       lowest = rate;
       slowest = way(from, to, carrier);
     };
-    for (std::size_t i = 0; i < of.ranks.size(); ++i) {
-      consider(of.ranks[i], of.ranks[(i + 1) % of.ranks.size()]);
-      consider(of.ranks[0], of.ranks[i]);
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+      consider(group.ranks[i], group.ranks[(i + 1) % group.ranks.size()]);
+      consider(group.ranks[0], group.ranks[i]);
     }
     return slowest;
   }
@@ -251,11 +253,9 @@ class Attribution {
   const Program& program_;
   CostTable costs_;
   std::map<std::tuple<Spent, bool, std::string, std::string>, PathPart> parts_;
-  std::map<std::tuple<std::int32_t, int, const RingCost*, std::int32_t, std::int32_t, std::int32_t>,
-           ComputeShares>
-      priced_;
+  std::map<std::tuple<RankProgramId, int, const RingCost*, Compute>, ComputeShares> priced_;
   std::map<std::pair<Rank, Rank>, Where> ways_;
-  std::map<int, Where> groups_;
+  std::map<GroupId, Where> groups_;
 };
 
 }  // namespace
@@ -293,7 +293,7 @@ std::string_view name_of(Spent spent) {
 }
 
 std::vector<PathPart> path_parts(const Job& job, const Program& program, const Trace& trace) {
-  return Attribution(job, program).of(trace);
+  return PathPartition(job, program).parts(trace);
 }
 
 double duration_s(const Trace& trace) {

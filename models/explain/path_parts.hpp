@@ -1,6 +1,7 @@
 // The seconds of a critical path by what they were spent on and where: kernels by kind and group of chips, messages and
-// collectives by what they are for and the wire they took. Parts add up to the step. It does not say what would happen
-// were a part shorter: models/explain simulates that. Read next: models/critical_path.hpp, models/levers.hpp.
+// collectives by what they are for and the wire they took. Parts add up to the step. What a shorter part would bring is
+// not said here: models/explain/explain.hpp simulates that. Read next: models/trace/critical_path.hpp,
+// models/plan/levers.hpp.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "models/compile.hpp"
-#include "models/trace.hpp"
+#include "models/scenario/job.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 
@@ -35,16 +36,16 @@ struct PathPart {
   Spent spent = Spent::matmul;
   bool recompute = false;  // kernels that do what a forward did
   std::string on;          // "a100-80gb-sxm", "nvswitch", "roce", "link between sites"; of waiting: empty
-  std::string group;       // of the cluster: "ib"; between two: "ib - roce"
+  std::string group;       // the group of the cluster: "ib"; between two: "ib - roce"
   double seconds = 0;
-  std::vector<std::string> keys;  // of the levers that would shorten it (models/levers.hpp)
+  std::vector<std::string> keys;  // keys of the levers that would shorten it (models/plan/levers.hpp)
 };
 
-// By Spent, recompute, `on`, `group`. Of a collective, the edge with the lowest rate says where.
+// In the order of Spent, recompute, `on`, `group`. A collective is where its edge with the lowest rate is.
 // Assumes: a compute that took longer or shorter than its price did so evenly over its kernels.
 std::vector<PathPart> path_parts(const Job& job, const Program& program, const Trace& trace);
 
-// From the first instant a stream was free to the last end.
+// Seconds from the first instant a stream was free to the last end; 0 of an empty trace.
 double duration_s(const Trace& trace);
 
 }  // namespace motley

@@ -1,28 +1,28 @@
-// One function for each thing that a cluster's file gives a figure for; the figures of one thing that go together (a
-// NIC's bandwidth and what of it was measured) change together.
-#include "models/levers.hpp"
+// One function for each thing that a cluster's file gives a figure for. Figures of one thing that go together change
+// together: a NIC's bandwidth and the rate it was measured to reach.
+#include "models/plan/levers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
-#include "models/cluster_layout.hpp"
-#include "models/refusal.hpp"
-#include "models/transport.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster_layout.hpp"
+#include "models/cluster/message_cost.hpp"
 
 namespace motley {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-
-class Lister {
+class ClusterLevers {
  public:
-  Lister(const Job& job, const Program& program) : job_(job), cluster_(job.cluster) {
+  ClusterLevers(const Job& job, const Program& program) : job_(job), cluster_(job.cluster) {
     for (const RankEntry& entry : program.ranks) used_.insert(at(cluster_.chip_group[at(entry.chip)]));
-    for (const ProgramClass& of_class : program.classes)
-      for (const Stream& stream : of_class.streams)
+    for (const RankProgram& rank_program : program.rank_programs)
+      for (const Stream& stream : rank_program.streams)
         offloads_ = offloads_ || stream.kind >= StreamKind::to_host;
   }
 
@@ -47,18 +47,17 @@ class Lister {
                        [&](std::size_t each) { return cluster_.groups[each].name == group; });
   }
 
-  template <class Of>
-  void add_rate(Lever lever, double value, Of of) {
+  using Improve = std::function<void(Cluster&, double factor)>;
+  void add(Lever lever, double value, Improve improve) {
     if (value <= 0) return;
     lever.value = value;
-    lever.improve = [of](Cluster& cluster, double factor) { of(cluster, factor); };
+    lever.improve = std::move(improve);
     levers_.push_back(std::move(lever));
   }
-  template <class Of>
-  void add_seconds(Lever lever, double value, Of of) {
+  static Lever in_seconds(Lever lever) {
     lever.dimension = Dimension::seconds;
     lever.is_rate = false;
-    add_rate(std::move(lever), value, [of](Cluster& cluster, double factor) { of(cluster) /= factor; });
+    return lever;
   }
   static Lever named(std::string what, std::string where, const std::string& key) {
     Lever lever;
@@ -77,127 +76,128 @@ class Lister {
     const auto peak = nodes.chip.peak_flops.find(job_.train.precision);
     Lever flops = named("chip FLOP/s", where, flops_key(nodes));
     flops.dimension = Dimension::flops;
-    add_rate(std::move(flops), peak == nodes.chip.peak_flops.end() ? 0 : peak->second.value,
-             [group](Cluster& cluster, double factor) {
-               for (auto& [format, figure] : cluster.groups[group].chip.peak_flops) figure.value *= factor;
-             });
-    add_rate(named("chip memory bandwidth", where, memory_key(nodes)), nodes.chip.memory_bandwidth.value,
-             [group](Cluster& cluster, double factor) {
-               cluster.groups[group].chip.memory_bandwidth.value *= factor;
-             });
-    Lever overhead = named("kernel overhead", where, overhead_key(nodes));
-    overhead.dimension = Dimension::seconds;
-    overhead.is_rate = false;
-    add_rate(std::move(overhead), nodes.chip.kernel_overhead.value, [group](Cluster& cluster, double factor) {
-      cluster.groups[group].chip.kernel_overhead.value /= factor;
-      cluster.groups[group].chip.step_overhead.value /= factor;
-    });
+    add(std::move(flops), peak == nodes.chip.peak_flops.end() ? 0 : peak->second.value,
+        [group](Cluster& cluster, double factor) {
+          for (auto& [format, figure] : cluster.groups[group].chip.peak_flops) figure.value *= factor;
+        });
+    add(named("chip memory bandwidth", where, memory_key(nodes)), nodes.chip.memory_bandwidth.value,
+        [group](Cluster& cluster, double factor) {
+          cluster.groups[group].chip.memory_bandwidth.value *= factor;
+        });
+    add(in_seconds(named("kernel overhead", where, overhead_key(nodes))),
+        nodes.chip.software.kernel_overhead.value, [group](Cluster& cluster, double factor) {
+          cluster.groups[group].chip.software.kernel_overhead.value /= factor;
+          cluster.groups[group].chip.software.step_overhead.value /= factor;
+        });
   }
 
   void add_inside(std::size_t group) {
     const NodeGroup& nodes = cluster_.groups[group];
     const std::string fabric(name_of(nodes.inside.kind)), where = "inside nodes of " + nodes.name;
     if (nodes.chips_per_node > 1 && !is_pcie_tree(nodes))
-      add_rate(named(fabric + " bandwidth", where, inside_key(nodes)), nodes.inside.bandwidth,
-               [group](Cluster& cluster, double factor) {
-                 InsideFabric& inside = cluster.groups[group].inside;
-                 inside.bandwidth *= factor;
-                 inside.reaches *= factor;
-                 inside.in_switch *= factor;
-               });
+      add(named(fabric + " bandwidth", where, inside_key(nodes)), nodes.inside.bandwidth,
+          [group](Cluster& cluster, double factor) {
+            InsideFabric& inside = cluster.groups[group].inside;
+            inside.bandwidth *= factor;
+            inside.reaches *= factor;
+            inside.in_switch *= factor;
+          });
     if (nodes.pcie) add_pcie(group, where);
     if (nodes.chips_per_node > 1)
-      add_seconds(named(fabric + " latency", where, ""), nodes.inside.latency_s,
-                  [group](Cluster& cluster) -> double& { return cluster.groups[group].inside.latency_s; });
+      add(in_seconds(named(fabric + " latency", where, "")), nodes.inside.latency_s,
+          [group](Cluster& cluster, double factor) { cluster.groups[group].inside.latency_s /= factor; });
   }
 
-  // What is reached of a chip's link: the rate itself follows from generation and lanes, which come in steps, as do
-  // those of switches and NICs.
+  // The rate that a chip's link reaches. Its nominal rate follows from generation and lanes, which come in steps; so do
+  // the links of switches and NICs.
   void add_pcie(std::size_t group, const std::string& where) {
     const NodeGroup& nodes = cluster_.groups[group];
     const double reached =
         efficiency_of(*nodes.pcie) * pcie_bandwidth(nodes.pcie->generation, nodes.pcie->lanes);
-    add_rate(named("PCIe link of a chip", where, pcie_key(nodes)), reached,
-             [group, reached](Cluster& cluster, double factor) {
-               cluster.groups[group].pcie->reaches = reached * factor;
-             });
-    add_rate(named("link between sockets", where, pcie_key(nodes)),
-             nodes.pcie->sockets > 1 ? nodes.pcie->socket_link : 0,
-             [group](Cluster& cluster, double factor) { cluster.groups[group].pcie->socket_link *= factor; });
+    add(named("PCIe link of a chip", where, pcie_key(nodes)), reached,
+        [group, reached](Cluster& cluster, double factor) {
+          cluster.groups[group].pcie->reaches = reached * factor;
+        });
+    add(named("link between sockets", where, pcie_key(nodes)),
+        nodes.pcie->sockets > 1 ? nodes.pcie->socket_link : 0,
+        [group](Cluster& cluster, double factor) { cluster.groups[group].pcie->socket_link *= factor; });
   }
 
-  void add_nic(std::size_t group, std::size_t nic) {
+  void add_nic(std::size_t group, std::size_t index) {
     const NodeGroup& nodes = cluster_.groups[group];
-    const Nic& of = nodes.nics[nic];
-    const std::string kind(name_of(of.kind)), where = "NICs of " + nodes.name;
-    add_rate(named(kind + " bandwidth", where, nic_key(nodes, of.kind)), of.bandwidth,
-             [group, nic](Cluster& cluster, double factor) {
-               Nic& better = cluster.groups[group].nics[nic];
-               const double share = efficiency_of(better);
-               better.bandwidth *= factor;
-               better.reaches *= factor;
-               // Sockets reach less of faster lines: by a step, which is no matter of a few per cent.
-               if (better.reaches <= 0 && efficiency_of(better) != share)
-                 better.reaches = share * better.bandwidth;
-             });
-    add_seconds(named(kind + " latency", where, ""), of.latency_s, [group, nic](Cluster& cluster) -> double& {
-      return cluster.groups[group].nics[nic].latency_s;
-    });
+    const Nic& nic = nodes.nics[index];
+    const std::string kind(name_of(nic.kind)), where = "NICs of " + nodes.name;
+    add(named(kind + " bandwidth", where, nic_key(nodes, nic.kind)), nic.bandwidth,
+        [group, index](Cluster& cluster, double factor) {
+          Nic& better = cluster.groups[group].nics[index];
+          const double share = efficiency_of(better);
+          better.bandwidth *= factor;
+          better.reaches *= factor;
+          // Sockets reach less of faster lines: by a step, which is no matter of a few per cent.
+          if (better.reaches <= 0 && efficiency_of(better) != share)
+            better.reaches = share * better.bandwidth;
+        });
+    add(in_seconds(named(kind + " latency", where, "")), nic.latency_s,
+        [group, index](Cluster& cluster, double factor) {
+          cluster.groups[group].nics[index].latency_s /= factor;
+        });
   }
 
   void add_host(std::size_t group) {
     const NodeGroup& nodes = cluster_.groups[group];
     const std::string where = "nodes of " + nodes.name;
-    add_rate(named("host link of a chip", where, host_link_key(nodes)), nodes.host->link,
-             [group](Cluster& cluster, double factor) { cluster.groups[group].host->link *= factor; });
-    add_rate(
-        named("host memory bandwidth", where, host_memory_key(nodes)), nodes.host->memory_bandwidth,
+    add(named("host link of a chip", where, host_link_key(nodes)), nodes.host->link,
+        [group](Cluster& cluster, double factor) { cluster.groups[group].host->link *= factor; });
+    add(named("host memory bandwidth", where, host_memory_key(nodes)), nodes.host->memory_bandwidth,
         [group](Cluster& cluster, double factor) { cluster.groups[group].host->memory_bandwidth *= factor; });
   }
 
-  void add_link(std::size_t link) {
-    const GroupLink& of = cluster_.links[link];
-    add_rate(named("link bandwidth", name_of(of), link_key(link)), of.bandwidth,
-             [link](Cluster& cluster, double factor) { cluster.links[link].bandwidth *= factor; });
-    add_rate(named("bandwidth of one flow", name_of(of), flow_key(link)), of.per_flow,
-             [link](Cluster& cluster, double factor) { cluster.links[link].per_flow *= factor; });
-    add_seconds(named("link latency", name_of(of), ""), of.latency_s,
-                [link](Cluster& cluster) -> double& { return cluster.links[link].latency_s; });
+  void add_link(std::size_t index) {
+    const GroupLink& link = cluster_.links[index];
+    add(named("link bandwidth", name_of(link), link_key(index)), link.bandwidth,
+        [index](Cluster& cluster, double factor) { cluster.links[index].bandwidth *= factor; });
+    add(named("bandwidth of one flow", name_of(link), flow_key(index)), link.per_flow,
+        [index](Cluster& cluster, double factor) { cluster.links[index].per_flow *= factor; });
+    add(in_seconds(named("link latency", name_of(link), "")), link.latency_s,
+        [index](Cluster& cluster, double factor) { cluster.links[index].latency_s /= factor; });
   }
 
-  void add_network(std::size_t network) {
-    const Network& of = cluster_.networks[network];
-    const bool here = of.groups.empty() || std::any_of(of.groups.begin(), of.groups.end(),
-                                                       [this](const auto& name) { return is_used(name); });
-    if (of.shape == NetworkShape::single || !here) return;
-    const std::string what = fmt::format("{} switch links", name_of(of.over));
-    const std::string where = of.groups.empty()
-                                  ? std::string(name_of(of.shape))
-                                  : fmt::format("{} of {}", name_of(of.shape), fmt::join(of.groups, ", "));
-    const bool dragonfly = of.shape == NetworkShape::dragonfly;
-    if (!dragonfly && of.uplink <= 0) {
-      Lever lever = named(fmt::format("{} oversubscription", name_of(of.over)), where, network_key(network));
-      lever.is_rate = false;
-      lever.dimension = {};
-      add_rate(std::move(lever), of.oversubscription, [network](Cluster& cluster, double factor) {
-        cluster.networks[network].oversubscription /= factor;
-      });
-    } else {
-      add_rate(named(what, where, network_key(network)), dragonfly ? of.global : of.uplink,
-               [network](Cluster& cluster, double factor) {
-                 Network& better = cluster.networks[network];
-                 better.uplink *= factor;
-                 better.local *= factor;
-                 better.global *= factor;
-               });
-    }
-    add_seconds(named(fmt::format("{} switch latency", name_of(of.over)), where, ""), of.latency_s,
-                [network](Cluster& cluster) -> double& { return cluster.networks[network].latency_s; });
+  void add_network(std::size_t index) {
+    const Network& network = cluster_.networks[index];
+    const bool is_here =
+        network.groups.empty() || std::any_of(network.groups.begin(), network.groups.end(),
+                                              [this](const std::string& name) { return is_used(name); });
+    if (network.shape == NetworkShape::single || !is_here) return;
+    const std::string over(name_of(network.over)), shape(name_of(network.shape));
+    const std::string where =
+        network.groups.empty() ? shape : fmt::format("{} of {}", shape, fmt::join(network.groups, ", "));
+    add_switch_links(index, over, where);
+    add(in_seconds(named(over + " switch latency", where, "")), network.latency_s,
+        [index](Cluster& cluster, double factor) { cluster.networks[index].latency_s /= factor; });
+  }
+
+  // Their rate where it is given; else how much they are oversubscribed.
+  void add_switch_links(std::size_t index, const std::string& over, const std::string& where) {
+    const Network& network = cluster_.networks[index];
+    const bool dragonfly = network.shape == NetworkShape::dragonfly;
+    if (dragonfly || network.uplink > 0)
+      return add(named(over + " switch links", where, network_key(index)),
+                 dragonfly ? network.global : network.uplink, [index](Cluster& cluster, double factor) {
+                   Network& better = cluster.networks[index];
+                   better.uplink *= factor;
+                   better.local *= factor;
+                   better.global *= factor;
+                 });
+    Lever lever = named(over + " oversubscription", where, network_key(index));
+    lever.is_rate = false;
+    lever.dimension = std::nullopt;
+    add(std::move(lever), network.oversubscription,
+        [index](Cluster& cluster, double factor) { cluster.networks[index].oversubscription /= factor; });
   }
 
   const Job& job_;
   const Cluster& cluster_;
-  std::set<std::size_t> used_;
+  std::set<std::size_t> used_;  // groups that ranks stand on
   bool offloads_ = false;
   std::vector<Lever> levers_;
 };
@@ -220,7 +220,9 @@ Lever several(const std::vector<Lever>& levers) {
 
 }  // namespace
 
-std::vector<Lever> levers(const Job& job, const Program& program) { return Lister(job, program).list(); }
+std::vector<Lever> levers(const Job& job, const Program& program) {
+  return ClusterLevers(job, program).list();
+}
 
 std::vector<Lever> combined(const std::vector<Lever>& levers) {
   std::vector<Lever> sets;

@@ -1,12 +1,12 @@
-// What would make a strategy that runs out of memory fit: variations of it, each compiled and measured, not guessed.
-// It changes one or two things at a time and keeps the number of ranks; it does not search (that is the planner's), and
-// says nothing of speed. Read next: models/check.hpp.
+// What would make a strategy that runs out of memory fit: moves (models/plan/moves.hpp) that save memory, each
+// compiled and measured, not guessed. A remedy changes at most the degrees, one thing besides, and recomputation.
+// Nothing is searched (that is the planner's), and nothing is said of speed. Read next: models/check/check.hpp.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/compile.hpp"
+#include "models/scenario/job.hpp"
 
 namespace motley {
 

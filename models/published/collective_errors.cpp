@@ -1,4 +1,4 @@
-#include "models/collective_errors.hpp"
+#include "models/published/collective_errors.hpp"
 
 #include <fmt/format.h>
 
@@ -7,16 +7,16 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "models/refusal.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
 
 namespace motley {
 namespace {
 
 // How far each form was from a source that took no part in finding its share of the link rate (nccl-tests and
-// rccl-tests of eleven sources, 2023 to 2025, found 2026-11). Of pairs over xGMI and copies over NVLink there was one
-// source each: the spread of NICs, 0.92 to 0.98 of their line, and of copies, 0.85 to 0.88 of theirs.
+// rccl-tests of eleven sources, 2023 to 2025, found 2026-11). For pairs over xGMI and copies over NVLink there was one
+// source each: theirs are the spread of NICs, 0.92 to 0.98 of their line, and of copies, 0.85 to 0.88 of theirs.
 struct Form {
   const char* name;
   double stated_pct;
@@ -39,34 +39,34 @@ double stated_of(const std::string& form) {
                 suggest(form, known));
 }
 
-const SizeClass& class_of(std::int64_t bytes) {
+const SizeClass& size_class_of(std::int64_t bytes) {
   const auto& all = size_classes();
   return *std::find_if(all.begin(), all.end(), [&](const SizeClass& each) { return bytes <= each.most; });
 }
 
-CollectiveErrors& entry(std::vector<CollectiveErrors>& of, const std::string& source, const std::string& what,
-                        double stated_pct) {
-  for (CollectiveErrors& each : of)
+CollectiveErrors& entry_of(std::vector<CollectiveErrors>& entries, const std::string& source,
+                           const std::string& what, double stated_pct) {
+  for (CollectiveErrors& each : entries)
     if (each.source == source && each.what == what) return each;
-  of.push_back({source, what, stated_pct, {}});
-  return of.back();
+  entries.push_back({source, what, stated_pct, {}});
+  return entries.back();
 }
 
 const char* const kAll = "mean of sources";
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const CollectiveErrors& of, const char* what) {
-  return {{"source", of.source},
-          {what, of.what},
-          {"rows", of.errors.count()},
-          {"mean_abs_pct", of.errors.mean()},
-          {"median_abs_pct", of.errors.median()},
-          {"worst_pct", of.errors.worst()},
-          {"worst_id", of.errors.worst_id()},
-          {"bias_pct", of.errors.bias()},
-          {"stated_pct", of.stated_pct},
-          {"within", of.within()}};
+Json json_of(const CollectiveErrors& entry, const char* what) {
+  return {{"source", entry.source},
+          {what, entry.what},
+          {"rows", entry.errors.count()},
+          {"mean_abs_pct", entry.errors.mean()},
+          {"median_abs_pct", entry.errors.median()},
+          {"worst_pct", entry.errors.worst()},
+          {"worst_id", entry.errors.worst_id()},
+          {"bias_pct", entry.errors.bias()},
+          {"stated_pct", entry.stated_pct},
+          {"within", entry.within()}};
 }
 
 std::string percent(double value) { return fmt::format("{:.1f}", value); }
@@ -76,29 +76,29 @@ std::string rows_table(const std::vector<CollectiveOutcome>& outcomes) {
   Table table("lllrrrrr",
               {"row", "collective", "algorithm", "chips", "size", "measured us", "predicted us", "error %"});
   for (const CollectiveOutcome& each : outcomes)
-    table.add({each.of.id, each.of.what, each.algorithm, std::to_string(each.of.chips),
-               format_bytes(static_cast<double>(each.of.bytes)), fmt::format("{:.1f}", each.of.seconds * 1e6),
-               fmt::format("{:.1f}", each.predicted_s * 1e6),
-               with_sign(100 * (each.predicted_s / each.of.seconds - 1))});
+    table.add({each.row.id, each.row.what, each.algorithm, std::to_string(each.row.chips),
+               format_bytes(static_cast<double>(each.row.bytes)),
+               fmt::format("{:.1f}", each.row.seconds * 1e6), fmt::format("{:.1f}", each.predicted_s * 1e6),
+               with_sign(100 * (each.predicted_s / each.row.seconds - 1))});
   return table.print() + "\n";
 }
 
 std::string sizes_table(const std::vector<CollectiveOutcome>& outcomes) {
   Table table("llrrrrrl", {"source", "size", "rows", "mean |%|", "median", "worst", "stated", "within"});
-  for (const CollectiveErrors& of : errors_by_size(outcomes))
-    table.add({of.source, of.what, std::to_string(of.errors.count()), percent(of.errors.mean()),
-               percent(of.errors.median()), with_sign(of.errors.worst()), percent(of.stated_pct),
-               of.within() ? "yes" : "no"});
+  for (const CollectiveErrors& entry : errors_by_size(outcomes))
+    table.add({entry.source, entry.what, std::to_string(entry.errors.count()), percent(entry.errors.mean()),
+               percent(entry.errors.median()), with_sign(entry.errors.worst()), percent(entry.stated_pct),
+               entry.within() ? "yes" : "no"});
   return table.print();
 }
 
 std::string forms_table(const std::vector<CollectiveOutcome>& outcomes) {
   Table table("llrrrrrl", {"largest messages", "source", "rows", "measured GB/s", "predicted", "error %",
                            "stated", "within"});
-  for (const CollectiveErrors& of : errors_by_form(outcomes))
-    table.add({of.what, of.source, std::to_string(of.errors.count()), percent(of.measured),
-               percent(of.predicted), with_sign(of.errors.bias()), percent(of.stated_pct),
-               of.within() ? "yes" : "no"});
+  for (const CollectiveErrors& entry : errors_by_form(outcomes))
+    table.add({entry.what, entry.source, std::to_string(entry.errors.count()), percent(entry.measured),
+               percent(entry.predicted), with_sign(entry.errors.bias()), percent(entry.stated_pct),
+               entry.within() ? "yes" : "no"});
   return table.print();
 }
 
@@ -114,60 +114,61 @@ const std::vector<SizeClass>& size_classes() {
 }
 
 std::vector<CollectiveErrors> errors_by_size(const std::vector<CollectiveOutcome>& outcomes) {
-  std::vector<CollectiveErrors> made;
+  std::vector<CollectiveErrors> by_source;
   for (const CollectiveOutcome& each : outcomes) {
-    const SizeClass& size = class_of(each.of.bytes);
-    entry(made, each.of.source, size.name, size.stated_pct)
-        .errors.add(each.of.id, each.predicted_s, each.of.seconds);
+    const SizeClass& size = size_class_of(each.row.bytes);
+    entry_of(by_source, each.row.source, size.name, size.stated_pct)
+        .errors.add(each.row.id, each.predicted_s, each.row.seconds);
   }
   std::vector<CollectiveErrors> all;
   for (const SizeClass& size : size_classes())
-    for (const CollectiveErrors& of : made)
-      if (of.what == size.name)
-        entry(all, kAll, size.name, size.stated_pct).errors.add(of.source, 1 + of.errors.mean() / 100, 1);
-  made.insert(made.end(), all.begin(), all.end());
-  return made;
+    for (const CollectiveErrors& entry : by_source)
+      if (entry.what == size.name)
+        entry_of(all, kAll, size.name, size.stated_pct)
+            .errors.add(entry.source, 1 + entry.errors.mean() / 100, 1);
+  by_source.insert(by_source.end(), all.begin(), all.end());
+  return by_source;
 }
 
 std::vector<CollectiveErrors> errors_by_form(const std::vector<CollectiveOutcome>& outcomes) {
-  std::vector<CollectiveErrors> made;
+  std::vector<CollectiveErrors> by_form;
   for (const Form& form : kForms)
     for (const CollectiveOutcome& each : outcomes) {
-      if (each.of.form.empty()) continue;
-      const double stated_pct = stated_of(each.of.form);
-      if (each.of.form != form.name) continue;
-      CollectiveErrors& of = entry(made, each.of.source, form.name, stated_pct);
-      const double measured = bus_rate(each.of, each.of.seconds),
-                   predicted = bus_rate(each.of, each.predicted_s);
-      if (of.errors.count() == 0) {
-        of.measured = measured;
-        of.predicted = predicted;
+      if (each.row.form.empty()) continue;
+      const double stated_pct = stated_of(each.row.form);
+      if (each.row.form != form.name) continue;
+      CollectiveErrors& entry = entry_of(by_form, each.row.source, form.name, stated_pct);
+      const double measured = bus_rate(each.row, each.row.seconds),
+                   predicted = bus_rate(each.row, each.predicted_s);
+      if (entry.errors.count() == 0) {
+        entry.measured = measured;
+        entry.predicted = predicted;
       }
-      of.errors.add(each.of.id, predicted, measured);
+      entry.errors.add(each.row.id, predicted, measured);
     }
-  return made;
+  return by_form;
 }
 
 std::string to_json(const std::vector<CollectiveOutcome>& outcomes) {
   Json sizes = Json::array(), forms = Json::array(), rows = Json::array();
-  for (const CollectiveErrors& of : errors_by_size(outcomes)) sizes.push_back(json_of(of, "size"));
-  for (const CollectiveErrors& of : errors_by_form(outcomes)) {
-    forms.push_back(json_of(of, "form"));
-    forms.back()["measured_bus_rate"] = of.measured * 1e9;
-    forms.back()["predicted_bus_rate"] = of.predicted * 1e9;
+  for (const CollectiveErrors& entry : errors_by_size(outcomes)) sizes.push_back(json_of(entry, "size"));
+  for (const CollectiveErrors& entry : errors_by_form(outcomes)) {
+    forms.push_back(json_of(entry, "form"));
+    forms.back()["measured_bus_rate"] = entry.measured * 1e9;
+    forms.back()["predicted_bus_rate"] = entry.predicted * 1e9;
   }
   for (const CollectiveOutcome& each : outcomes)
-    rows.push_back({{"id", each.of.id},
-                    {"source", each.of.source},
-                    {"collective", each.of.what},
+    rows.push_back({{"id", each.row.id},
+                    {"source", each.row.source},
+                    {"collective", each.row.what},
                     {"algorithm", each.algorithm},
-                    {"cluster", each.of.cluster},
-                    {"nodes", each.of.nodes},
-                    {"chips", each.of.chips},
-                    {"bytes", each.of.bytes},
-                    {"measured_s", each.of.seconds},
+                    {"cluster", each.row.cluster},
+                    {"nodes", each.row.nodes},
+                    {"chips", each.row.chips},
+                    {"bytes", each.row.bytes},
+                    {"measured_s", each.row.seconds},
                     {"predicted_s", each.predicted_s},
-                    {"error_pct", 100 * (each.predicted_s / each.of.seconds - 1)}});
+                    {"error_pct", 100 * (each.predicted_s / each.row.seconds - 1)}});
   const Json whole = {
       {"schema", "motley.validate-collectives/1"}, {"sizes", sizes}, {"forms", forms}, {"rows", rows}};
   return whole.dump(2) + "\n";

@@ -1,23 +1,24 @@
-// Predicted collectives beside measured ones: errors by source and size, and of the largest messages, where bandwidth
-// alone counts, by the form that the model takes for it; each beside the error that is stated of it. Read next:
-// models/measured_collective.hpp, tools/validate_collectives.cpp.
+// Predicted collectives beside measured ones. Errors are by source and size; those of the largest messages, where
+// bandwidth alone counts, are by the form that the model takes for it too. Each stands beside the error that is stated
+// of it. Read next:
+// models/published/measured_collective.hpp, tools/commands/validate_collectives.cpp.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "models/errors.hpp"
-#include "models/measured_collective.hpp"
+#include "models/published/measured_collective.hpp"
+#include "models/published/prediction_errors.hpp"
 
 namespace motley {
 
 struct CollectiveOutcome {
-  MeasuredCollective of;
+  MeasuredCollective row;
   double predicted_s = 0;
-  std::string algorithm;  // that was taken
+  std::string algorithm;  // the one that the prediction took
 };
 
-// What a model of latency, bandwidth and what lies between was said to reach, before any of these were predicted.
+// The mean error that was stated for messages of some sizes before any of them was predicted.
 struct SizeClass {
   std::string name;
   std::int64_t most = 0;  // bytes of its largest message
@@ -26,15 +27,15 @@ struct SizeClass {
 const std::vector<SizeClass>& size_classes();
 
 struct CollectiveErrors {
-  std::string source, what;  // `what`: the size class, or the form
+  std::string source, what;  // `what` is the name of the size class, or of the form
   double stated_pct = 0;
   Errors errors;
-  double measured = 0, predicted = 0;  // of a form: bus rate of its first message, GB/s
+  double measured = 0, predicted = 0;  // bus rates of a form's first message, GB/s; 0 in a size class
   bool within() const { return errors.mean() <= stated_pct; }
 };
-// By source, then by size; at last all sources, each counting as one.
+// Errors by source, then by size. The last entries are over all sources, each of which counts as one row.
 std::vector<CollectiveErrors> errors_by_size(const std::vector<CollectiveOutcome>& outcomes);
-// Of the rows that name a form: by form and source.
+// Errors of the rows that name a form, by form and source. Refuses ("bad-csv") a form that is not known.
 std::vector<CollectiveErrors> errors_by_form(const std::vector<CollectiveOutcome>& outcomes);
 
 std::string to_json(

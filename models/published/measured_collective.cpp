@@ -1,5 +1,5 @@
 // The Program is written by hand: a class of ranks, a stream, an instruction.
-#include "models/measured_collective.hpp"
+#include "models/published/measured_collective.hpp"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,14 @@
 #include <array>
 #include <cmath>
 
-#include "models/collective.hpp"
-#include "models/csv.hpp"
-#include "models/describe_text.hpp"
-#include "models/network_cost.hpp"
-#include "models/scenario.hpp"
-#include "models/units.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/csv.hpp"
+#include "models/base/data_files.hpp"
+#include "models/base/index.hpp"
+#include "models/base/units.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/program/collective.hpp"
+#include "models/scenario/scenario.hpp"
 
 namespace motley {
 namespace {
@@ -49,84 +50,87 @@ std::int64_t count(const CsvRow& row, const char* column) {
 }
 
 MeasuredCollective read_row(const CsvRow& row) {
-  MeasuredCollective made;
-  made.id = row["id"];
-  made.what = row["collective"];
-  made.cluster = row["cluster"];
-  made.source = row["source"];
-  made.library = row["library"];
-  made.date = row["date"];
-  made.form = row["form"];
-  if (made.id.empty()) refuse(row, "id", "every row has a name of its own");
+  MeasuredCollective collective;
+  collective.id = row["id"];
+  collective.what = row["collective"];
+  collective.cluster = row["cluster"];
+  collective.source = row["source"];
+  collective.library = row["library"];
+  collective.date = row["date"];
+  collective.form = row["form"];
+  if (collective.id.empty()) refuse(row, "id", "every row has a name of its own");
   const std::vector<std::string> kinds(kKinds.begin(), kKinds.end());
-  const auto kind = std::find(kinds.begin(), kinds.end(), made.what);
-  if (kind == kinds.end()) refuse(row, "collective", suggest(made.what, kinds));
-  if (made.what != kKinds.back()) made.kind = static_cast<CollectiveKind>(kind - kinds.begin());
-  made.nodes = static_cast<int>(count(row, "nodes"));
-  made.chips = static_cast<int>(count(row, "chips"));
-  if (made.chips < 2 || made.chips % made.nodes != 0)
+  const auto kind = std::find(kinds.begin(), kinds.end(), collective.what);
+  if (kind == kinds.end()) refuse(row, "collective", suggest(collective.what, kinds));
+  if (collective.what != kKinds.back()) collective.kind = static_cast<CollectiveKind>(kind - kinds.begin());
+  collective.nodes = static_cast<int>(count(row, "nodes"));
+  collective.chips = static_cast<int>(count(row, "chips"));
+  if (collective.chips < 2 || collective.chips % collective.nodes != 0)
     refuse(row, "chips", "as many on each node, two at least");
-  made.bytes = count(row, "bytes");
+  collective.bytes = count(row, "bytes");
   if (!row["algorithm"].empty()) {
-    const auto found = std::find_if(kAlgorithms.begin(), kAlgorithms.end(), [&](CollectiveAlgorithm each) {
+    const auto named = std::find_if(kAlgorithms.begin(), kAlgorithms.end(), [&](CollectiveAlgorithm each) {
       return name_of(each) == row["algorithm"];
     });
-    if (found == kAlgorithms.end())
+    if (named == kAlgorithms.end())
       refuse(row, "algorithm", "ring, in_switch, double_binary_tree, hierarchical");
-    made.algorithm = *found;
+    collective.algorithm = *named;
   }
   if (row["calls"] != "queued" && row["calls"] != "launched") refuse(row, "calls", "queued, or launched");
-  made.queued = row["calls"] == "queued";
+  collective.queued = row["calls"] == "queued";
   if (row["seconds"].empty() == row["bus_rate"].empty())
     refuse(row, "seconds", "one of seconds and bus_rate stands in each row");
   if (!row["seconds"].empty())
-    made.seconds = number(row, "seconds");
+    collective.seconds = number(row, "seconds");
   else
-    made.seconds = bus_rate(made, 1) / number(row, "bus_rate");
-  return made;
+    collective.seconds = bus_rate(collective, 1) / number(row, "bus_rate");
+  return collective;
 }
 
-void add_class(Program& program, const char* name, const Instruction& instruction, StreamKind kind) {
-  ProgramClass made;
-  made.name = name;
-  made.streams = {{StreamKind::compute, 0, {}}, {kind, 0, {instruction}}};
-  made.blocks.resize(1);
-  made.chunks = {{static_cast<int>(program.classes.size()), 0, 0}};
-  program.classes.push_back(std::move(made));
-}
-
-Program program_of(const MeasuredCollective& of, const Cluster& cluster) {
-  Program program;
-  const int a_node = cluster.groups[0].chips_per_node, each = of.chips / of.nodes;
+void add_program(Program& program, const char* name, InstructionBody body, StreamKind kind) {
+  RankProgram rank_program;
+  rank_program.name = name;
   Instruction instruction;
-  instruction.bytes = of.bytes;
-  if (of.kind) {
-    instruction.op = Op::collective;
-    instruction.collective = *of.kind;
-    instruction.slot = kDataGroup;
-    add_class(program, "member", instruction, StreamKind::collective);
+  instruction.body = std::move(body);
+  rank_program.streams = {{StreamKind::compute, {}, {}}, {kind, {}, {std::move(instruction)}}};
+  rank_program.tensors.resize(1);  // what is sent
+  rank_program.blocks.resize(1);
+  rank_program.chunks = {{static_cast<int>(program.rank_programs.size()), 0, 0}};
+  program.rank_programs.push_back(std::move(rank_program));
+}
+
+Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
+  Program program;
+  const int a_node = cluster.groups[0].chips_per_node, each = measured.chips / measured.nodes;
+  constexpr ChunkId kOnly{0};
+  if (measured.kind) {
+    Collective collective;
+    collective.kind = *measured.kind;
+    collective.slot = kDataGroup;
+    collective.bytes = measured.bytes;
+    add_program(program, "member", std::move(collective), StreamKind::collective);
     program.groups.push_back({GroupKind::data, {}});
   } else {
-    instruction.op = Op::send;
-    instruction.slot = kNext;
-    add_class(program, "sender", instruction, StreamKind::send_activation);
-    instruction.op = Op::recv;
-    instruction.slot = kPrevious;
-    add_class(program, "receiver", instruction, StreamKind::recv_activation);
+    PeerMessage message;
+    message.bytes = measured.bytes;
+    message.slot = next_slot(kOnly);
+    add_program(program, "sender", Send{message}, StreamKind::send_activation);
+    message.slot = previous_slot(kOnly);
+    add_program(program, "receiver", Recv{message}, StreamKind::recv_activation);
   }
-  const int half = of.chips / 2;
-  for (int i = 0; i < of.chips; ++i) {
+  const int half = measured.chips / 2;
+  for (int i = 0; i < measured.chips; ++i) {
     RankEntry entry;
     entry.chip = i / each * a_node + i % each;
-    entry.groups = {-1, -1, -1};
-    entry.peers = {-1, -1};
-    if (of.kind) {
-      entry.groups[kDataGroup] = 0;
-      program.groups[0].ranks.push_back(i);
+    entry.groups.resize(at(kDataGroup) + 2);
+    entry.peers.resize(2);
+    if (measured.kind) {
+      entry.groups[kDataGroup] = GroupId(0);
+      program.groups.front().ranks.push_back(i);
     } else {
-      entry.of_class = i / half;
+      entry.rank_program = RankProgramId(i / half);
       entry.stage = i / half;
-      entry.peers[i < half ? kNext : kPrevious] = i < half ? i + half : i - half;
+      entry.peers[i < half ? next_slot(kOnly) : previous_slot(kOnly)] = i < half ? i + half : i - half;
     }
     program.ranks.push_back(std::move(entry));
   }
@@ -136,35 +140,36 @@ Program program_of(const MeasuredCollective& of, const Cluster& cluster) {
 }  // namespace
 
 std::vector<MeasuredCollective> read_measured_collectives(const std::string& path) {
-  std::vector<MeasuredCollective> made;
-  for (const CsvRow& row : parse_csv_table(read_text_file(path), path)) made.push_back(read_row(row));
-  return made;
+  std::vector<MeasuredCollective> rows;
+  for (const CsvRow& row : parse_csv_table(read_text_file(path), path)) rows.push_back(read_row(row));
+  return rows;
 }
 
-double bus_rate(const MeasuredCollective& of, double seconds) {
-  const double moved =
-      of.kind ? collective_steps(*of.kind, of.chips) / static_cast<double>(of.chips) : of.chips / 2;
-  return moved * static_cast<double>(of.bytes) / seconds / 1e9;
+double bus_rate(const MeasuredCollective& collective, double seconds) {
+  const double moved = collective.kind ? collective_steps(*collective.kind, collective.chips) /
+                                             static_cast<double>(collective.chips)
+                                       : collective.chips / 2;
+  return moved * static_cast<double>(collective.bytes) / seconds / 1e9;
 }
 
-double launch_s(const MeasuredCollective& of) { return of.queued ? kQueued_s : kLaunch_s; }
+double launch_s(const MeasuredCollective& collective) { return collective.queued ? kQueued_s : kLaunch_s; }
 
-CollectiveRun make_run(const MeasuredCollective& of) {
+CollectiveRun make_run(const MeasuredCollective& measured) {
   CollectiveRun run;
-  const bool shipped = of.cluster.starts_with("tests/");
-  run.job.cluster = load_cluster(shipped ? data_folder() + "/" + of.cluster : of.cluster);
+  const bool shipped = measured.cluster.starts_with("tests/");
+  run.job.cluster = load_cluster(shipped ? data_folder() + "/" + measured.cluster : measured.cluster);
   NodeGroup& group = run.job.cluster.groups.at(0);
   run.job.cluster.groups.resize(1);
-  group.nodes = of.nodes;
-  if (of.chips / of.nodes > group.chips_per_node)
+  group.nodes = measured.nodes;
+  if (measured.chips / measured.nodes > group.chips_per_node)
     throw Refusal(Exit::usage, "bad-csv", {},
-                  fmt::format("{}: a node of {} has {} chips, not {}", of.id, of.cluster,
-                              group.chips_per_node, of.chips / of.nodes));
+                  fmt::format("{}: a node of {} has {} chips, not {}", measured.id, measured.cluster,
+                              group.chips_per_node, measured.chips / measured.nodes));
   build_topology(run.job.cluster);
   run.job.fidelity.data_parallel = CollectiveLevel::fluid;
-  run.job.fidelity.algorithm = of.algorithm;
+  run.job.fidelity.algorithm = measured.algorithm;
   run.job.fidelity.fold = true;
-  run.program = program_of(of, run.job.cluster);
+  run.program = program_of(measured, run.job.cluster);
   return run;
 }
 

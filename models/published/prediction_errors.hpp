@@ -1,5 +1,5 @@
-// Errors in percent, of several predictions of one sort: how large they are, and which way they lean. Read next:
-// models/collective_errors.hpp.
+// Errors of several predictions, in percent: how large they are, and which way they lean. Read next:
+// models/published/collective_errors.hpp.
 #pragma once
 
 #include <algorithm>

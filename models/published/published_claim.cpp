@@ -1,14 +1,14 @@
-#include "models/published_claim.hpp"
+#include "models/published/published_claim.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "models/node_text.hpp"
-#include "models/published_metrics.hpp"
-#include "models/scenario.hpp"
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/cluster/node_text.hpp"
+#include "models/report/published_metrics.hpp"
+#include "models/scenario/scenario.hpp"
 
 namespace motley {
 namespace {
@@ -53,9 +53,10 @@ Claim read_claim(const Yaml& node) {
     claim.runs.push_back({run.key, to_text(run.value)});
   if (const Yaml knobs = fields.find("knobs"))
     for (const Yaml& item : to_sequence(knobs)) {
-      const Fields of(item, "a knob", {"turn", "until"});
-      ClaimKnob knob{to_text(of.need("until")), std::nullopt};
-      if (to_text(of.need("turn")) != "compute") knob.network = to_nic_kind(of.need("turn"));
+      const Fields knob_fields(item, "a knob", {"turn", "until"});
+      ClaimKnob knob{to_text(knob_fields.need("until")), std::nullopt};
+      if (to_text(knob_fields.need("turn")) != "compute")
+        knob.network = to_nic_kind(knob_fields.need("turn"));
       claim.knobs.push_back(knob);
     }
   for (const Yaml& item : to_sequence(fields.need("rows"))) claim.rows.push_back(read_row(item));
@@ -69,7 +70,7 @@ class Runs {
       : claim_(claim), folder_(folder), step_s_(step_s) {}
 
   double throughput(const std::string& name) {
-    if (const auto found = known_.find(name); found != known_.end()) return found->second;
+    if (const auto entry = known_.find(name); entry != known_.end()) return entry->second;
     return known_[name] = with(name, knobs_);
   }
   void turn(const ClaimKnob& knob, double stated) {
@@ -95,25 +96,26 @@ class Runs {
   std::map<std::string, Job> jobs_;
 
   const Job& job(const std::string& name) {
-    const auto found = jobs_.find(name);
-    if (found != jobs_.end()) return found->second;
+    const auto loaded = jobs_.find(name);
+    if (loaded != jobs_.end()) return loaded->second;
     const auto run = std::find_if(claim_.runs.begin(), claim_.runs.end(),
                                   [&](const ClaimRun& each) { return each.name == name; });
     if (run == claim_.runs.end())
       throw Refusal(Exit::usage, "unknown-value", {},
                     fmt::format("claim {} has no run `{}`", claim_.name, name));
-    Job made = load_scenario(folder_ + "/" + run->scenario).job;
-    made.fidelity.fold = true;
-    return jobs_[name] = made;
+    Job job = load_scenario(folder_ + "/" + run->scenario).job;
+    job.fidelity.fold = true;
+    return jobs_[name] = job;
   }
   double with(const std::string& name, const std::vector<std::pair<ClaimKnob, double>>& knobs) {
     Job turned = job(name);
     for (const auto& [knob, value] : knobs)
       for (NodeGroup& group : turned.cluster.groups) {
         if (!knob.network) {
-          for (Sourced Chip::*of :
-               {&Chip::gemm_efficiency, &Chip::attention_efficiency, &Chip::bandwidth_efficiency})
-            (group.chip.*of).value *= value;
+          for (Sourced ChipSoftware::*member :
+               {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency,
+                &ChipSoftware::bandwidth_efficiency})
+            (group.chip.software.*member).value *= value;
         }
         for (Nic& nic : group.nics)
           if (knob.network == nic.kind) nic.reaches = nic.bandwidth * value;
@@ -139,17 +141,17 @@ double predicted_of(const ClaimRow& row, Runs& runs) {
 }
 
 ClaimOutcome order_of(const ClaimRow& row, Runs& runs) {
-  ClaimOutcome made{&row};
-  made.predicted = 1;
+  ClaimOutcome outcome{&row};
+  outcome.predicted = 1;
   std::vector<std::pair<double, std::string>> seen;
   for (const std::string& name : row.order) {
-    if (!seen.empty() && runs.throughput(name) < seen.back().first) made.predicted = 0;
+    if (!seen.empty() && runs.throughput(name) < seen.back().first) outcome.predicted = 0;
     seen.emplace_back(runs.throughput(name), name);
   }
   std::stable_sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [throughput, name] : seen)
-    made.seen += fmt::format("{}{} {:.0f}", made.seen.empty() ? "" : " < ", name, throughput);
-  return made;
+    outcome.seen += fmt::format("{}{} {:.0f}", outcome.seen.empty() ? "" : " < ", name, throughput);
+  return outcome;
 }
 
 }  // namespace
@@ -168,8 +170,8 @@ bool ClaimOutcome::within() const {
 }
 
 ClaimOutcomes predict(const Claim& claim, const std::string& folder, const StepSeconds& step_s) {
-  ClaimOutcomes made;
-  made.claim = &claim;
+  ClaimOutcomes outcomes;
+  outcomes.claim = &claim;
   Runs runs(claim, folder, step_s);
   for (const ClaimKnob& knob : claim.knobs) {
     const auto row = std::find_if(claim.rows.begin(), claim.rows.end(), [&](const ClaimRow& each) {
@@ -181,10 +183,10 @@ ClaimOutcomes predict(const Claim& claim, const std::string& folder, const StepS
           fmt::format("claim {} states nothing of `{}`, for which a knob is turned", claim.name, knob.run));
     runs.turn(knob, row->stated);
   }
-  made.knobs = runs.knobs();
+  outcomes.knobs = runs.knobs();
   for (const ClaimRow& row : claim.rows) {
     if (!row.order.empty()) {
-      made.rows.push_back(order_of(row, runs));
+      outcomes.rows.push_back(order_of(row, runs));
       continue;
     }
     ClaimOutcome outcome{&row};
@@ -192,10 +194,10 @@ ClaimOutcomes predict(const Claim& claim, const std::string& folder, const StepS
     outcome.turned =
         !row.is_ratio() && std::any_of(claim.knobs.begin(), claim.knobs.end(),
                                        [&](const ClaimKnob& knob) { return knob.run == row.run; });
-    made.rows.push_back(outcome);
+    outcomes.rows.push_back(outcome);
   }
-  made.throughput = runs.known();
-  return made;
+  outcomes.throughput = runs.known();
+  return outcomes;
 }
 
 }  // namespace motley

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "models/published_claim.hpp"
-#include "models/table.hpp"
+#include "models/base/table.hpp"
+#include "models/published/published_claim.hpp"
 
 namespace motley {
 namespace {
@@ -26,21 +26,17 @@ std::string figure(const ClaimRow& row, double value) {
   return row.is_ratio() ? fmt::format("{:.3f}", value) : fmt::format("{:.1f}", value);
 }
 
-std::vector<std::string> cells(const ClaimOutcomes& of, const ClaimOutcome& each) {
+std::vector<std::string> cells(const ClaimOutcomes& claim, const ClaimOutcome& each) {
   const ClaimRow& row = *each.row;
   if (!row.order.empty())
-    return {of.claim->name,
-            what_of(row),
-            "holds",
-            each.within() ? "holds" : "does not",
-            "",
+    return {claim.claim->name,           what_of(row), "holds", each.within() ? "holds" : "does not", "",
             each.within() ? "yes" : "no"};
   const std::string error = row.is_ratio() ? fmt::format("{:+.3f}", each.predicted - row.stated)
                                            : fmt::format("{:+.1f} %", each.error_pct());
   const std::string within = each.turned                         ? "turned for it"
                              : row.tolerance > 0 || row.at_least ? (each.within() ? "yes" : "no")
                                                                  : "";
-  return {of.claim->name,
+  return {claim.claim->name,
           what_of(row),
           fmt::format("{}{}", row.at_least ? ">= " : "", figure(row, row.stated)),
           figure(row, each.predicted),
@@ -50,39 +46,39 @@ std::vector<std::string> cells(const ClaimOutcomes& of, const ClaimOutcome& each
 
 Json json_of(const ClaimOutcome& each) {
   const ClaimRow& row = *each.row;
-  Json made = {{"says", what_of(row)}};
+  Json json = {{"says", what_of(row)}};
   if (row.order.empty()) {
-    made[row.at_least ? "stated_at_least" : "stated"] = row.stated;
-    made["predicted"] = each.predicted;
-    made["error"] = each.predicted - row.stated;
-    made["error_pct"] = each.error_pct();
-    made["tolerance"] = row.tolerance > 0 ? Json(row.tolerance) : Json(nullptr);
+    json[row.at_least ? "stated_at_least" : "stated"] = row.stated;
+    json["predicted"] = each.predicted;
+    json["error"] = each.predicted - row.stated;
+    json["error_pct"] = each.error_pct();
+    json["tolerance"] = row.tolerance > 0 ? Json(row.tolerance) : Json(nullptr);
   } else {
-    made["order"] = row.order;
-    made["holds"] = each.within();
-    made["seen"] = each.seen;
+    json["order"] = row.order;
+    json["holds"] = each.within();
+    json["seen"] = each.seen;
   }
-  made["calibrated"] = each.turned;
-  made["missing"] = row.missing;
-  return made;
+  json["calibrated"] = each.turned;
+  json["missing"] = row.missing;
+  return json;
 }
 
 }  // namespace
 
 std::string to_text(const std::vector<ClaimOutcomes>& outcomes) {
   Table table("llrrrl", {"claim", "what", "stated", "predicted", "error", "within"});
-  for (const ClaimOutcomes& of : outcomes)
-    for (const ClaimOutcome& each : of.rows) table.add(cells(of, each));
+  for (const ClaimOutcomes& claim : outcomes)
+    for (const ClaimOutcome& each : claim.rows) table.add(cells(claim, each));
   std::string text = table.print();
-  for (const ClaimOutcomes& of : outcomes) {
-    text += fmt::format("\n{}: {}\n  source: {}\n  trust: {}\n", of.claim->name, of.claim->says,
-                        of.claim->source, of.claim->trust);
-    for (const auto& [knob, value] : of.knobs)
+  for (const ClaimOutcomes& claim : outcomes) {
+    text += fmt::format("\n{}: {}\n  source: {}\n  trust: {}\n", claim.claim->name, claim.claim->says,
+                        claim.claim->source, claim.claim->trust);
+    for (const auto& [knob, value] : claim.knobs)
       text += knob.network
                   ? fmt::format("  turned: {} NICs reach {:.2f} of their line, for {}\n", name_of(knob),
                                 value, knob.run)
                   : fmt::format("  turned: the chips' efficiencies, times {:.3f}, for {}\n", value, knob.run);
-    for (const ClaimOutcome& each : of.rows) {
+    for (const ClaimOutcome& each : claim.rows) {
       if (!each.seen.empty()) text += fmt::format("  {}: {}\n", what_of(*each.row), each.seen);
       if (!each.row->missing.empty())
         text += fmt::format("  {}: {}\n", what_of(*each.row), each.row->missing);
@@ -93,16 +89,16 @@ std::string to_text(const std::vector<ClaimOutcomes>& outcomes) {
 
 std::string to_json(const std::vector<ClaimOutcomes>& outcomes) {
   Json claims = Json::array();
-  for (const ClaimOutcomes& of : outcomes) {
+  for (const ClaimOutcomes& claim : outcomes) {
     Json knobs = Json::array(), rows = Json::array(), runs = Json::object();
-    for (const auto& [knob, value] : of.knobs)
+    for (const auto& [knob, value] : claim.knobs)
       knobs.push_back({{"turned", name_of(knob)}, {"for", knob.run}, {"value", value}});
-    for (const ClaimOutcome& each : of.rows) rows.push_back(json_of(each));
-    for (const auto& [run, value] : of.throughput) runs[run] = value;
-    claims.push_back({{"claim", of.claim->name},
-                      {"says", of.claim->says},
-                      {"source", of.claim->source},
-                      {"trust", of.claim->trust},
+    for (const ClaimOutcome& each : claim.rows) rows.push_back(json_of(each));
+    for (const auto& [run, value] : claim.throughput) runs[run] = value;
+    claims.push_back({{"claim", claim.claim->name},
+                      {"says", claim.claim->says},
+                      {"source", claim.claim->source},
+                      {"trust", claim.claim->trust},
                       {"calibrated", knobs},
                       {"tflops_per_chip", runs},
                       {"rows", rows}});

@@ -1,4 +1,4 @@
-#include "models/published_stages.hpp"
+#include "models/published/published_stages.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -19,9 +19,9 @@ std::vector<std::string> split(const std::string& text, char at) {
 
 std::optional<StagePlace> place_of(const std::string& text) {
   static const std::regex form("([A-Za-z0-9-]+)\\(tp([1-9][0-9]{0,4})\\)");
-  std::smatch found;
-  if (!std::regex_match(text, found, form)) return std::nullopt;
-  return StagePlace{found[1], std::stoll(found[2])};
+  std::smatch match;
+  if (!std::regex_match(text, match, form)) return std::nullopt;
+  return StagePlace{match[1], std::stoll(match[2])};
 }
 
 bool are_alike(const std::vector<std::vector<StagePlace>>& map, std::size_t one, std::size_t other) {
@@ -34,19 +34,19 @@ bool are_alike(const std::vector<std::vector<StagePlace>>& map, std::size_t one,
 
 std::optional<std::vector<std::int64_t>> layers_per_stage(const std::string& notes) {
   static const std::regex form("layers per stage ([0-9]{1,6}(/[0-9]{1,6})*)");
-  std::smatch found;
-  if (!std::regex_search(notes, found, form)) return std::nullopt;
+  std::smatch match;
+  if (!std::regex_search(notes, match, form)) return std::nullopt;
   std::vector<std::int64_t> layers;
-  for (const std::string& part : split(found[1], '/')) layers.push_back(std::stoll(part));
+  for (const std::string& part : split(match[1], '/')) layers.push_back(std::stoll(part));
   return layers;
 }
 
 std::optional<std::vector<std::vector<StagePlace>>> stage_map(const std::string& notes) {
   static const std::regex form("stage map: ([^;]*)");
-  std::smatch found;
-  if (!std::regex_search(notes, found, form)) return std::nullopt;
+  std::smatch match;
+  if (!std::regex_search(notes, match, form)) return std::nullopt;
   std::vector<std::vector<StagePlace>> map;
-  for (const std::string& stage : split(found[1], '|')) {
+  for (const std::string& stage : split(match[1], '|')) {
     map.emplace_back();
     for (const std::string& text : split(stage, '+')) {
       const auto place = place_of(text);
@@ -62,9 +62,9 @@ std::optional<std::map<std::string, std::int64_t>> chips_by_kind(const std::stri
   static const std::regex form("([A-Za-z0-9-]+):([1-9][0-9]{0,6})");
   std::map<std::string, std::int64_t> counts;
   for (const std::string& part : split(accelerator, '+')) {
-    std::smatch found;
-    if (!std::regex_match(part, found, form)) return std::nullopt;
-    counts[found[1]] += std::stoll(found[2]);
+    std::smatch match;
+    if (!std::regex_match(part, match, form)) return std::nullopt;
+    counts[match[1]] += std::stoll(match[2]);
   }
   return counts;
 }
@@ -73,7 +73,8 @@ bool set_layers(const std::vector<std::int64_t>& per_stage, const Transformer& t
                 Strategy& strategy) {
   const std::int64_t all = std::accumulate(per_stage.begin(), per_stage.end(), std::int64_t{0});
   if (all != transformer.layers + 2) return false;
-  for (PipelineTemplate& pipeline : strategy.templates) {
+  std::vector<PipelineTemplate> templates = strategy.templates;
+  for (PipelineTemplate& pipeline : templates) {
     if (pipeline.stages.size() != per_stage.size()) return false;
     std::int64_t next = -1;  // the embedding
     for (std::size_t i = 0; i < per_stage.size(); ++i) {
@@ -83,6 +84,7 @@ bool set_layers(const std::vector<std::int64_t>& per_stage, const Transformer& t
       if (stage.first_layer >= stage.last_layer) return false;
     }
   }
+  strategy.templates = std::move(templates);
   return true;
 }
 
@@ -109,10 +111,10 @@ std::vector<PipelineTemplate> pipelines_of(const std::vector<std::vector<StagePl
 bool keep_chips(const std::map<std::string, std::int64_t>& counts, Cluster& cluster) {
   std::vector<NodeGroup> kept;
   for (const auto& [name, count] : counts) {
-    const auto found = std::find_if(cluster.groups.begin(), cluster.groups.end(),
+    const auto named = std::find_if(cluster.groups.begin(), cluster.groups.end(),
                                     [&](const NodeGroup& group) { return group.name == name; });
-    if (found == cluster.groups.end()) return false;
-    NodeGroup group = *found;
+    if (named == cluster.groups.end()) return false;
+    NodeGroup group = *named;
     std::int64_t a_node = std::min<std::int64_t>(group.chips_per_node, count);
     while (count % a_node != 0) --a_node;
     group.chips_per_node = static_cast<int>(a_node);

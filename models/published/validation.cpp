@@ -1,4 +1,4 @@
-#include "models/validation.hpp"
+#include "models/published/validation.hpp"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "models/errors.hpp"
-#include "models/table.hpp"
-#include "models/units.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/published/prediction_errors.hpp"
 
 namespace motley {
 namespace {
 
-// Of some runs, in one regime.
+// Adds up the errors of some runs in one regime.
 class Tally {
  public:
   void add(const RunOutcome& run, const Prediction& predicted) {
@@ -23,16 +23,16 @@ class Tally {
     if (predicted.low_s <= run.measured_s && run.measured_s <= predicted.high_s) held_ += 1;
   }
   ErrorFigures figures() const {
-    ErrorFigures made;
-    made.rows = static_cast<std::int64_t>(errors_.count());
-    if (made.rows == 0) return made;
-    made.mean_abs_pct = errors_.mean();
-    made.median_abs_pct = errors_.median();
-    made.worst_abs_pct = std::abs(errors_.worst());
-    made.bias_pct = errors_.bias();
-    made.held_pct = 100 * held_ / static_cast<double>(made.rows);
-    made.worst_id = errors_.worst_id();
-    return made;
+    ErrorFigures figures;
+    figures.rows = static_cast<std::int64_t>(errors_.count());
+    if (figures.rows == 0) return figures;
+    figures.mean_abs_pct = errors_.mean();
+    figures.median_abs_pct = errors_.median();
+    figures.worst_abs_pct = std::abs(errors_.worst());
+    figures.bias_pct = errors_.bias();
+    figures.held_pct = 100 * held_ / static_cast<double>(figures.rows);
+    figures.worst_id = errors_.worst_id();
+    return figures;
   }
 
  private:
@@ -41,8 +41,8 @@ class Tally {
 };
 
 ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutcome*>& runs) {
-  ErrorSummary made;
-  made.name = name;
+  ErrorSummary summary;
+  summary.name = name;
   Tally calibrated, unseen, dense, dense_unseen;
   Errors memory;
   std::map<std::string, std::int64_t> reasons;
@@ -57,18 +57,19 @@ ErrorSummary summary_of(const std::string& name, const std::vector<const RunOutc
     if (!run->experts && run->unseen) dense_unseen.add(*run, *run->unseen);
     if (run->measured_bytes && run->predicted_bytes)
       memory.add(run->id, *run->predicted_bytes, *run->measured_bytes);
-    made.infeasible += run->fits ? 0 : 1;
+    summary.infeasible += run->fits ? 0 : 1;
   }
-  made.calibrated = calibrated.figures();
-  made.unseen = unseen.figures();
-  if (const ErrorFigures found = dense.figures(); found.rows > 0 && found.rows < made.calibrated.rows) {
-    made.dense = found;
-    made.dense_unseen = dense_unseen.figures();
+  summary.calibrated = calibrated.figures();
+  summary.unseen = unseen.figures();
+  if (const ErrorFigures of_dense = dense.figures();
+      of_dense.rows > 0 && of_dense.rows < summary.calibrated.rows) {
+    summary.dense = of_dense;
+    summary.dense_unseen = dense_unseen.figures();
   }
-  made.memory_rows = static_cast<std::int64_t>(memory.count());
-  made.memory_mean_abs_pct = memory.mean();
-  made.passed_over.assign(reasons.begin(), reasons.end());
-  return made;
+  summary.memory_rows = static_cast<std::int64_t>(memory.count());
+  summary.memory_mean_abs_pct = memory.mean();
+  summary.passed_over.assign(reasons.begin(), reasons.end());
+  return summary;
 }
 
 // Powers of eight: within a node, a few nodes, a pod, more.
@@ -126,19 +127,19 @@ Json json_of(const ErrorFigures& errors) {
 
 Json json_of(const std::vector<ErrorSummary>& summaries, const char* by) {
   Json list = Json::array();
-  for (const ErrorSummary& of : summaries) {
-    Json entry = {{by, of.name}};
-    entry.update(json_of(of.calibrated));
-    entry["memory_rows"] = of.memory_rows;
-    entry["memory_mean_abs_pct"] = of.memory_mean_abs_pct;
-    entry["infeasible"] = of.infeasible;
+  for (const ErrorSummary& summary : summaries) {
+    Json entry = {{by, summary.name}};
+    entry.update(json_of(summary.calibrated));
+    entry["memory_rows"] = summary.memory_rows;
+    entry["memory_mean_abs_pct"] = summary.memory_mean_abs_pct;
+    entry["infeasible"] = summary.infeasible;
     entry["skipped"] = Json::array();
-    for (const auto& [reason, count] : of.passed_over)
+    for (const auto& [reason, count] : summary.passed_over)
       entry["skipped"].push_back({{"reason", reason}, {"rows", count}});
-    if (of.unseen.rows > 0) entry["unseen"] = json_of(of.unseen);
-    if (of.dense) {
-      entry["dense"] = json_of(*of.dense);
-      if (of.dense_unseen->rows > 0) entry["dense"]["unseen"] = json_of(*of.dense_unseen);
+    if (summary.unseen.rows > 0) entry["unseen"] = json_of(summary.unseen);
+    if (summary.dense) {
+      entry["dense"] = json_of(*summary.dense);
+      if (summary.dense_unseen->rows > 0) entry["dense"]["unseen"] = json_of(*summary.dense_unseen);
     }
     list.push_back(std::move(entry));
   }
@@ -170,23 +171,24 @@ std::string summary_table(const std::vector<ErrorSummary>& summaries, const char
   Table table("lrrrrrrlrrrrrrr",
               {by, "rows", "mean", "median", "worst", "bias", "held", "worst run", "unseen: mean", "median",
                "worst", "bias", "held", "memory", "passed over"});
-  for (const ErrorSummary& of : summaries) {
-    if (of.calibrated.rows == 0) continue;
+  for (const ErrorSummary& summary : summaries) {
+    if (summary.calibrated.rows == 0) continue;
     std::int64_t passed = 0;
-    for (const auto& [reason, count] : of.passed_over) passed += count;
-    std::vector<std::string> row = {of.name, std::to_string(of.calibrated.rows)};
-    for (std::string& cell : cells(of.calibrated)) row.push_back(std::move(cell));
-    row.push_back(of.calibrated.worst_id);
-    for (std::string& cell : cells(of.unseen)) row.push_back(std::move(cell));
-    row.push_back(
-        of.memory_rows > 0 ? fmt::format("{} of {}", percent(of.memory_mean_abs_pct), of.memory_rows) : "");
+    for (const auto& [reason, count] : summary.passed_over) passed += count;
+    std::vector<std::string> row = {summary.name, std::to_string(summary.calibrated.rows)};
+    for (std::string& cell : cells(summary.calibrated)) row.push_back(std::move(cell));
+    row.push_back(summary.calibrated.worst_id);
+    for (std::string& cell : cells(summary.unseen)) row.push_back(std::move(cell));
+    row.push_back(summary.memory_rows > 0
+                      ? fmt::format("{} of {}", percent(summary.memory_mean_abs_pct), summary.memory_rows)
+                      : "");
     row.push_back(std::to_string(passed));
     table.add(std::move(row));
-    if (!of.dense) continue;
-    row = {"  dense", std::to_string(of.dense->rows)};
-    for (std::string& cell : cells(*of.dense)) row.push_back(std::move(cell));
-    row.push_back(of.dense->worst_id);
-    for (std::string& cell : cells(*of.dense_unseen)) row.push_back(std::move(cell));
+    if (!summary.dense) continue;
+    row = {"  dense", std::to_string(summary.dense->rows)};
+    for (std::string& cell : cells(*summary.dense)) row.push_back(std::move(cell));
+    row.push_back(summary.dense->worst_id);
+    for (std::string& cell : cells(*summary.dense_unseen)) row.push_back(std::move(cell));
     row.insert(row.end(), {"", ""});
     table.add(std::move(row));
   }
@@ -197,7 +199,7 @@ std::string summary_table(const std::vector<ErrorSummary>& summaries, const char
 std::string over_sets(const std::vector<ErrorSummary>& sets) {
   std::vector<double> means, medians, unseen_means, unseen_medians;
   double held = 0, unseen_held = 0, rows = 0, unseen_rows = 0;
-  for (const ErrorSummary& of : sets) {
+  for (const ErrorSummary& summary : sets) {
     const auto take = [](const ErrorFigures& errors, std::vector<double>& all, std::vector<double>& middles,
                          double& within, double& count) {
       if (errors.rows == 0) return;
@@ -206,8 +208,8 @@ std::string over_sets(const std::vector<ErrorSummary>& sets) {
       within += errors.held_pct * static_cast<double>(errors.rows);
       count += static_cast<double>(errors.rows);
     };
-    take(of.calibrated, means, medians, held, rows);
-    take(of.unseen, unseen_means, unseen_medians, unseen_held, unseen_rows);
+    take(summary.calibrated, means, medians, held, rows);
+    take(summary.unseen, unseen_means, unseen_medians, unseen_held, unseen_rows);
   }
   std::string text;
   if (rows > 0)
@@ -239,10 +241,10 @@ std::vector<ErrorSummary> summarise(const std::vector<RunOutcome>& outcomes, Sum
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     by_name[name].push_back(&run);
   }
-  std::vector<ErrorSummary> made;
+  std::vector<ErrorSummary> summaries;
   for (const std::string& name : names)
-    if (by_name.contains(name)) made.push_back(summary_of(name, by_name[name]));
-  return made;
+    if (by_name.contains(name)) summaries.push_back(summary_of(name, by_name[name]));
+  return summaries;
 }
 
 std::string to_json(const std::vector<RunOutcome>& outcomes) {
@@ -268,8 +270,8 @@ std::string to_text(const std::vector<RunOutcome>& outcomes, bool rows) {
   text += summary_table(summarise(outcomes, SummaryBy::chip), "chip") + "\n";
   text += summary_table(summarise(outcomes, SummaryBy::scale), "chips");
   std::map<std::string, std::int64_t> reasons;
-  for (const ErrorSummary& of : sets)
-    for (const auto& [reason, count] : of.passed_over) reasons[reason] += count;
+  for (const ErrorSummary& summary : sets)
+    for (const auto& [reason, count] : summary.passed_over) reasons[reason] += count;
   if (reasons.empty()) return text;
   text += "\nrows passed over:\n";
   for (const auto& [reason, count] : reasons) text += fmt::format("  {:>5}  {}\n", count, reason);

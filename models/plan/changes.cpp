@@ -1,0 +1,89 @@
+// The kinds of moves in the order in which they are tried, and which moves of a kind are near enough: what lies further
+// off is a search's.
+#include "models/plan/changes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "models/base/index.hpp"
+
+namespace motley {
+namespace {
+
+// Layers are moved where stages wait so unlike, as a share of the step.
+constexpr double kUneven = 0.01;
+
+constexpr std::array kTried = {MoveKind::recompute, MoveKind::overlap,        MoveKind::sequence_parallel,
+                               MoveKind::zero,      MoveKind::resharding,     MoveKind::micro_batch,
+                               MoveKind::schedule,  MoveKind::expert_overlap, MoveKind::layers,
+                               MoveKind::degrees};
+
+struct Stages {
+  int waits_least = 0, waits_most = 0;
+};
+
+// Nothing: they wait alike, or the report is not by stage of one pipeline.
+std::optional<Stages> uneven_stages(const Job& job, const Report& report) {
+  const auto& rows = report.breakdown;
+  if (rows.empty() || rows.size() != job.strategy.templates[0].stages.size()) return std::nullopt;
+  const auto waits_less = [](const StageBreakdown& a, const StageBreakdown& b) {
+    return a.bubble_s < b.bubble_s;
+  };
+  const auto least = std::min_element(rows.begin(), rows.end(), waits_less);
+  const auto most = std::max_element(rows.begin(), rows.end(), waits_less);
+  if (most->bubble_s - least->bubble_s < kUneven * report.iteration_s) return std::nullopt;
+  return Stages{static_cast<int>(least - rows.begin()), static_cast<int>(most - rows.begin())};
+}
+
+// Half of one degree and twice another. Not where experts are divided: other ranks would then hold them, which is a
+// second thing that changes.
+bool is_next(const SetDegrees& to, const Strategy& strategy) {
+  if (strategy.templates[0].stages[0].expert_parallel > 1) return false;
+  int halved = 0, doubled = 0, same = 0;
+  for (const auto& [now, then] :
+       {std::pair{strategy.tp(), to.tp}, {strategy.pp(), to.pp}, {strategy.dp(), to.dp}}) {
+    halved += then * 2 == now;
+    doubled += then == now * 2;
+    same += then == now;
+  }
+  return halved == 1 && doubled == 1 && same == 1;
+}
+
+bool is_near(const Move& move, const Job& job, const std::optional<Stages>& uneven) {
+  const Edit& edit = move.edits.front();
+  if (const auto* recompute = std::get_if<SetRecompute>(&edit))
+    return recompute->recompute != Recompute::alternate;
+  if (const auto* zero = std::get_if<SetZero>(&edit)) return std::abs(zero->zero - job.strategy.zero) == 1;
+  if (const auto* to = std::get_if<SetMicroBatch>(&edit)) {
+    const std::int64_t now = common_micro_batch(job);
+    return to->micro_batch == now * 2 || to->micro_batch * 2 == now;
+  }
+  if (const auto* shift = std::get_if<ShiftLayers>(&edit))
+    return uneven && shift->from == uneven->waits_least && shift->to == uneven->waits_most;
+  if (const auto* degrees = std::get_if<SetDegrees>(&edit)) return is_next(*degrees, job.strategy);
+  return true;
+}
+
+// A row that stands by itself names all three degrees.
+std::string described(const Move& move) {
+  const auto* to = std::get_if<SetDegrees>(&move.edits.front());
+  return to == nullptr ? move.what : fmt::format("tp: {}, pp: {}, dp: {}", to->tp, to->pp, to->dp);
+}
+
+}  // namespace
+
+std::vector<Change> changes(const Job& job, const Report& report) {
+  const std::optional<Stages> uneven = uneven_stages(job, report);
+  std::vector<Change> list;
+  for (const MoveKind kind : kTried)
+    for (Move& move : moves(job, kind))
+      if (is_near(move, job, uneven)) list.push_back({described(move), std::move(move)});
+  return list;
+}
+
+}  // namespace motley

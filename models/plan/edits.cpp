@@ -1,0 +1,248 @@
+// One apply() and one to_yaml() for each kind of edit. What is typed reads back as what is applied:
+// tests/models/plan/test_moves.cpp holds every kind to it.
+#include "models/plan/edits.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/base/index.hpp"
+#include "models/base/units.hpp"
+
+namespace motley {
+namespace {
+
+std::string_view name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return "none";
+    case Recompute::selective:
+      return "selective";
+    case Recompute::full:
+      return "full";
+    case Recompute::alternate:
+      return "alternate";
+  }
+  return "?";
+}
+
+std::string_view name_of(OverlapEdit overlap) {
+  switch (overlap) {
+    case OverlapEdit::p2p:
+      return "p2p";
+    case OverlapEdit::gradients:
+      return "gradients";
+    case OverlapEdit::parameters:
+      return "parameters";
+    case OverlapEdit::experts:
+      return "experts";
+  }
+  return "?";
+}
+
+template <class Change>
+void for_each_stage(Job& job, const Change& change) {
+  for (PipelineTemplate& pipeline : job.strategy.templates)
+    for (Stage& stage : pipeline.stages) change(stage);
+}
+
+std::int64_t micro_batch_of(const PipelineTemplate& pipeline, const Job& job) {
+  return pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
+}
+
+std::vector<Stage> shifted(std::vector<Stage> stages, const ShiftLayers& shift) {
+  for (int i = shift.from; i < shift.to; ++i)
+    stages[at(i)].last_layer = stages[at(i + 1)].first_layer -= shift.layers;
+  for (int i = shift.from; i > shift.to; --i)
+    stages[at(i)].first_layer = stages[at(i - 1)].last_layer += shift.layers;
+  return stages;
+}
+
+struct Applied {
+  Job& job;
+
+  void operator()(const SetRecompute& edit) const {
+    job.strategy.recompute = edit.recompute;
+    for_each_stage(job, [](Stage& stage) {
+      stage.recompute.reset();
+      stage.recompute_layers.reset();
+    });
+  }
+
+  void operator()(const SetRecomputeLayers& edit) const {
+    for_each_stage(job, [&](Stage& stage) { stage.recompute_layers = edit.layers; });
+  }
+
+  void operator()(const TurnOnOverlap& edit) const {
+    switch (edit.overlap) {
+      case OverlapEdit::p2p:
+        job.strategy.overlap_p2p = true;
+        break;
+      case OverlapEdit::gradients:
+        job.strategy.overlap_gradients = true;
+        break;
+      case OverlapEdit::parameters:
+        job.strategy.overlap_parameters = true;
+        break;
+      case OverlapEdit::experts:
+        job.strategy.overlap_experts = true;
+        break;
+    }
+  }
+
+  void operator()(const TurnOnSequenceParallel&) const { job.strategy.sequence_parallel = true; }
+
+  void operator()(const SetZero& edit) const { job.strategy.zero = edit.zero; }
+
+  void operator()(const SetResharding& edit) const {
+    for (PipelineTemplate& pipeline : job.strategy.templates)
+      for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
+        pipeline.stages[i].resharding = edit.resharding;
+  }
+
+  void operator()(const SetMicroBatch& edit) const {
+    for (PipelineTemplate& pipeline : job.strategy.templates) {
+      pipeline.micro_batches = pipeline.micro_batches * micro_batch_of(pipeline, job) / edit.micro_batch;
+      if (pipeline.micro_batch > 0) pipeline.micro_batch = edit.micro_batch;
+    }
+    job.train.micro_batch = edit.micro_batch;
+  }
+
+  void operator()(const SetSchedule& edit) const {
+    const int chunks = standard_chunks(edit.schedule);
+    if (chunks > 1) return use_schedule(job.transformer, job.strategy, edit.schedule, chunks);
+    job.strategy.schedule = edit.schedule;
+    job.strategy.timetable = {};
+  }
+
+  void operator()(const ShiftLayers& edit) const {
+    std::vector<Stage>& stages = job.strategy.templates.at(0).stages;
+    stages = shifted(std::move(stages), edit);
+  }
+
+  void operator()(const SetDegrees& edit) const {
+    PipelineTemplate& pipeline = job.strategy.templates.at(0);
+    const PipelineTemplate before = pipeline;
+    Train train = job.train;
+    train.micro_batch = micro_batch_of(before, job);
+    pipeline =
+        expand(job.transformer, train, edit.tp, edit.pp, edit.dp, before.context_parallel).templates[0];
+    pipeline.micro_batch = before.micro_batch;
+    const bool keeps_layers = pipeline.stages.size() == before.stages.size();
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const Stage laid_out = keeps_layers ? before.stages[i] : pipeline.stages[i];
+      Stage& stage = pipeline.stages[i];
+      stage = i == 0 ? before.stages.front() : before.stages.back();
+      stage.first_layer = laid_out.first_layer;
+      stage.last_layer = laid_out.last_layer;
+      stage.tensor_parallel = edit.tp;
+    }
+  }
+
+  void operator()(const SetOffload& edit) const {
+    job.strategy.offload = edit.offload;
+    for_each_stage(job, [](Stage& stage) { stage.offload.reset(); });
+  }
+};
+
+struct Typed {
+  const Job& before;
+
+  std::string operator()(const SetRecompute& edit) const {
+    return fmt::format("recompute: {}", name_of(edit.recompute));
+  }
+
+  std::string operator()(const SetRecomputeLayers& edit) const {
+    return fmt::format("recompute_layers: {}", edit.layers);
+  }
+
+  std::string operator()(const TurnOnOverlap& edit) const {
+    return fmt::format("overlap: {{{}: true}}", name_of(edit.overlap));
+  }
+
+  std::string operator()(const TurnOnSequenceParallel&) const { return "sequence_parallel: true"; }
+
+  std::string operator()(const SetZero& edit) const { return fmt::format("zero: {}", edit.zero); }
+
+  std::string operator()(const SetResharding& edit) const {
+    return edit.resharding == Resharding::gather ? "resharding: gather" : "resharding: direct";
+  }
+
+  std::string operator()(const SetMicroBatch& edit) const {
+    return fmt::format("micro_batch: {}", edit.micro_batch);
+  }
+
+  std::string operator()(const SetSchedule& edit) const {
+    return fmt::format("schedule: {}", motley::name_of(edit.schedule));
+  }
+
+  std::string operator()(const ShiftLayers& edit) const {
+    std::vector<std::int64_t> counts;
+    for (const Stage& stage : before.strategy.templates.at(0).stages)
+      counts.push_back(stage.last_layer - stage.first_layer);
+    counts.at(at(edit.from)) -= edit.layers;
+    counts.at(at(edit.to)) += edit.layers;
+    return fmt::format("layers: [{}]", fmt::join(counts, ", "));
+  }
+
+  std::string operator()(const SetDegrees& edit) const {
+    std::vector<std::string> keys;
+    const Strategy& strategy = before.strategy;
+    if (edit.tp != strategy.tp()) keys.push_back(fmt::format("tensor_parallel: {}", edit.tp));
+    if (edit.pp != strategy.pp()) keys.push_back(fmt::format("pipeline_parallel: {}", edit.pp));
+    if (edit.dp != strategy.dp()) keys.push_back(fmt::format("data_parallel: {}", edit.dp));
+    return fmt::format("{}", fmt::join(keys, ", "));
+  }
+
+  std::string operator()(const SetOffload& edit) const {
+    std::vector<std::string> shares;
+    if (edit.offload.optimizer > 0)
+      shares.push_back(fmt::format("optimizer: {}", format_exact(edit.offload.optimizer)));
+    if (edit.offload.activations > 0)
+      shares.push_back(fmt::format("activations: {}", format_exact(edit.offload.activations)));
+    return fmt::format("offload: {{{}}}", fmt::join(shares, ", "));
+  }
+};
+
+}  // namespace
+
+void apply(const Edit& edit, Job& job) { std::visit(Applied{job}, edit); }
+
+std::string to_yaml(const Edit& edit, const Job& before) { return std::visit(Typed{before}, edit); }
+
+std::int64_t common_micro_batch(const Job& job) {
+  const std::int64_t first = micro_batch_of(job.strategy.templates.at(0), job);
+  for (const PipelineTemplate& pipeline : job.strategy.templates)
+    if (micro_batch_of(pipeline, job) != first) return 0;
+  return first;
+}
+
+bool has_even_layers(const PipelineTemplate& pipeline) {
+  const auto count = [](const Stage& stage) { return stage.last_layer - stage.first_layer; };
+  const auto [least, most] =
+      std::minmax_element(pipeline.stages.begin(), pipeline.stages.end(),
+                          [&](const Stage& a, const Stage& b) { return count(a) < count(b); });
+  return count(*most) - count(*least) <= 1;
+}
+
+bool is_laid_out_by_degrees(const Strategy& strategy) {
+  if (strategy.templates.size() != 1) return false;
+  const PipelineTemplate& pipeline = strategy.templates[0];
+  const Stage& first = pipeline.stages.front();
+  if (!first.on.empty() || !first.more.empty() || first.replicas > 0) return false;
+  const Stage& last = pipeline.stages.back();
+  for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
+    Stage like_first = pipeline.stages[i];
+    if (like_first.resharding != last.resharding) return false;
+    like_first.first_layer = first.first_layer;
+    like_first.last_layer = first.last_layer;
+    like_first.resharding = first.resharding;
+    if (like_first != first) return false;
+  }
+  return has_even_layers(pipeline);
+}
+
+}  // namespace motley

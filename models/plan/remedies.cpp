@@ -1,0 +1,166 @@
+// Which moves save memory, and in which order: from what costs least time to what changes most. Each is compiled and
+// its memory counted until enough fit.
+#include "models/plan/remedies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/plan/moves.hpp"
+
+namespace motley {
+namespace {
+
+// What is proposed, the mildest first. Offloaded activations go with full recomputation, which leaves few of them.
+enum class Mildness : std::uint8_t {
+  degrees_alone,
+  zero,
+  sequence_parallel,
+  recompute,
+  zero_and_recompute,
+  offload_optimizer,
+  offload_optimizer_and_recompute,
+  offload_all_and_recompute,
+  micro_batch,
+};
+
+// Nothing: it saves no memory, or is not worth trying. `recomputes`: all layers are recomputed without the move.
+std::optional<Mildness> mildness_of(std::span<const Edit> options, const Job& job, bool recomputes) {
+  const bool two = options.size() == 2;  // then the second is full recomputation
+  const Edit& first = options.front();
+  if (const auto* zero = std::get_if<SetZero>(&first)) {
+    if (zero->zero < job.strategy.zero) return std::nullopt;
+    return two ? Mildness::zero_and_recompute : Mildness::zero;
+  }
+  if (std::holds_alternative<TurnOnSequenceParallel>(first) && !two) return Mildness::sequence_parallel;
+  if (first == Edit(SetRecompute{Recompute::full})) return Mildness::recompute;
+  if (const auto* offload = std::get_if<SetOffload>(&first)) {
+    if (offload->offload.activations == 0)
+      return two ? Mildness::offload_optimizer_and_recompute : Mildness::offload_optimizer;
+    if (two || recomputes) return Mildness::offload_all_and_recompute;
+  }
+  if (first == Edit(SetMicroBatch{1})) return Mildness::micro_batch;
+  return std::nullopt;
+}
+
+// The order of what is tried: the same degrees first, then ever more stages or ever larger tensor parallelism.
+struct Place {
+  std::int64_t times = 1;  // so many times the stages or the tensor-parallel degree
+  bool more_tensor_parallel = false;
+  Mildness mildness = Mildness::degrees_alone;
+  auto operator<=>(const Place&) const = default;
+};
+
+std::optional<Place> place_of(const Move& move, const Job& job, bool recomputes) {
+  Place place;
+  std::span<const Edit> options = move.edits;
+  if (const auto* to = std::get_if<SetDegrees>(&move.edits.front())) {
+    const std::int64_t tp = job.strategy.tp(), pp = job.strategy.pp();
+    const bool more_stages = to->tp == tp && to->pp > pp;
+    place.more_tensor_parallel = to->pp == pp && to->tp > tp;
+    if (!more_stages && !place.more_tensor_parallel) return std::nullopt;
+    place.times = to->tp / tp * (to->pp / pp);
+    options = options.subspan(1);
+    if (options.empty()) return place;
+  }
+  const std::optional<Mildness> mildness = mildness_of(options, job, recomputes);
+  if (!mildness) return std::nullopt;
+  place.mildness = *mildness;
+  return place;
+}
+
+// The moves that may save memory, in the order in which they are tried.
+std::vector<Move> candidates(const Job& job) {
+  const std::vector<Move> ways_to_recompute = moves(job, MoveKind::recompute);
+  const bool recomputes = std::none_of(
+      ways_to_recompute.begin(), ways_to_recompute.end(),
+      [](const Move& move) { return move.edits.front() == Edit(SetRecompute{Recompute::full}); });
+  std::vector<std::pair<Place, Move>> placed;
+  for (const MoveKind kind :
+       {MoveKind::zero, MoveKind::sequence_parallel, MoveKind::recompute, MoveKind::offload,
+        MoveKind::micro_batch, MoveKind::degrees, MoveKind::combination})
+    for (Move& move : moves(job, kind))
+      if (const std::optional<Place> place = place_of(move, job, recomputes))
+        placed.emplace_back(*place, std::move(move));
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Move> list;
+  for (auto& [place, move] : placed) list.push_back(std::move(move));
+  return list;
+}
+
+// "tensor_parallel: 4, zero: 1 and recompute: full"
+std::string described(const Move& move, const Job& job) {
+  std::string text;
+  for (std::size_t i = 0; i < move.edits.size(); ++i) {
+    const bool after_degrees = i == 1 && std::holds_alternative<SetDegrees>(move.edits[0]);
+    text += fmt::format("{}{}", i == 0 ? "" : after_degrees ? ", " : " and ", to_yaml(move.edits[i], job));
+  }
+  return text;
+}
+
+double share_of(std::int64_t peak, std::int64_t capacity) {
+  return static_cast<double>(peak) / static_cast<double>(std::max<std::int64_t>(capacity, 1));
+}
+
+// Throws the Refusal of what does not stand on this cluster.
+Remedy measured(std::string change, const Job& job) {
+  const std::vector<StageMemory> stages = memory_by_stage(compile(job), job.cluster, job.train.fragmentation);
+  if (std::any_of(stages.begin(), stages.end(), [](const StageMemory& stage) {
+        return stage.host_capacity > 0 && stage.host > stage.host_capacity;
+      }))
+    throw Refusal(Exit::infeasible, "out-of-host-memory", {},
+                  "the nodes' memory holds less than is offloaded");
+  const auto fullest =
+      std::max_element(stages.begin(), stages.end(), [](const StageMemory& a, const StageMemory& b) {
+        return share_of(a.peak, a.capacity) < share_of(b.peak, b.capacity);
+      });
+  return {std::move(change), fullest->peak, fullest->capacity};
+}
+
+}  // namespace
+
+std::vector<Remedy> remedies(const Job& job) {
+  constexpr std::size_t kEnough = 3;
+  std::vector<Remedy> tried;
+  std::size_t fitting = 0;
+  for (const Move& move : candidates(job)) {
+    const std::optional<Job> neighbour = apply(move, job);
+    if (!neighbour) continue;
+    try {
+      tried.push_back(measured(described(move, job), *neighbour));
+    } catch (const Refusal&) {  // does not stand on this cluster
+      continue;
+    }
+    fitting += tried.back().fits() ? 1 : 0;
+    if (fitting == kEnough) break;
+  }
+  return tried;
+}
+
+std::string describe(const std::vector<Remedy>& tried) {
+  std::string text;
+  for (const Remedy& remedy : tried) {
+    if (!remedy.fits()) continue;
+    text += fmt::format("{}`{}` fits with {}", text.empty() ? "" : "; ", remedy.change,
+                        format_bytes(static_cast<double>(remedy.peak)));
+  }
+  if (!text.empty()) return text;
+  const auto best = std::min_element(tried.begin(), tried.end(), [](const Remedy& a, const Remedy& b) {
+    return share_of(a.peak, a.capacity) < share_of(b.peak, b.capacity);
+  });
+  if (best == tried.end()) return "chips with more memory, or more of them";
+  return fmt::format("nothing of {} changes tried fits; nearest is `{}` with {} of {}: more chips would help",
+                     tried.size(), best->change, format_bytes(static_cast<double>(best->peak)),
+                     format_bytes(static_cast<double>(best->capacity)));
+}
+
+}  // namespace motley
