@@ -1,4 +1,4 @@
-#include "sim/probe.hpp"
+#include "sim/version.hpp"
 
 #include <xbt/base.h>
 

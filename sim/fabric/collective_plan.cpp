@@ -1,4 +1,4 @@
-#include "sim/collective_plan.hpp"
+#include "sim/fabric/collective_plan.hpp"
 
 #include <cmath>
 #include <map>

@@ -1,12 +1,12 @@
 // A collective's algorithm as the Sim world performs it: who sends to whom at all, what each member does round by
 // round. One for all groups of one shape. Rings and pairwise exchanges have none: the World steps through them itself.
-// Private to sim/fold.cpp and sim/sim_world.cpp. Read next: models/collective.hpp.
+// Private to sim/fabric/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "models/collective.hpp"
+#include "models/program/collective.hpp"
 
 namespace motley {
 

@@ -1,6 +1,7 @@
-#include "sim/fabric.hpp"
+#include "sim/fabric/fabric.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 
@@ -47,6 +48,9 @@ constexpr std::size_t kMostGuarded = 20'000;
 
 sg::Engine& make_engine(std::size_t actors) {
   MOTLEY_CHECK(!sg::Engine::has_instance());
+  // Stacks without guard pages are zeroed by calloc(), which leaves alone what is fresh from the kernel: the heap grows
+  // by no more than each asks for, so that pages of a stack that no actor reaches are never touched.
+  if (actors > kMostGuarded) mallopt(M_TOP_PAD, 0);
   static const std::vector<std::string> arguments = {
     "motley",
     "--log=root.app:file:/dev/null",  // a deadlock is reported by us, in our words
@@ -98,9 +102,9 @@ void Fabric::let_flows_pay() {
 
 // Two sets of hosts whose pairs are enough for all lanes: a host costs more memory than a path.
 void Fabric::make_hosts() {
-  int made = 0;
+  int count = 0;
   const auto make = [&] {
-    sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}", made++), 1.0);
+    sg::Host* host = zone_->get_iface()->create_host(fmt::format("{}", count++), 1.0);
     host->seal();
     return host;
   };
@@ -114,9 +118,10 @@ sg::Link* Fabric::link_of(std::int32_t link_class, std::int64_t parts) {
   sg::Link*& link = links_[link_class];
   if (link != nullptr) return link;
   const auto first = folding_.symmetry.links.first[static_cast<std::size_t>(link_class)];
-  const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(first)];
-  link = zone_->get_iface()->create_link(fmt::format("link{}", first),
-                                         of.bandwidth * of.efficiency / static_cast<double>(parts));
+  const LinkProperties& properties = cluster_.link_table[static_cast<std::size_t>(first)];
+  link = zone_->get_iface()->create_link(
+      fmt::format("link{}", first),
+      properties.bandwidth * properties.efficiency / static_cast<double>(parts));
   link->seal();
   return link;
 }
@@ -126,8 +131,8 @@ sg::Link* Fabric::link_of(std::int32_t link_class, std::int64_t parts) {
 void Fabric::add_cap(Path& path, const Lane& lane) {
   double capacity = std::numeric_limits<double>::infinity();
   for (int id : path.route.links) {
-    const LinkProperties& of = cluster_.link_table[static_cast<std::size_t>(id)];
-    capacity = std::min(capacity, of.bandwidth * of.efficiency);
+    const LinkProperties& properties = cluster_.link_table[static_cast<std::size_t>(id)];
+    capacity = std::min(capacity, properties.bandwidth * properties.efficiency);
   }
   double cap = path.route.rate < capacity ? path.route.rate : 0;
   if (lane.cap > 0) cap = cap > 0 ? std::min(cap, lane.cap) : lane.cap;
@@ -149,7 +154,7 @@ void Fabric::make_paths(const Crossings& crossings) {
       path.route = host_route(cluster_, from, lane.host == 1);
     } else {
       path.route = route(cluster_, from, to, lane.carrier);
-      path.transport = transport_of(cluster_, from, to, lane.carrier);
+      path.transport = message_cost_of(cluster_, from, to, lane.carrier);
       if (lane.latency_s >= 0) {
         path.route.latency_s = lane.latency_s;
         path.transport.software_latency_s = 0;
@@ -180,8 +185,8 @@ double Fabric::latency_s(std::int32_t lane, std::int64_t bytes) const {
 }
 
 std::pair<sg::Host*, sg::Host*> Fabric::ends_of(std::int32_t lane) const {
-  const auto of = static_cast<std::size_t>(folding_.lane_class(lane));
-  return {senders_[of / side_], receivers_[of % side_]};
+  const auto lane_class = static_cast<std::size_t>(folding_.lane_class(lane));
+  return {senders_[lane_class / side_], receivers_[lane_class % side_]};
 }
 
 sg::CommPtr Fabric::start(std::int32_t lane, std::int64_t bytes) const {

@@ -1,6 +1,6 @@
 // A Cluster as SimGrid sees it: a host for each rank that runs, a link for each class of links in use, and for each
-// class of lanes the path that one of them takes. It prices latencies by models/network_cost and leaves bandwidth to
-// SimGrid's max-min sharing. It knows nothing of instructions: see sim/world.cpp. Include it only in sim/.
+// class of lanes the path that one of them takes. It prices latencies by models/cost and leaves bandwidth to
+// SimGrid's max-min sharing. It knows nothing of instructions: see sim/simulate.cpp. Include it only in sim/.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/network_cost.hpp"
-#include "models/program.hpp"
-#include "sim/fold.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/program/program.hpp"
+#include "sim/fabric/fold.hpp"
 
 namespace motley {
 
@@ -46,7 +46,7 @@ class Fabric {
     std::vector<simgrid::kernel::resource::StandardLinkImpl*>
         links;  // one that is crossed twice as fast: twice
     Route route;
-    Transport transport;
+    MessageCost transport;
     bool pays_latency = true;
   };
   void make_hosts();

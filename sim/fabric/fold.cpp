@@ -1,4 +1,4 @@
-#include "sim/fold.hpp"
+#include "sim/fabric/fold.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,17 +9,17 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "models/carrier.hpp"
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/cost/network_cost.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "models/base/index.hpp"
+
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 template <class... Values>
 std::uint64_t traits_of(Values... values) {
@@ -27,15 +27,58 @@ std::uint64_t traits_of(Values... values) {
   return XXH3_64bits(packed.data(), sizeof packed);
 }
 
-class Builder {
+using Algorithm = std::pair<CollectiveKind, CollectiveAlgorithm>;
+
+bool picks(CollectiveAlgorithm wanted) {
+  return wanted == CollectiveAlgorithm::fastest || wanted == CollectiveAlgorithm::automatic;
+}
+
+// What collectives each group has, and by which algorithm.
+IdTable<GroupId, std::set<Algorithm>> used_algorithms(const Job& job, const Program& program,
+                                                      CostTable& costs) {
+  struct Use {
+    GroupSlot slot;
+    CollectiveKind kind;
+    std::int64_t bytes;
+    auto operator<=>(const Use&) const = default;
+  };
+  const CollectiveAlgorithm wanted = job.fidelity.algorithm;
+  IdTable<RankProgramId, std::set<Use>> uses(program.rank_programs.size());
+  for (RankProgramId id : program.rank_programs.ids())
+    for (const Stream& stream : program.rank_programs[id].streams)
+      for (const Instruction& each : stream.instructions)
+        if (const auto* collective = each.as<Collective>())
+          uses[id].insert({collective->slot, collective->kind, picks(wanted) ? expected_bytes(each) : 0});
+  IdTable<GroupId, std::set<Algorithm>> used(program.groups.size());
+  for (const RankEntry& entry : program.ranks)
+    for (const Use& use : uses[entry.rank_program]) {
+      const GroupId group = entry.groups[use.slot].value();
+      used[group].emplace(use.kind, costs.algorithm_of(use.kind, group, wanted, use.bytes));
+    }
+  return used;
+}
+
+std::uint64_t traits_of_cost(const RingCost& ring) {
+  return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node, ring.rings,
+                   ring.hops.size());
+}
+
+std::uint64_t traits_of_cost(CostTable& costs, GroupId group, const Algorithm& used) {
+  const auto& [kind, algorithm] = used;
+  if (algorithm == CollectiveAlgorithm::flat) return traits_of_cost(costs.pairwise(group));
+  const CollectiveCost& cost = costs.collective(kind, group, algorithm);
+  return traits_of(kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
+}
+
+class FoldBuilder {
  public:
-  Builder(const Job& job, const Program& program, CostTable& costs)
+  FoldBuilder(const Job& job, const Program& program, CostTable& costs)
       : job_(job), program_(program), costs_(costs) {
-    made_.arrangement = arrange(program);
+    folding_.arrangement = arrange(program);
   }
 
   Folding build(const FoldOptions& options) {
-    for (Lane& lane : made_.arrangement.lanes) {
+    for (Lane& lane : folding_.arrangement.lanes) {
       lane.carrier = carrier_between(program_, job_.cluster, lane.from, lane.to);
       lay(lane, {});
     }
@@ -43,10 +86,10 @@ class Builder {
     add_hosts();
     if (options.fold) add_traits(options.apart);
     for (const LinkProperties& link : job_.cluster.link_table)
-      made_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
-    made_.symmetry =
-        options.fold ? find_symmetry(program_, made_.arrangement) : no_symmetry(program_, made_.arrangement);
-    return std::move(made_);
+      folding_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
+    folding_.symmetry = options.fold ? find_symmetry(program_, folding_.arrangement)
+                                     : no_symmetry(program_, folding_.arrangement);
+    return std::move(folding_);
   }
 
  private:
@@ -62,7 +105,7 @@ class Builder {
   // Gives the lane its links and traits.
   void lay(Lane& lane, const Terms& terms) {
     const Route way = route(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
-    const Transport transport = transport_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
+    const MessageCost transport = message_cost_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
                             lane.cap, lane.parts, lane.latency_s, terms.rate, terms.step);
@@ -71,13 +114,13 @@ class Builder {
     add_links(lane, way);
   }
   void add_links(Lane& lane, const Route& way) {
-    auto& links = made_.arrangement.links;
+    auto& links = folding_.arrangement.links;
     lane.first_link = static_cast<std::uint32_t>(links.size());
     links.insert(links.end(), way.links.begin(), way.links.end());
     lane.last_link = static_cast<std::uint32_t>(links.size());
   }
 
-  // Of each edge of a ring when all are busy: edges of one ring may share a link.
+  // Rates of the edges of a ring when all are busy: edges of one ring may share a link.
   std::vector<double> ring_rates(const Group& group, const Carrier& carrier) const {
     std::unordered_map<int, int> edges_on;
     std::vector<Route> ways;
@@ -90,21 +133,21 @@ class Builder {
     for (std::size_t i = 0; i < ways.size(); ++i) {
       int sharing = 1;
       for (int link : ways[i].links) sharing = std::max(sharing, edges_on[link]);
-      const double efficiency = transport_of(job_.cluster, member(i), member(i + 1), carrier).efficiency;
+      const double efficiency = message_cost_of(job_.cluster, member(i), member(i + 1), carrier).efficiency;
       rates.push_back(ways[i].bandwidth * efficiency / sharing);
     }
     return rates;
   }
 
-  void add_ring(std::int32_t index, CollectiveLevel level) {
-    const Group& group = program_.groups[at(index)];
+  void add_ring(GroupId index, CollectiveLevel level) {
+    const Group& group = program_.groups[index];
     const RingCost& ring = costs_.ring(index);
     const Carrier carrier = choose_carrier(program_, job_.cluster, group).carrier;
     const std::vector<double> rates =
         ring.over_nodes() ? std::vector<double>(group.ranks.size()) : ring_rates(group, carrier);
     const bool alike = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
     const bool fluid = level == CollectiveLevel::fluid;
-    made_.first_edge[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+    folding_.first_edge[index] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
     for (const RingHop& hop : ring.hops)
       for (std::size_t i = 0; i < group.ranks.size(); ++i) {
         Lane edge;
@@ -117,17 +160,17 @@ class Builder {
         if (ring.over_nodes()) edge.latency_s = ring.latency_s;
         edge.parts = hop.parts;
         edge.carrier = carrier;
-        lay(edge, {!fluid, rates[i]});
-        made_.arrangement.lanes.push_back(edge);
+        lay(edge, Terms{!fluid, rates[i]});
+        folding_.arrangement.lanes.push_back(edge);
       }
   }
 
   // Step s of a pairwise exchange: from every member to the s-th after it.
-  void add_pairs(std::int32_t index, CollectiveLevel level) {
-    const auto& ranks = program_.groups[at(index)].ranks;
-    const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[at(index)]).carrier;
+  void add_pairs(GroupId index, CollectiveLevel level) {
+    const auto& ranks = program_.groups[index].ranks;
+    const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[index]).carrier;
     const double latency_s = costs_.pairwise(index).latency_s;
-    made_.first_pair[at(index)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+    folding_.first_pair[index] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
     for (std::size_t i = 0; i < ranks.size(); ++i)
       for (std::size_t j = 0; j < ranks.size(); ++j) {
         if (i == j) continue;
@@ -138,53 +181,22 @@ class Builder {
         pair.carrier = carrier;
         pair.by_ranks = level == CollectiveLevel::expanded;
         pair.latency_s = latency_s;
-        lay(pair, {pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
-        made_.arrangement.lanes.push_back(pair);
+        lay(pair, Terms{pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
+        folding_.arrangement.lanes.push_back(pair);
       }
-  }
-
-  using Algorithm = std::pair<CollectiveKind, CollectiveAlgorithm>;
-
-  // Of every group, what its collectives are and by which algorithm.
-  void find_used() {
-    used_.resize(program_.groups.size());
-    struct Use {
-      std::int32_t slot;
-      CollectiveKind kind;
-      std::int64_t bytes;
-      auto operator<=>(const Use&) const = default;
-    };
-    const CollectiveAlgorithm wanted = job_.fidelity.algorithm;
-    std::vector<std::set<Use>> uses;  // by class
-    for (const ProgramClass& of_class : program_.classes) {
-      uses.emplace_back();
-      for (const Stream& stream : of_class.streams)
-        for (const Instruction& each : stream.instructions)
-          if (each.op == Op::collective)
-            uses.back().insert({each.slot, each.collective, picks(wanted) ? expected_bytes(each) : 0});
-    }
-    for (const RankEntry& entry : program_.ranks)
-      for (const Use& use : uses[at(entry.of_class)]) {
-        const int group = entry.groups[at(use.slot)];
-        used_[at(group)].emplace(use.kind, costs_.algorithm_of(use.kind, group, wanted, use.bytes));
-      }
-  }
-  static bool picks(CollectiveAlgorithm wanted) {
-    return wanted == CollectiveAlgorithm::fastest || wanted == CollectiveAlgorithm::automatic;
   }
 
   void add_edges() {
-    made_.first_edge.assign(program_.groups.size(), -1);
-    made_.first_pair.assign(program_.groups.size(), -1);
-    made_.planned.resize(program_.groups.size());
-    find_used();
-    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
-      const CollectiveLevel level = level_of(job_.fidelity, program_.groups[i]);
-      if (program_.groups[i].ranks.size() < 2 || level == CollectiveLevel::formula) continue;
-      const auto index = static_cast<std::int32_t>(i);
-      for (const auto& [kind, algorithm] : used_[i]) {
+    folding_.first_edge.resize(program_.groups.size(), -1);
+    folding_.first_pair.resize(program_.groups.size(), -1);
+    folding_.planned.resize(program_.groups.size());
+    used_ = used_algorithms(job_, program_, costs_);
+    for (GroupId index : program_.groups.ids()) {
+      const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
+      if (program_.groups[index].ranks.size() < 2 || level == CollectiveLevel::formula) continue;
+      for (const auto& [kind, algorithm] : used_[index]) {
         if (algorithm == CollectiveAlgorithm::ring) {
-          if (made_.first_edge[i] < 0) add_ring(index, level);
+          if (folding_.first_edge[index] < 0) add_ring(index, level);
         } else if (algorithm == CollectiveAlgorithm::flat) {
           add_pairs(index, level);
         } else {
@@ -194,18 +206,18 @@ class Builder {
     }
   }
 
-  // To and from the host, of every rank that copies.
+  // Lanes to and from the host, for every rank that copies.
   void add_hosts() {
-    std::vector<bool> copies;
-    for (const ProgramClass& of_class : program_.classes)
+    IdTable<RankProgramId, char> copies;
+    for (const RankProgram& rank_program : program_.rank_programs)
       copies.push_back(
-          std::any_of(of_class.streams.begin(), of_class.streams.end(), [](const Stream& stream) {
+          std::any_of(rank_program.streams.begin(), rank_program.streams.end(), [](const Stream& stream) {
             return stream.kind == StreamKind::to_host || stream.kind == StreamKind::from_host;
           }));
-    made_.first_host.assign(program_.ranks.size(), -1);
+    folding_.first_host.assign(program_.ranks.size(), -1);
     for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
-      if (!copies[at(program_.ranks[at(rank)].of_class)]) continue;
-      made_.first_host[at(rank)] = static_cast<std::int32_t>(made_.arrangement.lanes.size());
+      if (!copies[program_.ranks[at(rank)].rank_program]) continue;
+      folding_.first_host[at(rank)] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
       for (const std::int32_t way : {1, 2}) {
         Lane lane;
         lane.from = lane.to = rank;
@@ -213,7 +225,7 @@ class Builder {
         const Route taken = host_route(job_.cluster, chip(rank), way == 1);
         lane.traits = traits_of(taken.latency_s, taken.bandwidth, taken.rate, way, 0.5);
         add_links(lane, taken);
-        made_.arrangement.lanes.push_back(lane);
+        folding_.arrangement.lanes.push_back(lane);
       }
     }
   }
@@ -227,16 +239,16 @@ class Builder {
   }
 
   // Fluid: every flow moves at what lets all end together, as the links that carry most of them do.
-  void add_plan(std::int32_t index, CollectiveLevel level, const Algorithm& algorithm) {
-    const Group& group = program_.groups[at(index)];
+  void add_plan(GroupId index, CollectiveLevel level, const Algorithm& algorithm) {
+    const Group& group = program_.groups[index];
     const bool fluid = level == CollectiveLevel::fluid;
     const Carrier carrier = choose_carrier(program_, job_.cluster, group).carrier;
-    PlannedLanes made{algorithm.first, algorithm.second,
-                      plan_of(algorithm, shape_of(program_, job_.cluster, group)),
-                      static_cast<std::int32_t>(made_.arrangement.lanes.size())};
+    PlannedLanes planned{algorithm.first, algorithm.second,
+                         plan_of(algorithm, shape_of(program_, job_.cluster, group)),
+                         static_cast<std::int32_t>(folding_.arrangement.lanes.size())};
     const double whole =
         fluid ? costs_.collective(algorithm.first, index, algorithm.second).least_s_per_byte : 0;
-    for (const CollectivePlan::Way& way : made.plan->ways) {
+    for (const CollectivePlan::Way& way : planned.plan->ways) {
       Lane lane;
       lane.from = group.ranks[at(way.from)];
       lane.to = group.ranks[at(way.to)];
@@ -246,32 +258,21 @@ class Builder {
       lane.cap = fluid ? way.share / whole : 0;
       lay(lane, {!fluid, way.share, 0, fluid ? 0 : way.rounds});
       lane.traits = XXH3_64bits_withSeed(&algorithm, sizeof algorithm, lane.traits);
-      made_.arrangement.lanes.push_back(lane);
+      folding_.arrangement.lanes.push_back(lane);
     }
-    made_.planned[at(index)].push_back(std::move(made));
-  }
-
-  static std::uint64_t traits_of_cost(const RingCost& ring) {
-    return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node,
-                     ring.rings, ring.hops.size());
-  }
-
-  std::uint64_t traits_of_cost(CollectiveKind kind, CollectiveAlgorithm algorithm, int group) {
-    if (algorithm == CollectiveAlgorithm::flat) return traits_of_cost(costs_.pairwise(group));
-    const CollectiveCost& cost = costs_.collective(kind, group, algorithm);
-    return traits_of(kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
+    folding_.planned[index].push_back(std::move(planned));
   }
 
   // Ranks: chips of one group of the cluster are equal, and what a rank's groups cost may price its computes.
   void add_traits(const std::vector<Rank>& apart) {
-    std::vector<std::uint64_t> rings;
-    for (std::size_t i = 0; i < program_.groups.size(); ++i) {
-      rings.push_back(traits_of_cost(costs_.ring(static_cast<int>(i))));
-      std::uint64_t& traits = made_.arrangement.group_traits[i];
-      traits = XXH3_64bits_withSeed(&rings[i], sizeof rings[i], traits);
-      for (const auto& [kind, algorithm] : used_[i]) {
-        if (algorithm == CollectiveAlgorithm::ring) continue;
-        const std::uint64_t cost = traits_of_cost(kind, algorithm, static_cast<int>(i));
+    IdTable<GroupId, std::uint64_t> rings;
+    for (GroupId group : program_.groups.ids()) {
+      rings.push_back(traits_of_cost(costs_.ring(group)));
+      std::uint64_t& traits = folding_.arrangement.group_traits[at(group)];
+      traits = XXH3_64bits_withSeed(&rings[group], sizeof rings[group], traits);
+      for (const Algorithm& used : used_[group]) {
+        if (used.second == CollectiveAlgorithm::ring) continue;
+        const std::uint64_t cost = traits_of_cost(costs_, group, used);
         traits = XXH3_64bits_withSeed(&cost, sizeof cost, traits);
       }
     }
@@ -279,32 +280,32 @@ class Builder {
     for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
       const RankEntry& entry = program_.ranks[rank];
       words = {static_cast<std::uint64_t>(job_.cluster.chip_group[at(entry.chip)])};
-      for (int group : entry.groups) words.push_back(group < 0 ? 0 : rings[at(group)]);
-      std::uint64_t& traits = made_.arrangement.rank_traits[rank];
+      for (std::optional<GroupId> group : entry.groups) words.push_back(group ? rings[*group] : 0);
+      std::uint64_t& traits = folding_.arrangement.rank_traits[rank];
       traits = XXH3_64bits_withSeed(words.data(), words.size() * sizeof words[0], traits);
     }
     for (Rank rank : apart)
-      made_.arrangement.rank_traits[at(rank)] = traits_of(rank, made_.arrangement.rank_traits.size());
+      folding_.arrangement.rank_traits[at(rank)] = traits_of(rank, folding_.arrangement.rank_traits.size());
   }
 
   const Job& job_;
   const Program& program_;
   CostTable& costs_;
-  Folding made_;
-  std::vector<std::set<Algorithm>> used_;  // by group
+  Folding folding_;
+  IdTable<GroupId, std::set<Algorithm>> used_;
   std::map<std::pair<Algorithm, GroupShape>, std::shared_ptr<const CollectivePlan>> plans_;
 };
 
 }  // namespace
 
-const PlannedLanes& Folding::planned_for(int group, CollectiveKind kind,
+const PlannedLanes& Folding::planned_for(GroupId group, CollectiveKind kind,
                                          CollectiveAlgorithm algorithm) const {
-  const auto& all = planned[at(group)];
-  const auto found = std::find_if(all.begin(), all.end(), [&](const PlannedLanes& each) {
+  const auto& all = planned[group];
+  const auto lanes = std::find_if(all.begin(), all.end(), [&](const PlannedLanes& each) {
     return each.kind == kind && each.algorithm == algorithm;
   });
-  MOTLEY_CHECK(found != all.end());
-  return *found;
+  MOTLEY_CHECK(lanes != all.end());
+  return *lanes;
 }
 
 CollectiveLevel level_of(const Fidelity& fidelity, const Group& group) {
@@ -312,7 +313,7 @@ CollectiveLevel level_of(const Fidelity& fidelity, const Group& group) {
 }
 
 Folding fold(const Job& job, const Program& program, CostTable& costs, const FoldOptions& options) {
-  return Builder(job, program, costs).build(options);
+  return FoldBuilder(job, program, costs).build(options);
 }
 
 Crossings crossings(const Folding& folding) {
@@ -323,20 +324,21 @@ Crossings crossings(const Folding& folding) {
     for (std::uint32_t each = arrangement.lanes[i].first_link; each < arrangement.lanes[i].last_link;
          ++each) {
       const std::int32_t link = arrangement.links[each];
-      if (links.stand_in(link) == link) seen.emplace_back(folding.symmetry.lanes.of[i], links.of[at(link)]);
+      if (links.stand_in(link) == link)
+        seen.emplace_back(folding.symmetry.lanes.class_of[i], links.class_of[at(link)]);
     }
   std::sort(seen.begin(), seen.end());
-  Crossings made{std::vector<std::vector<Crossing>>(folding.symmetry.lanes.first.size()),
-                 std::vector<std::int64_t>(links.first.size())};
+  Crossings result{std::vector<std::vector<Crossing>>(folding.symmetry.lanes.first.size()),
+                   std::vector<std::int64_t>(links.first.size())};
   for (std::size_t i = 0; i < seen.size();) {
     const std::size_t first = i;
     while (i < seen.size() && seen[i] == seen[first]) ++i;
     const auto times = static_cast<std::int64_t>(i - first);
-    made.of_lane[at(seen[first].first)].push_back({seen[first].second, times});
-    std::int64_t& parts = made.parts[at(seen[first].second)];
+    result.of_lane[at(seen[first].first)].push_back({seen[first].second, times});
+    std::int64_t& parts = result.parts[at(seen[first].second)];
     parts = std::gcd(parts, times);
   }
-  return made;
+  return result;
 }
 
 }  // namespace motley

@@ -1,18 +1,18 @@
 // Folding: what a Program may put on the fabric, who must behave alike there, and what one of each class needs so that
 // it stands for all. A lane of a class crosses a link as often as its whole class does, and links that everyone shares
 // alike keep their part: folded and unfolded runs give the same times. Whatever is unlike is in a class of its own, so
-// nothing is ever refused. It decides nothing about time: see sim/sim_world.cpp. Read next: models/symmetry.hpp,
-// sim/fabric.hpp.
+// nothing is ever refused. It decides nothing about time: see sim/world/sim_world.cpp. Read next:
+// models/world/symmetry.hpp, sim/fabric/fabric.hpp.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "models/compile.hpp"
-#include "models/compute_cost.hpp"
-#include "models/symmetry.hpp"
-#include "sim/collective_plan.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/scenario/job.hpp"
+#include "models/world/symmetry.hpp"
+#include "sim/fabric/collective_plan.hpp"
 
 namespace motley {
 
@@ -33,24 +33,23 @@ struct PlannedLanes {
 struct Folding {
   Arrangement arrangement;  // transfers first, then the edges of collectives that are simulated flow by flow
   Symmetry symmetry;
-  std::vector<std::int32_t>
-      first_edge;  // by group: lane of member 0's first RingHop, the others follow, hop by hop; -1: no flows
-  // By group: lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
-  std::vector<std::int32_t> first_pair;
-  std::vector<std::vector<PlannedLanes>> planned;  // by group: of algorithms that are neither
+  // Lane of member 0's first RingHop, the others follow, hop by hop; -1: no flows.
+  IdTable<GroupId, std::int32_t> first_edge;
+  // Lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
+  IdTable<GroupId, std::int32_t> first_pair;
+  IdTable<GroupId, std::vector<PlannedLanes>> planned;  // algorithms that are neither
 
   std::vector<std::int32_t>
       first_host;  // by rank: its lane to its host, that from it follows; -1: it copies nothing
 
-  // Of a group with pairs, between two different members, by place.
-  std::int32_t pair_lane(int group, std::size_t from, std::size_t to, std::size_t members) const {
-    return first_pair[static_cast<std::size_t>(group)] +
-           static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
+  // The lane between two different members, by place, of a group with pairs.
+  std::int32_t pair_lane(GroupId group, std::size_t from, std::size_t to, std::size_t members) const {
+    return first_pair[group] + static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
   }
-  const PlannedLanes& planned_for(int group, CollectiveKind kind, CollectiveAlgorithm algorithm) const;
+  const PlannedLanes& planned_for(GroupId group, CollectiveKind kind, CollectiveAlgorithm algorithm) const;
   bool runs(Rank rank) const { return symmetry.ranks.stand_in(rank) == rank; }
   std::int32_t lane_class(std::int32_t lane) const {
-    return symmetry.lanes.of[static_cast<std::size_t>(lane)];
+    return symmetry.lanes.class_of[static_cast<std::size_t>(lane)];
   }
 };
 

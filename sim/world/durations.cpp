@@ -1,4 +1,4 @@
-#include "sim/mixed.hpp"
+#include "sim/world/durations.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -44,21 +44,21 @@ void Durations::check_tape() const {
 }
 
 double Durations::recorded_s(const Step& step) const {
-  const auto key = [](const Step& of) { return std::make_tuple(of.rank, of.stream, of.index); };
+  const auto key = [](const Step& each) { return std::make_tuple(each.rank, each.stream, each.index); };
   const auto& events = options_.tape->events;
-  const auto found =
-      std::lower_bound(events.begin(), events.end(), step,
-                       [&](const TraceEvent& event, const Step& of) { return key(event.step) < key(of); });
-  if (found == events.end() || found->step != step)
+  const auto recorded = std::lower_bound(
+      events.begin(), events.end(), step,
+      [&](const TraceEvent& event, const Step& each) { return key(event.step) < key(each); });
+  if (recorded == events.end() || recorded->step != step)
     throw Refusal(Exit::usage, "wrong-tape", {},
                   fmt::format("the tape lacks {}", describe(program_, step.rank, step.stream, step.index)),
                   "record it again, with every event of the measured ranks");
-  return whole_nanoseconds(found->end_s - found->begin_s);
+  return whole_nanoseconds(recorded->end_s - recorded->begin_s);
 }
 
-double Durations::of(const Step& step, const Instruction& instruction) {
+double Durations::seconds(const Step& step, const Instruction& instruction) {
   if (options_.null) return 0;
-  if (!is_measured(step.rank)) return costs_.of(step.rank, instruction).seconds();
+  if (!is_measured(step.rank)) return costs_.price(step.rank, instruction).seconds();
   if (options_.tape != nullptr) return recorded_s(step);
   return whole_nanoseconds(options_.executor->execute(step, instruction));
 }

@@ -1,11 +1,12 @@
 // Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
-// (Mixed), or a recorded trace (Replay). One question, asked once an instruction. Read next: sim/world.hpp.
+// (Mixed), or a recorded trace (Replay). One question, asked once an instruction. Read next: sim/world/options.hpp.
 #pragma once
 
 #include <vector>
 
-#include "models/compute_cost.hpp"
-#include "sim/world.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/scenario/job.hpp"
+#include "sim/world/options.hpp"
 
 namespace motley {
 
@@ -14,11 +15,11 @@ class Durations {
   // Keeps references to all; they must outlive it. Throws Refusal("wrong-tape").
   Durations(const Job& job, const Program& program, const SimOptions& options);
   // Of a compute or optimizer instruction; executes it where the rank is real.
-  double of(const Step& step, const Instruction& instruction);
-  const RingCost& cost(CollectiveKind kind, int group) {
+  double seconds(const Step& step, const Instruction& instruction);
+  const RingCost& cost(CollectiveKind kind, GroupId group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
   }
-  CollectiveAlgorithm algorithm_of(CollectiveKind kind, int group, CollectiveAlgorithm wanted,
+  CollectiveAlgorithm algorithm_of(CollectiveKind kind, GroupId group, CollectiveAlgorithm wanted,
                                    std::int64_t bytes) {
     return costs_.algorithm_of(kind, group, wanted, bytes);
   }

@@ -1,4 +1,4 @@
-#include "sim/overlap.hpp"
+#include "sim/world/overlap.hpp"
 
 #include <mutex>
 
@@ -8,7 +8,7 @@ namespace sg = simgrid::s4u;
 
 Overlap::Overlap(const Program& program, const Cluster& cluster) {
   for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    const double factor = cluster.chip_of(program.ranks[rank].chip).overlap_slowdown.value;
+    const double factor = cluster.chip_of(program.ranks[rank].chip).software.overlap_slowdown.value;
     if (factor <= 1) continue;
     slowed_.resize(program.ranks.size());
     slowed_[rank] = std::make_unique<Slowed>();
@@ -17,17 +17,17 @@ Overlap::Overlap(const Program& program, const Cluster& cluster) {
 }
 
 void Overlap::begin(Rank rank) {
-  Slowed* slowed = of(rank);
+  Slowed* slowed = slowed_of(rank);
   if (slowed != nullptr && ++slowed->under_way == 1) slowed->changed->notify_all();
 }
 
 void Overlap::end(Rank rank) {
-  Slowed* slowed = of(rank);
+  Slowed* slowed = slowed_of(rank);
   if (slowed != nullptr && --slowed->under_way == 0) slowed->changed->notify_all();
 }
 
 void Overlap::compute(Rank rank, double seconds) {
-  Slowed* slowed = of(rank);
+  Slowed* slowed = slowed_of(rank);
   if (slowed == nullptr) {
     if (seconds > 0) sg::this_actor::sleep_for(seconds);
     return;

@@ -1,15 +1,16 @@
 // Computes that communication slows: while a transfer or a collective of its rank is under way, a compute advances by
 // 1/overlap_slowdown of what it does alone. It keeps its remaining work, and is rescaled whenever the first begins or
 // the last ends. Ranks on chips without that figure cost nothing. It knows nothing of what moves and how fast; whom
-// communication in turn is slowed by, no source says. Private to sim/sim_world.cpp. Read next: models/chip.hpp.
+// communication in turn is slowed by, no source says. Private to sim/world/sim_world.cpp. Read next:
+// models/cluster/chip.hpp.
 #pragma once
 
 #include <memory>
 #include <simgrid/s4u.hpp>
 #include <vector>
 
-#include "models/cluster.hpp"
-#include "models/program.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
@@ -29,7 +30,7 @@ class Overlap {
     simgrid::s4u::MutexPtr mutex = simgrid::s4u::Mutex::create();
     simgrid::s4u::ConditionVariablePtr changed = simgrid::s4u::ConditionVariable::create();
   };
-  Slowed* of(Rank rank) const {
+  Slowed* slowed_of(Rank rank) const {
     return slowed_.empty() ? nullptr : slowed_[static_cast<std::size_t>(rank)].get();
   }
   std::vector<std::unique_ptr<Slowed>> slowed_;  // by rank; empty: no chip has the figure

@@ -1,4 +1,4 @@
-#include "sim/sim_world.hpp"
+#include "sim/world/sim_world.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 
@@ -14,7 +15,6 @@ namespace sg = simgrid::s4u;
 
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 void sleep(double seconds) {
   if (seconds > 0) sg::this_actor::sleep_for(seconds);
 }
@@ -50,12 +50,12 @@ void SimWorld::lay_out_streams() {
   first_stream_.resize(program_.ranks.size());
   for (Rank rank : folding_.symmetry.ranks.first) {
     first_stream_[at(rank)] = streams_.size();
-    for (const Stream& stream : program_.class_of(rank).streams) {
-      StreamState made;
-      made.first_event = events;
-      made.count = static_cast<std::int32_t>(stream.instructions.size());
-      events += at(made.count);
-      streams_.push_back(std::move(made));
+    for (const Stream& stream : program_.program_of(rank).streams) {
+      StreamState fresh;
+      fresh.first_event = events;
+      fresh.count = static_cast<std::int32_t>(stream.instructions.size());
+      events += at(fresh.count);
+      streams_.push_back(std::move(fresh));
     }
   }
   trace_.events.resize(events);
@@ -72,11 +72,11 @@ void SimWorld::lay_out_gangs() {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     Gang gang;
     gang.expected = sizes[i];
-    const auto group = at(folding_.symmetry.groups.first[i]);
+    const GroupId group(folding_.symmetry.groups.first[i]);
     const std::size_t members = program_.groups[group].ranks.size();
     if (folding_.first_edge[group] >= 0)
-      gang.edges = one_of_each(folding_.first_edge[group],
-                               members * durations_.costs().ring(static_cast<int>(group)).hops.size());
+      gang.edges =
+          one_of_each(folding_.first_edge[group], members * durations_.costs().ring(group).hops.size());
     gang.pairs = one_of_each(folding_.first_pair[group], members * (members - 1));
     for (const PlannedLanes& each : folding_.planned[group])
       gang.planned.push_back(one_of_each(each.first_lane, each.plan->ways.size()));
@@ -84,7 +84,7 @@ void SimWorld::lay_out_gangs() {
   }
 }
 
-// Of the lanes from `first` on, one of each class.
+// One lane of each class among those from `first` on.
 std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t count) const {
   std::vector<std::int32_t> lanes;
   std::set<std::int32_t> classes;
@@ -97,17 +97,17 @@ std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t 
 
 void SimWorld::start_actors(sg::Engine&) {
   for (Rank rank : folding_.symmetry.ranks.first)
-    for (int stream = 0; stream < static_cast<int>(program_.class_of(rank).streams.size()); ++stream) {
-      StreamState& of = state(rank, stream);
-      if (of.count == 0) continue;
+    for (StreamId stream : program_.program_of(rank).streams.ids()) {
+      StreamState& here = state(rank, stream);
+      if (here.count == 0) continue;
       auto actor = sg::Actor::init(fmt::format("{}.{}", rank, stream), fabric_.host_of(rank));
-      if (stream == 0 && durations_.executes(rank)) actor->set_stacksize(kExecutorStack);
+      if (stream == kComputeStream && durations_.executes(rank)) actor->set_stacksize(kExecutorStack);
       actor->start([this, rank, stream] { run_actor(rank, stream); });
-      of.actor = actor.get();
+      here.actor = actor.get();
     }
 }
 
-void SimWorld::run_actor(Rank rank, int stream) {
+void SimWorld::run_actor(Rank rank, StreamId stream) {
   try {
     run_stream(program_, rank, stream, *this);
   } catch (const std::exception&) {
@@ -129,25 +129,25 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
   TraceEvent& event = event_of(step);
   event.step = step;
   event.free_s = now_s();
-  event.bytes = instruction.bytes;
+  event.bytes = payload_bytes(instruction);
   event.flops = instruction.flops;
   event.allocated = instruction.allocated;
   event.freed = instruction.freed;
   event.peak = instruction.peak;
   wait_for_after(stream, event, after);
   event.begin_s = event.matched_s = now_s();
-  switch (instruction.op) {
+  switch (instruction.op()) {
     case Op::compute:
     case Op::optimizer:
       run_compute(step, instruction);
       break;
     case Op::send:
     case Op::recv:
-      transfer(stream, event, instruction);
+      transfer(stream, event, *instruction.message(), instruction.op() == Op::send);
       overlap_.end(step.rank);
       break;
     case Op::collective:
-      collective(stream, event, instruction);
+      collective(stream, event, std::get<Collective>(instruction.body));
       overlap_.end(step.rank);
       break;
     case Op::copy:
@@ -158,7 +158,7 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
 }
 
 void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
-  const double seconds = durations_.of(step, instruction);
+  const double seconds = durations_.seconds(step, instruction);
   if (durations_.is_measured(step.rank))
     return sleep(seconds);  // as it was, with what then went on beside it
   overlap_.compute(step.rank, seconds);
@@ -167,10 +167,11 @@ void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
 // Assumes: a chip's copy engines work beside its computes without slowing them.
 void SimWorld::copy(const Step& step, const Instruction& instruction) {
   if (options_.null) return;
-  const bool down = goes_to_host(program_.class_of(step.rank), instruction);
+  const bool down = goes_to_host(program_.program_of(step.rank), instruction);
   const std::int32_t lane = folding_.first_host[at(step.rank)] + (down ? 0 : 1);
-  sleep(fabric_.latency_s(lane, instruction.bytes));
-  fabric_.start(lane, instruction.bytes)->wait();
+  const std::int64_t bytes = payload_bytes(instruction);
+  sleep(fabric_.latency_s(lane, bytes));
+  fabric_.start(lane, bytes)->wait();
 }
 
 void SimWorld::wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after) {
@@ -222,15 +223,16 @@ void SimWorld::release(const Posted& posted) {
   posted.stream->actor->resume();
 }
 
-// Of those that came last, the lowest that `event` itself had to wait for: when ranks stand for others, it meets
+// The lowest of those that came last and that `event` itself had to wait for: when ranks stand for others, it meets
 // stand-ins of its peers.
 Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last) const {
   const Instruction& instruction = program_.at(event.step.rank, event.step.stream, event.step.index);
   const RankEntry& entry = program_.ranks[at(event.step.rank)];
-  if (instruction.op != Op::collective) return entry.peers[at(instruction.slot)];
+  if (const PeerMessage* message = instruction.message()) return entry.peers[message->slot].value();
   Rank lowest = -1;
   if (trace_.stand_ins.empty()) return *std::min_element(last.begin(), last.end());
-  for (Rank member : program_.groups[at(entry.groups[at(instruction.slot)])].ranks) {
+  for (Rank member :
+       program_.groups[entry.groups[std::get<Collective>(instruction.body).slot].value()].ranks) {
     const bool came_last =
         std::find(last.begin(), last.end(), folding_.symmetry.ranks.stand_in(member)) != last.end();
     if (came_last && (lowest < 0 || member < lowest)) lowest = member;
@@ -252,12 +254,11 @@ void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
 }
 
 // Whoever comes second carries the message.
-void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction) {
+void SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends) {
   const Rank rank = event.step.rank;
-  const bool sends = instruction.op == Op::send;
   const Arrangement& arrangement = folding_.arrangement;
-  const std::int32_t lane = sends ? arrangement.sent_lane(rank, instruction.slot)
-                                  : arrangement.received_lane(rank, instruction.slot);
+  const std::int32_t lane =
+      sends ? arrangement.sent_lane(rank, message.slot) : arrangement.received_lane(rank, message.slot);
   const Posted me{&stream, &event, sends};
   if (lane < 0) return block(stream);  // nobody ever sends
   Posted& meeting = meetings_[at(folding_.lane_class(lane))];
@@ -270,18 +271,18 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const Instructio
   MOTLEY_CHECK(other.sends != sends);
   match({other, me}, now_s());
   if (!options_.null) {
-    sleep(fabric_.latency_s(lane, instruction.bytes));
-    fabric_.start(lane, instruction.bytes)->wait();
+    sleep(fabric_.latency_s(lane, message.bytes));
+    fabric_.start(lane, message.bytes)->wait();
   }
   release(other);
 }
 
 // Formula and fluid: whoever comes last carries the collective. Expanded: every member sends and receives.
-void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruction& instruction) {
+void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
-  const int index = program_.ranks[at(rank)].groups[at(instruction.slot)];
+  const GroupId index = program_.ranks[at(rank)].groups[collective.slot].value();
   Gang& gang = gang_of(index);
-  const CollectiveLevel level = level_of(job_.fidelity, program_.groups[at(index)]);
+  const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
   const bool each_works = level == CollectiveLevel::expanded && !options_.null;
   gang.here.push_back({&stream, &event, false});
   const bool complete = gang.here.size() == gang.expected;
@@ -292,7 +293,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
   }
   if (each_works) {
     stream.blocked = Blocked::other_side;
-    run_expanded(index, stream, rank, instruction);
+    run_expanded(index, stream, rank, collective);
     stream.blocked = Blocked::no;
     return;
   }
@@ -300,7 +301,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
     block(stream);
     return;
   }
-  if (!options_.null) run_whole(index, instruction, level);
+  if (!options_.null) run_whole(index, collective, level);
   for (const Posted& posted : met)
     if (posted.stream != &stream) release(posted);
 }
@@ -308,22 +309,22 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Instruct
 // Formula, or a delay and then a flow an edge (of an all_to_all, a pair) with all its wire bytes. On an idle fabric the
 // two agree: the delay is what the formula has beyond the wire time of the slowest.
 // Assumes: of several rings inside a mesh, the flows of the first alone load the fabric.
-void SimWorld::run_whole(int group, const Instruction& instruction, CollectiveLevel level) {
-  const CollectiveKind kind = instruction.collective;
+void SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
+  const CollectiveKind kind = collective.kind;
   const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(instruction));
-  if (algorithm != plain_algorithm(kind)) return run_planned(group, instruction, algorithm, level);
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(collective));
+  if (algorithm != plain_algorithm(kind)) return run_planned(group, collective, algorithm, level);
   const RingCost& cost = durations_.cost(kind, group);
-  const double seconds = collective_s(kind, cost, expected_bytes(instruction));
+  const double seconds = collective_s(kind, cost, expected_bytes(collective));
   if (level == CollectiveLevel::formula) {
     sleep(seconds);
     return;
   }
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
-  // Of a member: along rings, or of an all_to_all to each of the others.
+  // Bytes that a member sends: along rings, or in an all_to_all to each of the others.
   const auto wire_bytes =
-      static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(instruction)));
+      static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(collective)));
   const bool pairwise = kind == CollectiveKind::all_to_all;
   const std::int64_t parts = pairwise ? cost.rank_count - 1 : cost.rings;
   const std::int64_t part_bytes = wire_bytes / parts;
@@ -341,19 +342,18 @@ void SimWorld::wait_for_flows(const std::vector<sg::CommPtr>& flows) {
 }
 
 // The same of an algorithm with a plan: a flow for each two members of whom one sends the other anything.
-void SimWorld::run_planned(int group, const Instruction& instruction, CollectiveAlgorithm algorithm,
+void SimWorld::run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                            CollectiveLevel level) {
-  const CollectiveCost& cost = durations_.costs().collective(instruction.collective, group, algorithm);
-  const auto bytes = static_cast<double>(expected_bytes(instruction));
-  const double seconds = cost.seconds(expected_bytes(instruction));
+  const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
+  const auto bytes = static_cast<double>(expected_bytes(collective));
+  const double seconds = cost.seconds(expected_bytes(collective));
   if (level == CollectiveLevel::formula) return sleep(seconds);
   sleep(seconds - cost.least_s_per_byte * bytes);
-  const auto of_class = at(folding_.symmetry.groups.of[at(group)]);
-  const auto first = at(folding_.symmetry.groups.first[of_class]);
-  const PlannedLanes& lanes =
-      folding_.planned_for(static_cast<int>(first), instruction.collective, algorithm);
+  const auto group_class = at(folding_.symmetry.groups.class_of[at(group)]);
+  const GroupId first(folding_.symmetry.groups.first[group_class]);
+  const PlannedLanes& lanes = folding_.planned_for(first, collective.kind, algorithm);
   std::vector<sg::CommPtr> flows;
-  for (std::int32_t lane : gangs_[of_class].planned[at(&lanes - folding_.planned[first].data())]) {
+  for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())]) {
     const auto wire = std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes);
     if (wire > 0) flows.push_back(fabric_.start(lane, wire));
   }
@@ -367,24 +367,24 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Acto
   return std::exchange(open, nullptr);
 }
 
-// Of a ring, every step the same two edges of each hop; of a pairwise exchange, step s to the s-th member after this
-// one and from the s-th before it.
+// A ring uses the same two edges of each hop in every step; step s of a pairwise exchange goes to the s-th member after
+// this one and comes from the s-th before it.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
-void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction) {
-  const auto& ranks = program_.groups[at(group)].ranks;
+void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective) {
+  const auto& ranks = program_.groups[group].ranks;
   const std::size_t count = ranks.size();
   if (count < 2) return;
-  const CollectiveKind kind = instruction.collective;
+  const CollectiveKind kind = collective.kind;
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(instruction));
+      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(collective));
   if (algorithm != plain_algorithm(kind))
     return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm),
-                      expected_bytes(instruction));
+                      expected_bytes(collective));
   const RingCost& cost = durations_.cost(kind, group);
   const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
-  const std::int64_t chunk = (expected_bytes(instruction) + parts - 1) / parts;
-  const std::int32_t first = folding_.first_edge[at(group)];
+  const std::int64_t chunk = (expected_bytes(collective) + parts - 1) / parts;
+  const std::int32_t first = folding_.first_edge[group];
   const int steps = collective_steps(kind, static_cast<int>(count));
   std::vector<Message> messages;
   for (std::size_t step = 1; step <= at(steps); ++step) {
@@ -394,23 +394,23 @@ void SimWorld::run_expanded(int group, StreamState& stream, Rank rank, const Ins
       messages.push_back({folding_.pair_lane(group, member, to, count), chunk});
       messages.push_back({folding_.pair_lane(group, from, member, count), chunk});
     } else {
-      std::size_t of_hop = at(first);
+      std::size_t hop_lanes = at(first);
       std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether it sends: as in run_rounds
       for (const RingHop& hop : cost.hops) {
         for (const std::size_t sender : {member, hop.from(member, count)}) {
-          const auto lane = static_cast<std::int32_t>(of_hop + sender);
+          const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
           if (seen.emplace(folding_.lane_class(lane), sender == member).second)
             messages.push_back({lane, hop.parts * chunk});
         }
-        of_hop += count;
+        hop_lanes += count;
       }
     }
     exchange(stream, messages);
   }
 }
 
-// All of a member's messages of a round at once, then the next round. Of lanes of one class it needs one: the others
-// begin and end with it.
+// Posts all of a member's messages of a round at once, then goes to the next round. One lane of a class is enough: the
+// others begin and end with it.
 void SimWorld::run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
                           std::int64_t bytes) {
   const CollectivePlan& plan = *lanes.plan;
@@ -450,22 +450,22 @@ void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
   }
 }
 
-std::string SimWorld::why(Rank rank, int stream) {
-  const StreamState& of = state(rank, stream);
-  if (of.blocked == Blocked::after)
-    return "waits for " + describe(program_, of.waits_for.rank, of.waits_for.stream, of.waits_for.index);
-  const Instruction& instruction = program_.at(rank, stream, of.ended);
+std::string SimWorld::why(Rank rank, StreamId stream) {
+  const StreamState& here = state(rank, stream);
+  if (here.blocked == Blocked::after)
+    return "waits for " +
+           describe(program_, here.waits_for.rank, here.waits_for.stream, here.waits_for.index);
+  const Instruction& instruction = program_.at(rank, stream, here.ended);
   const RankEntry& entry = program_.ranks[at(rank)];
-  if (instruction.op == Op::send)
-    return fmt::format("waits for rank {} to post its recv", entry.peers[at(instruction.slot)]);
-  if (instruction.op == Op::recv)
-    return fmt::format("waits for rank {} to send", entry.peers[at(instruction.slot)]);
-  const int group = entry.groups[at(instruction.slot)];
+  if (const PeerMessage* message = instruction.message())
+    return fmt::format("waits for rank {} to {}", entry.peers[message->slot].value(),
+                       instruction.op() == Op::send ? "post its recv" : "send");
+  const GroupId group = entry.groups[std::get<Collective>(instruction.body).slot].value();
   std::vector<Rank> missing;
-  for (Rank member : program_.groups[at(group)].ranks) {
-    const auto& here = gang_of(group).here;
+  for (Rank member : program_.groups[group].ranks) {
+    const auto& arrivals = gang_of(group).here;
     const Rank runs = folding_.symmetry.ranks.stand_in(member);
-    const bool arrived = std::any_of(here.begin(), here.end(),
+    const bool arrived = std::any_of(arrivals.begin(), arrivals.end(),
                                      [&](const Posted& posted) { return posted.event->step.rank == runs; });
     if (!arrived) missing.push_back(member);
   }
@@ -477,10 +477,10 @@ std::string SimWorld::describe_deadlock() {
   std::string lines;
   int waiting = 0;
   for (Rank rank : folding_.symmetry.ranks.first)
-    for (int stream = 0; stream < static_cast<int>(program_.class_of(rank).streams.size()); ++stream) {
-      const StreamState& of = state(rank, stream);
-      if (of.ended == of.count || ++waiting > kShown) continue;
-      lines += fmt::format("\n  {} {}", describe(program_, rank, stream, of.ended), why(rank, stream));
+    for (StreamId stream : program_.program_of(rank).streams.ids()) {
+      const StreamState& here = state(rank, stream);
+      if (here.ended == here.count || ++waiting > kShown) continue;
+      lines += fmt::format("\n  {} {}", describe(program_, rank, stream, here.ended), why(rank, stream));
     }
   if (waiting > kShown) lines += fmt::format("\n  and {} more", waiting - kShown);
   return fmt::format("deadlock at {} s of virtual time, {} streams wait:{}", now_s(), waiting, lines);

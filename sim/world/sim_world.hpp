@@ -1,5 +1,5 @@
-// The Sim world's state while it runs: streams, meetings of transfers, gangs of collectives. Private to sim/world.cpp
-// and sim/sim_world.cpp; sim/world.hpp is the way in.
+// The Sim world's state while it runs: streams, meetings of transfers, gangs of collectives. Private to
+// sim/simulate.cpp and sim/world/sim_world.cpp; sim/simulate.hpp is the way in.
 #pragma once
 
 #include <exception>
@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "models/world.hpp"
-#include "sim/fabric.hpp"
-#include "sim/fold.hpp"
-#include "sim/mixed.hpp"
-#include "sim/overlap.hpp"
+#include "models/world/world.hpp"
+#include "sim/fabric/fabric.hpp"
+#include "sim/fabric/fold.hpp"
+#include "sim/world/durations.hpp"
+#include "sim/world/overlap.hpp"
 
 namespace motley {
 
@@ -24,7 +24,7 @@ class SimWorld : public World {
   Trace run();
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
-  void await(Rank, int) override {}  // issue() returns when the instruction has ended
+  void await(Rank, StreamId) override {}  // issue() returns when the instruction has ended
 
  private:
   enum class Blocked : std::uint8_t { no, after, other_side };
@@ -59,21 +59,17 @@ class SimWorld : public World {
     simgrid::s4u::CommPtr message;
   };
 
-  StreamState& state(Rank rank, int stream) {
-    return streams_[first_stream_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(stream)];
-  }
+  StreamState& state(Rank rank, StreamId stream) { return streams_[first_stream_[at(rank)] + at(stream)]; }
   TraceEvent& event_of(const Step& step) {
     return trace_.events[state(step.rank, step.stream).first_event + static_cast<std::size_t>(step.index)];
   }
-  Gang& gang_of(int group) {
-    return gangs_[static_cast<std::size_t>(folding_.symmetry.groups.of[static_cast<std::size_t>(group)])];
-  }
+  Gang& gang_of(GroupId group) { return gangs_[at(folding_.symmetry.groups.class_of[at(group)])]; }
 
   void lay_out_streams();
   void lay_out_gangs();
   std::vector<std::int32_t> one_of_each(std::int32_t first, std::size_t count) const;
   void start_actors(simgrid::s4u::Engine& engine);
-  void run_actor(Rank rank, int stream);
+  void run_actor(Rank rank, StreamId stream);
 
   void wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after);
   void end(StreamState& stream, TraceEvent& event);
@@ -84,11 +80,11 @@ class SimWorld : public World {
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
   void copy(const Step& step, const Instruction& instruction);
-  void transfer(StreamState& stream, TraceEvent& event, const Instruction& instruction);
-  void collective(StreamState& stream, TraceEvent& event, const Instruction& instruction);
-  void run_whole(int group, const Instruction& instruction, CollectiveLevel level);
-  void run_expanded(int group, StreamState& stream, Rank rank, const Instruction& instruction);
-  void run_planned(int group, const Instruction& instruction, CollectiveAlgorithm algorithm,
+  void transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends);
+  void collective(StreamState& stream, TraceEvent& event, const Collective& collective);
+  void run_whole(GroupId group, const Collective& collective, CollectiveLevel level);
+  void run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
+  void run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                    CollectiveLevel level);
   void run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes, std::int64_t bytes);
   struct Message {
@@ -100,7 +96,7 @@ class SimWorld : public World {
   void wait_for_flows(const std::vector<simgrid::s4u::CommPtr>& flows);
   std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
   std::string describe_deadlock();
-  std::string why(Rank rank, int stream);
+  std::string why(Rank rank, StreamId stream);
 
   const Job& job_;
   const Program& program_;
