@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {

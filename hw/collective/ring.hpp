@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hw/transport/transport.hpp"
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

@@ -1,4 +1,4 @@
-#include "hw/probe.hpp"
+#include "hw/device/probe.hpp"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "hw/probe_module.hpp"
+#include "hw/device/probe_module.hpp"
 
 #ifdef MOTLEY_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
@@ -30,7 +30,7 @@ Function* find_function(const Library& library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library.get(), name));
 }
 
-void take(void* context, const char* key, const char* value) {
+void record_line(void* context, const char* key, const char* value) {
   auto& report = *static_cast<PartReport*>(context);
   if (std::string_view(key) == "version") report.version = value;
   if (std::string_view(key) == "device") report.devices.emplace_back(value);
@@ -53,12 +53,12 @@ PartReport probe_module(PartReport report, const std::string& path, bool built) 
     report.detail = "module without motley_probe: " + path;
     return report;
   }
-  const MotleyProbeSink sink{&report, take};
+  const MotleyProbeSink sink{&report, record_line};
   if (probe(&sink) == 0) report.state = PartState::ran;
   return report;
 }
 
-// A vendor library found by CMake at `path` (empty: not found), asked for its version at run time.
+// Loads the vendor library that CMake found at `path` (empty: not found), and asks it for its version.
 template <class AskVersion>
 PartReport probe_library(PartReport report, const std::string& path, AskVersion ask) {
   if (path.empty()) {
@@ -74,7 +74,7 @@ PartReport probe_library(PartReport report, const std::string& path, AskVersion 
   return report;
 }
 
-// 90101 -> 9.1.1 and the like: major * `unit`^2 + minor * `unit` + patch.
+// split_version(90101, 10000, 100) is "9.1.1".
 std::string split_version(std::size_t version, std::size_t major_unit, std::size_t minor_unit) {
   return std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit) +
          "." + std::to_string(version % minor_unit);
@@ -108,7 +108,7 @@ PartReport probe_openblas() {
 std::vector<PartReport> probe_cuda_libraries() {
   // The version integers: cublas_api.h (major*10000+minor*100+patch since 11), cudnn_version.h
   // (major*10000+minor*100+patch since 9), nccl.h (NCCL_VERSION since 2.9).
-  auto of_size = [](const char* symbol) {
+  auto asked_by = [](const char* symbol) {
     return [symbol](const Library& library) -> std::optional<std::string> {
       const auto version = find_function<std::size_t()>(library, symbol);
       if (version == nullptr) return std::nullopt;
@@ -117,9 +117,9 @@ std::vector<PartReport> probe_cuda_libraries() {
   };
   return {
       probe_library({.name = "cuBLAS", .enables = "matrix products on NVIDIA GPUs; unused in this version"},
-                    MOTLEY_CUBLASLT_LIBRARY, of_size("cublasLtGetVersion")),
+                    MOTLEY_CUBLASLT_LIBRARY, asked_by("cublasLtGetVersion")),
       probe_library({.name = "cuDNN", .enables = "fused attention on NVIDIA GPUs; unused in this version"},
-                    MOTLEY_CUDNN_LIBRARY, of_size("cudnnGetVersion")),
+                    MOTLEY_CUDNN_LIBRARY, asked_by("cudnnGetVersion")),
       probe_library(
           {.name = "NCCL", .enables = "whole collectives between NVIDIA GPUs; unused in this version"},
           MOTLEY_NCCL_LIBRARY,

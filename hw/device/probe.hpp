@@ -1,7 +1,7 @@
-// What of the real world is here: GPUs, RDMA cards and the libraries that drive them, asked, not
-// guessed. Each vendor's probe is a shared module of its own (hw/probe_module.hpp), loaded at run
-// time, so that the program starts where a toolkit is absent. It refuses to choose a device: that
-// is the user's. Read next: hw/device/cuda/probe.cu, hw/transport/verbs/probe.cpp.
+// Asks this machine which optional parts it has: GPUs, RDMA cards and the libraries that drive them. Each vendor's
+// probe is a shared module of its own (hw/device/probe_module.hpp), loaded at run time, so that the program starts
+// where a toolkit is absent. It does not choose a device: the user does. Read next: hw/device/cuda/probe.cu,
+// hw/transport/verbs/probe.cpp.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,11 @@ struct PartReport {
   PartState state = PartState::absent;
   std::string detail = {};                // why it did not run, or what ran
   std::vector<std::string> devices = {};  // one line each
-  std::string enables = {};               // what it gives, or would give
+  std::string enables = {};               // what the part gives, or would give if it were here
 };
 
-// `module_folder`: where the probe modules lie (the folder of the program).
+// The report of every part, in the order that `motley doctor` prints. `module_folder` has the probe modules: the
+// folder of the program.
 std::vector<PartReport> probe_hardware(const std::string& module_folder);
 
 }  // namespace motley

@@ -7,15 +7,15 @@
 #include <numeric>
 #include <vector>
 
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley::reference {
 namespace {
 
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 std::int64_t whole(float value) { return static_cast<std::int64_t>(value); }
 
-// Scores of one token's experts, before any choice.
+// The scores of all experts for one token.
 std::vector<double> scores_of(const Experts& e, const float* logits) {
   std::vector<double> scores(at(e.count));
   if (e.scores == RouterScores::sigmoid) {
@@ -29,7 +29,7 @@ std::vector<double> scores_of(const Experts& e, const float* logits) {
   return scores;
 }
 
-// Indices of the `count` largest values, the largest first; of equal ones the lower index.
+// Indices of the `count` largest values, the largest first. Of equal values the lower index comes first.
 std::vector<std::int64_t> best(const std::vector<double>& values, std::int64_t count) {
   std::vector<std::int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -39,20 +39,20 @@ std::vector<std::int64_t> best(const std::vector<double>& values, std::int64_t c
   return order;
 }
 
-// Experts outside the best groups can not be chosen.
+// Lowers the scores of experts outside the best groups to -infinity, so that none of them is chosen.
 void keep_best_groups(const Experts& e, std::vector<double>& scores) {
   if (e.groups_per_token == e.groups) return;
   const std::int64_t size = e.count / e.groups;
-  std::vector<double> of_group;
+  std::vector<double> group_scores;
   for (std::int64_t group = 0; group < e.groups; ++group) {
     const auto first = scores.begin() + group * size;
     const std::vector<double> members(first, first + size);
     double sum = 0;
     for (std::int64_t member : best(members, std::min<std::int64_t>(2, size))) sum += members[at(member)];
-    of_group.push_back(sum);
+    group_scores.push_back(sum);
   }
   std::vector<bool> kept(at(e.groups), false);
-  for (std::int64_t group : best(of_group, e.groups_per_token)) kept[at(group)] = true;
+  for (std::int64_t group : best(group_scores, e.groups_per_token)) kept[at(group)] = true;
   for (std::int64_t i = 0; i < e.count; ++i)
     if (!kept[at(i / size)]) scores[at(i)] = -INFINITY;
 }
@@ -66,15 +66,17 @@ double normaliser(const Experts& e, const std::vector<double>& scores, const flo
 
 void place_rows(const RouteShape& s, const Routed& out) {
   const Experts& e = *s.experts;
-  const std::int64_t first = s.first * e.per_token, last = s.last * e.per_token, each = e.count / s.parts;
+  const std::int64_t first = s.first * e.per_token, last = s.last * e.per_token;
+  const std::int64_t experts_a_part = e.count / s.parts;
   std::fill_n(out.counts, e.count, 0.0F);
   for (std::int64_t i = first; i < last; ++i) ++out.counts[whole(out.taken[i])];
   std::vector<std::int64_t> next(at(e.count), 0);
   for (std::int64_t i = 1; i < e.count; ++i)
-    next[at(i)] = i % each == 0 ? i / each * s.segment_rows : next[at(i - 1)] + whole(out.counts[i - 1]);
+    next[at(i)] = i % experts_a_part == 0 ? i / experts_a_part * s.segment_rows
+                                          : next[at(i - 1)] + whole(out.counts[i - 1]);
   for (std::int64_t part = 0; part < s.parts && s.segment_rows > 0; ++part) {
-    const float* counts = out.counts + part * each;
-    const auto sent = static_cast<std::int64_t>(std::accumulate(counts, counts + each, 0.0));
+    const float* counts = out.counts + part * experts_a_part;
+    const auto sent = static_cast<std::int64_t>(std::accumulate(counts, counts + experts_a_part, 0.0));
     if (sent > s.segment_rows)
       throw RunFailure(
           fmt::format("{} copies of tokens go to the experts of rank {} of {}, where `expert_room` "
@@ -134,7 +136,7 @@ void route_backward(const RouteShape& s, const float* dweights, const float* log
   }
 }
 
-// Where some rows are no token's, all are 0 first.
+// Clears all copies where some of them may be no token's.
 static void clear_unless_full(const CopyShape& s, const float* rows, float* copies) {
   if (s.R != s.N * s.K || std::any_of(rows, rows + s.N * s.K, [](float row) { return row < 0; }))
     std::fill_n(copies, s.R * s.C, 0.0F);
@@ -187,7 +189,7 @@ void combine_backward(const CopyShape& s, const float* dy, const float* copies, 
 
 namespace {
 
-// Calls move(row as sent, row among copies) for every row of use; returns how many there are.
+// Calls move(row as sent, row among copies) for every row that has a copy. Returns the number of those rows.
 template <typename Move>
 std::int64_t for_each_row(const RegroupShape& s, const float* counts, Move move) {
   std::int64_t among_copies = 0;
@@ -242,7 +244,8 @@ void gate_backward(std::int64_t N, std::int64_t C, const float* dy, const float*
 
 namespace {
 
-// Turns `count` elements by position, the first half paired with the second; sign -1 turns back. Adds to `out`.
+// Adds to `out` the `turned` elements of `in`, turned by position: element i of the first half is paired with element i
+// of the second. Sign -1 turns back.
 void add_turned(const LatentShape& s, std::int64_t position, double sign, const float* in, float* out) {
   const std::int64_t half = s.turned / 2;
   for (std::int64_t i = 0; i < half; ++i) {

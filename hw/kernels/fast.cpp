@@ -8,20 +8,20 @@
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 #endif
 
 namespace motley::fast {
 namespace {
 
-// A row-major matrix, perhaps inside a wider one: `stride` floats from row to row.
+// A row-major matrix, perhaps a part of a wider one. `stride` is the number of floats from one row to the next.
 struct Matrix {
   const float* values;
   std::int64_t stride;
   bool transposed = false;
 };
 
-// c(m,n) = alpha a(m,k) b(k,n) + beta c, with a and b as they read once transposed.
+// c(m,n) = alpha a(m,k) b(k,n) + beta c, where a and b have these shapes after their transposition.
 struct GemmShape {
   std::int64_t m, n, k;
   float alpha = 1, beta = 0;
@@ -29,14 +29,14 @@ struct GemmShape {
 
 #ifdef MOTLEY_ONEDNN
 
-// oneDNN takes as many threads as OpenMP offers the calling thread. That library is oneDNN's dependency and not ours,
-// so the call is looked up; a oneDNN built without OpenMP has none and needs none.
+// oneDNN takes as many threads as OpenMP offers the calling thread. Motley does not link OpenMP, so the function is
+// looked up; a oneDNN that was built without OpenMP has no such function and runs on one thread.
 void stay_on_one_thread() {
   thread_local bool done = false;
   if (done) return;
   done = true;
-  if (void* found = dlsym(RTLD_DEFAULT, "omp_set_num_threads"); found != nullptr)
-    reinterpret_cast<void (*)(int)>(found)(1);
+  if (void* set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads"); set_threads != nullptr)
+    reinterpret_cast<void (*)(int)>(set_threads)(1);
 }
 
 void gemm(const GemmShape& s, const Matrix& a, const Matrix& b, float* c, std::int64_t c_stride) {
@@ -93,7 +93,7 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 
 namespace {
 
-// Where a head lies in one sequence of qkv (T,row) and of y (T,H*V).
+// Offsets of one head in a row of qkv and in a row of y (H*V).
 struct Head {
   std::int64_t query, key, value, out;
 };
@@ -102,7 +102,7 @@ Head head_of(const HeadShape& s, std::int64_t h) {
   return {h * s.D, (s.H + shared) * s.D, (s.H + s.G) * s.D + shared * s.V(), h * s.V()};
 }
 
-// Scores (T,T) become probabilities over what a query sees, zero beyond; lse is (T).
+// Turns scores (T,T) into probabilities over the keys that each query sees, and 0 for other keys. lse is (T).
 void masked_softmax(const HeadShape& s, float* scores, float* lse) {
   for (std::int64_t t = 0; t < s.T; ++t) {
     float* row = scores + t * s.T;
@@ -118,8 +118,8 @@ void masked_softmax(const HeadShape& s, float* scores, float* lse) {
   }
 }
 
-// Scores (T,T) become probabilities P by lse, dP (T,T) becomes the gradient of the products of query and key;
-// dy and y are (T,V), `stride` floats from row to row.
+// Turns scores (T,T) into probabilities by lse, and dp (T,T), the gradient of the probabilities, into the gradient of
+// the products of query and key. dy and y are (T,V), with `stride` floats from one row to the next.
 void masked_softmax_backward(const HeadShape& s, float scale, const float* lse, const float* dy,
                              const float* y, float* scores, float* dp) {
   const std::int64_t stride = s.H * s.V();
@@ -175,7 +175,7 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       gemm({s.T, s.T, s.V()}, {g, stride}, {in + at.value, s.row(), true}, dp.data(), s.T);
       masked_softmax_backward(s, scale, lse + (b * s.H + h) * s.T, g, y + b * s.T * stride + at.out,
                               scores.data(), dp.data());
-      // Heads that share a key and a value add up there.
+      // Heads that share a key and a value add their gradients.
       gemm({s.T, s.D, s.T}, {dp.data(), s.T}, key, din + at.query, s.row());
       gemm({s.T, s.D, s.T, 1, 1}, {dp.data(), s.T, true}, query, din + at.key, s.row());
       gemm({s.T, s.V(), s.T, 1, 1}, {scores.data(), s.T, true}, {g, stride}, din + at.value, s.row());

@@ -1,6 +1,6 @@
-// Matmuls and attention by oneDNN on one thread (a rank is one core of a host); where oneDNN was not built in, single-
-// precision loops that a compiler turns into vectors. Same meaning as hw/kernels/reference.hpp, which tests hold
-// them to. Read next: tests/hw/test_kernels.cpp.
+// Matmuls and attention by oneDNN on one thread, because a rank is one core of a host. Where oneDNN was not built in,
+// they are loops in single precision that a compiler turns into vectors. They mean the same as in
+// hw/kernels/reference.hpp; tests/hw/kernels/test_kernels.cpp compares them. Read next: hw/kernels/run_kernel.hpp.
 #pragma once
 
 #include "hw/kernels/reference.hpp"
@@ -10,13 +10,13 @@ namespace motley::fast {
 using reference::HeadShape;
 using reference::MatmulShape;
 
-// As in reference. Safe to call from several threads at once.
+// The functions of hw/kernels/reference.hpp, by the same names. Several threads may call them at once.
 void matmul(const MatmulShape& s, const float* x, const float* weight, const float* bias, float* y);
 void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx);
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias);
-// One (T,T) square of scores at a time.
-// Of whole sequences: where keys are gathered it is reference's to do.
+// Attention of whole sequences, with one (T,T) square of scores at a time. Where keys are gathered from other ranks,
+// reference::attention is called instead.
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv);

@@ -1,7 +1,7 @@
 // The kernels of a dense Transformer as plain loops on fp32. They define the meaning and stay for ever: every faster
 // kernel is compared with them. Sums run in double, so that the order of summation hardly shows. They are not quick
-// and know nothing of ranks beyond a shard's offset. models/program.hpp says what each one takes. Read next:
-// hw/kernels/kernels.hpp.
+// and know nothing of ranks beyond a shard's offset. models/program/program.hpp says what each one takes. Read next:
+// hw/kernels/run_kernel.hpp.
 //
 // Letters: N = B*T rows, C hidden, H query heads and G key/value heads of this rank, D width of a head, F inner width
 // of this rank, R vocabulary rows of this rank. Matrices are row-major. "+=" accumulates.
@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "models/sequence_layout.hpp"
+#include "models/transformer/sequence_layout.hpp"
 
 namespace motley::reference {
 

@@ -1,24 +1,26 @@
-#include "hw/kernels/kernels.hpp"
+#include "hw/kernels/run_kernel.hpp"
 
 #include <algorithm>
 
 #include "hw/kernels/experts.hpp"
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
-#include "models/refusal.hpp"
-#include "models/routing.hpp"
+#include "models/base/refusal.hpp"
+#include "models/program/routing.hpp"
 
 namespace motley {
 namespace {
 
+// Null where the list is shorter.
 template <typename Pointer>
 Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
   return index < list.size() ? list[index] : nullptr;
 }
 
-class Runner {
+// One kernel with its tensors: each function calls the loops of one kind of kernel.
+class KernelCall {
  public:
-  Runner(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
+  KernelCall(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
       : c_(context), kernel_(kernel), t_(tensors) {}
 
   void embed(bool backward) const {
@@ -31,9 +33,10 @@ class Runner {
                        c_.tensor_index == 0 ? optional(t_.parameters, 1) : nullptr, t_.out[0]);
   }
   void norm(bool backward) const {
-    const bool part = kernel_.k > 0;
-    const reference::NormShape shape{rows_here(), part ? kernel_.k : model().hidden, model().norm_epsilon,
-                                     model().family == Family::gpt2, part ? kernel_.n : 0};
+    const bool first_part = kernel_.k > 0;  // of a row of `n` elements
+    const reference::NormShape shape{rows_here(), first_part ? kernel_.k : model().hidden,
+                                     model().norm_epsilon, model().family == Family::gpt2,
+                                     first_part ? kernel_.n : 0};
     if (backward)
       reference::norm_backward(shape, t_.in[0], t_.in[1], t_.in[2], optional(t_.in, 3), t_.parameters[0],
                                t_.out[0], t_.gradients[0], optional(t_.gradients, 1));
@@ -43,7 +46,7 @@ class Runner {
   double matmul() const {
     return matmul({rows_here(), kernel_.n, kernel_.k}, {t_.in[0], t_.in.size() > 1 ? t_.in[1] : nullptr}, 0);
   }
-  // Each expert's rows by its own weight; counts are the last operand.
+  // Multiplies each expert's rows by the expert's own weight. The last operand has the number of rows of each expert.
   double grouped_matmul() const {
     const float* counts = t_.in.back();
     const std::int64_t n = kernel_.n, k = kernel_.k;
@@ -60,7 +63,7 @@ class Runner {
                         expert * n * k);
       first += m;
     }
-    // Rows that no expert has, where room is kept for the most that could come.
+    // Clears the rows beyond those of the experts: there is room for the most rows that could arrive.
     if (!by_weight && (c_.expert_parts > 1 || c_.slices > 1))
       std::fill(t_.out[0] + first * (forward ? n : k), t_.out[0] + exchange_rows() * (forward ? n : k), 0.0F);
     return flops;
@@ -79,9 +82,10 @@ class Runner {
       fast::attention(shape, t_.in[0], t_.out[0], t_.out[1]);
     else
       reference::attention(shape, t_.in[0], t_.out[0], t_.out[1], keys);
-    // Forward a product over D and one over V, backward three and two; the causal half is counted like the rest.
+    // Forward has one product over D and one over V, backward three and two. Pairs that
+    // the causal mask hides are counted too.
     const std::int64_t widths = backward ? 3 * shape.D + 2 * shape.V() : shape.D + shape.V();
-    // Of the ranks that have parts of the sequence each counts an equal share.
+    // Each of the ranks that hold parts of the sequence counts an equal share.
     const double pairs =
         attention_pairs(c_.documents, shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
     return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths);
@@ -100,14 +104,14 @@ class Runner {
     for (std::int64_t i = 0; i < kernel_.m * kernel_.n; ++i)
       t_.out[0][i] = static_cast<float>(kernel_.factor) * t_.in[0][i];
   }
-  // The gradients of parameters, one after the other in one tensor.
+  // Clears the tensor that has the gradients of several parameters, or adds from it to each parameter's gradient.
   void gradients() const {
     if (kernel_.op == KernelOp::clear) return void(std::fill_n(t_.out[0], kernel_.n, 0.0F));
     const float* next = t_.in[0];
     for (float* gradient : t_.gradients)
       for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
   }
-  // This rank's rows of all its group's, or into their place among them.
+  // Takes this rank's rows out of all rows of its group, or puts them there.
   void rows_of_group() const {
     const bool over_context = kernel_.over == GroupKind::context;
     const std::int64_t parts = over_context ? c_.layout.parts : c_.tensor_parallel;
@@ -180,9 +184,9 @@ class Runner {
       reference::latent_heads(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
   }
   void activation(bool backward) const {
-    const bool given = kernel_.m > 0;
-    const reference::InnerShape shape{given ? kernel_.m : rows(),
-                                      given ? kernel_.n : model().ffn / c_.tensor_parallel};
+    const bool has_shape = kernel_.m > 0;
+    const reference::InnerShape shape{has_shape ? kernel_.m : rows(),
+                                      has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
     if (backward)
       (model().gated() ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1],
                                                                                 t_.out[0]);
@@ -215,11 +219,11 @@ class Runner {
   const KernelTensors& t_;
 
   struct Operands {
-    const float* first;       // x, or dy
-    const float* second;      // of a weight gradient: x
+    const float* first;       // x, or dy of a gradient
+    const float* second;      // x of a weight gradient
     float* result = nullptr;  // null: the kernel's out
   };
-  // The product of one weight, which begins `weight` elements into the parameter.
+  // Computes one product and returns its FLOPs. Its weight begins `weight` elements into the parameter.
   double matmul(const reference::MatmulShape& shape, const Operands& with, std::int64_t weight) const {
     const bool fast = c_.library == KernelLibrary::fast;
     float* const result = with.result != nullptr || t_.out.empty() ? with.result : t_.out[0];
@@ -256,8 +260,8 @@ class Runner {
   }
 };
 
-// What only layers with experts have, besides their products.
-bool is_of_experts(KernelOp op) {
+// True for kernels that only layers with experts have, other than their matmuls.
+bool is_expert_kernel(KernelOp op) {
   switch (op) {
     case KernelOp::route:
     case KernelOp::route_backward:
@@ -278,65 +282,65 @@ bool is_of_experts(KernelOp op) {
 }  // namespace
 
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {
-  const Runner runner(context, kernel, tensors);
-  if (is_of_experts(kernel.op)) {
-    runner.experts();
+  const KernelCall call(context, kernel, tensors);
+  if (is_expert_kernel(kernel.op)) {
+    call.experts();
     return 0;
   }
   switch (const KernelOp op = kernel.op; op) {
     case KernelOp::embed:
     case KernelOp::embed_backward:
-      runner.embed(op == KernelOp::embed_backward);
+      call.embed(op == KernelOp::embed_backward);
       return 0;
     case KernelOp::norm:
     case KernelOp::norm_backward:
-      runner.norm(op == KernelOp::norm_backward);
+      call.norm(op == KernelOp::norm_backward);
       return 0;
     case KernelOp::matmul:
     case KernelOp::matmul_input_gradient:
     case KernelOp::matmul_weight_gradient:
-      return runner.matmul();
+      return call.matmul();
     case KernelOp::rope:
     case KernelOp::rope_backward:
-      runner.rope(op == KernelOp::rope ? 1.0 : -1.0);
+      call.rope(op == KernelOp::rope ? 1.0 : -1.0);
       return 0;
     case KernelOp::attention:
     case KernelOp::attention_backward:
-      return runner.attention(op == KernelOp::attention_backward);
+      return call.attention(op == KernelOp::attention_backward);
     case KernelOp::qk_norm:
     case KernelOp::qk_norm_backward:
-      return runner.qk_norm(op == KernelOp::qk_norm_backward), 0;
+      return call.qk_norm(op == KernelOp::qk_norm_backward), 0;
     case KernelOp::accumulate:
     case KernelOp::clear:
     case KernelOp::scale:
     case KernelOp::take_rows:
     case KernelOp::place_rows:
-      runner.element_by_element();
+      call.element_by_element();
       return 0;
     case KernelOp::place_keys:
     case KernelOp::take_keys:
-      runner.keys();
+      call.keys();
       return 0;
     case KernelOp::grouped_matmul:
     case KernelOp::grouped_matmul_input_gradient:
     case KernelOp::grouped_matmul_weight_gradient:
-      return runner.grouped_matmul();
+      return call.grouped_matmul();
     case KernelOp::latent_heads:
     case KernelOp::latent_heads_backward:
-      return runner.latent_heads(op == KernelOp::latent_heads_backward), 0;
+      return call.latent_heads(op == KernelOp::latent_heads_backward), 0;
     case KernelOp::activation:
     case KernelOp::activation_backward:
-      runner.activation(op == KernelOp::activation_backward);
+      call.activation(op == KernelOp::activation_backward);
       return 0;
     case KernelOp::add_residual:
     case KernelOp::add_residual_backward:
-      runner.residual(op == KernelOp::add_residual_backward);
+      call.residual(op == KernelOp::add_residual_backward);
       return 0;
     case KernelOp::logits_maximum:
     case KernelOp::logits_sum:
     case KernelOp::loss:
     case KernelOp::loss_backward:
-      runner.loss();
+      call.loss();
       return 0;
     default:
       MOTLEY_CHECK(!"a collective is the World's, not a kernel");

@@ -1,5 +1,5 @@
-// Runs one Kernel of a Program on host memory: from KernelOp and tensors to loops. It neither allocates tensors nor
-// frees them (hw/memory) and does not talk to other ranks: all_reduce is the World's. fp32 only. Read next:
+// Runs one Kernel of a Program on host memory, in fp32: from KernelOp and tensors to loops. It neither allocates nor
+// frees tensors (hw/rank/memory.hpp does), and does not talk to other ranks: the World runs collectives. Read next:
 // hw/kernels/reference.hpp (what each kernel means), hw/kernels/fast.hpp (matmuls and attention by oneDNN).
 #pragma once
 
@@ -7,35 +7,35 @@
 #include <string>
 #include <vector>
 
-#include "models/program.hpp"
-#include "models/sequence_layout.hpp"
-#include "models/transformer.hpp"
+#include "models/program/program.hpp"
+#include "models/transformer/sequence_layout.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 
 enum class KernelLibrary : std::uint8_t {
   reference,  // plain loops
-  fast,       // oneDNN for matmuls and attention where it was built in, else loops; all else reference
+  fast,       // matmuls and attention by hw/kernels/fast.hpp, all other kernels as reference
 };
 
-// What a rank's kernels need besides their tensors.
+// Everything that a rank's kernels need besides their tensors.
 struct KernelContext {
   const Transformer* transformer = nullptr;
   std::int64_t B = 0, T = 0;
   std::int64_t tensor_parallel = 1, tensor_index = 0;
-  std::vector<std::int64_t> documents = {};              // Train's
-  SequenceLayout layout = {};                            // of the T rows of a sequence that are here
-  std::int64_t expert_parts = 1, slice = 0, slices = 1;  // models/program.hpp, ExpertPlace
-  double expert_room = 0;                                // Train's
+  std::vector<std::int64_t> documents = {};              // Train::documents
+  SequenceLayout layout = {};                            // of the T rows of a sequence that this rank holds
+  std::int64_t expert_parts = 1, slice = 0, slices = 1;  // models/program/program.hpp, ExpertPlace
+  double expert_room = 0;                                // Train::expert_room
   double loss_scale = 0;                                 // 1 / tokens of the global batch
   KernelLibrary library = KernelLibrary::fast;
 
-  std::int64_t vocabulary_rows() const {  // of each shard, padding included
+  std::int64_t vocabulary_rows() const {  // rows of each shard, with padding
     return (transformer->vocabulary + tensor_parallel - 1) / tensor_parallel;
   }
 };
 
-// The tensors of a Kernel, in the order of its `in`, `out` and `parameters`; gradients beside parameters.
+// The tensors of a Kernel, in the order of its `in`, `out` and `parameters`; `gradients` in the order of `parameters`.
 struct KernelTensors {
   std::vector<const float*> in;
   std::vector<float*> out;
@@ -45,7 +45,7 @@ struct KernelTensors {
   const std::int32_t* targets = nullptr;  // (B,T), the tokens that follow: logits_sum, loss_backward
 };
 
-// Returns the floating-point operations done, by the shapes at hand and the convention of Kernel::flops.
+// Returns the number of floating-point operations, counted from the shapes by the convention of Kernel::flops.
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors);
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-#include "hw/launch.hpp"
+#include "hw/launch/launch.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,39 +12,41 @@
 #include <cstring>
 
 #include "hw/transport/tcp/socket.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 extern char** environ;
 
 namespace motley {
 namespace {
 
-// What other launchers set would contradict ours.
-constexpr const char* kTakenAway[] = {
+// Variables of any launcher, which would contradict those that this one sets.
+constexpr const char* kRemovedVariables[] = {
     "MOTLEY_RANK",  "MOTLEY_RANK_COUNT", "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
     "RANK",         "WORLD_SIZE",        "MASTER_ADDR",       "MASTER_PORT",
     "SLURM_PROCID", "SLURM_NTASKS"};
 
 std::vector<std::string> environment_of(int rank, int rank_count, const Socket& door) {
-  std::vector<std::string> made;
+  std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
     const std::string name = variable.substr(0, variable.find('='));
-    if (std::find(std::begin(kTakenAway), std::end(kTakenAway), name) == std::end(kTakenAway))
-      made.push_back(variable);
+    if (std::find(std::begin(kRemovedVariables), std::end(kRemovedVariables), name) ==
+        std::end(kRemovedVariables))
+      variables.push_back(variable);
   }
-  made.push_back(fmt::format("MOTLEY_RANK={}", rank));
-  made.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
-  made.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
-  if (rank == 0) made.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
-  return made;
+  variables.push_back(fmt::format("MOTLEY_RANK={}", rank));
+  variables.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
+  variables.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
+  if (rank == 0) variables.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
+  return variables;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> made;
-  for (std::string& each : strings) made.push_back(each.data());
-  made.push_back(nullptr);
-  return made;
+// As execvpe wants them: null after the last. They point into `strings`.
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& each : strings) pointers.push_back(each.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 sigset_t watched_signals() {
@@ -54,7 +56,7 @@ sigset_t watched_signals() {
   return set;
 }
 
-// Blocks the watched signals, so that they wait for sigtimedwait; gives back the old mask.
+// Blocks the watched signals, so that they wait for sigtimedwait; its end restores the old mask.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -69,20 +71,22 @@ class SignalsHeld {
   sigset_t before_{};
 };
 
-class Ranks {
+// The processes that were started, one for each rank.
+class RankProcesses {
  public:
-  explicit Ranks(const LaunchOptions& options) : options_(options), door_(listen_on({"127.0.0.1", 0})) {}
-  ~Ranks() {  // also when starting one of them threw
+  explicit RankProcesses(const LaunchOptions& options)
+      : options_(options), door_(listen_on({"127.0.0.1", 0})) {}
+  ~RankProcesses() {  // also when starting one of them threw
     signal_all(SIGKILL);
     for (const Child& child : children_)
       if (child.running) waitpid(child.process, nullptr, 0);
   }
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
 
   void start_all() {
     for (int rank = 0; rank < options_.rank_count; ++rank) start(rank);
-    door_ = Socket();  // rank 0 has it
+    door_ = Socket();  // rank 0 has inherited it
   }
 
   LaunchResult wait_all() {
@@ -107,7 +111,7 @@ class Ranks {
   Socket door_;
   std::vector<Child> children_;
   LaunchResult result_;
-  double ending_since_s_ = 0;
+  double ending_since_s_ = 0;  // on monotonic_s; 0: no rank has failed
   bool passed_on_ = false;
 
   long running() const {
@@ -126,21 +130,21 @@ class Ranks {
   void start(int rank) {
     auto environment = environment_of(rank, options_.rank_count, door_);
     auto command = options_.command;
-    const auto environment_pointers = pointers(environment), command_pointers = pointers(command);
+    const auto environment_pointers = pointers_to(environment), command_pointers = pointers_to(command);
     int failure[2];
     MOTLEY_CHECK(pipe2(failure, O_CLOEXEC) == 0);
     const Socket reading(failure[0]);
     const pid_t launcher = getpid();
     const pid_t process = fork();
     if (process == 0) {
-      become(rank, launcher, command_pointers, environment_pointers);
+      execute(rank, launcher, command_pointers, environment_pointers);
       const int why = errno;
       [[maybe_unused]] const ssize_t written = write(failure[1], &why, sizeof why);
       _exit(127);
     }
     close(failure[1]);
     MOTLEY_CHECK(process > 0);
-    setpgid(process, process);  // the child does so too: whoever comes first
+    setpgid(process, process);  // the child does so too, and either may be first
     children_.push_back({rank, process, true});
     int why = 0;
     if (read(reading.descriptor(), &why, sizeof why) == sizeof why)
@@ -149,12 +153,12 @@ class Ranks {
                     "the command stands after `--` and is searched in PATH");
   }
 
-  // In the child, until exec: nothing but system calls.
-  void become(int rank, pid_t launcher, const std::vector<char*>& command,
-              const std::vector<char*>& environment) const {
+  // Runs in the child and makes only system calls. It returns only if the command cannot be run; errno says why.
+  void execute(int rank, pid_t launcher, const std::vector<char*>& command,
+               const std::vector<char*>& environment) const {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) _exit(127);  // it died before prctl
+    if (getppid() != launcher) _exit(127);  // the launcher died before prctl
     if (rank == 0) fcntl(door_.descriptor(), F_SETFD, 0);
     if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigset_t none;
@@ -167,13 +171,13 @@ class Ranks {
     for (Child& child : children_) {
       int status = 0;
       if (!child.running || waitpid(child.process, &status, WNOHANG) != child.process) continue;
-      kill(-child.process, SIGKILL);  // what it left behind
+      kill(-child.process, SIGKILL);  // processes that the rank started and left
       child.running = false;
-      if (status != 0) note(child, status);
+      if (status != 0) note_failure(child, status);
     }
   }
-  void note(const Child& child, int status) {
-    if (result_.exit_code != 0) return;  // a later one, most likely because of the first
+  void note_failure(const Child& child, int status) {
+    if (result_.exit_code != 0) return;  // a later failure, most likely caused by the first
     const bool by_signal = WIFSIGNALED(status);
     result_.exit_code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     result_.message = by_signal ? fmt::format("rank {} (process {}) was ended by signal {} ({})", child.rank,
@@ -195,7 +199,7 @@ LaunchResult launch(const LaunchOptions& options) {
     throw Refusal(Exit::usage, "cannot-run", {}, "no command to run",
                   "motley launch -n 2 -- motley train FILE");
   const SignalsHeld held;
-  Ranks ranks(options);
+  RankProcesses ranks(options);
   ranks.start_all();
   return ranks.wait_all();
 }

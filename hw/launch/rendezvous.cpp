@@ -1,4 +1,4 @@
-#include "hw/rendezvous.hpp"
+#include "hw/launch/rendezvous.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 1;
-constexpr std::uint32_t kHelloBytesMax = 1U << 16U;    // a stranger's first four bytes are no length
-constexpr std::uint32_t kMessageBytesMax = 1U << 30U;  // a trace of a million events has some 10^8
+constexpr std::uint32_t kHelloBytesMax = 1U << 16U;    // the first four bytes of a stranger may be any number
+constexpr std::uint32_t kMessageBytesMax = 1U << 30U;  // a trace of a million events has about 10^8 bytes
 
 std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
   std::uint32_t length = 0;
@@ -41,7 +41,7 @@ struct Member {
   Socket socket;
 };
 
-// What rank 0 finds wrong with a member; what it sends is what everybody throws.
+// Why a member does not belong to this job, or nothing. Rank 0 sends it to all ranks, and every rank throws it.
 std::optional<json> complaint(const RendezvousOptions& mine, const json& hello) {
   const auto differs = [&](const char* kind, const char* what, const json& theirs, const json& ours,
                            const char* hint) {
@@ -76,7 +76,7 @@ std::optional<json> parse_hello(const std::string& text) {
   return hello;
 }
 
-// Names this boot of this host: its processes share one steady clock.
+// Names this boot of this host. Processes of one boot share one steady clock.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -113,7 +113,7 @@ void Rendezvous::lead() {
   addresses_[0] = {options_.at.host, listener_.local_port()};
   std::optional<json> refused;
   const double until_s = monotonic_s() + options_.timeout_s;
-  for (Rank come = 1; come < options_.rank_count;) {
+  for (Rank arrived = 1; arrived < options_.rank_count;) {
     Socket socket;
     std::optional<json> hello;
     try {
@@ -146,7 +146,7 @@ void Rendezvous::lead() {
     }
     addresses_[static_cast<std::size_t>(rank)] = {socket.peer_host(), (*hello)["port"]};
     members_[static_cast<std::size_t>(rank)] = std::move(socket);
-    ++come;
+    ++arrived;
   }
   json answer = json::object();
   for (const Address& address : addresses_) answer["addresses"].push_back({address.host, address.port});

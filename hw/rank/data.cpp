@@ -1,12 +1,12 @@
-#include "hw/data.hpp"
+#include "hw/rank/data.hpp"
 
 #include <fmt/format.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "hw/parameters.hpp"
-#include "models/refusal.hpp"
+#include "hw/rank/parameters.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 

@@ -1,14 +1,14 @@
 // The training data: the bytes of a text file, a byte a token. Which sequence is trained on when depends on (seed,
 // step, number in the global batch) alone, so every layout of ranks sees the same. No tokenizer. Read next:
-// hw/train.hpp.
+// hw/world/train.hpp.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "models/strategy.hpp"
-#include "models/transformer.hpp"
+#include "models/strategy/strategy.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 

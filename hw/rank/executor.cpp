@@ -1,7 +1,8 @@
-#include "hw/executor.hpp"
+#include "hw/rank/executor.hpp"
 
 #include "hw/transport/tcp/socket.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -28,62 +29,70 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
     : rank_(rank),
       text_(made_up_bytes(train)),
       work_(program, transformer, train, rank, library, [](const Kernel&, std::span<float>) {}) {
-  for (const Stream& stream : work_.of_class().streams)
+  for (const Stream& stream : work_.rank_program().streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::send || instruction.op == Op::collective || instruction.op == Op::copy)
+      if (const Op op = instruction.op(); op == Op::send || op == Op::collective || op == Op::copy)
         sent_.insert(instruction.frees.begin(), instruction.frees.end());
   work_.begin_step(text_, steps_begun_++);
 }
 
-void HostExecutor::make_up_missing(int tensor, int micro_batch) {
+void HostExecutor::make_up_missing(TensorId tensor, std::int32_t micro_batch) {
   if (work_.memory().find(tensor, micro_batch) != nullptr) return;
   MemoryLedger ledger;
   work_.memory().allocate(tensor, micro_batch, ledger);
   make_up(work_.values(tensor, micro_batch));
 }
 
-void HostExecutor::make_up_missing(const Instruction& instruction) {
-  const auto& kernels = work_.of_class().blocks[static_cast<std::size_t>(instruction.block)].kernels;
-  std::set<int> made;
-  for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-    const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-    for (int id : kernel.in)
-      if (!made.contains(id)) make_up_missing(id, instruction.micro_batch);
-    for (int id : kernel.parameters) {
-      const int gradient = work_.memory().gradient_of(id);
-      if (reads_parameters(kernel.op)) make_up_missing(id, instruction.micro_batch);
-      if (adds_gradients(kernel.op) && gradient >= 0 && !made.contains(gradient))
-        make_up_missing(gradient, instruction.micro_batch);
+void HostExecutor::make_up_missing(const Compute& compute, std::int32_t micro_batch) {
+  const auto& kernels = work_.rank_program().blocks[compute.block].kernels;
+  std::set<TensorId> written;  // by earlier kernels of the compute
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
+    for (const TensorId id : kernel.in)
+      if (!written.contains(id)) make_up_missing(id, micro_batch);
+    for (const TensorId id : kernel.parameters) {
+      const std::optional<TensorId> gradient = work_.memory().gradient_of(id);
+      if (reads_parameters(kernel.op)) make_up_missing(id, micro_batch);
+      if (adds_gradients(kernel.op) && gradient && !written.contains(*gradient))
+        make_up_missing(*gradient, micro_batch);
     }
-    made.insert(kernel.out.begin(), kernel.out.end());
+    written.insert(kernel.out.begin(), kernel.out.end());
   }
 }
 
-void HostExecutor::drop_sent(const Instruction& instruction) {
-  for (int id : sent_)
-    if (work_.memory().find(id, instruction.micro_batch) != nullptr) {
+void HostExecutor::drop_sent(std::int32_t micro_batch) {
+  for (const TensorId id : sent_)
+    if (work_.memory().find(id, micro_batch) != nullptr) {
       MemoryLedger ledger;
-      work_.memory().free(id, instruction.micro_batch, ledger);
+      work_.memory().free(id, micro_batch, ledger);
     }
 }
 
 double HostExecutor::execute(const Step& step, const Instruction& instruction) {
   MOTLEY_CHECK(step.rank == rank_);
-  MOTLEY_CHECK(instruction.op == Op::compute || instruction.op == Op::optimizer);
-  if (instruction.op == Op::optimizer) {
-    const double begin_s = monotonic_s();
-    work_.optimize(instruction);
-    const double end_s = monotonic_s();
-    if (!instruction.tensors.empty()) return end_s - begin_s;
+  if (const OptimizerStep* const optimizer_step = instruction.as<OptimizerStep>())
+    return execute(*optimizer_step);
+  const Compute* const compute = instruction.as<Compute>();
+  MOTLEY_CHECK(compute != nullptr);
+  return execute(*compute, instruction.micro_batch);
+}
+
+double HostExecutor::execute(const OptimizerStep& optimizer_step) {
+  const double begin_s = monotonic_s();
+  work_.optimize(optimizer_step);
+  const double end_s = monotonic_s();
+  if (optimizer_step.tensors.empty())  // the chip's own, with which a training step ends
     work_.begin_step(text_, steps_begun_++);
-    return end_s - begin_s;
-  }
-  make_up_missing(instruction);
+  return end_s - begin_s;
+}
+
+double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {
+  make_up_missing(compute, micro_batch);
   MemoryLedger ledger;
   const double begin_s = monotonic_s();
-  work_.compute(instruction, ledger);
+  work_.compute(compute, micro_batch, ledger);
   const double end_s = monotonic_s();
-  drop_sent(instruction);
+  drop_sent(micro_batch);
   return end_s - begin_s;
 }
 

@@ -1,18 +1,19 @@
-#include "hw/memory.hpp"
+#include "hw/rank/memory.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
 
 bool held_throughout(const Tensor& tensor) { return !per_micro_batch(tensor.role); }
 
-void refuse_narrow_matmuls(const ProgramClass& of_class) {
-  for (const Block& block : of_class.blocks)
+void refuse_narrow_matmuls(const RankProgram& rank_program) {
+  for (const Block& block : rank_program.blocks)
     for (const Kernel& kernel : block.kernels)
       if (kernel.format && *kernel.format != Format::fp32)
         throw Refusal(
@@ -23,22 +24,20 @@ void refuse_narrow_matmuls(const ProgramClass& of_class) {
 
 }  // namespace
 
-Memory::Memory(const ProgramClass& of_class)
-    : class_(of_class),
-      gradient_of_(of_class.tensors.size(), -1),
-      optimizer_of_(of_class.tensors.size(), -1) {
-  refuse_narrow_matmuls(of_class);
-  for (std::size_t i = 0; i < of_class.tensors.size(); ++i) {
-    const Tensor& tensor = of_class.tensors[i];
+Memory::Memory(const RankProgram& rank_program)
+    : rank_program_(rank_program),
+      gradient_of_(rank_program.tensors.size()),
+      optimizer_of_(rank_program.tensors.size()) {
+  refuse_narrow_matmuls(rank_program);
+  for (const TensorId id : rank_program.tensors.ids()) {
+    const Tensor& tensor = rank_program.tensors[id];
     if (tensor.format != Format::fp32)
       throw Refusal(Exit::infeasible, "host-precision", {},
                     fmt::format("tensor `{}` is {}: host ranks compute in fp32 only", tensor.name,
                                 name_of(tensor.format)),
                     "train: {precision: fp32}");
     if (!held_throughout(tensor)) continue;
-    const int id = static_cast<int>(i);
-    const auto count_of = static_cast<std::size_t>(count(id));
-    instances_[{id, -1}] = std::make_unique<float[]>(count_of);  // zeroed
+    instances_[{id, kNoMicroBatch}] = std::make_unique<float[]>(motley::at(count(id)));  // zeroed
     if (!tensor.on_host) static_bytes_ += tensor.bytes;
   }
   find_companions();
@@ -46,43 +45,43 @@ Memory::Memory(const ProgramClass& of_class)
 }
 
 void Memory::find_companions() {
-  std::map<int, int> gradients, optimizers;  // by parameter of the transformer
-  for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
-    const Tensor& tensor = class_.tensors[i];
-    if (tensor.parameter < 0 || tensor.on_host) continue;
+  std::map<int, TensorId> gradients, optimizers;  // by parameter of the transformer
+  for (const TensorId id : rank_program_.tensors.ids()) {
+    const Tensor& tensor = rank_program_.tensors[id];
+    if (!tensor.parameter || tensor.on_host) continue;
     if (tensor.role == TensorRole::gradient || tensor.role == TensorRole::whole_gradient)
-      gradients[tensor.parameter] = static_cast<int>(i);
-    if (tensor.role == TensorRole::optimizer) optimizers[tensor.parameter] = static_cast<int>(i);
+      gradients[*tensor.parameter] = id;
+    if (tensor.role == TensorRole::optimizer) optimizers[*tensor.parameter] = id;
   }
-  for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
-    const Tensor& tensor = class_.tensors[i];
-    if (tensor.on_host || (tensor.role != TensorRole::parameter && tensor.role != TensorRole::gathered))
-      continue;
-    if (const auto found = gradients.find(tensor.parameter); found != gradients.end())
-      gradient_of_[i] = found->second;
-    if (const auto found = optimizers.find(tensor.parameter); found != optimizers.end())
-      optimizer_of_[i] = found->second;
+  for (const TensorId id : rank_program_.tensors.ids()) {
+    const Tensor& tensor = rank_program_.tensors[id];
+    if (!tensor.parameter || tensor.on_host) continue;
+    if (tensor.role != TensorRole::parameter && tensor.role != TensorRole::gathered) continue;
+    if (const auto gradient = gradients.find(*tensor.parameter); gradient != gradients.end())
+      gradient_of_[id] = gradient->second;
+    if (const auto optimizer = optimizers.find(*tensor.parameter); optimizer != optimizers.end())
+      optimizer_of_[id] = optimizer->second;
   }
 }
 
-std::pair<int, int> Memory::key(int tensor, int micro_batch) const {
-  return {tensor, held_throughout(class_.tensors[static_cast<std::size_t>(tensor)]) ? -1 : micro_batch};
+Memory::Instance Memory::key(TensorId tensor, std::int32_t micro_batch) const {
+  return {tensor, held_throughout(rank_program_.tensors[tensor]) ? kNoMicroBatch : micro_batch};
 }
 
-std::int64_t Memory::count(int tensor) const {
+std::int64_t Memory::count(TensorId tensor) const {
   std::int64_t product = 1;
-  for (std::int64_t extent : class_.tensors[static_cast<std::size_t>(tensor)].shape) product *= extent;
+  for (std::int64_t extent : rank_program_.tensors[tensor].shape) product *= extent;
   return product;
 }
 
-float* Memory::allocate(int tensor, int micro_batch, MemoryLedger& ledger) {
+float* Memory::allocate(TensorId tensor, std::int32_t micro_batch, MemoryLedger& ledger) {
   const std::int64_t elements = count(tensor), bytes = elements * static_cast<std::int64_t>(sizeof(float));
-  std::unique_ptr<float[]> memory(new float[static_cast<std::size_t>(elements)]);
+  std::unique_ptr<float[]> memory(new float[motley::at(elements)]);
   float* const start = memory.get();
   const std::lock_guard lock(mutex_);
   const bool fresh = instances_.emplace(key(tensor, micro_batch), std::move(memory)).second;
   MOTLEY_CHECK(fresh);
-  if (class_.tensors[static_cast<std::size_t>(tensor)].on_host) return start;
+  if (rank_program_.tensors[tensor].on_host) return start;
   live_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, live_bytes_);
   ledger.allocated += bytes;
@@ -91,27 +90,27 @@ float* Memory::allocate(int tensor, int micro_batch, MemoryLedger& ledger) {
   return start;
 }
 
-void Memory::free(int tensor, int micro_batch, MemoryLedger& ledger) {
+void Memory::free(TensorId tensor, std::int32_t micro_batch, MemoryLedger& ledger) {
   const std::int64_t bytes = count(tensor) * static_cast<std::int64_t>(sizeof(float));
   const std::lock_guard lock(mutex_);
   const auto erased = instances_.erase({tensor, micro_batch});
   MOTLEY_CHECK(erased == 1);
-  if (class_.tensors[static_cast<std::size_t>(tensor)].on_host) return;
+  if (rank_program_.tensors[tensor].on_host) return;
   live_bytes_ -= bytes;
   ledger.freed += bytes;
   ledger.live -= bytes;
 }
 
-float* Memory::find(int tensor, int micro_batch) const {
+float* Memory::find(TensorId tensor, std::int32_t micro_batch) const {
   const std::lock_guard lock(mutex_);
-  const auto found = instances_.find(key(tensor, micro_batch));
-  return found == instances_.end() ? nullptr : found->second.get();
+  const auto instance = instances_.find(key(tensor, micro_batch));
+  return instance == instances_.end() ? nullptr : instance->second.get();
 }
 
-float* Memory::at(int tensor, int micro_batch) const {
-  float* const found = find(tensor, micro_batch);
-  MOTLEY_CHECK(found != nullptr);
-  return found;
+float* Memory::at(TensorId tensor, std::int32_t micro_batch) const {
+  float* const instance = find(tensor, micro_batch);
+  MOTLEY_CHECK(instance != nullptr);
+  return instance;
 }
 
 std::int64_t Memory::live_bytes() const {

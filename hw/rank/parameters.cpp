@@ -1,10 +1,10 @@
-#include "hw/parameters.hpp"
+#include "hw/rank/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -31,7 +31,7 @@ double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
-// Row of the whole that each row of the shard is; -1: none.
+// Row of the whole that each row of the shard is; -1: a padded row, which the whole does not have.
 std::vector<std::int64_t> shard_rows(const Parameter& parameter, std::int64_t tp, std::int64_t tensor_index) {
   const std::int64_t local_rows = shard_shape(parameter, tp)[0];
   std::vector<std::int64_t> rows;

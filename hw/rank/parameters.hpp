@@ -1,14 +1,14 @@
 // A rank's part of the parameters: which elements of the whole it holds, their first values, and AdamW. The first
 // value of an element depends on (seed, parameter, index in the whole) alone, so every Strategy starts from the same
-// model. Read next: hw/memory.hpp.
+// model. Read next: hw/rank/memory.hpp.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "models/strategy.hpp"
-#include "models/transformer.hpp"
+#include "models/strategy/strategy.hpp"
+#include "models/transformer/transformer.hpp"
 
 namespace motley {
 
@@ -17,14 +17,14 @@ namespace motley {
 std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_t tp,
                                          std::int64_t tensor_index);
 
-// Normal(0, init_std) by Box and Muller (1958) over a counter-based generator (splitmix64, Steele et al. 2014), or
-// init_value. Rows that do not exist are 0. `values` holds the shard.
-// Elements of that shard, in its own order, which part `part` of `parts` equal ones holds: a finer cut along the same
-// axis. A replicated parameter has one part.
+// Elements of a shard of `tp`, in its own order, which part `part` of `parts` equal ones holds: a finer cut along the
+// same axis. A replicated parameter has one part.
 std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t tp, std::int64_t part,
                                         std::int64_t parts);
 
-// `before` elements of the whole stand before those of `parameter`, where that is a part of the experts.
+// Normal(0, init_std) by Box and Muller (1958) over a counter-based generator (splitmix64, Steele et al. 2014), or
+// init_value. Rows that do not exist are 0. `values` holds the shard. `before` elements of the whole stand before those
+// of `parameter`, where that is a part of the experts.
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
                   std::span<float> values, std::int64_t before = 0);
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 
@@ -60,16 +60,15 @@ Channel channel_of(GroupKind kind) {
 
 namespace {
 
-// By group: whether an all_to_all runs on it.
-std::vector<bool> exchanges_pairwise(const Program& program) {
-  std::vector<bool> pairwise(program.groups.size());
+// Whether an all_to_all runs on the group.
+IdTable<GroupId, bool> exchanges_pairwise(const Program& program) {
+  IdTable<GroupId, bool> pairwise(program.groups.size());
   for (const RankEntry& entry : program.ranks)
-    for (const Stream& stream : program.classes[static_cast<std::size_t>(entry.of_class)].streams)
+    for (const Stream& stream : program.rank_programs[entry.rank_program].streams)
       for (const Instruction& instruction : stream.instructions) {
-        if (instruction.op != Op::collective || instruction.collective != CollectiveKind::all_to_all)
-          continue;
-        const int group = entry.groups[static_cast<std::size_t>(instruction.slot)];
-        if (group >= 0) pairwise[static_cast<std::size_t>(group)] = true;
+        const Collective* const collective = instruction.as<Collective>();
+        if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
+        if (const auto group = entry.groups[collective->slot]) pairwise[*group] = true;
       }
   return pairwise;
 }
@@ -79,20 +78,20 @@ std::vector<bool> exchanges_pairwise(const Program& program) {
 std::vector<Link> links_of(const Program& program) {
   std::set<Link> links;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
-    for (std::size_t slot = 0; slot < entry.peers.size(); ++slot)
-      if (entry.peers[slot] >= 0)  // activations go to the next stage, gradients to the previous one
-        links.insert({rank, entry.peers[slot],
-                      is_next(static_cast<int>(slot)) ? Channel::activation : Channel::gradient,
-                      static_cast<int>(slot) / 2});
+    const RankEntry& entry = program.ranks[at(rank)];
+    for (const PeerSlot slot : entry.peers.ids())
+      if (const auto peer =
+              entry.peers[slot])  // activations go to the next stage, gradients to the previous one
+        links.insert(
+            {rank, *peer, is_next(slot) ? Channel::activation : Channel::gradient, slot.value() / 2});
   }
-  const std::vector<bool> pairwise = exchanges_pairwise(program);
-  for (std::size_t index = 0; index < program.groups.size(); ++index) {
-    const Group& group = program.groups[index];
+  const IdTable<GroupId, bool> pairwise = exchanges_pairwise(program);
+  for (const GroupId id : program.groups.ids()) {
+    const Group& group = program.groups[id];
     const Channel channel = channel_of(group.kind);
     for (std::size_t i = 0; group.ranks.size() > 1 && i < group.ranks.size(); ++i)
       links.insert({group.ranks[i], group.ranks[(i + 1) % group.ranks.size()], channel, 0});
-    for (std::size_t i = 0; pairwise[index] && i < group.ranks.size(); ++i)
+    for (std::size_t i = 0; pairwise[id] && i < group.ranks.size(); ++i)
       for (std::size_t j = 0; j < group.ranks.size(); ++j)
         if (i != j) links.insert({group.ranks[i], group.ranks[j], channel, 0});
   }

@@ -1,6 +1,6 @@
 // How bytes go from rank to rank. A transfer is a rendezvous: the sender's bytes flow only once the receiver has
-// posted, as the Program's send and recv mean in every World. A transport is a folder, and every one has the same
-// file names. It knows nothing of tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
+// posted, as send and recv of a Program mean in every World. Each transport is a folder, and all have the same file
+// names. It knows nothing of tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
 // hw/collective/ring.hpp.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 
@@ -31,13 +31,13 @@ enum class Channel : std::uint8_t {
 std::string_view name_of(Channel channel);
 Channel channel_of(GroupKind kind);
 
-// When a side was ready, in seconds of the run's common clock.
+// When a rank was ready for a transfer, in seconds of the run's common clock.
 struct Posted {
   double at_s = 0;
-  Rank rank = -1;
+  Rank rank = -1;  // -1: no rank is known to have been ready
 };
 
-// At most one each way. Both sides of a transfer name the same tag and the same number of bytes.
+// At most one transfer each way. Both sides of a transfer name the same tag and the same number of bytes.
 struct Exchange {
   Channel channel = Channel::activation;
   std::uint64_t tag = 0;
@@ -45,15 +45,15 @@ struct Exchange {
   std::span<const std::byte> outgoing = {};
   Rank from = -1;  // -1: receives nothing
   std::span<std::byte> incoming = {};
-  int lane = 0;  // of the channel; see Link
+  int lane = 0;  // as Link::lane
 };
 
-// A direction that a Program uses.
+// One direction between two ranks that a Program uses. The lane of activations and gradients is the sender's chunk, so
+// that boundaries of virtual stages never wait for each other; else it is 0.
 struct Link {
   Rank from = 0, to = 0;
   Channel channel = Channel::activation;
-  int lane =
-      0;  // activation, gradient: the sender's chunk, so that boundaries of virtual stages never wait in line
+  int lane = 0;
   auto operator<=>(const Link&) const = default;
 };
 std::vector<Link> links_of(const Program& program);  // sorted, each once
@@ -62,11 +62,12 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual Rank rank() const = 0;
-  // Blocks until what goes out has left the buffer and what comes in has filled it. `mine`: when this side was ready;
-  // returns the latest that is known of any side (partners pass on what they know). One thread at a time on a link.
-  // Throws RunFailure naming the peer when it died, was silent too long, or spoke of another transfer.
+  // Blocks until the outgoing bytes have left their buffer and the incoming bytes have filled theirs. `mine` says when
+  // this side was ready. Returns the latest such time that is known of any rank: partners pass on what they know. One
+  // thread at a time may use a link. Throws RunFailure, which names the peer, when the peer died, was silent too long,
+  // or spoke of another transfer.
   virtual Posted exchange(const Exchange& exchange, Posted mine) = 0;
-  // Ends every exchange under way, here and (they see us gone) at the peers. From any thread.
+  // Ends every exchange under way, here and at the peers, which see this rank gone. Any thread may call it.
   virtual void abort() = 0;
 };
 

@@ -1,27 +1,31 @@
-#include "hw/world.hpp"
+#include "hw/world/real_world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <variant>
 
 #include "hw/collective/ring.hpp"
-#include "models/refusal.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of a tensor's values: where blocks of sequences are moved one by one, that of the instruction.
-std::span<float> block_of(const Instruction& instruction, std::span<float> whole) {
-  const std::size_t size = whole.size() / at(instruction.rows);
-  return whole.subspan(at(instruction.row) * size, size);
+// Block `row` of a tensor's `rows` equal blocks, each of some of the sequences.
+std::span<float> block_of(std::span<float> whole, std::int32_t row, std::int32_t rows) {
+  const std::size_t size = whole.size() / at(rows);
+  return whole.subspan(at(row) * size, size);
+}
+
+bool gathers_parameters(const Collective& collective, const Shard& shard) {
+  return collective.kind == CollectiveKind::all_gather && shard.parameter_part;
 }
 
 // A stream that gave up because another one failed.
@@ -39,18 +43,18 @@ RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Transpor
 double RealWorld::now_s() const { return steady_s() - origin_s_; }
 
 std::vector<TraceEvent> RealWorld::run_step(const Text& text, std::int64_t step, double origin_s) {
-  const auto& streams = program_.class_of(rank_).streams;
+  const auto& streams = program_.program_of(rank_).streams;
   origin_s_ = origin_s;
   step_ = step;
   failure_ = nullptr;
-  streams_.assign(streams.size(), {});
+  streams_ = IdTable<StreamId, StreamState>(streams.size());
   work_.begin_step(text, step);
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < streams.size(); ++i)
-    if (!streams[i].instructions.empty())
-      threads.emplace_back([this, i] {
+  for (const StreamId id : streams.ids())
+    if (!streams[id].instructions.empty())
+      threads.emplace_back([this, id] {
         try {
-          run_stream(program_, rank_, static_cast<int>(i), *this);
+          run_stream(program_, rank_, id, *this);
         } catch (const Stopped&) {
         } catch (...) {
           fail(std::current_exception());
@@ -77,13 +81,13 @@ void RealWorld::fail(std::exception_ptr failure) {
 void RealWorld::wait_for(std::span<const Step> after, TraceEvent& event) {
   std::unique_lock lock(mutex_);
   for (const Step& awaited : after) {
-    const StreamState& state = streams_[at(awaited.stream)];
+    const StreamState& state = streams_[awaited.stream];
     ended_.wait(lock, [&] { return failure_ || state.ended > awaited.index; });
     if (failure_) throw Stopped();
   }
   double latest_s = event.free_s;
   for (const Step& awaited : after) {
-    const double end_s = streams_[at(awaited.stream)].end_s[at(awaited.index)];
+    const double end_s = streams_[awaited.stream].end_s[at(awaited.index)];
     if (end_s <= latest_s) continue;
     latest_s = end_s;
     event.waited = Waited::step;
@@ -92,7 +96,7 @@ void RealWorld::wait_for(std::span<const Step> after, TraceEvent& event) {
 }
 
 void RealWorld::issue(const Step& step, const Instruction& instruction, std::span<const Step> after) {
-  StreamState& state = streams_[at(step.stream)];  // `ended` and `end_s` are shared, `events` this thread's
+  StreamState& state = streams_[step.stream];  // `ended` and `end_s` are shared, `events` this thread's
   TraceEvent event;
   event.step = step;
   event.free_s = now_s();
@@ -114,16 +118,17 @@ void RealWorld::issue(const Step& step, const Instruction& instruction, std::spa
   ended_.notify_all();
 }
 
-void RealWorld::await(Rank, int) {}  // issue() returns when its step has ended
+void RealWorld::await(Rank, StreamId) {}  // issue() returns when its step has ended
 
 void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
   MemoryLedger ledger;
-  switch (instruction.op) {
+  const std::int32_t micro_batch = instruction.micro_batch;
+  switch (instruction.op()) {
     case Op::compute:
-      event.flops = work_.compute(instruction, ledger);
+      event.flops = work_.compute(std::get<Compute>(instruction.body), micro_batch, ledger);
       break;
     case Op::optimizer:
-      work_.optimize(instruction);
+      work_.optimize(std::get<OptimizerStep>(instruction.body));
       break;
     case Op::copy:
       event.bytes = work_.copy(instruction, ledger);
@@ -133,11 +138,8 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
       transfer(instruction, event, ledger);
       break;
     case Op::collective:
-      if (instruction.shard >= 0)
-        exchange_shard(instruction, event, ledger);
-      else
-        exchange_tensors(instruction, event);
-      for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
+      exchange(std::get<Collective>(instruction.body), micro_batch, event, ledger);
+      for (const TensorId id : instruction.frees) work_.memory().free(id, micro_batch, ledger);
       break;
   }
   event.allocated = ledger.allocated;
@@ -146,19 +148,21 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
 }
 
 void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {
-  const int tensor = instruction.tensors[0];
-  const Rank peer = program_.ranks[at(rank_)].peers[at(instruction.slot)];
-  const bool sends = instruction.op == Op::send;
-  if (makes_received(instruction)) work_.memory().allocate(tensor, instruction.micro_batch, ledger);
-  const std::span<float> whole = block_of(instruction, work_.values(tensor, instruction.micro_batch));
-  const std::size_t size = whole.size() / at(instruction.parts);
-  const int index = program_.ranks[at(rank_)].tensor_index;
-  const std::span<float> values = whole.subspan(
-      at((instruction.part + instruction.part_stride * index) % instruction.parts) * size, size);
+  const PeerMessage& message = *instruction.message();
+  const RankEntry& entry = program_.ranks[at(rank_)];
+  const Rank peer = entry.peers[message.slot].value();
+  const bool sends = instruction.op() == Op::send;
+  if (makes_received(instruction)) work_.memory().allocate(message.tensor, instruction.micro_batch, ledger);
+  const std::span<float> whole =
+      block_of(work_.values(message.tensor, instruction.micro_batch), message.row, message.rows);
+  const std::size_t size = whole.size() / at(message.parts);
+  const std::int32_t part = (message.part + message.part_stride * entry.tensor_index) % message.parts;
+  const std::span<float> values = whole.subspan(at(part) * size, size);
   Exchange exchange;
   // Activations flow to the next stage, gradients to the previous one.
-  exchange.channel = is_next(instruction.slot) == sends ? Channel::activation : Channel::gradient;
-  exchange.lane = (sends ? instruction.slot : other_end(program_, rank_, instruction.slot)) / 2;
+  exchange.channel = is_next(message.slot) == sends ? Channel::activation : Channel::gradient;
+  const PeerSlot sender_slot = sends ? message.slot : other_end(program_, rank_, message.slot).value();
+  exchange.lane = sender_slot.value() / 2;
   exchange.tag =
       static_cast<std::uint64_t>(step_) << 32U | static_cast<std::uint32_t>(instruction.micro_batch);
   if (sends) {
@@ -170,83 +174,96 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   }
   matched(transport_->exchange(exchange, {event.begin_s, rank_}), event);
   event.bytes = static_cast<std::int64_t>(values.size_bytes());
-  for (int id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
+  for (const TensorId id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
+}
+
+void RealWorld::exchange(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
+                         MemoryLedger& ledger) {
+  if (collective.shard) return exchange_shard(collective, micro_batch, event, ledger);
+  if (collective.parts > 1 || collective.scale != 1.0) return exchange_parts(collective, micro_batch, event);
+  exchange_tensors(collective, micro_batch, event);
 }
 
 // Tensors of which only a part takes part, or weighted: gathered, exchanged and put back.
-void RealWorld::exchange_parts(const Instruction& instruction, TraceEvent& event) {
+void RealWorld::exchange_parts(const Collective& collective, std::int32_t micro_batch, TraceEvent& event) {
   std::vector<std::vector<std::int64_t>> elements;
   std::vector<float> bucket;
-  const auto scale = static_cast<float>(instruction.scale);
-  for (int id : instruction.tensors) {
-    elements.push_back(work_.elements(id, instruction.part, instruction.parts));
-    const auto values = work_.values(id, instruction.micro_batch);
+  const auto scale = static_cast<float>(collective.scale);
+  for (const TensorId id : collective.tensors) {
+    elements.push_back(work_.elements(id, collective.part, collective.parts));
+    const auto values = work_.values(id, micro_batch);
     for (std::int64_t element : elements.back()) bucket.push_back(values[at(element)] * scale);
   }
   event.bytes = static_cast<std::int64_t>(bucket.size() * sizeof(float));
-  matched(collective(instruction, bucket, event.begin_s), event);
+  matched(run_over_group(collective, bucket, event.begin_s), event);
   std::size_t next = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    const auto values = work_.values(instruction.tensors[i], instruction.micro_batch);
+    const auto values = work_.values(collective.tensors[i], micro_batch);
     for (std::int64_t element : elements[i]) values[at(element)] = bucket[next++];
   }
 }
 
-// The whole of a Shard, laid out as one run; or only this rank's part of it.
-void RealWorld::exchange_shard(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {
-  const Shard& shard = program_.class_of(rank_).shards[at(instruction.shard)];
-  const Group& members = program_.groups[at(program_.ranks[at(rank_)].groups[at(shard.slot)])];
-  const bool gathers = instruction.collective == CollectiveKind::all_gather && shard.parameter_part >= 0;
-  const bool adds = instruction.collective == CollectiveKind::reduce_scatter && shard.gradient_part >= 0;
-  const auto values = [&](int id) { return work_.values(id, instruction.micro_batch); };
+// The tensors of a Shard laid out as one run, as this rank brings them.
+std::vector<float> RealWorld::shard_values(const Collective& collective, const Shard& shard,
+                                           std::int32_t micro_batch, MemoryLedger& ledger) {
   std::vector<float> whole;
-  for (int id : instruction.tensors) {
-    if (gathers && shard.part == 0) work_.memory().allocate(id, instruction.micro_batch, ledger);
-    if (gathers) whole.resize(whole.size() + values(id).size() / at(shard.parts));
-    if (!gathers) work_.take_part(id, shard.part, shard.parts, instruction.micro_batch, whole);
+  const bool gathers = gathers_parameters(collective, shard);
+  for (const TensorId id : collective.tensors) {
+    if (gathers && shard.part == 0) work_.memory().allocate(id, micro_batch, ledger);
+    if (gathers) whole.resize(whole.size() + work_.values(id, micro_batch).size() / at(shard.parts));
+    if (!gathers) work_.take_part(id, shard.part, shard.parts, micro_batch, whole);
   }
-  if (instruction.scale != 1.0)
-    for (float& value : whole) value *= static_cast<float>(instruction.scale);
-  const auto mine = part(whole, place_in(members, rank_), members.ranks.size());
-  if (gathers) std::copy_n(work_.values(shard.parameter_part, -1).begin(), mine.size(), mine.begin());
+  if (collective.scale != 1.0)
+    for (float& value : whole) value *= static_cast<float>(collective.scale);
+  return whole;
+}
+
+// The whole of a Shard, laid out as one run; or only this rank's part of it.
+void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
+                               MemoryLedger& ledger) {
+  const Shard& shard = program_.program_of(rank_).shards[collective.shard.value()];
+  const Group& members = program_.groups[program_.ranks[at(rank_)].groups[shard.slot].value()];
+  std::vector<float> whole = shard_values(collective, shard, micro_batch, ledger);
+  const auto own = part(whole, place_in(members, rank_), members.ranks.size());
+  if (gathers_parameters(collective, shard))
+    std::copy_n(work_.values(*shard.parameter_part, kNoMicroBatch).begin(), own.size(), own.begin());
   const std::size_t part_size = (whole.size() + members.ranks.size() - 1) / members.ranks.size();
   std::vector<float> padded;  // members' parts differ in length, a collective's payload does not
-  if (instruction.collective == CollectiveKind::all_reduce) {
-    padded.assign(mine.begin(), mine.end());
+  if (collective.kind == CollectiveKind::all_reduce) {
+    padded.assign(own.begin(), own.end());
     padded.resize(part_size);
   }
   const std::span<float> moved = padded.empty() ? std::span(whole) : std::span(padded);
   event.bytes = static_cast<std::int64_t>(moved.size_bytes());
-  matched(collective(instruction, moved, event.begin_s), event);
-  if (!padded.empty()) std::copy_n(padded.begin(), mine.size(), mine.begin());
-  if (adds) {
-    const auto held = work_.values(shard.gradient_part, -1);
-    for (std::size_t i = 0; i < mine.size(); ++i) held[i] += mine[i];
+  matched(run_over_group(collective, moved, event.begin_s), event);
+  if (!padded.empty()) std::copy_n(padded.begin(), own.size(), own.begin());
+  if (collective.kind == CollectiveKind::reduce_scatter && shard.gradient_part) {
+    const auto held = work_.values(*shard.gradient_part, kNoMicroBatch);
+    for (std::size_t i = 0; i < own.size(); ++i) held[i] += own[i];
     return;
   }
   std::span<const float> from = whole;
-  for (int id : instruction.tensors)
-    from = work_.put_part(id, shard.part, shard.parts, instruction.micro_batch, from);
+  for (const TensorId id : collective.tensors)
+    from = work_.put_part(id, shard.part, shard.parts, micro_batch, from);
 }
 
 // A bucket goes as one run of values, as frameworks do; one tensor in place.
-void RealWorld::exchange_tensors(const Instruction& instruction, TraceEvent& event) {
-  if (instruction.parts > 1 || instruction.scale != 1.0) return exchange_parts(instruction, event);
+void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micro_batch, TraceEvent& event) {
   std::vector<std::span<float>> parts;
   std::size_t count = 0;
-  for (int id : instruction.tensors) {
-    parts.push_back(block_of(instruction, work_.values(id, instruction.micro_batch)));
+  for (const TensorId id : collective.tensors) {
+    parts.push_back(block_of(work_.values(id, micro_batch), collective.row, collective.rows));
     count += parts.back().size();
   }
   event.bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (parts.size() == 1) {
-    matched(collective(instruction, parts[0], event.begin_s), event);
+    matched(run_over_group(collective, parts[0], event.begin_s), event);
     return;
   }
   std::vector<float> bucket;
   bucket.reserve(count);
   for (const auto& part : parts) bucket.insert(bucket.end(), part.begin(), part.end());
-  matched(collective(instruction, bucket, event.begin_s), event);
+  matched(run_over_group(collective, bucket, event.begin_s), event);
   auto from = bucket.begin();
   for (const auto& part : parts) {
     std::copy_n(from, part.size(), part.begin());
@@ -254,23 +271,22 @@ void RealWorld::exchange_tensors(const Instruction& instruction, TraceEvent& eve
   }
 }
 
-Posted RealWorld::collective(const Instruction& instruction, std::span<float> values, double begin_s) {
-  const int index = program_.ranks[at(rank_)].groups[at(instruction.slot)];
-  if (index < 0) return {begin_s, rank_};  // a group of one
-  const Group& group = program_.groups[at(index)];
+Posted RealWorld::run_over_group(const Collective& collective, std::span<float> values, double begin_s) {
+  const std::optional<GroupId> id = program_.ranks[at(rank_)].groups[collective.slot];
+  if (!id) return {begin_s, rank_};  // a group of one
+  const Group& group = program_.groups[*id];
   const Channel channel = channel_of(group.kind);
-  const std::uint64_t tag = static_cast<std::uint64_t>(index) << 32U | ++collectives_[at(index)];
-  return run_collective(instruction.collective, *transport_, group, channel, tag, instruction.reduce, values,
+  const std::uint64_t tag = static_cast<std::uint64_t>(id->value()) << 32U | ++collectives_[*id];
+  return run_collective(collective.kind, *transport_, group, channel, tag, collective.reduce, values,
                         {begin_s, rank_});
 }
 
 void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values) {
-  Instruction instruction;
-  instruction.op = Op::collective;
-  instruction.slot = kTensorGroup;
-  instruction.collective = collective_of(kernel.op);
-  instruction.reduce = kernel.reduce;
-  collective(instruction, values, now_s());
+  Collective collective;
+  collective.kind = collective_of(kernel.op);
+  collective.reduce = kernel.reduce;
+  collective.slot = kTensorGroup;
+  run_over_group(collective, values, now_s());
 }
 
 void RealWorld::matched(const Posted& latest, TraceEvent& event) const {

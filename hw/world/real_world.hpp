@@ -1,6 +1,6 @@
 // The Real world of one host rank: a thread a stream, kernels on this processor, bytes over a Transport. Nothing is
 // reordered; an instruction blocks its stream's thread until what it waits for has ended. It measures; it does not
-// read the figures a Program foretells. Read next: hw/train.hpp.
+// read the figures a Program foretells. Read next: hw/world/train.hpp.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "hw/rank/work.hpp"
 #include "hw/transport/transport.hpp"
-#include "hw/work.hpp"
-#include "models/trace.hpp"
-#include "models/world.hpp"
+#include "models/trace/trace.hpp"
+#include "models/world/world.hpp"
 
 namespace motley {
 
@@ -27,7 +27,7 @@ class RealWorld : public World {
   std::vector<TraceEvent> run_step(const Text& text, std::int64_t step, double origin_s);
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
-  void await(Rank rank, int stream) override;
+  void await(Rank rank, StreamId stream) override;
   // What RankWork calls for a tensor-parallel collective inside a compute.
   void tensor_collective(const Kernel& kernel, std::span<float> values);
 
@@ -43,21 +43,26 @@ class RealWorld : public World {
   Transport* const transport_;
   double origin_s_ = 0;
   std::int64_t step_ = 0;
-  std::vector<std::uint64_t> collectives_;  // begun, by group: each group belongs to one stream
+  IdTable<GroupId, std::uint64_t> collectives_;  // begun: each group belongs to one stream
 
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::vector<StreamState> streams_;
+  IdTable<StreamId, StreamState> streams_;
   std::exception_ptr failure_;  // the first
 
   double now_s() const;
   void wait_for(std::span<const Step> after, TraceEvent& event);
   void perform(const Instruction& instruction, TraceEvent& event);
   void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
-  void exchange_parts(const Instruction& instruction, TraceEvent& event);
-  void exchange_shard(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
-  void exchange_tensors(const Instruction& instruction, TraceEvent& event);
-  Posted collective(const Instruction& instruction, std::span<float> values, double begin_s);
+  void exchange(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
+                MemoryLedger& ledger);
+  void exchange_parts(const Collective& collective, std::int32_t micro_batch, TraceEvent& event);
+  void exchange_shard(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
+                      MemoryLedger& ledger);
+  std::vector<float> shard_values(const Collective& collective, const Shard& shard, std::int32_t micro_batch,
+                                  MemoryLedger& ledger);
+  void exchange_tensors(const Collective& collective, std::int32_t micro_batch, TraceEvent& event);
+  Posted run_over_group(const Collective& collective, std::span<float> values, double begin_s);
   void matched(const Posted& latest, TraceEvent& event) const;
   void fail(std::exception_ptr failure);
 };

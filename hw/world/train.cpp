@@ -1,4 +1,4 @@
-#include "hw/train.hpp"
+#include "hw/world/train.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <thread>
 #include <type_traits>
 
-#include "hw/rendezvous.hpp"
+#include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/transport.hpp"
-#include "hw/world.hpp"
-#include "models/refusal.hpp"
+#include "hw/world/real_world.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -114,9 +114,9 @@ class RankRun {
   }
 };
 
-// What one way of starting ranks says; rank_count 0: nothing.
-struct Said {
-  const char* by = "";
+// The place among ranks that one way of starting them sets.
+struct StartedAs {
+  const char* variable = "";  // of the rank
   long rank = 0, rank_count = 0;
 };
 
@@ -131,18 +131,20 @@ long number(const Environment& environment, const char* name, long least) {
   return value;
 }
 
-std::optional<Said> said(const Environment& environment, const char* rank, const char* rank_count) {
+// None: neither variable is set.
+std::optional<StartedAs> started_as(const Environment& environment, const char* rank,
+                                    const char* rank_count) {
   if (environment(rank) == nullptr && environment(rank_count) == nullptr) return std::nullopt;
-  Said made{rank, number(environment, rank, 0), number(environment, rank_count, 1)};
-  if (made.rank >= made.rank_count)
+  StartedAs started{rank, number(environment, rank, 0), number(environment, rank_count, 1)};
+  if (started.rank >= started.rank_count)
     throw Refusal(Exit::usage, "bad-rank", {},
-                  fmt::format("{}={} of {}={}", rank, made.rank, rank_count, made.rank_count),
+                  fmt::format("{}={} of {}={}", rank, started.rank, rank_count, started.rank_count),
                   "ranks count from 0 to one less than their number");
-  return made;
+  return started;
 }
 
 Address rendezvous_from(const Environment& environment) {
-  if (const char* at = environment("MOTLEY_RENDEZVOUS")) return parse_address(at);
+  if (const char* const address = environment("MOTLEY_RENDEZVOUS")) return parse_address(address);
   const char* const host = environment("MASTER_ADDR");
   const char* const port = environment("MASTER_PORT");
   if (host != nullptr && port != nullptr) return parse_address(fmt::format("{}:{}", host, port));
@@ -153,18 +155,19 @@ Address rendezvous_from(const Environment& environment) {
 }  // namespace
 
 std::optional<Place> place_from(const Environment& environment) {
-  std::optional<Said> agreed;
+  std::optional<StartedAs> agreed;
   for (const auto& [rank, rank_count] : {std::pair{"MOTLEY_RANK", "MOTLEY_RANK_COUNT"},
                                          {"RANK", "WORLD_SIZE"},
                                          {"SLURM_PROCID", "SLURM_NTASKS"}}) {
-    const auto found = said(environment, rank, rank_count);
-    if (!found) continue;
-    if (agreed && (agreed->rank != found->rank || agreed->rank_count != found->rank_count))
-      throw Refusal(Exit::usage, "rank-conflict", {},
-                    fmt::format("{} says rank {} of {}, {} says rank {} of {}", agreed->by, agreed->rank,
-                                agreed->rank_count, found->by, found->rank, found->rank_count),
-                    "unset the one that does not hold");
-    agreed = found;
+    const auto started = started_as(environment, rank, rank_count);
+    if (!started) continue;
+    if (agreed && (agreed->rank != started->rank || agreed->rank_count != started->rank_count))
+      throw Refusal(
+          Exit::usage, "rank-conflict", {},
+          fmt::format("{} says rank {} of {}, {} says rank {} of {}", agreed->variable, agreed->rank,
+                      agreed->rank_count, started->variable, started->rank, started->rank_count),
+          "unset the one that does not hold");
+    agreed = started;
   }
   if (!agreed) return std::nullopt;
   Place place;
@@ -196,7 +199,7 @@ TrainResult train_rank(const Job& job, const Program& program, const Text& text,
 TrainResult train_in_process(const Job& job, const Program& program, const Text& text,
                              const TrainOptions& options) {
   Socket door = listen_on({"127.0.0.1", 0});
-  const Address at{"127.0.0.1", door.local_port()};
+  const Address address{"127.0.0.1", door.local_port()};
   std::mutex mutex;
   std::exception_ptr first;
   TrainResult result;
@@ -212,7 +215,7 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
     ranks.emplace_back([&, rank] {
       try {
-        Place place{rank, program.rank_count(), at, -1};
+        Place place{rank, program.rank_count(), address, -1};
         if (rank == 0) place.listener = door.release();
         TrainResult mine = train_rank(job, program, text, place, noting);
         if (rank == 0) result = std::move(mine);

@@ -1,6 +1,6 @@
 // Training for real on host ranks: each rank a process (train_rank), or all of them threads of this one
 // (train_in_process, for tests and small runs), the same code and the same TCP either way. It does not start processes:
-// that is hw/launch. Read next: hw/world.hpp.
+// that is hw/launch. Read next: hw/world/real_world.hpp.
 #pragma once
 
 #include <exception>
@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "hw/data.hpp"
-#include "hw/kernels/kernels.hpp"
+#include "hw/kernels/run_kernel.hpp"
+#include "hw/rank/data.hpp"
 #include "hw/transport/tcp/socket.hpp"
-#include "models/compile.hpp"
-#include "models/program.hpp"
-#include "models/trace.hpp"
+#include "models/program/program.hpp"
+#include "models/scenario/job.hpp"
+#include "models/trace/trace.hpp"
 
 namespace motley {
 
@@ -24,7 +24,7 @@ class RankWork;
 struct Place {
   Rank rank = 0, rank_count = 1;
   Address rendezvous;
-  int listener = -1;  // rank 0: an inherited listening descriptor
+  int listener = -1;  // rank 0: an inherited listening descriptor; -1: none
 };
 
 // From MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS=host:port (motley launch sets them), from torchrun's RANK,

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "hw/device/gpu.hpp"
-#include "hw/probe_module.hpp"
+#include "hw/device/probe_module.hpp"
 
 namespace {
 

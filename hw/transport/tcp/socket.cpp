@@ -19,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -36,7 +36,7 @@ void prepare(int descriptor) {
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-// Waits for `events`; false when the deadline passes first.
+// Waits for `events`. False when the deadline passes first.
 bool wait_for(int descriptor, short events, double until_s) {
   for (;;) {
     const double left_s = until_s - monotonic_s();
@@ -58,27 +58,27 @@ Addresses resolve(const Address& address, bool to_listen) {
   wanted.ai_family = AF_INET;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = to_listen ? AI_PASSIVE : 0;
-  addrinfo* found = nullptr;
+  addrinfo* list = nullptr;
   const int status = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
-                                 std::to_string(address.port).c_str(), &wanted, &found);
+                                 std::to_string(address.port).c_str(), &wanted, &list);
   if (status != 0)
     throw SocketFailure(SocketEnd::refused, fmt::format("{}: {}", address.host, gai_strerror(status)));
-  return Addresses(found);
+  return Addresses(list);
 }
 
-// A connection, or none when nobody listens there (yet).
+// A connection, or a closed socket when nobody listens there yet.
 Socket try_connect(const addrinfo& target, double until_s) {
-  Socket made(socket(target.ai_family, target.ai_socktype, target.ai_protocol));
-  if (!made.open()) fail(SocketEnd::refused, "socket");
-  prepare(made.descriptor());
-  if (connect(made.descriptor(), target.ai_addr, target.ai_addrlen) == 0) return made;
+  Socket connection(socket(target.ai_family, target.ai_socktype, target.ai_protocol));
+  if (!connection.open()) fail(SocketEnd::refused, "socket");
+  prepare(connection.descriptor());
+  if (connect(connection.descriptor(), target.ai_addr, target.ai_addrlen) == 0) return connection;
   if (errno != EINPROGRESS) return {};
-  if (!wait_for(made.descriptor(), POLLOUT, until_s)) return {};
+  if (!wait_for(connection.descriptor(), POLLOUT, until_s)) return {};
   int error = 0;
   socklen_t length = sizeof error;
-  getsockopt(made.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  getsockopt(connection.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return {};
-  return made;
+  return connection;
 }
 
 }  // namespace
@@ -108,9 +108,9 @@ std::size_t Socket::write_some(std::span<const std::byte> bytes) const {
 }
 
 std::size_t Socket::read_some(std::span<std::byte> bytes) const {
-  const ssize_t got = recv(descriptor_, bytes.data(), bytes.size(), 0);
-  if (got > 0) return static_cast<std::size_t>(got);
-  if (got == 0) throw SocketFailure(SocketEnd::closed, "the connection was closed");
+  const ssize_t received = recv(descriptor_, bytes.data(), bytes.size(), 0);
+  if (received > 0) return static_cast<std::size_t>(received);
+  if (received == 0) throw SocketFailure(SocketEnd::closed, "the connection was closed");
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
   fail(SocketEnd::closed, "recv");
 }
@@ -149,15 +149,15 @@ std::uint16_t Socket::local_port() const {
 
 Socket listen_on(const Address& address) {
   const Addresses target = resolve(address, true);
-  Socket made(socket(target->ai_family, target->ai_socktype, target->ai_protocol));
-  if (!made.open()) fail(SocketEnd::refused, "socket");
+  Socket listener(socket(target->ai_family, target->ai_socktype, target->ai_protocol));
+  if (!listener.open()) fail(SocketEnd::refused, "socket");
   const int on = 1;
-  setsockopt(made.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const std::string doing = fmt::format("listen on {}:{}", address.host, address.port);
-  if (bind(made.descriptor(), target->ai_addr, target->ai_addrlen) != 0) fail(SocketEnd::refused, doing);
-  if (listen(made.descriptor(), SOMAXCONN) != 0) fail(SocketEnd::refused, doing);
-  prepare(made.descriptor());
-  return made;
+  if (bind(listener.descriptor(), target->ai_addr, target->ai_addrlen) != 0) fail(SocketEnd::refused, doing);
+  if (listen(listener.descriptor(), SOMAXCONN) != 0) fail(SocketEnd::refused, doing);
+  prepare(listener.descriptor());
+  return listener;
 }
 
 Socket adopt_listener(int descriptor) {
@@ -174,10 +174,10 @@ Socket accept_from(const Socket& listener, double timeout_s) {
   for (;;) {
     if (!wait_for(listener.descriptor(), POLLIN, until_s))
       throw SocketFailure(SocketEnd::timed_out, fmt::format("nobody came for {} s", timeout_s));
-    Socket made(accept(listener.descriptor(), nullptr, nullptr));
-    if (made.open()) {
-      prepare(made.descriptor());
-      return made;
+    Socket connection(accept(listener.descriptor(), nullptr, nullptr));
+    if (connection.open()) {
+      prepare(connection.descriptor());
+      return connection;
     }
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) fail(SocketEnd::closed, "accept");
   }
@@ -187,8 +187,8 @@ Socket connect_to(const Address& address, double timeout_s) {
   const double until_s = monotonic_s() + timeout_s;
   const Addresses target = resolve(address, false);
   for (;;) {
-    Socket made = try_connect(*target, until_s);
-    if (made.open()) return made;
+    Socket connection = try_connect(*target, until_s);
+    if (connection.open()) return connection;
     if (monotonic_s() >= until_s)
       throw SocketFailure(SocketEnd::refused,
                           fmt::format("nobody listens on {}:{}", address.host, address.port));

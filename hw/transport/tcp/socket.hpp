@@ -1,5 +1,5 @@
-// A TCP socket that closes itself, with deadlines. Sockets are non-blocking; waiting is poll's. Nothing here knows of
-// ranks. Read next: hw/transport/tcp/transport.hpp.
+// TCP sockets that close themselves, and calls on them with deadlines. Sockets are non-blocking: poll does the waiting.
+// Nothing here knows of ranks. Read next: hw/transport/tcp/transport.hpp.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ struct Address {
 };
 
 enum class SocketEnd : std::uint8_t { closed, timed_out, refused };
-struct SocketFailure : std::runtime_error {  // whoever knows the peer's rank says so
-  SocketFailure(SocketEnd end_of, const std::string& what) : std::runtime_error(what), end(end_of) {}
+// It names no rank: callers who know the peer's rank add it.
+struct SocketFailure : std::runtime_error {
+  SocketFailure(SocketEnd why, const std::string& what) : std::runtime_error(what), end(why) {}
   SocketEnd end;
 };
 
@@ -34,33 +35,35 @@ class Socket {
 
   bool open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }  // the caller's to close
-  void shut_down() const;  // wakes whoever waits on it, here and at the peer; from any thread
+  int release() { return std::exchange(descriptor_, -1); }  // the caller closes it
+  void shut_down()
+      const;  // wakes every thread that waits on it, here and at the peer; any thread may call it
 
-  // As much as goes without waiting; 0 when nothing does. Throw SocketFailure(closed).
+  // These move as many bytes as they can without waiting, and return how many: 0 when none. They throw
+  // SocketFailure(closed).
   std::size_t write_some(std::span<const std::byte> bytes) const;
   std::size_t read_some(std::span<std::byte> bytes) const;
-  // All of it, or SocketFailure.
+  // These move all bytes. They throw SocketFailure(timed_out) after `timeout_s` without any byte, or (closed).
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;
 
   std::string peer_host() const;     // numeric
-  std::uint16_t local_port() const;  // of a listener too
+  std::uint16_t local_port() const;  // also of a listener
 
  private:
-  int descriptor_ = -1;
+  int descriptor_ = -1;  // -1: closed
 };
 
-// Port 0: any free one. An empty host listens on every interface.
+// Port 0 means any free port, and an empty host every interface.
 Socket listen_on(const Address& address);
 Socket adopt_listener(int descriptor);  // inherited from a launcher
 Socket accept_from(const Socket& listener, double timeout_s);
-// Tries again until the deadline: the other side may not listen yet.
+// Tries again until the deadline, because the other side may not listen yet.
 Socket connect_to(const Address& address, double timeout_s);
 
-// "host:port"; Refusal "bad-rendezvous" otherwise.
+// Reads "host:port". Throws Refusal "bad-rendezvous" for any other text.
 Address parse_address(const std::string& text);
 
-double monotonic_s();  // of this host's steady clock
+double monotonic_s();  // seconds on this host's steady clock
 
 }  // namespace motley

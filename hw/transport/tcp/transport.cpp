@@ -7,16 +7,16 @@
 #include <atomic>
 #include <cerrno>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
 
-// Both control messages. Assumes: every rank has this byte order; the rendezvous compares the binaries.
+// Both control messages. Assumes: all ranks have the same byte order; the rendezvous compares their binaries.
 struct Control {
   std::uint64_t tag = 0, bytes = 0;
   double posted_s = 0;
-  std::int64_t posted_rank = -1;
+  std::int64_t posted_rank = -1;  // as Posted::rank
 };
 struct Hello {  // the first bytes on a connection
   std::uint32_t magic = 0x4d4f544c;
@@ -50,13 +50,13 @@ class TcpTransport : public Transport {
   std::atomic<bool> aborted_{false};
 
   const Socket& socket_of(const Link& link) const {
-    const auto found = sockets_.find(link);
-    MOTLEY_CHECK(found != sockets_.end());
-    return found->second;
+    const auto entry = sockets_.find(link);
+    MOTLEY_CHECK(entry != sockets_.end());
+    return entry->second;
   }
 };
 
-// One exchange under way: two little state machines under one poll.
+// One exchange under way: a state machine for each direction, under one poll.
 class Transfer {
  public:
   Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
@@ -65,14 +65,14 @@ class Transfer {
       out_ = &transport.socket_of({transport.rank_, exchange.to, exchange.channel, exchange.lane});
       out_state_ = Out::await_ready;
       out_left_ = {};
-      ready_left_ = writable_bytes_of_value(ready_);
+      ready_in_left_ = writable_bytes_of_value(ready_in_);
     }
     if (exchange.from >= 0) {
       in_ = &transport.socket_of({exchange.from, transport.rank_, exchange.channel, exchange.lane});
-      in_state_ = In::say_ready;
-      said_ = {exchange.tag, exchange.incoming.size(), mine.at_s, mine.rank};
-      said_left_ = bytes_of_value(said_);
-      begin_left_ = writable_bytes_of_value(begin_);
+      in_state_ = In::send_ready;
+      ready_out_ = {exchange.tag, exchange.incoming.size(), mine.at_s, mine.rank};
+      ready_out_left_ = bytes_of_value(ready_out_);
+      begin_in_left_ = writable_bytes_of_value(begin_in_);
       in_left_ = exchange.incoming;
     }
   }
@@ -87,8 +87,8 @@ class Transfer {
   }
 
  private:
-  enum class Out { await_ready, say_begin, data, done };
-  enum class In { say_ready, await_begin, data, done };
+  enum class Out { await_ready, send_begin, data, done };
+  enum class In { send_ready, await_begin, data, done };
   TcpTransport& transport_;
   const Exchange& exchange_;
   Posted latest_;
@@ -96,11 +96,13 @@ class Transfer {
   const Socket* in_ = nullptr;
   Out out_state_ = Out::done;
   In in_state_ = In::done;
-  Control said_, begin_, ready_, beginning_;
-  std::span<const std::byte> said_left_, out_left_;
-  std::span<std::byte> begin_left_, ready_left_, in_left_;
+  Control ready_out_, begin_in_;  // of the incoming transfer: sent, received
+  Control ready_in_, begin_out_;  // of the outgoing transfer: received, sent
+  std::span<const std::byte> ready_out_left_, out_left_;
+  std::span<std::byte> begin_in_left_, ready_in_left_, in_left_;
   bool moved_ = false;
 
+  // Checks that the peer speaks of the same transfer, and keeps the later of both times.
   void learn(const Control& control, Rank peer, std::size_t bytes) {
     if (control.tag != exchange_.tag || control.bytes != bytes)
       throw RunFailure(
@@ -125,13 +127,13 @@ class Transfer {
   void advance_out() {
     const auto read = [&](std::span<std::byte> into) { return out_->read_some(into); };
     const auto write = [&](std::span<const std::byte> from) { return out_->write_some(from); };
-    if (out_state_ == Out::await_ready && move_some(ready_left_, read)) {
-      learn(ready_, exchange_.to, exchange_.outgoing.size());
-      beginning_ = {exchange_.tag, exchange_.outgoing.size(), latest_.at_s, latest_.rank};
-      out_left_ = bytes_of_value(beginning_);
-      out_state_ = Out::say_begin;
+    if (out_state_ == Out::await_ready && move_some(ready_in_left_, read)) {
+      learn(ready_in_, exchange_.to, exchange_.outgoing.size());
+      begin_out_ = {exchange_.tag, exchange_.outgoing.size(), latest_.at_s, latest_.rank};
+      out_left_ = bytes_of_value(begin_out_);
+      out_state_ = Out::send_begin;
     }
-    if (out_state_ == Out::say_begin && move_some(out_left_, write)) {
+    if (out_state_ == Out::send_begin && move_some(out_left_, write)) {
       out_left_ = exchange_.outgoing;
       out_state_ = Out::data;
     }
@@ -141,15 +143,15 @@ class Transfer {
   void advance_in() {
     const auto read = [&](std::span<std::byte> into) { return in_->read_some(into); };
     const auto write = [&](std::span<const std::byte> from) { return in_->write_some(from); };
-    if (in_state_ == In::say_ready && move_some(said_left_, write)) in_state_ = In::await_begin;
-    if (in_state_ == In::await_begin && move_some(begin_left_, read)) {
-      learn(begin_, exchange_.from, exchange_.incoming.size());
+    if (in_state_ == In::send_ready && move_some(ready_out_left_, write)) in_state_ = In::await_begin;
+    if (in_state_ == In::await_begin && move_some(begin_in_left_, read)) {
+      learn(begin_in_, exchange_.from, exchange_.incoming.size());
       in_state_ = In::data;
     }
     if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;
   }
 
-  // False when both ways are done.
+  // False when both directions are done.
   bool advance() {
     moved_ = false;
     Rank peer = exchange_.from;
@@ -177,7 +179,7 @@ class Transfer {
                           static_cast<short>(out_state_ == Out::await_ready ? POLLIN : POLLOUT), 0};
     if (in_state_ != In::done)
       waiting[count++] = {in_->descriptor(),
-                          static_cast<short>(in_state_ == In::say_ready ? POLLOUT : POLLIN), 0};
+                          static_cast<short>(in_state_ == In::send_ready ? POLLOUT : POLLIN), 0};
     const double left_s = progress_s + transport_.timeout_s_ - monotonic_s();
     const int timeout_ms = static_cast<int>(std::clamp(left_s, 0.0, 1000.0) * 1000.0) + 1;
     const int ready = poll(waiting, count, timeout_ms);
@@ -207,15 +209,16 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
     if (link.to == options.rank) ++expected;
     if (link.from != options.rank) continue;
     try {
-      // The peer's backlog takes the connection and the hello before it accepts: nobody waits for anybody here.
-      Socket made = connect_to(options.addresses.at(static_cast<std::size_t>(link.to)), options.timeout_s);
+      // The peer's backlog takes the connection and the hello before the peer accepts: here no rank waits for another.
+      Socket connection =
+          connect_to(options.addresses.at(static_cast<std::size_t>(link.to)), options.timeout_s);
       Hello hello;
       hello.from = link.from;
       hello.to = link.to;
       hello.channel = static_cast<std::uint32_t>(link.channel);
       hello.lane = link.lane;
-      made.write_all(bytes_of_value(hello), options.timeout_s);
-      transport->add(link, std::move(made));
+      connection.write_all(bytes_of_value(hello), options.timeout_s);
+      transport->add(link, std::move(connection));
     } catch (const SocketFailure& failure) {
       throw RunFailure(
           fmt::format("rank {}: cannot connect to rank {}: {}", options.rank, link.to, failure.what()));
@@ -223,15 +226,15 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
   }
   while (expected > 0) {
     try {
-      Socket made = accept_from(listener, options.timeout_s);
+      Socket connection = accept_from(listener, options.timeout_s);
       Hello hello;
       hello.magic = 0;
-      made.read_all(writable_bytes_of_value(hello), options.timeout_s);
+      connection.read_all(writable_bytes_of_value(hello), options.timeout_s);
       const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel), hello.lane};
       if (hello.magic != Hello{}.magic || link.to != options.rank ||
           std::find(options.links.begin(), options.links.end(), link) == options.links.end())
         continue;  // a stranger
-      transport->add(link, std::move(made));
+      transport->add(link, std::move(connection));
       --expected;
     } catch (const SocketFailure& failure) {
       throw RunFailure(

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "hw/probe_module.hpp"
+#include "hw/device/probe_module.hpp"
 
 namespace {
 
@@ -49,7 +49,7 @@ double lane_gigabits(int active_speed) {
   return 0;
 }
 
-// Whether a protection domain and a registered page can be had on the device.
+// True when the device gives a protection domain and registers a page of memory.
 bool registers_memory(ibv_context* context) {
   ibv_pd* domain = ibv_alloc_pd(context);
   if (domain == nullptr) return false;

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hw/probe_module.hpp"
+#include "hw/device/probe_module.hpp"
 
 extern "C" int motley_probe(const MotleyProbeSink* sink) {
   sink->say(sink->context, "version", MOTLEY_PART_VERSION);
