@@ -1,8 +1,7 @@
-# Parts that are found or left out, never required: CUDA, HIP, libibverbs, librdmacm, and Ceres, of which
-# the program has no need: tools/fit-published has. Each of the others becomes a shared module beside the
-# program, loaded at run time (hw/probe_module.hpp). The GPU modules are built by a custom command:
-# Debian's ROCm is unknown to CMake's HIP language, and a broken CUDA install must not end the
-# configuration.
+# Finds the optional parts, none of which is required: CUDA, HIP, libibverbs, librdmacm, and Ceres, which only
+# tools/fit-published needs. Each of the others becomes a shared module beside the program, loaded at run time
+# (hw/device/probe_module.hpp). A custom command builds the GPU modules: CMake's HIP language does not know Debian's
+# ROCm, and a broken CUDA install must not end the configuration.
 set(MOTLEY_CUDA_ARCHITECTURES "80;90" CACHE STRING "compute capabilities that the CUDA module is built for")
 set(MOTLEY_HIP_ARCHITECTURES "gfx90a;gfx1030" CACHE STRING "architectures that the HIP module is built for")
 
@@ -27,14 +26,14 @@ if(MOTLEY_ONEDNN_INCLUDE AND MOTLEY_ONEDNN_LIBRARY)
                         INTERFACE_INCLUDE_DIRECTORIES ${MOTLEY_ONEDNN_INCLUDE})
 endif()
 
-function(motley_gpu_module name compiler)  # the rest: flags
+function(motley_gpu_module name compiler)  # further arguments: flags
   set(module ${CMAKE_BINARY_DIR}/libmotley_${name}.so)
   add_custom_command(
     OUTPUT ${module}
     COMMAND ${compiler} ${ARGN} -std=c++17 -O2 -shared -I${CMAKE_SOURCE_DIR}
             -MD -MF ${module}.d -o ${module} ${CMAKE_SOURCE_DIR}/hw/device/cuda/probe.cu
     DEPENDS ${CMAKE_SOURCE_DIR}/hw/device/cuda/probe.cu ${CMAKE_SOURCE_DIR}/hw/device/gpu.hpp
-            ${CMAKE_SOURCE_DIR}/hw/probe_module.hpp
+            ${CMAKE_SOURCE_DIR}/hw/device/probe_module.hpp
     COMMENT "Building the ${name} module" VERBATIM)
   add_custom_target(motley_${name} ALL DEPENDS ${module})
 endfunction()
@@ -83,7 +82,7 @@ if(RDMACM_FOUND)
   motley_verbs_module(rdmacm probe_rdmacm.cpp RDMACM "${RDMACM_VERSION}")
 endif()
 
-# What hw/probe.cpp is told: which modules exist and where the vendors' libraries were found.
+# Tells hw/device/probe.cpp which modules exist and where the vendors' libraries were found.
 set(MOTLEY_PROBE_DEFINITIONS
     MOTLEY_HAS_CUDA=${MOTLEY_HAS_CUDA} MOTLEY_HAS_HIP=${MOTLEY_HAS_HIP}
     MOTLEY_HAS_VERBS=${MOTLEY_HAS_VERBS} MOTLEY_HAS_RDMACM=${MOTLEY_HAS_RDMACM})

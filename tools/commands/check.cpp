@@ -1,5 +1,7 @@
 // motley check: compiles a scenario and proves what can be proved before anything runs: every transfer
-// has its other side, the Program ends, memory fits. It knows nothing of time. Read next: models/check.hpp.
+// has its other side, the Program ends, memory fits. It knows nothing of time. Read next: models/check/check.hpp.
+#include "models/check/check.hpp"
+
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "models/check.hpp"
-#include "models/compile.hpp"
-#include "models/memory_text.hpp"
-#include "models/scenario.hpp"
-#include "models/units.hpp"
-#include "tools/command.hpp"
+#include "models/base/units.hpp"
+#include "models/check/memory_text.hpp"
+#include "models/compile/compile.hpp"
+#include "models/plan/prepare.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tools/commands/command.hpp"
 
 namespace motley {
 namespace {
@@ -75,14 +77,14 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_check(CLI::App& program, Chosen& chosen) {
+void add_check(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      program.add_subcommand("check", "Prove that a scenario's Program ends and fits in memory");
-  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
-  command->add_flag("--json", options->json, "print JSON (schema motley.check/1)");
-  command->footer(footer("motley check scenarios/quickstart.yaml"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  const Command command =
+      program.subcommand("check", "Prove that a scenario's Program ends and fits in memory");
+  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.flag("--json", options->json, "print JSON (schema motley.check/1)");
+  command.example("motley check scenarios/quickstart.yaml");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

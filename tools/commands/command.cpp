@@ -1,19 +1,43 @@
-#include "tools/command.hpp"
+// How the program answers: logs, exit codes, results written whole.
+#include "tools/commands/command.hpp"
 
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 namespace motley {
+namespace {
 
-Exit run(const Chosen& chosen) {
+extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
+
+}  // namespace
+
+// Coloured only for a person who looks on.
+void set_up(const std::string& program) {
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  const char* terminal = std::getenv("TERM");
+  const bool plain = std::getenv("NO_COLOR") != nullptr || isatty(STDERR_FILENO) == 0 ||
+                     terminal == nullptr || std::strcmp(terminal, "dumb") == 0;
+  sink->set_color_mode(plain ? spdlog::color_mode::never : spdlog::color_mode::always);
+  auto logger = std::make_shared<spdlog::logger>(program, sink);
+  logger->set_pattern(program + ": %^%l%$: %v");
+  spdlog::set_default_logger(logger);
+  std::signal(SIGINT, exit_interrupted);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+Exit run(const CommandBody& body) {
   try {
-    return chosen();
+    return body();
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
     return refusal.exit_code();
@@ -23,14 +47,6 @@ Exit run(const Chosen& chosen) {
     spdlog::error("internal: {}", bug.what());
   }
   return Exit::failed;
-}
-
-std::string footer(const std::string& example) {
-  return "Example:\n  " + example +
-         "\n\n"
-         "Exit codes: 0 ok, 1 the run failed, 2 bad input, 3 impossible (memory, degrees,\n"
-         "reachability), 4 a comparison failed, 5 hardware or an optional part is missing,\n"
-         "130 interrupted.";
 }
 
 namespace {

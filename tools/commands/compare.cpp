@@ -1,6 +1,8 @@
 // motley compare: two traces of one strategy side by side, instruction by instruction. A scenario stands for the trace
 // that its world makes of it, so that one command proves the simulator against the real run. It judges only what it is
-// asked to: structure always, durations with --within. Read next: models/compare.hpp, runs.hpp.
+// asked to: structure always, durations with --within. Read next: models/trace/compare.hpp, runs.hpp.
+#include "models/trace/compare.hpp"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -10,9 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "models/compare.hpp"
-#include "tools/command.hpp"
-#include "tools/runs.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
@@ -32,17 +33,18 @@ struct Side {
 
 bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
-Side side_of(const std::string& path, const std::string& world, int steps) {
+// `world`: nothing, the scenario's own.
+Side side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
   if (!is_scenario(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
   const Prepared prepared = prepare(load_scenario(path));
-  const std::string kind = world.empty() ? prepared.scenario.world.kind : world;
-  Trace trace = kind == "real" ? train_world(prepared, path, steps)
-                               : simulate_world(prepared,
-                                                {.kind = kind,
-                                                 .real_ranks = prepared.scenario.world.real_ranks,
-                                                 .tape = {},
-                                                 .reference_kernels = false},
-                                                true);
+  const WorldKind kind = world.value_or(prepared.scenario.world.kind);
+  Trace trace = kind == WorldKind::real ? train_world(prepared, path, steps)
+                                        : simulate_world(prepared,
+                                                         {.kind = kind,
+                                                          .real_ranks = prepared.scenario.world.real_ranks,
+                                                          .tape = {},
+                                                          .reference_kernels = false},
+                                                         true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
 
@@ -51,8 +53,9 @@ Exit run(const Options& options) {
   if (both_worlds && !is_scenario(options.a))
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
-  const Side a = side_of(options.a, both_worlds ? "sim" : "", options.steps);
-  const Side b = side_of(both_worlds ? options.a : options.b, both_worlds ? "real" : "", options.steps);
+  const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
+  const Side a = side_of(options.a, in_both(WorldKind::sim), options.steps);
+  const Side b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
@@ -66,20 +69,19 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, Chosen& chosen) {
+void add_compare(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      program.add_subcommand("compare", "Lay two traces side by side, instruction by instruction");
-  command->add_option("a", options->a, "a trace, or a scenario, which then runs in its world")->required();
-  command->add_option("b", options->b, "another; left out: the scenario simulated against really run");
-  command->add_option("--within", options->within, "exit with 4 when the iterations are more percent apart")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--steps", options->steps, "of a real run; the last is compared")
-      ->check(CLI::Range(1, 1000000));
-  command->add_flag("--json", options->json, "print JSON (schema motley.compare/1)");
-  command->add_option("--out", options->out, "write the result to this file instead of stdout");
-  command->footer(footer("motley compare scenarios/quickstart-train.yaml"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  const Command command =
+      program.subcommand("compare", "Lay two traces side by side, instruction by instruction");
+  command.option("a", options->a, "a trace, or a scenario, which then runs in its world").required();
+  command.option("b", options->b, "another; left out: the scenario simulated against really run");
+  command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
+      .not_negative();
+  command.option("--steps", options->steps, "of a real run; the last is compared").between(1, 1'000'000);
+  command.flag("--json", options->json, "print JSON (schema motley.compare/1)");
+  command.option("--out", options->out, "write the result to this file instead of stdout");
+  command.example("motley compare scenarios/quickstart-train.yaml");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "hw/probe.hpp"
-#include "sim/probe.hpp"
-#include "tools/command.hpp"
+#include "hw/device/probe.hpp"
+#include "sim/version.hpp"
+#include "tools/commands/command.hpp"
 
 namespace motley {
 namespace {
@@ -106,14 +106,14 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, Chosen& chosen) {
+void add_doctor(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      program.add_subcommand("doctor", "List what was found, what of it runs here, and what is missing");
-  command->add_flag("--json", options->json, "print JSON (schema motley.doctor/1)");
-  command->add_option("--need", options->need, "exit with 5 unless this part ran here");
-  command->footer(footer("motley doctor --need CUDA"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  const Command command =
+      program.subcommand("doctor", "List what was found, what of it runs here, and what is missing");
+  command.flag("--json", options->json, "print JSON (schema motley.doctor/1)");
+  command.option("--need", options->need, "exit with 5 unless this part ran here");
+  command.example("motley doctor --need CUDA");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

@@ -1,15 +1,16 @@
 // motley explain: where the seconds of a scenario's step go, what better parts and other strategies would bring, or why
 // one scenario is faster than another. Every answer is a simulation in a child process. It changes no file and searches
-// nothing. Read next: models/explain.hpp, runs.hpp.
+// nothing. Read next: models/explain/explain.hpp, runs.hpp.
+#include "models/explain/explain.hpp"
+
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "models/explain.hpp"
-#include "sim/world.hpp"
-#include "tools/command.hpp"
-#include "tools/progress.hpp"
-#include "tools/runs.hpp"
+#include "sim/workers/child.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/progress.hpp"
+#include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
@@ -76,23 +77,23 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_explain(CLI::App& program, Chosen& chosen) {
+void add_explain(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand(
+  const Command command = program.subcommand(
       "explain", "Why a step takes as long as it does in virtual time, and what would make it shorter");
-  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
-  command->add_option("other", options->other, "another: why is one of the two faster?");
+  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("other", options->other, "another: why is one of the two faster?");
   command
-      ->add_option("--better", options->better,
-                   "percent by which each rate is made higher (latencies that much shorter); default: 10")
-      ->check(CLI::Range(0.001, 1000000.0));
-  command->add_flag("--no-parts", options->no_levers, "simulate no better parts");
-  command->add_flag("--no-changes", options->no_changes, "simulate no other strategies");
-  command->add_flag("--no-fold", options->no_fold, "simulate every rank");
-  command->add_flag("--json", options->json, "print JSON (schema motley.explain/1)");
-  command->add_option("--out", options->out, "write the result to this file instead of stdout");
-  command->footer(footer("motley explain scenarios/holmes-hybrid.yaml"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+      .option("--better", options->better,
+              "percent by which each rate is made higher (latencies that much shorter); default: 10")
+      .between(0.001, 1000000.0);
+  command.flag("--no-parts", options->no_levers, "simulate no better parts");
+  command.flag("--no-changes", options->no_changes, "simulate no other strategies");
+  command.flag("--no-fold", options->no_fold, "simulate every rank");
+  command.flag("--json", options->json, "print JSON (schema motley.explain/1)");
+  command.option("--out", options->out, "write the result to this file instead of stdout");
+  command.example("motley explain scenarios/holmes-hybrid.yaml");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-#include "tools/progress.hpp"
+#include "tools/commands/progress.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "models/units.hpp"
+#include "models/base/units.hpp"
 
 namespace motley {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/rank_list.hpp"
+#include "tools/commands/rank_list.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {

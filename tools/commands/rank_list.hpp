@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/program.hpp"
+#include "models/program/program.hpp"
 
 namespace motley {
 

@@ -1,4 +1,4 @@
-#include "tools/runs.hpp"
+#include "tools/commands/runs.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <memory>
 #include <utility>
 
-#include "hw/executor.hpp"
-#include "hw/launch.hpp"
-#include "sim/world.hpp"
+#include "hw/launch/launch.hpp"
+#include "hw/rank/executor.hpp"
+#include "sim/workers/child.hpp"
 
 namespace motley {
 namespace {
@@ -33,9 +33,10 @@ class Executors : public Executor {
   std::map<Rank, std::unique_ptr<HostExecutor>> executors_;
 };
 
-void need_option(bool given, const std::string& kind, const char* option, const char* hint) {
+void need_option(bool given, WorldKind kind, const char* option, const char* hint) {
   if (!given)
-    throw Refusal(Exit::usage, "missing-option", {}, fmt::format("--world {} needs {}", kind, option), hint);
+    throw Refusal(Exit::usage, "missing-option", {},
+                  fmt::format("--world {} needs {}", name_of(kind), option), hint);
 }
 
 // A folder of one's own that goes when its owner does.
@@ -60,18 +61,12 @@ class TemporaryFolder {
 
 }  // namespace
 
-Prepared prepare(Scenario scenario) {
-  Program program = compile(scenario);
-  std::vector<StageMemory> memory = check(program, scenario);
-  return {.scenario = std::move(scenario), .program = std::move(program), .memory = std::move(memory)};
-}
-
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
-  options.null = world.kind == "null";
+  options.null = world.kind == WorldKind::null;
   std::unique_ptr<Executors> executors;
   Trace tape;
-  if (world.kind == "mixed") {
+  if (world.kind == WorldKind::mixed) {
     need_option(!world.real_ranks.empty(), world.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
     const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
@@ -79,7 +74,7 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
     options.executor = executors.get();
     options.real_ranks = world.real_ranks;
   }
-  if (world.kind == "replay") {
+  if (world.kind == WorldKind::replay) {
     need_option(!world.tape.empty(), world.kind, "a tape",
                 "--tape TAPE, which --world mixed --record TAPE wrote");
     tape = read_trace(world.tape);

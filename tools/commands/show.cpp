@@ -1,6 +1,6 @@
 // motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
-// It runs nothing, and prices only what `costs` and `collectives` ask for. Read next: models/compile.hpp,
-// models/costs_text.hpp.
+// It runs nothing, and prices only what `costs` and `collectives` ask for. Read next: models/compile/compile.hpp,
+// models/cost/costs_text.hpp.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -11,14 +11,16 @@
 #include <string>
 #include <utility>
 
-#include "models/collectives_text.hpp"
-#include "models/compile.hpp"
-#include "models/costs_text.hpp"
-#include "models/formats_text.hpp"
-#include "models/scenario.hpp"
-#include "models/schedule_program.hpp"
-#include "models/units.hpp"
-#include "tools/command.hpp"
+#include "models/base/data_files.hpp"
+#include "models/base/units.hpp"
+#include "models/cluster/formats_text.hpp"
+#include "models/compile/compile.hpp"
+#include "models/compile/predicted_order.hpp"
+#include "models/cost/collectives_text.hpp"
+#include "models/cost/costs_text.hpp"
+#include "models/plan/prepare.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tools/commands/command.hpp"
 
 namespace motley {
 namespace {
@@ -113,17 +115,18 @@ std::string show_cluster(const Options& options) {
     if (chip != 1 && !(another_node && group != previous_group)) continue;
     if (another_node) previous_group = group;
     const std::vector<int> ends = {0, chip};
-    const Route found = route(cluster, 0, chip, choose_carrier(cluster, ends).carrier);
+    const Route chip_route = route(cluster, 0, chip, choose_carrier(cluster, ends).carrier);
     const std::string transport = transport_between(cluster, 0, chip);
-    text += fmt::format("# chip 0 to chip {}: {} links, {} for one flow, {}, {}\n", chip, found.links.size(),
-                        format_rate(found.rate), format_seconds(found.latency_s), transport);
+    text +=
+        fmt::format("# chip 0 to chip {}: {} links, {} for one flow, {}, {}\n", chip, chip_route.links.size(),
+                    format_rate(chip_route.rate), format_seconds(chip_route.latency_s), transport);
     routes.push_back({{"from", 0},
                       {"to", chip},
-                      {"links", found.links.size()},
-                      {"bandwidth", found.bandwidth},
-                      {"rate", found.rate},
+                      {"links", chip_route.links.size()},
+                      {"bandwidth", chip_route.bandwidth},
+                      {"rate", chip_route.rate},
                       {"transport", transport},
-                      {"latency_s", found.latency_s}});
+                      {"latency_s", chip_route.latency_s}});
   }
   if (!options.json) return text;
   return dump({{"schema", "motley.cluster/1"},
@@ -162,13 +165,13 @@ std::string show_program(const Options& options) {
   if (!options.json) return print(program);
   std::int64_t instructions = 0;
   for (const RankEntry& rank : program.ranks)
-    for (const Stream& stream : program.classes[static_cast<std::size_t>(rank.of_class)].streams)
+    for (const Stream& stream : program.rank_programs[rank.rank_program].streams)
       instructions += static_cast<std::int64_t>(stream.instructions.size());
   return dump({{"schema", "motley.program/1"},
                {"strategy_hash", program.strategy_hash},
                {"program_hash", program_hash(program)},
                {"ranks", program.rank_count()},
-               {"classes", program.classes.size()},
+               {"classes", program.rank_programs.size()},
                {"instructions", instructions},
                {"text", print(program)}});
 }
@@ -202,11 +205,14 @@ std::string show_schedule(const Options& options) {
       fmt::format("# {}: {}, were a transfer {} and all links each one's own\n", name_of(strategy.schedule),
                   format_seconds(result.makespan_s), format_seconds(times.transfer_s));
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    const RankTimes& of = result.ranks[rank];
-    const double waits = 1 - of.busy_s / result.makespan_s;
+    const RankTimes& rank_times = result.ranks[rank];
+    const double waits = 1 - rank_times.busy_s / result.makespan_s;
     text += fmt::format("# rank {}: computes {}, waits {:.1f} %, at most {} in flight\n", rank,
-                        format_seconds(of.busy_s), 100 * waits, of.in_flight);
-    ranks.push_back({{"rank", rank}, {"busy_s", of.busy_s}, {"waits", waits}, {"in_flight", of.in_flight}});
+                        format_seconds(rank_times.busy_s), 100 * waits, rank_times.in_flight);
+    ranks.push_back({{"rank", rank},
+                     {"busy_s", rank_times.busy_s},
+                     {"waits", waits},
+                     {"in_flight", rank_times.in_flight}});
   }
   if (!options.json) return text;
   return dump({{"schema", "motley.schedule/1"},
@@ -272,29 +278,26 @@ constexpr Part kParts[] = {
 
 }  // namespace
 
-void add_show(CLI::App& program, Chosen& chosen) {
-  CLI::App* command = program.add_subcommand("show", "Print a stage of the way from scenario to Program");
-  command->require_subcommand(1);
-  command->footer(footer("motley show program scenarios/quickstart.yaml"));
+void add_show(const Command& program) {
+  const Command command = program.subcommand("show", "Print a stage of the way from scenario to Program");
+  command.example("motley show program scenarios/quickstart.yaml");
   for (const Part& part : kParts) {
     const auto options = std::make_shared<Options>();
-    CLI::App* shown = command->add_subcommand(part.name, part.description);
-    shown->add_option("what", options->what, part.what)->required();
-    shown->add_flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));
-    shown->add_option("--out", options->out, "write to this file instead of stdout");
+    const Command shown = command.subcommand(part.name, part.description);
+    shown.option("what", options->what, part.what).required();
+    shown.flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));
+    shown.option("--out", options->out, "write to this file instead of stdout");
     if (part.show == show_program)
-      shown->add_flag("--passes", options->passes, "list the passes of the compiler instead");
+      shown.flag("--passes", options->passes, "list the passes of the compiler instead");
     if (part.show == show_schedule) {
-      shown->add_flag("--csv", options->csv, "write it as PyTorch's pipelining and torchtitan read it");
-      shown->add_option("--pipeline", options->pipeline, "of which of the strategy's templates, from 0")
-          ->check(CLI::NonNegativeNumber);
+      shown.flag("--csv", options->csv, "write it as PyTorch's pipelining and torchtitan read it");
+      shown.option("--pipeline", options->pipeline, "of which of the strategy's templates, from 0")
+          .not_negative();
     }
-    shown->footer(footer(fmt::format("motley show {} scenarios/quickstart.yaml", part.name)));
-    shown->callback([options, part, &chosen] {
-      chosen = [options, part] {
-        write_result(part.show(*options), options->out);
-        return Exit::ok;
-      };
+    shown.example(fmt::format("motley show {} scenarios/quickstart.yaml", part.name));
+    shown.runs([options, part] {
+      write_result(part.show(*options), options->out);
+      return Exit::ok;
     });
   }
 }

@@ -1,24 +1,27 @@
 // motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes and
 // what memory it takes. With --world mixed some ranks really compute; their durations enter virtual time and, kept
-// with --record, can be had again with --world replay. Read next: runs.hpp, models/report.hpp.
+// with --record, can be had again with --world replay. Read next: runs.hpp, models/report/report.hpp.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "models/report.hpp"
-#include "models/spending_text.hpp"
-#include "tools/command.hpp"
-#include "tools/rank_list.hpp"
-#include "tools/runs.hpp"
+#include "models/report/report.hpp"
+#include "models/report/spending_text.hpp"
+#include "models/transformer/train_text.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/rank_list.hpp"
+#include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
 
 struct Options {
   std::string scenario;
-  std::string world, real_ranks, record, tape;
+  std::string world, real_ranks, record, tape;  // empty: not given
   std::string trace, trace_ranks;
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
@@ -26,11 +29,17 @@ struct Options {
   std::string out;
 };
 
-// The command line over the scenario; a real scenario is imagined here.
+constexpr std::array kImaginedWorlds = {WorldKind::sim, WorldKind::null, WorldKind::mixed, WorldKind::replay};
+
+// The option's, else the scenario's; a real scenario is imagined here.
+WorldKind kind_of(const Options& options, const Scenario& scenario) {
+  const WorldKind kind = parse_word<WorldKind>(options.world).value_or(scenario.world.kind);
+  return kind == WorldKind::real ? WorldKind::sim : kind;
+}
+
 SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
   SimulatedWorld world;
-  world.kind = !options.world.empty() ? options.world : prepared.scenario.world.kind;
-  if (world.kind == "real") world.kind = "sim";
+  world.kind = kind_of(options, prepared.scenario);
   world.real_ranks = prepared.scenario.world.real_ranks;
   if (!options.real_ranks.empty())
     world.real_ranks = parse_ranks(options.real_ranks, prepared.program.rank_count());
@@ -42,9 +51,9 @@ SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
 // all.
 void choose_fold(const Options& options, Scenario& scenario) {
   std::optional<bool>& fold = scenario.job.fidelity.fold;
-  const std::string& world = options.world.empty() ? scenario.world.kind : options.world;
+  const WorldKind world = kind_of(options, scenario);
   if (options.fold || options.no_fold) fold = options.fold;
-  if (!fold) fold = world != "mixed" && world != "replay" && options.trace_ranks.empty();
+  if (!fold) fold = world != WorldKind::mixed && world != WorldKind::replay && options.trace_ranks.empty();
 }
 
 // An option's text as a node of a file called by the option, for the readers of files.
@@ -80,31 +89,31 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& program, Chosen& chosen) {
+void add_simulate(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("simulate", "Run a scenario in virtual time: how fast, and why");
-  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
-  command->add_option("--world", options->world, "which world, instead of the scenario's")
-      ->check(CLI::IsMember({"sim", "null", "mixed", "replay"}));
-  command->add_option("--real-rank", options->real_ranks,
-                      "mixed: ranks that really compute, for example 0,3");
-  command->add_option("--record", options->record, "mixed: write the tape that --world replay reads");
-  command->add_option("--tape", options->tape, "replay: a tape that --record wrote");
-  command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
-  command->add_option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
-  CLI::Option* whole = command->add_flag("--no-fold", options->no_fold, "simulate every rank");
+  std::vector<std::string> worlds;
+  for (const WorldKind kind : kImaginedWorlds) worlds.emplace_back(name_of(kind));
+  const Command command = program.subcommand("simulate", "Run a scenario in virtual time: how fast, and why");
+  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
+  command.option("--real-rank", options->real_ranks, "mixed: ranks that really compute, for example 0,3");
+  command.option("--record", options->record, "mixed: write the tape that --world replay reads");
+  command.option("--tape", options->tape, "replay: a tape that --record wrote");
+  command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
+  command.option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
+  const Option whole = command.flag("--no-fold", options->no_fold, "simulate every rank");
   command
-      ->add_flag("--fold", options->fold,
-                 "simulate one rank of each class that must behave alike: the default, and as exact")
-      ->excludes(whole);
-  command->add_option("--tokens", options->tokens,
-                      "what a run over so many takes, for example 15T: days, price, energy");
-  command->add_option("--goodput", options->goodput,
-                      "share of the run's time in which steps are made that count; default: 1");
-  command->add_flag("--json", options->json, "print JSON (schema motley.simulate/1)");
-  command->add_option("--out", options->out, "write the result to this file instead of stdout");
-  command->footer(footer("motley simulate scenarios/quickstart.yaml --trace run.json"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+      .flag("--fold", options->fold,
+            "simulate one rank of each class that must behave alike: the default, and as exact")
+      .not_with(whole);
+  command.option("--tokens", options->tokens,
+                 "what a run over so many takes, for example 15T: days, price, energy");
+  command.option("--goodput", options->goodput,
+                 "share of the run's time in which steps are made that count; default: 1");
+  command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
+  command.option("--out", options->out, "write the result to this file instead of stdout");
+  command.example("motley simulate scenarios/quickstart.yaml --trace run.json");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

@@ -1,6 +1,8 @@
 // motley train: really trains a scenario on host ranks, prints the loss of every step and how fast it went. It
 // runs the very Program that `motley simulate` imagines, each rank a process: those that a launcher started, or,
-// started alone, its own. Read next: hw/train.hpp, hw/world.hpp.
+// started alone, its own. Read next: hw/world/train.hpp, hw/world/real_world.hpp.
+#include "hw/world/train.hpp"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -14,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "hw/launch.hpp"
-#include "hw/train.hpp"
-#include "models/units.hpp"
-#include "tools/command.hpp"
-#include "tools/progress.hpp"
-#include "tools/runs.hpp"
+#include "hw/launch/launch.hpp"
+#include "models/base/data_files.hpp"
+#include "models/base/units.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/progress.hpp"
+#include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
@@ -123,22 +125,21 @@ Exit run(const Options& options) {
 
 }  // namespace
 
-void add_train(CLI::App& program, Chosen& chosen) {
+void add_train(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      program.add_subcommand("train", "Really train a scenario on host ranks of this machine");
-  command->add_option("scenario", options->scenario, "a file of scenarios/")->required();
-  command->add_option("--steps", options->steps, "training steps, instead of the scenario's")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
-  command
-      ->add_option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
-      ->check(CLI::IsMember({"reference", "fast"}));
-  command->add_option("--trace", options->trace,
-                      "write a trace of the last step, for ui.perfetto.dev and compare");
-  command->add_flag("--json", options->json, "print JSON (schema motley.train/1)");
-  command->add_option("--out", options->out, "write the result to this file instead of stdout");
-  command->footer(footer("motley train scenarios/quickstart-train.yaml --steps 20"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  const Command command =
+      program.subcommand("train", "Really train a scenario on host ranks of this machine");
+  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("--steps", options->steps, "training steps, instead of the scenario's")
+      .between(1, 1'000'000'000);
+  command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
+      .one_of({"reference", "fast"});
+  command.option("--trace", options->trace,
+                 "write a trace of the last step, for ui.perfetto.dev and compare");
+  command.flag("--json", options->json, "print JSON (schema motley.train/1)");
+  command.option("--out", options->out, "write the result to this file instead of stdout");
+  command.example("motley train scenarios/quickstart-train.yaml --steps 20");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

@@ -1,16 +1,18 @@
 // motley validate: predicts training runs that others measured and published, and says how wrong that is. Runs are
-// simulated by tools/predict_runs.hpp. Read next: models/published_run.hpp, models/validation.hpp.
+// simulated by tools/commands/predict_runs.hpp. Read next: models/published/published_run.hpp,
+// models/published/validation.hpp.
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "models/published_run.hpp"
-#include "models/validation.hpp"
-#include "tools/command.hpp"
-#include "tools/predict_runs.hpp"
-#include "tools/validate_claims.hpp"
-#include "tools/validate_collectives.hpp"
+#include "models/base/data_files.hpp"
+#include "models/published/published_run.hpp"
+#include "models/published/validation.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/predict_runs.hpp"
+#include "tools/commands/validate_claims.hpp"
+#include "tools/commands/validate_collectives.hpp"
 
 namespace motley {
 namespace {
@@ -65,36 +67,37 @@ Exit run(const Options& options) {
   std::vector<const PublishedRun*> shown;
   for (const PublishedRun& each : all)
     if (options.show.empty() || each.id == options.show) shown.push_back(&each);
-  PredictedRuns runs = read_runs(PublishedRules(), shown, all);
-  if (!options.show.empty() && runs.measured.size() == 1 && runs.measured[0]) {
-    write_result(scenario_text(*runs.measured[0]), options.out);
-    return Exit::ok;
-  }
-  predict_all({.memory = !options.no_memory}, runs);
-  write_result(options.json ? to_json(runs.outcomes) : to_text(runs.outcomes, options.rows), options.out);
+  const PublishedRules rules;
+  if (!options.show.empty() && shown.size() == 1)
+    if (const auto run = rules.read(*shown[0], all); std::holds_alternative<Measured>(run)) {
+      write_result(scenario_text(std::get<Measured>(run)), options.out);
+      return Exit::ok;
+    }
+  const std::vector<RunOutcome> outcomes = predict_runs({rules, shown, all}, {.memory = !options.no_memory});
+  write_result(options.json ? to_json(outcomes) : to_text(outcomes, options.rows), options.out);
   return Exit::ok;
 }
 
 }  // namespace
 
-void add_validate(CLI::App& program, Chosen& chosen) {
+void add_validate(const Command& program) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand(
-      "validate", "Predict training runs that others measured, and say how wrong that is");
-  CLI::Option* const what = command->add_option(
+  const Command command =
+      program.subcommand("validate", "Predict training runs that others measured, and say how wrong that is");
+  const Option what = command.option(
       "what", options->what, "tables of runs (.csv), and sets to take of them; default: the runs that ship");
-  command->add_flag("--rows", options->rows, "print every run, not the summary alone");
-  command->add_option("--show", options->show, "print what is made of this run, instead of predicting it");
-  CLI::Option* const collectives = command->add_flag("--collectives", options->collectives,
-                                                     "collectives that others timed, instead of runs");
-  command->add_flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")
-      ->excludes(what)
-      ->excludes(collectives);
-  command->add_flag("--no-memory", options->no_memory, "times alone: sooner");
-  command->add_flag("--json", options->json, "print JSON (schema motley.validate/1)");
-  command->add_option("--out", options->out, "write the result to this file instead of stdout");
-  command->footer(footer("motley validate sc21 --rows"));
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command.flag("--rows", options->rows, "print every run, not the summary alone");
+  command.option("--show", options->show, "print what is made of this run, instead of predicting it");
+  const Option collectives =
+      command.flag("--collectives", options->collectives, "collectives that others timed, instead of runs");
+  command.flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")
+      .not_with(what)
+      .not_with(collectives);
+  command.flag("--no-memory", options->no_memory, "times alone: sooner");
+  command.flag("--json", options->json, "print JSON (schema motley.validate/1)");
+  command.option("--out", options->out, "write the result to this file instead of stdout");
+  command.example("motley validate sc21 --rows");
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace motley

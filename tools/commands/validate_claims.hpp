@@ -1,4 +1,5 @@
-// What the published systems claim beside predictions, for command_validate.cpp. Read next: tools/validate_claims.cpp.
+// What the published systems claim beside predictions, for command_validate.cpp. Read next:
+// tools/commands/validate_claims.cpp.
 #pragma once
 
 #include <string>

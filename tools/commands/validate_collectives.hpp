@@ -1,4 +1,4 @@
-// Collectives beside measurements, for command_validate.cpp. Read next: tools/validate_collectives.cpp.
+// Collectives beside measurements, for command_validate.cpp. Read next: tools/commands/validate_collectives.cpp.
 #pragma once
 
 #include <string>

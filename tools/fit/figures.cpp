@@ -9,18 +9,19 @@
 #include <set>
 #include <utility>
 
-#include "models/scenario.hpp"
+#include "models/scenario/scenario.hpp"
 
 namespace motley::fit {
 namespace {
 
 double own_figure(const std::string& chip, const std::string& kind) {
-  const Chip of = load_chip(chip);
-  return kind == "gemm_efficiency" ? of.gemm_efficiency.value : of.attention_efficiency.value;
+  const Chip loaded_chip = load_chip(chip);
+  return kind == "gemm_efficiency" ? loaded_chip.software.gemm_efficiency.value
+                                   : loaded_chip.software.attention_efficiency.value;
 }
 
 double prior_of(const FigurePlan& figure, const SoftwarePlan& software, const std::string& chip) {
-  switch (figure.of) {
+  switch (figure.prior_owner) {
     case PriorOf::software:
       return software.collective_share;
     case PriorOf::chip:
@@ -49,10 +50,10 @@ Figures::Figures(Plan plan, const std::vector<FitRun>& runs) : plan_(std::move(p
   std::vector<double> mean, spread;
   for (const FigurePlan& figure : plan_.figures)
     for (const auto& [software, chip] : figure.network() ? on_any : on_chips) {
-      const SoftwarePlan& of = plan_.of(software);
-      if (figure.fused && *figure.fused != of.attention.has_value()) continue;
+      const SoftwarePlan& software_plan = plan_.software_named(software);
+      if (figure.fused && *figure.fused != software_plan.attention.has_value()) continue;
       names_.push_back({software, chip, figure.kind});
-      mean.push_back(std::log(prior_of(figure, of, chip)));
+      mean.push_back(std::log(prior_of(figure, software_plan, chip)));
       spread.push_back(figure.spread);
     }
   add_prior(mean, spread);
@@ -76,14 +77,14 @@ void Figures::add_prior(const std::vector<double>& mean, const std::vector<doubl
 }
 
 std::vector<std::string> Figures::software() const {
-  std::set<std::string> made;
-  for (const FigureName& name : names_) made.insert(name.software);
-  return {made.begin(), made.end()};
+  std::set<std::string> software_names;
+  for (const FigureName& name : names_) software_names.insert(name.software);
+  return {software_names.begin(), software_names.end()};
 }
 
 Eigen::Index Figures::index(const FigureName& name) const {
-  const auto found = std::find(names_.begin(), names_.end(), name);
-  return found == names_.end() ? -1 : found - names_.begin();
+  const auto position = std::find(names_.begin(), names_.end(), name);
+  return position == names_.end() ? -1 : position - names_.begin();
 }
 
 Eigen::Index Figures::index(const FitRun& run, const std::string& kind) const {
@@ -141,18 +142,18 @@ std::string Figures::text(const std::string& software, const Eigen::VectorXd& va
 }
 
 TrialFigures Figures::trial(const Eigen::VectorXd& values) const {
-  TrialFigures made;
+  TrialFigures trial_figures;
   for (const std::string& name : software())
-    made.software[name] =
+    trial_figures.software[name] =
         parse_yaml(text(name, values, [](Eigen::Index) { return "trial"; }), "trial of " + name);
-  return made;
+  return trial_figures;
 }
 
 TrialFigures no_figures(const Plan& plan) {
-  TrialFigures made;
+  TrialFigures trial_figures;
   for (const SoftwarePlan& each : plan.software)
-    made.software[each.name] = parse_yaml("on: {}\n", "no figures of " + each.name);
-  return made;
+    trial_figures.software[each.name] = parse_yaml("on: {}\n", "no figures of " + each.name);
+  return trial_figures;
 }
 
 }  // namespace motley::fit

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/published_run.hpp"
+#include "models/published/published_run.hpp"
 #include "tools/fit/plan.hpp"
 
 namespace motley::fit {

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "models/interval.hpp"
-#include "models/refusal.hpp"
+#include "models/base/refusal.hpp"
+#include "models/scenario/interval.hpp"
 
 namespace motley::fit {
 namespace {
@@ -47,20 +47,20 @@ Bounds bounds_of(const std::vector<Ratio>& ratios, double tail) {
 HeldBounds interval_of(const std::vector<Ratio>& ratios) {
   std::set<std::string> groups;
   for (const Ratio& each : ratios) groups.insert(each.group);
-  HeldBounds found;
+  HeldBounds held_bounds;
   for (const double tail : {0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01}) {
     std::size_t inside = 0;
     for (const std::string& group : groups) {
       std::vector<Ratio> own, others;
       for (const Ratio& each : ratios) (each.group == group ? own : others).push_back(each);
       if (others.empty()) continue;
-      const Bounds made = bounds_of(others, tail);
-      for (const Ratio& each : own) inside += made.low <= each.value && each.value <= made.high ? 1 : 0;
+      const Bounds bounds = bounds_of(others, tail);
+      for (const Ratio& each : own) inside += bounds.low <= each.value && each.value <= bounds.high ? 1 : 0;
     }
-    found = {bounds_of(ratios, tail), static_cast<double>(inside) / static_cast<double>(ratios.size())};
-    if (found.held >= kIntervalShare) break;
+    held_bounds = {bounds_of(ratios, tail), static_cast<double>(inside) / static_cast<double>(ratios.size())};
+    if (held_bounds.held >= kIntervalShare) break;
   }
-  return found;
+  return held_bounds;
 }
 
 }  // namespace motley::fit

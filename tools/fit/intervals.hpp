@@ -1,5 +1,5 @@
 // How far measurements lay from predictions that were made without them, as intervals that hold 80 % of runs of other
-// groups too. Read next: models/interval.hpp.
+// groups too. Read next: models/scenario/interval.hpp.
 #pragma once
 
 #include <string>

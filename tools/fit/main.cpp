@@ -1,22 +1,19 @@
 // The program behind tools/fit-published: reads the command line, fits, and says what came of it. The fit is
 // tools/fit/rounds.hpp, what ships of it tools/fit/publish.hpp. Read next: tools/fit/plan.hpp.
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "models/scenario.hpp"
-#include "tools/command.hpp"
+#include "models/base/data_files.hpp"
+#include "models/check/check.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/fit/publish.hpp"
 
 namespace motley::fit {
@@ -27,8 +24,6 @@ struct Options {
   int rounds = 4;
   bool go_on = false, write = false, json = false;
 };
-
-extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
 
 std::string this_month() {
   const std::time_t now = std::time(nullptr);
@@ -60,21 +55,21 @@ struct Told {
 
 std::string to_text(const Told& told, bool written) {
   if (told.folder.empty()) return "as it begins:\n" + to_text(told.rounds.at(0));
-  const Publication& made = told.publication;
-  return "of the fit:\n" + to_text(told.rounds.back()) + "\nleft out by size:\n" + to_text(made.by_size) +
-         "\nleft out by set:\n" + to_text(made.by_set) + "\n" +
-         fmt::format("{}", fmt::join(made.intervals, "")) + (written ? "written: " : "kept: ") + told.folder +
-         "\n";
+  const Publication& publication = told.publication;
+  return "of the fit:\n" + to_text(told.rounds.back()) + "\nleft out by size:\n" +
+         to_text(publication.by_size) + "\nleft out by set:\n" + to_text(publication.by_set) + "\n" +
+         fmt::format("{}", fmt::join(publication.intervals, "")) + (written ? "written: " : "kept: ") +
+         told.folder + "\n";
 }
 
 std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
-  nlohmann::ordered_json made;
-  made["schema"] = "motley.fit/1";
+  nlohmann::ordered_json json;
+  json["schema"] = "motley.fit/1";
   for (const ErrorTable& each : told.rounds)
-    made["rounds"].push_back(nlohmann::ordered_json::parse(to_json(each)));
-  if (told.folder.empty()) return made.dump(1) + "\n";
-  made["left_out_by_size"] = nlohmann::ordered_json::parse(to_json(told.publication.by_size));
-  made["left_out_by_set"] = nlohmann::ordered_json::parse(to_json(told.publication.by_set));
+    json["rounds"].push_back(nlohmann::ordered_json::parse(to_json(each)));
+  if (told.folder.empty()) return json.dump(1) + "\n";
+  json["left_out_by_size"] = nlohmann::ordered_json::parse(to_json(told.publication.by_size));
+  json["left_out_by_set"] = nlohmann::ordered_json::parse(to_json(told.publication.by_set));
   for (std::size_t i = 0; i < figures.names().size(); ++i) {
     const auto at = static_cast<Eigen::Index>(i);
     if (!fit.moves(at)) continue;
@@ -85,10 +80,10 @@ std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
     each["kind"] = name.kind;
     each["value"] = std::exp(fit.values()[at]);
     each["spread"] = fit.spread()[at];
-    made["figures"].push_back(std::move(each));
+    json["figures"].push_back(std::move(each));
   }
-  made["folder"] = told.folder;
-  return made.dump(1) + "\n";
+  json["folder"] = told.folder;
+  return json.dump(1) + "\n";
 }
 
 // Runs of the software that moves: of all, or of one.
@@ -99,24 +94,24 @@ struct Moving {
 };
 Moving moving_of(const Table& table, const Figures& figures, const std::string& only,
                  const std::string& path) {
-  Moving made;
+  Moving moving;
   for (const std::string& each : figures.software())
-    if (only.empty() || each == only) made.software.insert(each);
-  if (made.software.empty())
+    if (only.empty() || each == only) moving.software.insert(each);
+  if (moving.software.empty())
     throw Refusal(Exit::usage, "bad-csv", {.file = path},
                   fmt::format("no run of `{}` in it takes part", only),
                   fmt::format("there are runs of {}", fmt::join(figures.software(), ", ")));
   for (std::size_t i = 0; i < table.runs.size(); ++i)
-    if (made.software.contains(table.runs[i].software)) {
-      made.runs.push_back(table.runs[i]);
-      made.rows.push_back(table.taking_part[i]);
+    if (moving.software.contains(table.runs[i].software)) {
+      moving.runs.push_back(table.runs[i]);
+      moving.rows.push_back(table.taking_part[i]);
     }
-  return made;
+  return moving;
 }
 
 Exit run(const Options& options) {
   const Plan plan = shipped_plan();
-  if (!options.only.empty()) static_cast<void>(plan.of(options.only));
+  if (!options.only.empty()) static_cast<void>(plan.software_named(options.only));
   if (options.write && options.rounds == 0)
     throw Refusal(Exit::usage, "missing-option", {}, "`--write` with `--rounds 0`",
                   "nothing is fitted in no round");
@@ -150,39 +145,29 @@ Exit run(const Options& options) {
   return Exit::ok;
 }
 
-Exit main_of(int argc, char** argv) {
-  auto logger = std::make_shared<spdlog::logger>("fit-published",
-                                                 std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  logger->set_pattern("fit-published: %^%l%$: %v");
-  spdlog::set_default_logger(logger);
-  std::signal(SIGINT, exit_interrupted);
-  std::signal(SIGPIPE, SIG_IGN);
-
-  CLI::App program{
+Exit run_command_line(int argc, char** argv) {
+  set_up("fit-published");
+  CommandLine command_line(
+      "tools/fit-published",
       "Fits what generations of training software make of chips and networks, platforms/software/, to\n"
-      "published runs, by simulating them. platforms/published/fit.yaml says what, from which priors.",
-      "tools/fit-published"};
+      "published runs, by simulating them. platforms/published/fit.yaml says what, from which priors.");
+  const Command program = command_line.program();
   Options options;
   options.month = this_month();
-  program.add_option("runs", options.table, "a table of runs (.csv); default: the runs that ship");
-  program.add_option("--rounds", options.rounds, "at most so many; 0: tell where it begins, fit nothing")
-      ->check(CLI::Range(0, 100))
-      ->capture_default_str();
-  program.add_flag("--go-on", options.go_on, "begin at platforms/software/, not at the priors");
-  program.add_option("--only", options.only,
-                     "fit this software alone, to its own runs; all other stays, as prior");
-  program.add_flag("--write", options.write, "write platforms/software/ and platforms/published/");
-  program.add_option("--month", options.month, "that sources name")->capture_default_str();
-  program.add_flag("--json", options.json, "print JSON (schema motley.fit/1)");
-  program.footer(footer("tools/fit-published --only torchtitan-2025 --rounds 2"));
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return static_cast<Exit>(program.exit(error));
-    spdlog::error("{}\n  hint: try `tools/fit-published --help`", error.what());
-    return Exit::usage;
-  }
-  return motley::run([&options] { return run(options); });
+  program.option("runs", options.table, "a table of runs (.csv); default: the runs that ship");
+  program.option("--rounds", options.rounds, "at most so many; 0: tell where it begins, fit nothing")
+      .between(0, 100)
+      .shows_default();
+  program.flag("--go-on", options.go_on, "begin at platforms/software/, not at the priors");
+  program.option("--only", options.only,
+                 "fit this software alone, to its own runs; all other stays, as prior");
+  program.flag("--write", options.write, "write platforms/software/ and platforms/published/");
+  program.option("--month", options.month, "that sources name").shows_default();
+  program.flag("--json", options.json, "print JSON (schema motley.fit/1)");
+  program.example("tools/fit-published --only torchtitan-2025 --rounds 2");
+  program.runs([&options] { return run(options); });
+  const CommandLine::Read read = command_line.read(argc, argv);
+  return read.body ? motley::run(read.body) : read.exit;
 }
 
 }  // namespace
@@ -190,7 +175,7 @@ Exit main_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return static_cast<int>(motley::fit::main_of(argc, argv));
+    return static_cast<int>(motley::fit::run_command_line(argc, argv));
   } catch (const std::exception& bug) {
     std::fputs(bug.what(), stderr);
     return static_cast<int>(motley::Exit::failed);

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "models/yaml_reader.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley::fit {
 
 enum class PriorOf : std::uint8_t { all, chip, software };
 struct FigurePlan {
   std::string kind;  // "layer_launch"
-  PriorOf of = PriorOf::all;
+  PriorOf prior_owner = PriorOf::all;
   double prior = 0;           // PriorOf::all: seconds, or a plain number
   double spread = 0;          // of the logarithm
   bool seconds = false;       // else a plain number
@@ -42,7 +42,7 @@ struct Plan {
   std::map<std::string, std::vector<std::string>> left_out_by;
 
   const FigurePlan& figure(const std::string& kind) const;
-  const SoftwarePlan& of(
+  const SoftwarePlan& software_named(
       const std::string& software) const;  // refuses ("unknown-value") one that is not there
   const SoftwarePlan* of_set(const std::string& set) const;  // nullptr: its runs take no part
   std::vector<std::string> sets() const;

@@ -39,24 +39,24 @@ Table read_table(const std::string& path, const Plan& plan) {
   PublishedRules rules;
   refuse_other_software(plan, rules);
   rules.use(no_figures(plan));
-  Table made;
-  made.rows = read_published_runs(path);
-  for (const PublishedRun& run : made.rows) {
+  Table table;
+  table.rows = read_published_runs(path);
+  for (const PublishedRun& run : table.rows) {
     if (plan.of_set(run.set) == nullptr || !rules.chip_of(run.row["accelerator"])) continue;
-    const auto read = rules.read(run, made.rows);
+    const auto read = rules.read(run, table.rows);
     const Measured* const measured = std::get_if<Measured>(&read);
     if (measured == nullptr) continue;
     if (measured->experts) {
-      made.with_experts.push_back(&run);
+      table.with_experts.push_back(&run);
       continue;
     }
-    made.taking_part.push_back(&run);
-    made.runs.push_back(fit_run(run, *measured, plan, rules));
+    table.taking_part.push_back(&run);
+    table.runs.push_back(fit_run(run, *measured, plan, rules));
   }
-  if (made.runs.empty())
+  if (table.runs.empty())
     throw Refusal(Exit::usage, "bad-csv", {.file = path}, "no run in it takes part in the fit",
                   fmt::format("of these sets runs do: {}", fmt::join(plan.sets(), ", ")));
-  return made;
+  return table;
 }
 
 void refuse_passed_over(const std::vector<RunOutcome>& outcomes) {
@@ -68,21 +68,19 @@ void refuse_passed_over(const std::vector<RunOutcome>& outcomes) {
 
 std::vector<double> SimulatedRuns::step_s(const Eigen::VectorXd& values) {
   rules_.use(figures_.trial(values));
-  PredictedRuns made = read_runs(rules_, runs_, table_);
-  if (programs_.empty()) programs_ = compile_all(made);
-  made.programs = programs_;
-  predict_all({.memory = false, .unseen = false}, made);
-  refuse_passed_over(made.outcomes);
+  const ChosenRuns chosen{rules_, runs_, table_};
+  if (programs_.empty()) programs_ = compile_runs(chosen);
+  const std::vector<RunOutcome> outcomes =
+      predict_runs(chosen, {.memory = false, .unseen = false, .compiled = &programs_});
+  refuse_passed_over(outcomes);
   std::vector<double> steps;
-  for (const RunOutcome& each : made.outcomes) steps.push_back(each.predicted.seconds);
+  for (const RunOutcome& each : outcomes) steps.push_back(each.predicted.seconds);
   return steps;
 }
 
 std::vector<RunOutcome> predicted(const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
                                   const std::vector<PublishedRun>& table, bool unseen) {
-  PredictedRuns made = read_runs(rules, runs, table);
-  predict_all({.memory = false, .unseen = unseen}, made);
-  return std::move(made.outcomes);
+  return predict_runs({rules, runs, table}, {.memory = false, .unseen = unseen});
 }
 
 }  // namespace motley::fit

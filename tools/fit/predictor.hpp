@@ -1,14 +1,14 @@
 // Steps of runs by figures that are tried: an interface, so that tests can put a world in its place whose figures they
-// know; and the program's own, which simulates. Read next: tools/predict_runs.hpp.
+// know; and the program's own, which simulates. Read next: tools/commands/predict_runs.hpp.
 #pragma once
 
 #include <Eigen/Dense>
 #include <string>
 #include <vector>
 
-#include "models/published_run.hpp"
+#include "models/published/published_run.hpp"
+#include "tools/commands/predict_runs.hpp"
 #include "tools/fit/figures.hpp"
-#include "tools/predict_runs.hpp"
 
 namespace motley::fit {
 
@@ -48,7 +48,7 @@ class SimulatedRuns : public Predictor {
   const std::vector<PublishedRun>& table_;
   std::vector<const PublishedRun*> runs_;
   PublishedRules rules_;
-  std::vector<std::shared_ptr<const Program>> programs_;  // of the first figures, which serve for all
+  CompiledRuns programs_;  // by the first figures, which serve for all
 };
 
 // Throws RunFailure where a run was passed over.

@@ -33,11 +33,11 @@ bool moves_all(const Figures& figures, const Fit& fit) {
 std::string stem_alone(const std::string& software) { return "only-" + software + "-sizes"; }
 
 LeftOut of_software_alone(const LeftOut& fit, const std::string& software, const std::vector<FitRun>& runs) {
-  LeftOut made{{}, {}, {software}, fit.values};
+  LeftOut alone{{}, {}, {software}, fit.values};
   const std::set<std::string> ids(fit.ids.begin(), fit.ids.end());
   for (const FitRun& run : runs)
-    if (run.software == software && ids.contains(run.id)) made.ids.push_back(run.id);
-  return made;
+    if (run.software == software && ids.contains(run.id)) alone.ids.push_back(run.id);
+  return alone;
 }
 
 Files left_out_now(const Figures& figures, const Fit& fit, const std::vector<FitRun>& runs,
@@ -73,11 +73,11 @@ TrialFigures trial_of(const Figures& figures, const Fit& fit, const Files& left_
 }
 
 std::vector<Ratio> ratios_of(const std::vector<RunOutcome>& outcomes) {
-  std::vector<Ratio> made;
+  std::vector<Ratio> ratios;
   for (const RunOutcome& each : outcomes)
     if (each.passed_over.empty())
-      made.push_back({each.measured_s / each.predicted.seconds, each.set, each.set});
-  return made;
+      ratios.push_back({each.measured_s / each.predicted.seconds, each.set, each.set});
+  return ratios;
 }
 
 ErrorTable table_of(const std::vector<Ratio>& ratios) {
@@ -96,21 +96,21 @@ std::size_t sets_in(const std::vector<Ratio>& ratios) {
   return sets.size();
 }
 
-void add_interval(Publication& made, std::string& text, const std::string& key,
+void add_interval(Publication& publication, std::string& text, const std::string& key,
                   const std::vector<Ratio>& ratios, const std::string& told) {
   if (ratios.empty()) return;
   text = with_interval(text, key, ratios, told);
-  made.intervals.push_back(text.substr(text.rfind('\n', text.size() - 2) + 1));
+  publication.intervals.push_back(text.substr(text.rfind('\n', text.size() - 2) + 1));
 }
 
 }  // namespace
 
 Publication publish(const Figures& figures, const Fit& fit, const Table& table, const PredictRuns& predict,
                     const std::string& shipped, const std::string& month) {
-  Publication made;
-  made.files = left_out_now(figures, fit, table.runs, shipped, month);
+  Publication publication;
+  publication.files = left_out_now(figures, fit, table.runs, shipped, month);
   PublishedRules rules;
-  rules.use(trial_of(figures, fit, made.files));
+  rules.use(trial_of(figures, fit, publication.files));
 
   const std::vector<RunOutcome> told = predict(rules, table.taking_part, true);
   refuse_passed_over(told);
@@ -121,29 +121,29 @@ Publication publish(const Figures& figures, const Fit& fit, const Table& table, 
     if (told[i].unseen)
       by_set.push_back({told[i].measured_s / told[i].unseen->seconds, told[i].set, told[i].set});
   }
-  made.by_size = table_of(by_size);
-  made.by_set = table_of(by_set);
+  publication.by_size = table_of(by_size);
+  publication.by_set = table_of(by_set);
 
   std::string unseen = read_text_file(shipped + "/" + kUnseen);
-  add_interval(made, unseen, "left_out", by_set,
+  add_interval(publication, unseen, "left_out", by_set,
                fmt::format("{} sets, each predicted without its own, {}", sets_in(by_set), month));
   PublishedRules nobodys = rules;
   nobodys.forget_software();
   const std::vector<Ratio> alone = ratios_of(predict(nobodys, table.taking_part, false));
-  add_interval(made, unseen, "interval", alone,
+  add_interval(publication, unseen, "interval", alone,
                fmt::format("{} sets, predicted by their chips' own figures, {}", sets_in(alone), month));
-  add_interval(made, unseen, "experts", ratios_of(predict(rules, table.with_experts, false)),
+  add_interval(publication, unseen, "experts", ratios_of(predict(rules, table.with_experts, false)),
                fmt::format("models with experts, of which none took part, {}", month));
-  made.files[kUnseen] = unseen;
+  publication.files[kUnseen] = unseen;
 
   for (const std::string& software : fit.moving()) {
     std::vector<Ratio> own;
     for (std::size_t i = 0; i < table.runs.size(); ++i)
       if (table.runs[i].software == software) own.push_back(by_size[i]);
-    made.files["platforms/software/" + software + ".yaml"] =
+    publication.files["platforms/software/" + software + ".yaml"] =
         software_file(figures, fit, software, table.runs, interval_of_software(own, by_size, month), month);
   }
-  return made;
+  return publication;
 }
 
 void replace_shipped(const Files& files, const std::string& shipped) {

@@ -1,6 +1,6 @@
 // From figures at their optimum to what ships of them: fits that leave runs out, intervals of how far those runs lay
 // from predictions without them, and the files. Runs are predicted by whatever it is given, so that tests need not
-// simulate. Read next: tools/fit/results.hpp, models/published_run.hpp.
+// simulate. Read next: tools/fit/results.hpp, models/published/published_run.hpp.
 #pragma once
 
 #include <functional>

@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "models/errors.hpp"
+#include "models/published/prediction_errors.hpp"
 
 namespace motley::fit {
 namespace {
@@ -35,16 +35,16 @@ ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::st
   std::map<std::string, std::vector<double>> by_set;
   for (std::size_t i = 0; i < errors.size(); ++i)
     by_set[sets.at(i)].push_back(100 * std::abs(std::expm1(errors[i])));
-  ErrorTable made;
+  ErrorTable table;
   std::vector<double> means;
-  for (const auto& [set, of] : by_set) {
-    made.sets.push_back(
-        {set, of.size(), mean_of(of), median_of(of), *std::max_element(of.begin(), of.end())});
-    means.push_back(made.sets.back().mean_pct);
+  for (const auto& [set, set_errors] : by_set) {
+    table.sets.push_back({set, set_errors.size(), mean_of(set_errors), median_of(set_errors),
+                          *std::max_element(set_errors.begin(), set_errors.end())});
+    means.push_back(table.sets.back().mean_pct);
   }
-  made.mean_of_sets_pct = mean_of(means);
-  made.median_of_sets_pct = median_of(means);
-  return made;
+  table.mean_of_sets_pct = mean_of(means);
+  table.median_of_sets_pct = median_of(means);
+  return table;
 }
 
 std::string to_text(const ErrorTable& table) {
@@ -57,16 +57,16 @@ std::string to_text(const ErrorTable& table) {
 }
 
 std::string to_json(const ErrorTable& table) {
-  nlohmann::ordered_json made;
+  nlohmann::ordered_json json;
   for (const SetErrors& each : table.sets)
-    made["sets"].push_back({{"set", each.set},
+    json["sets"].push_back({{"set", each.set},
                             {"rows", each.rows},
                             {"mean_abs_pct", each.mean_pct},
                             {"median_abs_pct", each.median_pct},
                             {"worst_abs_pct", each.worst_pct}});
-  made["mean_of_sets_pct"] = table.mean_of_sets_pct;
-  made["median_of_sets_pct"] = table.median_of_sets_pct;
-  return made.dump();
+  json["mean_of_sets_pct"] = table.mean_of_sets_pct;
+  json["median_of_sets_pct"] = table.median_of_sets_pct;
+  return json.dump();
 }
 
 Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ratio>& all,
@@ -74,18 +74,18 @@ Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ra
   std::set<std::string> sizes;
   for (const Ratio& each : own) sizes.insert(each.group);
   if (own.size() >= kEnoughRuns && sizes.size() >= kEnoughSizes) {
-    const HeldBounds made = interval_of(own);
-    return {made.bounds,
-            fmt::format("{} runs of it, {}, {}", own.size(), held_text(made.held, "sizes"), month)};
+    const HeldBounds own_bounds = interval_of(own);
+    return {own_bounds.bounds,
+            fmt::format("{} runs of it, {}, {}", own.size(), held_text(own_bounds.held, "sizes"), month)};
   }
   const HeldBounds of_any = interval_of(all);
-  Written made{of_any.bounds, fmt::format("{} runs of any software, {}, {}", all.size(),
-                                          held_text(of_any.held, "sizes"), month)};
+  Written interval{of_any.bounds, fmt::format("{} runs of any software, {}, {}", all.size(),
+                                              held_text(of_any.held, "sizes"), month)};
   const Bounds few = bounds_of(own, 0.1);
-  if (few.low < made.bounds.low || few.high > made.bounds.high)
-    made.source = fmt::format("{} runs of it and {}", own.size(), made.source);
-  made.bounds = {std::min(made.bounds.low, few.low), std::max(made.bounds.high, few.high)};
-  return made;
+  if (few.low < interval.bounds.low || few.high > interval.bounds.high)
+    interval.source = fmt::format("{} runs of it and {}", own.size(), interval.source);
+  interval.bounds = {std::min(interval.bounds.low, few.low), std::max(interval.bounds.high, few.high)};
+  return interval;
 }
 
 std::string software_file(const Figures& figures, const Fit& fit, const std::string& software,
@@ -126,14 +126,14 @@ std::string left_out_text(const Figures& figures, const LeftOut& left_out, const
 
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
                           const std::string& told) {
-  const HeldBounds made = interval_of(ratios);
+  const HeldBounds interval = interval_of(ratios);
   std::istringstream lines(text);
   std::string kept, line;
   while (std::getline(lines, line))
     if (!line.starts_with(key + ":")) kept += line + "\n";
   return kept + key + ": " +
-         interval_text(made.bounds, fmt::format("{} runs of {}; made of the other sets it held {:.0f} %",
-                                                ratios.size(), told, 100 * made.held));
+         interval_text(interval.bounds, fmt::format("{} runs of {}; made of the other sets it held {:.0f} %",
+                                                    ratios.size(), told, 100 * interval.held));
 }
 
 void write_files(const Files& files, const std::string& folder) {

@@ -44,7 +44,7 @@ Eigen::VectorXd Fit::errors_at(Predictor& predictor, const Eigen::VectorXd& valu
 // Every figure of a kind is moved at once: a run depends on that of its own software and chip alone.
 Eigen::MatrixXd Fit::derivatives(Predictor& predictor) const {
   const double step = figures_.plan().step;
-  Eigen::MatrixXd made = Eigen::MatrixXd::Zero(linear_.errors.size(), figures_.count());
+  Eigen::MatrixXd jacobian = Eigen::MatrixXd::Zero(linear_.errors.size(), figures_.count());
   for (const std::set<std::string>& kinds : kinds_moved_together(figures_.plan())) {
     Eigen::VectorXd moved = linear_.at;
     for (std::size_t i = 0; i < figures_.names().size(); ++i)
@@ -53,9 +53,9 @@ Eigen::MatrixXd Fit::derivatives(Predictor& predictor) const {
     for (std::size_t run = 0; run < runs_.size(); ++run)
       for (const std::string& kind : kinds)
         if (const Eigen::Index figure = figures_.index(runs_[run], kind); figure >= 0)
-          made(static_cast<Eigen::Index>(run), figure) = changes[static_cast<Eigen::Index>(run)];
+          jacobian(static_cast<Eigen::Index>(run), figure) = changes[static_cast<Eigen::Index>(run)];
   }
-  return made;
+  return jacobian;
 }
 
 void Fit::run(Predictor& predictor, const Eigen::VectorXd& begin, int rounds) {
@@ -84,18 +84,18 @@ void Fit::run(Predictor& predictor, const Eigen::VectorXd& begin, int rounds) {
 }
 
 LeftOut Fit::without(const std::function<bool(const FitRun&)>& left_out) const {
-  LeftOut made;
+  LeftOut refit;
   Pulls pulls = pulls_;
   std::set<std::string> software;
   for (std::size_t i = 0; i < runs_.size(); ++i)
     if (left_out(runs_[i])) {
       pulls.weights[i] = 0;
-      made.ids.push_back(runs_[i].id);
+      refit.ids.push_back(runs_[i].id);
       software.insert(runs_[i].software);
     }
-  made.software.assign(software.begin(), software.end());
-  made.values = solve(linear_, figures_.prior(), pulls, false).values;
-  return made;
+  refit.software.assign(software.begin(), software.end());
+  refit.values = solve(linear_, figures_.prior(), pulls, false).values;
+  return refit;
 }
 
 std::vector<LeftOut> Fit::leave_out() const {
@@ -109,16 +109,16 @@ std::vector<LeftOut> Fit::leave_out() const {
     const int next = static_cast<int>(fold.size());
     fold[size] = next % figures_.plan().folds;
   }
-  std::vector<LeftOut> made;
+  std::vector<LeftOut> fits;
   for (int f = 0; f < figures_.plan().folds; ++f) {
     LeftOut each = without([&](const FitRun& run) { return fold.at(run.size) == f; });
-    if (!each.ids.empty()) made.push_back(std::move(each));
+    if (!each.ids.empty()) fits.push_back(std::move(each));
   }
   for (const std::string& set : sets) {
-    made.push_back(without([&](const FitRun& run) { return run.set == set; }));
-    made.back().set = set;
+    fits.push_back(without([&](const FitRun& run) { return run.set == set; }));
+    fits.back().set = set;
   }
-  return made;
+  return fits;
 }
 
 }  // namespace motley::fit

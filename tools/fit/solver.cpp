@@ -91,10 +91,10 @@ double objective(const Eigen::VectorXd& errors, const Eigen::VectorXd& values, c
 }
 
 Optimum solve(const LinearErrors& linear, const Prior& prior, const Pulls& pulls, bool with_spread) {
-  Optimum found{linear.at, Eigen::VectorXd::Zero(linear.at.size())};
-  double* const values = found.values.data();
+  Optimum optimum{linear.at, Eigen::VectorXd::Zero(linear.at.size())};
+  double* const values = optimum.values.data();
   ceres::Problem problem;
-  problem.AddParameterBlock(values, static_cast<int>(found.values.size()));
+  problem.AddParameterBlock(values, static_cast<int>(optimum.values.size()));
   add_runs(linear, pulls, values, problem);
   const Eigen::MatrixXd root = prior.precision.llt().matrixU();
   problem.AddResidualBlock(new ceres::NormalPrior(root, prior.mean), nullptr, values);
@@ -111,8 +111,8 @@ Optimum solve(const LinearErrors& linear, const Prior& prior, const Pulls& pulls
   ceres::Solver::Summary summary;
   ceres::Solve(options, &problem, &summary);
   if (!summary.IsSolutionUsable()) throw RunFailure("Ceres finds no figures: " + summary.message);
-  if (with_spread) found.spread = spread_of(pulls, values, problem);
-  return found;
+  if (with_spread) optimum.spread = spread_of(pulls, values, problem);
+  return optimum;
 }
 
 }  // namespace motley::fit

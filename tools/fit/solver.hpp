@@ -1,6 +1,6 @@
 // The figures at which errors and priors pull alike, by Ceres: errors of runs count as soft-L1, those of a set no more
 // than so many, and priors are normal in the logarithm. Errors are linear in the figures here; simulations are not,
-// which is why tools/fit/fit.hpp makes them so again and again. Read next: tools/fit/fit.hpp.
+// which is why each round of a fit makes them so again. Read next: tools/fit/rounds.hpp.
 #pragma once
 
 #include <Eigen/Dense>

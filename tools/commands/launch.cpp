@@ -1,0 +1,28 @@
+// motley launch: starts a command once a rank on this host and stays until all have ended. `motley train` does so by
+// itself; this is for starting something around it, or ranks of another program. Read next: hw/launch/launch.hpp.
+#include "hw/launch/launch.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/commands/command.hpp"
+
+namespace motley {
+
+void add_launch(const Command& program) {
+  const auto options = std::make_shared<LaunchOptions>();
+  const Command command = program.subcommand("launch", "Start a command once a rank on this host");
+  command.option("-n,--ranks", options->rank_count, "how many ranks").required();
+  command.option("command", options->command, "after --: the command and its arguments").required();
+  command.example("motley launch -n 2 -- motley train scenarios/quickstart-train.yaml");
+  command.runs([options] {
+    const LaunchResult launched = launch(*options);
+    if (!launched.message.empty()) spdlog::error("{}", launched.message);
+    return static_cast<Exit>(launched.exit_code);
+  });
+}
+
+}  // namespace motley
