@@ -16,20 +16,21 @@
 #include <map>
 #include <set>
 
-#include "models/check.hpp"
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/report.hpp"
-#include "models/scenario.hpp"
-#include "sim/fabric.hpp"
-#include "sim/world.hpp"
+#include "models/base/data_files.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/report/report.hpp"
+#include "models/scenario/scenario.hpp"
+#include "sim/fabric/fabric.hpp"
+#include "sim/simulate.hpp"
 
 using namespace motley;
 namespace sg = simgrid::s4u;
 
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 struct Result {
   double iteration_s = 0;
@@ -78,13 +79,13 @@ class UpFrontDag {
   Result run() {
     each([this](const Step& step, const Instruction& instruction) { activity(step, instruction); });
     each([this](const Step& step, const Instruction& instruction) {
-      const auto& to = activity(step, instruction);
+      const Activity& to = activity(step, instruction);
       if (step.index > 0) order({step.rank, step.stream, step.index - 1}, to);
       for (const After& after : instruction.after) order({step.rank, after.stream, after.index}, to);
     });
-    for (const auto& [key, made] : activities_) {
-      if (made.exec != nullptr) made.exec->vetoable_start();
-      if (made.comm != nullptr) made.comm->vetoable_start();
+    for (const auto& [key, activity] : activities_) {
+      if (activity.exec != nullptr) activity.exec->vetoable_start();
+      if (activity.comm != nullptr) activity.comm->vetoable_start();
     }
     engine_.run();
     return {sg::Engine::get_clock(), static_cast<std::int64_t>(activities_.size()), 0, 0, 0};
@@ -93,10 +94,10 @@ class UpFrontDag {
  private:
   // An activity is known by its compute, its send, or its group and place in the stream.
   using Key = std::tuple<int, int, int>;
-  struct Made {  // one of the two
+  struct Activity {  // one of the two
     sg::ExecPtr exec;
     sg::CommPtr comm;
-    void before(const Made& later) const {
+    void before(const Activity& later) const {
       const sg::ActivityPtr to =
           later.exec != nullptr ? sg::ActivityPtr(later.exec) : sg::ActivityPtr(later.comm);
       if (exec != nullptr) exec->add_successor(to);
@@ -106,52 +107,55 @@ class UpFrontDag {
 
   void each(const std::function<void(const Step&, const Instruction&)>& visit) {
     for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
-      const auto& streams = program_.class_of(rank).streams;
-      for (std::size_t stream = 0; stream < streams.size(); ++stream)
+      const auto& streams = program_.program_of(rank).streams;
+      for (StreamId stream : streams.ids())
         for (std::size_t index = 0; index < streams[stream].instructions.size(); ++index)
-          visit({rank, static_cast<std::int16_t>(stream), static_cast<std::int32_t>(index)},
-                streams[stream].instructions[index]);
+          visit({rank, stream, static_cast<std::int32_t>(index)}, streams[stream].instructions[index]);
     }
   }
 
   Key key_of(const Step& step, const Instruction& instruction) const {
     const RankEntry& entry = program_.ranks[at(step.rank)];
-    if (instruction.op == Op::collective) return {-1 - entry.groups[at(instruction.slot)], 0, step.index};
-    if (instruction.op != Op::recv) return {step.rank, step.stream, step.index};
-    const Rank sender = entry.peers[at(instruction.slot)];
-    const auto& streams = program_.class_of(sender).streams;
-    for (std::size_t stream = 0; stream < streams.size(); ++stream) {
-      const auto& first = streams[stream].instructions.front();
-      if (first.op == Op::send && first.slot == 1 - instruction.slot)
-        return {sender, static_cast<int>(stream), step.index};
+    if (const auto* collective = instruction.as<Collective>())
+      return {-1 - entry.groups[collective->slot].value().value(), 0, step.index};
+    const Recv* recv = instruction.as<Recv>();
+    if (recv == nullptr) return {step.rank, step.stream.value(), step.index};
+    const Rank sender = entry.peers[recv->slot].value();
+    const auto& streams = program_.program_of(sender).streams;
+    for (StreamId stream : streams.ids()) {
+      const Send* first = streams[stream].instructions.front().as<Send>();
+      if (first != nullptr && first->slot == PeerSlot(1 - recv->slot.value()))
+        return {sender, stream.value(), step.index};
     }
     throw std::logic_error("a recv without its send");
   }
 
-  const Made& activity(const Step& step, const Instruction& instruction) {
-    Made& made = activities_[key_of(step, instruction)];
-    if (made.exec != nullptr || made.comm != nullptr) return made;
+  const Activity& activity(const Step& step, const Instruction& instruction) {
+    Activity& activity = activities_[key_of(step, instruction)];
+    if (activity.exec != nullptr || activity.comm != nullptr) return activity;
     const RankEntry& entry = program_.ranks[at(step.rank)];
     sg::Host* host = fabric_.host_of(step.rank);
-    if (instruction.op == Op::send || instruction.op == Op::recv) {
+    if (const PeerMessage* message = instruction.message()) {
       const Arrangement& arrangement = folding_.arrangement;
-      const auto [from, to] = fabric_.ends_of(instruction.op == Op::send
-                                                  ? arrangement.sent_lane(step.rank, instruction.slot)
-                                                  : arrangement.received_lane(step.rank, instruction.slot));
-      made.comm =
-          sg::Comm::sendto_init(from, to)->set_payload_size(static_cast<std::uint64_t>(instruction.bytes));
-      return made;
+      const auto [from, to] =
+          fabric_.ends_of(instruction.op() == Op::send ? arrangement.sent_lane(step.rank, message->slot)
+                                                       : arrangement.received_lane(step.rank, message->slot));
+      activity.comm =
+          sg::Comm::sendto_init(from, to)->set_payload_size(static_cast<std::uint64_t>(message->bytes));
+      return activity;
     }
+    const auto* collective = instruction.as<Collective>();
     const double seconds =
-        instruction.op == Op::collective
-            ? ring_all_reduce_s(costs_.ring(entry.groups[at(instruction.slot)]), instruction.bytes)
-            : costs_.of(step.rank, instruction).seconds();
-    made.exec = sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
-    return made;
+        collective != nullptr
+            ? ring_all_reduce_s(costs_.ring(entry.groups[collective->slot].value()), collective->bytes)
+            : costs_.price(step.rank, instruction).seconds();
+    activity.exec =
+        sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
+    return activity;
   }
 
-  void order(const Step& before, const Made& to) {
-    const Made& from = activity(before, program_.at(before.rank, before.stream, before.index));
+  void order(const Step& before, const Activity& to) {
+    const Activity& from = activity(before, program_.at(before.rank, before.stream, before.index));
     if (ordered_.emplace(&from, &to).second) from.before(to);
   }
 
@@ -160,8 +164,8 @@ class UpFrontDag {
   CostTable costs_;
   Folding folding_;
   Fabric fabric_;
-  std::map<Key, Made> activities_;
-  std::set<std::pair<const Made*, const Made*>> ordered_;
+  std::map<Key, Activity> activities_;
+  std::set<std::pair<const Activity*, const Activity*>> ordered_;
 };
 
 double iteration_of(const Trace& trace) {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/fit/fit_world.hpp"
+#include "tests/support/fit_world.hpp"
 #include "tools/fit/intervals.hpp"
 #include "tools/fit/results.hpp"
 
@@ -16,14 +16,14 @@ namespace {
 std::vector<Ratio> scattered(int groups, int of_each, double apart, double inside, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, 1);
-  std::vector<Ratio> made;
+  std::vector<Ratio> ratios;
   for (int g = 0; g < groups; ++g) {
     const double centre = apart * normal(random);
     for (int i = 0; i < of_each; ++i)
-      made.push_back({std::exp(centre + inside * normal(random)), "set " + std::to_string(g),
-                      "group " + std::to_string(g)});
+      ratios.push_back({std::exp(centre + inside * normal(random)), "set " + std::to_string(g),
+                        "group " + std::to_string(g)});
   }
-  return made;
+  return ratios;
 }
 
 double share_inside(const std::vector<Ratio>& ratios, const Bounds& bounds) {
@@ -48,12 +48,12 @@ TEST_CASE("bounds hold what their tails leave, of rows and of sets") {
 
 TEST_CASE("intervals are as wide as other groups need") {
   const std::vector<Ratio> ratios = scattered(12, 15, 0.1, 0.02, 7);
-  const HeldBounds made = interval_of(ratios);
+  const HeldBounds interval = interval_of(ratios);
   const Bounds narrow = bounds_of(ratios, 0.1);
-  CHECK(made.bounds.low <= narrow.low);
-  CHECK(made.bounds.high >= narrow.high);
-  CHECK(made.held >= 0.8);
-  CHECK(share_inside(ratios, made.bounds) >= made.held);  // its own group's runs helped to make it
+  CHECK(interval.bounds.low <= narrow.low);
+  CHECK(interval.bounds.high >= narrow.high);
+  CHECK(interval.held >= 0.8);
+  CHECK(share_inside(ratios, interval.bounds) >= interval.held);  // its own group's runs helped to make it
   // Held is what it says: of each group, by bounds that the others made.
   const HeldBounds far = interval_of(scattered(5, 15, 0.5, 0.001, 7));
   CHECK(far.held < 0.8);
@@ -61,15 +61,15 @@ TEST_CASE("intervals are as wide as other groups need") {
 
 TEST_CASE("runs that lie twice as far apart get bounds twice as far, and the order of runs is of no matter") {
   std::vector<Ratio> ratios = scattered(12, 15, 0.1, 0.02, 7);
-  const HeldBounds made = interval_of(ratios);
+  const HeldBounds interval = interval_of(ratios);
   std::vector<Ratio> wider = ratios;
   for (Ratio& each : wider) each.value *= each.value;
-  CHECK(std::log(interval_of(wider).bounds.high) == Approx(2 * std::log(made.bounds.high)));
+  CHECK(std::log(interval_of(wider).bounds.high) == Approx(2 * std::log(interval.bounds.high)));
   std::shuffle(ratios.begin(), ratios.end(), std::mt19937(3));
   const HeldBounds same = interval_of(ratios);
-  CHECK(same.bounds.low == made.bounds.low);
-  CHECK(same.bounds.high == made.bounds.high);
-  CHECK(same.held == made.held);
+  CHECK(same.bounds.low == interval.bounds.low);
+  CHECK(same.bounds.high == interval.bounds.high);
+  CHECK(same.held == interval.held);
 }
 
 TEST_CASE("few runs of some software get the interval of any, and no narrower than their own") {

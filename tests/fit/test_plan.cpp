@@ -6,8 +6,9 @@
 #include <fstream>
 #include <map>
 
-#include "models/scenario.hpp"
-#include "tests/fit/fit_world.hpp"
+#include "models/base/data_files.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/fit_world.hpp"
 #include "tools/fit/plan.hpp"
 
 using namespace motley;
@@ -51,11 +52,11 @@ TEST_CASE("priors are what the plan says, of the chip and of the software where 
   CHECK(prior(zb, "unfused_attention") == Approx(1));
   CHECK(figures.index(zb, "attention_efficiency") == -1);
   CHECK(figures.index(nemo, "unfused_attention") == -1);
-  CHECK(prior(nemo, "gemm_efficiency") == Approx(load_chip("h100-80gb-sxm").gemm_efficiency.value));
+  CHECK(prior(nemo, "gemm_efficiency") == Approx(load_chip("h100-80gb-sxm").software.gemm_efficiency.value));
   CHECK(prior(nemo, "attention_efficiency") ==
-        Approx(1.5 * load_chip("h100-80gb-sxm").attention_efficiency.value));
+        Approx(1.5 * load_chip("h100-80gb-sxm").software.attention_efficiency.value));
   CHECK(prior(mpt, "attention_efficiency") ==
-        Approx(0.5 * load_chip("a100-40gb-sxm").attention_efficiency.value));
+        Approx(0.5 * load_chip("a100-40gb-sxm").software.attention_efficiency.value));
   CHECK(prior(nemo, "collective_share") == Approx(0.5));
   CHECK(prior(zb, "collective_share") == Approx(1));
   CHECK(figures.index(runs[60], "network") == figures.index(runs[130], "network"));  // one, on two chips
@@ -77,7 +78,8 @@ TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
 
 TEST_CASE("software that is not planned is refused with the nearest that is") {
   std::string hint;
-  CHECK(kind_of([] { static_cast<void>(shipped_plan().of("nemo-2042")); }, &hint) == "unknown-value");
+  CHECK(kind_of([] { static_cast<void>(shipped_plan().software_named("nemo-2042")); }, &hint) ==
+        "unknown-value");
   CHECK_THAT(hint, Catch::Contains("nemo-2024"));
 }
 

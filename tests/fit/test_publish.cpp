@@ -5,9 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "models/scenario.hpp"
-#include "models/software.hpp"
-#include "tests/fit/fit_world.hpp"
+#include "models/base/data_files.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/scenario/software.hpp"
+#include "tests/support/fit_world.hpp"
 #include "tools/fit/publish.hpp"
 
 using namespace motley;
@@ -30,11 +31,11 @@ class Shipped {
   ~Shipped() { fs::remove_all(folder_); }
   std::string path() const { return folder_.string(); }
   std::map<std::string, std::string> texts() const {
-    std::map<std::string, std::string> made;
+    std::map<std::string, std::string> text_by_path;
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       if (entry.is_regular_file())
-        made[fs::relative(entry.path(), folder_).string()] = read_text_file(entry.path().string());
-    return made;
+        text_by_path[fs::relative(entry.path(), folder_).string()] = read_text_file(entry.path().string());
+    return text_by_path;
   }
 
  private:
@@ -44,22 +45,22 @@ class Shipped {
 // Every run takes a second and is predicted a few percent off, by a rule that knows its id alone.
 std::vector<RunOutcome> off_by_some(const PublishedRules&, const std::vector<const PublishedRun*>& runs,
                                     bool) {
-  std::vector<RunOutcome> made;
+  std::vector<RunOutcome> outcomes;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    RunOutcome& each = made.emplace_back();
+    RunOutcome& each = outcomes.emplace_back();
     each.id = runs[i]->id;
     each.set = runs[i]->set;
     each.measured_s = 1;
     each.predicted.seconds = 1 + 0.01 * static_cast<double>(i % 11);
     each.unseen = Prediction{1 + 0.02 * static_cast<double>(i % 11), 0, 0};
   }
-  return made;
+  return outcomes;
 }
 
 const Table& table() {
-  static const Table made =
+  static const Table shipped_table =
       read_table(data_folder() + "/tests/validation/published_runs.csv", shipped_plan());
-  return made;
+  return shipped_table;
 }
 
 struct Fitted {
@@ -81,71 +82,78 @@ struct Fitted {
 }  // namespace
 
 TEST_CASE("what is written reads back as the figures that were fitted, to four digits") {
-  const Fitted of;
+  const Fitted fitted;
   const Shipped shipped;
-  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
-  replace_shipped(made.files, shipped.path());
-  const Eigen::VectorXd read = of.figures.values_in(shipped.path() + "/platforms/software");
-  CHECK((read - of.fit->values()).cwiseAbs().maxCoeff() < 6e-4);
-  CHECK((read - of.figures.prior().mean).cwiseAbs().maxCoeff() > 0.05);
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05");
+  replace_shipped(publication.files, shipped.path());
+  const Eigen::VectorXd read = fitted.figures.values_in(shipped.path() + "/platforms/software");
+  CHECK((read - fitted.fit->values()).cwiseAbs().maxCoeff() < 6e-4);
+  CHECK((read - fitted.figures.prior().mean).cwiseAbs().maxCoeff() > 0.05);
   // A trial says the same as the file, and what uses such files takes it.
-  const TrialFigures trial = of.figures.trial(of.fit->values());
-  for (const std::string& software : of.figures.software()) {
+  const TrialFigures trial = fitted.figures.trial(fitted.fit->values());
+  for (const std::string& software : fitted.figures.software()) {
     INFO(software);
     Cluster by_file = load_cluster("dgx-a100"), by_trial = by_file;
     const Interval interval =
         use_figures(read_yaml(shipped.path() + "/platforms/software/" + software + ".yaml"), by_file);
     use_figures(trial.software.at(software), by_trial);
     CHECK(interval.low <= 1);
-    for (const auto member : {&Chip::gemm_efficiency, &Chip::layer_launch, &Chip::collective_share})
-      CHECK((by_file.groups[0].chip.*member).value == (by_trial.groups[0].chip.*member).value);
+    for (const auto member :
+         {&ChipSoftware::gemm_efficiency, &ChipSoftware::layer_launch, &ChipSoftware::collective_share})
+      CHECK((by_file.groups[0].chip.software.*member).value ==
+            (by_trial.groups[0].chip.software.*member).value);
   }
-  for (const auto& [name, text] : made.files)
+  for (const auto& [name, text] : publication.files)
     if (name.find("left_out") != std::string::npos) CHECK_NOTHROW(parse_yaml(text, name));
 }
 
 TEST_CASE(
     "the same fit gives the same bytes, and no file of an earlier one stays among those that left runs out") {
-  const Fitted of;
+  const Fitted fitted;
   const Shipped shipped;
   std::ofstream(shipped.path() + "/platforms/published/left_out/sizes-99.yaml") << "runs: []\nsoftware: {}\n";
-  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
-  CHECK(made.files == publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05").files);
-  replace_shipped(made.files, shipped.path());
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05");
+  CHECK(publication.files ==
+        publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05").files);
+  replace_shipped(publication.files, shipped.path());
   const auto texts = shipped.texts();
   CHECK_FALSE(texts.contains("platforms/published/left_out/sizes-99.yaml"));
-  for (const auto& [name, text] : made.files) CHECK(texts.at(name) == text);
+  for (const auto& [name, text] : publication.files) CHECK(texts.at(name) == text);
   CHECK(texts.contains("platforms/published/fit.yaml"));
   CHECK(texts.contains("platforms/software/sailor-2025.yaml"));  // not fitted here
 }
 
 TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it says besides") {
-  const Fitted of;
+  const Fitted fitted;
   const Shipped shipped;
-  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
-  const std::string& nemo = made.files.at("platforms/software/nemo-2024.yaml");
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05");
+  const std::string& nemo = publication.files.at("platforms/software/nemo-2024.yaml");
   CHECK(nemo.starts_with(
       "# nemo-2024: what this software makes of chips and networks. Written by tools/fit-published.\n"
       "interval: {low: "));
   CHECK_THAT(nemo, Catch::Contains("source: \"fitted: dgxc, nemo of published runs, 2031-05; +-"));
   CHECK_THAT(nemo, Catch::Contains("\n    gemm_backward: {value: 1.23, source: \"step-time studies"));
-  const std::string& unseen = made.files.at("platforms/published/unseen.yaml");
+  const std::string& unseen = publication.files.at("platforms/published/unseen.yaml");
   const std::string before = read_text_file(shipped.path() + "/platforms/published/unseen.yaml");
   CHECK(unseen.substr(0, unseen.find("left_out:")) == before.substr(0, before.find("left_out:")));
   CHECK_THAT(unseen,
              Catch::Contains(std::to_string(table().runs.size()) + " runs of 12 sets, each predicted without "
                                                                    "its own, 2031-05; made of the other"));
-  CHECK(made.intervals.size() == 3);
-  CHECK(made.intervals[1].starts_with("interval: {low: "));
+  CHECK(publication.intervals.size() == 3);
+  CHECK(publication.intervals[1].starts_with("interval: {low: "));
   CHECK(std::count(unseen.begin(), unseen.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
 }
 
 TEST_CASE("software that is fitted alone leaves the files of all other as they are") {
-  const Fitted of("megatron-2023");
+  const Fitted fitted("megatron-2023");
   const Shipped shipped;
   const auto before = shipped.texts();
-  const Publication made = publish(of.figures, *of.fit, table(), off_by_some, shipped.path(), "2031-05");
-  replace_shipped(made.files, shipped.path());
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), off_by_some, shipped.path(), "2031-05");
+  replace_shipped(publication.files, shipped.path());
   std::set<std::string> changed;
   for (const auto& [name, text] : shipped.texts())
     if (!before.contains(name) || before.at(name) != text) changed.insert(name);
@@ -158,7 +166,7 @@ TEST_CASE("software that is fitted alone leaves the files of all other as they a
 }
 
 TEST_CASE("a run that one generation's own fit left out is predicted by that, not by an older fit of all") {
-  const Fitted of("megatron-2023");
+  const Fitted fitted("megatron-2023");
   const Shipped shipped;
   const PublishedRun* zb = nullptr;
   for (const PublishedRun* const each : table().taking_part)
@@ -168,21 +176,22 @@ TEST_CASE("a run that one generation's own fit left out is predicted by that, no
   const PredictRuns look = [&](const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
                                bool unseen) {
     const auto read = rules.read(*zb, table().rows);
-    if (const Measured* const found = std::get_if<Measured>(&read); found != nullptr && unseen)
-      seen.insert(found->scenario.job.cluster.groups[0].chip.elementwise_passes.value);
+    if (const Measured* const measured = std::get_if<Measured>(&read); measured != nullptr && unseen)
+      seen.insert(measured->scenario.job.cluster.groups[0].chip.software.elementwise_passes.value);
     return off_by_some(rules, runs, unseen);
   };
-  const Publication made = publish(of.figures, *of.fit, table(), look, shipped.path(), "2031-05");
+  const Publication publication =
+      publish(fitted.figures, *fitted.fit, table(), look, shipped.path(), "2031-05");
   REQUIRE(seen.size() == 1);
-  bool found = false;
-  for (const auto& [name, text] : made.files)
+  bool is_left_out = false;
+  for (const auto& [name, text] : publication.files)
     if (name.find("only-megatron-2023") != std::string::npos && text.find(zb->id) != std::string::npos) {
       const Yaml chips =
           parse_yaml(text, name)->find("software")->value->find("megatron-2023")->value->find("on")->value;
       const Yaml value =
           chips->find("a100-80gb-sxm")->value->find("elementwise_passes")->value->find("value")->value;
       CHECK(*seen.begin() == Approx(std::stod(value->text)));
-      found = true;
+      is_left_out = true;
     }
-  CHECK(found);
+  CHECK(is_left_out);
 }

@@ -1,7 +1,7 @@
 // Rounds of the fit in a world whose figures are known, and what is left out of it.
 #include <catch2/catch.hpp>
 
-#include "tests/fit/fit_world.hpp"
+#include "tests/support/fit_world.hpp"
 
 using namespace motley;
 using namespace motley::fit;
@@ -10,10 +10,10 @@ namespace {
 
 Eigen::VectorXd errors_of(PowerWorld& world, const std::vector<FitRun>& runs, const Eigen::VectorXd& values) {
   const std::vector<double> steps = world.step_s(values);
-  Eigen::VectorXd made(static_cast<Eigen::Index>(runs.size()));
+  Eigen::VectorXd errors(static_cast<Eigen::Index>(runs.size()));
   for (std::size_t i = 0; i < runs.size(); ++i)
-    made[static_cast<Eigen::Index>(i)] = std::log(steps[i] / runs[i].measured_s);
-  return made;
+    errors[static_cast<Eigen::Index>(i)] = std::log(steps[i] / runs[i].measured_s);
+  return errors;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The optimum of runs and priors: against its own definition, and against what robust and weighted should mean.
 #include <catch2/catch.hpp>
 
-#include "tests/fit/fit_world.hpp"
+#include "tests/support/fit_world.hpp"
 #include "tools/fit/solver.hpp"
 
 using namespace motley;
@@ -15,26 +15,27 @@ struct Some {
   Pulls pulls;
 };
 Some some(Eigen::Index runs, Eigen::Index figures, double scatter) {
-  Some made;
-  made.linear = {
+  Some problem;
+  problem.linear = {
       random_vector(figures, 0.3, 1), random_vector(runs, scatter, 2),
       Eigen::Map<const Eigen::MatrixXd>(random_vector(runs * figures, 1, 3).data(), runs, figures)};
-  made.prior.mean = random_vector(figures, 0.3, 4);
-  made.prior.precision = Eigen::MatrixXd::Constant(figures, figures, 0.5);
-  for (Eigen::Index i = 0; i < figures; ++i) made.prior.precision(i, i) += 1 + static_cast<double>(i);
-  made.pulls.weights.assign(static_cast<std::size_t>(runs), 1);
-  made.pulls.free.assign(static_cast<std::size_t>(figures), true);
-  return made;
+  problem.prior.mean = random_vector(figures, 0.3, 4);
+  problem.prior.precision = Eigen::MatrixXd::Constant(figures, figures, 0.5);
+  for (Eigen::Index i = 0; i < figures; ++i) problem.prior.precision(i, i) += 1 + static_cast<double>(i);
+  problem.pulls.weights.assign(static_cast<std::size_t>(runs), 1);
+  problem.pulls.free.assign(static_cast<std::size_t>(figures), true);
+  return problem;
 }
 
 // The derivative of the sum of w e^2 (sqrt(1 + (r/e)^2) - 1) / e^2 and of half the prior's square, written out.
-Eigen::VectorXd pull_at(const Some& of, const Eigen::VectorXd& values) {
-  Eigen::VectorXd pull = of.prior.precision * (values - of.prior.mean);
-  const Eigen::VectorXd errors = of.linear.errors + of.linear.jacobian * (values - of.linear.at);
+Eigen::VectorXd pull_at(const Some& problem, const Eigen::VectorXd& values) {
+  Eigen::VectorXd pull = problem.prior.precision * (values - problem.prior.mean);
+  const Eigen::VectorXd errors =
+      problem.linear.errors + problem.linear.jacobian * (values - problem.linear.at);
   for (Eigen::Index i = 0; i < errors.size(); ++i) {
-    const double e = errors[i] / of.pulls.error;
-    pull += of.pulls.weights[static_cast<std::size_t>(i)] * e / std::sqrt(1 + e * e) / of.pulls.error *
-            of.linear.jacobian.row(i).transpose();
+    const double e = errors[i] / problem.pulls.error;
+    pull += problem.pulls.weights[static_cast<std::size_t>(i)] * e / std::sqrt(1 + e * e) /
+            problem.pulls.error * problem.linear.jacobian.row(i).transpose();
   }
   return pull;
 }
@@ -51,44 +52,44 @@ double mean_of(const std::vector<double>& says, const std::vector<double>& weigh
 }  // namespace
 
 TEST_CASE("at the optimum of the fit nothing pulls, and only what is free has moved") {
-  Some of = some(60, 7, 0.2);
-  for (std::size_t i = 0; i < of.pulls.weights.size(); ++i)
-    of.pulls.weights[i] = i % 5 == 0 ? 0 : 0.2 + 0.01 * static_cast<double>(i);
-  of.pulls.free[2] = of.pulls.free[4] = false;
-  const Optimum found = solve(of.linear, of.prior, of.pulls, true);
-  const Eigen::VectorXd pull = pull_at(of, found.values), before = pull_at(of, of.linear.at);
+  Some problem = some(60, 7, 0.2);
+  for (std::size_t i = 0; i < problem.pulls.weights.size(); ++i)
+    problem.pulls.weights[i] = i % 5 == 0 ? 0 : 0.2 + 0.01 * static_cast<double>(i);
+  problem.pulls.free[2] = problem.pulls.free[4] = false;
+  const Optimum optimum = solve(problem.linear, problem.prior, problem.pulls, true);
+  const Eigen::VectorXd pull = pull_at(problem, optimum.values), before = pull_at(problem, problem.linear.at);
   for (Eigen::Index i = 0; i < 7; ++i) {
     INFO("figure " << i);
     const bool held = i == 2 || i == 4;
-    CHECK((found.values[i] == of.linear.at[i]) == held);
-    CHECK((found.spread[i] == 0) == held);
+    CHECK((optimum.values[i] == problem.linear.at[i]) == held);
+    CHECK((optimum.spread[i] == 0) == held);
     if (!held) CHECK(std::abs(pull[i]) < 1e-5 * before.cwiseAbs().maxCoeff());
   }
 }
 
 TEST_CASE("the objective of the fit is the one whose derivatives its optimum has none of") {
-  const Some of = some(30, 4, 0.2);
+  const Some problem = some(30, 4, 0.2);
   const Eigen::VectorXd at = random_vector(4, 0.2, 9);
-  const Eigen::VectorXd pull = pull_at(of, at);
+  const Eigen::VectorXd pull = pull_at(problem, at);
   for (Eigen::Index i = 0; i < 4; ++i) {
     Eigen::VectorXd more = at, less = at;
     more[i] += 1e-5;
     less[i] -= 1e-5;
     const auto worth = [&](const Eigen::VectorXd& v) {
-      return objective(of.linear.errors_at(v), v, of.prior, of.pulls);
+      return objective(problem.linear.errors_at(v), v, problem.prior, problem.pulls);
     };
     CHECK((worth(more) - worth(less)) / 2e-5 == Approx(pull[i]).epsilon(1e-5));
   }
 }
 
 TEST_CASE("spreads are those of a normal where errors are small: the inverse of all that is known") {
-  Some of = some(40, 5, 1e-4);
-  of.linear.at = of.prior.mean;
-  const Optimum found = solve(of.linear, of.prior, of.pulls, true);
+  Some problem = some(40, 5, 1e-4);
+  problem.linear.at = problem.prior.mean;
+  const Optimum optimum = solve(problem.linear, problem.prior, problem.pulls, true);
   const Eigen::MatrixXd known =
-      of.linear.jacobian.transpose() * of.linear.jacobian / 0.05 / 0.05 + of.prior.precision;
+      problem.linear.jacobian.transpose() * problem.linear.jacobian / 0.05 / 0.05 + problem.prior.precision;
   const Eigen::VectorXd expected = known.inverse().diagonal().cwiseSqrt();
-  for (Eigen::Index i = 0; i < 5; ++i) CHECK(found.spread[i] == Approx(expected[i]).epsilon(1e-3));
+  for (Eigen::Index i = 0; i < 5; ++i) CHECK(optimum.spread[i] == Approx(expected[i]).epsilon(1e-3));
 }
 
 TEST_CASE("one run that lies far off moves the fit less than it moves a mean") {
@@ -117,12 +118,14 @@ TEST_CASE("a set of 600 rows pulls as one of 60 does, and one of 30 as half of t
 }
 
 TEST_CASE("no figure goes beyond its reach, and one that needs not go so far ends where it would") {
-  Some of = some(40, 3, 0.2);
-  const Optimum free = solve(of.linear, of.prior, of.pulls, false);
-  const Eigen::VectorXd moved = (free.values - of.linear.at).cwiseAbs();
-  of.pulls.reach = 0.5 * moved.maxCoeff();
-  const Optimum held = solve(of.linear, of.prior, of.pulls, false);
-  CHECK((held.values - of.linear.at).cwiseAbs().maxCoeff() == Approx(*of.pulls.reach));
-  of.pulls.reach = 2 * moved.maxCoeff();
-  CHECK((solve(of.linear, of.prior, of.pulls, false).values - free.values).cwiseAbs().maxCoeff() < 1e-6);
+  Some problem = some(40, 3, 0.2);
+  const Optimum free = solve(problem.linear, problem.prior, problem.pulls, false);
+  const Eigen::VectorXd moved = (free.values - problem.linear.at).cwiseAbs();
+  problem.pulls.reach = 0.5 * moved.maxCoeff();
+  const Optimum held = solve(problem.linear, problem.prior, problem.pulls, false);
+  CHECK((held.values - problem.linear.at).cwiseAbs().maxCoeff() == Approx(*problem.pulls.reach));
+  problem.pulls.reach = 2 * moved.maxCoeff();
+  CHECK((solve(problem.linear, problem.prior, problem.pulls, false).values - free.values)
+            .cwiseAbs()
+            .maxCoeff() < 1e-6);
 }

@@ -3,7 +3,8 @@
 
 Logits, gradients, losses over several AdamW steps and the parameters after them must agree. The model is written with
 torch.nn.functional alone, in double precision, from the papers and from nothing of Motley's but the names of parameters
-(models/transformer.hpp). Argument: the test program that dumps (tests/hw/test_oracle_dump.cpp). Exit 77 without torch.
+(models/transformer/transformer.hpp). Argument: the test program that dumps
+(tests/hw/kernels/test_oracle_dump.cpp). Exit 77 without torch.
 """
 
 import json
@@ -150,10 +151,10 @@ def logits_of(ahead, p, t):
     return logits
 
 
-def worst(found, expected):
+def worst(ours, expected):
     """The largest difference, as a part of the largest expected value where that is below 1."""
     scale = min(1.0, expected.abs().max().item()) or 1.0
-    return ((found - expected).abs().max() / scale).item()
+    return ((ours - expected).abs().max() / scale).item()
 
 
 def compare(family, program):
@@ -173,7 +174,7 @@ def compare(family, program):
     optimizer = torch.optim.AdamW(
         [{"params": decays, "weight_decay": train["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
         lr=train["learning_rate"], betas=(train["beta1"], train["beta2"]), eps=train["epsilon"])
-    found = {}
+    differences = {}
     first_gradients = {}
     for number, step in enumerate(dump["steps"]):
         ahead = [torch.tensor(tokens) for tokens in step["ahead"]]
@@ -185,30 +186,30 @@ def compare(family, program):
         optimizer.zero_grad()
         (loss + t["extra_weight"] * further).backward()
         if t["extra"]:
-            found[f"loss of further tokens, step {number}"] = abs(step["extra_loss"] - further.item())
+            differences[f"loss of further tokens, step {number}"] = abs(step["extra_loss"] - further.item())
         if number == 0:
             ours = torch.tensor(sum(dump["logits"], []), dtype=torch.double)
-            found["logits"] = worst(ours, logits.detach().flatten())
+            differences["logits"] = worst(ours, logits.detach().flatten())
             for name in p:
                 if p[name].grad is None:  # a balancing bias: no gradient reaches it, here or there
-                    found["no gradient of " + name] = float(name in dump["gradients"])
+                    differences["no gradient of " + name] = float(name in dump["gradients"])
                     p[name].grad = torch.zeros_like(p[name])
                     first_gradients[name] = p[name].grad.clone()
                     continue
                 first_gradients[name] = p[name].grad.clone()
                 ours = torch.tensor(dump["gradients"][name], dtype=torch.double).view(p[name].shape)
-                found["gradient of " + name] = worst(ours, p[name].grad)
-        found[f"loss of step {number}"] = abs(step["loss"] - loss.item())
+                differences["gradient of " + name] = worst(ours, p[name].grad)
+        differences[f"loss of step {number}"] = abs(step["loss"] - loss.item())
         optimizer.step()
     for name in p:
         # AdamW scales a gradient that is only rounding up to a whole learning rate: those elements say nothing. The
         # key's bias is one: it moves every score of a row alike, so its gradient is zero.
-        told = first_gradients[name].abs() > 1e-5
+        significant = first_gradients[name].abs() > 1e-5
         ours = tensor(dump["final"][name])
-        if told.any():
-            found["final " + name] = (ours - p[name].detach())[told].abs().max().item()
-    bad = {what: value for what, value in found.items() if not value <= TOLERANCE}
-    print(f"{family}: {len(found)} comparisons, the worst differs by {max(found.values()):.2e}")
+        if significant.any():
+            differences["final " + name] = (ours - p[name].detach())[significant].abs().max().item()
+    bad = {what: value for what, value in differences.items() if not value <= TOLERANCE}
+    print(f"{family}: {len(differences)} comparisons, the worst differs by {max(differences.values()):.2e}")
     for what, value in bad.items():
         print(f"  {what} differs by {value:.2e}")
     losses = [step["loss"] for step in dump["steps"]]

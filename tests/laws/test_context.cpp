@@ -2,9 +2,10 @@
 // and the imagined world; and as many FLOPs, bytes gathered and bytes kept as the cut says.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "tests/laws/laws.hpp"
-#include "tests/models/context_jobs.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/context_jobs.hpp"
+#include "tests/support/laws.hpp"
 
 using namespace motley;
 using tests::check_same;
@@ -51,9 +52,10 @@ TEST_CASE("ranks that leave out what others' queries add to their keys train ano
   Job job = tests::context_job({1, 1, 1}, 2, tests::tiny_transformer(Family::llama));
   Program program = compile(job);
   const auto right = train(job, program, 5);
-  for (Instruction& instruction : program.classes[0].streams[0].instructions)
-    if (instruction.op == Op::collective && instruction.collective == CollectiveKind::reduce_scatter)
-      instruction.collective = CollectiveKind::all_gather;
+  for (Instruction& instruction : program.rank_programs.front().streams[kComputeStream].instructions)
+    if (auto* collective = instruction.as<Collective>();
+        collective != nullptr && collective->kind == CollectiveKind::reduce_scatter)
+      collective->kind = CollectiveKind::all_gather;
   const auto wrong = train(job, program, 5);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
@@ -69,9 +71,7 @@ TEST_CASE("sequences cut over ranks do the same in the real and the imagined wor
     const TrainResult real = tests::check_same_structure(job, program).real;
     if (job.strategy.overlap_p2p) continue;  // how many messages wait in buffers is a matter of timing
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      REQUIRE(
-          static_cast<double>(
-              memory[static_cast<std::size_t>(program.ranks[static_cast<std::size_t>(rank)].stage)].peak) ==
-          Approx(real.peak_bytes[static_cast<std::size_t>(rank)]).epsilon(0.02));
+      REQUIRE(static_cast<double>(memory[at(program.ranks[at(rank)].stage)].peak) ==
+              Approx(real.peak_bytes[at(rank)]).epsilon(0.02));
   }
 }

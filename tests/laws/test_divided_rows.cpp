@@ -2,8 +2,9 @@
 // rank, and the same events in both worlds.
 #include <catch2/catch.hpp>
 
-#include "tests/laws/laws.hpp"
-#include "tests/models/row_jobs.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/row_jobs.hpp"
 
 using namespace motley;
 using tests::check_same;
@@ -75,9 +76,9 @@ TEST_CASE("ranks that keep the gradients of their rows to themselves train anoth
   const auto right = train(job);
   int dropped = 0;
   for (RankEntry& entry : program.ranks)
-    for (std::int32_t& group : entry.groups)
-      if (group >= 0 && program.groups[static_cast<std::size_t>(group)].kind == GroupKind::tensor_gradient) {
-        group = -1;
+    for (std::optional<GroupId>& group : entry.groups)
+      if (group && program.groups[*group].kind == GroupKind::tensor_gradient) {
+        group = std::nullopt;
         ++dropped;
       }
   REQUIRE(dropped == 2);

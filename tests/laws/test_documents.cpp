@@ -1,9 +1,10 @@
 // Several documents in one sequence: the same function as documents in sequences of their own, however it is divided.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "tests/laws/laws.hpp"
-#include "tests/models/context_jobs.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/context_jobs.hpp"
+#include "tests/support/laws.hpp"
 
 using namespace motley;
 using tests::check_same;
@@ -33,10 +34,10 @@ TEST_CASE("documents of unlike lengths train the same function however they are 
   job.train.documents = {3, 9, 4};
   const std::vector<double> alone = train(job, 10);
   CHECK(std::abs(alone.back() - one.back()) > 1e-4);
-  for (const Job& made :
+  for (const Job& whole :
        {tests::context_job({1, 1, 1}, 4, job.transformer), tests::context_job({2, 2, 1}, 2, job.transformer),
         tests::tiny_job({1, 2, 2}, job.transformer)}) {
-    Job other = made;
+    Job other = whole;
     other.train.documents = job.train.documents;
     check_same(other, alone);
   }

@@ -1,7 +1,8 @@
 // Modules that predict further tokens: the same function however a job is cut, and both worlds alike.
-#include "models/schedule.hpp"
-#include "tests/laws/laws.hpp"
-#include "tests/models/context_jobs.hpp"
+#include "models/compile/compile.hpp"
+#include "models/schedule/schedule.hpp"
+#include "tests/support/context_jobs.hpp"
+#include "tests/support/laws.hpp"
 
 using namespace motley;
 
@@ -16,13 +17,13 @@ TrainResult trained(const Job& job, std::int64_t steps = 20) {
 void check_both_losses(const Job& job, const TrainResult& expected) {
   INFO(job.transformer.name << "\n" << print(job.strategy));
   const std::size_t steps = std::min(expected.losses.size(), tests::compared_steps);
-  const TrainResult found = trained(job, static_cast<std::int64_t>(steps));
-  REQUIRE(found.losses.size() == steps);
-  REQUIRE(found.extra_losses.size() == steps);
+  const TrainResult result = trained(job, static_cast<std::int64_t>(steps));
+  REQUIRE(result.losses.size() == steps);
+  REQUIRE(result.extra_losses.size() == steps);
   for (std::size_t step = 0; step < steps; ++step) {
     INFO("step " << step);
-    REQUIRE(found.losses[step] == Approx(expected.losses[step]).margin(1e-5).epsilon(0));
-    REQUIRE(found.extra_losses[step] == Approx(expected.extra_losses[step]).margin(1e-5).epsilon(0));
+    REQUIRE(result.losses[step] == Approx(expected.losses[step]).margin(1e-5).epsilon(0));
+    REQUIRE(result.extra_losses[step] == Approx(expected.extra_losses[step]).margin(1e-5).epsilon(0));
   }
 }
 

@@ -1,12 +1,13 @@
 // Stages whose first or last holds no layer: the embedding, and the head, alone. They train the same function, and both
 // worlds run them alike.
-#include "tests/laws/laws.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
 
 using namespace motley;
 
 namespace {
 
-// Of 4 layers, embedding and head that each count as one.
+// A job of 4 layers, whose embedding and head count as one layer each.
 Job job_of(tests::Degrees degrees, Family family, Schedule schedule, int chunks) {
   Job job = tests::tiny_job({degrees.tp, 1, degrees.dp}, family);
   job.strategy.templates[0].stages.resize(static_cast<std::size_t>(degrees.pp),
@@ -17,17 +18,17 @@ Job job_of(tests::Degrees degrees, Family family, Schedule schedule, int chunks)
 }
 
 std::vector<Job> jobs(Family family) {
-  std::vector<Job> made = {job_of({1, 6, 1}, family, Schedule::one_f_one_b, 1),
-                           job_of({2, 2, 1}, family, Schedule::interleaved, 3),
-                           job_of({1, 3, 2}, family, Schedule::interleaved, 2)};
-  made[1].strategy.sequence_parallel = true;
-  made[2].strategy.zero = 1;
-  made[0].strategy.recompute = Recompute::full;
-  for (Job& job : made) {
+  std::vector<Job> all = {job_of({1, 6, 1}, family, Schedule::one_f_one_b, 1),
+                          job_of({2, 2, 1}, family, Schedule::interleaved, 3),
+                          job_of({1, 3, 2}, family, Schedule::interleaved, 2)};
+  all[1].strategy.sequence_parallel = true;
+  all[2].strategy.zero = 1;
+  all[0].strategy.recompute = Recompute::full;
+  for (Job& job : all) {
     job.train.global_batch = 12 * job.strategy.dp() * job.train.micro_batch;
     for (PipelineTemplate& pipeline : job.strategy.templates) pipeline.micro_batches = 12;
   }
-  return made;
+  return all;
 }
 
 }  // namespace

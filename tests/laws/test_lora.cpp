@@ -1,8 +1,9 @@
 // Low-rank adapters: frozen weights, and the same function however the job is cut.
 #include <catch2/catch.hpp>
 
-#include "tests/laws/laws.hpp"
-#include "tests/models/row_jobs.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/row_jobs.hpp"
 
 using namespace motley;
 using tests::check_same;

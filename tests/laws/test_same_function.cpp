@@ -3,8 +3,9 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "tests/laws/laws.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using tests::check_same;
@@ -174,13 +175,15 @@ TEST_CASE("copies of experts that keep their gradients to themselves train anoth
   Program program = compile(job);
   const auto right = train(job, program);
   int dropped = 0;
-  for (const Stream& stream : program.classes[0].streams)
+  const RankProgram& rank_program = program.rank_programs.front();
+  for (const Stream& stream : rank_program.streams)
     for (const Instruction& instruction : stream.instructions) {
       if (stream.kind != StreamKind::collective) continue;
-      const Tensor& tensor = program.classes[0].tensors[static_cast<std::size_t>(instruction.tensors[0])];
+      const auto& collective = std::get<Collective>(instruction.body);
+      const Tensor& tensor = rank_program.tensors[collective.tensors[0]];
       if (tensor.name.find("experts") == std::string::npos) continue;
       ++dropped;
-      for (RankEntry& entry : program.ranks) entry.groups[static_cast<std::size_t>(instruction.slot)] = -1;
+      for (RankEntry& entry : program.ranks) entry.groups[collective.slot] = std::nullopt;
     }
   REQUIRE(dropped == 1);
   const auto wrong = train(job, program);

@@ -5,9 +5,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/check.hpp"
-#include "tests/laws/laws.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -51,12 +52,11 @@ std::vector<std::string> moves(const Program& program, const Trace& trace) {
   return list;
 }
 
-double in_flight(const ProgramClass& of_class, const Strategy& strategy) {
+double in_flight(const RankProgram& rank_program, const Strategy& strategy) {
   double largest = 0;
-  for (const Shard& shard : of_class.shards) {
+  for (const Shard& shard : rank_program.shards) {
     double bytes = 0;
-    for (int id : shard.gradients)
-      bytes += static_cast<double>(of_class.tensors[static_cast<std::size_t>(id)].bytes);
+    for (TensorId id : shard.gradients) bytes += static_cast<double>(rank_program.tensors[id].bytes);
     largest = std::max(largest, bytes);
   }
   return largest * (strategy.zero >= 3 ? 2 + strategy.prefetch : 1);
@@ -64,12 +64,12 @@ double in_flight(const ProgramClass& of_class, const Strategy& strategy) {
 
 // Activations that forwards have left and copies not yet taken, or copies have brought before their backward: as many
 // as two micro-batches' of each.
-double on_their_way(const ProgramClass& of_class) {
+double on_their_way(const RankProgram& rank_program) {
   double largest = 0;
-  for (const Stream& stream : of_class.streams)
+  for (const Stream& stream : rank_program.streams)
     for (const Instruction& each : stream.instructions)
-      if (each.op == Op::copy && each.micro_batch >= 0)
-        largest = std::max(largest, static_cast<double>(each.bytes));
+      if (each.op() == Op::copy && each.micro_batch != kNoMicroBatch)
+        largest = std::max(largest, static_cast<double>(payload_bytes(each)));
   return 4 * largest;
 }
 
@@ -82,24 +82,23 @@ void check_two_worlds(const Job& job) {
   const auto peaks = peak_by_rank(imagined);
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     INFO("rank " << rank);
-    const double states = static_cast<double>(program.class_of(rank).static_bytes);
-    const double really = static_cast<double>(real.peak_bytes[static_cast<std::size_t>(rank)]);
-    if (job.strategy.zero >= 2 || on_their_way(program.class_of(rank)) > 0) {
+    const double states = static_cast<double>(program.program_of(rank).static_bytes);
+    const double really = static_cast<double>(real.peak_bytes[at(rank)]);
+    if (job.strategy.zero >= 2 || on_their_way(program.program_of(rank)) > 0) {
       // What is gathered ahead, and which gradients are still being reduced, is a matter of timing: at most the two
       // largest shards of each.
-      const double timing = (job.strategy.zero >= 2 ? in_flight(program.class_of(rank), job.strategy) : 0) +
-                            on_their_way(program.class_of(rank));
+      const double timing = (job.strategy.zero >= 2 ? in_flight(program.program_of(rank), job.strategy) : 0) +
+                            on_their_way(program.program_of(rank));
       REQUIRE(std::abs(states + peaks.at(rank) - really) <= timing + 0.02 * really);
       continue;
     }
     REQUIRE(states + peaks.at(rank) == Approx(really).epsilon(0.02));
-    const int stage = program.ranks[static_cast<std::size_t>(rank)].stage;
-    REQUIRE(static_cast<double>(memory[static_cast<std::size_t>(stage)].peak) ==
-            Approx(really).epsilon(0.02));
+    const int stage = program.ranks[at(rank)].stage;
+    REQUIRE(static_cast<double>(memory[at(stage)].peak) == Approx(really).epsilon(0.02));
   }
 }
 
-// Twice as wide as tests/models/tiny_job.hpp: with p2p overlapped, how many messages wait in buffers at the peak is a
+// Twice as wide as tests/support/tiny_job.hpp: with p2p overlapped, how many messages wait in buffers at the peak is a
 // matter of timing, and here those few are less than 2 % of a rank's memory.
 Job widened(Job job) {
   job.transformer.hidden *= 2;

@@ -2,9 +2,10 @@
 // parameter, by the finest cut where degrees differ, every token weighing the same. And both worlds agree on them.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "tests/laws/laws.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using tests::check_same;
@@ -173,9 +174,9 @@ TEST_CASE("a pipeline that drops its share of the gradients trains another funct
   Job job = unlike_jobs(Family::gpt2)[0];
   Program program = compile(job);
   const auto right = train(job, program, 10);
-  for (Stream& stream : program.classes[0].streams)
+  for (Stream& stream : program.rank_programs.front().streams)
     for (Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::collective) instruction.scale = 0.0;
+      if (auto* collective = instruction.as<Collective>()) collective->scale = 0.0;
   const auto wrong = train(job, program, 10);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }

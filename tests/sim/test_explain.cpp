@@ -3,11 +3,12 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/explain.hpp"
-#include "models/scenario.hpp"
-#include "sim/world.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/random_jobs.hpp"
+#include "models/compile/compile.hpp"
+#include "models/explain/explain.hpp"
+#include "models/scenario/scenario.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;

@@ -1,7 +1,7 @@
 // Small jobs whose sequences are cut over ranks.
 #pragma once
 
-#include "tests/models/tiny_job.hpp"
+#include "tests/support/tiny_job.hpp"
 
 namespace motley::tests {
 

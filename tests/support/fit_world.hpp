@@ -59,9 +59,9 @@ class PowerWorld : public Predictor {
 inline Eigen::VectorXd random_vector(Eigen::Index n, double scale, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, scale);
-  Eigen::VectorXd made(n);
-  for (double& value : made) value = normal(random);
-  return made;
+  Eigen::VectorXd values(n);
+  for (double& value : values) value = normal(random);
+  return values;
 }
 
 }  // namespace motley::fit

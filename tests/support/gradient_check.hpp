@@ -35,9 +35,9 @@ inline void check_gradient(Values x, const Values& expected, const std::function
     x[i] = at - kStep;
     const double below = f(x);
     x[i] = at;
-    const double found = (above - below) / (2.0 * static_cast<double>(kStep));
+    const double difference = (above - below) / (2.0 * static_cast<double>(kStep));
     INFO("element " << i);
-    REQUIRE(expected[i] == Approx(found).epsilon(2e-3).margin(2e-3));
+    REQUIRE(expected[i] == Approx(difference).epsilon(2e-3).margin(2e-3));
   }
 }
 

@@ -6,8 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "models/compile.hpp"
-#include "sim/world.hpp"
+#include "models/compile/compile.hpp"
+#include "models/program/edit.hpp"
+#include "sim/workers/child.hpp"
 
 namespace motley::tests {
 
@@ -19,13 +20,13 @@ inline Chip unit_chip() {
   chip.peak_flops[Format::fp32] = {1e9, "assumed"};
   chip.memory_bytes = {1e12, "assumed"};
   chip.memory_bandwidth = {1e9, "assumed"};
-  chip.gemm_efficiency = {1, "assumed"};
-  chip.attention_efficiency = {1, "assumed"};
-  chip.bandwidth_efficiency = {1, "assumed"};
+  chip.software.gemm_efficiency = {1, "assumed"};
+  chip.software.attention_efficiency = {1, "assumed"};
+  chip.software.bandwidth_efficiency = {1, "assumed"};
   return chip;
 }
 
-// Loopback: the fabric gives what its figures say, nothing is taken off (models/network_cost.cpp).
+// Loopback: the fabric gives what its figures say, nothing is taken off (models/cost/network_cost.cpp).
 inline Cluster one_node(int chips, InsideFabric inside = {FabricKind::loopback, 1e9, 1e-5}) {
   Cluster cluster;
   cluster.name = "one-node";
@@ -40,7 +41,9 @@ inline Cluster one_node(int chips, InsideFabric inside = {FabricKind::loopback, 
   return cluster;
 }
 
-// One class a rank; stream 0 is the compute stream, the others are made as they are asked for.
+inline constexpr PeerSlot kPrevious = previous_slot(ChunkId{}), kNext = next_slot(ChunkId{});
+
+// Each rank has a program of its own. Its first stream is the compute stream, others are made as they are asked for.
 class HandMade {
  public:
   explicit HandMade(Cluster cluster, Fidelity fidelity = {}) {
@@ -48,17 +51,17 @@ class HandMade {
     job.fidelity = fidelity;
     program.precision = Format::fp32;
     for (Rank rank = 0; rank < job.cluster.chip_count(); ++rank) {
-      ProgramClass of_class;
-      of_class.name = "rank";
-      of_class.streams.resize(1);
-      of_class.blocks.resize(1);
-      of_class.blocks[0].name = "work";
-      of_class.chunks = {{rank, 0, 0}};
-      program.classes.push_back(of_class);
+      RankProgram rank_program;
+      rank_program.name = "rank";
+      rank_program.streams.resize(1);
+      rank_program.blocks.resize(1);
+      rank_program.blocks.front().name = "work";
+      rank_program.chunks = {{rank, 0, 0}};
       RankEntry entry;
-      entry.of_class = entry.chip = entry.stage = rank;
-      entry.peers = {-1, -1};
-      entry.groups = {-1, -1, -1};
+      entry.rank_program = program.rank_programs.push_back(rank_program);
+      entry.chip = entry.stage = rank;
+      entry.peers.resize(2);
+      entry.groups.resize(3);
       program.ranks.push_back(entry);
     }
   }
@@ -68,74 +71,62 @@ class HandMade {
     entry(from).peers[kNext] = to;
     entry(to).peers[kPrevious] = from;
   }
-  void group(GroupKind kind, int slot, std::vector<Rank> ranks) {
-    for (Rank rank : ranks)
-      entry(rank).groups[static_cast<std::size_t>(slot)] = static_cast<int>(program.groups.size());
-    program.groups.push_back({kind, std::move(ranks)});
+  void group(GroupKind kind, GroupSlot slot, const std::vector<Rank>& ranks) {
+    const GroupId group = program.groups.push_back({kind, ranks});
+    for (Rank rank : ranks) entry(rank).groups[slot] = group;
   }
 
   After compute(Rank rank, double seconds, std::vector<After> after = {}) {
-    auto& kernels = class_of(rank).blocks[0].kernels;
+    auto& kernels = program_of(rank).blocks.front().kernels;
     Kernel kernel;
     kernel.op = KernelOp::activation;
     kernel.bytes = static_cast<std::int64_t>(seconds * 1e9);
     kernels.push_back(kernel);
-    Instruction made;
-    made.op = Op::compute;
-    made.block = 0;
-    made.first_kernel = static_cast<int>(kernels.size()) - 1;
-    made.last_kernel = made.first_kernel + 1;
-    return add(rank, StreamKind::compute, made, std::move(after));
+    const auto count = static_cast<std::int32_t>(kernels.size());
+    return add(rank, StreamKind::compute, Compute{BlockId{}, count - 1, count}, std::move(after));
   }
-  After send(Rank rank, int slot, std::int64_t bytes, std::vector<After> after = {}) {
-    return transfer(rank, Op::send, slot, bytes, std::move(after));
+  After send(Rank rank, PeerSlot slot, std::int64_t bytes, std::vector<After> after = {}) {
+    const StreamKind kind = is_next(slot) ? StreamKind::send_activation : StreamKind::send_gradient;
+    Send send;
+    send.slot = slot;
+    send.bytes = bytes;
+    return add(rank, kind, send, std::move(after));
   }
-  After recv(Rank rank, int slot, std::int64_t bytes, std::vector<After> after = {}) {
-    return transfer(rank, Op::recv, slot, bytes, std::move(after));
+  After recv(Rank rank, PeerSlot slot, std::int64_t bytes, std::vector<After> after = {}) {
+    const StreamKind kind = is_next(slot) ? StreamKind::recv_gradient : StreamKind::recv_activation;
+    Recv recv;
+    recv.slot = slot;
+    recv.bytes = bytes;
+    return add(rank, kind, recv, std::move(after));
   }
-  After all_reduce(Rank rank, int slot, std::int64_t bytes, std::vector<After> after = {}) {
+  After all_reduce(Rank rank, GroupSlot slot, std::int64_t bytes, std::vector<After> after = {}) {
     return collective(CollectiveKind::all_reduce, rank, slot, bytes, std::move(after));
   }
-  After collective(CollectiveKind kind, Rank rank, int slot, std::int64_t bytes,
+  After collective(CollectiveKind kind, Rank rank, GroupSlot slot, std::int64_t bytes,
                    std::vector<After> after = {}) {
-    Instruction made;
-    made.op = Op::collective;
-    made.collective = kind;
-    made.slot = slot;
-    made.bytes = bytes;
-    return add(rank, StreamKind::collective, made, std::move(after));
+    Collective collective;
+    collective.kind = kind;
+    collective.slot = slot;
+    collective.bytes = bytes;
+    return add(rank, StreamKind::collective, collective, std::move(after));
   }
 
-  RankEntry& entry(Rank rank) { return program.ranks[static_cast<std::size_t>(rank)]; }
+  RankEntry& entry(Rank rank) { return program.ranks[at(rank)]; }
   Trace run(const SimOptions& options = {}) const { return simulate_in_child(job, program, options); }
 
   Job job;
   Program program;
 
  private:
-  ProgramClass& class_of(Rank rank) { return program.classes[static_cast<std::size_t>(rank)]; }
-  After transfer(Rank rank, Op op, int slot, std::int64_t bytes, std::vector<After> after) {
-    Instruction made;
-    made.op = op;
-    made.slot = slot;
-    made.bytes = bytes;
-    const bool activation = (op == Op::send) == (slot == kNext);
-    const StreamKind sends = activation ? StreamKind::send_activation : StreamKind::send_gradient;
-    const StreamKind recvs = activation ? StreamKind::recv_activation : StreamKind::recv_gradient;
-    return add(rank, op == Op::send ? sends : recvs, made, std::move(after));
-  }
-  After add(Rank rank, StreamKind kind, Instruction made, std::vector<After> after) {
-    made.after = std::move(after);
-    auto& streams = class_of(rank).streams;
-    std::size_t index = 0;
-    while (index < streams.size() && streams[index].kind != kind) ++index;
-    if (index == streams.size()) {
-      streams.emplace_back();
-      streams.back().kind = kind;
-    }
-    streams[index].instructions.push_back(made);
-    return {static_cast<std::int16_t>(index),
-            static_cast<std::int32_t>(streams[index].instructions.size()) - 1};
+  RankProgram& program_of(Rank rank) { return program.rank_programs[entry(rank).rank_program]; }
+  After add(Rank rank, StreamKind kind, InstructionBody body, std::vector<After> after) {
+    Instruction instruction;
+    instruction.body = std::move(body);
+    instruction.after = std::move(after);
+    const StreamId stream = stream_of(program_of(rank), kind);
+    auto& instructions = program_of(rank).streams[stream].instructions;
+    instructions.push_back(std::move(instruction));
+    return {stream, static_cast<std::int32_t>(instructions.size()) - 1};
   }
 };
 
@@ -144,9 +135,9 @@ inline double end_of(const Trace& trace) {
   for (const TraceEvent& event : trace.events) end_s = std::max(end_s, event.end_s);
   return end_s;
 }
-inline const TraceEvent& event_of(const Trace& trace, Rank rank, After of) {
+inline const TraceEvent& event_of(const Trace& trace, Rank rank, After awaited) {
   for (const TraceEvent& event : trace.events)
-    if (event.step == Step{rank, of.stream, of.index}) return event;
+    if (event.step == Step{rank, awaited.stream, awaited.index}) return event;
   throw std::logic_error("no such event");
 }
 

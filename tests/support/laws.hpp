@@ -5,11 +5,12 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "hw/train.hpp"
-#include "models/compare.hpp"
-#include "sim/world.hpp"
-#include "tests/hw/tiny_text.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "hw/world/train.hpp"
+#include "models/compile/compile.hpp"
+#include "models/trace/compare.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/tiny_job.hpp"
+#include "tests/support/tiny_text.hpp"
 
 namespace motley::tests {
 

@@ -1,62 +1,37 @@
-// Random jobs for laws: small clusters of one to three unlike groups, strategies of one or several pipelines on them,
-// every link shared by whoever crosses it. All from one seed, and what was drawn prints (written_out). Degrees, bytes
-// and rates are chosen so that computes, latencies and transfers take about as long: none of them may hide the others.
-#pragma once
+#include "tests/support/random_jobs.hpp"
 
 #include <algorithm>
-#include <random>
-#include <string>
 
-#include "models/collective.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
-#include "models/strategy_complaint.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/program/collective.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "tests/support/tiny_job.hpp"
 
 namespace motley::tests {
+namespace {
 
-class Dice {
- public:
-  explicit Dice(unsigned seed) : engine_(seed) {}
-  template <class T>
-  T of(std::initializer_list<T> values) {
-    return std::vector<T>(values)[engine_() % values.size()];
-  }
-  bool once_in(unsigned times) { return engine_() % times == 0; }
-  std::mt19937& engine() { return engine_; }
-  // std::shuffle draws as it likes in each standard library.
-  template <class T>
-  void shuffle(std::vector<T>& values) {
-    for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[engine_() % i]);
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-namespace random_jobs {
-
-inline NodeGroup any_group(const std::string& name, Dice& dice) {
+NodeGroup any_group(const std::string& name, Dice& dice) {
   NodeGroup group;
   group.name = name;
   group.chip = tiny_chip();
-  group.chip.peak_flops[Format::fp32].value = dice.of({2e10, 1e11});
-  group.chip.memory_bandwidth.value = dice.of({3e9, 1e10});
-  group.chip.step_overhead = {dice.of({0.0, 3e-6}), "assumed"};
-  group.chips_per_node = dice.of({1, 2, 4, 8});
-  group.inside = {dice.of({FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh,
-                           FabricKind::pcie, FabricKind::loopback}),
-                  dice.of({3e7, 2e8, 1e9}), dice.of({0.0, 2e-6})};
-  const auto count = [&] { return dice.of({1, 2, group.chips_per_node}); };
-  group.nics = {{dice.of({NicKind::infiniband, NicKind::roce}), std::min(count(), group.chips_per_node),
-                 dice.of({2e7, 1e8, 4e8}), dice.of({1e-6, 5e-6})}};
-  group.nics.push_back({NicKind::ethernet, 1, dice.of({1e7, 5e7}), dice.of({5e-6, 2e-5})});
+  group.chip.peak_flops[Format::fp32].value = dice.one_of({2e10, 1e11});
+  group.chip.memory_bandwidth.value = dice.one_of({3e9, 1e10});
+  group.chip.software.step_overhead = {dice.one_of({0.0, 3e-6}), "assumed"};
+  group.chips_per_node = dice.one_of({1, 2, 4, 8});
+  group.inside = {dice.one_of({FabricKind::nvswitch, FabricKind::nvlink_mesh, FabricKind::xgmi_mesh,
+                               FabricKind::pcie, FabricKind::loopback}),
+                  dice.one_of({3e7, 2e8, 1e9}), dice.one_of({0.0, 2e-6})};
+  const auto count = [&] { return dice.one_of({1, 2, group.chips_per_node}); };
+  group.nics = {{dice.one_of({NicKind::infiniband, NicKind::roce}), std::min(count(), group.chips_per_node),
+                 dice.one_of({2e7, 1e8, 4e8}), dice.one_of({1e-6, 5e-6})}};
+  group.nics.push_back({NicKind::ethernet, 1, dice.one_of({1e7, 5e7}), dice.one_of({5e-6, 2e-5})});
   if (dice.once_in(4)) group.nics[0].far = 0.75;
   return group;
 }
 
 // Every pair of groups: over the fast NICs where both have the kind, else over Ethernet; or all between sites.
-inline void join_groups(Cluster& cluster, Dice& dice) {
+void join_groups(Cluster& cluster, Dice& dice) {
   const bool sites = dice.once_in(3);
   for (std::size_t i = 0; i < cluster.groups.size(); ++i)
     for (std::size_t j = i + 1; j < cluster.groups.size(); ++j) {
@@ -64,8 +39,8 @@ inline void join_groups(Cluster& cluster, Dice& dice) {
       const bool fast = a.nics[0].kind == b.nics[0].kind;
       GroupLink link{a.name, b.name, fast ? a.nics[0].kind : NicKind::ethernet};
       if (sites) {
-        link.bandwidth = dice.of({1e7, 1e8});
-        link.latency_s = dice.of({1e-5, 1e-4});
+        link.bandwidth = dice.one_of({1e7, 1e8});
+        link.latency_s = dice.one_of({1e-5, 1e-4});
         if (dice.once_in(2)) link.per_flow = 6e6;
       }
       link.staged = dice.once_in(6);
@@ -73,29 +48,29 @@ inline void join_groups(Cluster& cluster, Dice& dice) {
     }
 }
 
-inline Network any_network(NicKind over, Dice& dice) {
+Network any_network(NicKind over, Dice& dice) {
   Network network;
   network.over = over;
-  network.shape = dice.of({NetworkShape::single, NetworkShape::leaf_spine, NetworkShape::rail_optimised,
-                           NetworkShape::dragonfly});
-  network.nodes_per_leaf = dice.of({1, 2});
-  network.spines = dice.of({1, 2});
-  network.oversubscription = dice.of({1.0, 2.0, 4.0});
-  network.routing = dice.of({Routing::ecmp, Routing::adaptive});
-  network.routers_per_group = dice.of({1, 2});
-  network.local = dice.of({5e7, 2e8});
-  network.global = dice.of({3e7, 1e8});
-  network.latency_s = dice.of({0.0, 1e-6});
+  network.shape = dice.one_of({NetworkShape::single, NetworkShape::leaf_spine, NetworkShape::rail_optimised,
+                               NetworkShape::dragonfly});
+  network.nodes_per_leaf = dice.one_of({1, 2});
+  network.spines = dice.one_of({1, 2});
+  network.oversubscription = dice.one_of({1.0, 2.0, 4.0});
+  network.routing = dice.one_of({Routing::ecmp, Routing::adaptive});
+  network.routers_per_group = dice.one_of({1, 2});
+  network.local = dice.one_of({5e7, 2e8});
+  network.global = dice.one_of({3e7, 1e8});
+  network.latency_s = dice.one_of({0.0, 1e-6});
   return network;
 }
 
-inline Transformer any_transformer(Dice& dice) {
-  Transformer t = tiny_transformer(dice.of({Family::gpt2, Family::llama}));
+Transformer any_transformer(Dice& dice) {
+  Transformer t = tiny_transformer(dice.one_of({Family::gpt2, Family::llama}));
   t.layers = 8;
-  t.hidden = dice.of({16, 32});
+  t.hidden = dice.one_of({16, 32});
   t.head_dim = t.hidden / t.heads;
-  t.ffn = dice.of({32, 64});
-  t.vocabulary = dice.of({64, 256});
+  t.ffn = dice.one_of({32, 64});
+  t.vocabulary = dice.one_of({64, 256});
   if (t.family == Family::llama && dice.once_in(2))
     t.experts = {.count = 4, .per_token = 2, .ffn = 32, .dense_layers = {1}, .normalise = true};
   return t;
@@ -103,23 +78,23 @@ inline Transformer any_transformer(Dice& dice) {
 
 // What stages of one chunk may differ in: how they are cut, how often they are replicated, how what crosses their
 // boundary is sent. Some divide what experts they have.
-inline void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chunk, Dice& dice) {
+void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chunk, Dice& dice) {
   const std::int64_t sequences = pipeline.replicas * std::max<std::int64_t>(pipeline.micro_batch, 1);
   const bool cuts = one_chunk && dice.once_in(3), replicates = one_chunk && dice.once_in(3);
   for (Stage& stage : pipeline.stages) {
-    if (cuts) stage.tensor_parallel = dice.of({1, 2, 4});
-    if (replicates) stage.replicas = std::min(sequences, dice.of<std::int64_t>({1, 2, 4}));
+    if (cuts) stage.tensor_parallel = dice.one_of({1, 2, 4});
+    if (replicates) stage.replicas = std::min(sequences, dice.one_of<std::int64_t>({1, 2, 4}));
     if (stage.on.size() > 1) stage.on.resize(1);
-    if (one_chunk) stage.resharding = dice.of({Resharding::direct, Resharding::gather});
+    if (one_chunk) stage.resharding = dice.one_of({Resharding::direct, Resharding::gather});
     const std::int64_t ranks = pipeline.replicas_of(stage) * stage.tensor_parallel;
     if (t.experts.count == 0 || dice.once_in(2)) continue;
-    stage.expert_tensor_parallel = dice.of<std::int64_t>({1, stage.tensor_parallel});
-    stage.expert_parallel = std::min(dice.of<std::int64_t>({2, 4}), ranks / stage.expert_tensor_parallel);
+    stage.expert_tensor_parallel = dice.one_of<std::int64_t>({1, stage.tensor_parallel});
+    stage.expert_parallel = std::min(dice.one_of<std::int64_t>({2, 4}), ranks / stage.expert_tensor_parallel);
   }
 }
 
-// Its stages hold the layers as the schedule places them; without one of chunks, in any uneven way.
-inline void spread_layers(const Transformer& t, PipelineTemplate& pipeline, Dice& dice) {
+// Gives the stages of a pipeline without chunks all layers in order, as unevenly as it falls.
+void spread_layers(const Transformer& t, PipelineTemplate& pipeline, Dice& dice) {
   std::vector<std::int64_t> cuts;
   for (std::int64_t layer = 1; layer < t.layers; ++layer) cuts.push_back(layer);
   dice.shuffle(cuts);
@@ -133,13 +108,13 @@ inline void spread_layers(const Transformer& t, PipelineTemplate& pipeline, Dice
   }
 }
 
-inline PipelineTemplate any_template(const std::vector<NodeGroup>& groups, int most_stages, Dice& dice) {
+PipelineTemplate any_template(const std::vector<NodeGroup>& groups, int most_stages, Dice& dice) {
   PipelineTemplate pipeline;
-  const int stages = dice.of({1, 2, most_stages});
-  const std::int64_t tp = dice.of({1, 2, 2, 4});
-  pipeline.replicas = stages * tp > 4 ? dice.of({1, 2}) : dice.of({1, 2, 4});
-  pipeline.micro_batches = stages * dice.of({2, 3});
-  pipeline.micro_batch = dice.of({0, 2});
+  const int stages = dice.one_of({1, 2, most_stages});
+  const std::int64_t tp = dice.one_of({1, 2, 2, 4});
+  pipeline.replicas = stages * tp > 4 ? dice.one_of({1, 2}) : dice.one_of({1, 2, 4});
+  pipeline.micro_batches = stages * dice.one_of({2, 3});
+  pipeline.micro_batch = dice.one_of({0, 2});
   const bool placed = dice.once_in(2);
   std::size_t group = dice.engine()() % groups.size();
   for (int i = 0; i < stages; ++i) {
@@ -155,33 +130,33 @@ inline PipelineTemplate any_template(const std::vector<NodeGroup>& groups, int m
   return pipeline;
 }
 
-inline Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>& groups, Dice& dice) {
+Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>& groups, Dice& dice) {
   Strategy strategy;
   const bool simple = dice.once_in(2);
-  const Schedule schedule = simple ? dice.of({Schedule::gpipe, Schedule::one_f_one_b})
-                                   : dice.of({Schedule::interleaved, Schedule::zb_h1, Schedule::zb_h2,
-                                              Schedule::zb_v, Schedule::dualpipe_v});
-  for (int i = dice.of({1, 1, 2, 3}); i > 0; --i)
+  const Schedule schedule = simple ? dice.one_of({Schedule::gpipe, Schedule::one_f_one_b})
+                                   : dice.one_of({Schedule::interleaved, Schedule::zb_h1, Schedule::zb_h2,
+                                                  Schedule::zb_v, Schedule::dualpipe_v});
+  for (int i = dice.one_of({1, 1, 2, 3}); i > 0; --i)
     strategy.templates.push_back(any_template(groups, simple ? 3 : 4, dice));
   use_schedule(t, strategy, schedule, standard_chunks(schedule));
   if (simple)
     for (PipelineTemplate& pipeline : strategy.templates) spread_layers(t, pipeline, dice);
-  strategy.recompute = dice.of({Recompute::none, Recompute::none, Recompute::full});
-  strategy.p2p_buffers = dice.of({1, 2, 3});
+  strategy.recompute = dice.one_of({Recompute::none, Recompute::none, Recompute::full});
+  strategy.p2p_buffers = dice.one_of({1, 2, 3});
   strategy.overlap_p2p = !simple || !dice.once_in(4);
   strategy.overlap_gradients = dice.once_in(2);
-  strategy.bucket_bytes = dice.of({3'000, 20'000, 100'000'000});
+  strategy.bucket_bytes = dice.one_of({3'000, 20'000, 100'000'000});
   for (PipelineTemplate& pipeline : strategy.templates) vary_stages(t, pipeline, simple, dice);
-  strategy.zero = dice.of({0, 1, 2, 3});
+  strategy.zero = dice.one_of({0, 1, 2, 3});
   if (strategy.zero > 0 && dice.once_in(3)) strategy.shard_over = 2;
-  strategy.prefetch = dice.of({0, 1, 2});
+  strategy.prefetch = dice.one_of({0, 1, 2});
   strategy.overlap_parameters = dice.once_in(3);
   return strategy;
 }
 
 // What a strategy may have besides, each where nothing speaks against it: rows and sequences that are divided, parts
 // recomputed, states and activations in the node's memory, modules that predict further tokens.
-inline void vary_what_is_held(Job& job, Dice& dice) {
+void vary_what_is_held(Job& job, Dice& dice) {
   const auto take = [&](const auto& change) {
     const Transformer transformer = job.transformer;
     const Strategy strategy = job.strategy;
@@ -192,7 +167,7 @@ inline void vary_what_is_held(Job& job, Dice& dice) {
   };
   if (job.transformer.family == Family::llama && dice.once_in(3))
     take([&] {
-      job.transformer.extra_predictions = dice.of({1, 2});
+      job.transformer.extra_predictions = dice.one_of({1, 2});
       job.transformer.extra_prediction_weight = 0.3;
     });
   if (dice.once_in(3)) take([&] { job.strategy.sequence_parallel = true; });
@@ -203,13 +178,13 @@ inline void vary_what_is_held(Job& job, Dice& dice) {
   if (dice.once_in(4)) take([&] { job.strategy.recompute = Recompute::selective; });
   if (dice.once_in(2)) take([&] { job.strategy.overlap_experts = true; });
   if (!dice.once_in(4)) return;
-  take([&] { job.strategy.offload = {dice.of({0.0, 0.5, 1.0}), dice.of({0.0, 0.5, 1.0})}; });
+  take([&] { job.strategy.offload = {dice.one_of({0.0, 0.5, 1.0}), dice.one_of({0.0, 0.5, 1.0})}; });
   for (NodeGroup& group : job.cluster.groups)
-    group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.of({3e7, 3e8})};
+    group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.one_of({3e7, 3e8})};
 }
 
 // As many nodes of each group as the strategy's stages ask for there; sometimes one that stays idle.
-inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice& dice) {
+void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice& dice) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     NodeGroup& group = groups[i];
     std::int64_t chips = 0;
@@ -225,8 +200,9 @@ inline void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups
   }
 }
 
-// Whether what was drawn can be divided and summed: templates that hold the same experts or layers may not suit.
-inline bool stands(const Job& job) {
+// Whether what was drawn can be divided and summed: templates that hold the same experts or layers may not suit each
+// other.
+bool stands(const Job& job) {
   try {
     Program program;
     compile_passes().front().run(job, program);
@@ -237,8 +213,8 @@ inline bool stands(const Job& job) {
   }
 }
 
-// Takes back of it what does not.
-inline void make_stand(Job& job) {
+// Takes back, one by one, the divisions that keep it from standing.
+void make_stand(Job& job) {
   if (stands(job)) return;
   job.strategy.shard_over = 0;
   while (job.strategy.zero > 1 && !stands(job)) --job.strategy.zero;
@@ -250,49 +226,49 @@ inline void make_stand(Job& job) {
     for (Stage& stage : pipeline.stages) stage.expert_tensor_parallel = 0;
 }
 
-inline CollectiveAlgorithm any_algorithm(Dice& dice) {
+CollectiveAlgorithm any_algorithm(Dice& dice) {
   using Algorithm = CollectiveAlgorithm;
-  return dice.of({Algorithm::ring, Algorithm::ring, Algorithm::tree, Algorithm::double_binary_tree,
-                  Algorithm::recursive, Algorithm::hierarchical, Algorithm::in_switch, Algorithm::fastest,
-                  Algorithm::automatic});
+  return dice.one_of({Algorithm::ring, Algorithm::ring, Algorithm::tree, Algorithm::double_binary_tree,
+                      Algorithm::recursive, Algorithm::hierarchical, Algorithm::in_switch, Algorithm::fastest,
+                      Algorithm::automatic});
 }
 
-}  // namespace random_jobs
+}  // namespace
 
-inline Job any_job(unsigned seed) {
+Job any_job(unsigned seed) {
   Dice dice(seed);
-  Job job = tiny_job({1, 1, 1}, random_jobs::any_transformer(dice));
+  Job job = tiny_job({1, 1, 1}, any_transformer(dice));
   job.cluster = {};
   job.cluster.name = "random";
-  for (int i = dice.of({1, 2, 2, 3}); i > 0; --i)
-    job.cluster.groups.push_back(random_jobs::any_group("group" + std::to_string(i), dice));
-  random_jobs::join_groups(job.cluster, dice);
-  job.cluster.transport = dice.of({TransportPolicy::by_group, TransportPolicy::by_group,
-                                   TransportPolicy::holmes, TransportPolicy::sockets});
+  for (int i = dice.one_of({1, 2, 2, 3}); i > 0; --i)
+    job.cluster.groups.push_back(any_group("group" + std::to_string(i), dice));
+  join_groups(job.cluster, dice);
+  job.cluster.transport = dice.one_of({TransportPolicy::by_group, TransportPolicy::by_group,
+                                       TransportPolicy::holmes, TransportPolicy::sockets});
   for (const NicKind over : {NicKind::infiniband, NicKind::roce, NicKind::ethernet})
-    if (dice.once_in(2)) job.cluster.networks.push_back(random_jobs::any_network(over, dice));
-  job.strategy = random_jobs::any_strategy(job.transformer, job.cluster.groups, dice);
+    if (dice.once_in(2)) job.cluster.networks.push_back(any_network(over, dice));
+  job.strategy = any_strategy(job.transformer, job.cluster.groups, dice);
   job.train.micro_batch = 1;
   job.train.global_batch = 0;
   for (const PipelineTemplate& each : job.strategy.templates)
     job.train.global_batch += each.replicas * each.micro_batches *
                               (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
   Dice more(seed + 1'000'000);  // the rest is drawn as if this were not
-  random_jobs::vary_what_is_held(job, more);
-  random_jobs::count_nodes(job.strategy, job.cluster.groups, dice);
+  vary_what_is_held(job, more);
+  count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);
   job.fidelity.data_parallel =
-      dice.of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
-  job.fidelity.tensor_parallel = dice.of(
+      dice.one_of({CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  job.fidelity.tensor_parallel = dice.one_of(
       {CollectiveLevel::fluid, CollectiveLevel::fluid, CollectiveLevel::expanded, CollectiveLevel::formula});
-  job.fidelity.algorithm = random_jobs::any_algorithm(dice);
+  job.fidelity.algorithm = any_algorithm(dice);
   job.fidelity.fold = false;
-  random_jobs::make_stand(job);
+  make_stand(job);
   validate(job.transformer, job.train, job.strategy);
   return job;
 }
 
-inline std::string written_out(const Job& job) {
+std::string written_out(const Job& job) {
   return std::string(name_of(job.fidelity.algorithm)) + " " + print(job.transformer) + print(job.strategy) +
          print(job.cluster);
 }

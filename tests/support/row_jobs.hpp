@@ -2,7 +2,7 @@
 // small jobs that compute again a part of what a backward needs.
 #pragma once
 
-#include "tests/models/tiny_job.hpp"
+#include "tests/support/tiny_job.hpp"
 
 namespace motley::tests {
 

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "models/null_world.hpp"
-#include "models/trace.hpp"
+#include "models/trace/trace.hpp"
+#include "models/world/null_world.hpp"
 
 namespace motley::tests {
 
@@ -36,44 +38,50 @@ class TimedRun {
   }
 
  private:
-  using Key = std::tuple<Rank, int, int>;
+  using Key = std::tuple<Rank, StreamId, std::int32_t>;
   static Key key_of(const Step& step) { return {step.rank, step.stream, step.index}; }
 
-  // What a transfer or collective meets its other sides at: a peer slot of the receiver's, or a group.
+  GroupId group_of(const Step& step, const Collective& collective) const {
+    return program_.ranks[at(step.rank)].groups[collective.slot].value();
+  }
+  // The two sides of a message meet at the peer slot that receives it.
   std::vector<Step>& meeting(const Step& step, const Instruction& instruction) {
-    const RankEntry& entry = program_.ranks[step.rank];
-    if (instruction.op == Op::collective) return meetings_[{-1, entry.groups[instruction.slot]}];
-    const bool sends = instruction.op == Op::send;
-    const Rank receiver = sends ? entry.peers[instruction.slot] : step.rank;
-    const int slot = sends ? 1 - instruction.slot : instruction.slot;
-    return meetings_[{receiver, slot}];
+    const PeerSlot slot = instruction.message()->slot;
+    if (instruction.op() == Op::recv) return transfers_[{step.rank, slot}];
+    const Rank receiver = program_.ranks[at(step.rank)].peers[slot].value();
+    return transfers_[{receiver, other_end(program_, step.rank, slot).value()}];
   }
 
   void post(const Step& step, const Instruction& instruction) {
     TraceEvent event;
     event.step = step;
-    if (step.index > 0) event.free_s = events_.at({step.rank, step.stream, step.index - 1}).end_s;
+    if (step.index > 0) event.free_s = events_.at(key_of({step.rank, step.stream, step.index - 1})).end_s;
     event.begin_s = event.free_s;
     for (const After& after : instruction.after) {
-      const TraceEvent& awaited = events_.at({step.rank, after.stream, after.index});
+      const TraceEvent& awaited = events_.at(key_of({step.rank, after.stream, after.index}));
       if (awaited.end_s <= event.begin_s) continue;
       event.begin_s = awaited.end_s;
       event.waited = Waited::step;
       event.waited_for = awaited.step;
     }
     event.matched_s = event.begin_s;
-    event.bytes = instruction.bytes;
+    event.bytes = payload_bytes(instruction);
     event.flops = instruction.flops;
     event.allocated = instruction.allocated;
     event.freed = instruction.freed;
     event.peak = instruction.peak;
     events_[key_of(step)] = event;
-    if (instruction.op == Op::compute || instruction.op == Op::optimizer) return;
-    auto& met = meeting(step, instruction);
+    if (const auto* collective = instruction.as<Collective>()) {
+      const GroupId group = group_of(step, *collective);
+      meet(step, collectives_[group], program_.groups[group].ranks.size());
+    } else if (instruction.message() != nullptr) {
+      meet(step, meeting(step, instruction), 2);
+    }
+  }
+
+  // The last of `expected` sides to arrive matches them all.
+  void meet(const Step& step, std::vector<Step>& met, std::size_t expected) {
     met.push_back(step);
-    const bool pair = instruction.op != Op::collective;
-    const std::size_t expected =
-        pair ? 2 : program_.groups[program_.ranks[step.rank].groups[instruction.slot]].ranks.size();
     if (met.size() == expected) match(std::exchange(met, {}));
   }
 
@@ -99,16 +107,17 @@ class TimedRun {
   const Program& program_;
   Durations durations_;
   std::map<Key, TraceEvent> events_;
-  std::map<std::pair<Rank, int>, std::vector<Step>> meetings_;
+  std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> transfers_;  // by the receiver and its slot
+  std::map<GroupId, std::vector<Step>> collectives_;
 };
 
 // Irregular but the same on all sides of a match: they share kind, bytes and micro-batch.
 inline Trace timed_trace(const Program& program) {
   return TimedRun(program,
                   [](const Step& step, const Instruction& i) {
-                    if (i.op == Op::compute) return 1e-9 * (i.flops + 1) * (1 + 0.01 * (step.rank % 3));
-                    if (i.op == Op::optimizer) return 1.0 / 3000;
-                    return 1.1e-6 + static_cast<double>(i.bytes) / 7e8 + 1e-8 * i.micro_batch;
+                    if (i.op() == Op::compute) return 1e-9 * (i.flops + 1) * (1 + 0.01 * (step.rank % 3));
+                    if (i.op() == Op::optimizer) return 1.0 / 3000;
+                    return 1.1e-6 + static_cast<double>(payload_bytes(i)) / 7e8 + 1e-8 * i.micro_batch;
                   })
       .run();
 }

@@ -9,17 +9,17 @@
 #include <functional>
 #include <map>
 
-#include "models/carrier.hpp"
-#include "models/collective_cost.hpp"
-#include "models/network_cost.hpp"
-#include "sim/fold.hpp"
+#include "models/cost/carrier.hpp"
+#include "models/cost/collective_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "sim/fabric/fold.hpp"
 
 namespace motley::tests {
 
 // A transfer, send first, or a collective with its members in the order of their group.
 struct Meeting {
   std::vector<Step> sides;
-  int group = -1;  // of a collective
+  std::optional<GroupId> group;  // none: no collective
 };
 
 // Bytes that go from one chip to another between two instants.
@@ -28,12 +28,12 @@ struct Flow {
   double bytes = 0, begin_s = 0, end_s = 0;
 };
 
-using StepKey = std::tuple<Rank, std::int16_t, std::int32_t>;
+using StepKey = std::tuple<Rank, StreamId, std::int32_t>;
 
 class Timeline {
  public:
-  Timeline(const Job& of_job, const Program& of_program, const Trace& of_trace)
-      : job(of_job), program(of_program), trace(of_trace), costs_(of_program, of_job.cluster) {
+  Timeline(const Job& that_job, const Program& that_program, const Trace& that_trace)
+      : job(that_job), program(that_program), trace(that_trace), costs_(that_program, that_job.cluster) {
     for (const TraceEvent& event : trace.events) events_[key(event.step)] = &event;
     pair_up();
   }
@@ -43,126 +43,125 @@ class Timeline {
   const Instruction& instruction(const Step& step) const {
     return program.at(step.rank, step.stream, step.index);
   }
-  int chip(Rank rank) const { return program.ranks[static_cast<std::size_t>(rank)].chip; }
+  int chip(Rank rank) const { return program.ranks[at(rank)].chip; }
   bool is_expanded(const Meeting& meeting) const {
-    return meeting.group >= 0 && level_of(job.fidelity, group(meeting)) == CollectiveLevel::expanded;
+    return meeting.group && level_of(job.fidelity, group(meeting)) == CollectiveLevel::expanded;
   }
-  const Group& group(const Meeting& meeting) const {
-    return program.groups[static_cast<std::size_t>(meeting.group)];
-  }
+  const Group& group(const Meeting& meeting) const { return program.groups[meeting.group.value()]; }
 
   // Seconds that computes and optimizer steps take whatever the fabric does.
   double work_s(const Step& step) {
-    const Instruction& of = instruction(step);
-    return of.op == Op::compute || of.op == Op::optimizer ? costs_.of(step.rank, of).seconds() : 0;
+    const Instruction& work = instruction(step);
+    return work.op() == Op::compute || work.op() == Op::optimizer ? costs_.price(step.rank, work).seconds()
+                                                                  : 0;
   }
-  bool is_copy(const Meeting& meeting) const { return instruction(meeting.sides[0]).op == Op::copy; }
+  bool is_copy(const Meeting& meeting) const { return instruction(meeting.sides[0]).op() == Op::copy; }
   Route way_to_host(const Step& step) const {
     return host_route(job.cluster, chip(step.rank),
-                      goes_to_host(program.class_of(step.rank), instruction(step)));
+                      goes_to_host(program.program_of(step.rank), instruction(step)));
   }
   double copy_s(const Step& step) const {
-    return message_time_s({}, way_to_host(step), instruction(step).bytes);
+    return message_time_s({}, way_to_host(step), payload_bytes(instruction(step)));
   }
   Carrier carrier(const Meeting& meeting) const {
-    return meeting.group < 0
-               ? carrier_between(program, job.cluster, meeting.sides[0].rank, meeting.sides[1].rank)
-               : choose_carrier(program, job.cluster, group(meeting)).carrier;
+    return meeting.group
+               ? choose_carrier(program, job.cluster, group(meeting)).carrier
+               : carrier_between(program, job.cluster, meeting.sides[0].rank, meeting.sides[1].rank);
   }
   Route way(const Meeting& meeting, const Step& from, const Step& to) const {
     return route(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
   }
   double message_s(const Meeting& meeting, const Step& from, const Step& to, std::int64_t bytes) {
-    Transport transport = transport_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
+    MessageCost transport = message_cost_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
     Route taken = way(meeting, from, to);
-    const bool ring = meeting.group >= 0 && algorithm(meeting) == CollectiveAlgorithm::ring;
-    if (meeting.group >= 0 && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
-      taken.latency_s = costs_.pairwise(meeting.group).latency_s;
+    const bool ring = meeting.group && algorithm(meeting) == CollectiveAlgorithm::ring;
+    if (meeting.group && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
+      taken.latency_s = costs_.pairwise(*meeting.group).latency_s;
       transport.software_latency_s = 0;
     }
-    if (ring && costs_.ring(meeting.group).over_nodes()) {
-      taken.latency_s = costs_.ring(meeting.group).latency_s;
+    if (ring && costs_.ring(*meeting.group).over_nodes()) {
+      taken.latency_s = costs_.ring(*meeting.group).latency_s;
       transport.software_latency_s = 0;
     }
     return message_time_s(transport, taken, bytes);
   }
   // What a collective is done by, and its seconds when nobody else uses the fabric.
   CollectiveAlgorithm algorithm(const Meeting& meeting) {
-    const Instruction& of = instruction(meeting.sides[0]);
-    return costs_.algorithm_of(of.collective, meeting.group, job.fidelity.algorithm, expected_bytes(of));
+    const Collective& done = collective(meeting);
+    return costs_.algorithm_of(done.kind, meeting.group.value(), job.fidelity.algorithm,
+                               expected_bytes(done));
   }
   double collective_s_of(const Meeting& meeting) {
-    const Instruction& of = instruction(meeting.sides[0]);
+    const Collective& done = collective(meeting);
+    const GroupId group = meeting.group.value();
     if (is_planned(meeting))
-      return costs_.collective(of.collective, meeting.group, algorithm(meeting)).seconds(expected_bytes(of));
-    const bool pairs = of.collective == CollectiveKind::all_to_all;
-    return collective_s(of.collective, pairs ? costs_.pairwise(meeting.group) : costs_.ring(meeting.group),
-                        expected_bytes(of));
+      return costs_.collective(done.kind, group, algorithm(meeting)).seconds(expected_bytes(done));
+    const bool pairs = done.kind == CollectiveKind::all_to_all;
+    return collective_s(done.kind, pairs ? costs_.pairwise(group) : costs_.ring(group), expected_bytes(done));
   }
   double setup_s(const Meeting& meeting) { return is_planned(meeting) ? plan(meeting).setup_s : 0; }
 
-  // Of a collective, step by step: a ring's chunks from each to the next, an all_to_all's to everyone in turn, else
-  // what models/collective.hpp has.
+  // What the members of a collective send, step by step: a ring's chunks from each to the next, an all_to_all's to
+  // everyone in turn, another algorithm's as models/program/collective.hpp lists them.
   struct Message {
     int round = 0;
     Step from, to;
     std::int64_t bytes = 0;
   };
   std::vector<Message> messages(const Meeting& meeting) {
-    std::vector<Message> made;
+    std::vector<Message> sent;
     const std::size_t count = meeting.sides.size();
-    const Instruction& of = instruction(meeting.sides[0]);
-    const std::int64_t payload = expected_bytes(of);
+    const Collective& done = collective(meeting);
+    const std::int64_t payload = expected_bytes(done);
     if (is_planned(meeting)) {
       const CollectiveSteps steps = plan(meeting);
       const std::int64_t chunk = (payload + steps.chunks - 1) / steps.chunks;
       for (const CollectiveMessage& each : motley::messages(steps))
-        made.push_back({each.round, meeting.sides[static_cast<std::size_t>(each.from)],
-                        meeting.sides[static_cast<std::size_t>(each.to)],
+        sent.push_back({each.round, meeting.sides[at(each.from)], meeting.sides[at(each.to)],
                         std::llround(static_cast<double>(each.chunks * chunk) * steps.stretch)});
-      return made;
+      return sent;
     }
-    const bool pairs = of.collective == CollectiveKind::all_to_all;
-    const auto parts = static_cast<std::int64_t>(count) * (pairs ? 1 : costs_.ring(meeting.group).rings);
-    const std::vector<RingHop> hops = pairs ? std::vector<RingHop>(1) : costs_.ring(meeting.group).hops;
-    for (int round = 1; round <= collective_steps(of.collective, static_cast<int>(count)); ++round)
+    const bool pairs = done.kind == CollectiveKind::all_to_all;
+    const RingCost& ring = costs_.ring(meeting.group.value());
+    const auto parts = static_cast<std::int64_t>(count) * (pairs ? 1 : ring.rings);
+    const std::vector<RingHop> hops = pairs ? std::vector<RingHop>(1) : ring.hops;
+    for (int round = 1; round <= collective_steps(done.kind, static_cast<int>(count)); ++round)
       for (std::size_t i = 0; i < count; ++i)
         for (const RingHop& hop : hops)
-          made.push_back(
-              {round, meeting.sides[i],
-               meeting.sides[pairs ? (i + static_cast<std::size_t>(round)) % count : hop.to(i, count)],
-               hop.parts * ((payload + parts - 1) / parts)});
-    return made;
+          sent.push_back({round, meeting.sides[i],
+                          meeting.sides[pairs ? (i + at(round)) % count : hop.to(i, count)],
+                          hop.parts * ((payload + parts - 1) / parts)});
+    return sent;
   }
 
-  // Of a transfer one; of a collective one for each two members of whom one sends the other anything.
+  // A transfer is one flow; a collective has one for each two members of whom one sends the other anything.
   std::vector<Flow> flows(const Meeting& meeting) {
     const TraceEvent& first = event(meeting.sides[0]);
     if (is_copy(meeting))
       return {{way_to_host(meeting.sides[0]), static_cast<double>(first.bytes), first.begin_s, first.end_s}};
-    if (meeting.group < 0)
+    if (!meeting.group)
       return {{way(meeting, meeting.sides[0], meeting.sides[1]), static_cast<double>(first.bytes),
                first.matched_s, first.end_s}};
     const bool expanded = is_expanded(meeting);
     std::map<std::pair<StepKey, StepKey>, Flow> by_ends;
     for (const Message& each : messages(meeting)) {
-      const auto [found, fresh] = by_ends.try_emplace({key(each.from), key(each.to)});
-      Flow& flow = found->second;
+      const auto [entry, is_new] = by_ends.try_emplace({key(each.from), key(each.to)});
+      Flow& flow = entry->second;
       // Chunks are padded to equal size where they are sent one by one, else not: at most a byte each of these.
       flow.bytes += static_cast<double>(each.bytes) - (expanded ? 0 : 1);
-      if (!fresh) continue;
+      if (!is_new) continue;
       flow.route = way(meeting, each.from, each.to);
       // Step by step, members begin before all are there.
       flow.begin_s =
           expanded ? std::max(event(each.from).begin_s, event(each.to).begin_s) : event(each.from).matched_s;
       flow.end_s = std::max(event(each.from).end_s, event(each.to).end_s);
     }
-    std::vector<Flow> made;
+    std::vector<Flow> all;
     for (auto& [ends, flow] : by_ends) {
       flow.bytes = std::max(flow.bytes, 0.0);
-      made.push_back(flow);
+      all.push_back(flow);
     }
-    return made;
+    return all;
   }
 
   // When each instruction ends if it takes the seconds given once all that the Program has it wait for are there: the
@@ -174,18 +173,17 @@ class Timeline {
     double last_s = 0;
   };
   Recurrence recurrence(const Seconds& seconds, const Seconds& own) const {
-    Recurrence made;
+    Recurrence result;
     std::map<StepKey, double> begin_s;
-    std::map<std::pair<Rank, int>, int> done;
     const auto post = [&](const Step& step) {
       const bool first = step.index == 0;
-      const auto before = made.end_s.find(key({step.rank, step.stream, step.index - 1}));
-      if (!first && before == made.end_s.end()) return false;
+      const auto before = result.end_s.find(key({step.rank, step.stream, step.index - 1}));
+      if (!first && before == result.end_s.end()) return false;
       double at_s = first ? 0 : before->second;
       for (const After& after : instruction(step).after) {
-        const auto found = made.end_s.find(key({step.rank, after.stream, after.index}));
-        if (found == made.end_s.end()) return false;
-        at_s = std::max(at_s, found->second);
+        const auto awaited = result.end_s.find(key({step.rank, after.stream, after.index}));
+        if (awaited == result.end_s.end()) return false;
+        at_s = std::max(at_s, awaited->second);
       }
       begin_s[key(step)] = at_s;
       return true;
@@ -193,17 +191,17 @@ class Timeline {
     const auto finish = [&](const Meeting& meeting) {
       double matched_s = 0;
       for (const Step& side : meeting.sides) {
-        const auto found = begin_s.find(key(side));
-        if (found == begin_s.end()) return;
-        matched_s = std::max(matched_s, found->second);
+        const auto begun = begin_s.find(key(side));
+        if (begun == begin_s.end()) return;
+        matched_s = std::max(matched_s, begun->second);
       }
       for (const Step& side : meeting.sides) {
-        made.end_s[key(side)] =
-            std::max(matched_s + seconds(meeting.sides[0]), begin_s[key(side)] + own(side));
-        made.last_s = std::max(made.last_s, made.end_s[key(side)]);
+        const double end_s = std::max(matched_s + seconds(meeting.sides[0]), begin_s[key(side)] + own(side));
+        result.end_s[key(side)] = end_s;
+        result.last_s = std::max(result.last_s, end_s);
       }
     };
-    std::map<std::pair<Rank, std::int16_t>, std::int32_t> next;  // by stream: what it posts next
+    std::map<std::pair<Rank, StreamId>, std::int32_t> next;  // by stream: what it posts next
     for (const auto& [step, meeting] : meeting_of_) next[{std::get<0>(step), std::get<1>(step)}] = 0;
     for (bool moved = true; moved;) {
       moved = false;
@@ -214,8 +212,8 @@ class Timeline {
           moved = true;
         }
     }
-    REQUIRE(made.end_s.size() == events_.size());
-    return made;
+    REQUIRE(result.end_s.size() == events_.size());
+    return result;
   }
 
   const Job& job;
@@ -226,27 +224,33 @@ class Timeline {
  private:
   // The k-th sent through a slot is the k-th received through its other end; likewise of a group.
   void pair_up() {
-    std::map<std::pair<Rank, int>, std::vector<Step>> sent, received;  // by the sender's rank and slot
-    std::map<std::pair<int, int>, std::vector<Step>> joined;           // by group and place in time
-    std::map<std::pair<int, Rank>, int> place;
+    std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> sent, received;  // by the sender's rank and slot
+    std::map<std::pair<GroupId, int>, std::vector<Step>> joined;            // by group and place in time
+    std::map<std::pair<GroupId, Rank>, int> place;
     for (const TraceEvent& each : trace.events) {
-      const Instruction& of = instruction(each.step);
-      const RankEntry& entry = program.ranks[static_cast<std::size_t>(each.step.rank)];
-      const auto slot = static_cast<std::size_t>(of.slot);
-      if (of.op == Op::send) sent[{each.step.rank, of.slot}].push_back(each.step);
-      if (of.op == Op::recv)
-        received[{entry.peers[slot], other_end(program, each.step.rank, of.slot)}].push_back(each.step);
-      if (of.op == Op::collective)
-        joined[{entry.groups[slot], place[{entry.groups[slot], each.step.rank}]++}].push_back(each.step);
-      if (of.op == Op::compute || of.op == Op::optimizer || of.op == Op::copy) add({{each.step}, -1});
+      const Instruction& posted = instruction(each.step);
+      const Rank rank = each.step.rank;
+      const RankEntry& entry = program.ranks[at(rank)];
+      if (const auto* send = posted.as<Send>()) {
+        sent[{rank, send->slot}].push_back(each.step);
+      } else if (const auto* recv = posted.as<Recv>()) {
+        received[{entry.peers[recv->slot].value(), other_end(program, rank, recv->slot).value()}].push_back(
+            each.step);
+      } else if (const auto* collective = posted.as<Collective>()) {
+        const GroupId group = entry.groups[collective->slot].value();
+        joined[{group, place[{group, rank}]++}].push_back(each.step);
+      } else {
+        add({{each.step}, std::nullopt});
+      }
     }
     REQUIRE(sent.size() == received.size());
     for (const auto& [from, steps_sent] : sent) {
       REQUIRE(steps_sent.size() == received[from].size());
-      for (std::size_t i = 0; i < steps_sent.size(); ++i) add({{steps_sent[i], received[from][i]}, -1});
+      for (std::size_t i = 0; i < steps_sent.size(); ++i)
+        add({{steps_sent[i], received[from][i]}, std::nullopt});
     }
     for (auto& [group_and_place, members] : joined) {
-      const auto& ranks = program.groups[static_cast<std::size_t>(group_and_place.first)].ranks;
+      const auto& ranks = program.groups[group_and_place.first].ranks;
       REQUIRE(members.size() == ranks.size());
       const auto where = [&](const Step& step) { return std::find(ranks.begin(), ranks.end(), step.rank); };
       std::sort(members.begin(), members.end(),
@@ -259,12 +263,15 @@ class Timeline {
     meetings.push_back(std::move(meeting));
   }
 
+  const Collective& collective(const Meeting& meeting) const {
+    return std::get<Collective>(instruction(meeting.sides[0]).body);
+  }
   bool is_planned(const Meeting& meeting) {
-    const CollectiveAlgorithm by = algorithm(meeting);
-    return by != CollectiveAlgorithm::ring && by != CollectiveAlgorithm::flat;
+    const CollectiveAlgorithm chosen = algorithm(meeting);
+    return chosen != CollectiveAlgorithm::ring && chosen != CollectiveAlgorithm::flat;
   }
   CollectiveSteps plan(const Meeting& meeting) {
-    return expand(instruction(meeting.sides[0]).collective, algorithm(meeting),
+    return expand(collective(meeting).kind, algorithm(meeting),
                   shape_of(program, job.cluster, group(meeting)));
   }
 

@@ -1,11 +1,8 @@
-// Small jobs for tests: a GPT-2 or Llama shape that runs in milliseconds, on one node of equal chips.
-#pragma once
-
-#include "models/compile.hpp"
+#include "tests/support/tiny_job.hpp"
 
 namespace motley::tests {
 
-inline Transformer tiny_transformer(Family family = Family::gpt2) {
+Transformer tiny_transformer(Family family) {
   Transformer t;
   t.name = family == Family::gpt2 ? "tiny-gpt2" : "tiny-llama";
   t.family = family;
@@ -13,7 +10,7 @@ inline Transformer tiny_transformer(Family family = Family::gpt2) {
   t.hidden = 32;
   t.layers = 4;
   t.heads = 4;
-  t.kv_heads = family == Family::gpt2 ? 4 : 4;
+  t.kv_heads = 4;
   t.head_dim = 8;
   t.ffn = family == Family::gpt2 ? 128 : 96;
   t.max_positions = 16;
@@ -21,8 +18,7 @@ inline Transformer tiny_transformer(Family family = Family::gpt2) {
   return t;
 }
 
-// The families that descend from Llama, each by what sets it apart; on odd layers where layers may differ.
-inline Transformer tiny_variant(const std::string& name) {
+Transformer tiny_variant(const std::string& name) {
   Transformer t = tiny_transformer(Family::llama);
   t.name = "tiny-" + name;
   t.kv_heads = 2;
@@ -55,20 +51,21 @@ inline Transformer tiny_variant(const std::string& name) {
   if (name == "latent") t.kv_heads = t.heads;
   return t;
 }
-// Two modules that predict further tokens, trained.
-inline Transformer with_extra_predictions(Transformer t) {
+
+Transformer with_extra_predictions(Transformer t) {
   t.name += "-extra";
   t.extra_predictions = 2;
   t.extra_prediction_weight = 0.3;
   return t;
 }
-inline const std::vector<std::string>& variants() {
+
+const std::vector<std::string>& variants() {
   static const std::vector<std::string> names = {"llama",   "qwen2",     "qwen3",       "mistral",
                                                  "mixtral", "qwen2-moe", "deepseek-v3", "latent"};
   return names;
 }
 
-inline Chip tiny_chip() {
+Chip tiny_chip() {
   Chip chip;
   chip.name = "tiny";
   chip.vendor = "none";
@@ -77,16 +74,16 @@ inline Chip tiny_chip() {
     chip.peak_flops[format] = {1e11, "assumed"};
   chip.memory_bytes = {4e9, "assumed"};
   chip.memory_bandwidth = {1e10, "assumed"};
-  chip.gemm_efficiency = {0.9, "assumed"};
-  chip.gemm_k_half = {100, "assumed"};
-  chip.attention_efficiency = {0.5, "assumed"};
-  chip.attention_s_half = {100, "assumed"};
-  chip.bandwidth_efficiency = {0.8, "assumed"};
-  chip.kernel_overhead = {1e-6, "assumed"};
+  chip.software.gemm_efficiency = {0.9, "assumed"};
+  chip.software.gemm_k_half = {100, "assumed"};
+  chip.software.attention_efficiency = {0.5, "assumed"};
+  chip.software.attention_s_half = {100, "assumed"};
+  chip.software.bandwidth_efficiency = {0.8, "assumed"};
+  chip.software.kernel_overhead = {1e-6, "assumed"};
   return chip;
 }
 
-inline Cluster tiny_cluster(int chips) {
+Cluster tiny_cluster(int chips) {
   Cluster cluster;
   cluster.name = "tiny";
   NodeGroup group;
@@ -100,11 +97,7 @@ inline Cluster tiny_cluster(int chips) {
   return cluster;
 }
 
-struct Degrees {
-  std::int64_t tp = 1, pp = 1, dp = 1;
-};
-
-inline Job tiny_job(Degrees degrees, const Transformer& transformer) {
+Job tiny_job(Degrees degrees, const Transformer& transformer) {
   Job job;
   job.transformer = transformer;
   job.cluster = tiny_cluster(static_cast<int>(degrees.tp * degrees.pp * degrees.dp));
@@ -115,12 +108,10 @@ inline Job tiny_job(Degrees degrees, const Transformer& transformer) {
   job.strategy = expand(job.transformer, job.train, degrees.tp, degrees.pp, degrees.dp);
   return job;
 }
-inline Job tiny_job(Degrees degrees, Family family = Family::gpt2) {
-  return tiny_job(degrees, tiny_transformer(family));
-}
 
-// Every shape of this version on up to four ranks: degrees x schedule x recompute x overlaps x collectives cut out.
-inline std::vector<Job> every_small_job(Family family) {
+Job tiny_job(Degrees degrees, Family family) { return tiny_job(degrees, tiny_transformer(family)); }
+
+std::vector<Job> every_small_job(Family family) {
   std::vector<Job> jobs;
   for (Degrees d : {Degrees{1, 1, 1},
                     {2, 1, 1},
@@ -148,8 +139,7 @@ inline std::vector<Job> every_small_job(Family family) {
   return jobs;
 }
 
-// Experts divided over 1, 2 and 4 of up to four ranks, and cut as the rest is or not at all.
-inline std::vector<Job> every_expert_job(const Transformer& transformer) {
+std::vector<Job> every_expert_job(const Transformer& transformer) {
   struct Division {
     Degrees degrees;
     std::int64_t parts, cut;
@@ -182,9 +172,7 @@ inline std::vector<Job> every_expert_job(const Transformer& transformer) {
   return jobs;
 }
 
-// Experts divided over ranks whose forwards and backwards run side by side: on one stage, and on two in every schedule
-// that allows it.
-inline std::vector<Job> every_overlapped_expert_job(const Transformer& transformer) {
+std::vector<Job> every_overlapped_expert_job(const Transformer& transformer) {
   struct Division {
     Degrees degrees;
     std::int64_t parts, cut;
@@ -216,9 +204,7 @@ inline std::vector<Job> every_overlapped_expert_job(const Transformer& transform
   return jobs;
 }
 
-// Every schedule with chunks or split backwards on up to four ranks, and one read from CSV, where half of the backwards
-// are split.
-inline std::vector<Job> every_scheduled_job(Family family) {
+std::vector<Job> every_scheduled_job(Family family) {
   std::vector<Job> jobs;
   const auto add = [&](Job job) {
     for (Recompute recompute : {Recompute::none, Recompute::full})
@@ -251,8 +237,7 @@ inline std::vector<Job> every_scheduled_job(Family family) {
   return jobs;
 }
 
-// What replicas may divide (zero 1 to 3, over all or over some), with every kind of schedule, on up to four ranks.
-inline std::vector<Job> every_divided_job(Family family) {
+std::vector<Job> every_divided_job(Family family) {
   std::vector<Job> jobs;
   struct Shape {
     Degrees degrees;
@@ -287,15 +272,13 @@ inline std::vector<Job> every_divided_job(Family family) {
   return jobs;
 }
 
-// The same cluster, whose nodes say what memory they have; each chip has a link of its own to it.
-inline Cluster with_hosts(Cluster cluster) {
+Cluster with_hosts(Cluster cluster) {
   for (NodeGroup& group : cluster.groups) group.host = Host{1e12, 1e10, group.pcie ? 0 : 1e9};
   build_topology(cluster);
   return cluster;
 }
 
-// States and activations in the memory of the node, wholly or in part, with every kind of schedule and of division.
-inline std::vector<Job> every_offloaded_job(Family family) {
+std::vector<Job> every_offloaded_job(Family family) {
   struct Shape {
     Degrees degrees;
     Schedule schedule;
@@ -330,9 +313,7 @@ inline std::vector<Job> every_offloaded_job(Family family) {
   return jobs;
 }
 
-// Replicas that divide what they hold, and among them experts that are divided, cut less, or held by fewer ranks: by
-// one, by two of four replicas, by as many as the rest. On up to eight ranks.
-inline std::vector<Job> every_divided_expert_job(const Transformer& transformer) {
+std::vector<Job> every_divided_expert_job(const Transformer& transformer) {
   struct Division {
     Degrees degrees;
     std::int64_t parts, cut, shard_over;
@@ -365,9 +346,7 @@ inline std::vector<Job> every_divided_expert_job(const Transformer& transformer)
   return jobs;
 }
 
-// Stages of one pipeline that are replicated more or less often than each other, some cut in unlike ways too, on up to
-// eight ranks.
-inline std::vector<Job> every_job_of_unlike_replicas(Family family) {
+std::vector<Job> every_job_of_unlike_replicas(Family family) {
   struct Part {
     std::int64_t tp, replicas;
   };
@@ -405,8 +384,7 @@ inline std::vector<Job> every_job_of_unlike_replicas(Family family) {
   return jobs;
 }
 
-// Neighbouring stages of unlike tensor parallel degrees, and equal ones that gather, on up to five ranks a replica.
-inline std::vector<Job> every_resharded_job(Family family) {
+std::vector<Job> every_resharded_job(Family family) {
   std::vector<Job> jobs;
   for (const std::vector<std::int64_t>& degrees :
        {std::vector<std::int64_t>{1, 2}, {2, 1}, {4, 2}, {1, 4}, {2, 2}, {2, 1, 2}, {1, 4, 2}})

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hw/data.hpp"
+#include "hw/rank/data.hpp"
 
 namespace motley::tests {
 

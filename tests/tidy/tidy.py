@@ -6,6 +6,7 @@ that needs a parser is not here: clang-tidy has those. Run by CTest as "tidy: ..
 """
 
 import collections
+import itertools
 import pathlib
 import re
 import sys
@@ -35,14 +36,16 @@ NOT_IN_MODELS = r"<(thread|mutex|condition_variable|chrono|future|ctime|random_d
 LINE_LENGTH = 120  # clang-format keeps code below its ColumnLimit; comments may be this long
 CODE_LENGTH = 600  # lines of a file
 FUNCTION_LENGTH = 70  # lines of a function, signature and braces included
+TYPE_LENGTH = 250  # lines of a class or struct
 
 SOURCE_FOLDERS = ("models", "sim", "hw", "tools", "tests")
+TOP_FOLDERS = SOURCE_FOLDERS + ("platforms", "scenarios")
 CODE = {".cpp", ".hpp", ".cu", ".py"}
 DATA = {".yaml", ".json", ".md", ".txt", ".cmake"}
 
 
 def files():
-    for folder in SOURCE_FOLDERS + ("platforms", "scenarios", ".ci"):
+    for folder in TOP_FOLDERS + (".ci",):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path
@@ -57,8 +60,6 @@ def is_script(path):
 
 def text_files():
     for path in files():
-        if "refusals" in path.relative_to(ROOT).parts[:2] and path.suffix != ".md":
-            continue  # bad on purpose, not even UTF-8
         if path.suffix in CODE | DATA | {".sh"} or is_script(path):
             yield path, path.read_text(encoding="utf-8")
 
@@ -77,24 +78,164 @@ def includes(text):
     return re.findall(r'^\s*#include\s+["<]([^">]+)[">]', text, re.M)
 
 
-def functions(text):
-    """(first line, count of lines) of what begins at the left margin, as clang-format lays it."""
-    lines = text.split("\n")
+def without_comment(line):
+    return re.sub(r"(^|\s+)//.*$", "", line)
+
+
+def definitions(lines, first=1):
+    """(header, first line, count of lines) of functions and types, also inside types, as clang-format lays them out."""
     start = None
-    header = ""
     for i, line in enumerate(lines):
-        if start is None:
-            if re.match(r"[A-Za-z_\[~:]", line) and not line.startswith(("namespace", "using")):
-                start, header = i, line
-        elif line[:1] not in (" ", "}", ")", "#", "") and not lines[i - 1].endswith(("{", ",")):
-            start, header = i, line
-        if start is not None and line.rstrip().endswith(";") and not line.startswith((" ", "}")):
+        begins = re.match(r"[A-Za-z_\[~:]", line) and not line.startswith(("namespace", "using", 'extern "C" {'))
+        if begins and (start is None or not lines[i - 1].endswith(("{", ","))):
+            start = i
+        if start is not None and line.endswith(";") and not line.startswith((" ", "}")):
+            start = None  # a declaration of one line
+        if start == i and line.endswith("}"):
+            yield line, first + i, 1
             start = None
         if start is not None and line.startswith("}"):
-            is_type = re.match(r"(template.*>\s*)?(struct|class|enum|union|extern)\b", header)
-            if not is_type and not line.startswith("};"):
-                yield start + 1, i - start + 1
+            if is_type(lines[start]):
+                body = [inner[2:] if inner.startswith("  ") else "" for inner in lines[start + 1 : i]]
+                yield from definitions(body, first + start + 1)
+            if is_type(lines[start]) or not line.startswith("};"):
+                yield lines[start], first + start, i - start + 1
             start = None
+
+
+# A word that begins as a path of this tree does, and is no part of a longer one or of an address.
+PATH = re.compile(r"(?<![\w./<>${}:-])(?:%s)/[\w./*<>{},+-]*" % "|".join(TOP_FOLDERS))
+
+
+def comments(path, text):
+    """(line, text) of what is written for people: the comments of code and scripts, all of data and documents."""
+    if path.suffix in {".cpp", ".hpp", ".cu"}:
+        mark = re.compile(r"(?<!:)//(.*)")
+    elif path.suffix in {".py", ".sh", ".cmake"} or path.name == "CMakeLists.txt" or is_script(path):
+        mark = re.compile(r"#(.*)")
+    else:
+        mark = re.compile(r"(.*)")
+    header = path.suffix == ".py" and re.match(r'(#!.*\n)?"""(.|\n)*?"""', text)
+    last_of_header = header.group().count("\n") + 1 if header else 0
+    for i, line in enumerate(text.split("\n"), 1):
+        match = mark.search(line)
+        if match or i <= last_of_header:
+            yield i, line if i <= last_of_header else match.group(1)
+
+
+def paths_named(comment):
+    return [word.rstrip(".,-") for word in PATH.findall(comment)]
+
+
+def is_there(path):
+    """Whether a path, or any file of its form (*.cpp, <name>.yaml, {cpp,hpp}, NAME.yaml), stands in the tree."""
+    if (ROOT / path).exists():
+        return True
+    form = re.sub(r"<[^<>/]*>|\{[^{}/]*\}|\b[A-Z][A-Z_]+\b", "*", path)
+    return "*" in form and any(ROOT.glob(form))
+
+
+def is_type(header):
+    return re.match(r"(template.*>\s*)?(struct|class|enum|union)\b", header)
+
+
+def functions(text):
+    """(first line, count of lines) of each function, also of those inside the bodies of types."""
+    lines = [without_comment(line) for line in text.split("\n")]
+    return sorted((line, count) for header, line, count in definitions(lines) if not is_type(header))
+
+
+def types(text):
+    """(first line, count of lines) of each struct, class, enum and union."""
+    lines = [without_comment(line) for line in text.split("\n")]
+    return sorted((line, count) for header, line, count in definitions(lines) if is_type(header))
+
+
+def types_by_name(text):
+    """Every class, struct, union and enum that this file defines at the left margin, with its named namespace. Types
+    of an unnamed namespace belong to their file alone and are left out."""
+    namespaces = []
+    for definition in re.finditer(
+        r"^(?:(?P<closes>\}  // namespace)|namespace (?P<opens>[\w:]* ?)\{"
+        r"|(?:template <[^\n]*\n)?(?:class|struct|union|enum(?: class)?) (?P<type>[\w:]+(?:<[^;{]*?>)?)[^;{()=]*\{)",
+        text, re.M,
+    ):
+        if definition["closes"]:
+            namespaces.pop()
+        elif definition["opens"] is not None:
+            namespaces.append(definition["opens"].strip())
+        elif "" not in namespaces:
+            yield "::".join([*namespaces, definition["type"]])
+
+
+def unexplained_sentinels(text):
+    """Numbers of lines of a header that give a default of -1, or speak of -1, and no comment says what it means.
+
+    The comment ("-1: none") ends the line, or stands above it or above the lines with such defaults before it.
+    """
+    lines = text.split("\n")
+    explained = re.compile(r"//.*(?<![\w)\]^])-1(:| \w)")
+    for i, line in enumerate(lines):
+        code, _, comment = line.partition("//")
+        default = re.search(r"= -1\s*[;,)}]", code)
+        if default and not explained.search(line):
+            above = i - 1
+            while re.search(r"= -1\s*[;,)}]", lines[above]) and not explained.search(lines[above]):
+                above -= 1
+            if not explained.search(lines[above]):
+                yield i + 1
+        elif not default and re.search(r"(?<![\w)\]^])-1\s*$", comment):
+            yield i + 1
+
+
+# Names that say nothing of what a variable holds.
+EMPTY_NAMES = r"(?:of|made|found|said)_?"
+NO_TYPE = {"return", "throw", "else", "case", "delete", "new", "in", "not", "and", "or", "is", "if", "assert", "yield",
+           "await", "lambda", "co_return", "co_yield"}
+
+
+def empty_names(path, text):
+    """(line, name) of each declaration of such a name: a type before it; in Python an assignment, loop or argument."""
+    is_python = path.suffix == ".py" or is_script(path)
+    strings = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    for i, line in enumerate(text.split("\n"), 1):
+        code = re.sub(strings, '""', line)
+        code = re.sub(r"#.*" if is_python else r"//.*", "", code)
+        if is_python:
+            pattern = rf"(?:^|[\s(,])({EMPTY_NAMES})(?:,[\w ,]*)? = |\bfor [\w, ]*\b({EMPTY_NAMES})\b[\w, ]* in\b" \
+                      rf"|\bdef ({EMPTY_NAMES})\(|\bdef \w+\(.*\b({EMPTY_NAMES})\b|\bas ({EMPTY_NAMES})\b"
+        else:
+            pattern = rf"(?<![.>])\b(?!(?:{'|'.join(NO_TYPE)})\b)[\w>]+[&*]*\s+({EMPTY_NAMES})\s*" \
+                      rf"(?:[;,:)(\[{{]|=(?!=)|$)" \
+                      rf"|, ({EMPTY_NAMES}) = |\bauto&*\s*\[(?:[\w ,]*\b)?({EMPTY_NAMES})\b"
+        for match in re.finditer(pattern, code):
+            yield i, next(filter(None, match.groups()))
+
+
+def rooms():
+    """{room: (whether folders inside it are part of it, the rooms it links)}: CMakeLists.txt's calls of motley_room."""
+    calls = {}
+    for call in re.findall(r"motley_room\(([^)]*)\)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")):
+        folder, *words = call.split()
+        below = words[words.index("BELOW") + 1 :] if "BELOW" in words else []
+        below = itertools.takewhile(lambda word: word not in {"PUBLIC", "PRIVATE"}, below)
+        calls[folder] = "INNER" in words, list(below)
+    return calls
+
+
+def room_of(path):
+    """The room of a source file: the nearest folder above it that is a room; None where there is none."""
+    above = map(str, path.relative_to(ROOT).parents)
+    return next((folder for folder in above if folder in ROOMS), None)
+
+
+def rooms_below(room):
+    """The rooms that a room links, itself or by others."""
+    below = set(ROOMS[room][1])
+    return below.union(*(rooms_below(other) for other in below if other in ROOMS))
+
+
+ROOMS = rooms()
 
 
 def looped_over(text):
@@ -109,83 +250,131 @@ def looped_over(text):
 
 
 class Tidy(unittest.TestCase):
-    def none(self, found):
-        self.assertEqual([], list(found), "\n" + "\n".join(map(str, found)))
+    def none(self, violations):
+        violations = list(violations)
+        self.assertEqual([], violations, "\n" + "\n".join(map(str, violations)))
 
     def test_a_folder_includes_only_the_folders_below_it(self):
-        found = []
+        violations = []
         for path, text in code_files():
             folder = path.relative_to(ROOT).parts[0]
             for include in includes(text):
                 first = include.split("/")[0]
                 if "/" in include and first in MAY_INCLUDE and first not in MAY_INCLUDE[folder]:
-                    found.append(f"{name(path)} includes {include}")
-        self.none(found)
+                    violations.append(f"{name(path)} includes {include}")
+        self.none(violations)
+
+    def test_a_room_is_declared_after_the_rooms_that_it_links(self):
+        order = list(ROOMS)
+        violations = [
+            f"CMakeLists.txt: {room} BELOW {other}"
+            for room, (_, below) in ROOMS.items()
+            for other in below
+            if other not in order[: order.index(room)]
+        ]
+        self.none(violations)
+
+    def test_a_room_includes_only_itself_and_the_rooms_that_it_links(self):
+        allowed = {room: {room, None} | rooms_below(room) for room in ROOMS}
+        violations = [
+            f"{name(path)} includes {include}"
+            for path, text in code_files()
+            if room_of(path) is not None
+            for include in includes(text)
+            if room_of(ROOT / include) not in allowed[room_of(path)]
+        ]
+        self.none(violations)
+
+    def test_every_folder_of_sources_inside_a_folder_is_a_room(self):
+        violations = set()
+        for path, _ in code_files():
+            folder = name(path.parent)
+            if path.suffix in {".cpp", ".hpp"} and "/" in folder and not folder.startswith("tests/"):
+                room = room_of(path)
+                if room is None or (room != folder and not ROOMS[room][0]):
+                    violations.add(folder)
+        self.none(sorted(violations))
+
+    def test_the_readme_has_one_row_for_each_room_above_the_rooms_that_it_links(self):
+        rows = re.findall(r"^\| `([\w/]+)/` \| .+ \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+        violations = [f"{row}/ is no folder" for row in rows if not (ROOT / row).is_dir()]
+        for room, (_, below) in ROOMS.items():
+            if rows.count(room) != 1:
+                violations.append(f"{room}/ has {rows.count(room)} rows")
+            for other in set(below).intersection(rows):
+                if room in rows and rows.index(room) > rows.index(other):
+                    violations.append(f"{room}/ stands under {other}/")
+        self.none(violations)
 
     def test_a_library_is_included_only_where_it_lives(self):
-        found = []
+        violations = []
         for path, text in code_files():
             folder = path.relative_to(ROOT).parts[0]
             for include in includes(text):
                 for pattern, homes in LIVES_IN.items():
                     if re.match(pattern, include) and folder not in homes:
-                        found.append(f"{name(path)} includes <{include}>")
-        self.none(found)
+                        violations.append(f"{name(path)} includes <{include}>")
+        self.none(violations)
 
     def test_models_have_no_clock_and_no_threads(self):
-        found = [
+        violations = [
             f"{name(path)} includes {match}"
             for path, text in code_files()
             if name(path).startswith("models/")
             for match in re.findall(r"#include " + NOT_IN_MODELS, text)
         ]
-        self.none(found)
+        self.none(violations)
 
     def test_headers_are_included_by_their_path_from_the_root(self):
-        found = []
+        violations = []
         for path, text in code_files():
             for include in re.findall(r'^\s*#include\s+"([^"]+)"', text, re.M):
                 if not (ROOT / include).is_file():
-                    found.append(f"{name(path)} includes {include}")
-        self.none(found)
+                    violations.append(f"{name(path)} includes {include}")
+        self.none(violations)
 
     def test_no_range_for_goes_through_a_part_of_what_a_call_returned(self):
         # `for (x : f().part[0])`: before C++23 what f() returned is gone when the loop begins.
-        found = [
+        violations = [
             f"{name(path)}: for (... : {source})"
             for path, text in code_files()
             if path.suffix != ".py"
             for source in looped_over(text)
             if re.match(r"(?!std::move)[\w:]+\((?!.*->).*\)\.\w+.*[\[(]", source)
         ]
-        self.none(found)
+        self.none(violations)
 
     def test_no_line_is_longer_than_120_characters(self):
-        found = []
+        violations = []
         for path, text in text_files():
             if path.suffix in CODE | {".sh"} or is_script(path):
                 for i, line in enumerate(text.split("\n"), 1):
                     if len(line) > LINE_LENGTH and "http" not in line:
-                        found.append(f"{name(path)}:{i} has {len(line)}")
-        self.none(found)
+                        violations.append(f"{name(path)}:{i} has {len(line)}")
+        self.none(violations)
 
     def test_no_file_is_longer_than_600_lines(self):
-        found = [
+        violations = [
             f"{name(path)} has {text.count(chr(10))}"
             for path, text in code_files()
             if text.count("\n") > CODE_LENGTH
         ]
-        self.none(found)
+        self.none(violations)
 
-    def test_no_function_is_longer_than_70_lines(self):
-        found = [
+    def too_long(self, limit, definitions_of):
+        self.none(
             f"{name(path)}:{line} has {count}"
             for path, text in code_files()
-            if path.suffix in {".cpp", ".cu"} and not name(path).startswith("tests/")
-            for line, count in functions(text)
-            if count > FUNCTION_LENGTH
-        ]
-        self.none(found)
+            if path.suffix in {".cpp", ".hpp", ".cu"} and not name(path).startswith("tests/")
+            for line, count in definitions_of(text)
+            if count > limit
+        )
+
+    def test_no_function_is_longer_than_70_lines(self):
+        self.too_long(FUNCTION_LENGTH, functions)
+
+    def test_no_class_is_longer_than_250_lines(self):
+        self.too_long(TYPE_LENGTH, types)
 
     def test_the_function_counter_counts(self):
         long = "int f(int a,\n      int b) {\n" + "  g();\n" * 80 + "}\n"
@@ -196,53 +385,153 @@ class Tidy(unittest.TestCase):
         table = "const std::vector<int> t = {\n" + "    1,\n" * 80 + "};\n"
         self.assertEqual([], list(functions(table)))
 
+    def test_the_function_counter_looks_into_classes(self):
+        text = (
+            "// A comment that ends with a comma,\n"
+            "class A : public B {\n"
+            " public:\n"
+            "  A(int a,\n    int b)\n      : a_(a) {\n" + "    g();\n" * 80 + "  }\n"
+            "  int f() const { return a_; }  // of one line,\n"
+            "  bool h(\n      int a);\n"
+            "\n"
+            " private:\n"
+            "  struct Inner {\n    int k() {\n" + "      g();\n" * 90 + "    }\n  };\n"
+            "  int a_ = 0;\n"
+            "};\n"
+            "\n"
+            "int f() { return 1; }\n"
+            "}  // namespace\n"
+        )
+        self.assertEqual([(4, 84), (88, 1), (94, 92), (190, 1)], functions(text))
+        self.assertEqual([(2, 187), (93, 94)], types(text))
+
+    def test_no_type_is_defined_in_two_files(self):
+        # Two types of one name in one program are undefined behaviour, and neither compiler nor linker says so.
+        files_by_type = collections.defaultdict(list)
+        for path, text in code_files():
+            if path.suffix in {".cpp", ".hpp", ".cu"}:
+                for each in types_by_name(text):
+                    files_by_type[each].append(name(path))
+        self.none(f"{each}: {', '.join(paths)}" for each, paths in files_by_type.items() if len(paths) > 1)
+
+    def test_types_are_known_by_their_namespaces(self):
+        text = (
+            "class Declared;\nnamespace a::b {\nstruct One {};\nnamespace {\nclass Hidden {\n};\n}  // namespace\n"
+            "enum class Two : int { x };\ntemplate <typename T>\nclass Three\n    : public One {\n"
+            "  struct Inner {};\n};\nstruct One f() {\n}\n}  // namespace a::b\n"
+            "template <>\nstruct std::hash<a::b::One> {\n};\n"
+        )
+        self.assertEqual(["a::b::One", "a::b::Two", "a::b::Three", "std::hash<a::b::One>"], list(types_by_name(text)))
+
+    def test_no_header_has_a_minus_one_that_no_comment_explains(self):
+        self.none(
+            f"{name(path)}:{line} {text.splitlines()[line - 1].strip()}"
+            for path, text in code_files()
+            if path.suffix == ".hpp"
+            for line in unexplained_sentinels(text)
+        )
+
+    def test_a_minus_one_is_explained_beside_it_or_above(self):
+        text = (
+            "int a = -1;  // -1: none\n// -1 where a row is padding.\nint b = -1;\nint c = -1, d = -1;\n"
+            "int e = 0;  // R-1 steps\nint f = -1;\nvoid g(int h = -1);  // by rank\nint i;  // by rank; -1\n"
+        )
+        self.assertEqual([6, 7, 8], list(unexplained_sentinels(text)))
+
+    def test_names_say_what_a_variable_holds(self):
+        self.none(
+            f"{name(path)}:{line} {word}"
+            for path, text in text_files()
+            if path.suffix in CODE or is_script(path)
+            for line, word in empty_names(path, text)
+        )
+
+    def test_empty_names_are_seen_where_they_are_declared(self):
+        code = (
+            "const auto made = f();\nif (T* found = g(); found != x) return found;\nvoid h(const T& of, int a = 0);\n"
+            "for (const auto& said : all)\n  int found_;\nconst auto [at, made] = m.insert(x);\n// auto found = 1;\n"
+            "table.found = 1;\nint a = 0, made = 1;\nreturn found;\n"
+        )
+        cpp = [line for line, _ in empty_names(pathlib.Path("a.cpp"), code)]
+        self.assertEqual([1, 2, 3, 4, 5, 6, 9], cpp)
+        code = "found = 1\nfor made in f(found):\ndef said(x):\ndef f(a, of):\nreturn found\nx = found\na, made = g()\n"
+        python = [line for line, _ in empty_names(pathlib.Path("a.py"), code)]
+        self.assertEqual([1, 2, 3, 4, 7], python)
+
     def test_every_file_begins_by_saying_what_it_is(self):
-        found = []
+        violations = []
         for path, text in code_files():
             twin = path.with_suffix(".hpp")
             if path.suffix == ".cpp" and twin.is_file():
-                continue  # said in the header
+                continue  # the header says it
             first = next((line for line in text.split("\n") if line and line[:2] != "#!"), "")
             if not first.startswith(("//", '"""')):
-                found.append(name(path))
+                violations.append(name(path))
         for path, text in text_files():
             if is_script(path) and path.suffix == "" and not text.split("\n")[1].startswith("# "):
-                found.append(name(path))
-        self.none(found)
+                violations.append(name(path))
+        self.none(violations)
 
     def test_no_promise_is_left_in_a_comment(self):
         words = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "HA" + "CK", "not " + "implemented",
                  "place" + "holder", "for now" + ",", "lorem " + "ipsum"]
-        found = [
+        violations = [
             f"{name(path)}:{i} says {word}"
             for path, text in text_files()
             for i, line in enumerate(text.split("\n"), 1)
             for word in words
             if word in line
         ]
-        self.none(found)
+        self.none(violations)
 
     def test_no_file_names_a_path_of_the_machine_it_was_written_on(self):
         pattern = re.compile(r"""(?<![\w.$}/])/(home|work|root|Users|mnt)/\w""")
-        found = [
+        violations = [
             f"{name(path)}:{i} {line.strip()[:80]}"
             for path, text in text_files()
             for i, line in enumerate(text.split("\n"), 1)
             if pattern.search(line)
         ]
-        self.none(found)
+        self.none(violations)
+
+    def test_every_path_that_a_comment_or_a_document_names_is_there(self):
+        violations = [
+            f"{name(path)}:{i} names {word}"
+            for path, text in text_files()
+            if path.suffix != ".txt" or "refusals" not in path.parts  # what programs print there is checked as such
+            for i, comment in comments(path, text)
+            for word in paths_named(comment)
+            if not is_there(word)
+        ]
+        self.none(violations)
+
+    def test_the_path_finder_finds(self):
+        code = pathlib.Path("a.cpp")
+        self.assertEqual([(2, " see x")], list(comments(code, 'f("models/a");\nint a;  // see x\n')))
+        self.assertEqual([], list(comments(code, "auto a = \"https://x/tests/a\";\n")))
+        self.assertEqual([(1, '"""b'), (2, 'c"""'), (4, " d")],
+                         list(comments(pathlib.Path("a.py"), '"""b\nc"""\ne = 1\n# d\n')))
+        self.assertEqual([(1, "a: b  # c")], list(comments(pathlib.Path("a.yaml"), "a: b  # c")))
+        self.assertEqual(["models/base", "hw/kernels/*.cpp", "tests/tidy/tidy.py"],
+                         paths_named("(models/base, `hw/kernels/*.cpp`): as tests/tidy/tidy.py."))
+        self.assertEqual([], paths_named("github:a/models/b ../models/c https://d/tests/e.py ${X}/sim/f"))
+        self.assertTrue(all(map(is_there, ("models/base", "tests/tidy/tidy.py", "models/base/csv.*",
+                                           "platforms/chips/NAME.yaml", "tests/<folder>/*.cpp",
+                                           "models/base/csv.{hpp,cpp}"))))
+        self.assertFalse(any(map(is_there, ("models/nowhere", "tests/tidy/tidy.cpp", "models/base/*.cu",
+                                            "models/NAME.yaml", "scenarios/{name}.json"))))
 
     def test_no_file_is_dead(self):
         """Every header is included, every script, module and Python file is named somewhere."""
-        said = collections.Counter()
+        inclusions = collections.Counter()
         texts = dict(text_files())
         for path, text in texts.items():
             for include in includes(text):
-                said[include] += 1
-        found = [
+                inclusions[include] += 1
+        violations = [
             name(path)
             for path in texts
-            if path.suffix == ".hpp" and said[name(path)] == 0
+            if path.suffix == ".hpp" and inclusions[name(path)] == 0
         ]
         for path in texts:
             if path.suffix in {".py", ".sh", ".cmake"} or is_script(path):
@@ -253,30 +542,30 @@ class Tidy(unittest.TestCase):
                 stem = re.sub(r"^test_(\w+)\.py$", r"\1", stem)
                 word = re.compile(r"(?<![\w-])" + re.escape(stem) + r"(?![\w-])")
                 if not any(word.search(t) for p, t in texts.items() if p != path):
-                    found.append(name(path))
-        self.none(found)
+                    violations.append(name(path))
+        self.none(violations)
 
     def test_no_text_has_trailing_space_or_tabs_or_lacks_its_last_newline(self):
-        found = []
+        violations = []
         for path, text in text_files():
-            if path.suffix == ".txt" or "refusals" in path.parts:
+            if path.suffix == ".txt" and "refusals" not in path.parts:
                 continue  # data as it came
             if text and not text.endswith("\n"):
-                found.append(f"{name(path)} lacks its last newline")
+                violations.append(f"{name(path)} lacks its last newline")
             for i, line in enumerate(text.split("\n"), 1):
                 if line != line.rstrip() or "\t" in line:
-                    found.append(f"{name(path)}:{i}")
-        self.none(found)
+                    violations.append(f"{name(path)}:{i}")
+        self.none(violations)
 
     def test_python_runs_with_the_standard_library_alone_but_for_torch(self):
         allowed = set(sys.stdlib_module_names) | {"torch"}
-        found = []
+        violations = []
         for path, text in code_files():
             if path.suffix == ".py":
                 for module in re.findall(r"^\s*(?:import|from) (\w+)", text, re.M):
                     if module not in allowed and not (path.parent / f"{module}.py").is_file():
-                        found.append(f"{name(path)} imports {module}")
-        self.none(found)
+                        violations.append(f"{name(path)} imports {module}")
+        self.none(violations)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,57 @@
 #!/usr/bin/env python3
-"""The folders of tests/refusals that only the command line can trigger: those with a how.txt.
+"""The cases on the pages of tests/refusals that only the command line can trigger: those with a `command:`.
 
-Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of how.txt anew.
+Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of these cases anew.
 """
 
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
-FOLDERS = pathlib.Path(sys.argv.pop(1)).resolve() / "tests" / "refusals"
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+BLOCK = r"```(\S+)( escaped)?\n((?:(?!```\n).*\n)*)```\n"
+CASE = re.compile(
+    r"## (?P<title>.+)\ncommand: motley (?P<arguments>.+)\n(?P<blocks>(?:" + BLOCK + r")*)"
+    r"----\n(?P<message>(?:(?!exit \d+\n|## ).+\n)+exit \d+\n)")
 
 
-def said(folder, arguments):
-    answer = subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, cwd=folder, stdin=subprocess.DEVNULL, timeout=120)
-    return answer.stderr.replace("motley: error: ", "", 1) + f"exit {answer.returncode}\n"
+def cases(page):
+    """Matches of CASE; a case with a command of another form is an error."""
+    text = page.read_text(encoding="utf-8")
+    for start in re.finditer(r"^## .+\ncommand: ", text, re.M):
+        case = CASE.match(text, start.start())
+        if case is None:
+            raise ValueError(f"{where(page, start)}: malformed")
+        yield case
+
+
+def where(page, match):
+    line = match.string.count("\n", 0, match.start()) + 1
+    return f"{page.relative_to(ROOT)}:{line}: {match[0].splitlines()[0][3:]}"
+
+
+def unescaped(text):
+    one = re.compile(rb"\\(?:x([0-9a-f]{2})|\\)")
+    return one.sub(lambda escape: bytes.fromhex(escape[1].decode()) if escape[1] else b"\\", text.encode())
+
+
+def answer(case):
+    """What motley says, as pages hold it, in a folder of the case's files where `scenarios` is the source's."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "scenarios").symlink_to(ROOT / "scenarios")
+        for name, escaped, text in re.findall(BLOCK, case["blocks"]):
+            (folder / name).write_bytes(unescaped(text) if escaped else text.encode())
+        run = subprocess.run([PROGRAM, *shlex.split(case["arguments"])], capture_output=True, text=True, cwd=folder,
+                             stdin=subprocess.DEVNULL, timeout=120)
+    return run.stderr.replace("motley: error: ", "", 1) + f"exit {run.returncode}\n"
 
 
 class Refusals(unittest.TestCase):
@@ -26,18 +59,22 @@ class Refusals(unittest.TestCase):
 
     def test_commands_that_are_refused_say_why_and_exit_as_documented(self):
         asked = 0
-        for how in sorted(FOLDERS.glob("*/how.txt")):
-            key, _, value = how.read_text().strip().partition(": ")
-            if key != "command":
-                continue
-            asked += 1
-            expected = how.parent / "expected.txt"
-            with self.subTest(how.parent.name):
-                heard = said(how.parent, shlex.split(value)[1:])
-                if os.environ.get("MOTLEY_REWRITE"):
-                    expected.write_text(heard)
-                self.assertEqual(expected.read_text(), heard)
+        for page in sorted((ROOT / "tests" / "refusals").glob("*.txt")):
+            text = page.read_text(encoding="utf-8")
+            for case in reversed(list(cases(page))):  # from the last, so that a new message moves none before it
+                asked += 1
+                with self.subTest(where(page, case)):
+                    message = answer(case)
+                    if os.environ.get("MOTLEY_REWRITE"):
+                        text = text[: case.start("message")] + message + text[case.end("message") :]
+                    else:
+                        self.assertEqual(case["message"], message)
+            if text != page.read_text(encoding="utf-8"):
+                page.write_text(text, encoding="utf-8")
         self.assertGreater(asked, 0)
+
+    def test_an_escaped_block_holds_any_byte(self):
+        self.assertEqual(b"a\x00\xf6\\x41", unescaped(r"a\x00\xf6\\x41"))
 
 
 if __name__ == "__main__":

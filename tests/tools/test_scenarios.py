@@ -113,21 +113,21 @@ class Show(Commands):
 
 class Check(Commands):
     def test_names_hashes_and_memory(self):
-        found = self.right_json("check", QUICKSTART)
-        self.assertEqual("motley.check/1", found["schema"])
-        for stage in found["memory"]:
+        report = self.right_json("check", QUICKSTART)
+        self.assertEqual("motley.check/1", report["schema"])
+        for stage in report["memory"]:
             self.assertLessEqual(stage["peak"], stage["capacity"])
 
 
 class Simulate(Commands):
     def test_json_has_the_promised_keys(self):
-        found = self.right_json("simulate", QUICKSTART)
-        self.assertEqual("motley.simulate/1", found["schema"])
+        report = self.right_json("simulate", QUICKSTART)
+        self.assertEqual("motley.simulate/1", report["schema"])
         for key in ["strategy_hash", "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
                     "tflops_per_chip", "mfu", "hfu", "breakdown", "memory", "critical_path"]:
-            self.assertIn(key, found)
-        path = found["critical_path"]
-        self.assertAlmostEqual(found["iteration_s"], sum(path[key] for key in path if key.endswith("_s")), 9)
+            self.assertIn(key, report)
+        path = report["critical_path"]
+        self.assertAlmostEqual(report["iteration_s"], sum(path[key] for key in path if key.endswith("_s")), 9)
 
     def test_the_same_scenario_twice_gives_the_same_bytes(self):
         for extra in [[], ["--json"]]:
@@ -193,9 +193,9 @@ class Simulate(Commands):
 
 class Compare(Commands):
     def test_a_scenario_is_the_same_in_both_worlds(self):
-        found = self.right_json("compare", TRAIN)
-        self.assertEqual("motley.compare/1", found["schema"])
-        self.assertIn(self.right_json("check", TRAIN)["strategy_hash"], json.dumps(found))
+        report = self.right_json("compare", TRAIN)
+        self.assertEqual("motley.compare/1", report["schema"])
+        self.assertIn(self.right_json("check", TRAIN)["strategy_hash"], json.dumps(report))
 
     def test_a_trace_compared_with_itself_is_the_same(self):
         trace = self.folder / "trace.json"
@@ -220,11 +220,11 @@ class Explain(Commands):
     HYBRID = "scenarios/holmes-hybrid.yaml"
 
     def test_the_path_adds_up_to_the_step_that_simulate_finds(self):
-        found = self.right_json("explain", self.HYBRID)
-        self.assertEqual("motley.explain/1", found["schema"])
+        report = self.right_json("explain", self.HYBRID)
+        self.assertEqual("motley.explain/1", report["schema"])
         step = self.right_json("simulate", self.HYBRID)["iteration_s"]
-        self.assertEqual(step, found["iteration_s"])
-        self.assertAlmostEqual(step, sum(part["seconds"] for part in found["critical_path"]), places=9)
+        self.assertEqual(step, report["iteration_s"])
+        self.assertAlmostEqual(step, sum(part["seconds"] for part in report["critical_path"]), places=9)
 
     def test_a_gain_is_what_simulate_finds_of_the_edited_scenario(self):
         cluster = (ROOT / "platforms/holmes-hybrid-4.yaml").read_text()
@@ -232,9 +232,9 @@ class Explain(Commands):
         scenario = (ROOT / self.HYBRID).read_text().replace("cluster: holmes-hybrid-4", "cluster: ./faster.yaml")
         (self.folder / "scenario.yaml").write_text(scenario)
         edited = self.right_json("simulate", self.folder / "scenario.yaml")["iteration_s"]
-        found = self.right_json("explain", self.HYBRID, "--no-changes")
-        self.assertEqual([], found["changes"])
-        [both] = [each for each in found["levers_together"] if each["what"] == "ethernet bandwidth"]
+        report = self.right_json("explain", self.HYBRID, "--no-changes")
+        self.assertEqual([], report["changes"])
+        [both] = [each for each in report["levers_together"] if each["what"] == "ethernet bandwidth"]
         self.assertAlmostEqual(edited, both["iteration_s"], delta=1e-6 * edited)
 
     def test_a_change_is_what_simulate_finds_of_the_edited_scenario(self):
@@ -242,17 +242,17 @@ class Explain(Commands):
         text = (ROOT / self.HYBRID).read_text()
         scenario.write_text(text.replace("  schedule: 1f1b", "  schedule: 1f1b\n  zero: 1"))
         edited = self.right_json("simulate", scenario)["iteration_s"]
-        found = self.right_json("explain", self.HYBRID, "--no-parts")
-        self.assertEqual([], found["levers"])
-        [zero] = [each for each in found["changes"] if each["what"] == "zero: 1"]
+        report = self.right_json("explain", self.HYBRID, "--no-parts")
+        self.assertEqual([], report["levers"])
+        [zero] = [each for each in report["changes"] if each["what"] == "zero: 1"]
         self.assertAlmostEqual(edited, zero["iteration_s"], delta=1e-9 * edited)
 
     def test_of_two_scenarios_the_rows_add_up_and_the_keys_are_named(self):
-        found = self.right_json("explain", self.HYBRID, "scenarios/holmes-hybrid-6.yaml")
-        apart = found["b"]["iteration_s"] - found["a"]["iteration_s"]
-        self.assertAlmostEqual(apart, found["why"]["iteration_s"], places=12)
-        self.assertAlmostEqual(apart, sum(row["b_minus_a_s"] for row in found["why"]["critical_path"]), places=9)
-        keys = {key["key"]: (key["a"], key["b"]) for part in found["why"]["parts"] for key in part["keys"]}
+        report = self.right_json("explain", self.HYBRID, "scenarios/holmes-hybrid-6.yaml")
+        apart = report["b"]["iteration_s"] - report["a"]["iteration_s"]
+        self.assertAlmostEqual(apart, report["why"]["iteration_s"], places=12)
+        self.assertAlmostEqual(apart, sum(row["b_minus_a_s"] for row in report["why"]["critical_path"]), places=9)
+        keys = {key["key"]: (key["a"], key["b"]) for part in report["why"]["parts"] for key in part["keys"]}
         self.assertEqual(("2", "3"), keys["groups.ib.nodes"])
         text = self.right("explain", self.HYBRID, "scenarios/holmes-hybrid-6.yaml")
         self.assertIn("a step of B takes", text)
@@ -340,12 +340,12 @@ class Validate(Commands):
 
 class Train(Commands):
     def test_json_has_the_promised_keys_and_a_loss_a_step_that_falls(self):
-        found = self.right_json("train", TRAIN, "--steps", "8")
-        self.assertEqual("motley.train/1", found["schema"])
-        self.assertEqual(self.right_json("check", TRAIN)["strategy_hash"], found["strategy_hash"])
-        self.assertEqual(8, len(found["loss"]))
-        self.assertLess(found["loss"][-1], found["loss"][0])
-        self.assertGreater(found["tokens_per_s"], 0)
+        report = self.right_json("train", TRAIN, "--steps", "8")
+        self.assertEqual("motley.train/1", report["schema"])
+        self.assertEqual(self.right_json("check", TRAIN)["strategy_hash"], report["strategy_hash"])
+        self.assertEqual(8, len(report["loss"]))
+        self.assertLess(report["loss"][-1], report["loss"][0])
+        self.assertGreater(report["tokens_per_s"], 0)
 
     def test_plain_and_fast_kernels_train_the_same_function(self):
         plain, fast = (self.right_json("train", TRAIN, "--steps", "3", "--kernels", kernels)["loss"]
@@ -389,11 +389,11 @@ class Scenarios(Commands):
         self.assertEqual({path.stem for path in (ROOT / "scenarios").glob("*.yaml")}, {row[0] for row in rows})
         for name, chips, iteration, unit, mfu in rows:
             with self.subTest(name):
-                found = self.right_json("simulate", f"scenarios/{name}.yaml")
-                self.assertEqual(int(chips.replace(",", "")), found["chips"])
+                report = self.right_json("simulate", f"scenarios/{name}.yaml")
+                self.assertEqual(int(chips.replace(",", "")), report["chips"])
                 seconds = float(iteration) * {"ms": 1e-3, "s": 1}[unit]
-                self.assertAlmostEqual(seconds, found["iteration_s"], delta=0.01 * seconds)
-                self.assertAlmostEqual(float(mfu), 100 * found["mfu"], delta=0.5)
+                self.assertAlmostEqual(seconds, report["iteration_s"], delta=0.01 * seconds)
+                self.assertAlmostEqual(float(mfu), 100 * report["mfu"], delta=0.5)
 
     def test_every_scenario_that_ships_compiles_and_fits(self):
         for path in sorted((ROOT / "scenarios").glob("*.yaml")):
@@ -401,6 +401,6 @@ class Scenarios(Commands):
 
 
 if __name__ == "__main__":
-    # Ranks and simulated actors hand over to each other all the time: as tests/catch_main.cpp has it.
+    # Ranks and simulated actors hand over to each other all the time: as tests/support/catch_main.cpp has it.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     unittest.main()

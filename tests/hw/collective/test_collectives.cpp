@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "hw/collective/ring.hpp"
-#include "tests/hw/loopback.hpp"
+#include "tests/support/loopback.hpp"
 
 using namespace motley;
 

@@ -1,15 +1,15 @@
-// Attention of ranks that have parts of a sequence is that of one that has the whole, row by row, forward and backward.
+// Attention of ranks that each hold a part of a sequence equals that of one rank with the whole sequence, row by row,
+// forward and backward.
 #include <catch2/catch.hpp>
 
 #include "hw/kernels/reference.hpp"
-#include "tests/hw/gradient_check.hpp"
+#include "models/base/index.hpp"
+#include "tests/support/gradient_check.hpp"
 
 using namespace motley;
 using namespace motley::tests;
 
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 // One rank's rows of a tensor that has `width` elements for each of B sequences' tokens.
 Values rows_of(const Values& whole, const SequenceLayout& layout, std::int64_t B, std::int64_t width) {
@@ -43,7 +43,7 @@ TEST_CASE("attention over gathered keys is that part of the whole which the rank
     s.layout = {sequence, parts, index};
     ranks.push_back(s);
     heads.push_back(rows_of(qkv, s.layout, B, s.row()));
-    reference::place_keys(s, heads.back().data(), keys.data());  // all of them: what gathering leaves
+    reference::place_keys(s, heads.back().data(), keys.data());  // as gathering leaves the keys of all ranks
   }
   std::vector<Values> dqs;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

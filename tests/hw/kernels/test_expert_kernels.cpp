@@ -1,12 +1,12 @@
-// Kernels of routed experts and of latent attention: every backward against central differences of its forward, and
-// what a router must choose.
+// Kernels of routed experts and of latent attention: every backward is compared with central differences of its
+// forward, and the router's choice with what it must choose.
 #include <catch2/catch.hpp>
 #include <set>
 
 #include "hw/kernels/experts.hpp"
-#include "hw/kernels/kernels.hpp"
-#include "models/refusal.hpp"
-#include "tests/hw/gradient_check.hpp"
+#include "hw/kernels/run_kernel.hpp"
+#include "models/base/refusal.hpp"
+#include "tests/support/gradient_check.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -19,11 +19,12 @@ struct RoutedValues {
 
 RoutedValues routed(const Experts& e, std::int64_t N, const Values& logits, const float* bias = nullptr) {
   const auto copies = static_cast<std::size_t>(N * e.per_token);
-  RoutedValues made{Values(copies), Values(copies), Values(copies),
-                    Values(static_cast<std::size_t>(e.count))};
-  reference::route({N, &e}, logits.data(), bias,
-                   {made.weights.data(), made.taken.data(), made.rows.data(), made.counts.data()});
-  return made;
+  RoutedValues routing{Values(copies), Values(copies), Values(copies),
+                       Values(static_cast<std::size_t>(e.count))};
+  reference::route(
+      {N, &e}, logits.data(), bias,
+      {routing.weights.data(), routing.taken.data(), routing.rows.data(), routing.counts.data()});
+  return routing;
 }
 
 Experts some_experts(bool sigmoid, bool normalise) {
@@ -41,13 +42,13 @@ Experts some_experts(bool sigmoid, bool normalise) {
 TEST_CASE("route_backward is the gradient of the weights that route gives") {
   const Experts e = some_experts(GENERATE(false, true), GENERATE(false, true));
   const std::int64_t N = 4;
-  // Far enough from each other that a small step changes no choice.
+  // Logits are so far from each other that a small step changes no choice.
   Values logits = random_values(24, 50, 0.1F);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += 0.3F * static_cast<float>((i * 5) % 6);
   const Values dweights = random_values(8, 51);
-  const RoutedValues made = routed(e, N, logits);
+  const RoutedValues routing = routed(e, N, logits);
   Values dlogits(24);
-  reference::route_backward({N, &e}, dweights.data(), logits.data(), made.taken.data(), dlogits.data());
+  reference::route_backward({N, &e}, dweights.data(), logits.data(), routing.taken.data(), dlogits.data());
   check_gradient(logits, dlogits,
                  [&](const Values& v) { return weighted(routed(e, N, v).weights, dweights); });
 }
@@ -55,19 +56,19 @@ TEST_CASE("route_backward is the gradient of the weights that route gives") {
 TEST_CASE("a router places every copy once, expert by expert") {
   const Experts e = some_experts(false, true);
   const std::int64_t N = 9;
-  const RoutedValues made = routed(e, N, random_values(54, 52));
-  std::set<float> rows(made.rows.begin(), made.rows.end());
+  const RoutedValues routing = routed(e, N, random_values(54, 52));
+  std::set<float> rows(routing.rows.begin(), routing.rows.end());
   REQUIRE(rows.size() == 18);
   REQUIRE(*rows.rbegin() == 17);
   double counted = 0;
-  for (float count : made.counts) counted += count;
+  for (float count : routing.counts) counted += count;
   REQUIRE(counted == 18);
   for (std::size_t a = 0; a < 18; ++a)
     for (std::size_t b = 0; b < 18; ++b)
-      if (made.taken[a] < made.taken[b]) REQUIRE(made.rows[a] < made.rows[b]);
+      if (routing.taken[a] < routing.taken[b]) REQUIRE(routing.rows[a] < routing.rows[b]);
   for (std::size_t n = 0; n < 9; ++n) {
-    REQUIRE(made.taken[2 * n] != made.taken[2 * n + 1]);
-    REQUIRE(made.weights[2 * n] + made.weights[2 * n + 1] == Approx(1.5));
+    REQUIRE(routing.taken[2 * n] != routing.taken[2 * n + 1]);
+    REQUIRE(routing.weights[2 * n] + routing.weights[2 * n + 1] == Approx(1.5));
   }
 }
 
@@ -93,24 +94,24 @@ TEST_CASE("only the best groups are looked at") {
 TEST_CASE("dispatch, combine and gate have the gradients that their backwards give") {
   const Experts e = some_experts(false, false);
   const reference::CopyShape s{4, 2, 3};
-  const RoutedValues made = routed(e, 4, random_values(24, 53));
+  const RoutedValues routing = routed(e, 4, random_values(24, 53));
   const Values x = random_values(12, 54), copies = random_values(24, 55), dy = random_values(12, 56),
                dcopies = random_values(24, 57);
   Values dx(12), copied(24);
-  reference::dispatch_backward(s, dcopies.data(), made.rows.data(), dx.data());
+  reference::dispatch_backward(s, dcopies.data(), routing.rows.data(), dx.data());
   check_gradient(x, dx, [&](const Values& v) {
-    reference::dispatch(s, v.data(), made.rows.data(), copied.data());
+    reference::dispatch(s, v.data(), routing.rows.data(), copied.data());
     return weighted(copied, dcopies);
   });
   Values y(12), dcombined(24), dweights(8);
-  reference::combine_backward(s, dy.data(), copies.data(), made.rows.data(), made.weights.data(),
+  reference::combine_backward(s, dy.data(), copies.data(), routing.rows.data(), routing.weights.data(),
                               dcombined.data(), dweights.data());
   const auto combined = [&](const Values& from, const Values& weights) {
-    reference::combine(s, from.data(), made.rows.data(), weights.data(), y.data());
+    reference::combine(s, from.data(), routing.rows.data(), weights.data(), y.data());
     return weighted(y, dy);
   };
-  check_gradient(copies, dcombined, [&](const Values& v) { return combined(v, made.weights); });
-  check_gradient(made.weights, dweights, [&](const Values& v) { return combined(copies, v); });
+  check_gradient(copies, dcombined, [&](const Values& v) { return combined(v, routing.weights); });
+  check_gradient(routing.weights, dweights, [&](const Values& v) { return combined(copies, v); });
   const Values open = random_values(4, 58);
   Values dgated(12), dopen(4);
   reference::gate_backward(4, 3, dy.data(), x.data(), open.data(), dgated.data(), dopen.data());
@@ -175,7 +176,7 @@ TEST_CASE("a grouped matmul is each expert's own, whoever computes it, an expert
 
 TEST_CASE("rows of divided experts begin at their rank's place, and tokens of other slices have none") {
   const Experts e = some_experts(false, true);
-  const std::int64_t N = 8, M = 3 * 2;  // of three tokens, two copies each
+  const std::int64_t N = 8, M = 3 * 2;  // room for three tokens with two copies each
   const Values logits = random_values(48, 54);
   Values weights(16), taken(16), rows(16), counts(6);
   reference::route({N, &e, 3, 6, 3, M}, logits.data(), nullptr,
@@ -196,8 +197,8 @@ TEST_CASE("rows of divided experts begin at their rank's place, and tokens of ot
 
 TEST_CASE("regroup puts what several ranks sent in the order of experts, and ungroup takes it back") {
   const reference::RegroupShape shape{2, 2, 4, 1};
-  const Values counts = {1, 2, 3,
-                         1};  // of the first rank one copy for expert 0, two for 1; of the second three, one
+  // The first rank sent one copy for expert 0 and two for expert 1, the second rank three and one.
+  const Values counts = {1, 2, 3, 1};
   const Values sent = {10, 20, 21, 0, 11, 12, 13, 22};
   Values copies(8, -1), totals(2), back(8, -1);
   reference::regroup(shape, sent.data(), counts.data(), copies.data(), totals.data());

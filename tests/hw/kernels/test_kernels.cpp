@@ -1,11 +1,11 @@
-// Kernels: every backward against central differences of its forward, and the fast ones against the reference, in
-// one table of shapes. The loss stands for "any function": a fixed random weighting of the outputs.
+// Kernels: every backward is compared with central differences of its forward, and the fast kernels with the reference,
+// in one table of shapes. The loss stands for any function: it is a fixed random weighting of the outputs.
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
-#include "tests/hw/gradient_check.hpp"
+#include "tests/support/gradient_check.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -25,7 +25,7 @@ TEST_CASE("norm_backward is the gradient of norm, centred or not") {
   reference::norm(s, x.data(), weight.data(), bias.data(), y.data(), statistics.data());
   reference::norm_backward(s, dy.data(), x.data(), statistics.data(), residual.data(), weight.data(),
                            dx.data(), dweight.data(), centred ? dbias.data() : nullptr);
-  for (float& value : dweight) value -= 0.5F;  // it accumulates
+  for (float& value : dweight) value -= 0.5F;  // norm_backward adds to it
   check_gradient(x, dx, [&](const Values& v) { return f(v, weight, bias); });
   check_gradient(weight, dweight, [&](const Values& v) { return f(x, v, bias); });
   if (centred) check_gradient(bias, dbias, [&](const Values& v) { return f(x, weight, v); });
@@ -239,13 +239,13 @@ template <typename Forward, typename Backward>
 Attended attend(const reference::HeadShape& s, Forward forward, Backward backward) {
   const Values qkv = random_values(static_cast<std::size_t>(s.B * s.T * s.row()), 24);
   const Values dy = random_values(static_cast<std::size_t>(s.B * s.T * s.H * s.V()), 25);
-  Attended made;
-  made.y.assign(dy.size(), 9.0F);
-  made.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), 9.0F);
-  made.dqkv.assign(qkv.size(), 9.0F);
-  forward(s, qkv.data(), made.y.data(), made.lse.data());
-  backward(s, dy.data(), qkv.data(), made.y.data(), made.lse.data(), made.dqkv.data());
-  return made;
+  Attended attended;
+  attended.y.assign(dy.size(), 9.0F);
+  attended.lse.assign(static_cast<std::size_t>(s.B * s.H * s.T), 9.0F);
+  attended.dqkv.assign(qkv.size(), 9.0F);
+  forward(s, qkv.data(), attended.y.data(), attended.lse.data());
+  backward(s, dy.data(), qkv.data(), attended.y.data(), attended.lse.data(), attended.dqkv.data());
+  return attended;
 }
 
 }  // namespace

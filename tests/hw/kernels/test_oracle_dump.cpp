@@ -1,6 +1,6 @@
-// Writes what one rank computed, for tests/hw/torch_oracle.py to compare with PyTorch: run by it as the hidden test
-// "[oracle dump]", with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
-// MOTLEY_DUMP_FAMILY. JSON:
+// Writes what one rank computed, so that tests/hw/torch_oracle.py can compare it with PyTorch. That script runs the
+// hidden test "[oracle dump]" with the file to write in MOTLEY_DUMP and the family (gpt2, or a tests::tiny_variant) in
+// MOTLEY_DUMP_FAMILY. The file is JSON:
 //
 //   transformer: heads, kv_heads, head_dim, norm_epsilon, rope_theta, family, tied, qk_norm, windows,
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
@@ -13,10 +13,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "hw/train.hpp"
-#include "hw/work.hpp"
-#include "tests/hw/tiny_text.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "hw/rank/work.hpp"
+#include "hw/world/train.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
+#include "tests/support/tiny_text.hpp"
 
 using namespace motley;
 using nlohmann::json;
@@ -25,28 +26,28 @@ namespace {
 
 constexpr std::int64_t kSteps = 5;
 
-json values_of(RankWork& work, int tensor, int micro_batch) {
+json values_of(RankWork& work, TensorId tensor, int micro_batch) {
   const auto values = work.values(tensor, micro_batch);
   return std::vector<float>(values.begin(), values.end());
 }
 
 json parameters_of(RankWork& work, const std::vector<Parameter>& all) {
   json dumped;
-  const auto& tensors = work.of_class().tensors;
-  for (std::size_t id = 0; id < tensors.size(); ++id)
+  const auto& tensors = work.rank_program().tensors;
+  for (TensorId id : tensors.ids())
     if (tensors[id].role == TensorRole::parameter)
       dumped[tensors[id].name] = {{"shape", tensors[id].shape},
-                                  {"decays", all[static_cast<std::size_t>(tensors[id].parameter)].decays},
-                                  {"values", values_of(work, static_cast<int>(id), -1)}};
+                                  {"decays", all[at(tensors[id].parameter.value())].decays},
+                                  {"values", values_of(work, id, kNoMicroBatch)}};
   return dumped;
 }
 
 json gradients_of(RankWork& work) {
   json dumped;
-  const auto& tensors = work.of_class().tensors;
-  for (std::size_t id = 0; id < tensors.size(); ++id)
-    if (const int gradient = work.memory().gradient_of(static_cast<int>(id)); gradient >= 0)
-      dumped[tensors[id].name] = values_of(work, gradient, -1);
+  const auto& tensors = work.rank_program().tensors;
+  for (TensorId id : tensors.ids())
+    if (const std::optional<TensorId> gradient = work.memory().gradient_of(id))
+      dumped[tensors[id].name] = values_of(work, *gradient, kNoMicroBatch);
   return dumped;
 }
 
@@ -79,7 +80,7 @@ json describe_experts(const Transformer& t) {
           {"normalise", e.normalise}};
 }
 
-json described(const Job& job) {
+json describe(const Job& job) {
   const Transformer& t = job.transformer;
   json windows = json::array();
   for (std::int64_t layer = 0; layer <= t.layers + t.trained_extra(); ++layer)
@@ -111,7 +112,7 @@ json described(const Job& job) {
 
 TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
   const char* const path = std::getenv("MOTLEY_DUMP");
-  if (path == nullptr) return;  // only the oracle has use for it
+  if (path == nullptr) return;  // only the oracle needs the file
   const std::string family = std::getenv("MOTLEY_DUMP_FAMILY");
   const std::string base = family.substr(0, family.find("-extra"));
   Transformer transformer = family == "gpt2" ? tests::tiny_transformer() : tests::tiny_variant(base);
@@ -119,7 +120,7 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
   const Job job = tests::tiny_job({1, 1, 1}, transformer);
   const Text text = tests::tiny_text();
   const auto all = parameters(job.transformer);
-  json dumped = described(job);
+  json dumped = describe(job);
   bool first_step = true;
   RankWork* work = nullptr;
   TrainOptions options;

@@ -1,5 +1,5 @@
-// Launching: real processes, how they end, and that nothing is left of them. A rank that trains is this test program
-// itself, called with the hidden test "[rank of a launch]".
+// Launching real processes: how they end, and that no process is left. A rank that trains is this test program itself,
+// started with the hidden test "[rank of a launch]".
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,11 +11,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "hw/launch.hpp"
-#include "hw/train.hpp"
-#include "models/refusal.hpp"
-#include "tests/hw/tiny_text.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "hw/launch/launch.hpp"
+#include "hw/world/train.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
+#include "tests/support/tiny_text.hpp"
 
 using namespace motley;
 
@@ -27,7 +28,7 @@ LaunchResult shell(int ranks, const std::string& script) {
 
 bool no_child_is_left() { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }
 
-// A folder that goes when the test ends.
+// A folder that is removed when the test ends.
 struct Folder {
   std::string path;
   Folder() {
@@ -128,7 +129,7 @@ TEST_CASE("launched processes train as threads do") {
 
 TEST_CASE("trains as one rank of a launch", "[.][rank of a launch]") {
   const auto place = place_from([](const char* name) { return std::getenv(name); });
-  if (!place) return;  // only a launch has work for it
+  if (!place) return;  // only a launch sets a place
   const Job job = tests::tiny_job({1, 2, 1});
   TrainOptions options;
   options.steps = 3;

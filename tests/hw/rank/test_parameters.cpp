@@ -1,12 +1,14 @@
 // Parameters: shards of any tensor-parallel degree are cut from one model, which the seed alone decides; AdamW's first
 // steps against figures worked out by hand.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "hw/memory.hpp"
-#include "hw/parameters.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "hw/rank/memory.hpp"
+#include "hw/rank/parameters.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -55,14 +57,15 @@ TEST_CASE("a padded vocabulary shard is zero where no row exists") {
 
 TEST_CASE("query, key and value heads are each cut, not the fused matrix") {
   const auto all = parameters(tests::tiny_transformer());
-  for (const Parameter& parameter : all)
-    if (parameter.name == "layers.0.qkv.bias") {
-      const auto elements = shard_elements(parameter, 2, 1);  // parts of 32: second halves
-      REQUIRE(elements.size() == 48);
-      REQUIRE(elements[0] == 16);
-      REQUIRE(elements[16] == 32 + 16);
-      REQUIRE(elements[32] == 64 + 16);
-    }
+  const auto bias = std::find_if(all.begin(), all.end(), [](const Parameter& parameter) {
+    return parameter.name == "layers.0.qkv.bias";
+  });
+  REQUIRE(bias != all.end());
+  const auto elements = shard_elements(*bias, 2, 1);  // parts of 32: second halves
+  REQUIRE(elements.size() == 48);
+  REQUIRE(elements[0] == 16);
+  REQUIRE(elements[16] == 32 + 16);
+  REQUIRE(elements[32] == 64 + 16);
 }
 
 TEST_CASE("initial values have the deviation asked for, and another seed gives another model") {
@@ -96,11 +99,11 @@ TEST_CASE("AdamW moves by the learning rate at first, decays what decays, and co
 TEST_CASE("memory counts what is live, and refuses formats it cannot compute in") {
   const Job job = tests::tiny_job({1, 1, 1});
   const Program program = compile(job);
-  const ProgramClass& of_class = program.classes[0];
-  Memory memory(of_class);
-  REQUIRE(memory.live_bytes() == of_class.static_bytes);
-  const int tensor = of_class.blocks[0].kernels[0].out[0];
-  const std::int64_t bytes = of_class.tensors[static_cast<std::size_t>(tensor)].bytes;
+  const RankProgram& rank_program = program.rank_programs.front();
+  Memory memory(rank_program);
+  REQUIRE(memory.live_bytes() == rank_program.static_bytes);
+  const TensorId tensor = rank_program.blocks.front().kernels[0].out[0];
+  const std::int64_t bytes = rank_program.tensors[tensor].bytes;
   MemoryLedger ledger;
   memory.allocate(tensor, 3, ledger);
   memory.allocate(tensor, 4, ledger);
@@ -109,12 +112,12 @@ TEST_CASE("memory counts what is live, and refuses formats it cannot compute in"
   REQUIRE(ledger.allocated == 2 * bytes);
   REQUIRE(ledger.freed == bytes);
   REQUIRE(ledger.peak == 2 * bytes);
-  REQUIRE(memory.live_bytes() == of_class.static_bytes + bytes);
-  REQUIRE(memory.peak_bytes() == of_class.static_bytes + 2 * bytes);
+  REQUIRE(memory.live_bytes() == rank_program.static_bytes + bytes);
+  REQUIRE(memory.peak_bytes() == rank_program.static_bytes + 2 * bytes);
   REQUIRE_THROWS_AS(memory.allocate(tensor, 4, ledger), std::logic_error);
 
   Job half = job;
   half.train.precision = Format::bf16;
   const Program refused = compile(half);
-  REQUIRE_THROWS_AS(Memory(refused.classes[0]), Refusal);
+  REQUIRE_THROWS_AS(Memory(refused.rank_programs.front()), Refusal);
 }

@@ -1,12 +1,13 @@
-// The TCP transport and the ring on it: sizes around every edge, the rendezvous, and what a dead, silent or confused
-// peer looks like.
+// The TCP transport and the ring on it: sizes around every edge, the rendezvous of sends and recvs, and how a dead,
+// silent or confused peer is reported.
 #include <atomic>
 #include <catch2/catch.hpp>
 
 #include "hw/collective/ring.hpp"
-#include "models/refusal.hpp"
-#include "tests/hw/loopback.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/loopback.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -16,7 +17,7 @@ std::byte pattern(std::size_t i, Rank rank) {
   return static_cast<std::byte>(i * 31 + i / 251 + 7U * static_cast<unsigned>(rank));
 }
 
-// Everybody sends to the next and receives from the previous at once.
+// Every rank sends to the next rank and receives from the previous one at the same time.
 void pass_round(Transport& transport, int ranks, std::size_t bytes) {
   const Rank rank = transport.rank(), previous = (rank + ranks - 1) % ranks;
   std::vector<std::byte> out(bytes), in(bytes);

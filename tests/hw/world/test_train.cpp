@@ -4,11 +4,12 @@
 #include <map>
 #include <thread>
 
-#include "hw/rendezvous.hpp"
-#include "hw/train.hpp"
-#include "models/refusal.hpp"
-#include "tests/hw/tiny_text.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "hw/world/train.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
+#include "tests/support/tiny_text.hpp"
 
 using namespace motley;
 
@@ -16,8 +17,8 @@ namespace {
 
 std::optional<Place> place_of(const std::map<std::string, std::string>& variables) {
   return place_from([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
   });
 }
 
@@ -72,17 +73,16 @@ TEST_CASE(
   const auto result = train_in_process(job, program, tests::tiny_text(), {.steps = 2, .trace_step = 1});
   std::size_t next = 0;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const auto& streams = program.class_of(rank).streams;
-    for (std::size_t stream = 0; stream < streams.size(); ++stream) {
+    const auto& streams = program.program_of(rank).streams;
+    for (StreamId stream : streams.ids()) {
       double free_s = 0;
       for (std::size_t index = 0; index < streams[stream].instructions.size(); ++index) {
         const Instruction& foretold = streams[stream].instructions[index];
         const TraceEvent& event = result.trace.events.at(next++);
-        INFO(describe(program, rank, static_cast<int>(stream), static_cast<int>(index)));
-        REQUIRE(event.step ==
-                Step{rank, static_cast<std::int16_t>(stream), static_cast<std::int32_t>(index)});
+        INFO(describe(program, rank, stream, static_cast<int>(index)));
+        REQUIRE(event.step == Step{rank, stream, static_cast<std::int32_t>(index)});
         REQUIRE(event.flops == foretold.flops);
-        REQUIRE(event.bytes == foretold.bytes);
+        REQUIRE(event.bytes == payload_bytes(foretold));
         REQUIRE(event.allocated == foretold.allocated);
         REQUIRE(event.freed == foretold.freed);
         REQUIRE(event.peak == foretold.peak);
@@ -96,7 +96,7 @@ TEST_CASE(
   }
   REQUIRE(next == result.trace.events.size());
   REQUIRE(result.peak_bytes.size() == 4);
-  for (std::int64_t peak : result.peak_bytes) REQUIRE(peak > program.classes[0].static_bytes / 2);
+  for (std::int64_t peak : result.peak_bytes) REQUIRE(peak > program.rank_programs.front().static_bytes / 2);
 }
 
 TEST_CASE("a rank that fails ends the others, and its own message is the one that is told") {

@@ -1,7 +1,7 @@
 // Tables of comma-separated values: what a cell may hold, where it stands, what is refused.
 #include <catch2/catch.hpp>
 
-#include "models/csv.hpp"
+#include "models/base/csv.hpp"
 
 using namespace motley;
 

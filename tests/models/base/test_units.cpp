@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "models/units.hpp"
+#include "models/base/units.hpp"
 
 using namespace motley;
 

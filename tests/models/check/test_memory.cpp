@@ -1,16 +1,17 @@
 // What a chip holds beyond a Program's tensors, and which part of them logits are: counted by hand.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/memory_extra.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/check/memory_extra.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
 namespace {
 
-// Of a channel's connection: three protocols' buffers.
+// The bytes of one channel's connection: the buffers of three protocols.
 constexpr std::int64_t kConnection = 4'194'304 + 524'288 + 4'915'200;
 
 // On chips that are no hosts, joined inside their nodes by `kind`.
@@ -46,8 +47,8 @@ TEST_CASE("buffers between nodes lie at both ends; neighbours in a pipeline have
   const Job pipeline = gpu_job({1, 2, 1}, FabricKind::nvswitch);
   const Job far = gpu_job({1, 2, 1}, FabricKind::nvswitch, 2);
   for (int stage : {0, 1}) {
-    CHECK(memory_by_stage(compile(pipeline), pipeline.cluster).at(stage).buffers == 2 * kConnection);
-    CHECK(memory_by_stage(compile(far), far.cluster).at(stage).buffers == 2 * 2 * kConnection);
+    CHECK(memory_by_stage(compile(pipeline), pipeline.cluster).at(at(stage)).buffers == 2 * kConnection);
+    CHECK(memory_by_stage(compile(far), far.cluster).at(at(stage)).buffers == 2 * 2 * kConnection);
   }
 }
 
@@ -65,18 +66,18 @@ TEST_CASE("the peak is the sum of its parts, and each of them can be what does n
   Job job = gpu_job({2, 1, 2}, FabricKind::nvlink_mesh);
   job.strategy.zero = 3;
   job.transformer.vocabulary = 8192;
-  job.cluster.groups[0].chip.reserved_memory = {1e8, "assumed"};
+  job.cluster.groups[0].chip.software.reserved_memory = {1e8, "assumed"};
   const Program program = compile(job);
-  const StageMemory of = memory_by_stage(program, job.cluster, 0.25).at(0);
-  CHECK(of.runtime == 100'000'000);
-  CHECK(of.fragmentation == of.activations_peak / 4);
-  CHECK(of.buckets > 0);
-  CHECK(of.peak == of.parameters + of.gradients + of.optimizer + of.activations_peak + of.buffers +
-                       of.buckets + of.runtime + of.fragmentation);
-  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(of.peak);
+  const StageMemory memory = memory_by_stage(program, job.cluster, 0.25).at(0);
+  CHECK(memory.runtime == 100'000'000);
+  CHECK(memory.fragmentation == memory.activations_peak / 4);
+  CHECK(memory.buckets > 0);
+  CHECK(memory.peak == memory.parameters + memory.gradients + memory.optimizer + memory.activations_peak +
+                           memory.buffers + memory.buckets + memory.runtime + memory.fragmentation);
+  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(memory.peak);
   CHECK_NOTHROW(check(program, job.cluster, 0.25));
   CHECK_NOTHROW(check(program, job.cluster, 0));
-  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(of.peak - 1);
+  job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(memory.peak - 1);
   try {
     check(program, job.cluster, 0.25);
     FAIL("one byte too much");
@@ -93,15 +94,16 @@ TEST_CASE("only what is gathered from parts or reduced to parts is copied") {
     job.strategy.zero = zero;
     const Program program = compile(job);
     std::int64_t gathered = 0, reduced = 0;
-    for (const Stream& stream : program.classes[0].streams)
+    for (const Stream& stream : program.rank_programs.front().streams)
       for (const Instruction& each : stream.instructions) {
-        if (each.op != Op::collective) continue;
-        if (each.collective == CollectiveKind::all_gather && zero == 3)
-          gathered = std::max(gathered, each.bytes);
-        if (each.collective == CollectiveKind::reduce_scatter && zero >= 2)
-          reduced = std::max(reduced, each.bytes);
+        const auto* collective = each.as<Collective>();
+        if (collective == nullptr) continue;
+        if (collective->kind == CollectiveKind::all_gather && zero == 3)
+          gathered = std::max(gathered, collective->bytes);
+        if (collective->kind == CollectiveKind::reduce_scatter && zero >= 2)
+          reduced = std::max(reduced, collective->bytes);
       }
-    CHECK(copied_buckets(program.classes[0]) == gathered + reduced);
+    CHECK(copied_buckets(program.rank_programs.front()) == gathered + reduced);
     CHECK((reduced > 0) == (zero >= 2));
   }
 }
@@ -110,10 +112,10 @@ TEST_CASE("logits and their gradient are the part of the peak that their shapes 
   for (int tp : {1, 2}) {
     Job job = tests::tiny_job({tp, 1, 1}, Family::llama);
     job.transformer.vocabulary = 8192;  // then the peak is where the loss is
-    const StageMemory of = memory_by_stage(compile(job), job.cluster).at(0);
+    const StageMemory memory = memory_by_stage(compile(job), job.cluster).at(0);
     const std::int64_t rows = job.train.micro_batch * job.train.sequence;
-    CHECK(of.logits == 2 * 4 * rows * 8192 / tp);
-    CHECK(of.logits < of.activations_peak);
+    CHECK(memory.logits == 2 * 4 * rows * 8192 / tp);
+    CHECK(memory.logits < memory.activations_peak);
   }
   const Job job = tests::tiny_job({1, 2, 1}, Family::llama);
   CHECK(memory_by_stage(compile(job), job.cluster).at(0).logits == 0);

@@ -1,10 +1,11 @@
 // What software keeps in memory otherwise than a Program has it, counted by hand, each where it lives.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/memory_kept.hpp"
-#include "models/software.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/check/memory_kept.hpp"
+#include "models/compile/compile.hpp"
+#include "models/scenario/software.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -23,13 +24,13 @@ Job wide_job(tests::Degrees degrees, Family family = Family::gpt2) {
 }
 
 StageMemory memory_of(const Job& job, int stage = 0) {
-  return memory_by_stage(compile(job), job.cluster).at(static_cast<std::size_t>(stage));
+  return memory_by_stage(compile(job), job.cluster).at(at(stage));
 }
 
 // How much fuller a stage is with that figure, without what its allocator loses.
-std::int64_t more_with(Job job, Sourced Chip::*figure, double value, int stage = 0) {
+std::int64_t more_with(Job job, Sourced ChipSoftware::*figure, double value, int stage = 0) {
   const std::int64_t without = peak_of(memory_of(job, stage), Counted::allocated);
-  job.cluster.groups[0].chip.*figure = {value, "assumed"};
+  job.cluster.groups[0].chip.software.*figure = {value, "assumed"};
   return peak_of(memory_of(job, stage), Counted::allocated) - without;
 }
 
@@ -43,11 +44,12 @@ TEST_CASE(
     Job job = wide_job({tp, 1, 1});
     const Transformer& t = job.transformer;
     const std::int64_t a_layer = 5 * tokens_of(job) * job.train.sequence * t.heads / tp;
-    CHECK(more_with(job, &Chip::kept_scores, 5) == t.layers * a_layer);
+    CHECK(more_with(job, &ChipSoftware::kept_scores, 5) == t.layers * a_layer);
     job.strategy.recompute = Recompute::selective;
-    CHECK(more_with(job, &Chip::kept_scores, 5) == 0);  // the peak is at the loss, where none is there
-    job.transformer.vocabulary = 64;                    // and now in a layer's backward
-    const std::int64_t more = more_with(job, &Chip::kept_scores, 5);
+    CHECK(more_with(job, &ChipSoftware::kept_scores, 5) ==
+          0);                         // the peak is at the loss, where none is there
+    job.transformer.vocabulary = 64;  // and now in a layer's backward
+    const std::int64_t more = more_with(job, &ChipSoftware::kept_scores, 5);
     CHECK(more > 0);
     CHECK(more <= a_layer);
   }
@@ -59,14 +61,14 @@ TEST_CASE("of a sequence that several ranks have parts of, each keeps its querie
   cut.cluster = tests::tiny_cluster(2);
   cut.cluster.groups[0].chip = whole.cluster.groups[0].chip;
   cut.strategy = expand(cut.transformer, cut.train, 1, 1, 1, 2);
-  CHECK(2 * more_with(cut, &Chip::kept_scores, 2) == more_with(whole, &Chip::kept_scores, 2));
+  CHECK(2 * more_with(cut, &ChipSoftware::kept_scores, 2) == more_with(whole, &ChipSoftware::kept_scores, 2));
 }
 
 TEST_CASE("dropout's two masks are as large as the rows of hidden width that a rank has") {
   for (const bool rows : {false, true}) {
     Job job = wide_job({2, 1, 1});
     job.strategy.sequence_parallel = rows;
-    CHECK(more_with(job, &Chip::kept_masks, 1) ==
+    CHECK(more_with(job, &ChipSoftware::kept_masks, 1) ==
           job.transformer.layers * 2 * tokens_of(job) / (rows ? 2 : 1) * job.transformer.hidden);
   }
 }
@@ -76,17 +78,17 @@ TEST_CASE(
     "place") {
   const Job job = wide_job({1, 2, 1}, Family::llama);
   const std::int64_t logits = tokens_of(job) * job.transformer.vocabulary;
-  CHECK(more_with(job, &Chip::kept_logits, 12, 1) == (12 - 4) * logits);
-  CHECK(more_with(job, &Chip::kept_logits, 4, 1) == 0);
-  CHECK(more_with(job, &Chip::kept_logits, 2, 1) == -2 * logits);
-  CHECK(more_with(job, &Chip::kept_logits, 12, 0) == 0);  // the first stage has none
+  CHECK(more_with(job, &ChipSoftware::kept_logits, 12, 1) == (12 - 4) * logits);
+  CHECK(more_with(job, &ChipSoftware::kept_logits, 4, 1) == 0);
+  CHECK(more_with(job, &ChipSoftware::kept_logits, 2, 1) == -2 * logits);
+  CHECK(more_with(job, &ChipSoftware::kept_logits, 12, 0) == 0);  // the first stage has none
 }
 
 TEST_CASE("a gradient that nobody reads lies there for each shape of a layer's weights, of all experts one") {
   const Job dense = wide_job({2, 1, 1}, Family::llama);
   const Transformer& t = dense.transformer;
   const std::int64_t C = t.hidden, heads = t.heads * t.head_dim;
-  CHECK(more_with(dense, &Chip::kept_weight_gradients, 2) ==
+  CHECK(more_with(dense, &ChipSoftware::kept_weight_gradients, 2) ==
         2 * ((heads + 2 * t.kv_heads * t.head_dim) * C / 2 + heads / 2 * C + 2 * t.ffn * C / 2 +
              t.ffn / 2 * C));
   Job experts = wide_job({1, 1, 1}, Family::llama);
@@ -95,8 +97,8 @@ TEST_CASE("a gradient that nobody reads lies there for each shape of a layer's w
   Job more = experts;
   more.transformer.experts.count *= 2;
   const auto router = 2 * experts.transformer.experts.count * experts.transformer.hidden;
-  CHECK(more_with(more, &Chip::kept_weight_gradients, 2) ==
-        more_with(experts, &Chip::kept_weight_gradients, 2) + router);
+  CHECK(more_with(more, &ChipSoftware::kept_weight_gradients, 2) ==
+        more_with(experts, &ChipSoftware::kept_weight_gradients, 2) + router);
 }
 
 TEST_CASE("where divided parameters are the master weights, no copy of them lies beside") {
@@ -104,7 +106,7 @@ TEST_CASE("where divided parameters are the master weights, no copy of them lies
   job.strategy.zero = 3;
   const std::int64_t parameters = memory_of(job).parameters;
   CHECK(parameters > 0);
-  job.cluster.groups[0].chip.one_master = {1, "assumed"};
+  job.cluster.groups[0].chip.software.one_master = {true, "assumed"};
   CHECK(memory_of(job).parameters == 0);
   job.strategy.zero = 1;  // held whole, in 16 bits
   CHECK(memory_of(job).parameters > parameters);
@@ -116,8 +118,8 @@ TEST_CASE("an optimizer keeps so many bytes a parameter, whole or divided, inste
     job.strategy.zero = zero;
     const std::int64_t of_program = memory_of(job).optimizer;
     CHECK(of_program == (zero == 0 ? 6 : 3) * memory_of(job).parameters);  // 12 bytes beside 2
-    CHECK(more_with(job, &Chip::kept_optimizer, 6) == -of_program / 2);
-    CHECK(more_with(job, &Chip::kept_optimizer, 12) == 0);
+    CHECK(more_with(job, &ChipSoftware::kept_optimizer, 6) == -of_program / 2);
+    CHECK(more_with(job, &ChipSoftware::kept_optimizer, 12) == 0);
   }
 }
 
@@ -126,7 +128,7 @@ TEST_CASE("chips without such figures hold what the Program says, and what the P
   const Program program = compile(job);
   CHECK_FALSE(keeps_otherwise(job.cluster));
   CHECK(as_kept(program, job.cluster) == program);
-  job.cluster.groups[0].chip.kept_scores = {5, "assumed"};
+  job.cluster.groups[0].chip.software.kept_scores = {5, "assumed"};
   REQUIRE(keeps_otherwise(job.cluster));
   CHECK(compile(job) == program);
   CHECK_NOTHROW(check(program, job.cluster));

@@ -3,9 +3,9 @@
 #include <map>
 #include <random>
 
-#include "models/cluster.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/topology.hpp"
+#include "models/scenario/scenario.hpp"
 
 using namespace motley;
 
@@ -14,17 +14,17 @@ namespace {
 // Walks the links of a route through the graph itself.
 void check_walks(const Cluster& cluster, int from, int to) {
   std::map<int, Topology::edge_descriptor> edge_of;
-  for (auto [edge, end] = boost::edges(cluster.topology); edge != end; ++edge)
-    edge_of[cluster.topology[*edge].id] = *edge;
+  for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge)
+    edge_of[(*cluster.topology)[*edge].id] = *edge;
   const Route way = route(cluster, from, to);
   auto at = cluster.chip_vertex[static_cast<std::size_t>(from)];
   double latency_s = 0, bandwidth = 1e300;
   for (int id : way.links) {
     const auto edge = edge_of.at(id);
-    REQUIRE(boost::source(edge, cluster.topology) == at);
-    at = boost::target(edge, cluster.topology);
-    latency_s += cluster.topology[edge].latency_s;
-    bandwidth = std::min(bandwidth, cluster.topology[edge].bandwidth);
+    REQUIRE(boost::source(edge, *cluster.topology) == at);
+    at = boost::target(edge, *cluster.topology);
+    latency_s += (*cluster.topology)[edge].latency_s;
+    bandwidth = std::min(bandwidth, (*cluster.topology)[edge].bandwidth);
   }
   CHECK(at == cluster.chip_vertex[static_cast<std::size_t>(to)]);
   CHECK(way.latency_s == Approx(latency_s));
@@ -46,9 +46,9 @@ TEST_CASE("every route is a path of the topology") {
 TEST_CASE("links are numbered from 0 without gaps, there and back next to each other") {
   const Cluster cluster = load_cluster("holmes-hybrid-8");
   std::map<int, std::pair<std::size_t, std::size_t>> ends;
-  for (auto [edge, end] = boost::edges(cluster.topology); edge != end; ++edge)
-    ends[cluster.topology[*edge].id] = {boost::source(*edge, cluster.topology),
-                                        boost::target(*edge, cluster.topology)};
+  for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge)
+    ends[(*cluster.topology)[*edge].id] = {boost::source(*edge, *cluster.topology),
+                                           boost::target(*edge, *cluster.topology)};
   REQUIRE(static_cast<int>(ends.size()) == cluster.link_count);
   for (int id = 0; id < cluster.link_count; id += 2) {
     REQUIRE(ends.at(id).first == ends.at(id + 1).second);
@@ -86,7 +86,7 @@ TEST_CASE("groups that nothing joins cannot talk") {
   CHECK_THROWS_AS(route(cluster, 0, 32), Refusal);
   CHECK_NOTHROW(route(cluster, 0, 8));
   int networks = 0;
-  for (auto [v, end] = boost::vertices(cluster.topology); v != end; ++v)
-    networks += cluster.topology[*v].kind == VertexKind::network;
+  for (auto [v, end] = boost::vertices(*cluster.topology); v != end; ++v)
+    networks += (*cluster.topology)[*v].kind == VertexKind::network;
   CHECK(networks == 4);  // infiniband, roce, two separate ethernets
 }

@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/scenario/scenario.hpp"
 
 using namespace motley;
 
@@ -65,7 +65,7 @@ TEST_CASE("a published curve of sends and receives is met within 11 %, 20 % from
   for (const auto& [bytes, milliseconds] : measured_ms) {
     INFO(bytes);
     const bool hard = bytes >= 32 << 20 && bytes <= 128 << 20;
-    const double took_s = message_time_s(transport_of(cluster, from, to), route(cluster, from, to), bytes);
+    const double took_s = message_time_s(message_cost_of(cluster, from, to), route(cluster, from, to), bytes);
     CHECK(took_s * 1e3 == Approx(milliseconds).epsilon(hard ? 0.20 : 0.11));
   }
 }

@@ -4,9 +4,10 @@
 #include <random>
 #include <set>
 
-#include "models/cluster.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/cluster/topology.hpp"
+#include "models/scenario/scenario.hpp"
 
 using namespace motley;
 
@@ -27,8 +28,8 @@ Cluster cluster_of(int nodes, int chips, const std::string& network) {
 
 std::vector<Topology::edge_descriptor> edges_of(const Cluster& cluster) {
   std::vector<Topology::edge_descriptor> edges(static_cast<std::size_t>(cluster.link_count));
-  for (auto [edge, end] = boost::edges(cluster.topology); edge != end; ++edge)
-    edges[static_cast<std::size_t>(cluster.topology[*edge].id)] = *edge;
+  for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge)
+    edges[static_cast<std::size_t>((*cluster.topology)[*edge].id)] = *edge;
   return edges;
 }
 
@@ -41,11 +42,11 @@ std::vector<std::string> switches_on(const Cluster& cluster, int from, int to) {
   const Route way = route(cluster, from, to);
   for (int id : way.links) {
     const auto edge = edges[static_cast<std::size_t>(id)];
-    REQUIRE(boost::source(edge, cluster.topology) == at);
-    at = boost::target(edge, cluster.topology);
-    if (cluster.topology[at].kind == VertexKind::network) names.push_back(cluster.topology[at].name);
-    latency_s += cluster.topology[edge].latency_s;
-    rate = std::min(rate, cluster.topology[edge].bandwidth * cluster.topology[edge].efficiency);
+    REQUIRE(boost::source(edge, *cluster.topology) == at);
+    at = boost::target(edge, *cluster.topology);
+    if ((*cluster.topology)[at].kind == VertexKind::network) names.push_back((*cluster.topology)[at].name);
+    latency_s += (*cluster.topology)[edge].latency_s;
+    rate = std::min(rate, (*cluster.topology)[edge].bandwidth * (*cluster.topology)[edge].efficiency);
   }
   REQUIRE(at == cluster.chip_vertex[static_cast<std::size_t>(to)]);
   REQUIRE(way.latency_s == Approx(latency_s));

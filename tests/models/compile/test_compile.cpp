@@ -2,9 +2,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/check.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -19,16 +20,18 @@ std::vector<Job> all_jobs() {
   return jobs;
 }
 
-// Of the attention backward's products those of the scores are done again, and not the model's: D of 3D + 2V.
+// FLOPs of a step that the model needs. An attention backward computes the scores again, which are not counted: D of
+// 3D + 2V.
 double matmul_flops(const Program& program, double attention_share = 0.8) {
   double flops = 0;
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
-    for (const Stream& stream : program.class_of(rank).streams)
+    for (const Stream& stream : program.program_of(rank).streams)
       for (const Instruction& instruction : stream.instructions) {
-        if (instruction.op != Op::compute) continue;
-        const auto& kernels = program.class_of(rank).blocks[instruction.block].kernels;
-        for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-          const Kernel& kernel = kernels[i];
+        const auto* compute = instruction.as<Compute>();
+        if (compute == nullptr) continue;
+        const auto& kernels = program.program_of(rank).blocks[compute->block].kernels;
+        for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+          const Kernel& kernel = kernels[at(i)];
           if (kernel.recompute) continue;
           flops += kernel.op == KernelOp::attention_backward ? kernel.flops * attention_share : kernel.flops;
         }
@@ -36,8 +39,8 @@ double matmul_flops(const Program& program, double attention_share = 0.8) {
   return flops;
 }
 
-Instruction& first_of(Program& program, int of_class, StreamKind kind) {
-  for (Stream& stream : program.classes[of_class].streams)
+Instruction& first_of(Program& program, int rank_program, StreamKind kind) {
+  for (Stream& stream : program.rank_programs[RankProgramId(rank_program)].streams)
     if (stream.kind == kind) return stream.instructions.front();
   throw std::logic_error("no such stream");
 }
@@ -106,13 +109,13 @@ TEST_CASE("all ranks together hold each parameter once a replica, tied embedding
     const Program program = compile(job);
     std::int64_t held = 0;
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      for (const Tensor& tensor : program.class_of(rank).tensors)
+      for (const Tensor& tensor : program.program_of(rank).tensors)
         if (tensor.role == TensorRole::parameter) {
-          const Parameter parameter = parameters(job.transformer)[tensor.parameter];
-          const bool copy = tensor.name == "embedding.token.weight" && !program.class_of(rank).first_stage;
+          const Parameter parameter = parameters(job.transformer)[at(tensor.parameter.value())];
+          const bool copy = tensor.name == "embedding.token.weight" && !program.program_of(rank).first_stage;
           const std::int64_t count = tensor.bytes / bytes_of(tensor.format);
           if (!copy)
-            held += parameter.cut == Cut::replicated ? (program.ranks[rank].tensor_index == 0 ? count : 0)
+            held += parameter.cut == Cut::replicated ? (program.ranks[at(rank)].tensor_index == 0 ? count : 0)
                                                      : count;
         }
     REQUIRE(held == parameter_count(job.transformer) * job.strategy.dp());
@@ -130,7 +133,7 @@ TEST_CASE("1F1B holds as many micro-batches as stages remain, GPipe holds all") 
   }
   const auto& gpipe = memory[Schedule::gpipe];
   const auto& one = memory[Schedule::one_f_one_b];
-  for (int stage = 0; stage < 4; ++stage)
+  for (std::size_t stage = 0; stage < 4; ++stage)
     REQUIRE(one[stage].activations_peak < gpipe[stage].activations_peak);
   REQUIRE(one[0].activations_peak > one[1].activations_peak);
   REQUIRE(one[1].activations_peak > one[2].activations_peak);
@@ -139,42 +142,43 @@ TEST_CASE("1F1B holds as many micro-batches as stages remain, GPipe holds all") 
 TEST_CASE("a transfer of other bytes than its other side's is refused") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);
-  first_of(program, 1, StreamKind::recv_activation).bytes += 1;
+  first_of(program, 1, StreamKind::recv_activation).message()->bytes += 1;
   REQUIRE(refusal_kind(program, job.cluster) == "mismatched-transfer");
 }
 
 TEST_CASE("a collective whose members disagree is refused") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);
-  first_of(program, 1, StreamKind::collective).bytes *= 2;
+  first_of(program, 1, StreamKind::collective).as<Collective>()->bytes *= 2;
   REQUIRE(refusal_kind(program, job.cluster) == "mismatched-collective");
 }
 
 TEST_CASE("a collective whose members disagree on its kind is refused") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);
-  first_of(program, 1, StreamKind::collective).collective = CollectiveKind::reduce_scatter;
+  first_of(program, 1, StreamKind::collective).as<Collective>()->kind = CollectiveKind::reduce_scatter;
   REQUIRE(refusal_kind(program, job.cluster) == "mismatched-collective");
 }
 
 TEST_CASE("a collective of every kind reads back as it was printed, and an all_to_all has equal parts") {
   const Job job = tiny_job({1, 1, 2});
   Program program = compile(job);
-  Instruction& instruction = first_of(program, 0, StreamKind::collective);
+  auto& collective = *first_of(program, 0, StreamKind::collective).as<Collective>();
   for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
                               CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
-    instruction.collective = kind;
+    collective.kind = kind;
     REQUIRE(parse_program(print(program)) == program);
   }
-  instruction.bytes = 301;  // between two
+  collective.bytes = 301;  // between two
   REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
 }
 
 TEST_CASE("two stages that each receive before they send are named as a deadlock") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);
-  first_of(program, 0, StreamKind::send_activation).after = {{0, 1}};  // after its own backward
-  program.classes[0].streams[0].instructions[0].after.push_back({1, 0});
+  first_of(program, 0, StreamKind::send_activation).after = {{kComputeStream, 1}};  // after its own backward
+  auto& computes = program.rank_programs.front().streams[kComputeStream].instructions;
+  computes[0].after.push_back({StreamId(1), 0});
   const auto stuck = find_deadlock(program);
   REQUIRE_FALSE(stuck.empty());
   REQUIRE(refusal_kind(program, job.cluster) == "deadlock");
@@ -183,7 +187,7 @@ TEST_CASE("two stages that each receive before they send are named as a deadlock
 TEST_CASE("a tensor that is never freed is refused") {
   const Job job = tiny_job({1, 1, 1});
   Program program = compile(job);
-  for (Kernel& kernel : program.classes[0].blocks[1].kernels)
+  for (Kernel& kernel : program.rank_programs.front().blocks[BlockId(1)].kernels)
     if (!kernel.frees.empty()) {
       kernel.frees.pop_back();
       break;

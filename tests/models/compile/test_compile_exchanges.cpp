@@ -2,10 +2,11 @@
 // which strategies cannot have it.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/compile_passes.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/compile/compile_passes.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -24,34 +25,33 @@ Job job_of(Schedule schedule, std::int64_t pp, int chunks, std::int64_t global_b
   return job;
 }
 
-using Piece = std::tuple<int, int, int>;  // block, first kernel, last
-
-std::vector<Piece> pieces_of(const ProgramClass& of_class, int micro_batch, Pass pass) {
-  std::vector<Piece> pieces;
-  for (const Instruction& each : of_class.streams[0].instructions)
-    if (each.op == Op::compute && each.micro_batch == micro_batch &&
-        of_class.blocks[static_cast<std::size_t>(each.block)].pass == pass)
-      pieces.emplace_back(each.block, each.first_kernel, each.last_kernel);
+std::vector<Compute> pieces_of(const RankProgram& rank_program, int micro_batch, Pass pass) {
+  std::vector<Compute> pieces;
+  for (const Instruction& each : rank_program.streams[kComputeStream].instructions)
+    if (const auto* compute = each.as<Compute>(); compute != nullptr && each.micro_batch == micro_batch &&
+                                                  rank_program.blocks[compute->block].pass == pass)
+      pieces.push_back(*compute);
   return pieces;
 }
 
 std::int64_t exchanges(const Stream& stream) {
   return std::count_if(stream.instructions.begin(), stream.instructions.end(), [](const Instruction& each) {
-    return each.op == Op::collective && each.collective == CollectiveKind::all_to_all;
+    const auto* collective = each.as<Collective>();
+    return collective != nullptr && collective->kind == CollectiveKind::all_to_all;
   });
 }
 
 // The longest run of computes of one pass of one micro-batch.
-std::size_t longest_stretch(const ProgramClass& of_class) {
+std::size_t longest_stretch(const RankProgram& rank_program) {
   std::size_t longest = 0, now = 0;
-  const Instruction* before = nullptr;
-  for (const Instruction& each : of_class.streams[0].instructions) {
-    if (each.op != Op::compute) continue;
-    now = before != nullptr && before->block == each.block && before->micro_batch == each.micro_batch
-              ? now + 1
-              : 1;
+  std::optional<std::pair<BlockId, std::int32_t>> before;  // block and micro-batch
+  for (const Instruction& each : rank_program.streams[kComputeStream].instructions) {
+    const auto* compute = each.as<Compute>();
+    if (compute == nullptr) continue;
+    const std::pair pass{compute->block, each.micro_batch};
+    now = before == pass ? now + 1 : 1;
     longest = std::max(longest, now);
-    before = &each;
+    before = pass;
   }
   return longest;
 }
@@ -87,15 +87,15 @@ TEST_CASE(
       CHECK_NOTHROW(check(program, job.cluster));
       job.strategy.overlap_experts = false;
       const Program plain = compile(job);
-      for (std::size_t i = 0; i < program.classes.size(); ++i) {
-        const ProgramClass &of_class = program.classes[i], &before = plain.classes[i];
-        for (int m = 0; m < of_class.micro_batches; ++m)
+      for (RankProgramId id : program.rank_programs.ids()) {
+        const RankProgram &rank_program = program.rank_programs[id], &before = plain.rank_programs[id];
+        for (int m = 0; m < rank_program.micro_batches; ++m)
           for (Pass pass : {Pass::forward, Pass::backward})
-            CHECK(pieces_of(of_class, m, pass) == pieces_of(before, m, pass));
-        CHECK(exchanges(of_class.streams[0]) == 0);
-        const int stream = find_stream(of_class, StreamKind::exchange);
-        REQUIRE(stream >= 0);
-        CHECK(exchanges(of_class.streams[static_cast<std::size_t>(stream)]) == exchanges(before.streams[0]));
+            CHECK(pieces_of(rank_program, m, pass) == pieces_of(before, m, pass));
+        CHECK(exchanges(rank_program.streams[kComputeStream]) == 0);
+        const auto stream = find_stream(rank_program, StreamKind::exchange);
+        REQUIRE(stream);
+        CHECK(exchanges(rank_program.streams[*stream]) == exchanges(before.streams[kComputeStream]));
       }
     }
 }
@@ -124,37 +124,36 @@ TEST_CASE("side by side, nobody waits for ever, however few micro-batches there 
 
 TEST_CASE("side by side, a piece of the one stands between two of the other") {
   const Program program = compile(job_of(Schedule::one_f_one_b, 1, 1, 16));
-  const ProgramClass& of_class = program.classes[0];
-  const auto& computes = of_class.streams[0].instructions;
+  const RankProgram& rank_program = program.rank_programs.front();
   std::vector<std::pair<int, Pass>> order;
-  for (const Instruction& each : computes)
-    if (each.op == Op::compute)
-      order.emplace_back(each.micro_batch, of_class.blocks[static_cast<std::size_t>(each.block)].pass);
-  const auto of = [&](int m, Pass pass) {
+  for (const Instruction& each : rank_program.streams[kComputeStream].instructions)
+    if (const auto* compute = each.as<Compute>())
+      order.emplace_back(each.micro_batch, rank_program.blocks[compute->block].pass);
+  const auto first = [&](int m, Pass pass) {
     return std::find(order.begin(), order.end(), std::pair{m, pass}) - order.begin();
   };
-  CHECK(of(0, Pass::forward) == 0);
-  CHECK(of(0, Pass::backward) == of(1, Pass::forward) + 1);
-  CHECK(order[static_cast<std::size_t>(of(1, Pass::forward)) + 2] == std::pair{1, Pass::forward});
+  CHECK(first(0, Pass::forward) == 0);
+  CHECK(first(0, Pass::backward) == first(1, Pass::forward) + 1);
+  CHECK(order[at(first(1, Pass::forward)) + 2] == std::pair{1, Pass::forward});
   Job alone = job_of(Schedule::one_f_one_b, 1, 1, 16);
   alone.strategy.overlap_experts = false;
-  CHECK(longest_stretch(of_class) ==
-        longest_stretch(compile(alone).classes[0]));  // the first forward, the last backward
+  CHECK(longest_stretch(rank_program) ==
+        longest_stretch(compile(alone).rank_programs.front()));  // the first forward, the last backward
 }
 
 TEST_CASE(
     "computes wait for the exchange that brings their tokens, exchanges for the compute that packs them") {
   const Program program = compile(job_of(Schedule::interleaved, 2, 2, 16));
-  for (const ProgramClass& of_class : program.classes) {
-    const int stream = find_stream(of_class, StreamKind::exchange);
-    const auto& sent = of_class.streams[static_cast<std::size_t>(stream)].instructions;
-    const auto& computes = of_class.streams[0].instructions;
+  for (const RankProgram& rank_program : program.rank_programs) {
+    const StreamId stream = find_stream(rank_program, StreamKind::exchange).value();
+    const auto& sent = rank_program.streams[stream].instructions;
+    const auto& computes = rank_program.streams[kComputeStream].instructions;
     for (std::size_t i = 0; i < sent.size(); ++i) {
       const bool follows = i > 0 && sent[i].after.empty();  // what went just before it
       if (!follows) {
         REQUIRE(sent[i].after.size() == 1);
-        CHECK(sent[i].after[0].stream == 0);
-        CHECK(computes[static_cast<std::size_t>(sent[i].after[0].index)].micro_batch == sent[i].micro_batch);
+        CHECK(sent[i].after[0].stream == kComputeStream);
+        CHECK(computes[at(sent[i].after[0].index)].micro_batch == sent[i].micro_batch);
       } else {
         CHECK(sent[i - 1].micro_batch == sent[i].micro_batch);
       }
@@ -164,7 +163,7 @@ TEST_CASE(
       for (const After& after : each.after)
         if (after.stream == stream) {
           ++awaited;
-          CHECK(sent[static_cast<std::size_t>(after.index)].micro_batch == each.micro_batch);
+          CHECK(sent[at(after.index)].micro_batch == each.micro_batch);
         }
     CHECK(awaited > 0);
   }
@@ -189,5 +188,5 @@ TEST_CASE("where every rank has all experts there is nothing to hide, and nothin
   for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = 1;
   const Program with = compile(job);
   job.strategy.overlap_experts = false;
-  CHECK(with.classes == compile(job).classes);
+  CHECK(with.rank_programs == compile(job).rank_programs);
 }

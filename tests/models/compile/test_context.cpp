@@ -4,11 +4,12 @@
 #include <map>
 #include <set>
 
-#include "models/check.hpp"
-#include "models/costs_text.hpp"
-#include "models/refusal.hpp"
-#include "models/sequence_layout.hpp"
-#include "tests/models/context_jobs.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/costs_text.hpp"
+#include "models/transformer/sequence_layout.hpp"
+#include "tests/support/context_jobs.hpp"
 
 using namespace motley;
 
@@ -20,11 +21,11 @@ Job job_of(std::int64_t cp, tests::Degrees degrees = {}) {
   return tests::context_job(degrees, cp, transformer);
 }
 
-// Of all ranks.
+// FLOPs of all ranks in a step.
 double flops_of(const Program& program) {
   double flops = 0;
   for (const RankEntry& entry : program.ranks)
-    for (const Stream& stream : program.classes[static_cast<std::size_t>(entry.of_class)].streams)
+    for (const Stream& stream : program.rank_programs[entry.rank_program].streams)
       for (const Instruction& instruction : stream.instructions) flops += instruction.flops;
   return flops;
 }
@@ -32,10 +33,11 @@ double flops_of(const Program& program) {
 // Payloads of a rank's collectives of the context group in a step, by kind.
 std::map<CollectiveKind, std::int64_t> gathered(const Program& program) {
   std::map<CollectiveKind, std::int64_t> bytes;
-  const ProgramClass& of_class = program.classes.at(0);
-  for (const Instruction& instruction : of_class.streams.at(0).instructions)
-    if (instruction.op == Op::collective && instruction.slot == context_slot(of_class))
-      bytes[instruction.collective] += instruction.bytes;
+  const RankProgram& rank_program = program.rank_programs.front();
+  for (const Instruction& instruction : rank_program.streams[kComputeStream].instructions)
+    if (const auto* collective = instruction.as<Collective>();
+        collective != nullptr && collective->slot == context_slot(rank_program))
+      bytes[collective->kind] += collective->bytes;
   return bytes;
 }
 
@@ -73,13 +75,11 @@ TEST_CASE("ranks that have parts of the same sequences stand between tensor-para
   CHECK(program.ranks.at(4).replica == 1);
   CHECK(program.ranks.at(4).first_sequence == 8);
   CHECK(entry.first_sequence == 0);
-  const auto group = [&](int slot) {
-    return program.groups.at(static_cast<std::size_t>(entry.groups.at(static_cast<std::size_t>(slot))));
-  };
-  CHECK(group(context_slot(program.class_of(2))).ranks == std::vector<Rank>{0, 2});
+  const auto group = [&](GroupSlot slot) { return program.groups.get(entry.groups.get(slot).value()); };
+  CHECK(group(context_slot(program.program_of(2))).ranks == std::vector<Rank>{0, 2});
   CHECK(group(kDataGroup).ranks ==
         std::vector<Rank>{0, 2, 4, 6});  // gradients: of all who hold the parameters
-  CHECK(entry.peers.at(kNext) == 10);
+  CHECK(entry.peers.get(next_slot(ChunkId{})) == 10);
   CHECK(program.ranks.at(10).context_index == 1);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("ranks that cut sequences do together what one does, each its share, w
     const double whole = flops_of(compile(tests::tiny_job({1, 1, 1}, transformer)));
     for (const std::int64_t cp : {2, 8}) {
       const Program program = compile(tests::context_job({1, 1, 1}, cp, transformer));
-      CHECK(program.classes.size() == 1);
+      CHECK(program.rank_programs.size() == 1);
       CHECK(flops_of(program) == Approx(whole).epsilon(1e-12));
     }
   }

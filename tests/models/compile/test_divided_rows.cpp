@@ -1,9 +1,10 @@
 // What sequence parallelism and partial recompute leave in memory and move, against what their paper counts.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/row_jobs.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/row_jobs.hpp"
 
 using namespace motley;
 
@@ -24,13 +25,13 @@ Counts collectives_in(const Block& block, int layer) {
 }
 
 // Bytes of activations that a layer's forward leaves for its backward: made there, and no kernel of it frees them.
-std::int64_t kept_bytes(const ProgramClass& of_class, int layer) {
+std::int64_t kept_bytes(const RankProgram& rank_program, int layer) {
   std::int64_t bytes = 0;
-  for (const Kernel& kernel : of_class.blocks[0].kernels) {
+  for (const Kernel& kernel : rank_program.blocks.front().kernels) {
     if (kernel.layer != layer) continue;
     if (!is_collective(kernel.op))
-      for (int id : kernel.out) bytes += of_class.tensors[static_cast<std::size_t>(id)].bytes;
-    for (int id : kernel.frees) bytes -= of_class.tensors[static_cast<std::size_t>(id)].bytes;
+      for (TensorId id : kernel.out) bytes += rank_program.tensors[id].bytes;
+    for (TensorId id : kernel.frees) bytes -= rank_program.tensors[id].bytes;
   }
   return bytes;
 }
@@ -50,13 +51,13 @@ TEST_CASE(
     "divided rows replace each all-reduce by its two halves, and gather inputs again for the backward") {
   const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
   // arXiv:2205.05198, section 4.2.2: two all-reduces a layer and pass; g and its conjugate, twice each.
-  const Counts forward = collectives_in(whole.classes[0].blocks[0], 1);
+  const Counts forward = collectives_in(whole.rank_programs.front().blocks.front(), 1);
   CHECK(forward.all_reduces == 2);
-  const Counts halves = collectives_in(rows.classes[0].blocks[0], 1);
+  const Counts halves = collectives_in(rows.rank_programs.front().blocks.front(), 1);
   CHECK(halves.all_reduces == 0);
   CHECK(halves.all_gathers == 2);
   CHECK(halves.reduce_scatters == 2);
-  const Counts backward = collectives_in(rows.classes[0].blocks[1], 1);
+  const Counts backward = collectives_in(rows.rank_programs.front().blocks[BlockId(1)], 1);
   CHECK(backward.all_reduces == 0);
   CHECK(backward.reduce_scatters == 2);
   CHECK(backward.all_gathers == 4);  // of the two gradients, and again of the two inputs
@@ -71,17 +72,18 @@ TEST_CASE("divided rows cut what a layer keeps whole by the tensor parallel degr
   const std::int64_t statistics = 2 * N * 2 * 4;  // mean and deviation of two norms, fp32
   const std::int64_t cut = (3 * C + C + 4 * C + 4 * C) / t * N * 2 + N * 4 / t * 4;  // qkv .. activated; lse
   // Norm outputs, the sum between, and the output, which is the next layer's input.
-  CHECK(kept_bytes(whole.classes[0], 1) == 4 * N * C * 2 + statistics + cut);
-  CHECK(kept_bytes(rows.classes[0], 1) == (4 * N * C * 2 + statistics) / t + cut);
+  CHECK(kept_bytes(whole.rank_programs.front(), 1) == 4 * N * C * 2 + statistics + cut);
+  CHECK(kept_bytes(rows.rank_programs.front(), 1) == (4 * N * C * 2 + statistics) / t + cut);
 }
 
 TEST_CASE(
     "selective recompute keeps neither attention's output nor its normaliser, and computes only them again") {
   const Program none = compile(gpt(true, Recompute::none)), again = compile(gpt(true, Recompute::selective));
   const std::int64_t N = 2 * 16, C = 32, t = 4;
-  CHECK(kept_bytes(none.classes[0], 1) - kept_bytes(again.classes[0], 1) == N * C / t * 2 + N * 4 / t * 4);
+  CHECK(kept_bytes(none.rank_programs.front(), 1) - kept_bytes(again.rank_programs.front(), 1) ==
+        N * C / t * 2 + N * 4 / t * 4);
   int repeated = 0;
-  for (const Kernel& kernel : again.classes[0].blocks[1].kernels)
+  for (const Kernel& kernel : again.rank_programs.front().blocks[BlockId(1)].kernels)
     if (kernel.recompute) {
       CHECK(kernel.op == KernelOp::attention);
       ++repeated;
@@ -94,8 +96,8 @@ TEST_CASE("recompute_layers recomputes the first layers of a chunk and no other"
   job.strategy.templates[0].stages[0].recompute_layers = 3;
   const Program program = compile(job);
   std::vector<bool> repeated(4);
-  for (const Kernel& kernel : program.classes[0].blocks[1].kernels)
-    if (kernel.recompute) repeated[static_cast<std::size_t>(kernel.layer)] = true;
+  for (const Kernel& kernel : program.rank_programs.front().blocks[BlockId(1)].kernels)
+    if (kernel.recompute) repeated[at(kernel.layer)] = true;
   CHECK(repeated == std::vector<bool>{true, true, true, false});
 }
 
@@ -107,7 +109,7 @@ TEST_CASE("the more layers are recomputed, the less memory and the more arithmet
     const Program program = compile(job);
     const double new_peak = static_cast<double>(check(program, job.cluster)[0].peak);
     double new_flops = 0;
-    for (const Instruction& instruction : program.classes[0].streams[0].instructions)
+    for (const Instruction& instruction : program.rank_programs.front().streams[kComputeStream].instructions)
       new_flops += instruction.flops;
     INFO(layers << " layers");
     if (layers > 0) {
@@ -123,10 +125,10 @@ TEST_CASE("what crosses stages is cut by the tensor parallel degree where rows a
   Job job = tests::tiny_job({2, 2, 1});
   const auto sent = [](const Program& program) {
     std::int64_t bytes = 0;
-    for (const ProgramClass& of_class : program.classes)
-      for (const Stream& stream : of_class.streams)
+    for (const RankProgram& rank_program : program.rank_programs)
+      for (const Stream& stream : rank_program.streams)
         for (const Instruction& instruction : stream.instructions)
-          if (instruction.op == Op::send) bytes += instruction.bytes;
+          if (const auto* send = instruction.as<Send>()) bytes += send->bytes;
     return bytes;
   };
   const std::int64_t whole = sent(compile(job));

@@ -1,10 +1,11 @@
 // Several documents in one sequence: what attention computes of them, by closed form, and what is refused.
 #include <catch2/catch.hpp>
 
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/strategy_complaint.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -13,7 +14,7 @@ namespace {
 double attention_flops(const Job& job) {
   const Program program = compile(job);
   double flops = 0;
-  for (const Block& block : program.classes.at(0).blocks)
+  for (const Block& block : program.rank_programs.front().blocks)
     for (const Kernel& kernel : block.kernels)
       if (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward)
         flops += kernel.flops;
@@ -39,8 +40,8 @@ TEST_CASE("attention over documents computes the sum of their squares, and nothi
 TEST_CASE("documents fill a sequence, and positions are those of the longest") {
   Job job = tests::tiny_job({1, 1, 1});
   const auto kind = [&]() -> std::string {
-    const auto found = find_batch_complaint(job.transformer, job.train);
-    return found ? found->kind : "accepted";
+    const auto complaint = find_batch_complaint(job.transformer, job.train);
+    return complaint ? complaint->kind : "accepted";
   };
   job.train.documents = {8, 4};
   CHECK(kind() == "impossible-documents");

@@ -1,11 +1,11 @@
 // What low-rank adapters add, and what freezing the rest leaves out, against closed forms and published counts.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/describe_text.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -35,7 +35,7 @@ TEST_CASE("frozen weights have neither gradients nor optimizer state") {
   job.transformer = adapted(job.transformer, 4, {"qkv", "fc2"});
   const Program program = compile(job);
   std::int64_t parameters_held = 0, gradients = 0, optimizer = 0;
-  for (const Tensor& tensor : program.classes[0].tensors) {
+  for (const Tensor& tensor : program.rank_programs.front().tensors) {
     if (tensor.role == TensorRole::parameter) parameters_held += tensor.bytes;
     if (tensor.role == TensorRole::gradient) gradients += tensor.bytes;
     if (tensor.role == TensorRole::optimizer) optimizer += tensor.bytes;
@@ -46,7 +46,7 @@ TEST_CASE("frozen weights have neither gradients nor optimizer state") {
   CHECK(optimizer == 2 * adapters);  // two moments; fp32 weights are their own masters
   const Program untouched = compile(whole);
   std::int64_t before = 0;
-  for (const Tensor& tensor : untouched.classes[0].tensors)
+  for (const Tensor& tensor : untouched.rank_programs.front().tensors)
     if (tensor.role == TensorRole::parameter) before += tensor.bytes;
   CHECK(parameters_held == before + adapters);
 }
@@ -59,7 +59,7 @@ TEST_CASE(
     const Job job = tests::tiny_job({1, 1, 1}, transformer);
     const Program program = compile(job);
     double flops = 0, again = 0;
-    for (const Block& block : program.classes[0].blocks)
+    for (const Block& block : program.rank_programs.front().blocks)
       for (const Kernel& kernel : block.kernels) {
         flops += kernel.flops;
         if (kernel.op == KernelOp::attention_backward) again += kernel.flops / 5;  // the scores once more
@@ -91,9 +91,9 @@ TEST_CASE("a gradient of adapters alone crosses replicas") {
   Job job = tests::tiny_job({1, 1, 2}, adapted(tests::tiny_transformer(Family::llama), 4, {"qkv"}));
   const Program program = compile(job);
   std::int64_t reduced = 0;
-  for (const Stream& stream : program.classes[0].streams)
+  for (const Stream& stream : program.rank_programs.front().streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::collective) reduced += instruction.bytes;
+      if (const auto* collective = instruction.as<Collective>()) reduced += collective->bytes;
   CHECK(reduced == 4 * trained_parameter_count(job.transformer));
   CHECK_NOTHROW(check(program, job.cluster));
 }

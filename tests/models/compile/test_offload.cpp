@@ -2,11 +2,12 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/check.hpp"
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/remedies.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/plan/remedies.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -21,21 +22,21 @@ Job job_with(Offload offload, tests::Degrees degrees = {}, int zero = 0) {
 }
 
 StageMemory memory_of(const Job& job, int stage = 0) {
-  return check(compile(job), job.cluster).at(static_cast<std::size_t>(stage));
+  return check(compile(job), job.cluster).at(at(stage));
 }
 
 // Bytes copied in a step, to the host and back.
 std::pair<std::int64_t, std::int64_t> copied(const Program& program) {
   std::pair<std::int64_t, std::int64_t> bytes;
-  for (const Stream& stream : program.classes[0].streams)
+  for (const Stream& stream : program.rank_programs.front().streams)
     for (const Instruction& each : stream.instructions)
-      if (each.op == Op::copy)
-        (goes_to_host(program.classes[0], each) ? bytes.first : bytes.second) += each.bytes;
+      if (const auto* copy = each.as<Copy>())
+        (goes_to_host(program.rank_programs.front(), each) ? bytes.first : bytes.second) += copy->bytes;
   return bytes;
 }
 
-const Stream* find(const ProgramClass& of_class, StreamKind kind) {
-  for (const Stream& stream : of_class.streams)
+const Stream* find(const RankProgram& rank_program, StreamKind kind) {
+  for (const Stream& stream : rank_program.streams)
     if (stream.kind == kind) return &stream;
   return nullptr;
 }
@@ -67,11 +68,10 @@ TEST_CASE("a share of the optimizer is as many whole states as it holds, and the
   const StageMemory moved = memory_of(job_with({0.5, 0}));
   CHECK(moved.optimizer >= kept.optimizer / 2);
   CHECK(static_cast<double>(moved.optimizer) < 0.7 * static_cast<double>(kept.optimizer));
-  const auto& computes = half.classes[0].streams[0].instructions;
-  CHECK(computes.back().op == Op::optimizer);
-  CHECK(computes.back().tensors.empty());
+  const auto& computes = half.rank_programs.front().streams[kComputeStream].instructions;
+  CHECK(std::get<OptimizerStep>(computes.back().body).tensors.empty());
   const Program all = compile(job_with({1, 0}));
-  CHECK(all.classes[0].streams[0].instructions.back().op == Op::compute);
+  CHECK(all.rank_programs.front().streams[kComputeStream].instructions.back().op() == Op::compute);
 }
 
 TEST_CASE("gradients go down and parameters come up once a step, in buckets that the host steps in turn") {
@@ -83,10 +83,11 @@ TEST_CASE("gradients go down and parameters come up once a step, in buckets that
   job.strategy.bucket_bytes = 10'000;
   const Program program = compile(job);
   CHECK(copied(program) == std::pair{bytes, bytes / 2});
-  const Stream* const steps = find(program.classes[0], StreamKind::host);
+  const Stream* const steps = find(program.rank_programs.front(), StreamKind::host);
   REQUIRE(steps != nullptr);
   CHECK(steps->instructions.size() > 3);
-  CHECK(find(program.classes[0], StreamKind::to_host)->instructions.size() == steps->instructions.size());
+  CHECK(find(program.rank_programs.front(), StreamKind::to_host)->instructions.size() ==
+        steps->instructions.size());
 }
 
 TEST_CASE("ZeRO divides what is copied as well as what is kept") {
@@ -114,7 +115,7 @@ TEST_CASE("offloaded activations leave the chip between forward and backward") {
   CHECK(down > 0);
   CHECK(moved.host > 0);
   std::map<int, int> copies;  // by micro-batch
-  for (const Instruction& each : find(program.classes[0], StreamKind::to_host)->instructions)
+  for (const Instruction& each : find(program.rank_programs.front(), StreamKind::to_host)->instructions)
     ++copies[each.micro_batch];
   CHECK(copies.size() == static_cast<std::size_t>(job.strategy.templates[0].micro_batches));
 }
@@ -130,12 +131,12 @@ TEST_CASE("a stage may offload otherwise than its strategy says") {
 TEST_CASE("the host's step is bound by the bandwidth of the node's memory, shared by its chips") {
   const Job job = job_with({1, 0}, {2, 1, 1});
   const Program program = compile(job);
-  const double elements =
-      static_cast<double>(program.classes[0].static_bytes) / 8;  // what is left: parameters and gradients
+  const double elements = static_cast<double>(program.rank_programs.front().static_bytes) /
+                          8;  // what is left: parameters and gradients
   CostTable costs(program, job.cluster);
   double seconds = 0;
-  for (const Instruction& each : find(program.classes[0], StreamKind::host)->instructions)
-    seconds += costs.of(0, each).seconds();
+  for (const Instruction& each : find(program.rank_programs.front(), StreamKind::host)->instructions)
+    seconds += costs.price(0, each).seconds();
   // Read and written: both moments and, as fp32 has no others, the parameter; read: the gradient.
   CHECK(seconds == Approx(elements * (2 * 8 + 2 * 4 + 4) / (0.8 * 1e10 / 2)));
 }
@@ -169,10 +170,10 @@ TEST_CASE("what is out of memory is told that offloading fits, where it does") {
   const Job moved = job_with({1, 0});
   job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(memory_of(moved).peak);
   const auto tried = remedies(job);
-  const auto found = std::find_if(tried.begin(), tried.end(), [](const Remedy& each) {
+  const auto remedy = std::find_if(tried.begin(), tried.end(), [](const Remedy& each) {
     return each.change == "offload: {optimizer: 1}";
   });
-  REQUIRE(found != tried.end());
-  CHECK(found->fits());
-  CHECK(found->peak == memory_of(moved).peak);
+  REQUIRE(remedy != tried.end());
+  CHECK(remedy->fits());
+  CHECK(remedy->peak == memory_of(moved).peak);
 }

@@ -4,9 +4,10 @@
 #include <map>
 #include <set>
 
-#include "models/check.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -18,10 +19,10 @@ std::vector<Job> jobs() { return tests::every_job_of_unlike_replicas(Family::lla
 std::map<std::pair<int, bool>, double> sent_by_stage(const Program& program) {
   std::map<std::pair<int, bool>, double> sent;
   for (const RankEntry& entry : program.ranks)
-    for (const Stream& stream : program.classes[static_cast<std::size_t>(entry.of_class)].streams)
+    for (const Stream& stream : program.rank_programs[entry.rank_program].streams)
       for (const Instruction& instruction : stream.instructions)
-        if (instruction.op == Op::send)
-          sent[{entry.stage, is_next(instruction.slot)}] += static_cast<double>(instruction.bytes);
+        if (const auto* send = instruction.as<Send>())
+          sent[{entry.stage, is_next(send->slot)}] += static_cast<double>(send->bytes);
   return sent;
 }
 
@@ -33,10 +34,10 @@ TEST_CASE("each stage has every sequence of a step once, however often it is rep
     const Program program = compile(job);
     std::map<int, std::multiset<std::int64_t>> had;  // by stage
     for (const RankEntry& entry : program.ranks) {
-      const ProgramClass& of = program.classes[static_cast<std::size_t>(entry.of_class)];
-      const std::int64_t stride = of.sequence_stride > 0 ? of.sequence_stride : of.micro_batch;
-      for (std::int64_t m = 0; entry.tensor_index == 0 && m < of.micro_batches; ++m)
-        for (std::int64_t b = 0; b < of.micro_batch; ++b)
+      const RankProgram& runs = program.rank_programs[entry.rank_program];
+      const std::int64_t stride = runs.sequence_stride > 0 ? runs.sequence_stride : runs.micro_batch;
+      for (std::int64_t m = 0; entry.tensor_index == 0 && m < runs.micro_batches; ++m)
+        for (std::int64_t b = 0; b < runs.micro_batch; ++b)
           had[entry.stage].insert(entry.first_sequence + m * stride + b);
     }
     std::multiset<std::int64_t> all;
@@ -84,8 +85,8 @@ TEST_CASE("each stage divides among its own replicas what they hold") {
   job.strategy.zero = 1;
   job.cluster = tests::tiny_cluster(3);
   const Program program = compile(job);
-  CHECK(program.classes[0].static_bytes == whole.classes[0].static_bytes);
+  CHECK(program.rank_programs.front().static_bytes == whole.rank_programs.front().static_bytes);
   // fp32: 8 bytes of 16 are optimizer state, halved.
-  CHECK(static_cast<double>(program.classes[1].static_bytes) ==
-        Approx(0.75 * static_cast<double>(whole.classes[1].static_bytes)).epsilon(1e-3));
+  CHECK(static_cast<double>(program.rank_programs[RankProgramId(1)].static_bytes) ==
+        Approx(0.75 * static_cast<double>(whole.rank_programs[RankProgramId(1)].static_bytes)).epsilon(1e-3));
 }

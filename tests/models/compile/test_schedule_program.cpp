@@ -2,9 +2,10 @@
 // what a split backward puts off stays alive until then.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/schedule_program.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/compile/predicted_order.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -68,21 +69,22 @@ TEST_CASE(
 TEST_CASE("both halves of a backward have its kernels between them, and its time") {
   const Job whole_job = job_of(Schedule::one_f_one_b, 4, 16), split_job = job_of(Schedule::zb_h1, 4, 16);
   const Program whole = compile(whole_job), split = compile(split_job);
-  for (std::size_t stage = 0; stage < 4; ++stage) {
-    const auto& of_split = split.classes[stage].blocks;
-    REQUIRE(of_split.size() == 3);
-    CHECK(of_split[1].pass == Pass::input_gradient);
-    CHECK(of_split[2].pass == Pass::weight_gradient);
-    CHECK(of_split[1].kernels.size() + of_split[2].kernels.size() ==
-          whole.classes[stage].blocks[1].kernels.size());
-    for (const Kernel& kernel : of_split[1].kernels) CHECK_FALSE(only_weights(kernel));
-    for (const Kernel& kernel : of_split[2].kernels) CHECK(only_weights(kernel));
+  for (RankProgramId stage : IdRange<RankProgramId>(4)) {
+    const auto& blocks = split.rank_programs[stage].blocks;
+    REQUIRE(blocks.size() == 3);
+    const Block &input = blocks[BlockId(1)], &weight = blocks[BlockId(2)];
+    CHECK(input.pass == Pass::input_gradient);
+    CHECK(weight.pass == Pass::weight_gradient);
+    CHECK(input.kernels.size() + weight.kernels.size() ==
+          whole.rank_programs[stage].blocks[BlockId(1)].kernels.size());
+    for (const Kernel& kernel : input.kernels) CHECK_FALSE(only_weights(kernel));
+    for (const Kernel& kernel : weight.kernels) CHECK(only_weights(kernel));
   }
   const ScheduleTimes of_whole = predicted_times(whole, whole_job.cluster, 0);
   const ScheduleTimes of_split = predicted_times(split, split_job.cluster, 0);
   for (int stage = 0; stage < 4; ++stage)
-    CHECK(of_split.of(stage).of(Pass::backward) ==
-          Approx(of_whole.of(stage).of(Pass::backward)).epsilon(1e-12));
+    CHECK(of_split.pass_times(stage).duration(Pass::backward) ==
+          Approx(of_whole.pass_times(stage).duration(Pass::backward)).epsilon(1e-12));
 }
 
 TEST_CASE("ZB-H1 takes more memory than 1F1B only by what put-off weight gradients read, ZB-H2 much more") {
@@ -97,12 +99,13 @@ TEST_CASE("ZB-H1 takes more memory than 1F1B only by what put-off weight gradien
 TEST_CASE("a V has no transfer where it turns, and its first rank holds both ends of the model") {
   const Job job = job_of(Schedule::zb_v, 4, 16);
   const Program program = compile(job);
-  CHECK(program.classes[0].first_stage);
-  CHECK(program.classes[0].last_stage);
-  CHECK(program.ranks[0].peers == std::vector<Rank>{-1, 1, 1, -1});
-  CHECK(program.ranks[3].peers == std::vector<Rank>{2, -1, -1, 2});
-  CHECK(other_end(program, 0, next_slot(0)) == previous_slot(0));
-  CHECK(other_end(program, 1, next_slot(1)) == previous_slot(1));
+  CHECK(program.rank_programs.front().first_stage);
+  CHECK(program.rank_programs.front().last_stage);
+  using Peers = std::vector<std::optional<Rank>>;
+  CHECK(program.ranks[0].peers.items() == Peers{{}, 1, 1, {}});
+  CHECK(program.ranks[3].peers.items() == Peers{2, {}, {}, 2});
+  for (const ChunkId chunk : {ChunkId(0), ChunkId(1)})
+    CHECK(other_end(program, chunk.value(), next_slot(chunk)) == previous_slot(chunk));
   for (const Group& group : program.groups) CHECK(group.kind != GroupKind::embedding);  // one copy
 }
 

@@ -3,9 +3,10 @@
 #include <map>
 #include <set>
 
-#include "models/check.hpp"
-#include "models/compile_passes.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/compile/compile_passes.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -23,10 +24,10 @@ double elements(const Job& job) { return static_cast<double>(parameter_count(job
 // Payloads of a rank's collectives in a step, by kind.
 std::map<CollectiveKind, double> moved(const Program& program) {
   std::map<CollectiveKind, double> bytes;
-  for (const Stream& stream : program.classes.at(0).streams)
+  for (const Stream& stream : program.rank_programs.front().streams)
     for (const Instruction& instruction : stream.instructions)
-      if (instruction.op == Op::collective)
-        bytes[instruction.collective] += static_cast<double>(instruction.bytes);
+      if (const auto* collective = instruction.as<Collective>())
+        bytes[collective->kind] += static_cast<double>(collective->bytes);
   return bytes;
 }
 
@@ -39,11 +40,11 @@ TEST_CASE("each stage of ZeRO divides one more of the model's states among the r
     INFO("zero " << zero);
     const Job job = job_of(zero, 4);
     const Program program = compile(job);
-    REQUIRE(static_cast<double>(program.classes.at(0).static_bytes) ==
+    REQUIRE(static_cast<double>(program.rank_programs.front().static_bytes) ==
             Approx(all[zero] * elements(job)).epsilon(1e-3));
     const auto memory = check(program, job.cluster);
     CHECK(memory.at(0).parameters + memory.at(0).gradients + memory.at(0).optimizer ==
-          program.classes.at(0).static_bytes);
+          program.rank_programs.front().static_bytes);
   }
 }
 
@@ -51,7 +52,7 @@ TEST_CASE("half precision adds the master weights to what is divided") {
   // arXiv:1910.02054: 2 + 2 + 12 bytes a parameter; here gradients are fp32, so 2 + 4 + 12.
   Job job = job_of(3, 2);
   job.train.precision = Format::bf16;
-  REQUIRE(static_cast<double>(compile(job).classes.at(0).static_bytes) ==
+  REQUIRE(static_cast<double>(compile(job).rank_programs.front().static_bytes) ==
           Approx(18.0 / 2 * elements(job)).epsilon(1e-3));
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("replicas move as much as an all-reduce does, and half as much again w
 TEST_CASE("copies of a divided state sum their parts once a step") {
   const Job job = job_of(3, 4, 2);
   const Program program = compile(job);
-  CHECK(static_cast<double>(program.classes.at(0).static_bytes) ==
+  CHECK(static_cast<double>(program.rank_programs.front().static_bytes) ==
         Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
   CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
   std::map<GroupKind, std::vector<std::vector<Rank>>> groups;
@@ -114,7 +115,7 @@ TEST_CASE("experts are divided among those who hold the same ones, the rest amon
       };
       const Job job = job_with(zero, c.parts, c.shard_over);
       const Program program = compile(job);
-      CHECK(static_cast<double>(program.classes.at(0).static_bytes) ==
+      CHECK(static_cast<double>(program.rank_programs.front().static_bytes) ==
             Approx(bytes(dense, c.dense_over) + bytes(held, c.experts_over)).epsilon(2e-3));
       check(program, job.cluster);
       // Each micro-batch's gradients, or each step's, to those who divide them, all_to_all of tokens aside.
@@ -161,7 +162,7 @@ TEST_CASE("among unlike templates all ranks together hold the optimizer's state 
       check(program, job.cluster);
       double held = 0;
       for (const RankEntry& entry : program.ranks)
-        for (const Tensor& tensor : program.classes[static_cast<std::size_t>(entry.of_class)].tensors)
+        for (const Tensor& tensor : program.rank_programs[entry.rank_program].tensors)
           if (tensor.role == TensorRole::optimizer) held += static_cast<double>(tensor.bytes);
       CHECK(held == Approx(8 * c.copies * elements(job)).epsilon(5e-3));  // parts are rounded up
     }
@@ -175,8 +176,8 @@ TEST_CASE("templates divide gradients and parameters each within itself, and sum
   job.cluster = tests::tiny_cluster(4);
   const Program program = compile(job);
   check(program, job.cluster);
-  for (const ProgramClass& of_class : program.classes)
-    CHECK(static_cast<double>(of_class.static_bytes) == Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
+  for (const RankProgram& rank_program : program.rank_programs)
+    CHECK(static_cast<double>(rank_program.static_bytes) == Approx(16.0 / 2 * elements(job)).epsilon(1e-3));
   CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
   CHECK(moved(program)[CollectiveKind::reduce_scatter] == Approx(2 * 4 * elements(job)));
 }
@@ -188,35 +189,36 @@ TEST_CASE(
   job.strategy.overlap_parameters = true;
   job.strategy.bucket_bytes = 1;
   const Program program = compile(job);
-  for (const ProgramClass& of_class : program.classes) {
-    const int stream = find_stream(of_class, StreamKind::gather);
-    REQUIRE(stream >= 0);
-    const auto& gathers = of_class.streams[static_cast<std::size_t>(stream)].instructions;
-    const auto& computes = of_class.streams[0].instructions;
-    CHECK(gathers.size() == of_class.shards.size());
+  for (const RankProgram& rank_program : program.rank_programs) {
+    const auto stream = find_stream(rank_program, StreamKind::gather);
+    REQUIRE(stream);
+    const auto& gathers = rank_program.streams[*stream].instructions;
+    const auto& computes = rank_program.streams[kComputeStream].instructions;
+    CHECK(gathers.size() == rank_program.shards.size());
     CHECK(gathers.size() > 2);
-    std::set<std::int32_t> ready;
-    for (std::size_t i = 0; i < computes.size(); ++i) {
-      for (const After& after : computes[i].after)
+    std::set<TensorId> ready;
+    for (const Instruction& each : computes) {
+      for (const After& after : each.after)
         if (after.stream == stream)
           for (int g = 0; g <= after.index; ++g) {
-            const auto& tensors = gathers[static_cast<std::size_t>(g)].tensors;
+            const auto tensors = moved_tensors(gathers[at(g)]);
             ready.insert(tensors.begin(), tensors.end());
           }
-      if (computes[i].op != Op::compute) continue;
-      const auto& kernels = of_class.blocks[static_cast<std::size_t>(computes[i].block)].kernels;
-      for (int k = computes[i].first_kernel; k < computes[i].last_kernel; ++k)
-        if (const Kernel& kernel = kernels[static_cast<std::size_t>(k)]; reads_parameters(kernel.op))
-          for (const std::int32_t id : kernel.parameters) CHECK(ready.contains(id));
+      const auto* compute = each.as<Compute>();
+      if (compute == nullptr) continue;
+      const auto& kernels = rank_program.blocks[compute->block].kernels;
+      for (int k = compute->first_kernel; k < compute->last_kernel; ++k)
+        if (const Kernel& kernel = kernels[at(k)]; reads_parameters(kernel.op))
+          for (const TensorId id : kernel.parameters) CHECK(ready.contains(id));
     }
     for (const Instruction& gather : gathers) CHECK(gather.after.empty());
-    CHECK(computes.back().op == Op::optimizer);
+    CHECK(computes.back().op() == Op::optimizer);
   }
   // At the end otherwise, after the optimizer.
   job.strategy.overlap_parameters = false;
   const Program plain = compile(job);
-  for (const ProgramClass& of_class : plain.classes)
+  for (const RankProgram& rank_program : plain.rank_programs)
     for (const Instruction& gather :
-         of_class.streams[static_cast<std::size_t>(find_stream(of_class, StreamKind::gather))].instructions)
+         rank_program.streams[find_stream(rank_program, StreamKind::gather).value()].instructions)
       CHECK_FALSE(gather.after.empty());
 }

@@ -4,11 +4,13 @@
 #include <random>
 #include <set>
 
-#include "models/carriers_text.hpp"
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/scenario.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/topology.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/carriers_text.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -38,10 +40,10 @@ Cluster blocks(int count, int of_infiniband, int nodes, int chips) {
 // Names of the networks that a route crosses.
 std::set<std::string> networks_on(const Cluster& cluster, const Route& way) {
   std::set<std::string> names;
-  for (auto [edge, end] = boost::edges(cluster.topology); edge != end; ++edge) {
-    if (std::find(way.links.begin(), way.links.end(), cluster.topology[*edge].id) == way.links.end())
+  for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge) {
+    if (std::find(way.links.begin(), way.links.end(), (*cluster.topology)[*edge].id) == way.links.end())
       continue;
-    const Vertex& to = cluster.topology[boost::target(*edge, cluster.topology)];
+    const Vertex& to = (*cluster.topology)[boost::target(*edge, *cluster.topology)];
     if (to.kind == VertexKind::network) names.insert(to.name);
   }
   return names;
@@ -84,7 +86,7 @@ TEST_CASE("O-3: a group in one block takes its RDMA, any other TCP, whatever its
     } else if (touched.size() == 1) {
       REQUIRE(choice.reason == CarrierReason::one_group);
       REQUIRE(choice.carrier == Carrier{});
-      const NicKind first = cluster.groups[static_cast<std::size_t>(*touched.begin())].nics[0].kind;
+      const NicKind first = cluster.groups[at(*touched.begin())].nics[0].kind;
       REQUIRE(first == (*touched.begin() < of_infiniband ? NicKind::infiniband : NicKind::roce));
     } else {
       REQUIRE(choice.reason == CarrierReason::no_common_rdma);
@@ -103,7 +105,7 @@ TEST_CASE("O-3: no route of a group that spans blocks touches an RDMA network") 
     for (int to : all) {
       if (from == to) continue;
       CHECK(networks_on(cluster, route(cluster, from, to, carrier)) == std::set<std::string>{"ethernet"});
-      CHECK(transport_of(cluster, from, to, carrier).efficiency == Approx(0.92));
+      CHECK(message_cost_of(cluster, from, to, carrier).efficiency == Approx(0.92));
       CHECK(route(cluster, from, to, carrier).bandwidth <= 3.125e9);
     }
 }
@@ -156,7 +158,7 @@ TEST_CASE("device-direct transfers between unlike chips are 17 to 19 times as fa
   CHECK(transport_between(staged, 0, 2) == "TCP over infiniband");
   CHECK(transport_between(staged, 0, 1) == "nvswitch");
   CHECK_FALSE(is_staged(staged, 0, 1));
-  CHECK(transport_of(staged, 0, 2).software_latency_s > transport_of(direct, 0, 2).software_latency_s);
+  CHECK(message_cost_of(staged, 0, 2).software_latency_s > message_cost_of(direct, 0, 2).software_latency_s);
 }
 
 TEST_CASE("a policy prints and parses back, in a cluster and in a scenario") {

@@ -5,11 +5,12 @@
 #include <map>
 #include <set>
 
-#include "models/collective_cost.hpp"
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/routing.hpp"
-#include "models/scenario.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/cost/collective_cost.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/program/routing.hpp"
+#include "models/scenario/scenario.hpp"
 
 using namespace motley;
 
@@ -27,13 +28,13 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {CollectiveAlgorithm::ring,
 // How often each member's contribution is in a chunk that somebody holds.
 using Contributions = std::map<int, int>;
 
-class Symbolic {
+class FollowedCollective {
  public:
-  Symbolic(CollectiveKind kind, const CollectiveSteps& steps) : kind_(kind), of_(steps) {
-    held_.resize(static_cast<std::size_t>(of_.rank_count));
-    const int R = of_.rank_count;
+  FollowedCollective(CollectiveKind kind, const CollectiveSteps& steps) : kind_(kind), steps_(steps) {
+    held_.resize(at(steps_.rank_count));
+    const int R = steps_.rank_count;
     for (int member = 0; member < R; ++member)
-      for (int chunk = 0; chunk < (kind == CollectiveKind::all_to_all ? R * R : of_.chunks); ++chunk) {
+      for (int chunk = 0; chunk < (kind == CollectiveKind::all_to_all ? R * R : steps_.chunks); ++chunk) {
         const bool brings = kind == CollectiveKind::all_gather   ? chunk == member
                             : kind == CollectiveKind::all_to_all ? chunk / R == member
                                                                  : true;
@@ -44,9 +45,9 @@ class Symbolic {
   // All of a round leave before any arrives.
   void run() {
     std::map<int, std::vector<CollectiveStep>> rounds;
-    for (const CollectiveStep& step : of_.steps) rounds[step.round].push_back(step);
+    for (const CollectiveStep& step : steps_.steps) rounds[step.round].push_back(step);
     for (const auto& [round, steps] : rounds) {
-      REQUIRE(round < of_.rounds);
+      REQUIRE(round < steps_.rounds);
       std::vector<Contributions> sent;
       std::set<std::pair<int, int>> replaced;  // member, chunk
       for (const CollectiveStep& step : steps) {
@@ -67,11 +68,11 @@ class Symbolic {
   }
 
   void check_end() {
-    const int R = of_.rank_count;
+    const int R = steps_.rank_count;
     Contributions each_once;
     for (int member = 0; member < R; ++member) each_once[member] = 1;
     for (int member = 0; member < R; ++member)
-      for (int i = 0; i < (kind_ == CollectiveKind::all_to_all ? R : of_.chunks); ++i) {
+      for (int i = 0; i < (kind_ == CollectiveKind::all_to_all ? R : steps_.chunks); ++i) {
         if (kind_ == CollectiveKind::all_reduce) REQUIRE(held(member)[i] == each_once);
         if (kind_ == CollectiveKind::reduce_scatter && i == member) REQUIRE(held(member)[i] == each_once);
         if (kind_ == CollectiveKind::all_gather) REQUIRE(held(member)[i] == Contributions{{i, 1}});
@@ -81,10 +82,10 @@ class Symbolic {
   }
 
  private:
-  std::map<int, Contributions>& held(int member) { return held_[static_cast<std::size_t>(member)]; }
+  std::map<int, Contributions>& held(int member) { return held_[at(member)]; }
 
   CollectiveKind kind_;
-  const CollectiveSteps& of_;
+  const CollectiveSteps& steps_;
   std::vector<std::map<int, Contributions>> held_;  // by member, then chunk
 };
 
@@ -109,7 +110,7 @@ Program ranks_on(int ranks) {
   for (Rank rank = 0; rank < ranks; ++rank) {
     program.ranks.emplace_back();
     program.ranks.back().chip = rank;
-    program.groups[0].ranks.push_back(rank);
+    program.groups.front().ranks.push_back(rank);
   }
   return program;
 }
@@ -117,7 +118,7 @@ Program ranks_on(int ranks) {
 std::map<CollectiveAlgorithm, CollectiveCost> costs_of(CollectiveKind kind, const Cluster& cluster) {
   const Program program = ranks_on(cluster.chip_count());
   std::map<CollectiveAlgorithm, CollectiveCost> by_algorithm;
-  for (const CollectiveCost& cost : collective_costs(program, cluster, program.groups[0], kind))
+  for (const CollectiveCost& cost : collective_costs(program, cluster, program.groups.front(), kind))
     by_algorithm[cost.algorithm] = cost;
   return by_algorithm;
 }
@@ -137,9 +138,9 @@ TEST_CASE("after every algorithm of every kind each member holds each contributi
           if (!does(algorithm, kind, {ranks, per_node})) continue;
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           const CollectiveSteps steps = expand(kind, algorithm, {ranks, per_node});
-          Symbolic symbolic(kind, steps);
-          symbolic.run();
-          symbolic.check_end();
+          FollowedCollective followed(kind, steps);
+          followed.run();
+          followed.check_end();
           ++seen;
         }
   // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds; and
@@ -213,8 +214,8 @@ TEST_CASE("by rails a collective takes its time inside the nodes and its time be
   const double S = 24'000'000;
   const Cluster cluster = nodes_of(3, 4, 1e9, 1e8, 0);
   const double inside = 1e9, rail = route(cluster, 0, 4).rate;
-  const Transport transport = transport_of(cluster, 0, 4);
-  REQUIRE(shape_of(ranks_on(12), cluster, ranks_on(12).groups[0]).per_node == 4);
+  const MessageCost transport = message_cost_of(cluster, 0, 4);
+  REQUIRE(shape_of(ranks_on(12), cluster, ranks_on(12).groups.front()).per_node == 4);
   const auto check = [&](CollectiveKind kind, double times, double rail_bytes) {
     const CollectiveCost cost = costs_of(kind, cluster).at(CollectiveAlgorithm::hierarchical);
     CHECK(cost.s_per_byte * S ==
@@ -230,7 +231,7 @@ TEST_CASE("by rails a collective takes its time inside the nodes and its time be
 TEST_CASE("the fastest takes least at every size, changes with it, and the text says what else there is") {
   const Cluster cluster = nodes_of(4, 4, 1e11, 1e10, 1e-5);
   const Program program = ranks_on(16);
-  const auto costs = collective_costs(program, cluster, program.groups[0], CollectiveKind::all_reduce);
+  const auto costs = collective_costs(program, cluster, program.groups.front(), CollectiveKind::all_reduce);
   REQUIRE(costs.size() == 5);
   std::set<CollectiveAlgorithm> chosen;
   for (std::int64_t bytes = 1; bytes < std::int64_t{1} << 34; bytes *= 4) {
@@ -277,7 +278,7 @@ TEST_CASE("a switch that reduces carries S(1+1/R) for each chip") {
 TEST_CASE("only groups that stand node by node, evenly, go by rails") {
   const Cluster cluster = nodes_of(2, 3, 1e9, 1e8, 0);
   Program program = ranks_on(6);
-  Group& group = program.groups[0];
+  Group& group = program.groups.front();
   CHECK(shape_of(program, cluster, group).per_node == 3);
   group.ranks = {0, 3, 1, 4};
   CHECK(shape_of(program, cluster, group).per_node == 1);
@@ -297,10 +298,11 @@ TEST_CASE("sums in the switch of H200 take what was measured, and are chosen whe
   for (const auto& [gpus, bus] : measured) {
     const Program program = ranks_on(gpus);
     CostTable costs(program, cluster);
-    CHECK(costs.algorithm_of(CollectiveKind::all_reduce, 0, CollectiveAlgorithm::automatic, bytes) ==
+    CHECK(costs.algorithm_of(CollectiveKind::all_reduce, GroupId{}, CollectiveAlgorithm::automatic, bytes) ==
           CollectiveAlgorithm::in_switch);
     const double seconds =
-        costs.collective(CollectiveKind::all_reduce, 0, CollectiveAlgorithm::in_switch).seconds(bytes);
+        costs.collective(CollectiveKind::all_reduce, GroupId{}, CollectiveAlgorithm::in_switch)
+            .seconds(bytes);
     const double priced = 2.0 * (gpus - 1) / gpus * static_cast<double>(bytes) / seconds / 1e9;
     CAPTURE(gpus, priced);
     CHECK(priced == Approx(bus).epsilon(0.05));
@@ -324,20 +326,20 @@ TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and 
     cluster.groups[0].nodes = nodes;
     build_topology(cluster);
     Program program = ranks_on(8 * nodes);
-    program.groups[0].kind = GroupKind::expert;
+    program.groups.front().kind = GroupKind::expert;
     program.routing = {256, 8, 8, 4};
     CostTable costs(program, cluster);
     const std::int64_t tokens = 8192, row = std::int64_t{7168} * bytes;
-    CHECK(costs.algorithm_of(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::ring, 8 * tokens * row) ==
-          CollectiveAlgorithm::once_a_node);
+    CHECK(costs.algorithm_of(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::ring,
+                             8 * tokens * row) == CollectiveAlgorithm::once_a_node);
     const CollectiveCost& cost =
-        costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::once_a_node);
+        costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::once_a_node);
     const double a_node = distinct_copies(program.routing, 8 * nodes, 8).a_node * 8 / (8.0 * nodes);
     const double moved = static_cast<double>(tokens * row) * a_node * nodes;  // own node included
     CAPTURE(nodes, bytes);
     CHECK(moved / cost.seconds(8 * tokens * row) / 1e9 == Approx(logical).epsilon(within));
     CHECK(cost.seconds(8 * tokens * row) <
-          costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::hierarchical)
+          costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::hierarchical)
                   .seconds(8 * tokens * row) /
               1.3);
   }
@@ -346,16 +348,17 @@ TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and 
 TEST_CASE("inside one node a token goes once to each rank that has any of its experts") {
   const Cluster cluster = nodes_of(1, 8, 1e9, 1, 0);
   Program program = ranks_on(8);
-  program.groups[0].kind = GroupKind::expert;
+  program.groups.front().kind = GroupKind::expert;
   program.routing = {64, 8, 1, 1};
   CostTable costs(program, cluster);
   const double chance = distinct_copies(program.routing, 8, 8).a_rank;  // 8 copies, 8 ranks
   CHECK(chance < 0.7);
   const double taken_s =
-      costs.collective(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::once_a_node).seconds(8'000'000);
+      costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::once_a_node)
+          .seconds(8'000'000);
   CHECK(taken_s == Approx(7 * chance * 1e6 / 1e9).epsilon(0.005));
-  program.groups[0].kind = GroupKind::data;  // and only tokens do
+  program.groups.front().kind = GroupKind::data;  // and only tokens do
   CostTable others(program, cluster);
-  CHECK(others.algorithm_of(CollectiveKind::all_to_all, 0, CollectiveAlgorithm::ring, 8) ==
+  CHECK(others.algorithm_of(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::ring, 8) ==
         CollectiveAlgorithm::flat);
 }

@@ -1,9 +1,11 @@
 // The compute cost model: closed forms at hand-made kernels, laws over sizes and chips, and a table that prices once.
 #include <catch2/catch.hpp>
 
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/program/edit.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -21,12 +23,10 @@ Kernel product(KernelOp op, std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 Kernel matmul(std::int64_t m, std::int64_t n, std::int64_t k) { return product(KernelOp::matmul, m, n, k); }
 
-Instruction whole_of(const ProgramClass& of_class, Pass pass) {
+Instruction whole_of(const RankProgram& rank_program, Pass pass) {
+  const BlockId block = block_of(rank_program, pass, ChunkId{});
   Instruction all;
-  all.block = 0;
-  while (of_class.blocks[static_cast<std::size_t>(all.block)].pass != pass) ++all.block;
-  all.last_kernel =
-      static_cast<std::int32_t>(of_class.blocks[static_cast<std::size_t>(all.block)].kernels.size());
+  all.body = Compute{block, 0, static_cast<std::int32_t>(rank_program.blocks[block].kernels.size())};
   return all;
 }
 
@@ -43,7 +43,7 @@ double seconds(const Kernel& kernel, const Chip& chip, Format format = Format::b
 Chip waving_chip() {
   Chip chip = tiny_chip();
   chip.multiprocessors = {108, "assumed"};
-  chip.gemm_wave = {0.5, "assumed"};
+  chip.software.gemm_wave = {0.5, "assumed"};
   return chip;
 }
 
@@ -100,18 +100,18 @@ TEST_CASE("element-wise kernels take their bytes at the efficient bandwidth; so 
 TEST_CASE("an all_reduce kernel takes what the ring takes, and counts as tensor parallelism") {
   const Job job = tiny_job({4, 1, 1});
   const Program program = compile(job);
-  const RingCost ring = ring_cost(program, job.cluster, program.groups[0]);
+  const RingCost ring = ring_cost(program, job.cluster, program.groups.front());
   Kernel kernel;
   kernel.op = KernelOp::all_reduce;
   kernel.bytes = 1'000'000;
   REQUIRE(kernel_time(kernel, Format::fp32, tiny_chip(), &ring).seconds ==
           ring_all_reduce_s(ring, 1'000'000));
-  const ProgramClass& stage = program.classes[0];
+  const RankProgram& stage = program.rank_programs.front();
   double rings_s = 0;
-  for (const Kernel& each : stage.blocks[0].kernels)
+  for (const Kernel& each : stage.blocks.front().kernels)
     if (each.op == KernelOp::all_reduce) rings_s += ring_all_reduce_s(ring, each.bytes);
-  const ComputeTime priced =
-      compute_time(program, stage, stage.streams[0].instructions[0], job.cluster.chip_of(0), &ring);
+  const ComputeTime priced = compute_time(program, stage, stage.streams[kComputeStream].instructions[0],
+                                          job.cluster.chip_of(0), &ring);
   REQUIRE(rings_s > 0);
   REQUIRE(priced.tensor_parallel_s == Approx(rings_s).epsilon(1e-12));
 }
@@ -136,7 +136,7 @@ TEST_CASE("rates times k and overheads over k make every kernel's time over k") 
   Chip faster = chip;
   for (auto& [format, peak] : faster.peak_flops) peak.value *= 4;
   faster.memory_bandwidth.value *= 4;
-  faster.kernel_overhead.value /= 4;
+  faster.software.kernel_overhead.value /= 4;
   for (Kernel kernel : {matmul(777, 333, 555), attention(3, 100, 17), matmul(1, 1, 1)})
     for (std::int64_t bytes : {0, 1'000, 1'000'000'000}) {
       kernel.bytes = bytes;
@@ -148,12 +148,12 @@ TEST_CASE("an optimizer step of fp32 moves 32 bytes a parameter, one of bf16 wit
   for (const auto& [precision, bytes] : {std::pair{Format::fp32, 32.0}, {Format::bf16, 34.0}}) {
     Job job = tiny_job({1, 1, 1});
     job.train.precision = precision;
-    job.cluster.groups[0].chip.step_overhead = {0.25, "assumed"};
+    job.cluster.groups[0].chip.software.step_overhead = {0.25, "assumed"};
     const Program program = compile(job);
-    const auto& instructions = program.classes[0].streams[0].instructions;
-    REQUIRE(instructions.back().op == Op::optimizer);
-    const ComputeTime time =
-        compute_time(program, program.classes[0], instructions.back(), job.cluster.chip_of(0), nullptr);
+    const auto& instructions = program.rank_programs.front().streams[kComputeStream].instructions;
+    REQUIRE(instructions.back().op() == Op::optimizer);
+    const ComputeTime time = compute_time(program, program.rank_programs.front(), instructions.back(),
+                                          job.cluster.chip_of(0), nullptr);
     const auto count = static_cast<double>(parameter_count(job.transformer));
     REQUIRE(time.seconds() == Approx(bytes * count / (1e10 * 0.8) + 0.25).epsilon(1e-12));
   }
@@ -163,14 +163,14 @@ TEST_CASE("recompute is priced as the forward it repeats") {
   Job job = tiny_job({1, 1, 1});
   job.strategy.recompute = Recompute::full;
   const Program program = compile(job);
-  const ProgramClass& stage = program.classes[0];
+  const RankProgram& stage = program.rank_programs.front();
   double forward_s = 0, recompute_s = 0;
-  for (const Kernel& kernel : stage.blocks[0].kernels)
+  for (const Kernel& kernel : stage.blocks.front().kernels)
     if (kernel.layer >= 0 && kernel.layer < job.transformer.layers)
       forward_s += seconds(kernel, job.cluster.chip_of(0));
-  for (const Instruction& instruction : stage.streams[0].instructions)
-    if (instruction.op == Op::compute &&
-        stage.blocks[static_cast<std::size_t>(instruction.block)].pass == Pass::backward)
+  for (const Instruction& instruction : stage.streams[kComputeStream].instructions)
+    if (const auto* compute = instruction.as<Compute>();
+        compute != nullptr && stage.blocks[compute->block].pass == Pass::backward)
       recompute_s = compute_time(program, stage, instruction, job.cluster.chip_of(0), nullptr).recompute_s;
   REQUIRE(forward_s > 0);
   REQUIRE(recompute_s == Approx(forward_s).epsilon(1e-12));
@@ -194,14 +194,14 @@ TEST_CASE("the cost table says what compute_time says, once for every distinct i
     CostTable table(program, job.cluster);
     std::map<const Instruction*, const ComputeTime*> priced;
     for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-      const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
-      const int group = entry.groups.empty() ? -1 : entry.groups[kTensorGroup];
-      for (const Stream& stream : program.class_of(rank).streams)
+      const RankEntry& entry = program.ranks[at(rank)];
+      const std::optional<GroupId> group = entry.groups.empty() ? std::nullopt : entry.groups[kTensorGroup];
+      for (const Stream& stream : program.program_of(rank).streams)
         for (const Instruction& instruction : stream.instructions) {
-          if (instruction.op != Op::compute && instruction.op != Op::optimizer) continue;
-          const ComputeTime& time = table.of(rank, instruction);
-          const RingCost* ring = group < 0 ? nullptr : &table.ring(group);
-          REQUIRE(time.seconds() == compute_time(program, program.class_of(rank), instruction,
+          if (instruction.op() != Op::compute && instruction.op() != Op::optimizer) continue;
+          const ComputeTime& time = table.price(rank, instruction);
+          const RingCost* ring = group ? &table.ring(*group) : nullptr;
+          REQUIRE(time.seconds() == compute_time(program, program.program_of(rank), instruction,
                                                  job.cluster.chip_of(entry.chip), ring)
                                         .seconds());
           const auto [known, is_new] = priced.emplace(&instruction, &time);
@@ -213,15 +213,15 @@ TEST_CASE("the cost table says what compute_time says, once for every distinct i
 
 TEST_CASE("what software adds: slower backward products, more passes, a share of collectives") {
   Chip chip = tiny_chip();
-  chip.kernel_overhead.value = 0;
+  chip.software.kernel_overhead.value = 0;
   const Kernel input = product(KernelOp::matmul_input_gradient, 1000, 500, 300);
   Kernel norm;
   norm.op = KernelOp::norm;
   norm.bytes = 1'000'000;
   const double product_s = seconds(input, chip), forward_s = seconds(matmul(1000, 500, 300), chip),
                norm_s = seconds(norm, chip);
-  chip.gemm_backward = {1.5, "assumed"};
-  chip.elementwise_passes = {3, "assumed"};
+  chip.software.gemm_backward = {1.5, "assumed"};
+  chip.software.elementwise_passes = {3, "assumed"};
   CHECK(seconds(input, chip) == Approx(1.5 * product_s).epsilon(1e-12));
   CHECK(seconds(matmul(1000, 500, 300), chip) == forward_s);
   CHECK(seconds(norm, chip) == Approx(3 * norm_s).epsilon(1e-12));
@@ -232,15 +232,15 @@ TEST_CASE("what software adds: slower backward products, more passes, a share of
   ring.rank_count = 4;
   ring.bandwidth = 1e9;
   const double whole_s = kernel_time(sum, Format::bf16, chip, &ring).seconds;
-  chip.collective_share = {0.5, "assumed"};
+  chip.software.collective_share = {0.5, "assumed"};
   CHECK(kernel_time(sum, Format::bf16, chip, &ring).seconds == Approx(whole_s / 2).epsilon(1e-12));
 }
 
 TEST_CASE(
     "attention that writes its scores takes two products and passes over them, eight times for odd heads") {
   Chip chip = tiny_chip();
-  chip.kernel_overhead.value = 0;
-  chip.unfused_attention = {1, "assumed"};
+  chip.software.kernel_overhead.value = 0;
+  chip.software.unfused_attention = {1, "assumed"};
   const double heads = 64, T = 1024, D = 64, scores = heads * T * T;
   const double product_s = 4 * scores * D * (1 + 32 / D) / (1e11 * 0.37);
   const double pass_s = 2 * scores / (1e10 * 0.8);
@@ -255,43 +255,45 @@ TEST_CASE(
 TEST_CASE("a layer that is launched more slowly than it runs takes the launches' time, however it is cut") {
   Job job = tiny_job({1, 1, 1});
   const Program program = compile(job);
-  const ProgramClass& of_class = program.classes[0];
+  const RankProgram& rank_program = program.rank_programs.front();
   Chip chip = tiny_chip();
-  const auto whole = [&](Pass pass) { return whole_of(of_class, pass); };
+  const auto whole = [&](Pass pass) { return whole_of(rank_program, pass); };
   const auto time = [&](const Instruction& each) {
-    return compute_time(program, of_class, each, chip, nullptr).seconds();
+    return compute_time(program, rank_program, each, chip, nullptr).seconds();
   };
   const double forward_s = time(whole(Pass::forward));
-  chip.layer_launch = {1, "assumed"};
+  chip.software.layer_launch = {1, "assumed"};
   const auto layers = static_cast<double>(job.transformer.layers + 2);  // embedding and head as layers
   CHECK(time(whole(Pass::forward)) == Approx(layers).epsilon(1e-6));
   CHECK(time(whole(Pass::backward)) == Approx(1.8 * layers).epsilon(1e-6));
   Instruction first = whole(Pass::forward), second = first;
-  first.last_kernel = second.first_kernel = first.last_kernel / 2;
+  auto& first_half = std::get<Compute>(first.body);
+  auto& second_half = std::get<Compute>(second.body);
+  first_half.last_kernel = second_half.first_kernel = first_half.last_kernel / 2;
   CHECK(time(first) + time(second) == Approx(layers).epsilon(1e-6));
-  chip.layer_launch.value = 1e-9;
+  chip.software.layer_launch.value = 1e-9;
   CHECK(time(whole(Pass::forward)) == Approx(forward_s).epsilon(1e-6));
-  chip.layer_launch.value = 0;
-  chip.micro_batch_overhead = {0.5, "assumed"};
+  chip.software.layer_launch.value = 0;
+  chip.software.micro_batch_overhead = {0.5, "assumed"};
   CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));
 }
 
 TEST_CASE("a layer with experts is launched in so much longer, a dense one is not") {
   const Job job = tiny_job({1, 1, 1}, tiny_variant("deepseek-v3"));  // one dense layer
   const Program program = compile(job);
-  const ProgramClass& of_class = program.classes[0];
+  const RankProgram& rank_program = program.rank_programs.front();
   Chip chip = tiny_chip();
   const auto time = [&](Pass pass) {
-    return compute_time(program, of_class, whole_of(of_class, pass), chip, nullptr).seconds();
+    return compute_time(program, rank_program, whole_of(rank_program, pass), chip, nullptr).seconds();
   };
   const auto with_experts = static_cast<double>(job.transformer.layers - 1);
   const double ends_s = time(Pass::forward);
-  chip.expert_launch = {10, "assumed"};
+  chip.software.expert_launch = {10, "assumed"};
   CHECK(time(Pass::forward) == Approx(10 * with_experts).epsilon(1e-3));
   CHECK(time(Pass::backward) == Approx(18 * with_experts).epsilon(1e-3));
-  chip.layer_launch = {5, "assumed"};
+  chip.software.layer_launch = {5, "assumed"};
   CHECK(time(Pass::forward) == Approx(5 * (with_experts + 3) + 10 * with_experts).epsilon(1e-3));
-  chip.layer_launch.value = chip.expert_launch.value = 0;
+  chip.software.layer_launch.value = chip.software.expert_launch.value = 0;
   CHECK(time(Pass::forward) == ends_s);
 }
 
@@ -303,10 +305,10 @@ TEST_CASE("computes take longer with each doubling of the ranks beyond eight, an
     job.strategy = expand(job.transformer, job.train, 1, 1, replicas);
     const Program program = compile(job);
     Chip chip = tiny_chip();
-    chip.straggling = {straggling, "assumed"};
-    for (const Instruction& each : program.classes[0].streams[0].instructions)
-      if (each.op == Op::compute)
-        return compute_time(program, program.classes[0], each, chip, nullptr).seconds();
+    chip.software.straggling = {straggling, "assumed"};
+    for (const Instruction& each : program.rank_programs.front().streams[kComputeStream].instructions)
+      if (each.op() == Op::compute)
+        return compute_time(program, program.rank_programs.front(), each, chip, nullptr).seconds();
     return 0.0;
   };
   CHECK(time(4, 0.01) == time(4, 0));

@@ -1,7 +1,7 @@
 // NCCL's choice of algorithm, against what NCCL was seen to choose and against its own arithmetic.
 #include <catch2/catch.hpp>
 
-#include "models/nccl_tuning.hpp"
+#include "models/cost/nccl_tuning.hpp"
 
 using namespace motley;
 
@@ -27,12 +27,12 @@ NcclTuning on(double nvlink, int nodes, int per_node, double nics) {
   for (Rank rank = 0; rank < cluster.chip_count(); ++rank) {
     program.ranks.emplace_back();
     program.ranks.back().chip = rank;
-    program.groups[0].ranks.push_back(rank);
+    program.groups.front().ranks.push_back(rank);
   }
-  return nccl_tuning(program, cluster, program.groups[0]);
+  return nccl_tuning(program, cluster, program.groups.front());
 }
 
-CollectiveAlgorithm of(const NcclTuning& tuning, std::int64_t bytes) {
+CollectiveAlgorithm choice_for(const NcclTuning& tuning, std::int64_t bytes) {
   return nccl_choice(tuning, CollectiveKind::all_reduce, bytes);
 }
 
@@ -42,10 +42,11 @@ TEST_CASE("in one node large sums go as NCCL 2.27.7 was seen to send them") {
   const std::int64_t bytes = 16'384 * kMiB;
   for (int gpus = 2; gpus <= 8; ++gpus) {
     CAPTURE(gpus);
-    CHECK(of(on(300e9, 1, gpus, 25e9), bytes) == CollectiveAlgorithm::ring);  // A100: no switch that reduces
-    CHECK(of(on(450e9, 1, gpus, 50e9), bytes) ==
+    CHECK(choice_for(on(300e9, 1, gpus, 25e9), bytes) ==
+          CollectiveAlgorithm::ring);  // A100: no switch that reduces
+    CHECK(choice_for(on(450e9, 1, gpus, 50e9), bytes) ==
           (gpus >= 5 ? CollectiveAlgorithm::in_switch : CollectiveAlgorithm::ring));
-    CHECK(of(on(900e9, 1, gpus, 50e9), bytes) ==
+    CHECK(choice_for(on(900e9, 1, gpus, 50e9), bytes) ==
           (gpus >= 6 ? CollectiveAlgorithm::in_switch : CollectiveAlgorithm::ring));
   }
 }
@@ -58,7 +59,7 @@ TEST_CASE("across nodes small sums go by trees and large ones by rings, the more
     CHECK(tuning.network_bus == Approx(200e9));
     std::int64_t first_ring = 0;
     for (std::int64_t bytes = 1024; bytes <= 65'536 * kMiB; bytes *= 2) {
-      const CollectiveAlgorithm chosen = of(tuning, bytes);
+      const CollectiveAlgorithm chosen = choice_for(tuning, bytes);
       if (chosen == CollectiveAlgorithm::ring && first_ring == 0) first_ring = bytes;
       if (first_ring == 0) CHECK(chosen == CollectiveAlgorithm::double_binary_tree);
     }

@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cost/network_cost.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -43,7 +43,7 @@ Program ring_over(const std::vector<int>& chips) {
 
 RingCost ring_of(const Cluster& cluster, const std::vector<int>& chips) {
   const Program program = ring_over(chips);
-  return ring_cost(program, cluster, program.groups[0]);
+  return ring_cost(program, cluster, program.groups.front());
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ RingCost ring_of(const Cluster& cluster, const std::vector<int>& chips) {
 TEST_CASE("without kappa a message takes latency plus bytes over bandwidth") {
   const Cluster cluster = tiny_cluster(2);
   const Route path = route(cluster, 0, 1);
-  const Transport transport = transport_of(cluster, 0, 1);
+  const MessageCost transport = message_cost_of(cluster, 0, 1);
   REQUIRE(transport.kappa == 0);
   for (std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{123'456'789}}) {
     const double expected = path.latency_s + static_cast<double>(bytes) / path.bandwidth;
@@ -63,7 +63,7 @@ TEST_CASE("without kappa a message takes latency plus bytes over bandwidth") {
 TEST_CASE("kappa 1 is an ideally chunked pipeline: the square of the sum of roots") {
   const Cluster cluster = nodes_of(2, 1, {{NicKind::infiniband, 1, 25e9, 5e-6}});
   const Route path = route(cluster, 0, 1);
-  const Transport transport{0.5, 0.0, 3e-6, 1.0};
+  const MessageCost transport{0.5, 0.0, 3e-6, 1.0};
   const double latency_s = path.latency_s + 3e-6, wire_s = 1e6 / (25e9 * 0.5);
   const double root = std::sqrt(latency_s) + std::sqrt(wire_s);
   REQUIRE(message_time_s(transport, path, 1'000'000) == Approx(root * root).epsilon(1e-12));
@@ -75,7 +75,7 @@ TEST_CASE("a larger message never takes less time, a faster or nearer path never
   double before = 0;
   for (std::int64_t bytes = 1; bytes < 1'000'000'000; bytes *= 7) {
     const auto took = [&](const Cluster& cluster, int to) {
-      return message_time_s(transport_of(cluster, 0, to), route(cluster, 0, to), bytes);
+      return message_time_s(message_cost_of(cluster, 0, to), route(cluster, 0, to), bytes);
     };
     REQUIRE(took(slow, 2) > before);
     REQUIRE(took(fast, 2) < took(slow, 2));
@@ -86,7 +86,7 @@ TEST_CASE("a larger message never takes less time, a faster or nearer path never
 
 TEST_CASE("sockets reach less of a line than RDMA, and little of a fast one") {
   const auto efficiency = [](NicKind kind, double bandwidth) {
-    return transport_of(nodes_of(2, 1, {{kind, 1, bandwidth, 5e-6}}), 0, 1).efficiency;
+    return message_cost_of(nodes_of(2, 1, {{kind, 1, bandwidth, 5e-6}}), 0, 1).efficiency;
   };
   REQUIRE(efficiency(NicKind::infiniband, 25e9) == efficiency(NicKind::roce, 25e9));
   REQUIRE(efficiency(NicKind::ethernet, 3e9) < efficiency(NicKind::infiniband, 3e9));
@@ -107,13 +107,13 @@ TEST_CASE("a ring of one rank has no edges, and one inside a node never leaves i
   REQUIRE(ring_of(cluster, {3}).rank_count == 1);
   const RingCost inside = ring_of(cluster, {0, 1, 2, 3});
   REQUIRE(inside.inside_node);
-  REQUIRE(inside.bandwidth == Approx(300e9 * transport_of(cluster, 0, 1).efficiency).epsilon(1e-12));
+  REQUIRE(inside.bandwidth == Approx(300e9 * message_cost_of(cluster, 0, 1).efficiency).epsilon(1e-12));
 }
 
 TEST_CASE("the slowest edge decides a ring") {
   const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 4, 25e9, 5e-6}});
   const RingCost across = ring_of(cluster, {3, 4});
-  const Transport rdma = transport_of(cluster, 3, 4);
+  const MessageCost rdma = message_cost_of(cluster, 3, 4);
   REQUIRE(!across.inside_node);
   REQUIRE(across.bandwidth == Approx(25e9 * rdma.efficiency).epsilon(1e-12));
   REQUIRE(across.latency_s ==
@@ -127,20 +127,20 @@ TEST_CASE("rings over nodes leave by every NIC, and each hop is waited for once"
   std::iota(chips.begin(), chips.end(), 0);
   const RingCost rings = ring_of(cluster, chips);
   CHECK(rings.rings == 4);
-  CHECK(rings.bandwidth == Approx(4 * 25e9 * transport_of(cluster, 0, 4).efficiency).epsilon(1e-12));
+  CHECK(rings.bandwidth == Approx(4 * 25e9 * message_cost_of(cluster, 0, 4).efficiency).epsilon(1e-12));
   const auto hop_s = [&](int from, int to) {
-    return route(cluster, from, to).latency_s + transport_of(cluster, from, to).software_latency_s;
+    return route(cluster, from, to).latency_s + message_cost_of(cluster, from, to).software_latency_s;
   };
   // 11 hops of a part: over two of the three borders, else inside.
   CHECK(11 * rings.latency_s == Approx(9 * hop_s(0, 1) + 2 * hop_s(0, 4)).epsilon(1e-12));
   // With faster NICs the inside decides: a chip's port carries three of the four rings.
   const Cluster wide = nodes_of(3, 4, {{NicKind::infiniband, 4, 400e9, 5e-6}});
   CHECK(ring_of(wide, chips).bandwidth ==
-        Approx(300e9 * transport_of(wide, 0, 1).efficiency * 4 / 3).epsilon(1e-12));
+        Approx(300e9 * message_cost_of(wide, 0, 1).efficiency * 4 / 3).epsilon(1e-12));
   // All through one NIC: as fast as one ring.
   const Cluster narrow = nodes_of(3, 4, {{NicKind::infiniband, 1, 25e9, 5e-6}});
   CHECK(ring_of(narrow, chips).bandwidth ==
-        Approx(25e9 * transport_of(narrow, 0, 4).efficiency).epsilon(1e-12));
+        Approx(25e9 * message_cost_of(narrow, 0, 4).efficiency).epsilon(1e-12));
 }
 
 TEST_CASE("every member of rings over nodes sends what a member of one ring does") {

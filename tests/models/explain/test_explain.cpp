@@ -1,17 +1,21 @@
-// What explains a step without any simulator: parts of a path, what of a cluster can be better, other strategies, texts
+// Explanations without a simulator: parts of a path, levers of a cluster, changes of a strategy, texts
 // laid side by side. Durations come from the cost models, one after the other where the Program says so. That gains are
 // those of a World: tests/sim/test_explain.cpp.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "models/compute_cost.hpp"
-#include "models/explain.hpp"
-#include "models/network_cost.hpp"
-#include "models/scenario.hpp"
-#include "tests/models/timed_trace.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/explain/explain.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/transformer/train_fields.hpp"
+#include "tests/support/timed_trace.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -23,14 +27,14 @@ Trace priced_trace(const Job& job, const Program& program) {
   CostTable costs(program, job.cluster);
   return TimedRun(program,
                   [&](const Step& step, const Instruction& i) {
-                    if (i.op == Op::compute || i.op == Op::optimizer) return costs.of(step.rank, i).seconds();
-                    if (i.op == Op::collective) {
-                      const int group = program.ranks[static_cast<std::size_t>(step.rank)]
-                                            .groups[static_cast<std::size_t>(i.slot)];
-                      return collective_s(i.collective, costs.ring(group), i.bytes);
+                    if (i.op() == Op::compute || i.op() == Op::optimizer)
+                      return costs.price(step.rank, i).seconds();
+                    if (const auto* collective = i.as<Collective>()) {
+                      const auto group = program.ranks[at(step.rank)].groups[collective->slot];
+                      return collective_s(collective->kind, costs.ring(group.value()), collective->bytes);
                     }
                     const InsideFabric& inside = job.cluster.groups[0].inside;
-                    return inside.latency_s + static_cast<double>(i.bytes) / inside.bandwidth;
+                    return inside.latency_s + static_cast<double>(payload_bytes(i)) / inside.bandwidth;
                   })
       .run();
 }
@@ -147,15 +151,15 @@ TEST_CASE(
   const auto of_switches = [&](const Network& network) {
     job.cluster.networks = {network};
     build_topology(job.cluster);
-    std::map<std::string, double> found;
+    std::map<std::string, double> values;
     for (const Lever& lever : levers(job, compile(job)))
       if (lever.where.find(name_of(network.shape)) != std::string::npos) {
         const Cluster better = improved(job, lever, 2).cluster;
         CHECK_FALSE(better.networks == job.cluster.networks);
         CHECK(better.groups == job.cluster.groups);
-        found[lever.what] = lever.value;
+        values[lever.what] = lever.value;
       }
-    return found;
+    return values;
   };
   Network network;
   network.groups = {"b"};
@@ -196,13 +200,16 @@ TEST_CASE("a NIC that a better rate would have sockets reach less of keeps its s
   Job job = rich_job();
   job.cluster.groups[0].nics[1].bandwidth = 30e9 / 8;  // sockets keep up to 32 Gb/s
   build_topology(job.cluster);
+  int improved_nics = 0;
   for (const Lever& lever : levers(job, compile(job))) {
     if (lever.what != "ethernet bandwidth" || lever.where != "NICs of a") continue;
     const Job faster = improved(job, lever, 1.1);
     const Nic& better = faster.cluster.groups[0].nics[1];
     CHECK(better.bandwidth == Approx(33e9 / 8));
     CHECK(better.reaches == Approx(0.92 * better.bandwidth));
+    ++improved_nics;
   }
+  CHECK(improved_nics == 1);
 }
 
 TEST_CASE("chips behind a tree of PCIe have a lever for their link and for what joins the sockets") {
@@ -232,6 +239,7 @@ TEST_CASE("gains are those of the changed job, the shortest step first") {
     const Job better = improved(job, gain.lever, 1.1);
     CHECK(gain.step_s == duration_s(priced_trace(better, compile(better))));
     // Without contention nothing is saved that is not on the path.
+    CHECK(gain.on_path_s.has_value() == (gain.lever.what != "loopback latency"));
     if (gain.on_path_s) CHECK(result.report.iteration_s - gain.step_s <= *gain.on_path_s * (1 + 1e-9));
   }
   CHECK(result.sets.empty());
@@ -255,13 +263,10 @@ TEST_CASE("other strategies are tried with the same batch, and those that do not
     CHECK(fell == !gain.trial.stands());
   }
   for (const Change& change : changes(job, result.report)) {
-    Job changed = job;
     CAPTURE(change.what);
-    try {
-      change.make(changed);
-    } catch (const Refusal&) {
-      continue;
-    }
+    const std::optional<Job> applied = apply(change.move, job);
+    if (!applied) continue;
+    const Job& changed = *applied;
     CHECK_FALSE((changed.strategy == job.strategy && changed.train == job.train));
     CHECK(changed.train.global_batch == job.train.global_batch);
     CHECK(print(changed.cluster) == print(job.cluster));
@@ -297,11 +302,11 @@ TEST_CASE(
   b.strategy.recompute = Recompute::full;
   b.cluster.groups[0].inside.bandwidth *= 2;
   build_topology(b.cluster);
-  const Explained of_a = explained(a), of_b = explained(b);
-  const Why reasons = why({a, of_a}, {b, of_b}, priced_trace);
+  const Explained explained_a = explained(a), explained_b = explained(b);
+  const Why reasons = why({a, explained_a}, {b, explained_b}, priced_trace);
   double apart_s = 0;
   for (const PathDifference& each : reasons.path) apart_s += each.b_s - each.a_s;
-  CHECK(apart_s == Approx(of_b.report.iteration_s - of_a.report.iteration_s).epsilon(1e-9));
+  CHECK(apart_s == Approx(explained_b.report.iteration_s - explained_a.report.iteration_s).epsilon(1e-9));
   REQUIRE(reasons.parts.size() == 2);
   CHECK(reasons.parts[0].part == "cluster");
   CHECK(reasons.parts[0].keys ==
@@ -321,16 +326,42 @@ TEST_CASE("one part that differs is not simulated again, and a job is no differe
   const Job a = tiny_job({2, 2, 2});
   Job b = a;
   b.strategy.recompute = Recompute::full;
-  const Explained of_a = explained(a), of_b = explained(b);
+  const Explained explained_a = explained(a), explained_b = explained(b);
   const Simulation none = [](const Job&, const Program&) -> Trace { throw RunFailure("not asked for"); };
-  const Why reasons = why({a, of_a}, {b, of_b}, none);
+  const Why reasons = why({a, explained_a}, {b, explained_b}, none);
   REQUIRE(reasons.parts.size() == 1);
-  CHECK(reasons.parts[0].a_with_b.step_s == of_b.report.iteration_s);
-  CHECK(reasons.parts[0].b_with_a.step_s == of_a.report.iteration_s);
-  const Why same = why({a, of_a}, {a, of_a}, none);
+  CHECK(reasons.parts[0].a_with_b.step_s == explained_b.report.iteration_s);
+  CHECK(reasons.parts[0].b_with_a.step_s == explained_a.report.iteration_s);
+  const Why same = why({a, explained_a}, {a, explained_a}, none);
   CHECK(same.parts.empty());
   for (const PathDifference& each : same.path) CHECK(each.a_s == each.b_s);
   CHECK(to_text(same).find("the two jobs are the same") != std::string::npos);
+}
+
+TEST_CASE("jobs that differ in one field of the training shape are told apart by it, whichever it is") {
+  const Job a = tiny_job({2, 2, 2});
+  Job b = a;
+  b.train = parse_train(
+      "{global_batch: 4, micro_batch: 1, sequence: 4, precision: bf16, gradients: bf16, matmuls: fp8, "
+      "expert_skew: 1,"
+      " documents: [1, 3], expert_room: 2, fragmentation: 0.5, learning_rate: 0.5, beta1: 0.5, beta2: 0.5,"
+      " epsilon: 0.5, weight_decay: 0.5, seed: 7, steps: 3, tokens: 1 B, goodput: 0.5,"
+      " text: " MOTLEY_SOURCE_DIR "/README.md}");
+  const Explained of_a = explained(a);
+  const Simulation none = [](const Job&, const Program&) -> Trace { throw RunFailure("not asked for"); };
+  TrainFields{}.each([&](const auto& entry) {
+    CAPTURE(entry.key);
+    const auto member = std::get<0>(entry.members);
+    Job changed = a;
+    changed.train.*member = b.train.*member;
+    REQUIRE(changed.train != a.train);
+    const Why reasons = why({a, of_a}, {changed, of_a}, none);
+    REQUIRE(reasons.parts.size() == 1);
+    CHECK(reasons.parts[0].part == "train");
+    REQUIRE(reasons.parts[0].keys.size() == 1);
+    CHECK(reasons.parts[0].keys[0].key == entry.key);
+    CHECK(to_text(reasons).find(fmt::format("\n    {} ", entry.key)) != std::string::npos);
+  });
 }
 
 TEST_CASE(

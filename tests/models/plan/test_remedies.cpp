@@ -1,17 +1,20 @@
 // Out of memory: what is proposed must really fit.
 #include <catch2/catch.hpp>
 
-#include "models/check.hpp"
-#include "models/refusal.hpp"
-#include "models/remedies.hpp"
-#include "models/scenario.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/plan/remedies.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
 TEST_CASE("what is said to fit fits, and what is not does not") {
   Job job = tests::tiny_job({1, 1, 2}, Family::llama);
-  const auto peak_of = [](const Job& of) { return memory_by_stage(compile(of), of.cluster).at(0).peak; };
+  const auto peak_of = [](const Job& each) {
+    return memory_by_stage(compile(each), each.cluster).at(0).peak;
+  };
   Job divided = job;
   divided.strategy.zero = 1;
   // Room for the divided states and nothing more.
@@ -35,4 +38,33 @@ TEST_CASE("where nothing fits the nearest is named") {
   const std::string hint = describe(remedies(job));
   CHECK(hint.find("nearest is `recompute: full`") != std::string::npos);
   CHECK(hint.find("more chips would help") != std::string::npos);
+}
+
+TEST_CASE("the mildest changes are tried first, then larger degrees with the same changes") {
+  Job job = tests::tiny_job({1, 1, 2}, Family::llama);
+  job.cluster = tests::with_hosts(tests::tiny_cluster(2));
+  job.strategy.zero = 1;
+  job.cluster.groups[0].chip.memory_bytes.value = 1;
+  build_topology(job.cluster);
+  const std::vector<std::string> same_degrees = {
+      "zero: 2",
+      "zero: 3",
+      "recompute: full",
+      "zero: 2 and recompute: full",
+      "zero: 3 and recompute: full",
+      "offload: {optimizer: 1}",
+      "offload: {optimizer: 1} and recompute: full",
+      "offload: {optimizer: 1, activations: 1} and recompute: full"};
+  std::vector<std::string> expected = same_degrees, tried;
+  expected.emplace_back("micro_batch: 1");
+  // One replica has nobody to divide its states with.
+  for (const std::string degrees :
+       {"pipeline_parallel: 2, data_parallel: 1", "tensor_parallel: 2, data_parallel: 1"}) {
+    expected.push_back(degrees);
+    if (degrees[0] == 't') expected.push_back(degrees + ", sequence_parallel: true");
+    for (const std::string& change : same_degrees)
+      if (change.find("zero") == std::string::npos) expected.push_back(degrees + ", " + change);
+  }
+  for (const Remedy& remedy : remedies(job)) tried.push_back(remedy.change);
+  CHECK(tried == expected);
 }

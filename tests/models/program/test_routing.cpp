@@ -5,11 +5,12 @@
 #include <map>
 #include <numeric>
 
-#include "models/check.hpp"
-#include "models/compute_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/routing.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/program/routing.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -26,7 +27,7 @@ Experts experts(std::int64_t count, std::int64_t per_token) {
 double block_seconds(const Job& job) {
   const Program program = compile(job);
   double seconds = 0;
-  for (const Block& block : program.classes[0].blocks)
+  for (const Block& block : program.rank_programs.front().blocks)
     for (const Kernel& kernel : block.kernels)
       seconds += kernel_time(kernel, program.precision, job.cluster.groups[0].chip, nullptr).seconds;
   return seconds;
@@ -67,11 +68,11 @@ TEST_CASE("shares are those of Zipf's law, in an order that the seed and the lay
 TEST_CASE("skewed routing costs time where tiles are wasted, and never FLOPs") {
   Job even = tests::tiny_job({1, 1, 1}, tests::tiny_variant("mixtral"));
   even.cluster.groups[0].chip.multiprocessors = {4, "assumed"};
-  even.cluster.groups[0].chip.gemm_wave = {1, "assumed"};
+  even.cluster.groups[0].chip.software.gemm_wave = {1, "assumed"};
   Job skewed = even;
   skewed.train.expert_skew = 2;
-  CHECK(compile(even).classes[0].streams[0].instructions[0].flops ==
-        compile(skewed).classes[0].streams[0].instructions[0].flops);
+  CHECK(compile(even).rank_programs.front().streams[kComputeStream].instructions[0].flops ==
+        compile(skewed).rank_programs.front().streams[kComputeStream].instructions[0].flops);
   CHECK(block_seconds(skewed) != block_seconds(even));
 }
 
@@ -80,14 +81,13 @@ TEST_CASE("narrow matmuls leave head, router, norms and attention as they are") 
   const Program wide = compile(job);
   job.train.matmuls = Format::fp8;
   const Program narrow = compile(job);
-  for (std::size_t block = 0; block < 2; ++block)
-    for (std::size_t i = 0; i < narrow.classes[0].blocks[block].kernels.size(); ++i) {
-      const Kernel& kernel = narrow.classes[0].blocks[block].kernels[i];
-      const Kernel& before = wide.classes[0].blocks[block].kernels[i];
+  for (BlockId block : IdRange<BlockId>(2))
+    for (std::size_t i = 0; i < narrow.rank_programs.front().blocks[block].kernels.size(); ++i) {
+      const Kernel& kernel = narrow.rank_programs.front().blocks[block].kernels[i];
+      const Kernel& before = wide.rank_programs.front().blocks[block].kernels[i];
       bool router = false;
-      for (int id : kernel.parameters)
-        router = router || narrow.classes[0].tensors[static_cast<std::size_t>(id)].name.find("router") !=
-                               std::string::npos;
+      for (TensorId id : kernel.parameters)
+        router = router || narrow.rank_programs.front().tensors[id].name.find("router") != std::string::npos;
       const bool product = name_of(kernel.op).find("matmul") != std::string_view::npos;
       const bool expected = product && !router && kernel.layer >= 0 && kernel.layer < job.transformer.layers;
       INFO(name_of(kernel.op) << " of layer " << kernel.layer);
@@ -157,10 +157,10 @@ TEST_CASE("divided experts are held once by those who divide them, whatever is c
     const std::int64_t ranks = job.strategy.templates[0].replicas * stage.tensor_parallel;
     std::map<int, std::int64_t> held;
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      for (const Tensor& tensor : program.class_of(rank).tensors)
-        if (tensor.role == TensorRole::parameter) held[tensor.parameter] += tensor.bytes / 4;
+      for (const Tensor& tensor : program.program_of(rank).tensors)
+        if (tensor.role == TensorRole::parameter) held[tensor.parameter.value()] += tensor.bytes / 4;
     for (const auto& [parameter, count] : held) {
-      const Parameter& whole = all[static_cast<std::size_t>(parameter)];
+      const Parameter& whole = all[at(parameter)];
       INFO(whole.name);
       if (whole.experts > 0)
         REQUIRE(count == whole.count() * ranks / (stage.expert_parallel * stage.expert_cut()));
@@ -174,14 +174,13 @@ TEST_CASE("expert parallelism divides the work: its FLOPs are the model's, howev
     const Program program = compile(job);
     double flops = 0;
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      for (const Stream& stream : program.class_of(rank).streams)
+      for (const Stream& stream : program.program_of(rank).streams)
         for (const Instruction& instruction : stream.instructions) {
-          if (instruction.op != Op::compute) continue;
-          const auto& kernels =
-              program.class_of(rank).blocks[static_cast<std::size_t>(instruction.block)].kernels;
-          for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i)
-            if (const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
-                kernel.groups > 0 && !kernel.recompute)
+          const auto* compute = instruction.as<Compute>();
+          if (compute == nullptr) continue;
+          const auto& kernels = program.program_of(rank).blocks[compute->block].kernels;
+          for (int i = compute->first_kernel; i < compute->last_kernel; ++i)
+            if (const Kernel& kernel = kernels[at(i)]; kernel.groups > 0 && !kernel.recompute)
               flops += kernel.flops;
         }
     return flops;
@@ -212,16 +211,17 @@ TEST_CASE("an exchange moves what is expected and keeps room for the most") {
   job.strategy.templates[0].stages[0].expert_parallel = 4;
   const Program program = compile(job);
   int exchanges = 0;
-  for (const Instruction& instruction : program.classes[0].streams[0].instructions) {
-    if (instruction.op != Op::collective) continue;
+  for (const Instruction& instruction : program.rank_programs.front().streams[kComputeStream].instructions) {
+    const auto* exchange = instruction.as<Collective>();
+    if (exchange == nullptr) continue;
     ++exchanges;
-    const Tensor& tensor = program.classes[0].tensors[static_cast<std::size_t>(instruction.tensors[0])];
-    REQUIRE(instruction.collective == CollectiveKind::all_to_all);
-    REQUIRE(instruction.bytes == tensor.bytes);
+    const Tensor& tensor = program.rank_programs.front().tensors[exchange->tensors[0]];
+    REQUIRE(exchange->kind == CollectiveKind::all_to_all);
+    REQUIRE(exchange->bytes == tensor.bytes);
     if (tensor.shape.size() == 1) continue;  // how many copies each expert gets
     const std::int64_t tokens = 2 * 16, width = 4 * job.transformer.hidden;
-    CHECK(instruction.bytes == 4 * tokens * 2 * width);  // two experts a rank
-    CHECK(instruction.expected == tokens * 3 * width);   // three experts a token
+    CHECK(exchange->bytes == 4 * tokens * 2 * width);  // two experts a rank
+    CHECK(exchange->expected == tokens * 3 * width);   // three experts a token
   }
   const std::int64_t layers = job.transformer.layers - 1, micro_batches = 16 / 2 / 4;
   CHECK(exchanges == micro_batches * layers * 5);
@@ -229,28 +229,28 @@ TEST_CASE("an exchange moves what is expected and keeps room for the most") {
 
 namespace {
 
-double choices(int of, int taken) {
+double choices(int there, int taken) {
   double count = 1;
-  for (int i = 0; i < taken; ++i) count *= static_cast<double>(of - i) / (i + 1);
+  for (int i = 0; i < taken; ++i) count *= static_cast<double>(there - i) / (i + 1);
   return count;
 }
 
-// Of all sets of experts that a token may take where routing is even, the share that has any of [first, last).
-double counted_chance(const ExpertRouting& of, std::int64_t first, std::int64_t last) {
-  const std::int64_t each = of.experts / of.groups;
+// How likely even routing takes a token to any of the experts [first, last), counted over all sets that it may take.
+double counted_chance(const ExpertRouting& routing, std::int64_t first, std::int64_t last) {
+  const std::int64_t each = routing.experts / routing.groups;
   double any = 0, all = 0;
-  for (unsigned set = 0; set < 1U << of.experts; ++set) {
+  for (unsigned set = 0; set < 1U << routing.experts; ++set) {
     unsigned groups = 0;
     bool has = false;
-    for (std::int64_t e = 0; e < of.experts; ++e) {
+    for (std::int64_t e = 0; e < routing.experts; ++e) {
       if ((set >> e & 1U) == 0) continue;
       groups |= 1U << (e / each);
       has = has || (e >= first && e < last);
     }
-    if (std::popcount(set) != of.per_token || std::popcount(groups) > of.groups_per_token) continue;
+    if (std::popcount(set) != routing.per_token || std::popcount(groups) > routing.groups_per_token) continue;
     // As often as groups are chosen that hold it.
-    const double times = choices(static_cast<int>(of.groups) - std::popcount(groups),
-                                 static_cast<int>(of.groups_per_token) - std::popcount(groups));
+    const double times = choices(static_cast<int>(routing.groups) - std::popcount(groups),
+                                 static_cast<int>(routing.groups_per_token) - std::popcount(groups));
     all += times;
     any += has ? times : 0;
   }

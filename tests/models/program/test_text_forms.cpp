@@ -1,62 +1,23 @@
 // Values print as text and read back equal, for random values as for those that ship; and whatever
 // stands in a file, the readers answer with a value or a Refusal that points into it.
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <sstream>
 
-#include "models/check.hpp"
-#include "models/describe_text.hpp"
-#include "models/scenario.hpp"
-#include "models/strategy.hpp"
+#include "models/check/check.hpp"
+#include "models/plan/prepare.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/strategy/strategy.hpp"
+#include "tests/support/random_text.hpp"
 
 using namespace motley;
+using motley::tests::damaged;
+using motley::tests::Random;
 
 namespace {
 
 const std::string kRoot = MOTLEY_SOURCE_DIR;
-
-class Random {
- public:
-  explicit Random(std::uint32_t seed) : engine_(seed) {}
-
-  std::int64_t integer(std::int64_t least, std::int64_t most) {
-    return std::uniform_int_distribution<std::int64_t>(least, most)(engine_);
-  }
-  bool coin() { return integer(0, 1) == 1; }
-  // Over twenty-four powers of ten, so that exponents are printed too.
-  double positive() { return std::pow(10.0, std::uniform_real_distribution<double>(-12, 12)(engine_)); }
-  // Words that a careless printer gets wrong.
-  std::string word() {
-    static const std::vector<std::string> words = {"a100-80gb-sxm",
-                                                   "",
-                                                   "null",
-                                                   "true",
-                                                   "010",
-                                                   "1e3",
-                                                   "- a: b",
-                                                   "#",
-                                                   "say \"so\"",
-                                                   "back\\slash",
-                                                   "two\nlines",
-                                                   "tab\there",
-                                                   "{a: ",
-                                                   "[",
-                                                   "&x",
-                                                   "*x",
-                                                   "! y",
-                                                   "'",
-                                                   "%",
-                                                   "caf\xc3\xa9",
-                                                   " lead and trail "};
-    return words[static_cast<std::size_t>(integer(0, static_cast<std::int64_t>(words.size()) - 1))];
-  }
-
- private:
-  std::mt19937 engine_;
-};
 
 // A few of the layers, ascending.
 std::vector<std::int64_t> random_layers(Random& random, std::int64_t layers) {
@@ -131,35 +92,26 @@ Chip random_chip(Random& random) {
   chip.kind = random.coin() ? "gpu" : "cpu";
   for (Format format : kFormats)
     if (random.coin()) chip.peak_flops[format] = random_figure(random);
-  for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth, &Chip::gemm_efficiency,
-                                &Chip::attention_efficiency, &Chip::bandwidth_efficiency})
+  for (Sourced Chip::*needed : {&Chip::memory_bytes, &Chip::memory_bandwidth})
     chip.*needed = random_figure(random);
-  for (Sourced Chip::*optional : {&Chip::multiprocessors,
-                                  &Chip::gemm_k_half,
-                                  &Chip::gemm_wave,
-                                  &Chip::attention_s_half,
-                                  &Chip::kernel_overhead,
-                                  &Chip::step_overhead,
-                                  &Chip::watts,
-                                  &Chip::price_per_hour,
-                                  &Chip::reserved_memory,
-                                  &Chip::gemm_backward,
-                                  &Chip::elementwise_passes,
-                                  &Chip::unfused_attention,
-                                  &Chip::layer_launch,
-                                  &Chip::expert_launch,
-                                  &Chip::micro_batch_overhead,
-                                  &Chip::collective_share,
-                                  &Chip::kept_scores,
-                                  &Chip::kept_masks,
-                                  &Chip::kept_logits,
-                                  &Chip::kept_weight_gradients,
-                                  &Chip::one_master,
-                                  &Chip::kept_optimizer,
-                                  &Chip::straggling})
+  for (Sourced Chip::*optional : {&Chip::multiprocessors, &Chip::watts, &Chip::price_per_hour})
     if (random.coin()) chip.*optional = random_figure(random);
-  if (random.coin()) chip.overlap_slowdown = random_figure(random);
-  if (chip.overlap_slowdown.value > 0) chip.overlap_slowdown.value += 1;
+  ChipSoftware& software = chip.software;
+  for (Sourced ChipSoftware::*needed : {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency,
+                                        &ChipSoftware::bandwidth_efficiency})
+    software.*needed = random_figure(random);
+  for (Sourced ChipSoftware::*optional :
+       {&ChipSoftware::gemm_k_half, &ChipSoftware::gemm_wave, &ChipSoftware::attention_s_half,
+        &ChipSoftware::kernel_overhead, &ChipSoftware::step_overhead, &ChipSoftware::reserved_memory,
+        &ChipSoftware::gemm_backward, &ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
+        &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
+        &ChipSoftware::collective_share, &ChipSoftware::kept_scores, &ChipSoftware::kept_masks,
+        &ChipSoftware::kept_logits, &ChipSoftware::kept_weight_gradients, &ChipSoftware::kept_optimizer,
+        &ChipSoftware::straggling})
+    if (random.coin()) software.*optional = random_figure(random);
+  if (random.coin()) software.one_master = {random.coin(), random.word()};
+  if (random.coin()) software.overlap_slowdown = random_figure(random);
+  if (software.overlap_slowdown.value > 0) software.overlap_slowdown.value += 1;
   return chip;
 }
 
@@ -228,16 +180,17 @@ Strategy random_strategy(Random& random) {
     std::int64_t next = 0;
     for (std::int64_t stage = random.integer(1, 6); stage > 0; --stage) {
       const std::int64_t last = next + random.integer(0, 40);
-      Stage made{next, last, random.integer(1, 64), {}, {}};
-      for (std::int64_t on = random.integer(0, 2); on > 0; --on) made.on.push_back(on == 1 ? "ib" : "roce");
-      if (random.coin()) made.recompute = random_recompute(random);
-      if (random.coin()) made.recompute_layers = random.integer(1, 40);
-      if (random.coin()) made.offload = offload();
-      if (random.coin()) made.replicas = random.integer(1, 1000);
-      if (random.coin()) made.resharding = random.coin() ? Resharding::gather : Resharding::direct;
-      if (random.coin()) made.expert_parallel = random.integer(1, 64);
-      if (random.coin()) made.expert_tensor_parallel = random.integer(1, 8);
-      pipeline.stages.push_back(made);
+      Stage random_stage{next, last, random.integer(1, 64), {}, {}};
+      for (std::int64_t on = random.integer(0, 2); on > 0; --on)
+        random_stage.on.push_back(on == 1 ? "ib" : "roce");
+      if (random.coin()) random_stage.recompute = random_recompute(random);
+      if (random.coin()) random_stage.recompute_layers = random.integer(1, 40);
+      if (random.coin()) random_stage.offload = offload();
+      if (random.coin()) random_stage.replicas = random.integer(1, 1000);
+      if (random.coin()) random_stage.resharding = random.coin() ? Resharding::gather : Resharding::direct;
+      if (random.coin()) random_stage.expert_parallel = random.integer(1, 64);
+      if (random.coin()) random_stage.expert_tensor_parallel = random.integer(1, 8);
+      pipeline.stages.push_back(random_stage);
       next = last;
     }
     strategy.templates.push_back(pipeline);
@@ -250,35 +203,6 @@ std::string text_of(const std::filesystem::path& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return std::move(text).str();
-}
-
-// One to three edits: a byte changed, a piece cut out or doubled, or something odd put in.
-std::string damaged(std::string text, Random& random) {
-  static const std::vector<std::string> oddities = {
-      ":",  "- ",     "{",     "}",    "[",    "]",  "&a ",   "*a",
-      "\n", "\"",     "'",     "010",  "nan",  "-1", "1e999", "99999999999999999999",
-      "0",  "!!int ", "---\n", "null", "\xff", "#",  "? ",    "| ",
-      "> ", "%",      "\t"};
-  for (std::int64_t edit = random.integer(1, 3); edit > 0 && !text.empty(); --edit) {
-    const auto at = static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(text.size()) - 1));
-    const auto length = static_cast<std::size_t>(random.integer(1, 12));
-    const std::string piece = text.substr(at, length);
-    switch (random.integer(0, 3)) {
-      case 0:
-        text[at] = static_cast<char>(random.integer(32, 126));
-        break;
-      case 1:
-        text.erase(at, length);
-        break;
-      case 2:
-        text.insert(at, piece);
-        break;
-      default:
-        text.insert(at, oddities[static_cast<std::size_t>(
-                            random.integer(0, static_cast<std::int64_t>(oddities.size()) - 1))]);
-    }
-  }
-  return text;
 }
 
 // How many of `count` damaged forms of the text are refused. Anything thrown that is no Refusal fails the test.
@@ -335,10 +259,32 @@ TEST_CASE("any strategy prints as text that reads back equal") {
 }
 
 TEST_CASE("a changed value prints as another text") {
+  const std::vector<void (*)(Strategy&)> changes = {
+      [](Strategy& s) {
+        s.schedule = s.schedule == Schedule::gpipe ? Schedule::one_f_one_b : Schedule::gpipe;
+      },
+      [](Strategy& s) { s.recompute = s.recompute == Recompute::none ? Recompute::full : Recompute::none; },
+      [](Strategy& s) { s.sequence_parallel = !s.sequence_parallel; },
+      [](Strategy& s) { s.overlap_gradients = !s.overlap_gradients; },
+      [](Strategy& s) { ++s.p2p_buffers; },
+      [](Strategy& s) { ++s.bucket_bytes; },
+      [](Strategy& s) { s.zero = 3 - s.zero; },
+      [](Strategy& s) { s.offload.activations = 1 - 0.5 * s.offload.activations; },
+      [](Strategy& s) { ++s.templates[0].replicas; },
+      [](Strategy& s) { ++s.templates.back().micro_batches; },
+      [](Strategy& s) { ++s.templates[0].stages[0].tensor_parallel; },
+      [](Strategy& s) { ++s.templates[0].stages.back().last_layer; },
+      [](Strategy& s) { s.templates[0].stages[0].on.push_back("ethernet"); }};
   Random random(1);
   for (int i = 0; i < 50; ++i) {
-    const Strategy a = random_strategy(random), b = random_strategy(random);
-    REQUIRE((a == b) == (print(a) == print(b)));
+    const Strategy value = random_strategy(random);
+    for (std::size_t change = 0; change < changes.size(); ++change) {
+      Strategy changed = value;
+      changes[change](changed);
+      INFO("change " << change << " of\n" << print(value));
+      REQUIRE_FALSE(changed == value);
+      REQUIRE(print(changed) != print(value));
+    }
   }
 }
 

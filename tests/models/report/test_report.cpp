@@ -4,11 +4,12 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "models/compute_cost.hpp"
-#include "models/costs_text.hpp"
-#include "models/report.hpp"
-#include "tests/models/timed_trace.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/costs_text.hpp"
+#include "models/report/report.hpp"
+#include "tests/support/timed_trace.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -25,23 +26,24 @@ double sum_of(const StageBreakdown& row) {
 Trace seconds_trace(const Program& program, double transfer_s, double collective_s) {
   return TimedRun(program,
                   [=](const Step&, const Instruction& i) {
-                    if (i.op == Op::compute) return 1.0;
-                    if (i.op == Op::optimizer) return 0.5;
-                    return i.op == Op::collective ? collective_s : transfer_s;
+                    if (i.op() == Op::compute) return 1.0;
+                    if (i.op() == Op::optimizer) return 0.5;
+                    return i.op() == Op::collective ? collective_s : transfer_s;
                   })
       .run();
 }
 
 // The first instruction that runs the block of this name on the rank.
 double priced(const Job& job, const Program& program, Rank rank, const std::string& block) {
-  const ProgramClass& of_class = program.class_of(rank);
-  const RankEntry& entry = program.ranks[rank];
+  const RankProgram& rank_program = program.program_of(rank);
+  const RankEntry& entry = program.ranks[at(rank)];
   RingCost ring;
   if (job.strategy.tp() > 1)
-    ring = ring_cost(program, job.cluster, program.groups[entry.groups[kTensorGroup]]);
-  for (const Instruction& i : of_class.streams[0].instructions)
-    if (i.op == Op::compute && of_class.blocks[i.block].name == block)
-      return compute_time(program, of_class, i, job.cluster.chip_of(entry.chip), &ring).seconds();
+    ring = ring_cost(program, job.cluster, program.groups[entry.groups[kTensorGroup].value()]);
+  for (const Instruction& i : rank_program.streams[kComputeStream].instructions)
+    if (const auto* compute = i.as<Compute>();
+        compute != nullptr && rank_program.blocks[compute->block].name == block)
+      return compute_time(program, rank_program, i, job.cluster.chip_of(entry.chip), &ring).seconds();
   throw std::logic_error("no such block");
 }
 
@@ -77,7 +79,7 @@ TEST_CASE("equal stages and free transfers leave the bubble of the closed form: 
     const Job job = pipeline_job(schedule);
     const Program program = compile(job);
     const Report report = make_report(job, program, seconds_trace(program, 0, 0));
-    const auto m = static_cast<double>(program.classes[0].micro_batches);
+    const auto m = static_cast<double>(program.rank_programs.front().micro_batches);
     REQUIRE(report.iteration_s == Approx(2 * (m + 3) + 0.5));
     for (const StageBreakdown& row : report.breakdown) {
       REQUIRE(row.compute_s == Approx(2 * m));
@@ -107,7 +109,7 @@ TEST_CASE("idle time is data parallelism's while gradients are on the wire") {
   const Job job = tiny_job({1, 1, 2});
   const Program program = compile(job);
   const Report report = make_report(job, program, seconds_trace(program, 0, 3));
-  const auto m = static_cast<double>(program.classes[0].micro_batches);
+  const auto m = static_cast<double>(program.rank_programs.front().micro_batches);
   REQUIRE(report.iteration_s == Approx(2 * m + 3 + 0.5));
   REQUIRE(report.breakdown[0].data_parallel_s == Approx(3));
   REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-12));
@@ -118,12 +120,12 @@ TEST_CASE("a separated tensor-parallel collective is exposed from the instant al
   job.fidelity.tensor_parallel = CollectiveLevel::fluid;
   const Program program = compile(job);
   std::int64_t collectives = 0;
-  for (const Instruction& i : program.class_of(0).streams[0].instructions)
-    collectives += i.op == Op::collective;
+  for (const Instruction& i : program.program_of(0).streams[kComputeStream].instructions)
+    collectives += i.op() == Op::collective;
   REQUIRE(collectives > 0);
   const Trace trace = TimedRun(program, [](const Step& step, const Instruction& i) {
-                        if (i.op == Op::compute) return step.rank == 0 ? 1.0 : 1.5;
-                        return i.op == Op::collective ? 0.25 : 0.5;
+                        if (i.op() == Op::compute) return step.rank == 0 ? 1.0 : 1.5;
+                        return i.op() == Op::collective ? 0.25 : 0.5;
                       }).run();
   const Report report = make_report(job, program, trace);
   REQUIRE(report.breakdown[0].rank == 1);
@@ -156,7 +158,7 @@ TEST_CASE("a folded trace, of one rank a stage, reports the same but for the ran
   Trace folded = whole;
   folded.events.erase(
       std::remove_if(folded.events.begin(), folded.events.end(),
-                     [&](const TraceEvent& e) { return program.ranks[e.step.rank].tensor_index != 0; }),
+                     [&](const TraceEvent& e) { return program.ranks[at(e.step.rank)].tensor_index != 0; }),
       folded.events.end());
   REQUIRE(folded.events.size() < whole.events.size());
   REQUIRE(to_json(make_report(job, program, folded)) == to_json(make_report(job, program, whole)));
@@ -196,7 +198,7 @@ TEST_CASE("the cost tables price each pass as the sum of its kernels, and as com
       double seconds = 0;
       for (const KernelCost& kernel : pass.kernels) seconds += kernel.seconds;
       REQUIRE(pass.seconds == Approx(seconds));
-      REQUIRE(pass.times == program.classes[0].micro_batches);
+      REQUIRE(pass.times == program.rank_programs.front().micro_batches);
       REQUIRE(pass.seconds == Approx(priced(job, program, pass.rank, pass.pass)));
     }
     const json parsed = json::parse(costs_json(passes, list_carriers(job, program)));

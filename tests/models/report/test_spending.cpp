@@ -2,10 +2,12 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "models/report.hpp"
-#include "models/spending_text.hpp"
-#include "tests/models/timed_trace.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "models/report/spending_text.hpp"
+#include "models/transformer/train_text.hpp"
+#include "tests/support/timed_trace.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -171,10 +173,10 @@ TEST_CASE("the report splits each rank's step by what its chip does: computing, 
   build_topology(job.cluster);
   const Program program = compile(job);
   const Trace trace = TimedRun(program, [](const Step&, const Instruction& i) {
-                        return i.op == Op::compute ? 1.0 : i.op == Op::optimizer ? 0.5 : 0.0;
+                        return i.op() == Op::compute ? 1.0 : i.op() == Op::optimizer ? 0.5 : 0.0;
                       }).run();
   const Report report = make_report(job, program, trace);
-  const auto m = static_cast<double>(program.classes[0].micro_batches);
+  const auto m = static_cast<double>(program.rank_programs.front().micro_batches);
   const double computing_s = 2 * m + 0.5, bubble_s = 2 * 3;
   REQUIRE(report.iteration_s == Approx(computing_s + bubble_s));
   CHECK(report.spending.step.kwh.value() ==
@@ -192,15 +194,15 @@ TEST_CASE("the report splits each rank's step by what its chip does: computing, 
 
 TEST_CASE("a folded trace takes the energy that the whole one does, of ranks that are not alike") {
   const Job job = [] {
-    Job made = tiny_job({2, 2, 2});
-    made.cluster.groups[0].chip.watts = {1000, "assumed"};
-    build_topology(made.cluster);
-    return made;
+    Job powered_job = tiny_job({2, 2, 2});
+    powered_job.cluster.groups[0].chip.watts = {1000, "assumed"};
+    build_topology(powered_job.cluster);
+    return powered_job;
   }();
   const Program program = compile(job);
   // Replicas are unlike, tensor-parallel peers alike.
   const Trace whole = TimedRun(program, [&](const Step& step, const Instruction& i) {
-                        if (i.op != Op::compute) return 0.25;
+                        if (i.op() != Op::compute) return 0.25;
                         return program.ranks[static_cast<std::size_t>(step.rank)].replica == 0 ? 1.0 : 1.5;
                       }).run();
   Trace folded = whole;

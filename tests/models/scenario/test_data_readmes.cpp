@@ -6,8 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "models/describe_text.hpp"
-#include "models/scenario.hpp"
+#include "models/base/data_files.hpp"
+#include "models/check/check.hpp"
+#include "models/plan/prepare.hpp"
+#include "models/scenario/scenario.hpp"
 
 namespace fs = std::filesystem;
 using namespace motley;
@@ -45,7 +47,8 @@ std::set<std::string> keys_known(const std::string& source) {
   std::ostringstream text;
   text << std::ifstream(kRoot / "models" / source).rdbuf();
   const std::string code = text.str();
-  const std::regex asked(R"re((?:find|need|entry)\("([a-z0-9_]+)"\)|\{"([a-z0-9_]+)", &Chip::)re");
+  const std::regex asked(
+      R"re((?:find|need|entry)\("([a-z0-9_]+)"\)|\{"([a-z0-9_]+)", &Chip(?:Software)?::)re");
   std::set<std::string> keys;
   for (std::sregex_iterator it(code.begin(), code.end(), asked), end; it != end; ++it)
     keys.insert((*it)[1].matched ? (*it)[1] : (*it)[2]);
@@ -78,7 +81,7 @@ TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key
     const Scenario scenario = read_scenario(node, (kRoot / "scenarios/README.md").string());
     CHECK_NOTHROW(check(compile(scenario), scenario));
   }
-  expect_all_named(blocks, {"scenario.cpp", "strategy_text.cpp"}, {});
+  expect_all_named(blocks, {"scenario/scenario.cpp", "strategy/strategy_text.cpp"}, {});
 }
 
 TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
@@ -110,5 +113,8 @@ TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and nam
   for (std::size_t block = 1; block + 1 < blocks.size(); ++block)
     CHECK(parse_cluster(print(cluster(block))) == cluster(block));
   CHECK(read_chip(parse_yaml(blocks.back(), "README.md"), "").name == "example");
-  expect_all_named(blocks, {"cluster_text.cpp", "node_text.cpp", "network_text.cpp", "site_text.cpp"}, {});
+  expect_all_named(blocks,
+                   {"cluster/chip_text.cpp", "cluster/cluster_text.cpp", "cluster/node_text.cpp",
+                    "cluster/network_text.cpp", "cluster/site_text.cpp"},
+                   {});
 }

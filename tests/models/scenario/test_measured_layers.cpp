@@ -1,11 +1,13 @@
 // Layers as they were measured: what is made of them, and what they say nothing of.
 #include <catch2/catch.hpp>
 
-#include "models/compute_cost.hpp"
-#include "models/measured_layers.hpp"
-#include "models/network_cost.hpp"
-#include "models/scenario.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/cluster/measured_layers.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/scenario/use_layers.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -20,24 +22,24 @@ MeasuredLayers layers(bool communication) {
 
 Job measured_job(Degrees degrees, bool communication) {
   Job job = tiny_job(degrees, Family::llama);
-  job.cluster.groups[0].chip.layers = layers(communication);
+  job.cluster.groups[0].chip.software.layers = layers(communication);
   return job;
 }
 
 struct Sums {
   double compute_s = 0, tensor_parallel_s = 0, optimizer_s = 0;
 };
-// Of the first micro-batch of stage 0, and the step.
+// Seconds of the first micro-batch of stage 0, and of the step.
 Sums sums_of(const Job& job) {
   const Program program = compile(job);
-  const RingCost ring = ring_cost(program, job.cluster, program.groups[0]);
+  const RingCost ring = ring_cost(program, job.cluster, program.groups.front());
   Sums sums;
-  for (const Instruction& each : program.classes[0].streams[0].instructions) {
+  for (const Instruction& each : program.rank_programs.front().streams[kComputeStream].instructions) {
     if (each.micro_batch > 0) continue;
-    if (each.op != Op::compute && each.op != Op::optimizer) continue;
+    if (each.op() != Op::compute && each.op() != Op::optimizer) continue;
     const ComputeTime time =
-        compute_time(program, program.classes[0], each, job.cluster.groups[0].chip, &ring);
-    (each.op == Op::compute ? sums.compute_s : sums.optimizer_s) += time.compute_s + time.recompute_s;
+        compute_time(program, program.rank_programs.front(), each, job.cluster.groups[0].chip, &ring);
+    (each.op() == Op::compute ? sums.compute_s : sums.optimizer_s) += time.compute_s + time.recompute_s;
     sums.tensor_parallel_s += time.tensor_parallel_s;
   }
   return sums;
@@ -66,7 +68,7 @@ TEST_CASE("collectives that were not measured with the layers come on top") {
   Job job = measured_job({2, 1, 1}, false);
   const Sums measured = sums_of(job);
   CHECK(measured.compute_s == Approx(30 + 80).epsilon(1e-12));
-  job.cluster.groups[0].chip.layers = {};
+  job.cluster.groups[0].chip.software.layers = {};
   CHECK(measured.tensor_parallel_s == Approx(sums_of(job).tensor_parallel_s).epsilon(1e-12));
 }
 
@@ -95,13 +97,13 @@ TEST_CASE("a backward in two parts takes what it was measured to take in all") {
 
 TEST_CASE("between two micro-batches measured lies the straight line") {
   Chip chip = tiny_chip();
-  chip.layers = layers(true);
+  chip.software.layers = layers(true);
   const LayerTimes times = measured_times(chip, 2, 3);
   CHECK(measured_s(times, LayerPlace::embedding, false) == Approx(4));
   CHECK(measured_s(times, LayerPlace::layer, true) == Approx(14));
   CHECK(measured_s(times, LayerPlace::head, true) == Approx(18));
   CHECK(times.optimizer_s == Approx(20));
-  CHECK(measured_times(chip, 2, 6) == chip.layers.times[1]);
+  CHECK(measured_times(chip, 2, 6) == chip.software.layers.times[1]);
 }
 
 TEST_CASE("what was not measured is refused") {
@@ -117,13 +119,13 @@ TEST_CASE("what was not measured is refused") {
   Job apart = measured_job({2, 1, 1}, true);
   apart.fidelity.tensor_parallel = CollectiveLevel::fluid;
   CHECK(refusal_of(apart) == "not-measured");
-  apart.cluster.groups[0].chip.layers = layers(false);
+  apart.cluster.groups[0].chip.software.layers = layers(false);
   CHECK(refusal_of(apart).empty());
 }
 
 TEST_CASE("measured layers are printed with their chip, and read back equal") {
   Cluster cluster = tiny_cluster(2);
-  cluster.groups[0].chip.layers = layers(true);
+  cluster.groups[0].chip.software.layers = layers(true);
   CHECK(parse_cluster(print(cluster)) == cluster);
 }
 
@@ -138,7 +140,7 @@ TEST_CASE("the files of measured layers are those of the jobs that they name") {
   job.transformer.ffn = 4096;
   job.transformer.heads = 16;
   CHECK(use_layers("opt-350m", job.transformer, job.train, job.cluster));
-  for (const NodeGroup& group : job.cluster.groups) CHECK(group.chip.layers.times.size() > 10);
+  for (const NodeGroup& group : job.cluster.groups) CHECK(group.chip.software.layers.times.size() > 10);
   // Two sequences on eight RTX 3090 over PCIe: more than on one, as the collectives are in it.
   const Chip& chip = job.cluster.groups[0].chip;
   CHECK(chip.name == "rtx-3090");
@@ -146,5 +148,5 @@ TEST_CASE("the files of measured layers are those of the jobs that they name") {
   CHECK_FALSE(use_layers("opt-30b", job.transformer, job.train, job.cluster));
   job.cluster = load_cluster("dgx-h100-pod");
   CHECK_FALSE(use_layers("opt-350m", job.transformer, job.train, job.cluster));
-  CHECK(job.cluster.groups[0].chip.layers.times.empty());
+  CHECK(job.cluster.groups[0].chip.software.layers.times.empty());
 }

@@ -8,8 +8,12 @@
 #include <regex>
 #include <sstream>
 
-#include "models/collective.hpp"
-#include "models/scenario.hpp"
+#include "models/base/data_files.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/plan/prepare.hpp"
+#include "models/program/collective.hpp"
+#include "models/scenario/scenario.hpp"
 
 using namespace motley;
 
@@ -90,7 +94,7 @@ TEST_CASE("the fixed scenarios are the ones that others compare with") {
   CHECK(train.job.strategy.rank_count() == 2);
   CHECK(train.job.train.steps == 50);
   CHECK(train.job.train.precision == Format::fp32);
-  CHECK(train.world.kind == "real");
+  CHECK(train.world.kind == WorldKind::real);
 }
 
 TEST_CASE("a refusal without a place gets one, and one that has a place keeps it") {
@@ -138,7 +142,7 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
                 "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
                 "fold: true}"));
   CHECK(mixed.name == "two");
-  CHECK(mixed.world == WorldChoice{"mixed", {1}});
+  CHECK(mixed.world == WorldChoice{WorldKind::mixed, {1}});
   CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
   for (CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
@@ -150,8 +154,8 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
   CHECK(read(tiny("{}\nfidelity: {expert_copies: expert}")).job.fidelity == Fidelity{});
   CHECK(read(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies == ExpertCopies::node);
   CHECK_THROWS_WITH(read(tiny("{}\nfidelity: {expert_copies: rack}")), Catch::Contains("rack"));
-  CHECK(read(tiny("{}\nworld: null")).world.kind == "null");
-  CHECK(read(tiny("{}\nworld: real")).world.kind == "real");
+  CHECK(read(tiny("{}\nworld: null")).world.kind == WorldKind::null);
+  CHECK(read(tiny("{}\nworld: real")).world.kind == WorldKind::real);
   const std::string text = std::regex_replace(
       tiny("{}"), std::regex("precision: fp32"),
       "precision: bf16, gradients: bf16, learning_rate: 3e-4, beta1: 0.8, beta2: 0.9, epsilon: 1e-6, "
@@ -229,19 +233,29 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
     const Chip chip = load_chip(entry.path().string());
     INFO(chip.name);
     ++chips;
-    std::vector<Sourced> figures = {
-        chip.memory_bytes,         chip.memory_bandwidth, chip.multiprocessors,      chip.gemm_efficiency,
-        chip.gemm_k_half,          chip.gemm_wave,        chip.attention_efficiency, chip.attention_s_half,
-        chip.bandwidth_efficiency, chip.kernel_overhead,  chip.step_overhead,        chip.watts,
-        chip.overlap_slowdown,     chip.price_per_hour,   chip.reserved_memory};
+    std::vector<Sourced> figures = {chip.memory_bytes,
+                                    chip.memory_bandwidth,
+                                    chip.multiprocessors,
+                                    chip.software.gemm_efficiency,
+                                    chip.software.gemm_k_half,
+                                    chip.software.gemm_wave,
+                                    chip.software.attention_efficiency,
+                                    chip.software.attention_s_half,
+                                    chip.software.bandwidth_efficiency,
+                                    chip.software.kernel_overhead,
+                                    chip.software.step_overhead,
+                                    chip.watts,
+                                    chip.software.overlap_slowdown,
+                                    chip.price_per_hour,
+                                    chip.software.reserved_memory};
     for (const auto& [format, peak] : chip.peak_flops) figures.push_back(peak);
     for (const Sourced& figure : figures) {
       INFO(figure.value << " from: " << figure.source);
       CHECK((figure == Sourced{} || std::regex_match(figure.source, dated)));
     }
-    CHECK(chip.gemm_efficiency.value <= 1);
-    CHECK(chip.attention_efficiency.value <= 1);
-    CHECK(chip.bandwidth_efficiency.value <= 1);
+    CHECK(chip.software.gemm_efficiency.value <= 1);
+    CHECK(chip.software.attention_efficiency.value <= 1);
+    CHECK(chip.software.bandwidth_efficiency.value <= 1);
     CHECK_FALSE(chip.peak_flops.empty());  // no fp32: its maker states none
   }
   CHECK(chips >= 4);

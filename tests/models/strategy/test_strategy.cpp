@@ -6,8 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "models/scenario.hpp"
-#include "models/software.hpp"
+#include "models/base/data_files.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/scenario/software.hpp"
 
 using namespace motley;
 
@@ -50,6 +51,13 @@ TEST_CASE("every platform and model that ships loads") {
     ++count;
   }
   CHECK(count >= 9);
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(data_folder() + "/scenarios/models")) {
+    INFO(entry.path());
+    CHECK(parameter_count(load_transformer(entry.path())) > 0);
+    ++models;
+  }
+  CHECK(models >= 13);
 }
 
 TEST_CASE("short form, long names and explicit form are one strategy") {
@@ -100,10 +108,10 @@ TEST_CASE("layers are split as even as can be, the first stages take one more") 
 }
 
 TEST_CASE("worlds are chosen by name or by map, and `null` is a world") {
-  CHECK(load(kSmall + "strategy: {}\n").world.kind == "sim");
-  CHECK(load(kSmall + "strategy: {}\nworld: null\n").world.kind == "null");
+  CHECK(load(kSmall + "strategy: {}\n").world.kind == WorldKind::sim);
+  CHECK(load(kSmall + "strategy: {}\nworld: null\n").world.kind == WorldKind::null);
   const WorldChoice mixed = load(kSmall + "strategy: {pp: 2}\nworld: {kind: mixed, real_ranks: [1]}\n").world;
-  CHECK(mixed.kind == "mixed");
+  CHECK(mixed.kind == WorldKind::mixed);
   CHECK(mixed.real_ranks == std::vector<Rank>{1});
 }
 

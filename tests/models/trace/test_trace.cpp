@@ -11,9 +11,10 @@
 #include <random>
 #include <set>
 
-#include "models/refusal.hpp"
-#include "tests/models/timed_trace.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/timed_trace.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -127,7 +128,7 @@ TEST_CASE("every matched pair has one flow that leaves inside the send and arriv
   }
   std::size_t sends = 0;
   for (const TraceEvent& event : trace.events)
-    sends += program.at(event.step.rank, event.step.stream, event.step.index).op == Op::send;
+    sends += program.at(event.step.rank, event.step.stream, event.step.index).op() == Op::send;
   REQUIRE(flows.size() == sends);
   for (const auto& [id, flow] : flows) {
     const json send = slice_at(flow.first, "send"), recv = slice_at(flow.second, "recv");
@@ -147,7 +148,7 @@ TEST_CASE("the memory counter never falls below what a rank holds throughout, an
     if (event["ph"] == "C") counters[event["pid"]].push_back(event["args"]["bytes"]);
   REQUIRE(counters.size() == static_cast<std::size_t>(program.rank_count()));
   for (const auto& [rank, values] : counters) {
-    const std::int64_t held = program.class_of(rank).static_bytes;
+    const std::int64_t held = program.program_of(rank).static_bytes;
     REQUIRE(values.back() == held);
     REQUIRE(*std::max_element(values.begin(), values.end()) > held);
     REQUIRE(*std::min_element(values.begin(), values.end()) == held);

@@ -1,9 +1,9 @@
-// Parameter counts, shards and FLOPs of the models that ship. Read next: tests/models/test_cluster.cpp.
+// Parameter counts, shards and FLOPs of the models that ship. Read next: tests/models/cluster/test_cluster.cpp.
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/scenario.hpp"
-#include "models/transformer.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/transformer/transformer.hpp"
 
 using namespace motley;
 

@@ -4,7 +4,8 @@
 #include <map>
 #include <random>
 
-#include "models/symmetry.hpp"
+#include "models/base/index.hpp"
+#include "models/world/symmetry.hpp"
 
 using namespace motley;
 
@@ -12,8 +13,6 @@ namespace {
 
 using Words = std::vector<std::int64_t>;
 using Colouring = std::vector<std::int32_t>;
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 struct Case {
   Program program;
@@ -23,47 +22,49 @@ struct Case {
 // Ranks, groups and links of few sorts, with lanes between any of them.
 Case random_case(std::mt19937_64& random) {
   const auto below = [&](std::size_t bound) { return static_cast<std::int32_t>(random() % bound); };
-  Case made;
+  Case drawn;
   const int ranks = 2 + below(12), groups = 1 + below(4), links = 1 + below(10), slots = below(3);
   for (int i = 0; i < 2; ++i) {
-    ProgramClass of_class;
-    of_class.streams.resize(1);
+    RankProgram rank_program;
+    rank_program.streams.resize(1);
     for (int slot = 0; slot < (i == 0 ? slots : slots / 2); ++slot) {
+      Collective collective;
+      collective.slot = GroupSlot(slot);
       Instruction join;
-      join.op = Op::collective;
-      join.slot = slot;
-      of_class.streams[0].instructions.push_back(join);
+      join.body = collective;
+      rank_program.streams[kComputeStream].instructions.push_back(join);
     }
-    made.program.classes.push_back(of_class);
+    drawn.program.rank_programs.push_back(rank_program);
   }
-  made.program.groups.resize(at(groups));
+  drawn.program.groups.resize(at(groups));
   for (Rank rank = 0; rank < ranks; ++rank) {
     RankEntry entry;
-    entry.of_class = below(2);
+    entry.rank_program = RankProgramId(below(2));
     for (int slot = 0; slot < slots; ++slot) {
-      entry.groups.push_back(below(at(groups)));
-      made.program.groups[at(entry.groups.back())].ranks.push_back(rank);
+      const GroupId group(below(at(groups)));
+      entry.groups.push_back(group);
+      drawn.program.groups[group].ranks.push_back(rank);
     }
-    made.program.ranks.push_back(entry);
-    made.arrangement.rank_traits.push_back(random() % 2);
+    drawn.program.ranks.push_back(entry);
+    drawn.arrangement.rank_traits.push_back(random() % 2);
   }
-  for (int i = 0; i < groups; ++i) made.arrangement.group_traits.push_back(random() % 2);
-  for (int i = 0; i < links; ++i) made.arrangement.link_traits.push_back(random() % 2);
+  for (int i = 0; i < groups; ++i) drawn.arrangement.group_traits.push_back(random() % 2);
+  for (int i = 0; i < links; ++i) drawn.arrangement.link_traits.push_back(random() % 2);
   const bool ring = below(2) == 0;  // long chains of small differences
   for (int i = 0, count = ring ? ranks : below(20); i < count; ++i) {
     Lane lane;
     lane.from = ring ? i : below(at(ranks));
     lane.to = ring ? (i + 1) % ranks : below(at(ranks));
-    lane.out = lane.in = below(2);
+    lane.out = lane.in = PeerSlot(below(2));
     lane.traits = i == 0 ? 1 : 0;
-    if (below(3) == 0) lane.group = below(at(groups));
-    lane.by_ranks = lane.group < 0 || below(2) == 0;
-    lane.first_link = static_cast<std::uint32_t>(made.arrangement.links.size());
-    for (int hops = below(4); hops > 0; --hops) made.arrangement.links.push_back(below(at(links)));
-    lane.last_link = static_cast<std::uint32_t>(made.arrangement.links.size());
-    made.arrangement.lanes.push_back(lane);
+    if (below(3) == 0) lane.group = GroupId(below(at(groups)));
+    lane.by_ranks = !lane.group || below(2) == 0;
+    lane.first_link = static_cast<std::uint32_t>(drawn.arrangement.links.size());
+    for (int hops = below(4); hops > 0; --hops) drawn.arrangement.links.push_back(below(at(links)));
+    lane.last_link = static_cast<std::uint32_t>(drawn.arrangement.links.size());
+    drawn.arrangement.lanes.push_back(lane);
   }
-  return made;
+  return drawn;
 }
 
 // Numbers equal words alike, in the order they come.
@@ -81,13 +82,13 @@ std::vector<Words> words_of(const std::vector<std::uint64_t>& traits) {
   return words;
 }
 
-class Plain {
+class PlainRefinement {
  public:
-  explicit Plain(const Case& of)
-      : of_(of),
-        ranks(number(words_of(of.arrangement.rank_traits))),
-        groups(number(words_of(of.arrangement.group_traits))),
-        links(number(words_of(of.arrangement.link_traits))) {
+  explicit PlainRefinement(const Case& refined)
+      : case_(refined),
+        ranks(number(words_of(refined.arrangement.rank_traits))),
+        groups(number(words_of(refined.arrangement.group_traits))),
+        links(number(words_of(refined.arrangement.link_traits))) {
     for (;;) {
       look_at_lanes();
       const Colouring ranks_before = ranks, groups_before = groups, links_before = links;
@@ -101,12 +102,12 @@ class Plain {
 
   void look_at_lanes() {
     std::vector<Words> seen;
-    for (const Lane& lane : of_.arrangement.lanes) {
-      Words words = {static_cast<std::int64_t>(lane.traits), lane.out, lane.in,
-                     lane.group < 0 ? -1 : groups[at(lane.group)], lane.by_ranks};
+    for (const Lane& lane : case_.arrangement.lanes) {
+      Words words = {static_cast<std::int64_t>(lane.traits), lane.out->value(), lane.in->value(),
+                     lane.group ? groups[at(*lane.group)] : -1, lane.by_ranks};
       if (lane.by_ranks) words.insert(words.end(), {ranks[at(lane.from)], ranks[at(lane.to)]});
       for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
-        words.push_back(links[at(of_.arrangement.links[link])]);
+        words.push_back(links[at(case_.arrangement.links[link])]);
       seen.push_back(words);
     }
     lanes = number(seen);
@@ -115,19 +116,20 @@ class Plain {
   void look_again() {
     Seen rank_sees(ranks.size()), group_sees(groups.size()), link_sees(links.size());
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      const Lane& lane = of_.arrangement.lanes[i];
+      const Lane& lane = case_.arrangement.lanes[i];
       for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
-        link_sees[at(of_.arrangement.links[link])].push_back({lanes[i], link - lane.first_link});
-      if (lane.group >= 0) group_sees[at(lane.group)].push_back({lanes[i]});
+        link_sees[at(case_.arrangement.links[link])].push_back({lanes[i], link - lane.first_link});
+      if (lane.group) group_sees[at(*lane.group)].push_back({lanes[i]});
       if (!lane.by_ranks) continue;
       rank_sees[at(lane.from)].push_back({lanes[i], 0});
       rank_sees[at(lane.to)].push_back({lanes[i], 1});
     }
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      const RankEntry& entry = of_.program.ranks[rank];
-      for (int slot : collective_slots(of_.program.classes[at(entry.of_class)])) {
-        group_sees[at(entry.groups[at(slot)])].push_back({ranks[rank], slot, -1});
-        rank_sees[rank].push_back({groups[at(entry.groups[at(slot)])], slot, -1});
+      const RankEntry& entry = case_.program.ranks[rank];
+      for (GroupSlot slot : collective_slots(case_.program.rank_programs[entry.rank_program])) {
+        const GroupId group = entry.groups[slot].value();
+        group_sees[at(group)].push_back({ranks[rank], slot.value(), -1});
+        rank_sees[rank].push_back({groups[at(group)], slot.value(), -1});
       }
     }
     split(ranks, rank_sees);
@@ -149,7 +151,7 @@ class Plain {
     colours = number(all);
   }
 
-  const Case& of_;
+  const Case& case_;
 
  public:
   Colouring ranks, groups, links, lanes;
@@ -163,15 +165,15 @@ TEST_CASE("what looks again only where something changed finds the same classes 
   for (int round = 0; round < 3000; ++round) {
     CAPTURE(round);
     const Case each = random_case(random);
-    const Plain plain(each);
-    const Symmetry found = find_symmetry(each.program, each.arrangement);
-    REQUIRE(found.ranks.of == plain.ranks);
-    REQUIRE(found.groups.of == plain.groups);
-    REQUIRE(found.links.of == plain.links);
-    REQUIRE(found.lanes.of == plain.lanes);
-    REQUIRE(std::is_sorted(found.ranks.first.begin(), found.ranks.first.end()));
-    split += found.ranks.first.size() > 2;
-    alike += found.ranks.first.size() < each.program.ranks.size();
+    const PlainRefinement plain(each);
+    const Symmetry symmetry = find_symmetry(each.program, each.arrangement);
+    REQUIRE(symmetry.ranks.class_of == plain.ranks);
+    REQUIRE(symmetry.groups.class_of == plain.groups);
+    REQUIRE(symmetry.links.class_of == plain.links);
+    REQUIRE(symmetry.lanes.class_of == plain.lanes);
+    REQUIRE(std::is_sorted(symmetry.ranks.first.begin(), symmetry.ranks.first.end()));
+    split += symmetry.ranks.first.size() > 2;
+    alike += symmetry.ranks.first.size() < each.program.ranks.size();
   }
   CHECK(split > 100);
   CHECK(alike > 100);

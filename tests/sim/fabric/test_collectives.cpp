@@ -1,12 +1,12 @@
 // Each kind of collective in the Sim world: closed forms on an idle fabric, contention, and what is refused.
 #include <catch2/catch.hpp>
 
-#include "models/collective_cost.hpp"
-#include "models/compute_cost.hpp"
-#include "models/network_cost.hpp"
-#include "models/refusal.hpp"
-#include "models/transport.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/base/refusal.hpp"
+#include "models/cluster/message_cost.hpp"
+#include "models/cost/collective_cost.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "tests/support/hand_made.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -79,7 +79,7 @@ TEST_CASE("an all_to_all across nodes takes what its most loaded link needs") {
   const Cluster cluster = two_nodes();
   const HandMade p = group_of(4, cluster, CollectiveLevel::formula);
   const double efficiency = route(cluster, 0, 2).rate / route(cluster, 0, 2).bandwidth;
-  const RingCost pairs = pairwise_cost(p.program, cluster, p.program.groups[0]);
+  const RingCost pairs = pairwise_cost(p.program, cluster, p.program.groups.front());
   const double wire_s = 4 * 1e7 / (1e8 * efficiency);
   CHECK(3 * 1e7 / pairs.bandwidth == Approx(wire_s).epsilon(1e-9));
   const double formula = seconds_of(CollectiveKind::all_to_all, cluster, CollectiveLevel::formula, bytes);
@@ -96,11 +96,11 @@ TEST_CASE("messages of an all_to_all are posted together: one latency, and littl
   cluster.groups[0].nics = {{NicKind::infiniband, 8, 50e9, 5e-6}};
   build_topology(cluster);
   const HandMade p = group_of(32, cluster, CollectiveLevel::formula);
-  const double slowest_s = route(cluster, 0, 8).latency_s + transport_of(cluster, 0, 8).software_latency_s;
+  const double slowest_s = route(cluster, 0, 8).latency_s + message_cost_of(cluster, 0, 8).software_latency_s;
   for (CollectiveLevel level : kLevels)
     CHECK(seconds_of(CollectiveKind::all_to_all, cluster, level, 0) ==
           Approx(slowest_s + 23 * 2e-6).epsilon(1e-6));  // 24 on other nodes; those inside are done by then
-  CHECK(pairwise_cost(p.program, cluster, p.program.groups[0]).latency_s ==
+  CHECK(pairwise_cost(p.program, cluster, p.program.groups.front()).latency_s ==
         Approx((slowest_s + 23 * 2e-6) / 31).epsilon(1e-9));
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("collectives of one byte or none end at every level") {
     for (CollectiveLevel level : kLevels) {
       const std::int64_t least = kind == CollectiveKind::all_to_all ? 3 : 1;
       CAPTURE(name_of(kind), static_cast<int>(level));
-      // Of an all_to_all both messages are posted together.
+      // Both messages of an all_to_all are posted together.
       const double latency_s =
           kind == CollectiveKind::all_to_all ? 1e-5 + 0.4e-6 : collective_steps(kind, 3) * 1e-5;
       CHECK(seconds_of(kind, one_node(3), level, 0) == Approx(latency_s));
@@ -140,7 +140,8 @@ TEST_CASE("every algorithm on a uniform idle fabric takes its closed form at eve
       Cluster cluster = one_node(ranks);
       cluster.groups[0].inside.in_switch = 8e8;
       const HandMade p = group_of(ranks, cluster, CollectiveLevel::formula);
-      for (const CollectiveCost& cost : collective_costs(p.program, cluster, p.program.groups[0], kind)) {
+      for (const CollectiveCost& cost :
+           collective_costs(p.program, cluster, p.program.groups.front(), kind)) {
         const std::int64_t bytes = 16 * 2 * 3 * 5 * 7 * 1000;  // every algorithm's chunks are whole
         const auto at_level = [&](CollectiveLevel level) {
           return seconds_of(kind, cluster, level, bytes, cost.algorithm);
@@ -169,7 +170,7 @@ TEST_CASE("across nodes every algorithm at every level takes no less than its mo
   build_topology(cluster);
   for (CollectiveKind kind : kKinds) {
     const HandMade p = group_of(12, cluster, CollectiveLevel::formula);
-    for (const CollectiveCost& cost : collective_costs(p.program, cluster, p.program.groups[0], kind)) {
+    for (const CollectiveCost& cost : collective_costs(p.program, cluster, p.program.groups.front(), kind)) {
       CAPTURE(name_of(kind), name_of(cost.algorithm));
       double last_expanded = 0;
       for (const std::int64_t bytes :
@@ -212,7 +213,8 @@ TEST_CASE("the fastest and the automatic algorithm take at every level what the 
   for (std::int64_t bytes : {std::int64_t{840}, std::int64_t{8'400'000}})
     for (CollectiveAlgorithm wanted : {CollectiveAlgorithm::fastest, CollectiveAlgorithm::automatic}) {
       CostTable costs(p.program, cluster);
-      const CollectiveAlgorithm taken = costs.algorithm_of(CollectiveKind::all_reduce, 0, wanted, bytes);
+      const CollectiveAlgorithm taken =
+          costs.algorithm_of(CollectiveKind::all_reduce, GroupId{}, wanted, bytes);
       CAPTURE(name_of(taken), bytes);
       for (CollectiveLevel level : kLevels)
         CHECK(seconds_of(CollectiveKind::all_reduce, cluster, level, bytes, wanted) ==
@@ -239,7 +241,7 @@ TEST_CASE("tokens that go once to each node take at every level what their most 
       CostTable costs(p.program, cluster);
       const double formula =
           costs
-              .collective(CollectiveKind::all_to_all, 0,
+              .collective(CollectiveKind::all_to_all, GroupId{},
                           experts > 0 ? CollectiveAlgorithm::once_a_node : CollectiveAlgorithm::flat)
               .seconds(120'000'000);
       return std::pair{end_of(p.run()), formula};

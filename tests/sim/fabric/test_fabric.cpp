@@ -1,9 +1,9 @@
 // The fabric under contention: what shares a link shares its bandwidth, what is held back by its own end does not.
 #include <catch2/catch.hpp>
 
-#include "models/network_cost.hpp"
-#include "models/scenario.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/hand_made.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -21,8 +21,8 @@ std::vector<double> arrivals(const Cluster& cluster, const std::vector<std::pair
   std::vector<std::pair<Rank, After>> received;
   for (const auto& [from, to] : pairs) {
     p.join(from, to);
-    p.program.classes[static_cast<std::size_t>(from)].chunks[0].virtual_stage = 0;
-    p.program.classes[static_cast<std::size_t>(to)].chunks[0].virtual_stage = 1;
+    p.program.rank_programs[RankProgramId(from)].chunks.front().virtual_stage = 0;
+    p.program.rank_programs[RankProgramId(to)].chunks.front().virtual_stage = 1;
     p.send(from, kNext, bytes);
     received.emplace_back(to, p.recv(to, kPrevious, bytes));
   }
@@ -33,7 +33,7 @@ std::vector<double> arrivals(const Cluster& cluster, const std::vector<std::pair
 }
 
 double alone_s(const Cluster& cluster, int from, int to, std::int64_t bytes) {
-  return message_time_s(transport_of(cluster, from, to), route(cluster, from, to), bytes);
+  return message_time_s(message_cost_of(cluster, from, to), route(cluster, from, to), bytes);
 }
 
 constexpr std::int64_t kBytes = 1'000'000'000;

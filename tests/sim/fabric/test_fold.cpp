@@ -3,13 +3,14 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
-#include <random>
 
-#include "models/collective.hpp"
-#include "models/report.hpp"
-#include "sim/fold.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/compile/compile.hpp"
+#include "models/program/collective.hpp"
+#include "models/report/report.hpp"
+#include "sim/fabric/fold.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -54,16 +55,16 @@ std::size_t classes_of(const Job& job, const Program& program) {
   return folding_of(job, program).symmetry.ranks.first.size();
 }
 
-// Of every event of every rank and the same event of its stand-in.
+// The largest difference in time between an event of a rank and the same event of its stand-in.
 double furthest_apart(const Folding& folding, const Trace& folded, const Trace& all) {
   double apart = 0;
   for (const TraceEvent& event : all.events) {
     Step wanted = event.step;
     wanted.rank = folding.symmetry.ranks.stand_in(wanted.rank);
     const auto key = [](const Step& step) { return std::tuple(step.rank, step.stream, step.index); };
-    const auto same =
-        std::lower_bound(folded.events.begin(), folded.events.end(), wanted,
-                         [&](const TraceEvent& each, const Step& of) { return key(each.step) < key(of); });
+    const auto same = std::lower_bound(
+        folded.events.begin(), folded.events.end(), wanted,
+        [&](const TraceEvent& each, const Step& step) { return key(each.step) < key(step); });
     REQUIRE(same != folded.events.end());
     REQUIRE(same->step == wanted);
     apart = std::max({apart, std::abs(event.begin_s - same->begin_s), std::abs(event.end_s - same->end_s),
@@ -101,43 +102,29 @@ std::pair<std::size_t, std::size_t> check_folds(Job job, const Program& program)
   return {ran, program.ranks.size()};
 }
 
-class Dice {
- public:
-  explicit Dice(unsigned seed) : engine_(seed) {}
-  template <class T>
-  T of(std::initializer_list<T> values) {
-    return std::vector<T>(values)[engine_() % values.size()];
-  }
-  bool once_in(unsigned times) { return engine_() % times == 0; }
-  std::mt19937& engine() { return engine_; }
-
- private:
-  std::mt19937 engine_;
-};
-
 CollectiveLevel any_level(Dice& dice) {
-  return dice.of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
+  return dice.one_of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
 }
 
 CollectiveAlgorithm any_algorithm(Dice& dice) {
-  return dice.of({CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
-                  CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical,
-                  CollectiveAlgorithm::in_switch, CollectiveAlgorithm::fastest,
-                  CollectiveAlgorithm::automatic});
+  return dice.one_of({CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
+                      CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical,
+                      CollectiveAlgorithm::in_switch, CollectiveAlgorithm::fastest,
+                      CollectiveAlgorithm::automatic});
 }
 
 // One to three groups of nodes, perhaps unlike in chips, inside fabric, NICs and what they share.
 Job any_job(Dice& dice) {
-  const Degrees degrees{dice.of<std::int64_t>({1, 2, 4}), dice.of<std::int64_t>({1, 2, 4}),
-                        dice.of<std::int64_t>({1, 2, 4})};
+  const Degrees degrees{dice.one_of<std::int64_t>({1, 2, 4}), dice.one_of<std::int64_t>({1, 2, 4}),
+                        dice.one_of<std::int64_t>({1, 2, 4})};
   std::vector<NodeGroup> groups;
   std::int64_t chips = 0;
   for (int i = 0; chips < degrees.tp * degrees.pp * degrees.dp; ++i) {
-    Nodes nodes{dice.of({1, 2, 4}), dice.of({1, 2, 4, 8}), 0};
-    nodes.nics = dice.of({1, 2, 3, nodes.chips});
+    Nodes nodes{dice.one_of({1, 2, 4}), dice.one_of({1, 2, 4, 8}), 0};
+    nodes.nics = dice.one_of({1, 2, 3, nodes.chips});
     NodeGroup group = group_of("group" + std::to_string(i), nodes);
     if (dice.once_in(2)) group.inside.bandwidth = 4e8;
-    if (dice.once_in(2)) group.nics[0].bandwidth = dice.of({3e7, 2.5e8});
+    if (dice.once_in(2)) group.nics[0].bandwidth = dice.one_of({3e7, 2.5e8});
     if (dice.once_in(3)) group.chip.memory_bandwidth = {5e9, "assumed"};
     chips += nodes.count * nodes.chips;
     groups.push_back(group);
@@ -148,7 +135,7 @@ Job any_job(Dice& dice) {
   job.strategy.overlap_gradients = dice.once_in(2);
   job.strategy.overlap_p2p = !dice.once_in(4);
   job.strategy.bucket_bytes = 10'000;
-  job.strategy.schedule = dice.of({Schedule::gpipe, Schedule::one_f_one_b});
+  job.strategy.schedule = dice.one_of({Schedule::gpipe, Schedule::one_f_one_b});
   return job;
 }
 
@@ -166,13 +153,14 @@ void shuffle_some(Program& program, Dice& dice) {
 // The collectives of a slot become of these kinds, in turn.
 void change_collectives(Program& program, const std::vector<CollectiveKind>& kinds) {
   constexpr std::int64_t kParts = 16;  // as many members as any group here has, or a multiple
-  for (ProgramClass& of_class : program.classes) {
-    std::map<std::int32_t, std::size_t> turns;  // by slot
-    for (Stream& stream : of_class.streams)
+  for (RankProgram& rank_program : program.rank_programs) {
+    std::map<GroupSlot, std::size_t> turns;  // by slot
+    for (Stream& stream : rank_program.streams)
       for (Instruction& instruction : stream.instructions) {
-        if (instruction.op != Op::collective) continue;
-        instruction.collective = kinds[turns[instruction.slot]++ % kinds.size()];
-        instruction.bytes = (instruction.bytes + kParts - 1) / kParts * kParts;
+        auto* collective = instruction.as<Collective>();
+        if (collective == nullptr) continue;
+        collective->kind = kinds[turns[collective->slot]++ % kinds.size()];
+        collective->bytes = (collective->bytes + kParts - 1) / kParts * kParts;
       }
   }
 }
@@ -325,16 +313,20 @@ TEST_CASE("everyone shifts to the next: one rank that sends to itself stands for
     const Rank rank = entry.chip;
     entry.peers = {(rank + 3) % 4, (rank + 1) % 4};
   }
-  program.classes[0].chunks = {{0, 0, 2}, {1, 2, 4}};
-  for (RankEntry& entry : program.ranks) entry.peers = {-1, (entry.chip + 1) % 4, (entry.chip + 3) % 4, -1};
-  Instruction send, recv;
-  send.op = Op::send;
-  recv.op = Op::recv;
-  send.slot = next_slot(0);
-  recv.slot = previous_slot(1);
+  RankProgram& rank_program = program.rank_programs.front();
+  rank_program.chunks = {{0, 0, 2}, {1, 2, 4}};
+  for (RankEntry& entry : program.ranks)
+    entry.peers = {std::nullopt, (entry.chip + 1) % 4, (entry.chip + 3) % 4, std::nullopt};
+  Send send;
+  Recv recv;
+  send.slot = next_slot(ChunkId{0});
+  recv.slot = previous_slot(ChunkId{1});
   send.bytes = recv.bytes = 1'000'000;
-  program.classes[0].streams.push_back({StreamKind::send_activation, 0, {send}});
-  program.classes[0].streams.push_back({StreamKind::recv_activation, 0, {recv}});
+  Instruction sends, receives;
+  sends.body = send;
+  receives.body = recv;
+  rank_program.streams.push_back({StreamKind::send_activation, ChunkId{}, {sends}});
+  rank_program.streams.push_back({StreamKind::recv_activation, ChunkId{}, {receives}});
   ran = check_folds(job, program).first;
   CHECK(ran == 1);
 }

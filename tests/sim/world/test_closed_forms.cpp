@@ -2,11 +2,12 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "models/network_cost.hpp"
-#include "models/published_metrics.hpp"
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/report/published_metrics.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -37,7 +38,7 @@ struct EqualStages {
   }
   double work_s() const {  // of a rank
     return static_cast<double>(standard_chunks(schedule) * micro_batches) *
-           (times.forward_s + times.of(Pass::backward));
+           (times.forward_s + times.duration(Pass::backward));
   }
 };
 struct Simulated {
@@ -54,16 +55,16 @@ Simulated simulate_program(const EqualStages& shape) {
   use_schedule(job.transformer, job.strategy,
                make_timetable(shape.schedule, shape.shape(), {{shape.times}, 0}));
   Program program = compile(job);
-  for (ProgramClass& of_class : program.classes) {
-    for (Block& block : of_class.blocks) {
+  for (RankProgram& rank_program : program.rank_programs) {
+    for (Block& block : rank_program.blocks) {
       Kernel kernel;
       kernel.op = KernelOp::activation;
-      kernel.bytes = static_cast<std::int64_t>(1e9 * shape.times.of(block.pass));
+      kernel.bytes = static_cast<std::int64_t>(1e9 * shape.times.duration(block.pass));
       block.kernels = {kernel};
     }
-    for (Instruction& instruction : of_class.streams[0].instructions)
-      if (instruction.op == Op::compute) instruction.last_kernel = 1;
-    of_class.tensors.clear();  // the optimizer step is free
+    for (Instruction& instruction : rank_program.streams[kComputeStream].instructions)
+      if (Compute* compute = instruction.as<Compute>()) compute->last_kernel = 1;
+    rank_program.tensors.clear();  // the optimizer step is free
   }
   Trace trace = simulate_in_child(job, program);
   return {std::move(program), std::move(trace)};
@@ -73,7 +74,7 @@ Trace run(const EqualStages& shape) { return simulate_program(shape).trace; }
 double busy_s(const Trace& trace, Rank rank) {
   double busy = 0;
   for (const TraceEvent& event : trace.events)
-    if (event.step.rank == rank && event.step.stream == 0) busy += event.end_s - event.begin_s;
+    if (event.step.rank == rank && event.step.stream == kComputeStream) busy += event.end_s - event.begin_s;
   return busy;
 }
 
@@ -125,12 +126,12 @@ TEST_CASE("a collective starts when its last member has come") {
     }
     const Trace trace = p.run();
     CAPTURE(static_cast<int>(level));
-    const TraceEvent& early = event_of(trace, 0, {1, 0});
+    const TraceEvent& early = event_of(trace, 0, {StreamId{1}, 0});
     CHECK(early.begin_s == Approx(1.0));
     CHECK(early.matched_s == Approx(2.0));
     CHECK(early.waited == Waited::peer);
     CHECK(early.waited_rank == 1);
-    CHECK(event_of(trace, 1, {1, 0}).waited == Waited::step);
+    CHECK(event_of(trace, 1, {StreamId{1}, 0}).waited == Waited::step);
     if (level != CollectiveLevel::expanded)  // there, the first chunks of early members have gone before
       CHECK(early.end_s == Approx(2.0 + 4 * (1e-5 + 1e-3)).epsilon(1e-9));
   }
@@ -141,7 +142,7 @@ TEST_CASE("GPipe and 1F1B with p equal stages and m micro-batches take m+p-1 of 
     for (std::int64_t stages : {1, 2, 4})
       for (std::int64_t micro_batches : {1, 2, 4, 8, 32}) {
         const EqualStages shape{schedule, stages, micro_batches, {}};
-        const double one_s = shape.times.forward_s + shape.times.of(Pass::backward);
+        const double one_s = shape.times.forward_s + shape.times.duration(Pass::backward);
         const auto m = static_cast<double>(micro_batches), p = static_cast<double>(stages);
         const Trace trace = run(shape);
         CAPTURE(static_cast<int>(schedule), stages, micro_batches);
@@ -191,9 +192,9 @@ TEST_CASE("every schedule, simulated, begins each compute when the recurrence sa
     const Trace trace = run(shape);
     CAPTURE(name);
     for (const TraceEvent& event : trace.events) {
-      const auto& begins = expected.begin_s[static_cast<std::size_t>(event.step.rank)];
-      const auto index = static_cast<std::size_t>(event.step.index);
-      if (event.step.stream == 0 && index < begins.size())  // the last is the optimizer step
+      const auto& begins = expected.begin_s[at(event.step.rank)];
+      const std::size_t index = at(event.step.index);
+      if (event.step.stream == kComputeStream && index < begins.size())  // the last is the optimizer step
         CHECK(event.begin_s == Approx(begins[index]).epsilon(1e-6).margin(1e-9));
     }
   }

@@ -1,9 +1,10 @@
 // Sequences cut over ranks in the Sim world: one rank of a class stands for all, and what is gathered is exposed.
 #include <catch2/catch.hpp>
 
-#include "models/report.hpp"
-#include "sim/world.hpp"
-#include "tests/models/context_jobs.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/context_jobs.hpp"
 
 using namespace motley;
 

@@ -5,31 +5,20 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
-#include <random>
 
-#include "models/check.hpp"
-#include "models/critical_path.hpp"
-#include "models/refusal.hpp"
-#include "models/report.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "models/trace/critical_path.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
 
 namespace {
-
-class Dice {
- public:
-  explicit Dice(unsigned seed) : engine_(seed) {}
-  template <class T>
-  T of(std::initializer_list<T> values) {
-    return std::vector<T>(values)[engine_() % values.size()];
-  }
-
- private:
-  std::mt19937 engine_;
-};
 
 // One choice of an axis: what it does to the text of a strategy.
 struct Choice {
@@ -70,12 +59,12 @@ unsigned seed_of(const std::string& name) {
 }
 
 Transformer random_transformer(Dice& dice) {
-  Transformer t = tiny_transformer(dice.of({Family::gpt2, Family::llama}));
+  Transformer t = tiny_transformer(dice.one_of({Family::gpt2, Family::llama}));
   t.layers = 8;
-  t.hidden = dice.of({16, 32, 48});
+  t.hidden = dice.one_of({16, 32, 48});
   t.head_dim = t.hidden / t.heads;
-  t.ffn = dice.of({32, 64, 128});
-  t.vocabulary = dice.of({64, 256, 1024});
+  t.ffn = dice.one_of({32, 64, 128});
+  t.vocabulary = dice.one_of({64, 256, 1024});
   return t;
 }
 
@@ -90,12 +79,12 @@ std::int64_t sequences_of(const Strategy& strategy, std::int64_t micro_batch) {
 Cluster random_cluster(int chips, Dice& dice) {
   Cluster cluster = tiny_cluster(chips);
   NodeGroup& group = cluster.groups[0];
-  group.inside = {FabricKind::loopback, dice.of({1e7, 1e8, 1e9}), dice.of({0.0, 1e-5})};
-  if (chips > 1 && dice.of({true, false})) {
+  group.inside = {FabricKind::loopback, dice.one_of({1e7, 1e8, 1e9}), dice.one_of({0.0, 1e-5})};
+  if (chips > 1 && dice.one_of({true, false})) {
     group.chips_per_node = chips % 2 == 0 ? 2 : 1;
     group.nodes = chips / group.chips_per_node;
     group.inside.kind = FabricKind::nvswitch;
-    group.nics = {{NicKind::infiniband, 1, dice.of({1e7, 1e8}), 5e-6}};
+    group.nics = {{NicKind::infiniband, 1, dice.one_of({1e7, 1e8}), 5e-6}};
   }
   build_topology(cluster);
   return cluster;
@@ -108,13 +97,13 @@ Job job_of(Schedule schedule, const std::vector<const Choice*>& choices, Dice& d
   job.strategy = parse_strategy(text);
   job.train.global_batch = sequences_of(job.strategy, job.train.micro_batch);
   use_schedule(job.transformer, job.strategy, schedule, standard_chunks(schedule));
-  job.strategy.p2p_buffers = dice.of({1, 2, 3});
-  job.strategy.overlap_gradients = dice.of({true, false});
-  job.strategy.bucket_bytes = dice.of({5'000, 50'000, 100'000'000});
+  job.strategy.p2p_buffers = dice.one_of({1, 2, 3});
+  job.strategy.overlap_gradients = dice.one_of({true, false});
+  job.strategy.bucket_bytes = dice.one_of({5'000, 50'000, 100'000'000});
   job.fidelity.tensor_parallel =
-      dice.of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
+      dice.one_of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
   job.fidelity.data_parallel =
-      dice.of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
+      dice.one_of({CollectiveLevel::formula, CollectiveLevel::fluid, CollectiveLevel::expanded});
   job.cluster = random_cluster(static_cast<int>(job.strategy.rank_count()), dice);
   return job;
 }
@@ -122,7 +111,7 @@ Job job_of(Schedule schedule, const std::vector<const Choice*>& choices, Dice& d
 void check_spans(const Program& program, const Trace& trace) {
   std::size_t expected = 0;
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
-    for (const Stream& stream : program.class_of(rank).streams) expected += stream.instructions.size();
+    for (const Stream& stream : program.program_of(rank).streams) expected += stream.instructions.size();
   REQUIRE(trace.events.size() == expected);
   const TraceEvent* before = nullptr;
   for (const TraceEvent& event : trace.events) {
@@ -140,64 +129,67 @@ void check_spans(const Program& program, const Trace& trace) {
 // From the kernels alone: what is written when, read when and given back when, of every micro-batch on a rank.
 class Lifetimes {
  public:
-  explicit Lifetimes(const ProgramClass& of_class) : class_(of_class) {}
+  explicit Lifetimes(const RankProgram& rank_program) : rank_program_(rank_program) {}
 
   void add(const Instruction& instruction, const TraceEvent& event) {
-    const auto instance = [&](int tensor) -> Instance& {
+    const auto instance = [&](TensorId tensor) -> Instance& {
       return instances_[{tensor, instruction.micro_batch}];
     };
-    const auto write = [&](int tensor) {
-      Instance& of = instance(tensor);
-      ++of.written;
-      of.begin_s = event.begin_s;
+    const auto write = [&](TensorId tensor) {
+      Instance& written = instance(tensor);
+      ++written.written;
+      written.begin_s = event.begin_s;
     };
-    const auto touch = [&](int tensor) {
+    const auto touch = [&](TensorId tensor) {
       if (!lives_shortly(tensor)) return;
-      Instance& of = instance(tensor);
-      of.touched_first_s = std::min(of.touched_first_s, event.begin_s);
-      of.touched_last_s = std::max(of.touched_last_s, event.end_s);
+      Instance& touched = instance(tensor);
+      touched.touched_first_s = std::min(touched.touched_first_s, event.begin_s);
+      touched.touched_last_s = std::max(touched.touched_last_s, event.end_s);
     };
-    const auto free = [&](int tensor) {
-      Instance& of = instance(tensor);
-      ++of.freed;
-      of.end_s = event.end_s;
+    const auto free = [&](TensorId tensor) {
+      Instance& freed = instance(tensor);
+      ++freed.freed;
+      freed.end_s = event.end_s;
     };
-    if ((instruction.op == Op::recv && instruction.part == 0) || makes_tensors(class_, instruction))
-      std::for_each(instruction.tensors.begin(), instruction.tensors.end(), write);
-    if (instruction.op == Op::send || instruction.op == Op::collective)
-      std::for_each(instruction.tensors.begin(), instruction.tensors.end(), touch);
+    const Op op = instruction.op();
+    const auto moved = moved_tensors(instruction);
+    const Recv* recv = instruction.as<Recv>();
+    if ((recv != nullptr && recv->part == 0) || makes_tensors(rank_program_, instruction))
+      std::for_each(moved.begin(), moved.end(), write);
+    if (op == Op::send || op == Op::collective) std::for_each(moved.begin(), moved.end(), touch);
     std::for_each(instruction.frees.begin(), instruction.frees.end(), free);
-    if (instruction.op != Op::compute) return;
-    const auto& kernels = class_.blocks[static_cast<std::size_t>(instruction.block)].kernels;
-    for (int i = instruction.first_kernel; i < instruction.last_kernel; ++i) {
-      const Kernel& kernel = kernels[static_cast<std::size_t>(i)];
+    const Compute* compute = instruction.as<Compute>();
+    if (compute == nullptr) return;
+    const auto& kernels = rank_program_.blocks[compute->block].kernels;
+    for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+      const Kernel& kernel = kernels[at(i)];
       if (kernel.op != KernelOp::all_reduce) std::for_each(kernel.out.begin(), kernel.out.end(), write);
       std::for_each(kernel.in.begin(), kernel.in.end(), touch);
       if (reads_parameters(kernel.op))
         std::for_each(kernel.parameters.begin(), kernel.parameters.end(), touch);
       if (adds_gradients(kernel.op))
-        for (int id : kernel.parameters) touch(gradient_of(id));
+        for (TensorId id : kernel.parameters) touch(gradient_of(id));
       std::for_each(kernel.frees.begin(), kernel.frees.end(), free);
     }
   }
 
   void check() const {
-    for (const auto& [key, of] : instances_) {
-      INFO(class_.tensors[static_cast<std::size_t>(key.first)].name << " of micro-batch " << key.second);
-      REQUIRE(of.written == 1);
-      REQUIRE(of.freed == 1);
-      REQUIRE(of.begin_s <= of.end_s);
-      REQUIRE(of.touched_first_s >= of.begin_s);
-      REQUIRE(of.touched_last_s <= of.end_s);
+    for (const auto& [key, instance] : instances_) {
+      INFO(rank_program_.tensors[key.first].name << " of micro-batch " << key.second);
+      REQUIRE(instance.written == 1);
+      REQUIRE(instance.freed == 1);
+      REQUIRE(instance.begin_s <= instance.end_s);
+      REQUIRE(instance.touched_first_s >= instance.begin_s);
+      REQUIRE(instance.touched_last_s <= instance.end_s);
     }
   }
   // Bytes live above those that stay, most at once; the last must be none.
   std::int64_t peak() const {
     std::vector<std::tuple<double, int, std::int64_t>> changes;
-    for (const auto& [key, of] : instances_) {
-      const std::int64_t bytes = class_.tensors[static_cast<std::size_t>(key.first)].bytes;
-      changes.emplace_back(of.begin_s, 0, bytes);
-      changes.emplace_back(of.end_s, 1, -bytes);
+    for (const auto& [key, instance] : instances_) {
+      const std::int64_t bytes = rank_program_.tensors[key.first].bytes;
+      changes.emplace_back(instance.begin_s, 0, bytes);
+      changes.emplace_back(instance.end_s, 1, -bytes);
     }
     std::sort(changes.begin(), changes.end());
     std::int64_t live = 0, most = 0;
@@ -211,29 +203,27 @@ class Lifetimes {
     int written = 0, freed = 0;
     double begin_s = 0, end_s = 0, touched_first_s = 1e300, touched_last_s = 0;
   };
-  bool lives_shortly(int tensor) const {
-    return per_micro_batch(class_.tensors[static_cast<std::size_t>(tensor)].role);
-  }
-  // Of a parameter's tensor, held or gathered.
-  int gradient_of(int tensor) const {
-    const int parameter = class_.tensors[static_cast<std::size_t>(tensor)].parameter;
-    for (std::size_t i = 0; i < class_.tensors.size(); ++i) {
-      const Tensor& of = class_.tensors[i];
-      const bool is_gradient = of.role == TensorRole::gradient || of.role == TensorRole::whole_gradient;
-      if (is_gradient && of.parameter == parameter) return static_cast<int>(i);
+  bool lives_shortly(TensorId tensor) const { return per_micro_batch(rank_program_.tensors[tensor].role); }
+  // The gradient of a parameter's tensor, held or gathered; throws where there is none.
+  TensorId gradient_of(TensorId tensor) const {
+    const std::optional<int> parameter = rank_program_.tensors[tensor].parameter;
+    for (TensorId id : rank_program_.tensors.ids()) {
+      const Tensor& other = rank_program_.tensors[id];
+      const bool is_gradient = other.role == TensorRole::gradient || other.role == TensorRole::whole_gradient;
+      if (is_gradient && other.parameter == parameter) return id;
     }
-    return -1;
+    throw std::logic_error("a parameter without a gradient");
   }
-  const ProgramClass& class_;
-  std::map<std::pair<int, int>, Instance> instances_;  // by tensor and micro-batch
+  const RankProgram& rank_program_;
+  std::map<std::pair<TensorId, int>, Instance> instances_;  // by tensor and micro-batch
 };
 
 void check_memory(const Job& job, const Program& program, const Trace& trace) {
   std::vector<Lifetimes> of_ranks;
-  std::vector<std::int64_t> live(static_cast<std::size_t>(program.rank_count()));
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) of_ranks.emplace_back(program.class_of(rank));
+  std::vector<std::int64_t> live(at(program.rank_count()));
+  for (Rank rank = 0; rank < program.rank_count(); ++rank) of_ranks.emplace_back(program.program_of(rank));
   for (const TraceEvent& event : trace.events) {
-    const auto rank = static_cast<std::size_t>(event.step.rank);
+    const std::size_t rank = at(event.step.rank);
     of_ranks[rank].add(program.at(event.step.rank, event.step.stream, event.step.index), event);
     live[rank] += event.allocated - event.freed;
   }
@@ -242,7 +232,7 @@ void check_memory(const Job& job, const Program& program, const Trace& trace) {
     REQUIRE(live[rank] == 0);
     of_ranks[rank].check();
     REQUIRE(of_ranks[rank].peak() > 0);
-    REQUIRE(program.class_of(static_cast<Rank>(rank)).static_bytes + of_ranks[rank].peak() <=
+    REQUIRE(program.program_of(static_cast<Rank>(rank)).static_bytes + of_ranks[rank].peak() <=
             static_cast<std::int64_t>(job.cluster.chip_of(program.ranks[rank].chip).memory_bytes.value));
   }
 }
@@ -257,22 +247,22 @@ bool is_after(const Program& program, const Step& step, const Step& before) {
 bool meet(const Program& program, const TraceEvent& a, const TraceEvent& b) {
   const Instruction& one = program.at(a.step.rank, a.step.stream, a.step.index);
   const Instruction& other = program.at(b.step.rank, b.step.stream, b.step.index);
-  const RankEntry &mine = program.ranks[static_cast<std::size_t>(a.step.rank)],
-                  &theirs = program.ranks[static_cast<std::size_t>(b.step.rank)];
-  const auto slot = static_cast<std::size_t>(one.slot), other_slot = static_cast<std::size_t>(other.slot);
-  if (one.bytes != other.bytes || a.matched_s != b.matched_s) return false;
-  if (one.op == Op::collective)
-    return other.op == Op::collective && mine.groups[slot] == theirs.groups[other_slot];
+  const RankEntry &mine = program.ranks[at(a.step.rank)], &theirs = program.ranks[at(b.step.rank)];
+  if (payload_bytes(one) != payload_bytes(other) || a.matched_s != b.matched_s) return false;
+  const Collective *collective = one.as<Collective>(), *other_collective = other.as<Collective>();
+  if (collective != nullptr)
+    return other_collective != nullptr &&
+           mine.groups[collective->slot] == theirs.groups[other_collective->slot];
   const bool pair =
-      (one.op == Op::send && other.op == Op::recv) || (one.op == Op::recv && other.op == Op::send);
-  return pair && one.micro_batch == other.micro_batch && mine.peers[slot] == b.step.rank &&
-         theirs.peers[other_slot] == a.step.rank;
+      (one.op() == Op::send && other.op() == Op::recv) || (one.op() == Op::recv && other.op() == Op::send);
+  return pair && one.micro_batch == other.micro_batch && mine.peers[one.message()->slot] == b.step.rank &&
+         theirs.peers[other.message()->slot] == a.step.rank;
 }
 
 using Joints = std::map<Joint, int>;
 
 void check_critical_path(const Job& job, const Program& program, const Trace& trace, Joints& joints) {
-  std::map<std::tuple<Rank, int, int>, const TraceEvent*> events;
+  std::map<std::tuple<Rank, StreamId, int>, const TraceEvent*> events;
   for (const TraceEvent& event : trace.events)
     events[{event.step.rank, event.step.stream, event.step.index}] = &event;
   const auto event_of = [&](const Step& step) { return *events.at({step.rank, step.stream, step.index}); };

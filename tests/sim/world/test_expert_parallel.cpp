@@ -2,11 +2,13 @@
 // exchange them fold.
 #include <catch2/catch.hpp>
 
-#include "models/compute_cost.hpp"
-#include "models/network_cost.hpp"
-#include "models/report.hpp"
-#include "sim/world.hpp"
-#include "tests/models/tiny_job.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+#include "models/cost/network_cost.hpp"
+#include "models/report/report.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 
@@ -34,14 +36,15 @@ TEST_CASE("exchanges on an idle fabric take what is expected of them, not what m
         Job job = divided(parts, skew, 0);
         job.fidelity.data_parallel = level;
         const Program program = compile(job);
-        const Group& group =
-            program.groups[static_cast<std::size_t>(program.ranks[0].groups.at(kExpertGroup))];
+        const Group& group = program.groups[program.ranks[0].groups.get(kExpertGroup).value()];
         const RingCost pairs = pairwise_cost(program, job.cluster, group);
         double closed_s = 0, most_s = 0;
-        for (const Instruction& instruction : program.classes[0].streams[0].instructions) {
-          if (instruction.op != Op::collective) continue;
-          closed_s += collective_s(CollectiveKind::all_to_all, pairs, expected_bytes(instruction));
-          most_s += collective_s(CollectiveKind::all_to_all, pairs, instruction.bytes);
+        const Stream& computes = program.rank_programs.front().streams[kComputeStream];
+        for (const Instruction& instruction : computes.instructions) {
+          const Collective* collective = instruction.as<Collective>();
+          if (collective == nullptr) continue;
+          closed_s += collective_s(CollectiveKind::all_to_all, pairs, expected_bytes(*collective));
+          most_s += collective_s(CollectiveKind::all_to_all, pairs, collective->bytes);
         }
         CAPTURE(static_cast<int>(level), parts, skew);
         CHECK(exchanging_s(job) == Approx(closed_s).epsilon(1e-6));

@@ -2,8 +2,9 @@
 // themselves are not checked: its batch sizes and NIC speeds are not known to us.
 #include <catch2/catch.hpp>
 
-#include "models/scenario.hpp"
-#include "sim/world.hpp"
+#include "models/compile/compile.hpp"
+#include "models/scenario/scenario.hpp"
+#include "sim/workers/child.hpp"
 
 using namespace motley;
 

@@ -1,13 +1,15 @@
 // What holds of every trace, checked from outside over random strategies on random clusters, with contention: order,
 // matching, what links carry, bounds from below and above, sums. Each draw has a seed, printed with what it drew when
-// it fails. It does not say how contention is shared (two runs compared: tests/sim/test_laws.cpp).
+// it fails. It does not say how contention is shared (two runs compared: tests/sim/world/test_laws.cpp).
 #include <cmath>
 
-#include "models/critical_path.hpp"
-#include "models/report.hpp"
-#include "tests/sim/hand_made.hpp"
-#include "tests/sim/random_jobs.hpp"
-#include "tests/sim/timeline.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "models/trace/critical_path.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/timeline.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -25,8 +27,8 @@ struct Run {
 };
 const Run& run_of(unsigned seed) {
   static std::map<unsigned, Run> runs;
-  const auto found = runs.find(seed);
-  if (found != runs.end()) return found->second;
+  const auto kept = runs.find(seed);
+  if (kept != runs.end()) return kept->second;
   Run run;
   run.job = any_job(seed);
   run.program = compile(run.job);
@@ -53,8 +55,9 @@ struct Idle {
 Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
   if (timeline.is_copy(meeting)) return {timeline.copy_s(side), 0};
   if (meeting.sides.size() == 1) return {timeline.work_s(side), 0};
-  if (meeting.group < 0)
-    return {timeline.message_s(meeting, meeting.sides[0], meeting.sides[1], timeline.instruction(side).bytes),
+  if (!meeting.group)
+    return {timeline.message_s(meeting, meeting.sides[0], meeting.sides[1],
+                               payload_bytes(timeline.instruction(side))),
             0};
   if (!timeline.is_expanded(meeting)) return {timeline.collective_s_of(meeting), 0};
   // Every round of a member waits for its messages both ways.
@@ -71,7 +74,7 @@ Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
 
 // One after the other, alone on the fabric.
 double alone_s(Timeline& timeline, const Meeting& meeting) {
-  if (meeting.group < 0) return idle_of(timeline, meeting, meeting.sides[0]).together_s;
+  if (!meeting.group) return idle_of(timeline, meeting, meeting.sides[0]).together_s;
   double sum_s =
       timeline.is_expanded(meeting) ? timeline.setup_s(meeting) : timeline.collective_s_of(meeting);
   for (const Timeline::Message& each : timeline.messages(meeting))
@@ -81,27 +84,27 @@ double alone_s(Timeline& timeline, const Meeting& meeting) {
 
 // Whether every rank of a tensor-parallel group that has the token does it: routers; and where rows are not divided,
 // the projections before a further prediction.
-bool is_done_by_all(const ProgramClass& of_class, const Kernel& kernel) {
+bool is_done_by_all(const RankProgram& rank_program, const Kernel& kernel) {
   const auto names = [&](const char* part) {
-    return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](int id) {
-      return of_class.tensors[static_cast<std::size_t>(id)].name.find(part) != std::string::npos;
+    return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](TensorId id) {
+      return rank_program.tensors[id].name.find(part) != std::string::npos;
     });
   };
-  return names(".router.weight") || (!of_class.sequence_parallel && names(".from_"));
+  return names(".router.weight") || (!rank_program.sequence_parallel && names(".from_"));
 }
 
 using FlowsOfLinks = std::map<int, std::vector<Flow>>;
 FlowsOfLinks flows_of_links(Timeline& timeline) {
-  FlowsOfLinks of;
+  FlowsOfLinks flows_by_link;
   for (const Meeting& meeting : timeline.meetings)
     if (meeting.sides.size() > 1 || timeline.is_copy(meeting))
       for (const Flow& flow : timeline.flows(meeting))
-        for (int link : flow.route.links) of[link].push_back(flow);
-  return of;
+        for (int link : flow.route.links) flows_by_link[link].push_back(flow);
+  return flows_by_link;
 }
 double capacity(const Job& job, int link) {
-  const LinkProperties& of = job.cluster.link_table[static_cast<std::size_t>(link)];
-  return of.bandwidth * of.efficiency;
+  const LinkProperties& properties = job.cluster.link_table[at(link)];
+  return properties.bandwidth * properties.efficiency;
 }
 
 }  // namespace
@@ -180,7 +183,7 @@ TEST_CASE("a transfer takes what it takes on an idle fabric, or more where other
         REQUIRE(timeline.event(side).end_s - timeline.event(side).matched_s >= idle.together_s - close_s);
         REQUIRE(timeline.event(side).end_s - timeline.event(side).begin_s >= idle.own_s - close_s);
       }
-      if (meeting.group >= 0) continue;
+      if (meeting.group) continue;
       const Flow flow = timeline.flows(meeting)[0];
       bool shares = false;
       for (int link : flow.route.links)
@@ -207,9 +210,9 @@ TEST_CASE("the longest path over an idle fabric <= the iteration <= everything o
       serial_s += alone_s(timeline, meeting);
       for (const Step& side : meeting.sides) idle[Timeline::key(side)] = idle_of(timeline, meeting, side);
     }
-    const auto of = [&](const Step& step) { return idle.at(Timeline::key(step)); };
-    const auto path = timeline.recurrence([&](const Step& step) { return of(step).together_s; },
-                                          [&](const Step& step) { return of(step).own_s; });
+    const auto idle_at = [&](const Step& step) { return idle.at(Timeline::key(step)); };
+    const auto path = timeline.recurrence([&](const Step& step) { return idle_at(step).together_s; },
+                                          [&](const Step& step) { return idle_at(step).own_s; });
     const double iteration_s = end_of(timeline.trace);
     CHECK(path.last_s <= iteration_s * (1 + kClose));
     CHECK(iteration_s <= serial_s * (1 + kClose));
@@ -247,11 +250,11 @@ TEST_CASE("the breakdown of every stage and of the critical path adds up to the 
       }
       CHECK(sum_s == Approx(report.iteration_s).epsilon(kClose));
     };
-    REQUIRE(report.breakdown.size() == timeline.program.classes.size());
-    for (const StageBreakdown& of : report.breakdown)
-      adds_up({of.compute_s, of.recompute_s, of.tensor_parallel_s, of.expert_parallel_s,
-               of.context_parallel_s, of.pipeline_s, of.data_parallel_s, of.offload_s, of.bubble_s,
-               of.optimizer_s});
+    REQUIRE(report.breakdown.size() == timeline.program.rank_programs.size());
+    for (const StageBreakdown& stage : report.breakdown)
+      adds_up({stage.compute_s, stage.recompute_s, stage.tensor_parallel_s, stage.expert_parallel_s,
+               stage.context_parallel_s, stage.pipeline_s, stage.data_parallel_s, stage.offload_s,
+               stage.bubble_s, stage.optimizer_s});
     const PathBreakdown& path = report.critical_path;
     adds_up({path.compute_s, path.recompute_s, path.tensor_parallel_s, path.expert_parallel_s,
              path.context_parallel_s, path.pipeline_s, path.data_parallel_s, path.offload_s,
@@ -268,16 +271,16 @@ TEST_CASE("what is allocated is freed, and the matrix products are the model's, 
     for (const auto& [rank, bytes] : live) CHECK(bytes == 0);
     double flops = 0, again = 0;
     for (const TraceEvent& event : timeline.trace.events) {
-      const Instruction& of = timeline.instruction(event.step);
-      if (of.op != Op::compute) continue;
+      const Compute* compute = timeline.instruction(event.step).as<Compute>();
+      if (compute == nullptr) continue;
       flops += event.flops;
-      const ProgramClass& of_class = timeline.program.class_of(event.step.rank);
-      const auto& block = of_class.blocks[static_cast<std::size_t>(of.block)];
-      for (int i = of.first_kernel; i < of.last_kernel; ++i) {
-        const Kernel& kernel = block.kernels[static_cast<std::size_t>(i)];
+      const RankProgram& rank_program = timeline.program.program_of(event.step.rank);
+      const Block& block = rank_program.blocks[compute->block];
+      for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+        const Kernel& kernel = block.kernels[at(i)];
         if (kernel.recompute) again += kernel.flops;
-        if (!kernel.recompute && is_done_by_all(of_class, kernel))
-          again += kernel.flops * (1 - 1.0 / static_cast<double>(of_class.tensor_parallel));
+        if (!kernel.recompute && is_done_by_all(rank_program, kernel))
+          again += kernel.flops * (1 - 1.0 / static_cast<double>(rank_program.tensor_parallel));
         // The fused backward of attention makes the scores once more: 10 where 8 are the model's.
         if (kernel.op == KernelOp::attention_backward) again += kernel.flops / 5;
       }

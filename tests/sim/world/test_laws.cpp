@@ -1,16 +1,18 @@
 // What two runs of one Program owe each other, over random strategies on random clusters, with contention: the same
 // again, in other units, under other names, beside idle neighbours, folded, on a better fabric. Under fair sharing
-// better parts can lengthen a step (tests/sim/test_closed_forms.cpp has the example), so that law holds only of the
-// recurrence over an idle fabric and of a message alone: the last two tests. What contention may add is bounded, by
-// everything one after the other. Invariants of one trace: tests/sim/test_invariants.cpp.
+// better parts can lengthen a step (tests/sim/world/test_closed_forms.cpp has the example), so that law holds only of
+// the recurrence over an idle fabric and of a message alone: the last two tests. What contention may add is bounded, by
+// everything one after the other. Invariants of one trace: tests/sim/world/test_invariants.cpp.
 #include <cmath>
 #include <numeric>
 
-#include "models/report.hpp"
-#include "sim/world.hpp"
-#include "tests/sim/hand_made.hpp"
-#include "tests/sim/random_jobs.hpp"
-#include "tests/sim/timeline.hpp"
+#include "models/check/check.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/timeline.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -29,8 +31,8 @@ struct Run {
 };
 const Run& run_of(unsigned seed) {
   static std::map<unsigned, Run> runs;
-  const auto found = runs.find(seed);
-  if (found != runs.end()) return found->second;
+  const auto kept = runs.find(seed);
+  if (kept != runs.end()) return kept->second;
   Run run;
   run.job = any_job(seed);
   run.program = compile(run.job);
@@ -55,16 +57,16 @@ Trace on(const Run& run, Cluster cluster) {
   return simulate_in_child(job, run.program);
 }
 
-// Furthest that an event of one lies from the same of the other, `of` the rank that it has there; times of the other
-// count `scale` times.
-double apart(const Trace& one, const Trace& other, const std::vector<Rank>& of = {}, double scale = 1) {
+// Furthest that an event of one lies from the same of the other, where rank r is called names[r] if there are names;
+// times of the other count `scale` times.
+double apart(const Trace& one, const Trace& other, const std::vector<Rank>& names = {}, double scale = 1) {
   REQUIRE(one.events.size() == other.events.size());
   std::map<StepKey, const TraceEvent*> there;
   for (const TraceEvent& event : other.events) there[Timeline::key(event.step)] = &event;
   double most = 0;
   for (const TraceEvent& event : one.events) {
     Step step = event.step;
-    if (!of.empty()) step.rank = of[static_cast<std::size_t>(step.rank)];
+    if (!names.empty()) step.rank = names[at(step.rank)];
     const TraceEvent& same = *there.at(Timeline::key(step));
     most = std::max({most, std::abs(event.begin_s - scale * same.begin_s),
                      std::abs(event.matched_s - scale * same.matched_s),
@@ -99,11 +101,12 @@ void multiply_rates(Cluster& cluster, double chips, double wires) {
 Cluster at_half_speed(Cluster cluster) {
   multiply_rates(cluster, 0.5, 0.5);
   for (NodeGroup& group : cluster.groups) {
-    group.chip.kernel_overhead.value *= 2;
-    group.chip.step_overhead.value *= 2;
+    group.chip.software.kernel_overhead.value *= 2;
+    group.chip.software.step_overhead.value *= 2;
     InsideFabric& inside = group.inside;
-    inside.latency_s = 2 * inside.latency_s + inside_transport(inside.kind).software_latency_s;
-    for (Nic& nic : group.nics) nic.latency_s = 2 * nic.latency_s + native_transport(nic).software_latency_s;
+    inside.latency_s = 2 * inside.latency_s + inside_message_cost(inside.kind).software_latency_s;
+    for (Nic& nic : group.nics)
+      nic.latency_s = 2 * nic.latency_s + native_message_cost(nic).software_latency_s;
   }
   for (GroupLink& link : cluster.links) link.latency_s *= 2;
   for (Network& network : cluster.networks) network.latency_s *= 2;
@@ -124,16 +127,17 @@ bool has_constants(const Job& job) {
 
 // The same program with rank r called names[r].
 Program renamed(const Program& program, const std::vector<Rank>& names) {
-  const auto name = [&](Rank rank) { return rank < 0 ? rank : names[static_cast<std::size_t>(rank)]; };
-  Program made = program;
+  const auto name = [&](Rank rank) { return names[at(rank)]; };
+  Program copy = program;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    RankEntry& entry = made.ranks[static_cast<std::size_t>(name(rank))];
-    entry = program.ranks[static_cast<std::size_t>(rank)];
-    for (Rank& peer : entry.peers) peer = name(peer);
+    RankEntry& entry = copy.ranks[at(name(rank))];
+    entry = program.ranks[at(rank)];
+    for (std::optional<Rank>& peer : entry.peers)
+      if (peer) peer = name(*peer);
   }
-  for (Group& group : made.groups)
+  for (Group& group : copy.groups)
     for (Rank& rank : group.ranks) rank = name(rank);
-  return made;
+  return copy;
 }
 
 bool has_switches(const Cluster& cluster) {
@@ -150,9 +154,9 @@ double idle_s(const Job& job, const Program& program, const Trace& any) {
   for (const Meeting& meeting : timeline.meetings) {
     const Step& first = meeting.sides[0];
     seconds[Timeline::key(first)] =
-        meeting.group >= 0 ? timeline.collective_s_of(meeting)
+        meeting.group ? timeline.collective_s_of(meeting)
         : meeting.sides.size() > 1
-            ? timeline.message_s(meeting, first, meeting.sides[1], timeline.instruction(first).bytes)
+            ? timeline.message_s(meeting, first, meeting.sides[1], payload_bytes(timeline.instruction(first)))
         : timeline.is_copy(meeting) ? timeline.copy_s(first)
                                     : timeline.work_s(first);
   }
@@ -212,7 +216,7 @@ TEST_CASE("equal nodes under one switch change places, and nothing changes") {
           chip_of.push_back(first + node * group.chips_per_node + chip);
     }
     Program program = run.program;
-    for (RankEntry& entry : program.ranks) entry.chip = chip_of[static_cast<std::size_t>(entry.chip)];
+    for (RankEntry& entry : program.ranks) entry.chip = chip_of[at(entry.chip)];
     if (program == run.program) return;
     ++moved;
     CHECK(apart(run.trace, simulate_in_child(run.job, program)) <= kReordered * end_of(run.trace));
@@ -247,7 +251,8 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
     }
     CHECK(on(run, named) == run.trace);
 
-    // Of one group alone: what joins a group to others is listed for each part, and its own nodes stand on one network.
+    // Only a lone group is cut: what joins a group to others is listed for each part, and its own nodes stand on one
+    // network.
     Cluster parts = run.job.cluster;
     if (parts.groups.size() > 1 || parts.groups[0].nodes < 2 || parts.transport == TransportPolicy::sockets)
       return;
@@ -303,11 +308,11 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
   for_every_draw([](const Run& run, unsigned seed) {
     Dice dice(seed);
     Job better = run.job;
-    multiply_rates(better.cluster, dice.of({1.0, 1.5}), dice.of({1.0, 1.3}));
+    multiply_rates(better.cluster, dice.one_of({1.0, 1.5}), dice.one_of({1.0, 1.3}));
     NodeGroup& group = better.cluster.groups[dice.engine()() % better.cluster.groups.size()];
-    group.chip.memory_bandwidth.value *= dice.of({1.0, 3.0});
-    group.nics[0].bandwidth *= dice.of({1.0, 2.0});
-    group.inside.latency_s *= dice.of({0.0, 0.5});
+    group.chip.memory_bandwidth.value *= dice.one_of({1.0, 3.0});
+    group.nics[0].bandwidth *= dice.one_of({1.0, 2.0});
+    group.inside.latency_s *= dice.one_of({0.0, 0.5});
     build_topology(better.cluster);
     CHECK(idle_s(better, run.program, run.trace) <= idle_s(run.job, run.program, run.trace) * (1 + kClose));
   });
@@ -326,13 +331,13 @@ TEST_CASE("a message alone takes its closed form, longer for more bytes, no long
     const auto seconds = [&](const Cluster& cluster, std::int64_t bytes) {
       HandMade p(cluster);
       p.join(from, to);
-      p.program.classes[static_cast<std::size_t>(from)].chunks[0].virtual_stage = 0;
-      p.program.classes[static_cast<std::size_t>(to)].chunks[0].virtual_stage = 1;
+      p.program.rank_programs[RankProgramId(from)].chunks.front().virtual_stage = 0;
+      p.program.rank_programs[RankProgramId(to)].chunks.front().virtual_stage = 1;
       p.send(from, kNext, bytes);
       p.recv(to, kPrevious, bytes);
       const Carrier carrier = carrier_between(p.program, cluster, from, to);
-      const double closed_s =
-          message_time_s(transport_of(cluster, from, to, carrier), route(cluster, from, to, carrier), bytes);
+      const double closed_s = message_time_s(message_cost_of(cluster, from, to, carrier),
+                                             route(cluster, from, to, carrier), bytes);
       const double simulated_s = end_of(p.run());
       CHECK(simulated_s == Approx(closed_s).epsilon(kClose));
       return simulated_s;

@@ -1,9 +1,10 @@
 // Mixed and Replay: measured seconds enter virtual time, and a tape gives the same run again.
 #include <catch2/catch.hpp>
 
-#include "models/refusal.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -63,7 +64,7 @@ TEST_CASE("the measured seconds of a real rank enter virtual time") {
   const Trace mixed = simulate_in_child(job, program, options);
   CHECK(mixed.measured_ranks == std::vector<Rank>{1});
   CHECK(mixed.world == "sim");
-  const TraceEvent& third = event_of(mixed, 1, {0, 2});
+  const TraceEvent& third = event_of(mixed, 1, {kComputeStream, 2});
   CHECK(third.end_s - third.begin_s == Approx(3e-4).epsilon(1e-4));
   CHECK(mixed.events != simulate_in_child(job, program).events);
 }
@@ -105,6 +106,6 @@ TEST_CASE("a tape of another program, of unknown ranks or with gaps is refused")
   crowded.measured_ranks = {7};
   CHECK_THAT(refused(job, program, crowded), Catch::Contains("has rank 7 measured, the program has 2 ranks"));
   Trace gap = tape;
-  std::erase_if(gap.events, [](const TraceEvent& event) { return event.step == Step{1, 0, 3}; });
+  std::erase_if(gap.events, [](const TraceEvent& event) { return event.step == Step{1, kComputeStream, 3}; });
   CHECK_THAT(refused(job, program, gap), Catch::Contains("the tape lacks stage 1 rank 1 compute[3]"));
 }

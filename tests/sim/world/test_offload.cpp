@@ -1,9 +1,10 @@
 // Copies between chips and hosts in virtual time: alone, beside each other, beside other traffic.
 #include <catch2/catch.hpp>
 
-#include "models/report.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/compile/compile.hpp"
+#include "models/report/report.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -24,28 +25,34 @@ Cluster pcie_cluster(int chips, int switches) {
 
 double link_rate(const Cluster& cluster) { return host_route(cluster, 0, true).rate; }
 
-// A copy of each rank, down or up.
-Trace copies(const Cluster& cluster, const std::vector<bool>& down) {
-  HandMade made(cluster);
-  for (Rank rank = 0; rank < static_cast<Rank>(down.size()); ++rank) {
-    ProgramClass& of_class = made.program.classes[static_cast<std::size_t>(rank)];
-    of_class.tensors = {{"here", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0},
-                        {"there", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0, true}};
-    Instruction copy;
-    copy.op = Op::copy;
-    const bool goes = down[static_cast<std::size_t>(rank)];
-    copy.tensors = {goes ? 0 : 1};
-    copy.into = {goes ? 1 : 0};
-    copy.bytes = kBytes;
-    of_class.streams.push_back({goes ? StreamKind::to_host : StreamKind::from_host, 0, {copy}});
-  }
-  return made.run();
+// A stream that copies a gradient of the rank to its host (down), or back.
+void add_copy(RankProgram& rank_program, bool down) {
+  Tensor here;
+  here.name = "here";
+  here.role = TensorRole::gradient;
+  here.shape = {kBytes / 4};
+  here.bytes = kBytes;
+  here.parameter = 0;
+  Tensor there = here;
+  there.name = "there";
+  there.on_host = true;
+  rank_program.tensors = {here, there};
+  Copy copy;
+  copy.tensors = {TensorId(down ? 0 : 1)};
+  copy.into = {TensorId(down ? 1 : 0)};
+  copy.bytes = kBytes;
+  Instruction instruction;
+  instruction.body = copy;
+  rank_program.streams.push_back(
+      {down ? StreamKind::to_host : StreamKind::from_host, ChunkId{}, {instruction}});
 }
 
-double last_end_s(const Trace& trace) {
-  double end_s = 0;
-  for (const TraceEvent& event : trace.events) end_s = std::max(end_s, event.end_s);
-  return end_s;
+// A copy of each rank, down or up.
+Trace copies(const Cluster& cluster, const std::vector<bool>& down) {
+  HandMade p(cluster);
+  for (std::size_t rank = 0; rank < down.size(); ++rank)
+    add_copy(p.program.rank_programs[RankProgramId(rank)], down[rank]);
+  return p.run();
 }
 
 }  // namespace
@@ -70,24 +77,14 @@ TEST_CASE("two chips that share an uplink each get half of it; up and down do no
 TEST_CASE("a transfer that leaves a switch and a copy of a chip behind it slow each other") {
   const Cluster cluster = pcie_cluster(4, 2);  // chips 0 and 1 behind one switch, 2 and 3 behind the other
   const auto run = [&](bool copies_too, bool transfers_too) {
-    HandMade made(cluster);
+    HandMade p(cluster);
     if (transfers_too) {
-      made.join(1, 2);
-      made.send(1, kNext, kBytes);
-      made.recv(2, kPrevious, kBytes);
+      p.join(1, 2);
+      p.send(1, kNext, kBytes);
+      p.recv(2, kPrevious, kBytes);
     }
-    if (copies_too) {
-      ProgramClass& of_class = made.program.classes[0];
-      of_class.tensors = {{"here", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0},
-                          {"there", TensorRole::gradient, Format::fp32, {kBytes / 4}, kBytes, 0, true}};
-      Instruction copy;
-      copy.op = Op::copy;
-      copy.tensors = {0};
-      copy.into = {1};
-      copy.bytes = kBytes;
-      of_class.streams.push_back({StreamKind::to_host, 0, {copy}});
-    }
-    return last_end_s(made.run());
+    if (copies_too) add_copy(p.program.rank_programs.front(), true);
+    return last_end_s(p.run());
   };
   const double both_s = run(true, true);
   CHECK(both_s > 1.9 * run(true, false));

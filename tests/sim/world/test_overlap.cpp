@@ -1,9 +1,10 @@
 // Computes beside communication: timelines worked out by hand, for a chip whose computes then take twice as long.
 #include <catch2/catch.hpp>
 
-#include "sim/fold.hpp"
-#include "tests/models/tiny_job.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/compile/compile.hpp"
+#include "sim/fabric/fold.hpp"
+#include "tests/support/hand_made.hpp"
+#include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -13,7 +14,7 @@ namespace {
 // 1 GB/s and no latency: a message of 1e9 bytes takes 1 s.
 Cluster slowed(int chips, double factor) {
   Cluster cluster = one_node(chips, {FabricKind::loopback, 1e9, 0});
-  cluster.groups[0].chip.overlap_slowdown = {factor, "assumed"};
+  cluster.groups[0].chip.software.overlap_slowdown = {factor, "assumed"};
   return cluster;
 }
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -95,7 +96,7 @@ TEST_CASE("waiting for a peer slows no compute, nor does a factor of 1", "[overl
 
 TEST_CASE("slowed runs are the same twice, and folded as unfolded", "[overlap]") {
   Job job = tiny_job({2, 2, 2});
-  for (NodeGroup& group : job.cluster.groups) group.chip.overlap_slowdown = {1.3, "assumed"};
+  for (NodeGroup& group : job.cluster.groups) group.chip.software.overlap_slowdown = {1.3, "assumed"};
   job.strategy.overlap_gradients = true;
   job.strategy.bucket_bytes = 10'000;
   const Program program = compile(job);
@@ -103,6 +104,6 @@ TEST_CASE("slowed runs are the same twice, and folded as unfolded", "[overlap]")
   CHECK(end_of(simulate_in_child(job, program)) == once);
   job.fidelity.fold = true;
   CHECK(end_of(simulate_in_child(job, program)) == Approx(once).epsilon(1e-9));
-  for (NodeGroup& group : job.cluster.groups) group.chip.overlap_slowdown = {};
+  for (NodeGroup& group : job.cluster.groups) group.chip.software.overlap_slowdown = {};
   CHECK(end_of(simulate_in_child(job, program)) < once);
 }

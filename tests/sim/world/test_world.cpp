@@ -1,8 +1,8 @@
 // The Sim world on programs small enough to time by hand.
 #include <catch2/catch.hpp>
 
-#include "models/refusal.hpp"
-#include "tests/sim/hand_made.hpp"
+#include "models/base/refusal.hpp"
+#include "tests/support/hand_made.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -73,9 +73,9 @@ TEST_CASE("a deadlock is a failure that names the waiting ranks and their instru
   p.compute(0, 1.0);
   p.send(0, kNext, 100);
   p.recv(0, kNext, 100);
-  p.send(1, kPrevious, 100, {{1, 0}});
-  p.compute(1, 0.5, {{1, 0}});
-  p.recv(1, kPrevious, 100, {{0, 0}});
+  p.send(1, kPrevious, 100, {{StreamId{1}, 0}});
+  p.compute(1, 0.5, {{StreamId{1}, 0}});
+  p.recv(1, kPrevious, 100, {{kComputeStream, 0}});
   try {
     p.run();
     FAIL("the deadlock went unnoticed");

@@ -1,0 +1,116 @@
+// Refusals of hw/ that no command alone triggers. Their messages stand in tests/refusals.
+#include <catch2/catch.hpp>
+#include <map>
+#include <thread>
+
+#include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "hw/rank/memory.hpp"
+#include "hw/transport/tcp/socket.hpp"
+#include "hw/world/train.hpp"
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "tests/refusals/pages.hpp"
+#include "tests/support/tiny_job.hpp"
+
+using namespace motley;
+using tests::expected_refusal;
+
+namespace {
+
+// The Refusal that `act` throws, as the pages of tests/refusals print it.
+template <typename Act>
+std::string refusal_by(Act act) {
+  try {
+    act();
+  } catch (const Refusal& refusal) {
+    return tests::as_on_page(refusal);
+  }
+  return "was not refused";
+}
+
+void place_with(const std::map<std::string, std::string>& variables) {
+  place_from([&](const char* name) {
+    const auto variable = variables.find(name);
+    return variable == variables.end() ? nullptr : variable->second.c_str();
+  });
+}
+
+// Rank 1 comes to rank 0 with another binary or Program.
+void meet(const std::string& binary, const std::string& program) {
+  Socket door = listen_on({"127.0.0.1", 0});
+  RendezvousOptions lead{0, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
+  const RendezvousOptions other{1, 2, lead.at, -1, 30, binary, program};
+  lead.listener = door.release();
+  std::thread follows([&] { refusal_by([&] { Rendezvous{other}; }); });
+  const std::string refusal = refusal_by([&] { Rendezvous{lead}; });
+  follows.join();
+  CHECK(refusal ==
+        expected_refusal(binary == "b0" ? "program-differs: two Programs" : "binary-differs: two builds"));
+}
+
+}  // namespace
+
+TEST_CASE("a rendezvous without a port is refused with its message") {
+  CHECK(refusal_by([] { parse_address("10.0.0.1"); }) ==
+        expected_refusal("bad-rendezvous: an address without a port"));
+}
+
+TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
+  RankProgram rank_program;
+  rank_program.tensors.emplace_back();
+  rank_program.tensors.front().name = "layers.0.qkv.weight";
+  rank_program.tensors.front().format = Format::bf16;
+  CHECK(refusal_by([&] { Memory{rank_program}; }) ==
+        expected_refusal("host-precision: a bf16 tensor on a host rank"));
+}
+
+TEST_CASE("a host rank refuses matmuls of narrow operands with its message") {
+  RankProgram rank_program;
+  rank_program.blocks.emplace_back();
+  rank_program.blocks.front().kernels.emplace_back();
+  rank_program.blocks.front().kernels[0].format = Format::fp8;
+  CHECK(refusal_by([&] { Memory{rank_program}; }) ==
+        expected_refusal("host-precision: fp8 matmuls on a host rank"));
+}
+
+TEST_CASE("a launch of no ranks or of no command is refused with its message") {
+  CHECK(refusal_by([] { launch({.rank_count = 0, .command = {"true"}}); }) ==
+        expected_refusal("bad-rank-count: no ranks at all"));
+  CHECK(refusal_by([] { launch({.rank_count = 2, .command = {}}); }) ==
+        expected_refusal("cannot-run: no command to start"));
+}
+
+TEST_CASE("ranks that the environment does not tell are refused with their messages") {
+  CHECK(refusal_by([] {
+          place_with({{"RANK", "x"}, {"WORLD_SIZE", "2"}});
+        }) == expected_refusal("bad-rank: a letter for a rank"));
+  CHECK(refusal_by([] {
+          place_with({{"MOTLEY_RANK", "0"}, {"MOTLEY_RANK_COUNT", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+        }) == expected_refusal("rank-conflict: two variables that disagree"));
+}
+
+TEST_CASE("more or fewer ranks than the strategy has are refused with their message") {
+  const Job job = tests::tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  const Text text(std::string(1000, 'a'));
+  CHECK(refusal_by([&] {
+          train_rank(job, program, text, {0, 3, {}, -1}, {});
+        }) == expected_refusal("rank-count: more ranks than the strategy has"));
+}
+
+TEST_CASE("text that cannot be trained on is refused with its message") {
+  Job job = tests::tiny_job({1, 1, 1});
+  CHECK(refusal_by([&] { Text("Let me not ").suits(job.transformer, job.train); }) ==
+        expected_refusal("short-text: a text shorter than a sequence"));
+  CHECK(refusal_by([] { Text::load("no-such-file"); }) ==
+        expected_refusal("unreadable-text: a file that is not there"));
+  job.transformer.vocabulary = 255;
+  CHECK(refusal_by([&] { Text("Let me not ").suits(job.transformer, job.train); }) ==
+        expected_refusal("text-vocabulary: fewer words than bytes"));
+}
+
+TEST_CASE("ranks of another binary or Program are refused with their messages") {
+  meet("b1", "p0");
+  meet("b0", "p1");
+}

@@ -1,0 +1,213 @@
+// Laws of every struct that lists its fields: any value is printed as text that reads back equal, and a change of any
+// one member changes the value, the text and the list of differences. Random values are drawn by the forms themselves.
+#include <catch2/catch.hpp>
+#include <random>
+#include <set>
+
+#include "models/base/fields.hpp"
+#include "models/explain/key_differences.hpp"
+#include "models/scenario/scenario_fields.hpp"
+#include "models/strategy/strategy_fields.hpp"
+#include "models/transformer/train_fields.hpp"
+#include "models/transformer/transformer_fields.hpp"
+
+using namespace motley;
+
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(std::uint32_t seed) : engine_(seed) {}
+
+  // A struct without a key of its own: all fields.
+  template <typename List>
+  typename List::Struct value(const List& list) {
+    typename List::Struct drawn{};
+    list.each([&](const auto& entry) { draw(entry, drawn); });
+    return drawn;
+  }
+
+  std::int64_t integer(std::int64_t least, std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(least, most)(engine_);
+  }
+  bool coin() { return integer(0, 1) == 1; }
+
+ private:
+  template <typename Entry, typename Struct>
+  void draw(const Entry& entry, Struct& into) {
+    if (entry.hides_standard && integer(0, 2) == 0) return;
+    if constexpr (requires { into_struct(entry.form, into); })
+      into_struct(entry.form, into);
+    else
+      into_member(entry.form, into.*std::get<0>(entry.members));
+  }
+
+  template <std::integral Whole>
+  void into_member(const Integer& form, Whole& value) {
+    const bool is_open = form.range.most > (std::int64_t{1} << 40);
+    value = static_cast<Whole>(integer(form.range.least, is_open ? 1 << 30 : form.range.most));
+  }
+  void into_member(const Truth&, bool& value) { value = coin(); }
+  // One that the form does not refuse.
+  void into_member(const Number& form, double& value) {
+    static const std::vector<double> some = {0, 1e-12, 1e-5, 0.05, 0.5, 0.95, 1, 1.5, 3, 1e6, 1.5e13};
+    for (bool reads = false; !reads;) {
+      value = some[static_cast<std::size_t>(integer(0, static_cast<std::int64_t>(some.size()) - 1))];
+      try {
+        form.to_value(parse_yaml(form.text(value), "drawn"));
+        reads = true;
+      } catch (const Refusal&) {
+      }
+    }
+  }
+  void into_member(const Bytes&, std::int64_t& value) { value = integer(1, std::int64_t{1} << 40); }
+  void into_member(const QuotedText&, std::string& value) { value = coin() ? "say \"so\"\n" : "- a: b"; }
+  void into_member(const TextPath&, std::string& value) {
+    value = coin() ? MOTLEY_SOURCE_DIR "/README.md" : MOTLEY_SOURCE_DIR "/CMakeLists.txt";
+  }
+  template <typename E>
+  void into_member(const Word<E>& form, E& value) {
+    const auto all = every<E>();
+    const std::span<const E> choices = form.choices.empty() ? std::span<const E>(all) : form.choices;
+    value = choices[static_cast<std::size_t>(integer(0, static_cast<std::int64_t>(choices.size()) - 1))];
+  }
+  template <typename Form, typename Value>
+  void into_member(const Maybe<Form>& form, std::optional<Value>& value) {
+    into_member(form.form, value.emplace());
+  }
+  template <typename Form, typename Value>
+  void into_member(const Several<Form>& form, std::vector<Value>& values) {
+    for (std::int64_t count = integer(1, 3); count > 0; --count)
+      into_member(form.item, values.emplace_back());
+  }
+  template <typename List>
+  void into_member(const Map<List>& form, typename List::Struct& value) {
+    value = this->value(form.list);
+  }
+  template <typename List, Layout kLayout>
+  void into_member(const Items<List, kLayout>& form, std::vector<typename List::Struct>& values) {
+    for (std::int64_t count = integer(0, 2); count > 0; --count) values.push_back(value(form.list));
+  }
+  void into_member(const GroupNames&, std::vector<std::string>& names) {
+    names = coin() ? std::vector<std::string>{"ib", "roce"} : std::vector<std::string>{"ib"};
+  }
+  void into_member(const LayerNumbers&, std::vector<std::int64_t>& layers) {
+    layers = {integer(0, 3), integer(4, 9)};
+  }
+  void into_member(const LinearLayers&, std::vector<std::string>& layers) {
+    layers = coin() ? std::vector<std::string>{"proj"} : std::vector<std::string>{};
+  }
+
+  template <typename List>
+  void into_struct(const Part<List>& form, typename List::Struct& into) {
+    form.list.each([&](const auto& entry) { draw(entry, into); });
+  }
+  void into_struct(const Documents&, Train& train) { train.documents = {integer(1, 100), integer(1, 100)}; }
+  void into_struct(const Adapters&, Transformer& transformer) { transformer.lora = value(LoraFields{}); }
+  void into_struct(const ScheduleOrder&, Strategy& strategy) {
+    strategy.schedule = static_cast<Schedule>(integer(0, static_cast<int>(Schedule::custom)));
+    if (strategy.schedule == Schedule::custom)
+      strategy.timetable = {{{{Pass::forward, 0, 0}, {Pass::backward, 0, static_cast<int>(integer(0, 9))}}}};
+  }
+  void into_struct(const Chunks&, Stage& stage) {
+    stage.first_layer = integer(0, 9);
+    stage.last_layer = stage.first_layer + integer(0, 9);
+    if (coin()) stage.more = {{integer(0, 9), integer(10, 19)}};
+  }
+
+  std::mt19937 engine_;
+};
+
+template <typename List>
+typename List::Struct read_back(const List& list, const std::string& text) {
+  typename List::Struct value{};
+  read_map(list, parse_yaml(text, "printed"), "what was printed", value);
+  return value;
+}
+
+template <typename List>
+void check_laws(const List& list) {
+  using Struct = typename List::Struct;
+  std::set<std::size_t> seen_to_differ;
+  for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+    Draw draw(seed);
+    const Struct a = draw.value(list), b = draw.value(list);
+    const std::string text = print_lines(list, a);
+    INFO("seed " << seed << ":\n" << text);
+    REQUIRE(read_back(list, text) == a);
+    Struct all_of_b = a;
+    std::size_t place = 0;
+    each_member(list, [&](auto member) {
+      all_of_b.*member = b.*member;
+      Struct one_of_b = a;
+      one_of_b.*member = b.*member;
+      const bool differs = !(a.*member == b.*member);
+      if (differs) seen_to_differ.insert(place);
+      ++place;
+      CHECK((one_of_b == a) == !differs);
+    });
+    REQUIRE(all_of_b == b);  // no member is listed twice in another's place
+    list.each([&](const auto& entry) {
+      Struct changed = a;
+      const auto take = [&](auto member) { changed.*member = b.*member; };
+      if constexpr (detail::is_part<decltype(entry.form)>)
+        each_member(entry.form.list, take);
+      else
+        std::apply([&](auto... member) { (take(member), ...); }, entry.members);
+      INFO("changed " << entry.key);
+      const bool differs = differ(entry, a, b);
+      CHECK(differs == (changed != a));
+      CHECK(differs == (print_lines(list, changed) != text));
+      const std::vector<KeyDifference> keys = key_differences(text, print_lines(list, changed));
+      if (entry.key != "source") CHECK(differs == !keys.empty());  // where figures are from is no difference
+      for (const KeyDifference& each : keys) CHECK(each.key.substr(0, each.key.find('.')) == entry.key);
+    });
+  }
+  CHECK(seen_to_differ.size() == member_count<Struct>());
+}
+
+struct Pair {
+  int first = 0;
+  std::optional<int> second;
+  bool operator==(const Pair&) const = default;
+};
+struct HalfOfPair {
+  using Struct = Pair;
+  constexpr void each(auto&& visit) const { visit(field("first", Integer{}, &Pair::first).or_short("f")); }
+};
+struct WholePair {
+  using Struct = Pair;
+  constexpr void each(auto&& visit) const {
+    HalfOfPair{}.each(visit);
+    visit(field("second", Maybe<Integer>{}, &Pair::second).unless_standard());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a list of fields that forgets a member does not compile where it says that it lists every one") {
+  STATIC_REQUIRE(member_count<Pair>() == 2);
+  STATIC_REQUIRE_FALSE(lists_every_member<HalfOfPair>());
+  STATIC_REQUIRE(lists_every_member<WholePair>());
+  STATIC_REQUIRE(member_count<Strategy>() == 15);
+}
+
+TEST_CASE("a field is read by its short name too, and refused by both") {
+  const auto read = [](const std::string& text) {
+    Pair pair;
+    read_map(WholePair{}, parse_yaml(text, "pair"), "a pair", pair);
+    return pair;
+  };
+  CHECK(read("{f: 3}") == Pair{3, {}});
+  CHECK(read("{first: 3, second: 4}") == Pair{3, 4});
+  CHECK(print_flow(WholePair{}, Pair{3, {}}) == "first: 3");
+  CHECK(print_lines(WholePair{}, Pair{3, 4}, 2) == "  first: 3\n  second: 4\n");
+  CHECK_THROWS_WITH(read("{f: 3, first: 3}"), Catch::Contains("are the same key"));
+  CHECK_THROWS_WITH(read("{third: 3}"), Catch::Contains("a pair has no key `third`"));
+}
+
+TEMPLATE_TEST_CASE("every field is printed, read back, and told apart", "", TrainFields, OffloadFields,
+                   StageFields, PipelineTemplateFields, StrategyFields, LatentAttentionFields, ExpertsFields,
+                   TransformerFields, FidelityFields, WorldChoiceFields) {
+  check_laws(TestType{});
+}

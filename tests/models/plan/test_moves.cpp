@@ -1,0 +1,382 @@
+// The list of moves: a move does what its name says when somebody types it, and nothing else; what `motley explain`
+// tries and what remedies propose are on the list.
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "models/base/refusal.hpp"
+#include "models/base/yaml_reader.hpp"
+#include "models/compile/compile.hpp"
+#include "models/explain/key_differences.hpp"
+#include "models/plan/changes.hpp"
+#include "models/plan/moves.hpp"
+#include "models/plan/remedies.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+using Keys = std::map<std::string, std::string>;
+
+// {"overlap.gradients": "true"} of "overlap: {gradients: true}"; a list as it is written.
+Keys keys_of(const std::string& name) {
+  Keys keys;
+  const Yaml typed = parse_yaml("{" + name + "}", "name");
+  for (const YamlEntry& entry : typed->entries) {
+    if (entry.value->is_scalar()) keys[entry.key] = entry.value->text;
+    for (const YamlEntry& inner : entry.value->entries) keys[entry.key + "." + inner.key] = inner.value->text;
+    std::string items;
+    for (const Yaml& item : entry.value->items) items += (items.empty() ? "[" : ", ") + item->text;
+    if (!items.empty()) keys[entry.key] = items + "]";
+  }
+  return keys;
+}
+
+// What a printed job holds that its keys can change.
+std::string printed(const Job& job) {
+  return print(job.strategy) + "train: {micro_batch: " + std::to_string(job.train.micro_batch) + "}\n";
+}
+
+bool ends_with_key(const std::string& path, const std::string& key) {
+  return path == key || (path.size() > key.size() && path.ends_with("." + key));
+}
+
+// Whether a key of the printed job changes as a name says, or gives way to what it says: a stage's own option to the
+// strategy's, counts of layers and of micro-batches to what divides them.
+bool is_said(const KeyDifference& difference, const Keys& keys, const Strategy& after) {
+  const auto& [path, before, now] = difference;
+  const auto says = [&](const std::string& key) { return keys.contains(key) && ends_with_key(path, key); };
+  const bool of_stage = path.find(".stages.") != std::string::npos;
+  for (const auto& [key, value] : keys)
+    if (says(key) && now == value) return true;
+  if (says("recompute") && of_stage) return now.empty();
+  if (ends_with_key(path, "recompute_layers") && keys.contains("recompute")) return now.empty();
+  if (path.find("offload") != std::string::npos && of_stage)
+    return now.empty() && (keys.contains("offload.optimizer") || keys.contains("offload.activations"));
+  if (path == "offload.activations" && keys.contains("offload.optimizer")) return now == "0";
+  if (path == "zero" && keys.contains("zero")) return now.empty() && keys.at("zero") == "0";
+  if (ends_with_key(path, "micro_batches"))
+    return keys.contains("micro_batch") || keys.contains("data_parallel");
+  if (ends_with_key(path, "replicas") && !of_stage && keys.contains("data_parallel"))
+    return now == keys.at("data_parallel");
+  if (of_stage && keys.contains("pipeline_parallel")) return true;
+  if (ends_with_key(path, "layers"))
+    return keys.contains("layers") || (keys.contains("schedule") && standard_chunks(after.schedule) > 1);
+  return false;
+}
+
+// How many layers each stage holds, as `layers` says it.
+std::string layer_counts(const Strategy& strategy) {
+  std::string text;
+  for (const Stage& stage : strategy.templates[0].stages)
+    text += (text.empty() ? "[" : ", ") + std::to_string(stage.last_layer - stage.first_layer);
+  return text + "]";
+}
+
+// Whether the job is as the name says.
+bool is_as_said(const Keys& keys, const Job& job) {
+  std::map<std::string, std::string> values;
+  for (const KeyDifference& each : key_differences("{}", printed(job))) values[each.key] = each.b;
+  const auto value = [&](const std::string& key) {
+    if (key == "tensor_parallel") return std::to_string(job.strategy.tp());
+    if (key == "pipeline_parallel") return std::to_string(job.strategy.pp());
+    if (key == "data_parallel") return std::to_string(job.strategy.dp());
+    if (key == "micro_batch") return values["train.micro_batch"];
+    if (key == "layers") return layer_counts(job.strategy);
+    if (key == "zero" && values["zero"].empty()) return std::string("0");
+    return values[key];
+  };
+  for (const auto& [key, typed] : keys) {
+    if (key != "recompute_layers" && key != "resharding" && value(key) != typed) return false;
+    for (const PipelineTemplate& pipeline : job.strategy.templates)
+      for (const Stage& stage : pipeline.stages) {
+        if (key == "recompute_layers" && std::to_string(stage.recompute_layers.value_or(0)) != typed)
+          return false;
+        const bool gathers = stage.resharding == Resharding::gather;
+        if (key == "resharding" && &stage != &pipeline.stages.front() && gathers != (typed == "gather"))
+          return false;
+      }
+  }
+  return true;
+}
+
+void check_says_what_it_does(const Job& job, const Move& move) {
+  CAPTURE(move.what);
+  const std::optional<Job> neighbour = apply(move, job);
+  if (!neighbour) {
+    try {
+      moved(job, move);
+      FAIL("the move is legal after all");
+    } catch (const Refusal& refusal) {
+      CHECK(refusal.exit_code() == Exit::infeasible);
+    }
+    return;
+  }
+  const Keys keys = keys_of(move.what);
+  CHECK(is_as_said(keys, *neighbour));
+  const auto differences = key_differences(printed(job), printed(*neighbour));
+  CHECK_FALSE(differences.empty());
+  for (const KeyDifference& each : differences) {
+    CAPTURE(each.key, each.a, each.b);
+    CHECK(is_said(each, keys, neighbour->strategy));
+  }
+  CHECK(neighbour->cluster == job.cluster);
+  CHECK(neighbour->transformer == job.transformer);
+  Train train = neighbour->train;
+  train.micro_batch = job.train.micro_batch;
+  CHECK(train == job.train);
+}
+
+void check_all_differ(const Job& job, const std::vector<Move>& list) {
+  std::map<std::string, std::string> names = {{printed(job), "the job itself"}};
+  std::set<std::string> known;
+  for (const Move& move : list) {
+    CAPTURE(move.what);
+    CHECK(known.insert(move.what).second);
+    const std::optional<Job> neighbour = apply(move, job);
+    if (!neighbour) continue;
+    const auto [same, is_new] = names.emplace(printed(*neighbour), move.what);
+    CAPTURE(same->second);
+    CHECK(is_new);
+  }
+}
+
+std::set<std::string> names_of(const std::vector<Move>& list) {
+  std::set<std::string> names;
+  for (const Move& move : list) names.insert(move.what);
+  return names;
+}
+
+// A report that has the stages wait for each other unlike.
+Report uneven_report(const Job& job, Dice& dice) {
+  Report report;
+  report.iteration_s = 1;
+  report.breakdown.resize(job.strategy.templates[0].stages.size());
+  for (StageBreakdown& row : report.breakdown) row.bubble_s = dice.one_of({0.1, 0.2, 0.3});
+  return report;
+}
+
+// A strategy in the short form: its keys, and those of the training shape that it divides.
+struct ShortForm {
+  Keys strategy, train;
+
+  static std::string flow(const Keys& keys) {
+    std::string text;
+    std::map<std::string, std::string> maps;
+    for (const auto& [key, value] : keys) {
+      const std::size_t dot = key.find('.');
+      if (dot == std::string::npos)
+        text += (text.empty() ? "" : ", ") + key + ": " + value;
+      else
+        maps[key.substr(0, dot)] += key.substr(dot + 1) + ": " + value + ", ";
+    }
+    for (const auto& [key, inner] : maps) text += (text.empty() ? "" : ", ") + key + ": {" + inner + "}";
+    return "{" + text + "}";
+  }
+
+  // The short form after somebody typed a name into it: `offload` and `recompute` as a whole, the rest key by key.
+  ShortForm with(const Keys& keys) const {
+    ShortForm form = *this;
+    const auto erase = [&](const std::string& what) {
+      std::erase_if(form.strategy, [&](const auto& each) { return each.first.starts_with(what); });
+    };
+    if (keys.contains("recompute")) erase("recompute_layers");
+    if (keys.contains("offload.optimizer")) erase("offload");
+    for (const auto& [key, value] : keys) (key == "micro_batch" ? form.train : form.strategy)[key] = value;
+    return form;
+  }
+
+  Job read(const Job& base) const {
+    Job job = base;
+    job.train.micro_batch = std::stoll(train.at("micro_batch"));
+    job.strategy = read_strategy(parse_yaml(flow(strategy), "typed"), job.transformer, job.train);
+    return job;
+  }
+};
+
+ShortForm any_short_form(Dice& dice) {
+  ShortForm form;
+  form.train["micro_batch"] = dice.one_of({"1", "2", "3", "4"});
+  form.strategy["tensor_parallel"] = dice.one_of({"1", "2", "4"});
+  form.strategy["pipeline_parallel"] = dice.one_of({"1", "2", "4"});
+  form.strategy["data_parallel"] = dice.one_of({"1", "2", "3", "4"});
+  form.strategy["schedule"] = dice.one_of({"1f1b", "gpipe", "zb-h1", "interleaved"});
+  form.strategy["recompute"] = dice.one_of({"none", "selective", "full"});
+  if (form.strategy["recompute"] != "none" && dice.once_in(3)) form.strategy["recompute_layers"] = "1";
+  form.strategy["zero"] = dice.one_of({"0", "1", "2", "3"});
+  if (dice.once_in(4)) form.strategy["context_parallel"] = "2";
+  if (dice.once_in(3)) form.strategy["expert_parallel"] = "2";
+  if (dice.once_in(3)) form.strategy["offload.optimizer"] = "1";
+  if (dice.once_in(3) && form.strategy["pipeline_parallel"] != "1")
+    form.strategy["resharding"] = dice.one_of({"direct", "gather"});
+  if (dice.once_in(3)) form.strategy["sequence_parallel"] = "true";
+  if (dice.once_in(3)) form.strategy["overlap.gradients"] = "true";
+  if (dice.once_in(3)) form.strategy["overlap.p2p"] = "false";
+  return form;
+}
+
+Job base_of_short_forms(Dice& dice) {
+  Job job = tiny_job({1, 1, 1}, tiny_variant(dice.one_of({"mixtral", "llama"})));
+  job.transformer.layers = 8;
+  job.transformer.kv_heads = 4;
+  job.cluster = with_hosts(tiny_cluster(64));
+  job.train.global_batch = 48;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a move from any job does what its name says and nothing else, and no two do the same") {
+  std::set<MoveKind> kinds;
+  for (unsigned seed = 300; seed < 400; ++seed) {
+    const Job job = any_job(seed);
+    INFO("seed " << seed << "\n" << print(job.strategy));
+    const std::vector<Move> list = moves(job);
+    for (const Move& move : list) {
+      check_says_what_it_does(job, move);
+      kinds.insert(move.kind);
+    }
+    check_all_differ(job, list);
+  }
+  CHECK(kinds.size() == kMoveKinds);
+}
+
+TEST_CASE("a job after a move compiles or is refused") {
+  int compiled = 0, refused = 0;
+  for (unsigned seed = 400; seed < 440; ++seed) {
+    const Job job = any_job(seed);
+    for (const Move& move : moves(job)) {
+      const std::optional<Job> neighbour = apply(move, job);
+      if (!neighbour) continue;
+      INFO("seed " << seed << ": " << move.what << "\n" << print(neighbour->strategy));
+      try {
+        compile(*neighbour);
+        ++compiled;
+      } catch (const Refusal& refusal) {
+        CHECK(refusal.exit_code() == Exit::infeasible);
+        ++refused;
+      }
+    }
+  }
+  CHECK(compiled > 300);
+  CHECK(refused > 20);
+}
+
+TEST_CASE(
+    "a name typed into the short form reads as the job after the move, and is refused where that is not "
+    "legal") {
+  Dice dice(11);
+  int read = 0, refused = 0;
+  std::set<MoveKind> kinds;
+  for (int round = 0; round < 300; ++round) {
+    const Job base = base_of_short_forms(dice);
+    const ShortForm form = any_short_form(dice);
+    std::optional<Job> job;
+    try {
+      job = form.read(base);
+      validate(job->transformer, job->train, job->strategy);
+    } catch (const Refusal&) {
+      continue;
+    }
+    for (const Move& move : moves(*job)) {
+      if (move.kind == MoveKind::layers) continue;  // laid out by the schedule in this form
+      INFO(ShortForm::flow(form.strategy) << " and `" << move.what << "`");
+      const std::optional<Job> neighbour = apply(move, *job);
+      std::optional<Job> typed;
+      try {
+        typed = form.with(keys_of(move.what)).read(base);
+        validate(typed->transformer, typed->train, typed->strategy);
+      } catch (const Refusal&) {
+        typed = std::nullopt;
+      }
+      CHECK(neighbour.has_value() == typed.has_value());
+      if (!neighbour || !typed) {
+        ++refused;
+        continue;
+      }
+      CHECK(printed(*neighbour) == printed(*typed));
+      kinds.insert(move.kind);
+      ++read;
+    }
+  }
+  CHECK(read > 3000);
+  CHECK(refused > 100);
+  CHECK(kinds.size() == kMoveKinds - 1);
+}
+
+TEST_CASE("what explain tries and what is proposed against too little memory are moves of the list") {
+  int changed = 0, proposed = 0;
+  for (unsigned seed = 500; seed < 530; ++seed) {
+    Job job = any_job(seed);
+    Dice dice(seed);
+    const std::vector<Move> list = moves(job);
+    const std::set<std::string> names = names_of(list);
+    std::set<std::string> rows;
+    for (const Change& change : changes(job, uneven_report(job, dice))) {
+      CAPTURE(seed, change.what);
+      CHECK(names.contains(change.move.what));
+      CHECK(rows.insert(change.what).second);
+      if (change.move.kind != MoveKind::degrees) CHECK(change.what == change.move.what);
+      if (const auto neighbour = apply(change.move, job))
+        for (const auto& [key, degree] :
+             std::map<std::string, std::int64_t>{{"tp", neighbour->strategy.tp()},
+                                                 {"pp", neighbour->strategy.pp()},
+                                                 {"dp", neighbour->strategy.dp()}})
+          if (keys_of(change.what).contains(key))
+            CHECK(keys_of(change.what).at(key) == std::to_string(degree));
+      ++changed;
+    }
+    for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value = 1;
+    build_topology(job.cluster);
+    for (const Remedy& remedy : remedies(job)) {
+      std::string name = remedy.change;
+      const std::size_t join = name.find(" and ");
+      if (join != std::string::npos) name.replace(join, 5, ", ");
+      CAPTURE(seed, remedy.change);
+      CHECK(names.contains(name));
+      ++proposed;
+    }
+  }
+  CHECK(changed > 200);
+  CHECK(proposed > 60);
+}
+
+TEST_CASE("other degrees are offered only where nothing else is lost") {
+  const Job job = tiny_job({2, 2, 2});
+  CHECK(is_laid_out_by_degrees(job.strategy));
+  const auto with = [&](const auto& change) {
+    Strategy strategy = job.strategy;
+    change(strategy.templates[0].stages[1]);
+    return is_laid_out_by_degrees(strategy);
+  };
+  CHECK_FALSE(with([](Stage& stage) { stage.on = {"all"}; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.more = {{3, 4}}; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.replicas = 4; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.tensor_parallel = 1; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.expert_parallel = 2; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.recompute = Recompute::full; }));
+  CHECK_FALSE(with([](Stage& stage) { stage.last_layer += 2; }));
+  CHECK(with([](Stage& stage) { stage.resharding = Resharding::gather; }));
+  Strategy two = job.strategy;
+  two.templates.push_back(two.templates[0]);
+  CHECK_FALSE(is_laid_out_by_degrees(two));
+  CHECK(moves(job, MoveKind::degrees).size() == 6);
+  Job named = job;
+  for (Stage& stage : named.strategy.templates[0].stages) stage.on = {"all"};
+  CHECK(moves(named, MoveKind::degrees).empty());
+}
+
+TEST_CASE("what stages say alike goes along to other degrees") {
+  Job job = tiny_job({2, 2, 2});
+  for (Stage& stage : job.strategy.templates[0].stages) stage.recompute = Recompute::full;
+  job.strategy.templates[0].stages[1].resharding = Resharding::gather;
+  const Job more = moved(job, {MoveKind::degrees, {SetDegrees{2, 4, 1}}, ""});
+  const std::vector<Stage>& stages = more.strategy.templates[0].stages;
+  REQUIRE(stages.size() == 4);
+  for (const Stage& stage : stages) CHECK(stage.recompute == Recompute::full);
+  CHECK_FALSE(stages[0].resharding.has_value());
+  for (std::size_t i = 1; i < 4; ++i) CHECK(stages[i].resharding == Resharding::gather);
+}
