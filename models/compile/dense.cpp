@@ -4,9 +4,9 @@
 namespace motley {
 namespace {
 
-struct Widths {
+struct DenseWidths {
   std::int64_t N, C, inner, F;
-  explicit Widths(const KernelWriter& w)
+  explicit DenseWidths(const KernelWriter& w)
       : N(w.N()),
         C(w.transformer().hidden),
         inner((w.transformer().gated() ? 2 : 1) * w.transformer().ffn / w.tp()),
@@ -18,13 +18,13 @@ struct Widths {
 const char* inner_name(const Transformer& transformer) { return transformer.gated() ? "gate_up" : "fc1"; }
 
 void dense_inner(KernelWriter& w, TensorId y, KeptDense& kept) {
-  const Widths s(w);
+  const DenseWidths s(w);
   const TensorId inner = w.activation("inner", {s.N, s.inner});
   kept.inner = w.linear(y, inner, inner_name(w.transformer()), s.inner, s.C, kept.inner_narrow);
 }
 
 TensorId dense_forward(KernelWriter& w, TensorId y, KeptDense& kept) {
-  const Widths s(w);
+  const DenseWidths s(w);
   dense_inner(w, y, kept);
   kept.activated = w.activation("activated", {s.N, s.F});
   w.emit(KernelOp::activation, {kept.inner}, {kept.activated});
@@ -32,7 +32,7 @@ TensorId dense_forward(KernelWriter& w, TensorId y, KeptDense& kept) {
 }
 
 TensorId dense_backward(KernelWriter& w, std::optional<TensorId> y, const KeptDense& kept, TensorId dout) {
-  const Widths s(w);
+  const DenseWidths s(w);
   const TensorId dactivated =
       w.linear_gradients(dout, "activated", kept.activated, "fc2", s.C, s.F, kept.fc2_narrow);
   const TensorId dinner = w.gradient("inner", {s.N, s.inner});

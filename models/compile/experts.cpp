@@ -19,9 +19,9 @@ void activate(KernelWriter& w, KernelOp op, const Ids& in, TensorId out, std::in
   kernel.n = width;
 }
 
-struct Widths {
+struct ExpertWidths {
   std::int64_t N, C, K, E, R, F, S;
-  explicit Widths(const KernelWriter& w)
+  explicit ExpertWidths(const KernelWriter& w)
       : N(w.N()),
         C(w.transformer().hidden),
         K(w.transformer().experts.per_token),
@@ -31,7 +31,7 @@ struct Widths {
         S(w.transformer().experts.shared_ffn / w.tp()) {}
 };
 
-void route(KernelWriter& w, const Widths& s, TensorId y, KeptExperts& kept) {
+void route(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept) {
   kept.logits = w.exact("router.logits", {s.N, s.E});
   w.matmul(y, kept.logits, w.layer_weights({"router.weight"}), s.E, s.C, false);
   kept.weights = w.exact("router.weights", {s.N, s.K});
@@ -43,7 +43,7 @@ void route(KernelWriter& w, const Widths& s, TensorId y, KeptExperts& kept) {
 }
 
 // Copies from where they are routed to their experts, expert by expert.
-TensorId to_experts(KernelWriter& w, const Widths& s, KeptExperts& kept, TensorId sent) {
+TensorId to_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept, TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(kept.counts);
   w.all_to_all(sent);
@@ -55,7 +55,7 @@ TensorId to_experts(KernelWriter& w, const Widths& s, KeptExperts& kept, TensorI
   return copies;
 }
 
-TensorId from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId copies) {
+TensorId from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId copies) {
   if (w.expert_parts() == 1) return copies;
   const TensorId returned = w.expert_rows("experts.returned", s.C);
   w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});
@@ -63,7 +63,7 @@ TensorId from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept,
   return returned;
 }
 
-TensorId gradients_to_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId sent) {
+TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(sent);
   const TensorId copies = w.expert_rows_gradient("experts.down", s.C);
@@ -71,7 +71,7 @@ TensorId gradients_to_experts(KernelWriter& w, const Widths& s, const KeptExpert
   return copies;
 }
 
-TensorId gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExperts& kept, TensorId copies) {
+TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId copies) {
   if (w.expert_parts() == 1) return copies;
   const TensorId returned = w.expert_rows_gradient("experts.sent", s.C);
   w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});
@@ -80,7 +80,7 @@ TensorId gradients_from_experts(KernelWriter& w, const Widths& s, const KeptExpe
 }
 
 // What every token passes: (N,C), not yet summed over tensor-parallel ranks.
-TensorId shared_forward(KernelWriter& w, const Widths& s, TensorId y, KeptExperts& kept) {
+TensorId shared_forward(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept) {
   kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
   w.matmul(y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
   kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
@@ -108,7 +108,7 @@ struct InputGradients {
   std::optional<TensorId> whole;
 };
 
-InputGradients shared_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y,
+InputGradients shared_backward(KernelWriter& w, const ExpertWidths& s, std::optional<TensorId> y,
                                const KeptExperts& kept, TensorId dout) {
   InputGradients dy;
   TensorId dshared = dout;
@@ -130,7 +130,7 @@ InputGradients shared_backward(KernelWriter& w, const Widths& s, std::optional<T
   return dy;
 }
 
-InputGradients routed_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y,
+InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::optional<TensorId> y,
                                const KeptExperts& kept, TensorId dout) {
   const TensorId dreturned =
       w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C);
@@ -161,7 +161,7 @@ InputGradients routed_backward(KernelWriter& w, const Widths& s, std::optional<T
 }  // namespace
 
 TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
-  const Widths s(w);
+  const ExpertWidths s(w);
   route(w, s, y, kept);
   const TensorId sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
@@ -183,7 +183,7 @@ TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
 
 TensorId experts_backward(KernelWriter& w, std::optional<TensorId> y, const KeptExperts& kept,
                           TensorId dout) {
-  const Widths s(w);
+  const ExpertWidths s(w);
   InputGradients dy = routed_backward(w, s, y, kept, dout);
   if (s.S > 0) {
     const InputGradients shared = shared_backward(w, s, y, kept, dout);

@@ -6,9 +6,9 @@
 namespace motley {
 namespace {
 
-struct Widths {
+struct LatentWidths {
   std::int64_t N, C, heads, D, rope, value, q_rank, kv_rank;
-  explicit Widths(const KernelWriter& w)
+  explicit LatentWidths(const KernelWriter& w)
       : N(w.N()),
         C(w.transformer().hidden),
         heads(w.transformer().heads / w.tp()),
@@ -22,7 +22,7 @@ struct Widths {
   std::int64_t down() const { return kv_rank + rope; }
 };
 
-TensorId queries(KernelWriter& w, const Widths& s, TensorId y, KeptLatent& kept) {
+TensorId queries(KernelWriter& w, const LatentWidths& s, TensorId y, KeptLatent& kept) {
   const TensorId q = w.activation("q", {s.N, s.q()});
   if (s.q_rank == 0) {
     w.matmul(y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
@@ -38,7 +38,7 @@ TensorId queries(KernelWriter& w, const Widths& s, TensorId y, KeptLatent& kept)
   return q;
 }
 
-TensorId queries_backward(KernelWriter& w, const Widths& s, std::optional<TensorId> y, const KeptLatent& kept,
+TensorId queries_backward(KernelWriter& w, const LatentWidths& s, std::optional<TensorId> y, const KeptLatent& kept,
                           TensorId dq) {
   const TensorId dy = w.gradient("q.input", {s.N, s.C});
   if (s.q_rank == 0) {
@@ -59,7 +59,7 @@ TensorId queries_backward(KernelWriter& w, const Widths& s, std::optional<Tensor
 }  // namespace
 
 TensorId latent_forward(KernelWriter& w, TensorId y, KeptLatent& kept) {
-  const Widths s(w);
+  const LatentWidths s(w);
   const TensorId q = queries(w, s, y, kept);
   kept.kv_latent = w.activation("kv.latent", {s.N, s.down()});
   w.matmul(y, kept.kv_latent, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
@@ -75,7 +75,7 @@ TensorId latent_forward(KernelWriter& w, TensorId y, KeptLatent& kept) {
 }
 
 TensorId latent_backward(KernelWriter& w, std::optional<TensorId> y, const KeptLatent& kept, TensorId dqkv) {
-  const Widths s(w);
+  const LatentWidths s(w);
   const TensorId dq = w.gradient("q", {s.N, s.q()}), dkv = w.gradient("kv", {s.N, s.kv()});
   const TensorId dshared = w.gradient("kv.shared", {s.N, s.down()});
   w.emit(KernelOp::latent_heads_backward, {dqkv}, {dq, dkv, dshared});

@@ -10,6 +10,7 @@
 #include "models/base/refusal.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/published/prediction_errors.hpp"
 
 namespace motley {
 namespace {
@@ -69,7 +70,6 @@ Json json_of(const CollectiveErrors& entry, const char* what) {
           {"within", entry.within()}};
 }
 
-std::string percent(double value) { return fmt::format("{:.1f}", value); }
 std::string with_sign(double value) { return fmt::format("{:+.1f}", value); }
 
 std::string rows_table(const std::vector<CollectiveOutcome>& outcomes) {

@@ -2,6 +2,8 @@
 // models/published/collective_errors.hpp.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -21,6 +23,8 @@ inline double median_of(std::vector<double> values) {
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
+
+inline std::string percent(double value) { return fmt::format("{:.1f}", value); }  // without the sign "%"
 
 class Errors {
  public:

@@ -146,8 +146,6 @@ Json json_of(const std::vector<ErrorSummary>& summaries, const char* by) {
   return list;
 }
 
-std::string percent(double value) { return fmt::format("{:.1f}", value); }
-
 std::string rows_table(const std::vector<RunOutcome>& outcomes) {
   Table table("llrrrlrr",
               {"run", "model", "chips", "measured s", "predicted s", "interval", "error %", "unseen %"});

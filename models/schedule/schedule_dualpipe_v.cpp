@@ -12,9 +12,9 @@
 namespace motley {
 namespace {
 
-class RankActions {
+class DualPipeVActions {
  public:
-  RankActions(int ranks, int rank) : stages_{rank, 2 * ranks - 1 - rank} {}
+  DualPipeVActions(int ranks, int rank) : stages_{rank, 2 * ranks - 1 - rank} {}
 
   void forward(int chunk) { actions_.push_back({Pass::forward, stages_[chunk], forwards_[chunk]++}); }
   void backward(int chunk) { actions_.push_back({Pass::backward, stages_[chunk], backwards_[chunk]++}); }
@@ -37,7 +37,7 @@ class RankActions {
   std::vector<Action> actions_;
 };
 
-void warm_up(RankActions& order, int after, int rank) {
+void warm_up(DualPipeVActions& order, int after, int rank) {
   for (int i = 0; i < 2 * after; ++i) order.forward(0);
   for (int i = 0; i <= rank; ++i) {
     order.forward(0);
@@ -50,7 +50,7 @@ void warm_up(RankActions& order, int after, int rank) {
   }
 }
 
-void side_by_side(RankActions& order, int after, int rounds) {
+void side_by_side(DualPipeVActions& order, int after, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     order.forward(0);
     order.backward(1);
@@ -64,7 +64,7 @@ void side_by_side(RankActions& order, int after, int rounds) {
   }
 }
 
-void cool_down(RankActions& order, int after, int rank) {
+void cool_down(DualPipeVActions& order, int after, int rank) {
   const int turns = rank + 1;  // the second half of their backwards is split
   for (int i = 0; i < turns; ++i) {
     order.either(1, i > turns / 2 || (i == turns / 2 && rank % 2 == 1));
@@ -83,7 +83,7 @@ Timetable dualpipe_v(const PipelineShape& shape) {
   Timetable timetable;
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const int after = shape.ranks - 1 - rank;
-    RankActions order(shape.ranks, rank);
+    DualPipeVActions order(shape.ranks, rank);
     warm_up(order, after, rank);
     side_by_side(order, after, shape.micro_batches - 2 * shape.ranks + rank + 1);
     cool_down(order, after, rank);

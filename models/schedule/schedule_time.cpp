@@ -9,7 +9,7 @@
 namespace motley {
 namespace {
 
-constexpr double kUnknown = -1;
+constexpr double kNotYetKnown = -1;
 
 // The transfers from one virtual stage to the next, or of gradients back; the j-th of the sender is the j-th of the
 // receiver.
@@ -52,15 +52,15 @@ class Recurrence {
   }
   bool is_last(int stage) const { return at(stage) + 1 == rank_of_.size(); }
 
-  // kUnknown: not yet to be said.
+  // kNotYetKnown: not yet to be said.
   double arrival(Boundary& boundary, std::size_t j) {
     while (boundary.arrived_s.size() <= j) {
       const std::size_t i = boundary.arrived_s.size();
-      if (boundary.sent_s.size() <= i) return kUnknown;
+      if (boundary.sent_s.size() <= i) return kNotYetKnown;
       double begin_s = boundary.sent_s[i];
       if (i > 0) begin_s = std::max(begin_s, boundary.arrived_s[i - 1]);
       if (buffers_ > 0 && i >= buffers_) {
-        if (boundary.received_s.size() <= i - buffers_) return kUnknown;
+        if (boundary.received_s.size() <= i - buffers_) return kNotYetKnown;
         begin_s = std::max(begin_s, boundary.received_s[i - buffers_]);
       }
       boundary.arrived_s.push_back(begin_s + times_.transfer_s);
@@ -74,7 +74,7 @@ class Recurrence {
   }
 
   static double ended(const std::vector<double>& ends, int micro_batch) {
-    return at(micro_batch) < ends.size() ? ends[at(micro_batch)] : kUnknown;
+    return at(micro_batch) < ends.size() ? ends[at(micro_batch)] : kNotYetKnown;
   }
 
   double forward_ready(int stage, int micro_batch) {
@@ -84,23 +84,23 @@ class Recurrence {
       ready_s = crosses(stage - 1) ? arrival(in, in.received_s.size())
                                    : ended(ends_[at(stage - 1)].forward_s, micro_batch);
     }
-    if (ready_s == kUnknown || is_last(stage) || !crosses(stage)) return ready_s;
+    if (ready_s == kNotYetKnown || is_last(stage) || !crosses(stage)) return ready_s;
     const double free_s = buffer_free(activations_[at(stage)]);
-    return free_s == kUnknown ? kUnknown : std::max(ready_s, free_s);
+    return free_s == kNotYetKnown ? kNotYetKnown : std::max(ready_s, free_s);
   }
   double gradient_ready(int stage, int micro_batch) {
     double ready_s = ended(ends_[at(stage)].forward_s, micro_batch);
-    if (ready_s == kUnknown) return kUnknown;
+    if (ready_s == kNotYetKnown) return kNotYetKnown;
     if (!is_last(stage)) {
       Boundary& in = gradients_[at(stage)];
       const double there_s = crosses(stage) ? arrival(in, in.received_s.size())
                                             : ended(ends_[at(stage + 1)].gradient_s, micro_batch);
-      if (there_s == kUnknown) return kUnknown;
+      if (there_s == kNotYetKnown) return kNotYetKnown;
       ready_s = std::max(ready_s, there_s);
     }
     if (stage == 0 || !crosses(stage - 1)) return ready_s;
     const double free_s = buffer_free(gradients_[at(stage - 1)]);
-    return free_s == kUnknown ? kUnknown : std::max(ready_s, free_s);
+    return free_s == kNotYetKnown ? kNotYetKnown : std::max(ready_s, free_s);
   }
   double ready(const Action& action) {
     if (action.pass == Pass::forward) return forward_ready(action.virtual_stage, action.micro_batch);
@@ -110,7 +110,7 @@ class Recurrence {
   }
 
   static void set(std::vector<double>& ends, int micro_batch, double end_s) {
-    if (at(micro_batch) >= ends.size()) ends.resize(at(micro_batch) + 1, kUnknown);
+    if (at(micro_batch) >= ends.size()) ends.resize(at(micro_batch) + 1, kNotYetKnown);
     ends[at(micro_batch)] = end_s;
   }
   void note(const Action& action, double end_s) {
@@ -132,7 +132,7 @@ class Recurrence {
     if (next_[rank] == actions.size()) return false;
     const Action& action = actions[next_[rank]];
     const double ready_s = ready(action);
-    if (ready_s == kUnknown) return false;
+    if (ready_s == kNotYetKnown) return false;
     RankTimes& times = result_.ranks[rank];
     const double begin_s = std::max(ready_s, times.last_s);
     const double work_s = times_.pass_times(action.virtual_stage).duration(action.pass);

@@ -9,9 +9,9 @@
 namespace motley {
 namespace {
 
-class RankActions {
+class ZbVActions {
  public:
-  RankActions(const PipelineShape& shape, int rank)
+  ZbVActions(const PipelineShape& shape, int rank)
       : shape_(shape), stages_{rank, 2 * shape.ranks - 1 - rank} {}
 
   void forward(int chunk) { add(Pass::forward, chunk, forwards_[chunk]++); }
@@ -32,7 +32,7 @@ class RankActions {
 
 std::vector<Action> order_of(const PipelineShape& shape, int rank) {
   const int p = shape.ranks, m = std::max(shape.micro_batches, 2 * p - 1);
-  RankActions order(shape, rank);
+  ZbVActions order(shape, rank);
   for (int i = 0; i < 2 * (p - rank) - 1; ++i) order.forward(0);
   for (int i = 0; i < rank; ++i) {
     order.forward(1);

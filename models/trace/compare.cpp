@@ -14,8 +14,6 @@
 namespace motley {
 namespace {
 
-auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
-
 double work_s(const TraceEvent& event) { return event.end_s - event.matched_s; }
 
 std::set<Rank> ranks_of(const Trace& trace) {
@@ -66,9 +64,9 @@ class TracePairs {
     auto left = a.events.begin(), right = b.events.begin();
     while (left != a.events.end() || right != b.events.end()) {
       const bool take_left =
-          right == b.events.end() || (left != a.events.end() && key_of(left->step) <= key_of(right->step));
+          right == b.events.end() || (left != a.events.end() && left->step <= right->step);
       const bool take_right =
-          left == a.events.end() || (right != b.events.end() && key_of(right->step) <= key_of(left->step));
+          left == a.events.end() || (right != b.events.end() && right->step <= left->step);
       const Step step = take_left ? left->step : right->step;
       if (common.count(step.rank) > 0) {
         if (take_left && take_right)
@@ -148,7 +146,7 @@ class TracePairs {
   void keep_largest() {
     const auto larger = [](const Deviation& x, const Deviation& y) {
       const double x_s = std::abs(x.b_s - x.a_s), y_s = std::abs(y.b_s - y.a_s);
-      return x_s != y_s ? x_s > y_s : key_of(x.step) < key_of(y.step);
+      return x_s != y_s ? x_s > y_s : x.step < y.step;
     };
     const auto kept = static_cast<std::ptrdiff_t>(std::min(options_.deviations, deviations_.size()));
     std::partial_sort(deviations_.begin(), deviations_.begin() + kept, deviations_.end(), larger);

@@ -14,8 +14,6 @@
 namespace motley {
 namespace {
 
-auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
-
 // The slot through which a side of a transfer or collective takes part.
 using Slot = std::variant<std::monostate, PeerSlot, GroupSlot>;  // monostate: it has none there
 
@@ -77,7 +75,7 @@ class PathFinder {
   const TraceEvent* find_event(const Step& step) const {
     const auto event =
         std::lower_bound(trace_.events.begin(), trace_.events.end(), step,
-                         [](const TraceEvent& each, const Step& s) { return key_of(each.step) < key_of(s); });
+                         [](const TraceEvent& each, const Step& s) { return each.step < s; });
     return event != trace_.events.end() && event->step == step ? &*event : nullptr;
   }
 

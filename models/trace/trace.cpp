@@ -13,7 +13,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -21,8 +20,6 @@
 
 namespace motley {
 namespace {
-
-auto key_of(const Step& step) { return std::make_tuple(step.rank, step.stream, step.index); }
 
 // Appends text and writes it out a megabyte at a time, beside `path`, then renamed: a reader never sees half a
 // trace. A device (/dev/stdout) is written as it is.
@@ -243,7 +240,7 @@ IdTable<RankProgramId, Transfers> transfers_of(const Program& program) {
 const TraceEvent* find_event(const Events& events, const Step& step) {
   const auto event =
       std::lower_bound(events.begin(), events.end(), step,
-                       [](const TraceEvent* each, const Step& s) { return key_of(each->step) < key_of(s); });
+                       [](const TraceEvent* each, const Step& s) { return each->step < s; });
   return event != events.end() && (*event)->step == step ? *event : nullptr;
 }
 
@@ -333,7 +330,7 @@ void write_head(TraceFile& file, const Program& program, const Trace& trace) {
 
 void sort_events(Trace& trace) {
   std::sort(trace.events.begin(), trace.events.end(),
-            [](const TraceEvent& a, const TraceEvent& b) { return key_of(a.step) < key_of(b.step); });
+            [](const TraceEvent& a, const TraceEvent& b) { return a.step < b.step; });
 }
 
 void write_trace(const Trace& trace, const Program& program, const std::string& path,
@@ -344,7 +341,7 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
   for (const TraceEvent& event : trace.events)
     if (written.empty() || written.count(event.step.rank) > 0) events.push_back(&event);
   MOTLEY_CHECK(std::is_sorted(events.begin(), events.end(), [](const TraceEvent* a, const TraceEvent* b) {
-    return key_of(a->step) < key_of(b->step);
+    return a->step < b->step;
   }));
   TraceFile file(path);
   write_head(file, program, trace);

@@ -3,6 +3,7 @@
 // none. Read next: models/trace/trace.hpp.
 #pragma once
 
+#include <compare>
 #include <span>
 
 #include "models/program/program.hpp"
@@ -14,7 +15,7 @@ struct Step {
   Rank rank = 0;
   StreamId stream;
   std::int32_t index = 0;
-  bool operator==(const Step&) const = default;
+  auto operator<=>(const Step&) const = default;
 };
 
 class World {

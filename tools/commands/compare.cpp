@@ -18,7 +18,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct CompareArguments {
   std::string a, b;
   std::optional<double> within;  // percent
   int steps = 3;
@@ -26,16 +26,16 @@ struct Options {
   std::string out;
 };
 
-struct Side {
+struct ComparedSide {
   Program program;
   Trace trace;
 };
 
-bool is_scenario(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
 // `world`: nothing, the scenario's own.
-Side side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
-  if (!is_scenario(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
+ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
+  if (!is_scenario_path(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
   const Prepared prepared = prepare(load_scenario(path));
   const WorldKind kind = world.value_or(prepared.scenario.world.kind);
   Trace trace = kind == WorldKind::real ? train_world(prepared, path, steps)
@@ -48,14 +48,14 @@ Side side_of(const std::string& path, std::optional<WorldKind> world, int steps)
   return {.program = prepared.program, .trace = std::move(trace)};
 }
 
-Exit run(const Options& options) {
+Exit run(const CompareArguments& options) {
   const bool both_worlds = options.b.empty();
-  if (both_worlds && !is_scenario(options.a))
+  if (both_worlds && !is_scenario_path(options.a))
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
-  const Side a = side_of(options.a, in_both(WorldKind::sim), options.steps);
-  const Side b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
+  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options.steps);
+  const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
@@ -70,7 +70,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_compare(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompareArguments>();
   const Command command =
       program.subcommand("compare", "Lay two traces side by side, instruction by instruction");
   command.option("a", options->a, "a trace, or a scenario, which then runs in its world").required();

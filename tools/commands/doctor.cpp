@@ -19,7 +19,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct DoctorArguments {
   bool json = false;
   std::string need;
 };
@@ -97,7 +97,7 @@ const PartReport* needed(const std::vector<PartReport>& parts, const std::string
                 suggest(need, names));
 }
 
-Exit run(const Options& options) {
+Exit run(const DoctorArguments& options) {
   const std::vector<PartReport> parts = all_parts();
   const PartReport* need = needed(parts, options.need);
   write_result(options.json ? to_json(parts) : to_text(parts), "");
@@ -107,7 +107,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_doctor(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorArguments>();
   const Command command =
       program.subcommand("doctor", "List what was found, what of it runs here, and what is missing");
   command.flag("--json", options->json, "print JSON (schema motley.doctor/1)");

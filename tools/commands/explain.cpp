@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct ExplainArguments {
   std::string scenario, other;
   double better = 10;  // percent
   bool no_fold = false;
@@ -26,7 +26,7 @@ struct Options {
 
 Trace simulated(const Job& job, const Program& program) { return simulate_in_child(job, program); }
 
-Prepared prepare_side(const Options& options, const std::string& path) {
+Prepared prepare_side(const ExplainArguments& options, const std::string& path) {
   Scenario scenario = load_scenario(path);
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   if (options.no_fold) fold = false;
@@ -52,7 +52,7 @@ ExplainOptions with_progress(ExplainOptions options) {
   return options;
 }
 
-std::string answer(const Options& options) {
+std::string answer(const ExplainArguments& options) {
   const ExplainOptions whole{.factor = 1 + options.better / 100,
                              .levers = !options.no_levers,
                              .changes = !options.no_changes,
@@ -70,7 +70,7 @@ std::string answer(const Options& options) {
   return options.json ? to_json(reasons) : to_text(reasons);
 }
 
-Exit run(const Options& options) {
+Exit run(const ExplainArguments& options) {
   write_result(answer(options), options.out);
   return Exit::ok;
 }
@@ -78,7 +78,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_explain(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainArguments>();
   const Command command = program.subcommand(
       "explain", "Why a step takes as long as it does in virtual time, and what would make it shorter");
   command.option("scenario", options->scenario, "a file of scenarios/").required();

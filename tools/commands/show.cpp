@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ShowArguments {
   std::string what;
   bool json = false;
   bool passes = false;
@@ -37,7 +37,7 @@ struct Options {
 };
 
 // A scenario names its cluster; neither a platform's file nor a config.json has that key at its margin.
-bool is_scenario(const std::string& what) {
+bool names_a_cluster(const std::string& what) {
   std::ifstream file(what);
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("cluster:")) return true;
@@ -67,8 +67,8 @@ std::string describe_active(const Transformer& t) {
   return text;
 }
 
-std::string show_model(const Options& options) {
-  const Transformer transformer = is_scenario(options.what) ? load_scenario(options.what).job.transformer
+std::string show_model(const ShowArguments& options) {
+  const Transformer transformer = names_a_cluster(options.what) ? load_scenario(options.what).job.transformer
                                                             : load_transformer(options.what);
   const std::int64_t count = parameter_count(transformer);
   if (options.json) {
@@ -93,9 +93,9 @@ std::string show_model(const Options& options) {
              model_flops_per_sequence(transformer, transformer.max_positions), flop_formula(transformer));
 }
 
-std::string show_cluster(const Options& options) {
+std::string show_cluster(const ShowArguments& options) {
   const Cluster cluster =
-      is_scenario(options.what) ? load_scenario(options.what).job.cluster : load_cluster(options.what);
+      names_a_cluster(options.what) ? load_scenario(options.what).job.cluster : load_cluster(options.what);
   Json routes = Json::array();
   std::string text = print(cluster);
   text += fmt::format("# {} chips, {} directed links\n", cluster.chip_count(), cluster.link_count);
@@ -137,7 +137,7 @@ std::string show_cluster(const Options& options) {
                {"routes", routes}});
 }
 
-std::string show_strategy(const Options& options) {
+std::string show_strategy(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const Strategy& strategy = scenario.job.strategy;
   const std::string hash = strategy_hash(scenario.job.transformer, scenario.job.train, strategy);
@@ -154,7 +154,7 @@ std::string show_strategy(const Options& options) {
          fmt::format("# strategy {}: {} = {} ranks\n", hash, degrees_of(strategy), strategy.rank_count());
 }
 
-std::string show_program(const Options& options) {
+std::string show_program(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   if (options.passes) {
     std::string text;
@@ -176,7 +176,7 @@ std::string show_program(const Options& options) {
                {"text", print(program)}});
 }
 
-std::string show_costs(const Options& options) {
+std::string show_costs(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const Program program = compile(scenario.job);
   const std::vector<PassCost> passes = price_passes(scenario.job, program);
@@ -186,7 +186,7 @@ std::string show_costs(const Options& options) {
 }
 
 // Of a pipeline of the strategy's: the order that its Program holds, at predicted durations.
-std::string show_schedule(const Options& options) {
+std::string show_schedule(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const Strategy& strategy = scenario.job.strategy;
   if (options.pipeline >= static_cast<int>(strategy.templates.size()))
@@ -223,7 +223,7 @@ std::string show_schedule(const Options& options) {
                {"ranks", ranks}});
 }
 
-std::string show_collectives(const Options& options) {
+std::string show_collectives(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const auto listed = list_collectives(scenario.job, compile(scenario.job));
   return options.json ? collectives_json(listed) : collectives_text(listed);
@@ -241,14 +241,14 @@ std::vector<Chip> chips_of(const std::string& what) {
     return chips;
   }
   if (fs::exists(folder / (what + ".yaml"))) return {load_chip(what)};
-  const Cluster cluster = is_scenario(what) ? load_scenario(what).job.cluster : load_cluster(what);
+  const Cluster cluster = names_a_cluster(what) ? load_scenario(what).job.cluster : load_cluster(what);
   std::set<std::string> names;
   for (const NodeGroup& group : cluster.groups)
     if (names.insert(group.chip.name).second) chips.push_back(group.chip);
   return chips;
 }
 
-std::string show_formats(const Options& options) {
+std::string show_formats(const ShowArguments& options) {
   const std::vector<Chip> chips = chips_of(options.what);
   return options.json ? formats_json(chips) : formats_text(chips);
 }
@@ -257,7 +257,7 @@ struct Part {
   const char* name;
   const char* description;
   const char* what;
-  std::string (*show)(const Options&);
+  std::string (*show)(const ShowArguments&);
 };
 constexpr Part kParts[] = {
     {"model", "The Transformer: its figures, parameters and FLOP formula",
@@ -282,7 +282,7 @@ void add_show(const Command& program) {
   const Command command = program.subcommand("show", "Print a stage of the way from scenario to Program");
   command.example("motley show program scenarios/quickstart.yaml");
   for (const Part& part : kParts) {
-    const auto options = std::make_shared<Options>();
+    const auto options = std::make_shared<ShowArguments>();
     const Command shown = command.subcommand(part.name, part.description);
     shown.option("what", options->what, part.what).required();
     shown.flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));

@@ -19,7 +19,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct SimulateArguments {
   std::string scenario;
   std::string world, real_ranks, record, tape;  // empty: not given
   std::string trace, trace_ranks;
@@ -32,12 +32,12 @@ struct Options {
 constexpr std::array kImaginedWorlds = {WorldKind::sim, WorldKind::null, WorldKind::mixed, WorldKind::replay};
 
 // The option's, else the scenario's; a real scenario is imagined here.
-WorldKind kind_of(const Options& options, const Scenario& scenario) {
+WorldKind kind_of(const SimulateArguments& options, const Scenario& scenario) {
   const WorldKind kind = parse_word<WorldKind>(options.world).value_or(scenario.world.kind);
   return kind == WorldKind::real ? WorldKind::sim : kind;
 }
 
-SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
+SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepared) {
   SimulatedWorld world;
   world.kind = kind_of(options, prepared.scenario);
   world.real_ranks = prepared.scenario.world.real_ranks;
@@ -49,7 +49,7 @@ SimulatedWorld world_of(const Options& options, const Prepared& prepared) {
 
 // The option, else the scenario's choice, else: whoever asks for ranks by name, or has some really compute, wants them
 // all.
-void choose_fold(const Options& options, Scenario& scenario) {
+void choose_fold(const SimulateArguments& options, Scenario& scenario) {
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   const WorldKind world = kind_of(options, scenario);
   if (options.fold || options.no_fold) fold = options.fold;
@@ -65,7 +65,7 @@ Yaml node_of(const std::string& option, const std::string& text) {
   return std::make_shared<const YamlNode>(std::move(node));
 }
 
-Exit run(const Options& options) {
+Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
   if (options.tokens) scenario.job.train.tokens = to_tokens(node_of("--tokens", *options.tokens));
@@ -90,7 +90,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_simulate(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateArguments>();
   std::vector<std::string> worlds;
   for (const WorldKind kind : kImaginedWorlds) worlds.emplace_back(name_of(kind));
   const Command command = program.subcommand("simulate", "Run a scenario in virtual time: how fast, and why");

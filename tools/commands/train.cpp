@@ -26,7 +26,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct TrainArguments {
   std::string scenario;
   std::int64_t steps = 0;  // 0: the scenario's
   std::string kernels = "fast";
@@ -74,7 +74,7 @@ std::string to_text(const Trained& trained) {
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 
-TrainOptions train_options(const Options& options, const Job& job, Progress& progress) {
+TrainOptions train_options(const TrainArguments& options, const Job& job, Progress& progress) {
   TrainOptions chosen;
   chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
@@ -102,7 +102,7 @@ Exit launch_ranks(const Program& program) {
   return static_cast<Exit>(launched.exit_code);
 }
 
-Exit run(const Options& options) {
+Exit run(const TrainArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   const Job& job = prepared.scenario.job;
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
@@ -126,7 +126,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_train(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainArguments>();
   const Command command =
       program.subcommand("train", "Really train a scenario on host ranks of this machine");
   command.option("scenario", options->scenario, "a file of scenarios/").required();

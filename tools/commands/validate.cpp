@@ -17,7 +17,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct ValidateArguments {
   std::vector<std::string> what;
   bool rows = false, json = false, no_memory = false, collectives = false, claims = false;
   std::string show, out;
@@ -54,7 +54,7 @@ std::string scenario_text(const Measured& run) {
   return print(job.transformer) + "---\n" + print(job.cluster) + "---\n" + print(job.strategy);
 }
 
-Exit run(const Options& options) {
+Exit run(const ValidateArguments& options) {
   if (options.claims) {
     write_result(validate_claims(options.json), options.out);
     return Exit::ok;
@@ -81,7 +81,7 @@ Exit run(const Options& options) {
 }  // namespace
 
 void add_validate(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ValidateArguments>();
   const Command command =
       program.subcommand("validate", "Predict training runs that others measured, and say how wrong that is");
   const Option what = command.option(
