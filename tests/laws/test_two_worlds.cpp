@@ -107,7 +107,7 @@ Job widened(Job job) {
   return job;
 }
 
-void check_family(Family family) {
+void check_worlds_agree(Family family) {
   std::vector<Job> jobs = tests::every_small_job(family);
   for (const Job& job : tests::every_scheduled_job(family)) jobs.push_back(job);
   for (const Job& job : jobs) check_two_worlds(widened(job));
@@ -116,11 +116,11 @@ void check_family(Family family) {
 }  // namespace
 
 TEST_CASE("every small GPT-2 strategy does the same in the real and the imagined world") {
-  check_family(Family::gpt2);
+  check_worlds_agree(Family::gpt2);
 }
 
 TEST_CASE("every small Llama strategy does the same in the real and the imagined world") {
-  check_family(Family::llama);
+  check_worlds_agree(Family::llama);
 }
 
 // What a rank's experts compute is a matter of routing: compare() holds them together to the same FLOPs.

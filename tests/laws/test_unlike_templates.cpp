@@ -89,7 +89,7 @@ std::vector<Job> unlike_jobs(Family family) {
   return jobs;
 }
 
-void check_family(Family family) {
+void check_unlike_pipelines(Family family) {
   const Job one = tests::tiny_job({1, 1, 1}, family);
   const auto alone = train(one, 10);
   REQUIRE(alone.back() < alone.front() - 0.5);
@@ -104,9 +104,9 @@ void check_family(Family family) {
 
 }  // namespace
 
-TEST_CASE("unlike pipelines train the same GPT-2 as one rank") { check_family(Family::gpt2); }
+TEST_CASE("unlike pipelines train the same GPT-2 as one rank") { check_unlike_pipelines(Family::gpt2); }
 
-TEST_CASE("unlike pipelines train the same Llama as one rank") { check_family(Family::llama); }
+TEST_CASE("unlike pipelines train the same Llama as one rank") { check_unlike_pipelines(Family::llama); }
 
 TEST_CASE("unlike pipelines whose experts are cut or divided alike train the same function") {
   const std::vector<std::string> unlike = {

@@ -19,7 +19,7 @@ using namespace motley;
 
 namespace {
 
-const std::string kRoot = MOTLEY_SOURCE_DIR;
+const std::string kSourceFolder = MOTLEY_SOURCE_DIR;
 
 // A file in a folder of its own that is gone when the test is over.
 class Written {
@@ -60,14 +60,14 @@ std::string tiny(const std::string& strategy_and_more) {
          strategy_and_more + "\n";
 }
 
-Scenario read(const std::string& text) { return load_scenario(Written(text).path()); }
+Scenario read_page(const std::string& text) { return load_scenario(Written(text).path()); }
 
 }  // namespace
 
 TEST_CASE("every scenario that ships is read, and its strategy is legal and fits its cluster") {
   const std::string name = GENERATE(as<std::string>(), "quickstart", "quickstart-train", "gpt3-175b-1024");
   INFO(name);
-  const Scenario scenario = load_scenario(kRoot + "/scenarios/" + name + ".yaml");
+  const Scenario scenario = load_scenario(kSourceFolder + "/scenarios/" + name + ".yaml");
   CHECK(scenario.name == name);
   const Job& job = scenario.job;
   CHECK_NOTHROW(validate(job.transformer, job.train, job.strategy));
@@ -80,7 +80,7 @@ TEST_CASE("every scenario that ships is read, and its strategy is legal and fits
 }
 
 TEST_CASE("the fixed scenarios are the ones that others compare with") {
-  const Scenario gpt3 = load_scenario(kRoot + "/scenarios/gpt3-175b-1024.yaml");
+  const Scenario gpt3 = load_scenario(kSourceFolder + "/scenarios/gpt3-175b-1024.yaml");
   CHECK(gpt3.job.cluster.chip_count() == 1024);
   CHECK(gpt3.job.cluster.chip_of(0).name == "a100-80gb-sxm");
   CHECK(gpt3.job.strategy.tp() == 8);
@@ -90,7 +90,7 @@ TEST_CASE("the fixed scenarios are the ones that others compare with") {
   CHECK(gpt3.job.strategy.templates[0].micro_batches == 128);
   CHECK(gpt3.job.train.sequence == 2048);
   CHECK(gpt3.job.train.precision == Format::bf16);
-  const Scenario train = load_scenario(kRoot + "/scenarios/quickstart-train.yaml");
+  const Scenario train = load_scenario(kSourceFolder + "/scenarios/quickstart-train.yaml");
   CHECK(train.job.strategy.rank_count() == 2);
   CHECK(train.job.train.steps == 50);
   CHECK(train.job.train.precision == Format::fp32);
@@ -113,17 +113,17 @@ TEST_CASE("a refusal cannot steer the terminal that shows it") {
 }
 
 TEST_CASE("short, long and explicit forms of a strategy are the same strategy") {
-  const Scenario brief = read(tiny("{pp: 2, schedule: gpipe, recompute: full}"));
+  const Scenario brief = read_page(tiny("{pp: 2, schedule: gpipe, recompute: full}"));
   const Scenario longer =
-      read(tiny("{pipeline_parallel: 2, tp: 1, dp: 1, schedule: gpipe, recompute: full}"));
+      read_page(tiny("{pipeline_parallel: 2, tp: 1, dp: 1, schedule: gpipe, recompute: full}"));
   CHECK(brief.job.strategy == longer.job.strategy);
   std::string explicit_form = print(brief.job.strategy);
   explicit_form = "\n  " + std::regex_replace(explicit_form, std::regex("\n"), "\n  ");
-  CHECK(read(tiny(explicit_form)).job.strategy == brief.job.strategy);
+  CHECK(read_page(tiny(explicit_form)).job.strategy == brief.job.strategy);
 }
 
 TEST_CASE("what a scenario leaves out is the default") {
-  const Scenario scenario = read(tiny("{}"));
+  const Scenario scenario = read_page(tiny("{}"));
   CHECK(scenario.name == "written");
   CHECK(scenario.world == WorldChoice{});
   CHECK(scenario.job.fidelity == Fidelity{});
@@ -138,7 +138,7 @@ TEST_CASE("what a scenario leaves out is the default") {
 
 TEST_CASE("worlds, fidelity and training figures are read as written") {
   const Scenario mixed =
-      read(tiny("{dp: 2}\nname: two\nworld: {kind: mixed, real_ranks: [1]}\n"
+      read_page(tiny("{dp: 2}\nname: two\nworld: {kind: mixed, real_ranks: [1]}\n"
                 "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
                 "fold: true}"));
   CHECK(mixed.name == "two");
@@ -149,18 +149,18 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
         CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat,
         CollectiveAlgorithm::automatic}) {
     const std::string line = fmt::format("{{}}\nfidelity: {{algorithm: {}}}", name_of(algorithm));
-    CHECK(read(tiny(line)).job.fidelity.algorithm == algorithm);
+    CHECK(read_page(tiny(line)).job.fidelity.algorithm == algorithm);
   }
-  CHECK(read(tiny("{}\nfidelity: {expert_copies: expert}")).job.fidelity == Fidelity{});
-  CHECK(read(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies == ExpertCopies::node);
-  CHECK_THROWS_WITH(read(tiny("{}\nfidelity: {expert_copies: rack}")), Catch::Contains("rack"));
-  CHECK(read(tiny("{}\nworld: null")).world.kind == WorldKind::null);
-  CHECK(read(tiny("{}\nworld: real")).world.kind == WorldKind::real);
+  CHECK(read_page(tiny("{}\nfidelity: {expert_copies: expert}")).job.fidelity == Fidelity{});
+  CHECK(read_page(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies == ExpertCopies::node);
+  CHECK_THROWS_WITH(read_page(tiny("{}\nfidelity: {expert_copies: rack}")), Catch::Contains("rack"));
+  CHECK(read_page(tiny("{}\nworld: null")).world.kind == WorldKind::null);
+  CHECK(read_page(tiny("{}\nworld: real")).world.kind == WorldKind::real);
   const std::string text = std::regex_replace(
       tiny("{}"), std::regex("precision: fp32"),
       "precision: bf16, gradients: bf16, learning_rate: 3e-4, beta1: 0.8, beta2: 0.9, epsilon: 1e-6, "
       "weight_decay: 0, seed: 7, steps: 9");
-  const Train train = read(text).job.train;
+  const Train train = read_page(text).job.train;
   CHECK(train == Train{.global_batch = 8,
                        .micro_batch = 2,
                        .sequence = 64,
@@ -178,12 +178,12 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
 }
 
 TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {
-  const Scenario shipped = read(tiny("{pp: 2}"));
+  const Scenario shipped = read_page(tiny("{pp: 2}"));
   const Written beside(
       std::regex_replace(std::regex_replace(tiny("{pp: 2}"), std::regex("tiny-gpt2"), "mine/config.json"),
                          std::regex("host-2"), "own.yaml"));
-  beside.add(text_of(kRoot + "/scenarios/models/tiny-gpt2.json"), "mine/config.json");
-  beside.add(text_of(kRoot + "/platforms/host-2.yaml"), "own.yaml");
+  beside.add(text_of(kSourceFolder + "/scenarios/models/tiny-gpt2.json"), "mine/config.json");
+  beside.add(text_of(kSourceFolder + "/platforms/host-2.yaml"), "own.yaml");
   const Scenario own = load_scenario(beside.path());
   CHECK(own.job.transformer.name == "mine");
   CHECK(own.job.cluster.name == "own");
@@ -193,7 +193,7 @@ TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {
   const auto indented = [](const std::string& text) {
     return "\n  " + std::regex_replace(text, std::regex("\n"), "\n  ");
   };
-  const Scenario inlined = read(std::regex_replace(
+  const Scenario inlined = read_page(std::regex_replace(
       std::regex_replace(tiny("{pp: 2}"), std::regex("host-2"), indented(print(shipped.job.cluster))),
       std::regex("tiny-gpt2"), indented(print(shipped.job.transformer))));
   CHECK(inlined.job.cluster == shipped.job.cluster);
@@ -201,7 +201,7 @@ TEST_CASE("a model and a cluster may stand beside the scenario, or in it") {
 }
 
 TEST_CASE("refusals of compile and check point into the scenario") {
-  const Scenario large = read(
+  const Scenario large = read_page(
       "model: gpt3-175b\ncluster: dgx-a100\ntrain: {global_batch: 8, sequence: 2048}\nstrategy: {tp: 8}\n");
   try {
     check(compile(large), large);
@@ -214,7 +214,7 @@ TEST_CASE("refusals of compile and check point into the scenario") {
 }
 
 TEST_CASE("where several stages do not fit, the fullest is spoken of, and how many there are") {
-  const Scenario uneven = read(
+  const Scenario uneven = read_page(
       "model: gpt3-175b\ncluster: dgx-a100\ntrain: {global_batch: 8, sequence: 2048}\n"
       "strategy: {tp: 2, pp: 4, layers: [10, 20, 46, 20]}\n");
   try {
@@ -229,7 +229,7 @@ TEST_CASE("where several stages do not fit, the fullest is spoken of, and how ma
 TEST_CASE("every figure of every chip that ships names its source and date, or says it is assumed") {
   const std::regex dated(".*(20[0-9]{2}|assumed).*");
   int chips = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/platforms/chips")) {
+  for (const auto& entry : std::filesystem::directory_iterator(kSourceFolder + "/platforms/chips")) {
     const Chip chip = load_chip(entry.path().string());
     INFO(chip.name);
     ++chips;
@@ -263,7 +263,7 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
 
 TEST_CASE("a chip has the narrow formats that its maker states, and no others") {
   const auto has = [](const char* name, Format format) {
-    return load_chip(kRoot + "/platforms/chips/" + name + ".yaml").peak_flops.contains(format);
+    return load_chip(kSourceFolder + "/platforms/chips/" + name + ".yaml").peak_flops.contains(format);
   };
   for (const char* none : {"v100-32gb-sxm", "a100-80gb-sxm", "mi250x", "rtx-3090", "tpu-v5p"})
     for (Format format : {Format::fp8, Format::mxfp8, Format::nvfp4}) CHECK_FALSE(has(none, format));

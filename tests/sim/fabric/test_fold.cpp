@@ -114,7 +114,7 @@ CollectiveAlgorithm any_algorithm(Dice& dice) {
 }
 
 // One to three groups of nodes, perhaps unlike in chips, inside fabric, NICs and what they share.
-Job any_job(Dice& dice) {
+Job any_folded_job(Dice& dice) {
   const Degrees degrees{dice.one_of<std::int64_t>({1, 2, 4}), dice.one_of<std::int64_t>({1, 2, 4}),
                         dice.one_of<std::int64_t>({1, 2, 4})};
   std::vector<NodeGroup> groups;
@@ -216,7 +216,7 @@ TEST_CASE("folded equals unfolded for random strategies on random clusters", "[f
   for (unsigned seed = 0; seed < 150; ++seed) {
     CAPTURE(seed);
     Dice dice(seed);
-    const Job job = any_job(dice);
+    const Job job = any_folded_job(dice);
     Program program = compile(job);
     if (dice.once_in(2)) shuffle_some(program, dice);
     const auto [some, all] = check_folds(job, program);
@@ -233,7 +233,7 @@ TEST_CASE("folded equals unfolded for every kind of collective on random cluster
   for (unsigned seed = 1000; seed < 1090; ++seed) {
     CAPTURE(seed);
     Dice dice(seed);
-    const Job job = any_job(dice);
+    const Job job = any_folded_job(dice);
     Program program = compile(job);
     change_collectives(program, dice.once_in(3) ? std::vector{CollectiveKind::all_to_all} : kinds);
     if (dice.once_in(2)) shuffle_some(program, dice);
@@ -251,7 +251,7 @@ TEST_CASE("folded equals unfolded for every algorithm on random clusters", "[fol
   for (unsigned seed = 2000; seed < 2120; ++seed) {
     CAPTURE(seed);
     Dice dice(seed);
-    Job job = any_job(dice);
+    Job job = any_folded_job(dice);
     job.fidelity.algorithm = any_algorithm(dice);
     for (NodeGroup& group : job.cluster.groups)
       if (dice.once_in(2)) group.inside.in_switch = group.inside.bandwidth / 2;

@@ -316,7 +316,7 @@ TEST_CASE("whatever is thrown in this process, no child is left") {
 namespace {
 
 // A process that uses the pool, as `motley` does, and is ended in the middle of it.
-struct Program {
+struct PoolProgram {
   Pipe begun,
       lives;  // each task writes to the first; the second is open as long as any of the processes is there
   pid_t process = 0;
@@ -354,9 +354,9 @@ TEST_CASE("a program that is interrupted or killed leaves no process behind") {
   const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
   const bool to_the_group = GENERATE(false, true);
   CAPTURE(signal, to_the_group);
-  Program program;
+  PoolProgram program;
   program.start();
-  for (int task = 0; task < Program::kTasks; ++task) REQUIRE(program.begun.take());
+  for (int task = 0; task < PoolProgram::kTasks; ++task) REQUIRE(program.begun.take());
   kill(to_the_group ? -program.process : program.process, signal);
   int status = 0;
   REQUIRE(waitpid(program.process, &status, 0) == program.process);

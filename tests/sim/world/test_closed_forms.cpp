@@ -14,7 +14,7 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr CollectiveLevel kLevels[] = {CollectiveLevel::formula, CollectiveLevel::fluid,
+constexpr CollectiveLevel kEveryLevel[] = {CollectiveLevel::formula, CollectiveLevel::fluid,
                                        CollectiveLevel::expanded};
 
 HandMade ring_of(int ranks, Cluster cluster, CollectiveLevel level, std::int64_t bytes) {
@@ -82,7 +82,7 @@ double busy_s(const Trace& trace, Rank rank) {
 
 TEST_CASE("a ring all-reduce on an idle fabric takes 2(R-1)(alpha + bytes/(R beta)) at every level") {
   for (int ranks : {2, 3, 4, 8})
-    for (CollectiveLevel level : kLevels) {
+    for (CollectiveLevel level : kEveryLevel) {
       const std::int64_t bytes = 24'000'000;
       const double closed = 2.0 * (ranks - 1) * (1e-5 + static_cast<double>(bytes) / (ranks * 1e9));
       CAPTURE(ranks, static_cast<int>(level));
@@ -115,7 +115,7 @@ TEST_CASE("formula and fluid agree on an idle fabric with software latency, odd 
 }
 
 TEST_CASE("a collective starts when its last member has come") {
-  for (CollectiveLevel level : kLevels) {
+  for (CollectiveLevel level : kEveryLevel) {
     Fidelity fidelity;
     fidelity.data_parallel = level;
     HandMade p(one_node(3), fidelity);
@@ -242,7 +242,7 @@ TEST_CASE("a ring on unlike links frees no healthy link early") {
 
 TEST_CASE("null <= infinite bandwidth <= sim") {
   for (Degrees degrees : {Degrees{2, 2, 2}, {1, 4, 1}, {4, 1, 2}})
-    for (CollectiveLevel level : kLevels) {
+    for (CollectiveLevel level : kEveryLevel) {
       Job job = tiny_job(degrees);
       job.fidelity = {level, level, false};
       const Program program = compile(job);

@@ -19,21 +19,21 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr unsigned kFirst = 5000, kDraws = 30;
-constexpr double kClose = 1e-9;  // of the iteration
+constexpr unsigned kFirst = 5000, kLawDraws = 30;
+constexpr double kTolerance = 1e-9;  // of the iteration
 constexpr double kReordered =
     1e-8;  // the same, where SimGrid meets flows in another order and rounds otherwise
 
-struct Run {
+struct LawRun {
   Job job;
   Program program;
   Trace trace;
 };
-const Run& run_of(unsigned seed) {
-  static std::map<unsigned, Run> runs;
+const LawRun& law_run_of(unsigned seed) {
+  static std::map<unsigned, LawRun> runs;
   const auto kept = runs.find(seed);
   if (kept != runs.end()) return kept->second;
-  Run run;
+  LawRun run;
   run.job = any_job(seed);
   run.program = compile(run.job);
   run.trace = simulate_in_child(run.job, run.program);
@@ -41,16 +41,16 @@ const Run& run_of(unsigned seed) {
 }
 
 template <class Check>
-void for_every_draw(const Check& check) {
-  for (unsigned seed = kFirst; seed < kFirst + kDraws; ++seed) {
+void for_every_law_draw(const Check& check) {
+  for (unsigned seed = kFirst; seed < kFirst + kLawDraws; ++seed) {
     CAPTURE(seed);
-    const Run& run = run_of(seed);
+    const LawRun& run = law_run_of(seed);
     INFO(written_out(run.job));
     check(run, seed);
   }
 }
 
-Trace on(const Run& run, Cluster cluster) {
+Trace on(const LawRun& run, Cluster cluster) {
   Job job = run.job;
   job.cluster = std::move(cluster);
   build_topology(job.cluster);
@@ -169,7 +169,7 @@ double idle_s(const Job& job, const Program& program, const Trace& any) {
 }  // namespace
 
 TEST_CASE("the same job twice: the same program, trace and report, byte for byte") {
-  for_every_draw([](const Run& run, unsigned seed) {
+  for_every_law_draw([](const LawRun& run, unsigned seed) {
     const Job again = any_job(seed);
     const Program program = compile(again);
     CHECK(print(program) == print(run.program));
@@ -182,16 +182,16 @@ TEST_CASE("the same job twice: the same program, trace and report, byte for byte
 
 TEST_CASE("half of every rate and twice every latency make all times twice as long") {
   unsigned tried = 0;
-  for_every_draw([&](const Run& run, unsigned) {
+  for_every_law_draw([&](const LawRun& run, unsigned) {
     if (has_constants(run.job)) return;
     ++tried;
     CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <= kReordered * end_of(run.trace));
   });
-  CHECK(tried > kDraws / 8);
+  CHECK(tried > kLawDraws / 8);
 }
 
 TEST_CASE("ranks under other numbers do the same at the same time") {
-  for_every_draw([](const Run& run, unsigned seed) {
+  for_every_law_draw([](const LawRun& run, unsigned seed) {
     std::vector<Rank> names(run.program.ranks.size());
     std::iota(names.begin(), names.end(), 0);
     Dice(seed).shuffle(names);
@@ -202,7 +202,7 @@ TEST_CASE("ranks under other numbers do the same at the same time") {
 
 TEST_CASE("equal nodes under one switch change places, and nothing changes") {
   unsigned moved = 0;
-  for_every_draw([&](const Run& run, unsigned seed) {
+  for_every_law_draw([&](const LawRun& run, unsigned seed) {
     if (has_switches(run.job.cluster)) return;
     Dice dice(seed);
     std::vector<int> chip_of;
@@ -221,11 +221,11 @@ TEST_CASE("equal nodes under one switch change places, and nothing changes") {
     ++moved;
     CHECK(apart(run.trace, simulate_in_child(run.job, program)) <= kReordered * end_of(run.trace));
   });
-  CHECK(moved > kDraws / 8);
+  CHECK(moved > kLawDraws / 8);
 }
 
 TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
-  for_every_draw([](const Run& run, unsigned) {
+  for_every_law_draw([](const LawRun& run, unsigned) {
     Cluster more = run.job.cluster;
     NodeGroup apart_from_all = more.groups[0];
     apart_from_all.name = "apart";
@@ -239,7 +239,7 @@ TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
 
 TEST_CASE("groups under other names, or cut in two that one network joins, do the same") {
   unsigned cut = 0;
-  for_every_draw([&](const Run& run, unsigned) {
+  for_every_law_draw([&](const LawRun& run, unsigned) {
     Cluster named = run.job.cluster;
     const auto other_name = [](const std::string& name) {
       return "z" + std::string(name.rbegin(), name.rend());
@@ -270,42 +270,42 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
 
 TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers are unlike") {
   std::size_t stand_ins = 0;
-  for_every_draw([&](const Run& run, unsigned) {
+  for_every_law_draw([&](const LawRun& run, unsigned) {
     Job job = run.job;
     job.fidelity.fold = true;
     const Trace folded = simulate_in_child(job, run.program);
     stand_ins += folded.stand_ins.size();
-    CHECK(end_of(folded) == Approx(end_of(run.trace)).epsilon(kClose));
+    CHECK(end_of(folded) == Approx(end_of(run.trace)).epsilon(kTolerance));
     std::map<StepKey, const TraceEvent*> all;
     for (const TraceEvent& event : run.trace.events) all[Timeline::key(event.step)] = &event;
     double most = 0;
     for (const TraceEvent& event : folded.events)
       most = std::max(most, std::abs(event.end_s - all.at(Timeline::key(event.step))->end_s));
-    CHECK(most <= kClose * end_of(run.trace));
+    CHECK(most <= kTolerance * end_of(run.trace));
   });
   CHECK(stand_ins > 0);
 }
 
 TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null world takes none") {
   unsigned shorter = 0;
-  for_every_draw([&](const Run& run, unsigned) {
+  for_every_law_draw([&](const LawRun& run, unsigned) {
     Cluster infinite = run.job.cluster;
     multiply_rates(infinite, 1, 1e12);
     const Trace bound = on(run, infinite);
     double sooner = 0;
     for (std::size_t i = 0; i < bound.events.size(); ++i)
       sooner = std::max(sooner, bound.events[i].end_s - run.trace.events[i].end_s);
-    CHECK(sooner <= kClose * end_of(run.trace));
+    CHECK(sooner <= kTolerance * end_of(run.trace));
     shorter += end_of(bound) < 0.9 * end_of(run.trace) ? 1 : 0;
     SimOptions null;
     null.null = true;
     CHECK(end_of(simulate_in_child(run.job, run.program, null)) == 0);
   });
-  CHECK(shorter > kDraws / 2);
+  CHECK(shorter > kLawDraws / 2);
 }
 
 TEST_CASE("without contention faster chips, wider links and lower latencies never lengthen a step") {
-  for_every_draw([](const Run& run, unsigned seed) {
+  for_every_law_draw([](const LawRun& run, unsigned seed) {
     Dice dice(seed);
     Job better = run.job;
     multiply_rates(better.cluster, dice.one_of({1.0, 1.5}), dice.one_of({1.0, 1.3}));
@@ -314,13 +314,13 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
     group.nics[0].bandwidth *= dice.one_of({1.0, 2.0});
     group.inside.latency_s *= dice.one_of({0.0, 0.5});
     build_topology(better.cluster);
-    CHECK(idle_s(better, run.program, run.trace) <= idle_s(run.job, run.program, run.trace) * (1 + kClose));
+    CHECK(idle_s(better, run.program, run.trace) <= idle_s(run.job, run.program, run.trace) * (1 + kTolerance));
   });
 }
 
 TEST_CASE("a message alone takes its closed form, longer for more bytes, no longer over better links") {
   unsigned sent = 0;
-  for_every_draw([&](const Run& run, unsigned seed) {
+  for_every_law_draw([&](const LawRun& run, unsigned seed) {
     const int chips = run.job.cluster.chip_count();
     if (chips < 2) return;
     ++sent;
@@ -339,7 +339,7 @@ TEST_CASE("a message alone takes its closed form, longer for more bytes, no long
       const double closed_s = message_time_s(message_cost_of(cluster, from, to, carrier),
                                              route(cluster, from, to, carrier), bytes);
       const double simulated_s = end_of(p.run());
-      CHECK(simulated_s == Approx(closed_s).epsilon(kClose));
+      CHECK(simulated_s == Approx(closed_s).epsilon(kTolerance));
       return simulated_s;
     };
     Cluster better = run.job.cluster;
@@ -349,9 +349,9 @@ TEST_CASE("a message alone takes its closed form, longer for more bytes, no long
     for (std::int64_t bytes : {1, 1'000, 1'000'001}) {
       const double seconds_here = seconds(run.job.cluster, bytes);
       CHECK(seconds_here > before_s);
-      CHECK(seconds(better, bytes) <= seconds_here * (1 + kClose));
+      CHECK(seconds(better, bytes) <= seconds_here * (1 + kTolerance));
       before_s = seconds_here;
     }
   });
-  CHECK(sent > kDraws / 2);
+  CHECK(sent > kLawDraws / 2);
 }
