@@ -1,5 +1,5 @@
-// Tables of comma-separated values (RFC 4180) whose first line names the columns. Every cell knows its line and column;
-// what is malformed is refused there. Read next: models/published/published_run.hpp.
+// Tables of comma-separated values (RFC 4180) whose first line names the columns. Every cell knows its line and
+// column, and a malformed cell is refused there. Read next: models/published/published_run.hpp.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class CsvRow {
  public:
   CsvRow(std::shared_ptr<const std::vector<std::string>> columns, std::vector<CsvCell> cells)
       : columns_(std::move(columns)), cells_(std::move(cells)) {}
-  // Empty where the table has no such column.
+  // Returns an empty text where the table has no such column.
   const std::string& operator[](std::string_view column) const;
   Location where(std::string_view column) const;
 
@@ -30,8 +30,8 @@ class CsvRow {
   const CsvCell* find(std::string_view column) const;
 };
 
-// Refuses ("bad-csv") a row of another number of cells than the first, a quote that is not closed or stands inside a
-// cell, a column named twice, an empty text.
+// Refuses ("bad-csv") a row that has more or fewer cells than the first, a quote that is not closed or stands inside
+// a cell, a column named twice, and an empty text.
 std::vector<CsvRow> parse_csv_table(const std::string& text, const std::string& file);
 
 }  // namespace motley

@@ -24,7 +24,7 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
-// Names that could have been meant, for the hint.
+// Names of the files that the user could have meant, for the hint.
 std::vector<std::string> names_in(const std::string& folder, const std::string& extension) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -53,14 +53,15 @@ std::string data_folder() {
 
 std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
 
-// A scenario may be called as its cluster, and then neither it nor another beside it means the one by the other.
+// Whether the file is a scenario. find_file() skips scenarios: one may have the name of its cluster and stand beside
+// it.
 static bool is_scenario(const std::string& path) {
   if (!path.ends_with(".yaml")) return false;
   try {
     const Yaml node = read_yaml(path);
     return node->is_map() && node->find("model") != nullptr && node->find("train") != nullptr;
   } catch (const Refusal&) {
-    return false;  // what is wrong with it is said when it is read
+    return false;  // the reader of that file reports its mistakes
   }
 }
 

@@ -1,4 +1,4 @@
-// Where the files that ship are, and how a name in a scenario becomes a path.
+// Finds the files that ship with Motley, and turns a name in a scenario into a path.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace motley {
 
-// Where platforms/ and scenarios/ are: $MOTLEY_DATA, else beside the source tree, else the
-// installed share folder.
+// The folder that holds platforms/ and scenarios/: $MOTLEY_DATA, else the source tree, else the installed share
+// folder.
 std::string data_folder();
 
-// The text that ships for training: scenarios/text/ of the data folder.
+// The path of the training text that ships: a file in scenarios/text/ of the data folder.
 std::string default_text_path();
 
-// The first of `<folder>/<name>` and `<data>/<under>/<name>` that is a file, where `name` gets
-// `extension` unless it has it; a text with a `/` is a path, from `folder` or from here. Throws
-// Refusal file-not-found naming what is there.
+// Searches `folder`, the working directory and `<data>/<under>`, in this order, for a file of that name that is not a
+// scenario. `extension` is appended to a name that lacks it. A name that begins with `/` is an absolute path. Throws
+// Refusal file-not-found, which lists the files that ship.
 std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
                       const std::string& extension, const Location& asked_from);
-std::string folder_of(const std::string& path);  // "." when it has none
+std::string folder_of(const std::string& path);  // "." when the path has no folder
 std::string stem_of(const std::string& path);    // "a/b.yaml" -> "b"
 
 }  // namespace motley

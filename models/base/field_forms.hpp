@@ -1,5 +1,5 @@
-// The forms that fields have in YAML: text() prints a value so that read() reads it back equal; read() refuses what is
-// not of the form, at the node. Read next: models/base/fields.hpp.
+// The forms of fields in YAML. text() prints a value so that read() reads it back equal; read() refuses, at the node,
+// a value that does not have the form. Read next: models/base/fields.hpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -62,17 +62,17 @@ struct QuotedText {
 // A word of the enum's table.
 template <Worded E>
 struct Word {
-  std::span<const E> choices = {};  // those that may be written; empty: all
+  std::span<const E> choices = {};  // the words that may be written; empty: all
   std::string text(E value) const {
     const std::string_view name = name_of(value);
-    return name == "null" ? quote(name) : std::string(name);  // plain, YAML takes it for nothing
+    return name == "null" ? quote(name) : std::string(name);  // YAML reads the unquoted word as null
   }
   void read(const Yaml& node, E& value) const {
     value = choices.empty() ? to_choice<E>(node) : to_choice<E>(node, choices);
   }
 };
 
-// [1, 2].
+// A list of values: [1, 2].
 template <typename Form>
 struct Several {
   Form item = {};
@@ -89,7 +89,7 @@ struct Several {
   }
 };
 
-// Nothing is not written: the field is one that hides its standard value.
+// An optional value. text() needs a value, so the field must hide its standard value (an empty optional).
 template <typename Form>
 struct Maybe {
   Form form = {};
@@ -106,7 +106,7 @@ struct Maybe {
 // A struct as a map on one line: {optimizer: 1, activations: 0}.
 template <typename List>
 struct Map {
-  std::string_view what;  // "`offload`": for refusals
+  std::string_view what;  // the map's name in refusals: "`offload`"
   List list = {};
   std::string text(const typename List::Struct& value) const {
     return fmt::format("{{{}}}", print_flow(list, value));
@@ -129,7 +129,7 @@ struct Items {
   std::string_view what;
   List list = {};
 
-  // What stands behind the colon of a key with `indent` spaces before it.
+  // The text behind the colon of a key that stands after `indent` spaces.
   std::string items_text(const std::vector<typename List::Struct>& values, int indent) const {
     if (values.empty()) return " []\n";
     const std::string bullet = std::string(static_cast<std::size_t>(indent) + 2, ' ') + "- ";

@@ -1,4 +1,4 @@
-// A key that has a short name too.
+// Finds a key that may be written by its name or by its short name.
 #include "models/base/fields.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The fields of a struct, listed once. From this one list the struct is printed, read and hashed, two of them are told
-// apart key by key, and forgetting a member fails to compile. Read next: models/transformer/train_fields.hpp.
+// The fields of a struct, listed once. This one list serves to print, read, hash and compare the struct key by key,
+// and a member that it lacks fails to compile. Read next: models/transformer/train_fields.hpp.
 //
 // A list is a class with `Struct` and each(), which shows every field to a visitor:
 //
@@ -12,9 +12,9 @@
 //   };
 //   static_assert(lists_every_member<OffloadFields>());
 //
-// A form says how a value is written: text(value), and read(node, value), which refuses what is not of that form. The
-// forms of YAML are in models/base/field_forms.hpp. A visitor that writes another way (the words of a line) goes by
-// key and member alone: field("layer", Plain{}, &Kernel::layer).
+// A form says how a value is written: text(value) prints it, and read(node, value) reads it and refuses other forms.
+// The forms of YAML are in models/base/field_forms.hpp. A visitor that writes in another way (the words of a line)
+// needs key and member alone: field("layer", Plain{}, &Kernel::layer).
 #pragma once
 
 #include <cstddef>
@@ -32,19 +32,19 @@
 
 namespace motley {
 
-// No form: the visitor goes by the type of the member.
+// A field without a form: the visitor decides by the type of the member.
 struct Plain {};
 
-// One key of a struct. Most have one member. Where the form takes the whole struct, the members are those that it
-// prints and reads.
+// One key of a struct. Most keys have one member. Where the form takes the whole struct, `members` are those that the
+// form prints and reads.
 template <typename Form, typename Struct, typename... Values>
 struct Field {
   std::string_view key;
   Form form;
   std::tuple<Values Struct::*...> members;
-  std::string_view short_key = {};  // another name of the key that may be written; empty: there is none
-  bool is_needed = false;           // reading refuses ("missing-key") where it does not stand
-  bool hides_standard = false;      // not printed where its value is that of a fresh struct
+  std::string_view short_key = {};  // another name that may be written for the key; empty: none
+  bool is_needed = false;           // reading refuses ("missing-key") a map without the key
+  bool hides_standard = false;      // the field is not printed where its value is that of a fresh struct
 
   constexpr Field needed() const { return {key, form, members, short_key, true, hides_standard}; }
   constexpr Field or_short(std::string_view name) const {
@@ -80,7 +80,7 @@ constexpr Field<Part<List>, typename List::Struct> part(std::string_view key, Pa
   return {key, std::move(form), {}};
 }
 
-// Structs below each other, which take lines of their own: one an item, or one a key.
+// A list of structs in lines of their own: one line for each item, or one line for each key.
 enum class Layout : std::uint8_t { line_an_item, line_a_key };
 template <typename List, Layout kLayout>
 struct Items;
@@ -119,7 +119,7 @@ bool differ(const Entry& entry, const Struct& a, const Struct& b) {
   return result;
 }
 
-// Shows every field that is printed: all but those at their standard value that hide it.
+// Shows every field that is printed: all except those that hide their standard value and have it.
 template <typename List, typename Visit>
 void each_shown(const List& list, const typename List::Struct& value, Visit&& visit) {
   const typename List::Struct standard{};
@@ -128,7 +128,7 @@ void each_shown(const List& list, const typename List::Struct& value, Visit&& vi
   });
 }
 
-// What a map that holds these fields may have as keys.
+// The keys that a map of these fields may have.
 template <typename List>
 std::vector<std::string> keys_of(const List& list) {
   std::vector<std::string> keys;
@@ -139,10 +139,11 @@ std::vector<std::string> keys_of(const List& list) {
   return keys;
 }
 
-// By its name or its short name; nullptr: neither stands. Refuses ("duplicate-key") both.
+// Finds an entry by its name or its short name. nullptr: the map has neither. Refuses ("duplicate-key") a map with
+// both.
 const YamlEntry* find_entry(const Fields& map, std::string_view key, std::string_view short_key);
 
-// Reads what stands in the map; the other members stay as they are.
+// Reads the fields that stand in the map; the other members keep their values.
 template <typename List>
 void read_fields(const List& list, const Fields& map, typename List::Struct& value) {
   list.each([&](const auto& entry) {
@@ -154,13 +155,13 @@ void read_fields(const List& list, const Fields& map, typename List::Struct& val
   });
 }
 
-// A map that holds these fields and no other key; `what` it is stands in refusals.
+// Reads a map that holds these fields and no other key. `what` names the map in refusals.
 template <typename List>
 void read_map(const List& list, const Yaml& node, std::string_view what, typename List::Struct& value) {
   read_fields(list, Fields(node, std::string(what), keys_of(list)), value);
 }
 
-// "key: value, key: value".
+// Prints "key: value, key: value".
 template <typename List>
 std::string print_flow(const List& list, const typename List::Struct& value) {
   std::string text;
@@ -171,7 +172,7 @@ std::string print_flow(const List& list, const typename List::Struct& value) {
   return text;
 }
 
-// A line a key, `indent` spaces before each.
+// Prints one line for each key, with `indent` spaces before it.
 template <typename List>
 std::string print_lines(const List& list, const typename List::Struct& value, int indent = 0) {
   std::string text;
@@ -192,7 +193,7 @@ inline constexpr bool is_optional = false;
 template <typename T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
-// Becomes a member of any type. An std::optional takes what it holds from it.
+// A value that converts to any type. An std::optional is initialised with its value type.
 struct Anything {
   template <typename T>
   requires(!is_optional<T>) operator T() const;
@@ -207,7 +208,7 @@ constexpr bool takes(std::index_sequence<kPlace...>) {
 
 }  // namespace detail
 
-// Members of a struct that is an aggregate: with how many initial values it can be made, at most.
+// Number of members of an aggregate: the largest number of initial values that it accepts.
 template <typename Struct, std::size_t kMost = 40>
 consteval std::size_t member_count() {
   if constexpr (kMost == 0 || detail::takes<Struct>(std::make_index_sequence<kMost>{}))

@@ -1,4 +1,4 @@
-// Number formats: those that tensors are kept in, and narrower ones that matmuls take their operands in.
+// Number formats: those in which tensors are kept, and narrower ones in which matmuls take their operands.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ enum class Format : std::uint8_t {
   tf32,
   bf16,
   fp16,
-  fp8,    // E4M3 and E5M2 with a scale a tensor or block of it (arXiv:2209.05433)
-  mxfp8,  // the same with a power of two for each 32 elements (OCP Microscaling Formats 1.0, 2023-09)
+  fp8,    // E4M3 and E5M2 with a scale for each tensor or block (arXiv:2209.05433)
+  mxfp8,  // FP8 with a power of two for each 32 elements (OCP Microscaling Formats 1.0, 2023-09)
   nvfp4   // E2M1 with an FP8 scale for each 16 elements (NVIDIA, 2025)
 };
 template <>
 inline constexpr auto kWords<Format> = words("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4");
 inline constexpr auto kFormats = every<Format>();
-// Operands of matmuls only; no tensor of a Program is kept in one.
+// Narrow formats are for operands of matmuls only; no tensor of a Program is kept in one.
 constexpr bool is_narrow(Format format) { return format >= Format::fp8; }
 
-std::int64_t bytes_of(Format format);  // an element as kept: tf32 in 4 bytes; narrow ones in a whole byte
+std::int64_t bytes_of(Format format);  // bytes of an element in memory: 4 for tf32, 1 for a narrow format
 inline std::optional<Format> parse_format(std::string_view text) { return parse_word<Format>(text); }
 
 }  // namespace motley

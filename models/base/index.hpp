@@ -1,5 +1,6 @@
-// Indices that cannot be taken for one another: a tensor's does not stand where a group's is wanted. Id is the index,
-// IdTable the vector that it alone indexes. "None" is an empty std::optional. Read next: models/program/program.hpp.
+// Indices that cannot be mistaken for one another: the id of a tensor cannot stand where the id of a group is wanted.
+// Id is the index, and IdTable is the vector that only this Id indexes. "None" is an empty std::optional. Read next:
+// models/program/program.hpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,13 +15,13 @@
 
 namespace motley {
 
-// An index of any integer type, as containers of the standard library want it.
+// Converts an index to the type that containers of the standard library take.
 constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 template <class Tag>
 class Id {
  public:
-  constexpr Id() = default;  // the first
+  constexpr Id() = default;  // the id with index 0
   template <class Integer>
   constexpr explicit Id(Integer value) : value_(static_cast<std::int32_t>(value)) {}
   constexpr std::int32_t value() const { return value_; }
@@ -39,7 +40,7 @@ constexpr std::size_t at(Id<Tag> id) {
   return static_cast<std::size_t>(id.value());
 }
 
-// All ids from 0 up to, not including, `count`: for (TensorId id : IdRange<TensorId>(count)).
+// All ids from 0 to count - 1: for (TensorId id : IdRange<TensorId>(count)).
 template <class I>
 class IdRange {
  public:
@@ -75,12 +76,12 @@ class IdTable {
 
   typename Items::reference operator[](I id) { return items_[at(id)]; }
   typename Items::const_reference operator[](I id) const { return items_[at(id)]; }
-  // Throws std::out_of_range.
+  // get() throws std::out_of_range for an id that is not in the table.
   typename Items::reference get(I id) { return items_.at(at(id)); }
   typename Items::const_reference get(I id) const { return items_.at(at(id)); }
   bool has(I id) const { return id.value() >= 0 && at(id) < items_.size(); }
 
-  I push_back(T item) {  // returns its id
+  I push_back(T item) {  // returns the id of the new item
     items_.push_back(std::move(item));
     return I(items_.size() - 1);
   }

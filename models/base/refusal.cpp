@@ -10,7 +10,7 @@
 namespace motley {
 namespace {
 
-// What a file says must not steer the terminal that shows it: control characters are written out.
+// Writes control characters as escapes, so that the text of a file cannot control the terminal that shows it.
 std::string printable(const std::string& text) {
   std::string printed;
   for (const char c : text) {
@@ -35,7 +35,7 @@ std::string compose(const Location& where, const std::string& message, const std
   return printable(text);
 }
 
-// Levenshtein distance, by rows.
+// Levenshtein distance, computed row by row.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -1,5 +1,6 @@
-// How Motley says no. A Refusal is the user's error: it carries where (file:line:column), what was found, and a hint;
-// main() prints it and exits with its code. A bug of ours breaks a MOTLEY_CHECK, which is on in release builds too.
+// Errors that the user can mend, and checks. A Refusal is the user's error: it carries the place (file:line:column),
+// the message and a hint; main() prints it and exits with its code. A MOTLEY_CHECK finds a bug of Motley, in release
+// builds too.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ enum class Exit : int {
   usage = 2,       // bad input: command line, YAML, JSON
   infeasible = 3,  // well-formed but impossible: out of memory, impossible degrees, unreachable ranks
   mismatch = 4,    // a comparison or threshold failed
-  missing = 5,     // hardware or an optional part is not here
+  missing = 5,     // hardware or an optional part is not available
   interrupted = 130,
 };
 
@@ -29,8 +30,8 @@ struct Location {
 
 class Refusal : public std::runtime_error {
  public:
-  // what() is "file:line:column: message\n  hint: hint" (parts left out when empty).
-  // `kind` is a stable slug, "unknown-key": every slug has an input in tests/refusals/.
+  // what() is "file:line:column: message\n  hint: hint"; empty parts are left out. `kind` is a stable slug such as
+  // "unknown-key": every slug has an input in tests/refusals/.
   Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint = {});
   Exit exit_code() const { return exit_code_; }
   const std::string& kind() const { return kind_; }
@@ -46,22 +47,21 @@ class Refusal : public std::runtime_error {
   std::string hint_;
 };
 
-// The same refusal with a place, for code that knows no file (compile, check) but refuses what stands in one. A
-// refusal that knows its place keeps it.
+// Returns the refusal with a location, for code that refuses but knows no file (compile, check). A refusal that has a
+// location keeps it.
 Refusal located(const Refusal& refusal, const Location& where);
 
-// The run failed (exit code 1): a deadlock, a dead peer, a broken connection. Names rank and
-// instruction.
+// The run failed (exit code 1): a deadlock, a dead peer, a broken connection. The message names rank and instruction.
 class RunFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// "did you mean `x`?" for the nearest of `known` (edit distance at most a third), else "known: a,
-// b, c".
+// Returns "did you mean `x`?" for the nearest of `known` if its edit distance is at most a third of the longer word,
+// else "known: a, b, c".
 std::string suggest(std::string_view written, const std::vector<std::string>& known);
 
-// A broken promise of our own: throws std::logic_error with file and line.
+// Reports a bug of Motley: throws std::logic_error with file and line.
 [[noreturn]] void break_promise(std::string_view what, const char* file, int line);
 #define MOTLEY_CHECK(condition) \
   ((condition) ? static_cast<void>(0) : ::motley::break_promise(#condition, __FILE__, __LINE__))

@@ -1,4 +1,4 @@
-// Tables for a terminal: columns as wide as their widest cell. It knows nothing of what it prints.
+// Tables for a terminal, with columns as wide as their widest cell. A table does not know what its cells mean.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace motley {
 
 class Table {
  public:
-  // `aligned` has a letter a column: 'l' or 'r'. The header row is aligned like the column.
+  // `aligned` has one letter for each column: 'l' or 'r'. A header is aligned like its column.
   Table(std::string aligned, std::vector<std::string> header);
-  void add(std::vector<std::string> row);  // as many cells as columns
+  void add(std::vector<std::string> row);  // a row has as many cells as there are columns
   std::string print(int indent = 2) const;
 
  private:
@@ -18,7 +18,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Seconds of one table in one unit, so that a column can be compared by eye.
+// A column of times in one unit, so that the eye can compare them.
 class SecondsColumn {
  public:
   explicit SecondsColumn(double largest_s);  // picks s, ms, us or ns

@@ -1,5 +1,5 @@
-// Quantities as people write them, and numbers as people and files read them. No locale, no
-// implied unit, no guess. Read next: models/base/yaml_reader.hpp.
+// Quantities as people write them, and numbers as people and files write them. Neither a locale nor an implied unit
+// is used, and nothing is guessed. Read next: models/base/yaml_reader.hpp.
 #include "models/base/units.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ std::size_t skip_digits(std::string_view text, std::size_t at) {
   return at;
 }
 
-// Length of the decimal number `text` begins with; 0 when it begins with none.
+// Length of the decimal number at the beginning of `text`; 0 when there is none.
 std::size_t number_length(std::string_view text) {
   const std::size_t first = !text.empty() && text[0] == '-' ? 1 : 0;
   std::size_t at = skip_digits(text, first);
@@ -120,7 +120,7 @@ std::string list_units(Dimension dimension) {
   return list;
 }
 
-// Three significant digits of a value in [1, 1000), or what stands left of the point above it.
+// Three significant digits of a value in [1, 1000); all digits before the point for a larger value.
 std::string three_digits(double value) {
   const double size = std::fabs(value);
   if (size < 9.995) return fmt::format("{:.2f}", value);
@@ -128,7 +128,7 @@ std::string three_digits(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-// Climbs the units while the value would print as `step` or more.
+// Takes the next larger unit while the value would print as `step` or more.
 std::string with_unit(double value, double step, std::span<const std::string_view> units) {
   std::size_t unit = 0;
   while (unit + 1 < units.size() && std::fabs(value) >= step - 0.5) {
@@ -257,7 +257,7 @@ std::string format_exact(double value, Dimension dimension) {
   std::string shortest;
   const auto offer = [&](const Unit& unit) {
     const double number = value * unit.denominator / unit.numerator;
-    // Fewer digits first: 2e-6 * 1e6 need not be 2.
+    // The text with fewer digits is tried first: it need not read back, as 2e-6 * 1e6 need not be 2.
     for (const std::string& digits : {fmt::format("{:.12g}", number), fmt::format("{}", number)}) {
       const std::string text = fmt::format("{}{}{}", digits, unit.name.empty() ? "" : " ", unit.name);
       double read = 0;

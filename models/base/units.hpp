@@ -1,7 +1,6 @@
-// Quantities a person writes ("300 GB/s", "2 us", "80 GiB") and how numbers are printed back.
-// Inside Motley every time is a double in seconds, every size an int64 in bytes, every rate a
-// double in bytes/s or flop/s; the unit stands last in a variable's name. Read next:
-// models/cluster/chip.hpp.
+// Quantities that a person writes ("300 GB/s", "2 us", "80 GiB"), and how numbers are printed. Inside Motley every
+// time is a double in seconds, every size an int64 in bytes, every rate a double in bytes/s or flop/s; the unit
+// stands last in a variable's name. Read next: models/cluster/chip.hpp.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +19,30 @@ enum class Dimension : std::uint8_t {
   dollars_per_hour,    // USD/h
   dollars_per_energy,  // USD/kWh USD/MWh (USD/kWh)
   carbon_per_energy,   // g/kWh kg/kWh kg/MWh t/MWh (g/kWh)
-  count,               // nothing, k M B T: "15T", "300 B"
+  count,               // no unit, k M B T: "15T", "300 B"
 };
 
-// Reads "<number> <unit>". Returns nullopt when the unit is missing, unknown or of another
-// dimension, and when the number is not finite, overflows, or looks octal ("010"); `why` then says
-// which, with a hint.
+// Reads "<number> <unit>". Returns nullopt when the unit is missing, unknown or of another dimension, and when the
+// number is not finite, overflows, or looks octal ("010"). `why` then names the fault and a hint.
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why);
 
-// What is wrong with a number or quantity; `none`: nothing.
+// The fault of a number or quantity; `none`: it has no fault.
 enum class NumberFault : std::uint8_t {
   none,
   not_a_number,
   octal,         // "010": 8 to some readers, 10 to others
-  out_of_range,  // no double (or int64) holds it
+  out_of_range,  // neither a double nor an int64 holds it
   not_finite,    // nan, inf
   missing_unit,
   unknown_unit,
 };
 
-// Decimal numbers only: an optional minus, digits without a leading zero, fraction, exponent.
+// Read decimal numbers only: an optional minus, digits without a leading zero, fraction, exponent.
 NumberFault read_number(std::string_view text, double& value);
 NumberFault read_integer(std::string_view text, std::int64_t& value);
-// As parse_quantity; `hint` lists the units of the dimension when the unit is at fault.
+// Reads what parse_quantity() reads. `hint` lists the units of the dimension where the unit is at fault.
 NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint);
-// One sentence for a fault: "`010` looks octal".
+// Describes a fault in one sentence: "`010` looks octal".
 std::string describe(NumberFault fault, std::string_view text);
 
 // "1.50 GiB", "312 TFLOP/s", "1.25 ms": three significant digits, for people. Never parsed back.
@@ -54,9 +52,9 @@ std::string format_rate(double bytes_per_second);
 std::string format_flops(double flop_per_second);
 std::string format_count(double count);  // 175.2 B, 12.3 k
 
-// The shortest text that reads back as the same double: for every file that is parsed again.
+// The shortest text that reads back as the same double, for files that are parsed again.
 std::string format_exact(double value);
-// The same with its unit, in the unit that makes it shortest: "300 GB/s", "2 us", "80 GiB".
+// The shortest such text with a unit, in the unit that makes it shortest: "300 GB/s", "2 us", "80 GiB".
 std::string format_exact(double value, Dimension dimension);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// The words of an enum: one table an enum, which stands beside it. name_of() prints from it, and what reads a word
-// (parse_word() here, to_choice() of models/base/yaml_reader.hpp) takes its choices from it.
+// The words of an enum, in one table beside the enum. name_of() prints from the table, and readers of words
+// (parse_word() here, to_choice() of models/base/yaml_reader.hpp) take their choices from it.
 //
 //   enum class Recompute : std::uint8_t { none, selective };
 //   template <>
@@ -14,7 +14,7 @@
 
 namespace motley {
 
-// By value: the enumerators count from 0 without a gap. Empty: the enum has no table.
+// Words by value: the enumerators count from 0 without a gap. An empty table: the enum has no words.
 template <typename E>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 
@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, sizeof...(Word)> words(Word... word) {
 template <typename E>
 concept Worded = std::is_enum_v<E> && !kWords<E>.empty();
 
-// Whether the enum has an enumerator of this value. Of a value without one, GCC and Clang print a cast: "(E)4".
+// Whether the enum has an enumerator of this value. For any other value GCC and Clang print a cast: "(E)4".
 template <auto kValue>
 consteval bool is_enumerator() {
   const std::string_view name = __PRETTY_FUNCTION__;
@@ -48,7 +48,7 @@ constexpr std::string_view name_of(E value) {
   return kWords<E>[static_cast<std::size_t>(value)];
 }
 
-// Nothing: no word of this enum.
+// Finds the value of a word. Nothing: the enum has no such word.
 template <Worded E>
 constexpr std::optional<E> parse_word(std::string_view word) {
   static_assert(has_all_words<E>());
@@ -57,7 +57,7 @@ constexpr std::optional<E> parse_word(std::string_view word) {
   return std::nullopt;
 }
 
-// Every value, in the order of the table.
+// Every value of the enum, in the order of the table.
 template <Worded E>
 constexpr auto every() {
   std::array<E, kWords<E>.size()> values{};

@@ -18,13 +18,13 @@
 namespace motley {
 namespace {
 
-// Far above any scenario or config.json people write (a few kB, a few hundred values, four levels).
+// Limits far above what people write in a scenario or config.json (a few kB, a few hundred values, four levels).
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::int64_t kMostNodes = 100'000;
 constexpr int kMostLevels = 32;
 
-// A comment put after the text. When it stands in a value, a quote before it never closed, which
-// yaml-cpp lets pass. No file holds it: control characters are refused.
+// A comment that is appended to the text. If it ends up in a value, a quote before it was never closed, which
+// yaml-cpp does not report. No file contains it, because control characters are refused.
 constexpr std::string_view kEnd = "# \x01 end";
 
 class TreeBuilder : public YAML::EventHandler {
@@ -92,7 +92,7 @@ class TreeBuilder : public YAML::EventHandler {
     node->where = at(mark);
     node->text = text;
     node->quoted = quoted;
-    // As YAML 1.2's core schema has it.
+    // YAML 1.2's core schema has these words for null.
     if (!quoted && (text == "~" || text == "null" || text == "Null" || text == "NULL"))
       node->kind = YamlNode::Kind::null;
     finish(node, anchor, node->where);
@@ -145,7 +145,7 @@ class TreeBuilder : public YAML::EventHandler {
       parent.node->items.push_back(node);
       return;
     }
-    // A null is reported where its key stands: nothing stands where it is.
+    // A null is reported at its key, because a null may have no text of its own.
     Yaml value = node;
     if (node->kind == YamlNode::Kind::null) {
       auto null = std::make_shared<YamlNode>(*node);
@@ -221,7 +221,7 @@ void refuse_not_utf8(const std::string& text, const std::string& file) {
   }
 }
 
-// The mistake that the parser's words never name.
+// Finds a tab in an indent: the messages of yaml-cpp never name this mistake.
 std::string hint_about_tabs(const std::string& text) {
   std::istringstream lines(text);
   std::string line;
@@ -250,7 +250,7 @@ Yaml build_tree(const std::string& text, const std::string& file) {
                 fmt::format("expected {}, found {}", wanted, describe(node)));
 }
 
-// A plain (not quoted) scalar, as numbers and truth values are.
+// A plain (not quoted) scalar, as numbers and truth values must be.
 const std::string& plain(const Yaml& node, std::string_view wanted) {
   if (!node->is_scalar() || node->quoted) refuse_type(node, wanted);
   return node->text;
@@ -383,7 +383,7 @@ double to_quantity(const Yaml& node, Dimension dimension, Sign sign) {
 
 std::int64_t to_bytes(const Yaml& node) {
   const double bytes = to_quantity(node, Dimension::bytes, Sign::positive);
-  // 2^53: beyond it a double skips whole numbers.
+  // A double does not hold every whole number above 2^53.
   if (bytes != std::floor(bytes) || bytes > 9007199254740992.0)
     throw Refusal(Exit::usage, "out-of-bounds", node->where,
                   fmt::format("`{}` is no whole number of bytes", shortened(node->text)));
