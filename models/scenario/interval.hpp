@@ -1,4 +1,4 @@
-// How far measured steps lay from the predicted ones, in the regime that a prediction is in.
+// The interval around predicted steps in which measured steps lay, and the regime of a prediction.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 namespace motley {
 
 enum class Regime : std::uint8_t {
-  calibrated,  // the software is named, and figures of every chip were fitted to runs of it
-  similar,     // it is named, but not known on every chip
-  unseen       // it is not named
+  calibrated,  // the scenario names its software, and figures of every chip were fitted to runs of that
+               // software
+  similar,     // the scenario names its software, but not every chip has figures fitted to runs of it
+  unseen       // the scenario does not name its software
 };
 template <>
 inline constexpr auto kWords<Regime> = words("calibrated", "similar", "unseen");
 
-// 80 % of the runs lay between `low` and `high` times their predicted steps.
+// 80 % of the measured steps lay between `low` and `high` times their predicted steps.
 struct Interval {
   Regime regime = Regime::unseen;
   double low = 1, high = 1;

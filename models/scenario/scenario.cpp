@@ -1,5 +1,5 @@
-// A scenario file becomes a Job: model, cluster, training shape, strategy, world. What it does not
-// do: price, place or check anything. Read next: models/compile/compile.hpp.
+// Reads a scenario file into a Job (model, cluster, training shape, strategy) and a world. It does not price, place
+// or check anything. Read next: models/compile/compile.hpp.
 #include "models/scenario/scenario.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::string formats_of(const Chip& chip) {
   return fmt::format("it has: {}", fmt::join(known, ", "));
 }
 
-// A chip without a figure for the format cannot be priced.
+// Refuses a chip that cannot be priced because it has no figure for the format.
 void refuse_format(const Fields& scenario, const Job& job) {
   const Yaml train = scenario.find("train");
   for (const NodeGroup& group : job.cluster.groups) {
@@ -130,7 +130,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   refuse_too_many_ranks(fields, job);
   refuse_format(fields, job);
   if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
-  // `world: null` is the world that takes no time; YAML reads it as nothing.
+  // `world: null` is the world in which nothing takes time; YAML reads it as a null value.
   if (const Yaml world = fields.find("world"))
     scenario.world = read_world(world, job.strategy.rank_count());
   else if (fields.stands("world"))

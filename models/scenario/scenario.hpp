@@ -1,4 +1,4 @@
-// scenarios/*.yaml and platforms/*.yaml -> values, with every mistake refused at file:line:column.
+// Reads scenarios/*.yaml and platforms/*.yaml into values; refuses every mistake at file:line:column.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@
 
 namespace motley {
 
-// Where a scenario runs. sim: imagined, in virtual time. real: trained by processes. mixed: imagined, but some ranks
-// really compute. replay: mixed, from a tape. null: nothing takes time.
+// Where a scenario runs. sim: in virtual time. real: processes train. mixed: in virtual time, but some ranks really
+// compute. replay: mixed, with durations of the real ranks from a recorded trace. null: nothing takes time.
 enum class WorldKind : std::uint8_t { sim, real, mixed, replay, null };
 template <>
 inline constexpr auto kWords<WorldKind> = words("sim", "real", "mixed", "replay", "null");
 
 struct WorldChoice {
   WorldKind kind = WorldKind::sim;
-  std::vector<Rank> real_ranks;  // mixed: those that really compute
+  std::vector<Rank> real_ranks;  // mixed: the ranks that really compute
   bool operator==(const WorldChoice&) const = default;
 };
 
@@ -30,17 +30,18 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
-  Interval interval;  // where measured steps lie, by the predicted one
-  // Where these keys stand in the file: later refusals point there.
+  Interval interval;  // interval of measured steps around the predicted ones
+  // Locations of these keys in the file, for later refusals.
   Location model_location, cluster_location, strategy_location;
 };
 
-// `model:` a shipped name, a path of a Hugging Face config.json, or written inline; `cluster:` a
-// name in platforms/ (searched beside the scenario, then in the data folder), a path, or inline.
-// Throws Refusal.
+// Reads a scenario file. `model:` is a shipped name, a path of a Hugging Face config.json, or a model written inline;
+// `cluster:` is a name in platforms/ (searched beside the scenario, then in the data folder), a path, or a cluster
+// written inline. Throws Refusal.
 Scenario load_scenario(const std::string& path);
 
-// `path`: where it stands, or would; files it names are searched beside that.
+// Reads a scenario from a node. Files that it names are searched beside `path`, where the scenario stands or would
+// stand.
 Scenario read_scenario(const Yaml& node, const std::string& path);
 
 }  // namespace motley

@@ -11,7 +11,7 @@
 
 namespace motley {
 
-// Those that a scenario may ask for.
+// The algorithms that a scenario may choose.
 inline constexpr std::array kAskedAlgorithms = {CollectiveAlgorithm::ring,
                                                 CollectiveAlgorithm::tree,
                                                 CollectiveAlgorithm::double_binary_tree,
@@ -35,7 +35,7 @@ struct FidelityFields {
 
 struct WorldChoiceFields {
   using Struct = WorldChoice;
-  std::int64_t rank_count = std::numeric_limits<Rank>::max();  // of the scenario's strategy
+  std::int64_t rank_count = std::numeric_limits<Rank>::max();  // number of ranks of the scenario's strategy
   constexpr void each(auto&& visit) const {
     visit(field("kind", Word<WorldKind>{}, &WorldChoice::kind).needed());
     visit(field("real_ranks", Several<Integer>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)

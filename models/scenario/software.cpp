@@ -1,4 +1,4 @@
-// Replaces figures of chips and NICs by those that were fitted to runs of a software.
+// Replaces figures of chips and NICs by figures that were fitted to runs of a software.
 #include "models/scenario/software.hpp"
 
 #include <fmt/format.h>
@@ -25,9 +25,9 @@ double half_peak(const Chip& chip) {
   return 0;
 }
 
-// Gives this chip what the software makes of its nearest kin.
-// Assumes: software that reaches a larger share of one chip's peak reaches a larger one of its kin's; what its launches
-// and steps take is its own.
+// Takes the chip's figures from the nearest related chip that the software knows.
+// Assumes: software that reaches a larger share of one chip's peak reaches a larger share of the related chip's peak,
+// and its launches and steps take equally long on both.
 void inherit(const Yaml& on, Chip& chip) {
   std::optional<Chip> kin;
   Yaml figures;

@@ -1,4 +1,4 @@
-// Compares a job with the one whose layers were measured, and hands the layers to the chips.
+// Compares a job with the job whose layers were measured, and gives the measured layers to the chips.
 #include "models/scenario/use_layers.hpp"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@
 namespace motley {
 namespace {
 
-// A key in which the job is another than the one that was measured, and both values.
+// A key in which the job differs from the measured one, and both values.
 struct Mismatch {
   std::string key, measured, asked;
 };
 
-// The first of them. `job` is what the file says of the one that was measured.
+// Finds the first mismatch. `job` is what the file says of the measured job.
 std::optional<Mismatch> find_mismatch(const Fields& job, const Transformer& transformer, const Train& train) {
   const std::vector<std::pair<const char*, std::int64_t>> counts = {{"hidden", transformer.hidden},
                                                                     {"ffn", transformer.ffn},
@@ -32,7 +32,7 @@ std::optional<Mismatch> find_mismatch(const Fields& job, const Transformer& tran
     const std::int64_t measured = to_integer(job.need(key), kPositive);
     if (measured != asked) return Mismatch{key, std::to_string(measured), std::to_string(asked)};
   }
-  // TF32 is a way to multiply what is kept in FP32. How the chip multiplied is part of what was measured.
+  // TF32 multiplies values that are kept in FP32. How the chip multiplied is part of the measurement.
   const std::string precision = to_choice(job.need("precision"), {"fp32", "bf16", "fp16"});
   const Format kept = train.precision == Format::tf32 ? Format::fp32 : train.precision;
   if (precision != name_of(kept)) return Mismatch{"precision", precision, std::string(name_of(kept))};

@@ -1,4 +1,4 @@
-// Layers that were measured, given to the chips of a job. Read next: models/cluster/measured_layers.hpp.
+// Gives measured layers to the chips of a job. Read next: models/cluster/measured_layers.hpp.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace motley {
 
-// Gives every chip of the cluster the layers that the file `name` has of it. Refuses ("not-measured") a chip that the
-// file does not have, and another model, sequence or precision than those it was measured with.
+// Gives every chip of the cluster the layers that the file `name` has for it. Refuses ("not-measured") a chip that
+// the file lacks, and a model, sequence or precision that differs from the measured one.
 void use_layers(const Yaml& name, const std::string& folder, const Transformer& transformer,
                 const Train& train, Cluster& cluster);
-// Does so with a file of platforms/layers/. False: it would refuse, and nothing is changed.
+// Does this with a file of platforms/layers/. Returns false, and changes nothing, where it would refuse.
 bool use_layers(const std::string& name, const Transformer& transformer, const Train& train,
                 Cluster& cluster);
 
