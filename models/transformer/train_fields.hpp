@@ -1,4 +1,4 @@
-// The fields of Train, listed once: keys of `train:`, how each is written, and which of them the Program depends on.
+// The fields of Train, listed once: keys of `train:`, how each is written, and on which of them the Program depends.
 #pragma once
 
 #include <array>
@@ -15,19 +15,19 @@ inline constexpr IntegerRange kBatch{1, 1 << 20}, kTokens{1, 1 << 22};
 inline constexpr std::array kKeptFormats = {Format::fp32, Format::tf32, Format::bf16, Format::fp16};
 inline constexpr std::array kNarrowFormats = {Format::fp8, Format::mxfp8, Format::nvfp4};
 
-// Each refuses what is out of its bounds.
+// Each of these readers refuses a value out of its bounds.
 double to_expert_room(const Yaml& node);           // 1 or more
 double to_share_of_activations(const Yaml& node);  // 0 to 1
 double to_decay(const Yaml& node);                 // 0 to less than 1
 
-// One length, of as many documents as fill the sequence, or all lengths. Whether they fill it is asked by
-// find_batch_complaint().
+// Lengths of documents: one length for as many documents as the sequence holds, or a list of all lengths.
+// find_batch_complaint() checks that they fill the sequence.
 struct Documents {
   std::string text(const Train& train) const { return Several<Integer>{}.text(train.documents); }
   void read(const Yaml& node, Train& train) const;
 };
 
-// A path, searched in `folder` where it does not begin at the root.
+// A path, searched in `folder` unless it is absolute.
 struct TextPath {
   std::string_view folder;
   std::string text(const std::string& path) const { return quote(path); }
@@ -38,7 +38,7 @@ struct TrainFields {
   using Struct = Train;
   std::string_view folder = ".";
 
-  // What the Program depends on: strategy_hash() covers it.
+  // Visits the fields on which the Program depends: strategy_hash() covers them.
   constexpr void each_of_program(auto&& visit) const {
     visit(field("global_batch", Integer{kBatch}, &Train::global_batch).needed());
     visit(field("micro_batch", Integer{kBatch}, &Train::micro_batch));

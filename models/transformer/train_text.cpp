@@ -13,7 +13,7 @@ namespace {
 
 static_assert(lists_every_member<TrainFields>());
 
-constexpr double kMostTokens = 1e18;  // as many steps can be counted one by one
+constexpr double kMostTokens = 1e18;  // steps of a run of so many tokens can still be counted one by one
 
 [[noreturn]] void refuse_bounds(const Yaml& node, const char* hint) {
   throw Refusal(Exit::usage, "out-of-bounds", node->where,

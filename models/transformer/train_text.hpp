@@ -9,15 +9,15 @@
 
 namespace motley {
 
-// The path of the training text is searched in `folder`. Two keys of the model may stand in the map too, and are not
-// read here: `lora` and `extra_prediction_weight`.
+// Reads a training shape. The path of the training text is searched in `folder`. Two keys of the model, `lora` and
+// `extra_prediction_weight`, may stand in the map too; they are not read here.
 Train read_train(const Yaml& node, const std::string& folder);
 
-// A line a key; it reads back equal, from the working directory.
+// Prints one line for each key. parse_train() reads it back equal from the working directory.
 std::string print(const Train& train);
 Train parse_train(const std::string& text);
 
-// Tokens of a whole run: `15T`, `300 B`, or a plain number. Throws Refusal.
+// Reads the tokens of a whole run: `15T`, `300 B`, or a plain number. Throws Refusal.
 double to_tokens(const Yaml& node);
 double to_goodput(const Yaml& node);  // more than 0, at most 1
 

@@ -1,5 +1,5 @@
-// What a Transformer is made of: its parameters, how tensor parallelism cuts them, and its FLOPs.
-// Nothing here knows a strategy or a chip. Read next: models/strategy/strategy.cpp.
+// The parameters of a Transformer, how tensor parallelism cuts them, and the FLOPs. Nothing here knows a strategy or
+// a chip. Read next: models/strategy/strategy.cpp.
 #include "models/transformer/transformer.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ class ParameterList {
     last().by_rows = true;
   }
 
-  // A weight of (rows, columns), without bias.
+  // Adds a weight of (rows, columns), without bias.
   void matrix(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
               double init_std, std::vector<std::int64_t> parts = {}) {
     list_.push_back({.name = name + ".weight",
@@ -50,7 +50,7 @@ class ParameterList {
                      .init_std = init_std});
   }
 
-  // The weight of an RMSNorm over `width` elements.
+  // Adds the weight of an RMSNorm over `width` elements.
   void scale(const std::string& name, int layer, std::int64_t width) {
     list_.push_back(
         {.name = name + ".weight", .shape = {width}, .layer = layer, .parts = {}, .init_value = 1.0});
@@ -61,19 +61,19 @@ class ParameterList {
   }
   Parameter& last() { return list_.back(); }
 
-  // A linear layer: its bias is cut as its output rows are.
+  // Adds a linear layer. Its bias is cut as its output rows are.
   void linear(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
               double init_std, bool biased, const std::vector<std::int64_t>& parts = {}) {
     matrix(name, layer, rows, columns, cut, init_std, parts);
     if (t_.biases() || biased) {
       bias(name, layer, rows, cut == Cut::columns ? Cut::replicated : cut, parts);
-      last().by_rows = cut == Cut::columns;  // added to the sum over ranks
+      last().by_rows = cut == Cut::columns;  // the bias is added to the sum over ranks
     }
     if (t_.lora.beside(name.substr(name.rfind('.') + 1))) adapter(name, layer, rows, columns, cut, parts);
   }
 
  private:
-  // A is cut as the layer's inputs are, B as its outputs.
+  // Adds the matrices of an adapter. A is cut as the layer's inputs are, and B as its outputs are.
   void adapter(const std::string& name, int layer, std::int64_t rows, std::int64_t columns, Cut cut,
                const std::vector<std::int64_t>& parts) {
     const bool by_columns = cut == Cut::columns;
@@ -165,7 +165,8 @@ void add_layer(ParameterList& list, const Transformer& t, int layer) {
     add_dense(list, t, at, residual_std);
 }
 
-// Assumes: the projection of hidden vector and token to a layer's input is whole on every tensor-parallel rank.
+// Assumes: every tensor-parallel rank holds the whole projection that joins hidden vector and token of an extra
+// layer.
 void add_extra(ParameterList& list, const Transformer& t, int layer) {
   const std::string prefix = layer_name(t, layer) + ".";
   list.norm(prefix + "hidden_norm", layer);
@@ -305,10 +306,10 @@ double attention_pairs(const std::vector<std::int64_t>& documents, std::int64_t 
 }
 
 double model_flops_per_sequence(const Transformer& t, std::int64_t T) {
-  // In doubles: 128 k tokens of a large model pass 2^63.
+  // FLOPs are doubles: those of 128 k tokens of a large model are above 2^63.
   const auto times = [](bool trained) { return trained ? 6.0 : 4.0; };
   double flops = times(!t.lora.used()) * static_cast<double>(t.vocabulary) * static_cast<double>(t.hidden) *
-                 static_cast<double>(1 + t.trained_extra());  // the head's
+                 static_cast<double>(1 + t.trained_extra());  // FLOPs of the head
   double attention = 0;
   for (const Parameter& parameter : parameters(t)) {
     if (parameter.layer < 0 || parameter.layer == t.layers || parameter.shape.size() < 2) continue;

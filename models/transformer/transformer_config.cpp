@@ -1,9 +1,10 @@
-// A Transformer from a Hugging Face config.json as it is: GPT-2, Llama, Mistral, Mixtral, Qwen2, Qwen3 (dense and with
-// experts) and DeepSeek-V3. Weights and tokenizers are not read. Read next: models/transformer/transformer_text.cpp.
+// Reads a Transformer from an unchanged Hugging Face config.json: GPT-2, Llama, Mistral, Mixtral, Qwen2, Qwen3 (dense
+// and with experts) and DeepSeek-V3. Weights and tokenizers are not read. Read next:
+// models/transformer/transformer_text.cpp.
 //
-// Assumes: `rope_scaling` (Llama 3.1 and later) changes only the angles of the rotation, or the scale of the scores,
-// so it is ignored: no parameter, FLOP or byte depends on it. The order in which DeepSeek-V3 pairs the elements that it
-// turns is that of its weights; ours pairs halves, which is the same function of other rows.
+// Assumes: `rope_scaling` (Llama 3.1 and later) changes only the angles of the rotation or the scale of the scores.
+// It is ignored, because no parameter, FLOP or byte depends on it. DeepSeek-V3's weights pair the rotated elements in
+// their own order; Motley pairs the halves of the vector, which is the same function with rows permuted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +74,7 @@ void read_gpt2(const Config& config, Transformer& t) {
   t.norm_epsilon = config.number("layer_norm_epsilon", 1e-5);
 }
 
-// What Llama and all that descend from it have in common.
+// Reads the keys that Llama and all families derived from it share.
 void read_block(const Config& config, Transformer& t) {
   config.require("hidden_act", {"silu"});
   t.hidden = config.need("hidden_size", kWidth);
@@ -86,7 +87,7 @@ void read_block(const Config& config, Transformer& t) {
   t.tied_embeddings = config.truth("tie_word_embeddings", false);
   t.norm_epsilon = config.number("rms_norm_eps", 1e-6);
   t.rope_theta = config.number("rope_theta", 10000.0);
-  const Yaml rope = config.find("rope_parameters");  // where later versions of Transformers write it
+  const Yaml rope = config.find("rope_parameters");  // later versions of Transformers write the key there
   if (rope && rope->is_map()) t.rope_theta = Config(rope).number("rope_theta", t.rope_theta);
 }
 
@@ -109,7 +110,7 @@ void read_mixtral(const Config& config, Transformer& t) {
   t.experts.normalise = true;
 }
 
-// Qwen2's window is off unless asked for; the first max_window_layers layers never have it.
+// Qwen2's window is off by default; the first max_window_layers layers never have it.
 void read_qwen_window(const Config& config, Transformer& t) {
   if (!config.truth("use_sliding_window", false)) return;
   t.sliding_window = config.integer("sliding_window", kRows, 4096);
@@ -203,7 +204,7 @@ constexpr Reader kReaders[] = {
     {"qwen3", read_qwen3},     {"qwen3_moe", read_qwen3_moe}, {"deepseek_v3", read_deepseek_v3},
 };
 
-// Python's json writes NaN and Infinity, which JSON has not: whoever wrote them, wrote a mistake.
+// Python's json writes NaN and Infinity, which are not JSON; in a config.json they are mistakes.
 void refuse_not_finite(const Yaml& node) {
   double value = 0;
   if (node->is_scalar() && !node->quoted && read_number(node->text, value) == NumberFault::not_finite)

@@ -1,5 +1,5 @@
-// The fields of a Transformer and of its parts, listed once: our own keys for a model, and how each is written. Read
-// next: models/transformer/transformer_text.cpp.
+// The fields of a Transformer and of its parts, listed once: Motley's own keys for a model, and how each is written.
+// Read next: models/transformer/transformer_text.cpp.
 #pragma once
 
 #include <span>
@@ -12,20 +12,20 @@
 
 namespace motley {
 
-// Numbers of layers, which become ascending, each once.
+// A list of layer numbers, which read() sorts; each number is kept once.
 struct LayerNumbers {
   std::string text(const std::vector<std::int64_t>& layers) const { return Several<Integer>{}.text(layers); }
   void read(const Yaml& node, std::vector<std::int64_t>& layers) const;
 };
 
-// Linear layers of the model, each once.
+// A list of names of the model's linear layers; read() refuses a name that is listed twice.
 struct LinearLayers {
   std::span<const std::string> choices;
   std::string text(const std::vector<std::string>& layers) const;
   void read(const Yaml& node, std::vector<std::string>& layers) const;
 };
 
-// The adapters of a frozen model. Which linear layers may have one depends on the fields that stand before `lora`.
+// The adapters of a frozen model. The fields before `lora` decide which linear layers may have one.
 struct Adapters {
   std::string text(const Transformer& transformer) const;
   void read(const Yaml& node, Transformer& transformer) const { read_lora(node, transformer); }
@@ -63,7 +63,7 @@ struct ExpertsFields {
 
 struct LoraFields {
   using Struct = Lora;
-  std::span<const std::string> linear_layers = {};  // that the model has
+  std::span<const std::string> linear_layers = {};  // names of the linear layers that the model has
   constexpr void each(auto&& visit) const {
     visit(field("rank", Integer{kWidth}, &Lora::rank).needed());
     visit(field("alpha", kAboveZero, &Lora::alpha));
@@ -71,8 +71,8 @@ struct LoraFields {
   }
 };
 
-// Keys that are not given and whose value depends on others (kv_heads, head_dim, ffn, tied_embeddings) are filled in by
-// read_transformer().
+// read_transformer() fills in the keys that are absent and whose value depends on others (kv_heads, head_dim, ffn,
+// tied_embeddings).
 struct TransformerFields {
   using Struct = Transformer;
   constexpr void each(auto&& visit) const {

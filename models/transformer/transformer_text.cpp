@@ -1,5 +1,5 @@
-// Reads a Transformer from our own keys, prints it with them, and refuses shapes that no kernel could hold. Read next:
-// models/transformer/transformer_config.cpp (a Hugging Face config.json).
+// Reads a Transformer from Motley's own keys, prints it with them, and refuses shapes that no kernel could hold. Read
+// next: models/transformer/transformer_config.cpp (a Hugging Face config.json).
 #include "models/transformer/transformer_text.hpp"
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ void refuse_impossible_experts(const Transformer& t, const Location& where) {
       e.per_token > e.count / e.groups * e.groups_per_token)
     refuse_model(where, fmt::format("{} experts a token from {} of {} groups of {} experts", e.per_token,
                                     e.groups_per_token, e.groups, e.count));
-  constexpr double kMostParameters = 0x1p60;  // what still counts exactly, with room
+  constexpr double kMostParameters = 0x1p60;  // far below 2^63, so that sums are exact
   if (3.0 * static_cast<double>(e.count) * static_cast<double>(e.ffn) * static_cast<double>(t.hidden) *
           static_cast<double>(t.layers) >
       kMostParameters)
@@ -79,7 +79,7 @@ std::vector<std::string> linear_layers(const Transformer& t) {
   return names;
 }
 
-// What a key that is not given makes of the others.
+// Fills in absent keys whose value follows from other keys.
 void fill_in(const Fields& fields, Transformer& t) {
   const bool gpt2 = t.family == Family::gpt2;
   if (!fields.find("kv_heads")) t.kv_heads = t.heads;
@@ -161,7 +161,7 @@ Transformer parse_transformer(const std::string& text) {
 Transformer find_transformer(const std::string& name, const std::string& folder, const Location& asked_from) {
   const std::string path = find_file(name, folder, "scenarios/models", ".json", asked_from);
   std::string model = stem_of(path);
-  // A config.json is named by the folder that holds it, as on the Hugging Face hub.
+  // A config.json takes the name of its folder, as on the Hugging Face hub.
   if (model == "config") {
     const std::string holder = folder_of(path);
     if (holder != ".") model = std::filesystem::path(holder).filename().string();

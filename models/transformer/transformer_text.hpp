@@ -1,5 +1,5 @@
-// Ranges, a reader and refusals that a Hugging Face config.json and our own keys share; not for others. Read next:
-// models/transformer/transformer_config.cpp, models/transformer/transformer_text.cpp.
+// Ranges, a reader and refusals that the readers of a Hugging Face config.json and of Motley's own keys share. Read
+// next: models/transformer/transformer_config.cpp, models/transformer/transformer_text.cpp.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace motley {
 
-// The bounds lie beyond every published model by 10x and more, and products stay within int64.
+// The bounds exceed those of every published model 10 times or more, and products stay within int64.
 inline constexpr IntegerRange kWidth{1, 1 << 20}, kRows{1, 1 << 22}, kLayers{1, 10'000};
 
-// Reads the keys of a map that it is asked for, and ignores the others; a null value counts as none.
+// Reads the keys of a map that its user asks for, and ignores the others; a null value counts as absent.
 class Config {
  public:
   explicit Config(Yaml node) : node_(std::move(node)) {}
@@ -26,9 +26,9 @@ class Config {
   double number(std::string_view key, double otherwise) const;
   bool truth(std::string_view key, bool otherwise) const;
   std::string text(std::string_view key, const std::string& otherwise) const;
-  // Layer numbers, ascending and each once.
+  // Reads layer numbers, ascending and each once.
   std::vector<std::int64_t> layers(std::string_view key) const;
-  // Refuses ("unsupported-model") a value that would make the model another function than its family's.
+  // Refuses ("unsupported-model") a value that would make the model compute another function than its family does.
   void require(std::string_view key, const std::vector<std::string>& supported) const;
 
  private:
@@ -39,7 +39,7 @@ std::int64_t default_head_dim(const Transformer& t);  // 0: none
 // Refuses shapes that no kernel could hold ("impossible-model").
 void refuse_impossible(const Transformer& t, const Location& where);
 
-// `lora: {rank: 16, alpha: 32, on: [qkv, proj]}`; alpha is the rank and `on` every linear layer unless given.
+// Reads `lora: {rank: 16, alpha: 32, on: [qkv, proj]}`. By default alpha is the rank, and `on` is every linear layer.
 void read_lora(const Yaml& node, Transformer& t);
 
 }  // namespace motley
