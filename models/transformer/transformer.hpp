@@ -160,14 +160,14 @@ struct Parameter {
 //   layers.i.fc2.weight (C,ffn) [.bias]   head.norm.weight [.bias]   head.weight (V,C) unless tied
 // with qk_norm, after qkv: layers.i.q_norm.weight, layers.i.k_norm.weight (head_dim)
 // with latent attention, instead of qkv: layers.i.q_down.weight (q_rank,C), q_down_norm.weight,
-// q_up.weight (H*head_dim, q_rank), or q.weight (H*head_dim, C); kv_down.weight (kv_rank+rope_dim, C), latent first;
-// kv_down_norm.weight (kv_rank); kv_up.weight (H*(head_dim-rope_dim+value_dim), kv_rank), each head's key part first
+//   q_up.weight (H*head_dim, q_rank), or q.weight (H*head_dim, C); kv_down.weight (kv_rank+rope_dim, C), latent first;
+//   kv_down_norm.weight (kv_rank); kv_up.weight (H*(head_dim-rope_dim+value_dim), kv_rank), each head's key part first
 // in a layer with experts, instead of the feed-forward matrices: layers.i.router.weight (experts,C) [router.bias],
-// experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
-// [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
+//   experts.gate_up.weight (experts*2*ffn, C), an expert's gate and up together; experts.down.weight (experts*C, ffn)
+//   [shared.gate_up.weight, shared.down.weight, shared.gate.weight (1,C)]
 // after a linear layer with an adapter: layers.i.qkv.a.weight (rank,C), layers.i.qkv.b.weight (rows, rank)
 // last, for each module k that predicts further tokens: extra.k.hidden_norm.weight, token_norm.weight (C),
-// from_hidden.weight, from_token.weight (C,C), the halves of its projection; a layer's, as above; norm.weight (C)
+//   from_hidden.weight, from_token.weight (C,C), the halves of its projection; a layer's, as above; norm.weight (C)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
 // (GPT-2's). An adapter's A is normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; its B is 0.
 std::vector<Parameter> parameters(const Transformer& transformer);
