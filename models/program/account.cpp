@@ -5,7 +5,7 @@
 namespace motley {
 namespace {
 
-// What an instruction has allocated and freed so far.
+// Counts the bytes that an instruction has allocated and freed so far.
 class Ledger {
  public:
   Ledger(const RankProgram& rank_program, Instruction& instruction)
@@ -34,7 +34,7 @@ void account_compute(const RankProgram& rank_program, const Compute& compute, Le
   const auto& kernels = rank_program.blocks[compute.block].kernels;
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
     const Kernel& kernel = kernels[at(i)];
-    if (!is_collective(kernel.op))  // in place
+    if (!is_collective(kernel.op))  // collectives work in place
       for (TensorId id : kernel.out) ledger.allocate(rank_program.tensors[id].bytes);
     ledger.free(kernel.frees);
   }

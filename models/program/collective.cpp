@@ -1,4 +1,4 @@
-// One function an algorithm; each appends its rounds to what stands there already, so that an all-reduce is a
+// One function for each algorithm. It appends its rounds to the rounds that are there, so that an all-reduce is a
 // reduce-scatter and then an all-gather.
 #include "models/program/collective.hpp"
 
@@ -29,7 +29,7 @@ class Expansion {
   void send(int round, int from, int to, const Chunks& chunks, bool reduce) {
     for (int chunk : chunks) steps_.steps.push_back({begun_ + round, from, to, chunk, reduce});
   }
-  // Of no member's chunks so many, and only that they pass.
+  // Sends `times` chunks that belong to no member: it counts only that they pass.
   void pass(int round, int from, int to, int times) {
     steps_.steps.push_back({begun_ + round, from, to, -1, false, times});
   }
@@ -51,12 +51,12 @@ class Expansion {
   int begun_ = 0;
 };
 
-// ---- rings: member i of `members` ends with, or brings, parts[i]
+// ---- rings: member i of `members` ends with parts[i] (reduce) or begins with parts[i]
 
 void ring(Expansion& into, const Places& members, const std::vector<Chunks>& parts, bool reduce) {
   const int R = static_cast<int>(members.size());
   const int first =
-      reduce ? 2 * R - 1 : R;  // what a member sends first: the part of its predecessor, or its own
+      reduce ? 2 * R - 1 : R;  // the part that a member sends first: its predecessor's, or its own
   for (int round = 0; round + 1 < R; ++round)
     for (int i = 0; i < R; ++i)
       into.send(round, members[static_cast<std::size_t>(i)], members[static_cast<std::size_t>((i + 1) % R)],
@@ -76,7 +76,7 @@ void flat_ring(Expansion& into, bool reduce) {
   into.end_phase(into.R() - 1);
 }
 
-// ---- hierarchical: member (node n, place j on it) is n * per_node + j, and so is its chunk
+// ---- hierarchical: member j of node n has number n * per_node + j, and so has its chunk
 
 void inside_rings(Expansion& into, int per_node, bool reduce) {
   const int nodes = into.R() / per_node;
@@ -126,7 +126,8 @@ void flat_all_to_all(Expansion& into) {
   into.end_phase(R - 1);
 }
 
-// Inside a node each gathers what the node has for its rail; then one message a rail and node.
+// Each member first gathers, inside its node, the parts that the node sends along its rail; then it sends one message
+// to each other node.
 void hierarchical_all_to_all(Expansion& into, int per_node) {
   const int R = into.R(), nodes = R / per_node;
   for (int round = 0; round + 1 < per_node; ++round)
@@ -147,9 +148,10 @@ void hierarchical_all_to_all(Expansion& into, int per_node) {
   into.end_phase(nodes - 1);
 }
 
-// Of a token one copy a node, along the rail of who has it, and inside a node one for each that needs it, the node's
-// own tokens among them; chunks are so fine that the rest is nothing.
-// Assumes: the way back, when sums go from members to rails and then home, takes as long as the way there.
+// The rank that holds a token sends one copy along its rail to each node that needs the token. Inside a node each
+// member that needs a token gets one copy, also of the node's own tokens. Chunks are so fine that rounding to whole
+// chunks is negligible.
+// Assumes: the way back, where sums go from members to rails and then to the token's rank, takes as long.
 constexpr int kFine = 256;
 void once_a_node(Expansion& into, const GroupShape& shape) {
   const int R = into.R(), g = shape.per_node, nodes = R / g;
@@ -167,7 +169,7 @@ void once_a_node(Expansion& into, const GroupShape& shape) {
   into.end_phase(1);
 }
 
-// ---- recursive: the first P members, P a power of two, work; member P + q lets member q work for it
+// ---- recursive: the first P members work, P a power of two; member q also works for member P + q
 
 class Recursive {
  public:
@@ -186,7 +188,7 @@ class Recursive {
     double_up();
     part([&](int extra) {
       Chunks chunks = into_.all();
-      if (!whole) chunks.erase(chunks.begin() + extra);  // its own it has
+      if (!whole) chunks.erase(chunks.begin() + extra);  // the extra member has its own chunk already
       return chunks;
     });
   }
@@ -202,7 +204,7 @@ class Recursive {
     for (int extra = P_; extra < into_.R(); ++extra) into_.send(0, extra - P_, extra, chunks(extra), false);
     if (P_ < into_.R()) into_.end_phase(1);
   }
-  // Chunks of the members [first, first + count) and of those they work for.
+  // Chunks of the members [first, first + count) and of the members for which they work.
   Chunks block(int first, int count) const {
     Chunks chunks;
     for (int member = first; member < first + count; ++member) {
@@ -248,10 +250,11 @@ void binomial_tree(Expansion& into) {
 }
 
 struct Tree {
-  std::vector<int> parent, height, depth;  // by member; the root's parent is -1
+  std::vector<int> parent, height, depth;  // by member; the root's parent is -1 (none)
 };
 
-// In order, over [first, first + count): the left side is perfect, and members at even places of it are leaves.
+// Builds a tree over [first, first + count) in order: the left side is perfect, and its members at even places are
+// leaves.
 int build_tree(Tree& tree, int first, int count, int parent, int depth) {
   if (count == 0) return -1;
   const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count))) - 1, root = first + left;
@@ -263,8 +266,9 @@ int build_tree(Tree& tree, int first, int count, int parent, int depth) {
   return tree.height[at];
 }
 
-// The second tree is the first's mirror image, or where R is odd moved on by one: who is inside one is a leaf of the
-// other. A member of height h sends segment s up in round h + s; one of depth d gets it back in round d - 1 + s.
+// The second tree is the mirror image of the first, or for odd R the first tree shifted by one member: an inner
+// member of one tree is a leaf of the other. A member of height h sends segment s up in round h + s; a member of
+// depth d gets it back in round d - 1 + s.
 void double_binary_tree(Expansion& into, int segments) {
   const auto R = static_cast<std::size_t>(into.R());
   Tree tree{Places(R), Places(R), Places(R)};
@@ -285,8 +289,8 @@ void double_binary_tree(Expansion& into, int segments) {
   if (R > 1) into.end_phase(2 * rounds);
 }
 
-// Inside nodes rings, along each rail two such trees over the nodes, not in segments: NCCL's Tree has a chain inside
-// each node for each of its channels, so that a member's port carries as much.
+// Rings inside nodes, and along each rail two trees over the nodes, without segments. NCCL's Tree has a chain inside
+// each node for each of its channels, so a member's port carries as much.
 void trees_over_nodes(Expansion& into, int per_node) {
   const int nodes = into.R() / per_node, shift = nodes % 2;
   const auto count = static_cast<std::size_t>(nodes);
@@ -313,8 +317,9 @@ void trees_over_nodes(Expansion& into, int per_node) {
   inside_rings(into, per_node, false);
 }
 
-// ---- in the switch: up S and down S/R while it adds, then up S/R and down S; NCCL's tuning gives NVLS 25 us (version
-// 2.30, src/graph/tuning, 2026-06). To the next member: no port then carries more than one member's part.
+// ---- in_switch: the switch takes S up and gives S/R down while it reduces, then takes S/R up and gives S down.
+// NCCL's tuning gives NVLS 25 us (version 2.30, src/graph/tuning, 2026-06). A pass is a message to the next member,
+// so that no port carries more than one member's part.
 // Assumes: both passes take as long as the mean of their two directions.
 void pass_switch(Expansion& into, int per_node, int chunks) {
   const Chunks passing(static_cast<std::size_t>(chunks), -1);
@@ -325,10 +330,10 @@ void pass_switch(Expansion& into, int per_node, int chunks) {
   into.end_phase(1);
 }
 
-// Chunks of what passes the switch are stretched, those between nodes are not: so fine that the rest is nothing.
+// Chunks that pass the switch are stretched, chunks between nodes are not. This many chunks make rounding negligible.
 constexpr int kGrain = 64;
 
-// Two nodes: what each member's node has summed of its part goes to its like on the other.
+// Two nodes: each member sends its part, as summed on its node, to the member at the same place on the other node.
 void in_switches(Expansion& into, const GroupShape& shape) {
   const Chunks crossing(static_cast<std::size_t>(std::lround(2 * kGrain / shape.in_switch)), -1);
   pass_switch(into, shape.per_node, (shape.per_node + 1) * kGrain);
@@ -344,18 +349,19 @@ void in_switch(Expansion& into, const GroupShape& shape) {
   pass_switch(into, shape.per_node, shape.per_node + 1);
 }
 constexpr double kSwitchSetup_s = 25e-6;
-// Of 16 GiB on two nodes of eight H100, ports reach 0.649, 0.629 and 0.619 of their rate (EFA, DGX, RoCE: nccl-tests,
-// 2024), on one node 0.686.
+// Ports reach 0.649, 0.629 and 0.619 of their rate with 16 GiB on two nodes of eight H100 (EFA, DGX, RoCE:
+// nccl-tests, 2024), and 0.686 on one node.
 constexpr double kTwoNodes = 0.633 / 0.686;
 
-// Assumes: half the payload goes in eight segments whatever its size; libraries choose the number by size.
+// Assumes: each half of the payload goes in eight segments whatever its size; libraries choose the number by size.
 constexpr int kSegments = 8;
 
-// Of the rate of their most loaded link, by NCCL's tuning (2.30, src/graph/tuning, 2026-06).
+// Share of the most loaded link's rate that the trees reach, by NCCL's tuning (2.30, src/graph/tuning, 2026-06).
 constexpr double kTreesReach = 0.92;
 
-// DeepEP's dispatch moves 45.0 and 45.8 GB/s over each NIC of 400 Gb/s, of which a NIC reaches 48 (README of
-// github:deepseek-ai/DeepEP, V2, 2026: 90 GB/s over 2 nodes of eight H100, 61 over 4, what stays at home included).
+// DeepEP's dispatch moves 45.0 and 45.8 GB/s over each NIC of 400 Gb/s, which reaches 48 GB/s (README of
+// github:deepseek-ai/DeepEP, V2, 2026: 90 GB/s over 2 nodes of eight H100, 61 over 4, tokens that stay on their node
+// included).
 constexpr double kDispatchReaches = 45.4 / 48;
 
 bool is_over_nodes(const GroupShape& shape) {

@@ -91,7 +91,7 @@ std::optional<ChunkId> chunk_at(const RankProgram& rank_program, int virtual_sta
 }
 
 std::map<ComputePoint, int> cut_computes(RankProgram& rank_program, const std::vector<ComputePoint>& points) {
-  std::map<int, std::vector<int>> cuts;  // kernels, by instruction
+  std::map<int, std::vector<int>> cuts;  // cuts by instruction: numbers of kernels
   for (const ComputePoint& point : points) cuts[point.index].push_back(point.kernels);
   std::map<ComputePoint, int> ends;
   const std::vector<Instruction>& computes = rank_program.streams[kComputeStream].instructions;
@@ -106,7 +106,7 @@ std::map<ComputePoint, int> cut_computes(RankProgram& rank_program, const std::v
     auto& of_whole = pieces[at(index)];
     int first = compute.first_kernel;
     for (int cut : at_kernels) {
-      if (cut <= first) continue;  // where it begins anyway
+      if (cut <= first) continue;  // a piece begins there anyway
       Instruction piece = whole;
       if (!of_whole.empty()) piece.after.clear();
       piece.body = Compute{compute.block, first, cut};
@@ -125,7 +125,7 @@ void replace_computes(RankProgram& rank_program, std::vector<std::vector<Instruc
   auto& computes = rank_program.streams[kComputeStream].instructions;
   MOTLEY_CHECK(pieces.size() == computes.size());
   std::vector<Instruction> replaced;
-  std::vector<int> last(computes.size());  // piece of each instruction
+  std::vector<int> last(computes.size());  // index of the last piece of each instruction
   for (std::size_t i = 0; i < computes.size(); ++i) {
     if (pieces[i].empty()) pieces[i].push_back(std::move(computes[i]));
     for (Instruction& piece : pieces[i]) replaced.push_back(std::move(piece));

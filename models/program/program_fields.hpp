@@ -1,9 +1,10 @@
-// The one list of the fields of what a Program is made of. visit_fields(io, value) names each field once; the printer,
-// the parser and the hash each bring an `io` of their own. Only models/program includes it.
+// The one list of the fields of a Program's structs. visit_fields(io, value) names each field once; the printer, the
+// parser and the hash each have an `io` of their own. Only models/program includes it.
 //
-// io.number(key, field[, standard]): a number, flag, id or optional id; io.exact: a double to its last bit;
-// io.word(key, field, words[, standard]): an enum; io.list(key, list): tensors or numbers; io.name(key, field): a
-// tensor, or perhaps one; io.slots(key, table): peers or groups. A field that equals its standard may be left out.
+// io.number(key, field[, standard]): a number, flag, id or optional id. io.exact: a double to its last bit.
+// io.word(key, field, words[, standard]): an enum. io.list(key, list): tensors or numbers. io.name(key, field): a
+// tensor or an optional tensor. io.slots(key, table): peers or groups. A field that equals its standard may be left
+// out.
 #pragma once
 
 #include <string>
@@ -29,7 +30,7 @@ struct ProgramWords {
 };
 const ProgramWords& program_words();
 
-// T is the struct or its const.
+// T is the struct or its const version.
 template <class T, class Struct>
 concept Of = std::is_same_v<std::remove_const_t<T>, Struct>;
 
@@ -47,7 +48,8 @@ void visit_fields(Io& io, T& tensor) {
   io.number("on_host", tensor.on_host, standard.on_host);
 }
 
-// Besides its op and the tensors that it reads, writes and frees, which have a form of their own in text.
+// Visits all fields except the op and the tensors that the kernel reads, writes and frees: they have forms of their
+// own in text.
 template <class Io, Of<Kernel> T>
 void visit_fields(Io& io, T& kernel) {
   const ProgramWords& words = program_words();
@@ -68,7 +70,7 @@ void visit_fields(Io& io, T& kernel) {
   io.number("bytes", kernel.bytes, standard.bytes);
 }
 
-// Besides what its body has; the body, micro-batch, `after` and `frees` have forms of their own in text.
+// Visits all fields except the body, micro-batch, `after` and `frees`, which have forms of their own in text.
 template <class Io, Of<Instruction> T>
 void visit_fields(Io& io, T& instruction) {
   const Instruction standard;

@@ -31,7 +31,7 @@ bool is_plain(std::string_view text) {
   return !text.empty() && text.find_first_of(" ,=()\"#") == std::string_view::npos && !is_keyword(text);
 }
 
-// The whole of it a number; none: it is something else.
+// Reads a number that is the whole text; none: the text is no number.
 std::optional<int> to_number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

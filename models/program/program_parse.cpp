@@ -1,5 +1,5 @@
-// Reads the text form of a Program: the inverse of models/program/program_text.cpp. It refuses what it does not know,
-// and proves nothing of the Program: that is models/check/check.hpp.
+// Reads the text form of a Program: the inverse of models/program/program_text.cpp. It refuses unknown words and
+// proves nothing about the Program: models/check/check.hpp does.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -21,8 +21,8 @@ struct Word {
   int column = 1;
 };
 
-// One line: a head, the words behind it, lists that a keyword begins, and key=value words. What stands in parentheses
-// is for the reader. Each part is taken once; finish() refuses what nobody took.
+// One line: a head, the words behind it, lists that begin with a keyword, and key=value words. Text in parentheses is
+// for people and is skipped. Each part is taken once; finish() refuses parts that were not taken.
 class Line {
  public:
   Line(const std::string& text, const std::string& file, int number) : file_(file), number_(number) {
@@ -49,7 +49,7 @@ class Line {
     throw Refusal(Exit::usage, "bad-program", {file_, number_, column}, why,
                   "`motley show program` writes this form");
   }
-  // The words behind a keyword, behind the head where it is empty.
+  // Takes the words behind a keyword; behind the head if the keyword is empty.
   std::vector<Word> take_words(const std::string& keyword) {
     const auto entry = lists_.find(keyword);
     if (entry == lists_.end()) return {};
@@ -133,11 +133,11 @@ class Line {
   std::string file_;
   int number_;
   std::string head_;
-  std::map<std::string, std::vector<Word>> lists_;  // by keyword; behind the head: ""
+  std::map<std::string, std::vector<Word>> lists_;  // by keyword; the words behind the head: ""
   std::map<std::string, std::string> values_;
 };
 
-// What visit_fields() asks of a line.
+// The `io` of visit_fields() that reads a line.
 class LineReader {
  public:
   LineReader(Line& line, const TensorNames* names) : line_(line), names_(names) {}
@@ -220,9 +220,9 @@ class LineReader {
   const TensorNames* names_;
 };
 
-// An `after` whose stream may stand further down.
+// An `after` whose stream may be described further down.
 struct NamedAfter {
-  StreamId stream;  // where the instruction stands
+  StreamId stream;  // stream of the instruction that waits
   std::size_t instruction = 0;
   std::string awaited;
   std::int32_t index = 0;
@@ -292,7 +292,7 @@ class ProgramParser {
     program_.groups.push_back(std::move(group));
   }
 
-  // A line inside a program: what stands at the deepest open level takes it.
+  // Parses a line inside a program; the deepest open level takes it.
   void parse_inside(Line& line, RankProgram& rank_program) {
     if (line.head() == "chunk" && rank_program.tensors.empty()) {
       Chunk chunk;
@@ -421,7 +421,7 @@ class ProgramParser {
   }
 
   Program program_;
-  std::unique_ptr<TensorNames> names_;  // of the last program, once its tensors have been read
+  std::unique_ptr<TensorNames> names_;  // names of the last program's tensors, once they have been read
   std::vector<NamedAfter> afters_;
 };
 

@@ -1,6 +1,6 @@
-// The text form of a Program, as `motley show program` prints it: a thing a line, tensors and streams by their names,
-// `key=value` words for the rest, standards left out, notes for the reader in parentheses. It parses back to the same
-// value: models/program/program_parse.cpp. Here it is printed.
+// Prints the text form of a Program, as `motley show program` does: one thing on each line, tensors and streams by
+// their names, `key=value` words for the rest, standards left out, notes for people in parentheses.
+// models/program/program_parse.cpp parses it back to the same value.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-// Puts the fields of one line, behind what stands there already.
+// Writes the fields of one line behind the text that is there.
 class LineWriter {
  public:
   LineWriter(Out out, const TensorNames* names) : out_(out), names_(names) {}
@@ -74,7 +74,7 @@ class LineWriter {
       separator = ",";
     }
   }
-  // " after A, B"; nothing where there are none.
+  // Writes " after A, B"; nothing for an empty list.
   void tensors(const char* keyword, std::span<const TensorId> ids) {
     if (ids.empty()) return;
     fmt::format_to(out_, "{}{}", *keyword ? " " : "", keyword);
@@ -96,7 +96,7 @@ class LineWriter {
   const TensorNames* names_;
 };
 
-// Who runs a program, for the notes beside its transfers and collectives.
+// The ranks that run a program, for the notes beside its transfers and collectives.
 struct Runners {
   std::vector<Rank> ranks;
   const Program& program;

@@ -12,7 +12,7 @@
 namespace motley {
 namespace {
 
-// Fisher and Yates, with a generator whose numbers the standard fixes.
+// Fisher and Yates's shuffle, with a generator whose numbers the C++ standard fixes.
 std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed, std::int64_t layer) {
   std::mt19937_64 generator(seed * 1'000'003 + static_cast<std::uint64_t>(layer));
   std::vector<std::size_t> order(count);
@@ -21,7 +21,7 @@ std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed, std::in
   return order;
 }
 
-// Cuts what is above `most` and gives it to those below, in proportion, until none is above.
+// Cuts shares above `most` and gives the excess to the others in proportion, until no share is above.
 void cap(std::vector<double>& shares, double most) {
   std::vector<bool> full(shares.size(), false);
   for (bool changed = true; changed;) {
@@ -103,15 +103,16 @@ ExpertExchange expert_exchange(const Experts& experts, std::int64_t tokens, std:
 
 namespace {
 
-// What all sets of experts that a token may take weigh together, none of them in [first, last): the K-th elementary
-// symmetric polynomial of the odds, over the groups it may take.
+// Total weight of all sets of experts that a token may take and that have no expert in [first, last): the K-th
+// elementary symmetric polynomial of the odds, over the groups that a token may take.
 double weight_without(const ExpertRouting& routing, const std::vector<double>& odds, std::size_t first,
                       std::size_t last) {
   const auto K = static_cast<std::size_t>(routing.per_token),
              taken = static_cast<std::size_t>(routing.groups_per_token);
   const std::size_t each = odds.size() / static_cast<std::size_t>(routing.groups);
   std::vector<std::vector<double>> sets(taken + 1,
-                                        std::vector<double>(K + 1));  // by groups and experts taken
+                                        std::vector<double>(K + 1));  // by number of groups and number of
+                                                                      // experts taken
   sets[0][0] = 1;
   for (std::size_t begin = 0; begin < odds.size(); begin += each) {
     std::vector<double> group(K + 1);
@@ -129,7 +130,7 @@ double weight_without(const ExpertRouting& routing, const std::vector<double>& o
 }  // namespace
 
 DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts, std::int64_t ranks_a_node) {
-  constexpr double kAlways = 1e-9;  // a share of 1/K is that of an expert that every token takes
+  constexpr double kAlways = 1e-9;  // an expert with a share of 1/K is taken by every token
   Experts experts;
   experts.count = routing.experts;
   experts.per_token = routing.per_token;
@@ -144,7 +145,8 @@ DistinctCopies distinct_copies(const ExpertRouting& routing, std::int64_t parts,
     const auto from = shares.begin() + static_cast<std::ptrdiff_t>(first);
     return std::accumulate(from, from + static_cast<std::ptrdiff_t>(each), 0.0);
   };
-  // Of the chances that a token takes any of each so many; it is no more than the copies that are expected there.
+  // The largest chance, over runs of `each` experts, that a token takes any of them. It is at most the number of
+  // copies expected there.
   const auto most = [&](std::size_t each) {
     double chance = 0;
     for (std::size_t first = 0; first < shares.size(); first += each)
