@@ -1,6 +1,6 @@
-// What software makes of a chip: the share of its peaks that kernels reach, what is lost around them, and what stays in
-// memory beside the tensors. The chip's datasheet is models/cluster/chip.hpp. Read next: models/cost/compute_cost.hpp,
-// which prices kernels by these figures, and models/check/memory_kept.hpp.
+// What software makes of a chip: the share of its peaks that kernels reach, the time lost around kernels, and what
+// stays in memory beside the tensors. The chip's datasheet is models/cluster/chip.hpp. Read next:
+// models/cost/compute_cost.hpp, which prices kernels by these figures, and models/check/memory_kept.hpp.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace motley {
 
-// Seconds that somebody measured on one rank: of the embedding, of a layer in between, of the head.
-// models/cluster/measured_layers.hpp says how they are used.
+// Measured seconds on one rank for the embedding, one layer, and the head. models/cluster/measured_layers.hpp says
+// how they are used.
 struct LayerTimes {
   std::int64_t tensor_parallel = 1, micro_batch = 1;
   std::array<double, 3> forward_s{}, backward_s{};
-  double optimizer_s = 0;  // of each of the three
+  double optimizer_s = 0;  // optimizer step of each of the three
   bool operator==(const LayerTimes&) const = default;
 };
 struct MeasuredLayers {
@@ -27,15 +27,15 @@ struct MeasuredLayers {
   bool operator==(const MeasuredLayers&) const = default;
 };
 
-// A chip's file and platforms/software give these figures. A figure of 0 adds nothing; as a factor it counts as 1.
+// Figures from a chip's file and platforms/software. A figure of 0 adds nothing; as a factor it counts as 1.
 struct ChipSoftware {
   // A matrix product takes 2MNK/(peak*gemm_efficiency) * (1 + gemm_k_half/K) * (1 + gemm_wave*(Q-1)), at least its
-  // bytes over the bandwidth, and kernel_overhead. K is the length of the sums of the product at hand: for a weight
-  // gradient the rows N. Q is the quantisation by tiles over Chip::multiprocessors.
+  // bytes over the bandwidth, and kernel_overhead. K is the length of the product's sums: for a weight gradient the N
+  // rows. Q is the quantisation by tiles over Chip::multiprocessors.
   Sourced gemm_efficiency;  // share of the peak at large shapes
   Sourced gemm_k_half;      // K at which the efficiency halves
   Sourced gemm_wave;        // 0 to 1: weight of tile quantisation
-  // The fused causal kernel's share of the peak at long sequences; the masked half is not counted as work.
+  // Share of the peak that the fused causal kernel reaches at long sequences; the masked half is not counted as work.
   Sourced attention_efficiency;
   Sourced attention_s_half;      // tokens at which that efficiency halves
   Sourced bandwidth_efficiency;  // share of Chip::memory_bandwidth that element-wise kernels reach
@@ -43,25 +43,28 @@ struct ChipSoftware {
   Sourced step_overhead;         // seconds of an optimizer step beyond its memory traffic
   Sourced gemm_backward;         // factor on the time of a backward product
   Sourced elementwise_passes;  // factor on the bytes that memory-bound kernels move, where they are not fused
-  // 0: attention is fused. Above 0: scores are written and read between the products, at so many times the formula.
+  // 0: attention is fused. Above 0: scores are written and read between the products, at this many times the
+  // formula's cost.
   Sourced unfused_attention;
   Sourced layer_launch;          // seconds that the processor takes to launch the forward of a layer
-  Sourced expert_launch;         // seconds that the launch of a layer with experts takes longer
+  Sourced expert_launch;         // additional seconds to launch a layer with experts
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels, over all chunks of a rank
-  Sourced collective_share;      // share of the time of collectives inside computes that nothing hides
-  // Share by which each doubling of the ranks beyond 8 lengthens computes: all ranks wait for the slowest.
+  Sourced collective_share;      // share of the time of collectives inside computes that other work does not
+                                 // hide
+  // Share by which each doubling of the ranks above 8 lengthens computes, because all ranks wait for the slowest.
   Sourced straggling;
   Sourced overlap_slowdown;  // factor on a compute while collectives or transfers of its chip are under way
-  // Times of the layers of the model that is trained. None: kernels are priced by the figures above.
+  // Measured times of the model's layers. None: kernels are priced by the figures above.
   MeasuredLayers layers;
 
-  // Bytes of the chip's memory that driver, context and libraries hold before there is any tensor.
+  // Bytes of the chip's memory that driver, context and libraries hold before any tensor exists.
   Sourced reserved_memory;
-  // What the software keeps in memory otherwise than a Program has it. models/check/memory_kept.hpp says for how long.
+  // What the software keeps in memory differently from the Program. models/check/memory_kept.hpp says for how long.
   Sourced kept_scores;  // bytes of each attention score
-  Sourced kept_masks;   // bytes of each element that dropout hides, behind attention and behind feed-forward
+  Sourced kept_masks;   // bytes of each element that dropout masks, after attention and after the
+                        // feed-forward part
   Sourced kept_logits;  // bytes of each logit while the loss is computed, with its gradient
-  // Bytes of each element of a gradient that nobody reads; there is one such gradient for each shape of weights.
+  // Bytes of each element of a gradient that nobody reads. Each shape of weights has one such gradient.
   Sourced kept_weight_gradients;
   SourcedSwitch one_master;  // true: the divided parameters are the master weights, with no copy beside them
   Sourced kept_optimizer;    // bytes of each parameter's optimizer state, master weights included

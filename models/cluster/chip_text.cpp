@@ -13,19 +13,19 @@
 namespace motley {
 namespace {
 
-// Where a figure is held; which of the chip's two parts that is tells whether a datasheet has it.
+// The member that holds a figure. Its struct tells whether the figure is from a datasheet.
 using FigureMember = std::variant<Sourced Chip::*, Sourced ChipSoftware::*, SourcedSwitch ChipSoftware::*>;
-// What becomes of a figure that is absent: its chip is refused, print() leaves it out, or print() writes null.
+// What an absent figure causes: its chip is refused, print() leaves it out, or print() writes null.
 enum class Absent : std::uint8_t { refused, left_out, unknown };
 
 struct Figure {
   std::string key;
   FigureMember member;
-  std::optional<Dimension> dimension;  // nothing: a plain number
+  std::optional<Dimension> dimension;  // nothing: the figure is a plain number
   Absent absent = Absent::left_out;
 };
 
-// The order is that of print().
+// Lists the figures in the order of print().
 const std::vector<Figure>& figures() {
   using enum Dimension;
   static const std::vector<Figure> list = {
@@ -64,7 +64,7 @@ const std::vector<Figure>& figures() {
 
 bool in_datasheet(const Figure& figure) { return std::holds_alternative<Sourced Chip::*>(figure.member); }
 
-// The figure or switch of a chip that a member of either part names. `Held` is Chip or const Chip.
+// Returns the figure or switch of a chip that a member of either part names. `Held` is Chip or const Chip.
 template <class Held, class Value>
 auto& part_of(Held& chip, Value Chip::*member) {
   return chip.*member;
@@ -87,7 +87,7 @@ void read_figure(const Yaml& node, const Figure& figure, Chip& chip) {
 std::string print_value(const Figure& figure, const Sourced& value) { return print(value, figure.dimension); }
 std::string print_value(const Figure&, const SourcedSwitch& value) { return print(value); }
 
-// One line, or nothing.
+// Prints one line, or nothing.
 std::string print_figure(const Figure& figure, const Chip& chip, const std::string& indent) {
   return std::visit(
       [&](auto member) -> std::string {

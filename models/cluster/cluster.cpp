@@ -1,5 +1,5 @@
-// The names of a cluster's enumerations and the one rule of its routes. Nothing is searched: a route follows from where
-// its ends stand. Read next: models/cluster/cluster_build.cpp, models/cost/network_cost.hpp.
+// The names of a cluster's enumerations and the one rule of its routes. No route is searched: it follows from the
+// places of its ends. Read next: models/cluster/cluster_build.cpp, models/cost/network_cost.hpp.
 #include "models/cluster/cluster.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace motley {
 namespace {
 
-// Where a chip stands.
+// Place of a chip: its node and its number there.
 struct Place {
   NodeLinks links;
   int chip_in_node;
@@ -61,7 +61,7 @@ void add_way_in(std::vector<int>& path, const Place& to, int kind, int port) {
   for (auto link = out.rbegin(); link != out.rend(); ++link) path.push_back(*link ^ 1);
 }
 
-// Latency, bandwidth and rate follow from the links.
+// Sums up the latency, bandwidth and rate of a route from its links.
 void sum_up(const Cluster& c, Route& route) {
   route.bandwidth = route.rate = std::numeric_limits<double>::infinity();
   for (int id : route.links) {
@@ -89,7 +89,7 @@ Route inside(const Cluster& c, const Place& from, const Place& to) {
   return route;
 }
 
-// Bytes/s that a chip far from its port reaches over it. Infinite: the chip is near its port.
+// Bytes/s that a chip far from its port reaches over it. Infinity: the chip is near its port.
 double affinity_limit(const Cluster& c, const Place& end, int kind) {
   const PortLayout& ports = end.links.layout.ports[at(kind)];
   if (ports.near[at(end.chip_in_node)]) return std::numeric_limits<double>::infinity();
@@ -100,7 +100,7 @@ double affinity_limit(const Cluster& c, const Place& end, int kind) {
   return rate * end.links.group.nics[at(kind)].far;
 }
 
-// Where a chip's flows leave its node.
+// The port at which a chip's flows leave its node.
 struct Gate {
   int kind;  // index in the group's NICs
   int port;  // index in the ports of that kind

@@ -1,7 +1,7 @@
-// A cluster: groups of alike nodes, what is inside a node, its NICs, the networks between them; held as a table of
-// directed links and as a Boost.Graph topology over them. No routes are stored: route() derives them by one stated
-// rule. models/cost/carrier.hpp says which software moves a group's bytes.
-// Read next: models/cluster/cluster_layout.hpp, models/cost/network_cost.hpp.
+// A cluster: groups of equal nodes, the inside of a node, its NICs, and the networks between nodes. It is a table of
+// directed links and a Boost.Graph topology over them. No routes are stored: route() derives them by one stated rule.
+// models/cost/carrier.hpp says which software moves a group's bytes. Read next: models/cluster/cluster_layout.hpp,
+// models/cost/network_cost.hpp.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ enum class NicKind : std::uint8_t { infiniband, roce, ethernet };
 template <>
 inline constexpr auto kWords<NicKind> = words("infiniband", "roce", "ethernet");
 
-struct InsideFabric {  // chip to chip inside a node
+struct InsideFabric {  // fabric between the chips of a node
   FabricKind kind = FabricKind::nvswitch;
   double bandwidth = 0;  // bytes/s of each chip in each direction; a mesh divides it over the other chips
   double latency_s = 0;
   double reaches = 0;  // measured rate of one flow at this bandwidth; 0: the fabric's usual share
-  // Bytes/s of each chip while the switch reduces what passes (NVLink SHARP). 0: the switch does not reduce.
+  // Bytes/s of each chip while the switch reduces passing data (NVLink SHARP). 0: the switch does not reduce.
   double in_switch = 0;
   bool operator==(const InsideFabric&) const = default;
 };
@@ -60,19 +60,20 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
-// The memory of a node, which holds what its chips offload, and the processor that steps optimizer state there.
+// The memory of a node, which holds what its chips offload, and the processor that steps the optimizer there.
 struct Host {
   double memory = 0;            // bytes
   double memory_bandwidth = 0;  // bytes/s of all sockets together
-  double link = 0;  // bytes/s of each chip's own link to the host in each direction; 0: through the PCIe tree
+  double link = 0;  // bytes/s of each chip's own link to the host in each direction; 0: chips use the PCIe
+                    // tree
   bool operator==(const Host&) const = default;
 };
 
-// What stands around the nodes. A figure that nobody gave is nothing; it is not assumed.
+// The surroundings of the nodes. A figure that was not given has no value; none is assumed.
 struct Site {
-  double pue = 1;  // power usage effectiveness: what the site draws over what its nodes draw
+  double pue = 1;                     // power usage effectiveness: power of the site over power of its nodes
   std::optional<double> electricity;  // USD/kWh
-  std::optional<double> carbon;       // grams of CO2 equivalent a kWh
+  std::optional<double> carbon;       // grams of CO2 equivalent for each kWh
   double node_watts = 0;  // of each node without its chips: processors, memory, NICs, fans; 0: not counted
   bool operator==(const Site&) const = default;
 };
@@ -113,11 +114,11 @@ enum class Routing : std::uint8_t { ecmp, adaptive };
 template <>
 inline constexpr auto kWords<Routing> = words("ecmp", "adaptive");
 
-// The switches between the NICs of one kind. Where none are listed there is one switch that never blocks.
+// The switches between the NICs of one kind. Without a listed network there is one switch that never blocks.
 //   leaf_spine      all ports of a node are at one leaf, and every leaf is joined to every spine
 //   rail_optimised  port i of every node is at leaf i of its block of nodes
 //   dragonfly       routers stand in groups; every two routers of a group are joined, and every two groups by one link
-// What is called a leaf below is a router in a dragonfly.
+// Below, "leaf" also means a router of a dragonfly.
 struct Network {
   NicKind over = NicKind::infiniband;
   std::vector<std::string> groups;  // empty: every group that has such NICs
@@ -133,12 +134,12 @@ struct Network {
   bool operator==(const Network&) const = default;
 };
 
-// How the communication library chooses what moves the bytes of a group of ranks: see models/cost/carrier.hpp.
+// How the communication library chooses the carrier of a group's bytes: see models/cost/carrier.hpp.
 enum class TransportPolicy : std::uint8_t { by_group, holmes, sockets };
 template <>
 inline constexpr auto kWords<TransportPolicy> = words("by_group", "holmes", "sockets");
 
-// What moves bytes between nodes.
+// What carries bytes between nodes.
 struct Carrier {
   std::optional<NicKind> over;  // nothing: the kind that joins the two ends
   bool sockets = false;         // true: TCP, whatever the NICs can do
@@ -146,10 +147,10 @@ struct Carrier {
 };
 
 struct LinkProperties {
-  int id = -1;           // 0 to link_count-1, there and back are two ids; -1: not numbered yet
+  int id = -1;           // 0 to link_count-1, a different id in each direction; -1: not numbered yet
   double bandwidth = 0;  // bytes/s
   double latency_s = 0;
-  double efficiency = 1;  // share of the bandwidth that is reached by the traffic for which the link is built
+  double efficiency = 1;  // share of the bandwidth that the link's intended traffic reaches
 };
 
 class Topology;
@@ -160,8 +161,8 @@ struct PortLayout {
   int first_link = 0;             // id of the ports' first link, counted from the node's first
   std::vector<int> port_of_chip;  // by chip in the node
   std::vector<bool> near;         // by chip in the node: whether its port is near it
-  std::vector<int> width;         // by port: how many NICs it is
-  std::vector<int> pcie_switch;   // by port: the switch it is behind
+  std::vector<int> width;         // by port: number of its NICs
+  std::vector<int> pcie_switch;   // by port: the PCIe switch behind which it is
   int count() const { return static_cast<int>(width.size()); }
 };
 
@@ -170,20 +171,20 @@ struct NetworkLayout {
   Network network;
   std::vector<int> first_node;  // by group: place of its first node; -1: the group is not on this network
   int leaves = 1;
-  int rails = 1;               // the most ports that a node has here
+  int rails = 1;               // largest number of ports of a node on this network
   int ways = 1;                // links up from each leaf: one for each spine, or one that stands for all
   int first_link = 0;          // id of the first link between switches
   int exits = 0;               // id of the first link from a leaf to the site's exit
-  std::size_t first_leaf = 0;  // vertex; those of the other leaves follow it
-  std::size_t exit = 0;        // vertex of the site's exit; where the network needs none, its first leaf
+  std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
+  std::size_t exit = 0;        // vertex of the site's exit; of the first leaf if the network needs no exit
 };
 
-// Where a group's part of the topology begins, and how the links of one node are numbered: see
+// Start of a group's part of the topology, and numbers of the links of one node: see
 // models/cluster/cluster_layout.hpp.
 struct GroupLayout {
   int first_chip = 0, first_node = 0, first_link = 0, links_per_node = 0;
   int links_a_chip = 0;
-  // Ids of the first link of each sort, counted from the node's first link: in the mesh, from a PCIe switch, between
+  // Id of the first link of each sort, counted from the node's first link: in the mesh, from a PCIe switch, between
   // two sockets, from a chip to its host.
   int mesh = 0, uplinks = 0, sockets = 0, hosts = 0;
   std::vector<PortLayout> ports;  // by index in NodeGroup::nics
@@ -196,9 +197,9 @@ struct Cluster {
   std::vector<GroupLink> links;
   std::vector<Network> networks;
   TransportPolicy transport = TransportPolicy::by_group;
-  std::optional<Site> site;  // where those groups stand that have no site of their own
+  std::optional<Site> site;  // site of the groups that have no site of their own
 
-  // build_topology() derives all that follows.
+  // build_topology() derives all members below.
   std::shared_ptr<const Topology> topology;  // shared by copies of the cluster; models/cluster/topology.hpp
   int link_count = 0;
   std::vector<LinkProperties> link_table;  // by link id
@@ -208,7 +209,7 @@ struct Cluster {
   std::vector<GroupLayout> layout;         // by group
   std::vector<NetworkLayout> network_layout;
   std::vector<int>
-      site_link_id;  // by index in `links`: its id, leading away from `from`; -1: no link between sites
+      site_link_id;  // by index in `links`: id of the link that leads away from `from`; -1: not a site link
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
@@ -223,45 +224,44 @@ struct Cluster {
   }
 };
 
-// Fills in the derived part. Chips are numbered group by group and node by node, so that the chips of a node are
+// Fills in the derived members. Chips are numbered group by group and node by node, so that the chips of a node are
 // consecutive.
 void build_topology(Cluster& cluster);
 
 struct Route {
   std::vector<int> links;  // directed link ids, in order
-  double latency_s = 0;    // the links' sum
-  double bandwidth = 0;    // bytes/s; the least of the links
+  double latency_s = 0;    // sum over the links
+  double bandwidth = 0;    // bytes/s; the smallest of the links
   double rate = 0;         // bytes/s that one flow alone reaches, with efficiencies and NIC affinity
   bool inside_node = false;
   bool operator==(const Route&) const = default;
 };
 
-// Whether nodes of the two groups, which may be one, can talk over that kind of NIC.
+// Whether nodes of two groups, or of one group, can communicate over that kind of NIC.
 bool are_joined(const Cluster& cluster, int group, int other, NicKind kind);
-// The NIC kind that carries traffic between nodes of two groups. Nothing: they cannot talk.
+// The NIC kind that carries traffic between nodes of two groups. Nothing: the nodes cannot communicate.
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 
-// The rule, printed by `motley show cluster`. Inside a node: over the inside fabric. Between nodes:
-// out of the ports nearest the source, of the kind that joins the two groups, into the ports nearest
-// the destination. From leaf to leaf: over the spine that a hash of the two ports chooses (ecmp), or
-// over all spines at once (adaptive); from router to router of a dragonfly: the one minimal way;
-// between sites: over the link that joins the two groups. Throws Refusal(infeasible, "unreachable")
-// when no common NIC kind joins them.
+// Derives a route by this rule, which `motley show cluster` prints. Inside a node: over the inside fabric. Between
+// nodes: out of the port nearest to the source, of the kind that joins the two groups, into the port nearest to the
+// destination. From leaf to leaf: over the spine that a hash of the two ports chooses (ecmp), or over all spines at
+// once (adaptive). From router to router of a dragonfly: over the one minimal path. Between sites: over the link that
+// joins the two groups. Throws Refusal(infeasible, "unreachable") when no common NIC kind joins them.
 Route route(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
-// The source's NIC on that route between two chips of different nodes. Throws as route() does.
+// The source's NIC on the route between two chips of different nodes. Throws as route() does.
 const Nic& joining_nic(const Cluster& cluster, int from_chip, int to_chip, const Carrier& carrier = {});
-// The way between a chip and its node's memory at the chip's own socket. Throws Refusal(infeasible, "no-host") where
-// the chip's group does not say what its hosts have.
+// The route between a chip and its node's memory at the chip's own socket. Throws Refusal(infeasible, "no-host") if
+// the chip's group describes no host.
 Route host_route(const Cluster& cluster, int chip, bool to_host);
 // Whether bytes between the two chips are staged through the memory of their hosts.
 bool is_staged(const Cluster& cluster, int from_chip, int to_chip);
 
-std::string print(const Cluster& cluster);  // inline YAML, parses back
+std::string print(const Cluster& cluster);  // inline YAML, which read_cluster() reads back
 Cluster parse_cluster(const std::string& text);
-// Chips that the cluster names are searched in `folder` first.
+// Reads a cluster. Files of chips that it names are searched in `folder` first.
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder);
 // `name` is a shipped name or a path, searched in `folder` first.
 Cluster find_cluster(const std::string& name, const std::string& folder, const Location& asked_from);
-Cluster load_cluster(const std::string& path_or_name);  // the same, searched in the working directory first
+Cluster load_cluster(const std::string& path_or_name);  // find_cluster() in the working directory
 
 }  // namespace motley

@@ -1,11 +1,10 @@
-// build_topology(): every link of a cluster, numbered as models/cluster/cluster_layout.hpp says, and the
-// graph over them. It knows nothing of routes.
+// build_topology(): makes every link of a cluster, numbered as models/cluster/cluster_layout.hpp says, and the graph
+// over them. It knows nothing of routes.
 //
-// Assumes: without a PCIe tree a chip reaches its NIC at the rate of the inside fabric and in no
-// time of its own, so that the NIC is what limits traffic between nodes. Assumes: PCIe and sockets
-// add no latency of their own. Assumes: a network that is not described never blocks; it is one
-// vertex for each set of groups that the kind joins. Assumes: a leaf passes to its site's exit all
-// that it passes up (of a dragonfly, as much as one global link carries).
+// Assumes: without a PCIe tree a chip reaches its NIC at the rate of the inside fabric without delay, so that the NIC
+// limits traffic between nodes. Assumes: PCIe and sockets add no latency. Assumes: a network that is not described
+// never blocks; it is one vertex for each set of groups that the kind joins. Assumes: a leaf can send to its site's
+// exit all that it can send up (in a dragonfly, as much as one global link carries).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ namespace {
 
 using VertexId = Topology::vertex_descriptor;
 
-// Every vertex and link of a topology enters here, the link into the cluster's table too.
+// Adds the vertices and links of a topology to the graph, and the links to the cluster's table.
 class GraphBuilder {
  public:
   explicit GraphBuilder(Cluster& cluster) : c_(cluster) {}
@@ -49,7 +48,7 @@ class GraphBuilder {
   std::shared_ptr<Topology> topology_ = std::make_shared<Topology>();
 };
 
-// The switches between nodes and their links.
+// Builds the switches between nodes and their links.
 class NetworkBuilder {
  public:
   NetworkBuilder(Cluster& cluster, GraphBuilder& graph) : c_(cluster), graph_(graph) {}
@@ -96,7 +95,7 @@ class NetworkBuilder {
   }
 
  private:
-  // The kind's plain name where one network serves every group that has such NICs; else with its first group's name.
+  // The kind's plain name if only one network is of this kind; otherwise the name has the first group's name too.
   std::string name_of_network(const NetworkLayout& layout) const {
     std::string name(name_of(layout.network.over));
     const bool only =
@@ -141,7 +140,7 @@ class NetworkBuilder {
                     layout.first_leaf + at(gateway(layout, h, g)), wire);
   }
 
-  // The network that a group's NICs of that kind are on.
+  // The network of a group's NICs of that kind.
   const NetworkLayout& layout_of(const std::string& name, NicKind kind) const {
     for (std::size_t group = 0; group < c_.groups.size(); ++group)
       if (c_.groups[group].name == name)
@@ -154,7 +153,7 @@ class NetworkBuilder {
   GraphBuilder& graph_;
 };
 
-// Nodes: their chips, fabrics, PCIe trees, NICs and hosts, and the links to the switches of networks.
+// Builds nodes: their chips, fabrics, PCIe trees, NICs and hosts, and the links to the switches of networks.
 class NodeBuilder {
  public:
   NodeBuilder(Cluster& cluster, GraphBuilder& graph) : c_(cluster), graph_(graph) {}
@@ -184,7 +183,7 @@ class NodeBuilder {
   // The vertices of one node.
   struct Node {
     std::size_t group = 0;
-    int number = 0;  // in the group
+    int number = 0;  // number in the group
     std::string prefix;
     VertexId inside{};
     std::vector<VertexId> switches, sockets, chips;

@@ -7,14 +7,14 @@
 namespace motley {
 namespace {
 
-// NICs near one set of chips, in the order of their first NIC.
+// NICs that are near the same chips, in the order of their first NIC.
 struct Bundle {
   std::vector<int> chips;
   int width = 0;
 };
 
-// NICs and chips lie in contiguous runs. With fewer NICs than chips, chip i is near NIC i*count/chips; with more NICs,
-// NIC j is near chip j*chips/count.
+// Places NICs and chips in contiguous runs. With fewer NICs than chips, chip i is near NIC i*count/chips; with more
+// NICs, NIC j is near chip j*chips/count.
 std::vector<Bundle> side_by_side(int chips, int count) {
   std::vector<Bundle> bundles(static_cast<std::size_t>(std::min(chips, count)));
   for (int chip = 0; chip < chips; ++chip) {
@@ -51,7 +51,7 @@ PortLayout lay_out_ports(const NodeGroup& group, const Nic& nic, int first_link)
   };
   PortLayout layout;
   layout.first_link = first_link;
-  // A chip near no NIC takes the port that its place among the chips gives.
+  // A chip that is near no NIC uses a port by its place: chip i uses port i*ports/chips.
   for (int chip = 0; chip < group.chips_per_node; ++chip)
     layout.port_of_chip.push_back(chip * ports / group.chips_per_node);
   layout.near.assign(layout.port_of_chip.size(), false);

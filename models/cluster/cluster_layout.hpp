@@ -1,12 +1,12 @@
-// How the links of a node are numbered, so that routes compute ids instead of searching. In a node:
-//   for each chip: to the inside fabric where that is a star; then to its PCIe switch or, without a PCIe tree, to its
-//     port of each NIC kind;
+// Numbers of a node's links, so that routes compute ids instead of searching. The order in a node is:
+//   for each chip: link to the inside fabric where that is a star; then to its PCIe switch or, without a PCIe tree,
+//     to its port of each NIC kind;
 //   for each pair of chips a < b of a mesh: their link;
-//   for each PCIe switch, where there are several: its uplink; for each pair of sockets: their link;
-//   for each NIC kind and port: to its PCIe switch, where there is a tree; to its network;
-//   for each chip: its own link to the host, where it has one.
-// Every link is two ids: the even one leads away from the chip (or from the lower index), the odd one back.
-// Read next: models/cluster/cluster_build.cpp, which makes the links in this order.
+//   for each PCIe switch, if there are several: its uplink; for each pair of sockets: their link;
+//   for each NIC kind and port: link to its PCIe switch, if there is a tree; link to its network;
+//   for each chip: its own link to the host, if it has one.
+// Every link has two ids: the even one leads away from the chip (or from the lower index), the odd one back. Read
+// next: models/cluster/cluster_build.cpp, which makes the links in this order.
 #pragma once
 
 #include "models/cluster/cluster.hpp"
@@ -16,7 +16,7 @@ namespace motley {
 inline bool is_mesh(FabricKind kind) {
   return kind == FabricKind::nvlink_mesh || kind == FabricKind::xgmi_mesh;
 }
-// Whether chips of a node reach each other through its PCIe tree.
+// Whether chips of a node communicate through its PCIe tree.
 inline bool is_pcie_tree(const NodeGroup& group) {
   return group.inside.kind == FabricKind::pcie && group.pcie.has_value();
 }
@@ -38,7 +38,7 @@ struct NodeLinks {
   int to_inside(int chip_in_node) const { return chip(chip_in_node); }
   int to_pcie(int chip_in_node) const { return chip(chip_in_node) + (is_star(group) ? 2 : 0); }
   int to_port(int chip_in_node, int kind_index) const { return to_pcie(chip_in_node) + 2 * kind_index; }
-  // The link between two chips of a mesh, in the direction asked for.
+  // The link between two chips of a mesh, from one to the other.
   int peer(int from, int to) const;
   int uplink(int pcie_switch) const { return first + layout.uplinks + 2 * pcie_switch; }
   int between_sockets(int from, int to) const;
@@ -55,7 +55,7 @@ struct NodeLinks {
   int port_link(int kind_index, int port) const;
 };
 
-// Bytes/s of so many lanes in each direction, after line coding. `generation` is 1 to 6.
+// Bytes/s of `lanes` lanes in each direction, after line coding. `generation` is 1 to 6.
 double pcie_bandwidth(int generation, int lanes);
 
 // Index in group.nics. -1: the group has no NIC of that kind.

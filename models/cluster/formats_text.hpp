@@ -1,6 +1,6 @@
-// The formats in which chips multiply matrices, as a table and as JSON: which formats a chip has, and how fast it is in
-// each. A chip cannot train in a format that it lacks. The figures' sources stand in platforms/chips. Read next:
-// models/base/format.hpp.
+// The formats in which chips multiply matrices, as a table and as JSON: which formats a chip has, and how fast it is
+// in each. A chip cannot train in a format that it lacks. platforms/chips gives the sources of the figures. Read
+// next: models/base/format.hpp.
 #pragma once
 
 #include <string>

@@ -51,8 +51,8 @@ std::string joined(const std::vector<std::string>& texts) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Assumes: a smaller micro-batch never takes longer than a larger one; where it was measured to, something else was in
-// its way (of OPT-350M on four GH200 a forward of one sequence took 2.4 ms, of two 1.5 ms).
+// Assumes: a smaller micro-batch never takes longer than a larger one. A measurement that shows otherwise was
+// disturbed (OPT-350M on four GH200: a forward of one sequence took 2.4 ms, of two sequences 1.5 ms).
 LayerTimes undisturbed(const Chip& chip, LayerTimes times) {
   for (const LayerTimes& larger : chip.software.layers.times) {
     if (larger.tensor_parallel != times.tensor_parallel || larger.micro_batch < times.micro_batch) continue;

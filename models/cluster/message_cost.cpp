@@ -10,8 +10,8 @@ namespace {
 constexpr double kKappa = 0.48;
 
 // Rings in an NVLink island reach 0.783 (A100), 0.812 (H200), 0.758 (B200) of the link rate: nccl-tests, 2023-2025,
-// github:stas00/ml-engineering network/README.md.
-// A hop takes the time of the low-latency protocol, for small messages (NCCL 2.30 src/graph/tuning, ring, NVLink).
+// github:stas00/ml-engineering network/README.md. A hop takes the time of the low-latency protocol, which is for
+// small messages (NCCL 2.30 src/graph/tuning, ring, NVLink).
 constexpr MessageCost kNvlink{0.78, kKappa, 0.6e-6, kKappa};
 // A full xGMI mesh of eight reaches 0.70 (MI300X), 0.67 (MI350X), 0.76 (MI355X): rccl-tests, same collection. A hop
 // takes the time of the low-latency protocol in the tuning of RCCL 2.21.5.
@@ -29,10 +29,11 @@ constexpr MessageCost kRdma{0.96, kKappa, 14e-6, 0.0};
 constexpr MessageCost kTcp{0.92, kKappa, 30e-6, kKappa};
 constexpr MessageCost kFastTcp{0.40, kKappa, 30e-6, kKappa};
 constexpr double kTcpKeepsUp = 32e9 / 8;
-// Device-direct RDMA between vendors has 17 to 19 times the bandwidth of Gloo: arXiv:2605.31000, abstract. Assumes:
-// over NICs of 400 Gb/s, and that copying, not the NIC, is what holds a staged flow.
+// Device-direct RDMA between vendors has 17 to 19 times the bandwidth of Gloo: arXiv:2605.31000, abstract.
+// Assumes: this was over NICs of 400 Gb/s, and copying, not the NIC, limits a staged flow.
 constexpr double kStaged = 400e9 / 8 * kRdma.efficiency / 18;
-// Processes of one host over loopback: the cluster's file has measured figures, of which nothing is taken off.
+// Messages between processes of one host over loopback: the cluster's file has measured figures, which are used in
+// full.
 constexpr MessageCost kLoopback{1.0, 0.0, 0.0};
 
 }  // namespace
@@ -71,7 +72,7 @@ double efficiency_of(const Pcie& pcie) {
   return pcie.reaches > 0 ? pcie.reaches / pcie_bandwidth(pcie.generation, pcie.lanes) : kPcie.efficiency;
 }
 double usual_pcie_efficiency() { return kPcie.efficiency; }
-// Assumes: sockets are slow on fast lines for want of processors at their two ends, and not in between.
+// Assumes: sockets are slow on fast lines because of the processors at both ends, not because of the links between.
 double switch_efficiency(NicKind kind) {
   return kind == NicKind::ethernet ? kTcp.efficiency : kRdma.efficiency;
 }

@@ -1,5 +1,5 @@
-// What is between nodes, as YAML: the networks of NICs and the links between groups. A part of
-// models/cluster/cluster_text.cpp; a scenario may name the transport of its cluster too.
+// The networks of NICs and the links between groups, as YAML. A part of models/cluster/cluster_text.cpp; a scenario
+// may also name the transport of its cluster.
 #pragma once
 
 #include "models/base/yaml_reader.hpp"
@@ -7,14 +7,14 @@
 
 namespace motley {
 
-// `cluster` has all its groups, and the links that are listed before this one.
+// Reads a link. `cluster` has all groups, and the links that are listed before this one.
 GroupLink read_link(const Yaml& node, const Cluster& cluster);
-// `cluster` has all its groups and links, and the networks that are listed before this one.
+// Reads a network. `cluster` has all groups and links, and the networks that are listed before this one.
 Network read_network(const Yaml& node, const Cluster& cluster);
 
 TransportPolicy to_transport(const Yaml& node);
 
-// Each prints one line without indent or newline, which its reader takes back.
+// Each prints one line without indent or newline, which its reader reads back.
 std::string print(const GroupLink& link);
 std::string print(const Network& network);
 

@@ -12,7 +12,7 @@
 namespace motley {
 namespace {
 
-// `reaches: 48.9 GB/s`. It was measured, so it is no more than the line has.
+// Reads `reaches: 48.9 GB/s`. A measured rate cannot be more than the line's bandwidth.
 double read_share_of(const Yaml& value, double bandwidth) {
   const double rate = to_quantity(value, Dimension::bytes_per_second, Sign::positive);
   if (rate > bandwidth)

@@ -1,4 +1,4 @@
-// What a node consists of beside its chips, as YAML: fabric, PCIe tree, host, NICs. A part of
+// The parts of a node beside its chips, as YAML: fabric, PCIe tree, host, NICs. A part of
 // models/cluster/cluster_text.cpp.
 #pragma once
 
@@ -7,15 +7,15 @@
 
 namespace motley {
 
-// `pcie` is the PCIe tree of the same group. Nothing: the group has none.
+// Reads the fabric inside a node. `pcie` is the PCIe tree of the same group. Nothing: the group has none.
 InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie);
 Pcie read_pcie(const Yaml& node, int chips_per_node);
-// `has_pcie`: the group's chips reach their host through a PCIe tree, so that it has no `link`.
+// Reads a host. `has_pcie`: the group's chips reach their host through a PCIe tree, so that it has no `link`.
 Host read_host(const Yaml& node, bool has_pcie);
 Nic read_nic(const Yaml& node, int chips_per_node);
 NicKind to_nic_kind(const Yaml& node);
 
-// Each prints one line without indent or newline, which its reader takes back.
+// Each prints one line without indent or newline, which its reader reads back.
 std::string print_inside(const NodeGroup& group);
 std::string print(const Pcie& pcie);
 std::string print(const Host& host);

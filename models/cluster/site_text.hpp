@@ -1,5 +1,5 @@
-// A site as YAML: its power usage effectiveness, electricity, carbon, and what nodes draw without their chips. Clusters
-// may have one, and so may their groups and scenarios.
+// A site as YAML: its power usage effectiveness, electricity, carbon, and the power of nodes without their chips.
+// Clusters, groups and scenarios may have one.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace motley {
 
 Site read_site(const Yaml& node);
-// Prints one line without indent or newline, which the reader takes back.
+// Prints one line without indent or newline, which the reader reads back.
 std::string print(const Site& site);
 
 }  // namespace motley

@@ -9,25 +9,26 @@
 
 namespace motley {
 
-// A figure and where it is from: "NVIDIA A100 datasheet, 2021-06" or "assumed". Nobody gave it: 0, from "".
+// A figure and its source: "NVIDIA A100 datasheet, 2021-06" or "assumed". A figure that was not given is 0, with an
+// empty source.
 struct Sourced {
   double value = 0;
   std::string source;
   bool operator==(const Sourced&) const = default;
 };
 
-// A choice and where it is from. Nobody made it: false, from "".
+// A choice and its source. A choice that was not given is false, with an empty source.
 struct SourcedSwitch {
   bool value = false;
   std::string source;
   bool operator==(const SourcedSwitch&) const = default;
 };
 
-// A figure without a dimension is a plain number. The readers refuse a node that is no such map, a value that is not of
-// that dimension, and one that `sign` excludes.
+// Read and print a figure. Without a dimension it is a plain number. The readers refuse a node that is no such map, a
+// value of another dimension, and a value that `sign` excludes.
 Sourced read_sourced(const Yaml& node, std::optional<Dimension> dimension, Sign sign);
 std::string print(const Sourced& figure, std::optional<Dimension> dimension);
-// The value of a switch is written as 0 or 1. The reader refuses any other.
+// Read and print a switch. Its value is written as 0 or 1; other values are refused.
 SourcedSwitch read_switch(const Yaml& node);
 std::string print(const SourcedSwitch& choice);
 

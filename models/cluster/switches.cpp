@@ -12,7 +12,7 @@ namespace {
 
 int ceil_of(int count, int by) { return (count + by - 1) / by; }
 
-// By group: the first of the groups that stand on one network of that kind with it.
+// By group: the first group that stands on the same network of that kind.
 std::vector<std::size_t> components(const Cluster& cluster, NicKind kind) {
   std::vector<std::size_t> first_group(cluster.groups.size());
   std::iota(first_group.begin(), first_group.end(), std::size_t{0});
@@ -52,7 +52,7 @@ void place_leaves(NetworkLayout& layout, int nodes) {
   layout.leaves = network.shape == NetworkShape::single ? 1 : ceil_of(nodes, network.nodes_per_leaf);
   layout.ways = network.routing == Routing::adaptive ? 1 : network.spines;
   if (network.shape == NetworkShape::rail_optimised) layout.leaves *= layout.rails;
-  if (network.shape == NetworkShape::dragonfly)  // whole groups of routers, so that every gateway is there
+  if (network.shape == NetworkShape::dragonfly)  // whole groups of routers, so that every gateway exists
     layout.leaves = ceil_of(layout.leaves, network.routers_per_group) * network.routers_per_group;
 }
 
@@ -87,7 +87,7 @@ int global_link(const NetworkLayout& layout, int from_group, int to_group) {
   return layout.first_link + 2 * pair + (from_group < to_group ? 0 : 1);
 }
 
-// The minimal way: at most one local link, one global link and one local link.
+// Appends the minimal path: at most one local link, one global link and one local link.
 void add_dragonfly_path(std::vector<int>& path, const NetworkLayout& layout, int from, int to) {
   const int a = layout.network.routers_per_group, from_group = from / a, to_group = to / a;
   if (from_group == to_group) {

@@ -1,8 +1,8 @@
-// The networks between nodes: which leaf each port is at, how links between switches are numbered, and which of them a
-// flow takes. Nothing is searched, and nothing is stored for each pair of nodes.
+// The networks between nodes: the leaf of each port, the numbers of links between switches, and the links that a flow
+// takes. Nothing is searched, and nothing is stored for each pair of nodes.
 //
-// The links of a network follow each other from NetworkLayout::first_link. Each is two ids, as in a node: the one away
-// from the leaf, or from the lower index, is even.
+// The links of a network follow each other from NetworkLayout::first_link. Each link has two ids, as in a node: the
+// even one leads away from the leaf, or from the lower index.
 //   leaf_spine, rail_optimised: for each leaf and each way up, the link up. A way is a spine; with adaptive routing
 //     one way stands for all spines.
 //   dragonfly: for each group of routers and each pair in it, their link; then for each pair of groups, their link,
@@ -14,13 +14,14 @@
 
 namespace motley {
 
-// Fills in Cluster::network_layout and GroupLayout::network. It needs GroupLayout::ports of every group.
+// Fills in Cluster::network_layout and GroupLayout::network. GroupLayout::ports of every group must be filled in
+// before.
 void lay_out_networks(Cluster& cluster);
 // Whether the network has links between switches other than those to its exit.
 bool has_inner_links(const NetworkLayout& layout);
 // Bytes/s of a leaf's link up, on each of its `ways`.
 double uplink_of(const Cluster& cluster, const NetworkLayout& layout);
-// The leaf or router at which a port is.
+// The leaf or router of a port.
 int leaf_of(const NetworkLayout& layout, int group, int node_in_group, int port);
 // The router in `group` at which the link to group `other` ends.
 int gateway(const NetworkLayout& layout, int group, int other);
