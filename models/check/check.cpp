@@ -1,5 +1,5 @@
-// What check() proves, in this order: every index means something; no tensor is freed twice, never, or before it is
-// there; peers can reach each other; the Program ends; it fits in memory.
+// check() proves, in this order: every index is valid; each tensor is made before it is freed, and freed once; peers
+// can reach each other; the Program ends; it fits in memory.
 #include "models/check/check.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
                 "a Program that compile() made never does this: was its text edited?");
 }
 
-// What a message begins with: the program that is broken.
+// Refuses a rank program; the message begins with its name.
 [[noreturn]] void refuse_rank_program(const RankProgram& rank_program, const std::string& what) {
   refuse_program(fmt::format("{}: {}", rank_program.name, what));
 }
@@ -53,7 +53,7 @@ void check_compute(const RankProgram& rank_program, const Compute& compute) {
     refuse_rank_program(rank_program, "kernel range outside its block");
 }
 
-// `part` (row) of `parts` (rows).
+// Whether `part` is one of `parts` parts (or a row one of so many rows).
 bool is_part(std::int32_t part, std::int32_t parts) { return parts >= 1 && part >= 0 && part < parts; }
 
 void check_instruction(const RankProgram& rank_program, const Instruction& instruction) {
@@ -161,7 +161,8 @@ void check_indices(const Program& program) {
   for (Rank rank = 0; rank < program.rank_count(); ++rank) check_rank(program, rank);
 }
 
-// Counts, per micro-batch instance, writes that allocate and ends that free; any order of streams.
+// Counts, for each tensor of each micro-batch, the writes that allocate it and the instructions that free it. The
+// order of streams does not matter.
 class LifetimeCounts {
  public:
   explicit LifetimeCounts(const RankProgram& rank_program)
@@ -201,7 +202,7 @@ class LifetimeCounts {
     int written = 0, freed = 0;
   };
   const RankProgram& rank_program_;
-  std::vector<Count> counts_;  // by micro-batch (none first), then tensor
+  std::vector<Count> counts_;  // by micro-batch (kNoMicroBatch first), then tensor
 };
 
 void check_lifetimes(const RankProgram& rank_program) {
@@ -244,7 +245,7 @@ void check_host_fits(const StageMemory& stage) {
                 "a smaller share of `offload`, or `zero: 1`, which divides what is offloaded");
 }
 
-// Speaks of the fullest stage, and of how many more do not fit.
+// Refuses a Program that does not fit. The message describes the fullest stage and counts the others that do not fit.
 void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
   const auto fullness = [](const StageMemory& stage) {
     return static_cast<double>(stage.peak) / static_cast<double>(std::max<std::int64_t>(stage.capacity, 1));

@@ -14,14 +14,14 @@
 namespace motley {
 namespace {
 
-// The head's logits and their gradient.
+// Whether the tensor holds the head's logits or their gradient.
 bool is_logits(const Tensor& tensor) {
   return tensor.use == TensorUse::logits &&
          (tensor.role == TensorRole::activation || tensor.role == TensorRole::activation_gradient);
 }
 
-// What an instruction does to the bytes of logits: those it leaves more (or less) live, and those it adds to what was
-// live at the moment when it holds most in all.
+// How an instruction changes the bytes of live logits: by its end, and at the moment when the bytes of all its
+// tensors are at their peak.
 struct LogitsUse {
   std::int64_t left = 0, at_peak = 0;
 };
@@ -50,7 +50,7 @@ LogitsUse logits_use(const RankProgram& rank_program, const Instruction& instruc
   return use;
 }
 
-// By program that has any logits: by stream and index.
+// For each program that has logits: by stream and index.
 using LogitsUses = std::map<RankProgramId, IdTable<StreamId, std::vector<LogitsUse>>>;
 
 LogitsUses logits_uses(const Program& program) {
@@ -68,7 +68,7 @@ LogitsUses logits_uses(const Program& program) {
   return uses;
 }
 
-// Bytes in the host's memory that come and go with a micro-batch.
+// Bytes of those tensors that are in the host's memory and come and go with a micro-batch.
 std::int64_t host_bytes(const RankProgram& rank_program, const std::vector<TensorId>& ids) {
   std::int64_t bytes = 0;
   for (TensorId id : ids) {
@@ -117,7 +117,7 @@ std::int64_t bytes_of_role(const RankProgram& rank_program, TensorRole role) {
   return bytes;
 }
 
-// What the ranks of each node offload at most: states and copies that stay, activations at their own peaks.
+// Most bytes that the ranks of each node offload: states and copies that stay, and activations at their own peaks.
 std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Cluster& cluster,
                                               const std::vector<RankMemory>& memory) {
   IdTable<RankProgramId, std::int64_t> stays;
@@ -136,7 +136,8 @@ std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Clus
 
 }  // namespace
 
-// One of each class of alike ranks stands for all; a Program that fails runs again whole, to name everyone.
+// Runs one rank of each class of equal ranks for all of them. A Program that fails runs again with all ranks, to name
+// every blocked one.
 std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
   const Arrangement arrangement = arrange(program);
   const Symmetry symmetry = find_symmetry(program, arrangement);
@@ -200,7 +201,7 @@ std::vector<StageMemory> counted(const Program& program, const Cluster& cluster,
 
 }  // namespace
 
-// Assumes: communication buffers are the library's own, copies of buckets are tensors.
+// Assumes: communication buffers belong to the library, so no allocator counts them; copies of buckets are tensors.
 std::int64_t peak_of(const StageMemory& stage, Counted counted) {
   switch (counted) {
     case Counted::device:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kConnection = 4 * kMiB + 8 * 512 * 8 * 16 + 8 * 640 * 120 * 8;
-constexpr std::int64_t kConnectionsAChannel = 3;  // ring, and tree up and down
+constexpr std::int64_t kConnectionsAChannel = 3;  // a ring connection, and a tree's up and down
 constexpr std::int64_t kNeighbourChannels = 2;
 
 bool has_extra(const Chip& chip) { return chip.kind != "cpu"; }
@@ -31,7 +31,7 @@ std::int64_t channels_inside(FabricKind kind) {
   return 2;
 }
 
-// Bytes that each of a group's members keeps for it.
+// Bytes of buffers that each member of a group has for the group.
 std::int64_t buffers_of(const Program& program, const Cluster& cluster, const Group& group) {
   if (group.ranks.size() < 2) return 0;
   std::map<int, std::int64_t> members;  // by node

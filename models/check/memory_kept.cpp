@@ -26,17 +26,18 @@ std::int64_t times(double bytes, std::int64_t count) {
   return static_cast<std::int64_t>(bytes * static_cast<double>(count));
 }
 
-// Every query's row of scores is as long as the sequence, of which a rank may have a part.
+// Enlarges the kept scores. The row of each query is as long as the whole sequence, of which a rank may have a part.
 void keep_scores(RankProgram& rank_program, const Kernel& kernel, double bytes) {
   Tensor& kept =
-      rank_program.tensors[kernel.out.at(1)];  // the softmax of all scores, or a number a query and head
+      rank_program.tensors[kernel.out.at(1)];  // the softmax of all scores, or one number for each query and
+                                               // head
   if (kept.shape.size() == 4)
     kept.bytes = times(bytes, elements_of(kept));
   else
     kept.bytes += times(bytes, elements_of(kept) * kept.shape.back() * rank_program.context_parallel);
 }
 
-// Two masks: behind attention, and behind the feed-forward part, which has the same rows and width.
+// Adds two masks: after attention, and after the feed-forward part, which has the same rows and width.
 void keep_masks(RankProgram& rank_program, const Kernel& kernel, double bytes) {
   Tensor& middle = rank_program.tensors[kernel.out.at(0)];
   middle.bytes += times(2 * bytes, elements_of(middle));
@@ -46,7 +47,7 @@ void keep_logits(RankProgram& rank_program, Kernel& kernel, double bytes) {
   const Tensor &logits = rank_program.tensors[kernel.in.at(0)],
                gradient = rank_program.tensors[kernel.out.at(0)];
   const std::int64_t more = times(bytes, elements_of(logits)) - logits.bytes - gradient.bytes;
-  if (more <= 0) {  // the gradient stands where the logits did
+  if (more <= 0) {  // the gradient overwrites the logits
     rank_program.tensors[kernel.out.at(0)].bytes = std::max<std::int64_t>(0, gradient.bytes + more);
     return;
   }
@@ -64,7 +65,7 @@ bool is_weight_gradient(const Kernel& kernel) {
          kernel.op == KernelOp::grouped_matmul_weight_gradient;
 }
 
-// Gradients of layers' weights alone, and one for all experts of a layer.
+// Adds gradients for the shapes of layers' weights; all experts of a layer share one.
 void keep_weight_gradients(RankProgram& rank_program, double bytes) {
   std::set<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const Block& block : rank_program.blocks)
@@ -83,7 +84,7 @@ void keep_weight_gradients(RankProgram& rank_program, double bytes) {
   }
 }
 
-// An optimizer's tensor has two or three numbers a parameter.
+// Changes the bytes of optimizer state. An optimizer's tensor has two or three numbers for each parameter.
 void keep_optimizer(RankProgram& rank_program, double bytes) {
   for (Tensor& tensor : rank_program.tensors)
     if (tensor.role == TensorRole::optimizer)

@@ -1,4 +1,4 @@
-// The figures of StageMemory by name, in the order in which every table, message and JSON has them.
+// The figures of StageMemory by name, in the order of every table, message and JSON.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace motley {
 
-// What stands beyond the tensors.
+// Bytes beyond the tensors.
 std::int64_t beyond_tensors(const StageMemory& stage);
-// "communication buffers 808 MiB, driver and libraries 512 MiB": those that are not 0.
+// Lists the figures that are not 0: "communication buffers 808 MiB, driver and libraries 512 MiB".
 std::string describe_beyond(const StageMemory& stage);
-// Everything that makes the peak up, logits as part of the activations.
+// Lists all parts of the peak, with logits as part of the activations.
 std::string describe_memory(const StageMemory& stage);
-// Lines below a table: what is beyond the tensors of the fullest stage, whose logits are how large, what hosts hold.
+// Lines below a table: memory of the fullest stage beyond its tensors, the largest logits of a stage, and offloaded
+// memory.
 std::string print_memory_notes(const std::vector<StageMemory>& memory);
 
 }  // namespace motley
