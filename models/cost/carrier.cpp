@@ -9,7 +9,7 @@
 namespace motley {
 namespace {
 
-// Of nodes, ascending.
+// Groups of the cluster in which the chips stand, ascending.
 std::vector<int> groups_of(const Cluster& cluster, std::span<const int> chips) {
   std::vector<int> groups;
   for (int chip : chips) {
@@ -20,7 +20,8 @@ std::vector<int> groups_of(const Cluster& cluster, std::span<const int> chips) {
   return groups;
 }
 
-// Groups that nothing joins are let pass: they cannot talk over anything, and may not have to.
+// Whether NICs of this kind join every two of these groups. Groups that no kind joins are not counted: they cannot
+// communicate, and may not have to.
 bool all_joined(const Cluster& cluster, const std::vector<int>& groups, NicKind kind) {
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (std::size_t j = i; j < groups.size(); ++j)
@@ -29,7 +30,7 @@ bool all_joined(const Cluster& cluster, const std::vector<int>& groups, NicKind 
   return true;
 }
 
-// By the links that the cluster lists.
+// Whether this is the only kind by which listed links join the groups.
 bool all_linked(const Cluster& cluster, const std::vector<int>& groups, NicKind kind) {
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (std::size_t j = i + 1; j < groups.size(); ++j)
@@ -43,7 +44,7 @@ CarrierChoice by_sockets(const Cluster& cluster, const std::vector<int>& groups,
           reason == CarrierReason::no_common_rdma ? CarrierReason::no_common_nic : reason};
 }
 
-// Who passes activations or their gradients to whom, from `rank` on.
+// Chips of the pipeline of `rank`: of all ranks that pass activations or their gradients on, from `rank`.
 std::vector<int> chips_of_pipeline(const Program& program, Rank rank) {
   std::vector<Rank> ranks = {rank};
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -84,7 +85,7 @@ CarrierChoice choose_carrier(const Program& program, const Cluster& cluster, Ran
 }
 
 Carrier carrier_between(const Program& program, const Cluster& cluster, Rank from, Rank to) {
-  // Of two ends, the rule says what joins them: the standard carrier.
+  // Under by_group the standard carrier is right for two ranks: route() finds what joins them.
   if (cluster.transport == TransportPolicy::by_group) return {};
   return choose_carrier(program, cluster, from, to).carrier;
 }

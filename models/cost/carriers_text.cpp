@@ -14,7 +14,7 @@
 namespace motley {
 namespace {
 
-// "0-3, 5".
+// Prints numbers as runs: "0-3, 5".
 std::string print_runs(const std::set<int>& numbers) {
   std::vector<std::string> runs;
   for (auto it = numbers.begin(); it != numbers.end();) {
@@ -67,7 +67,7 @@ class CarrierLister {
     return names.size();
   }
 
-  // Names of the groups of the cluster that the ranks stand in.
+  // Names of the cluster's groups in which the ranks stand.
   std::string places(const std::vector<Rank>& ranks) const {
     std::vector<std::string> names;
     for (Rank rank : ranks) {

@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-// Prices rounds between the members of one group; rounds that are alike, as a ring's, are priced once.
+// Prices rounds between the members of one group; equal rounds, such as a ring's, are priced once.
 class Pricer {
  public:
   Pricer(const Program& program, const Cluster& cluster, const Group& group)
@@ -43,7 +43,7 @@ class Pricer {
     }
     cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
     if (algorithm == CollectiveAlgorithm::once_a_node)
-      cost.kappa = 0;  // it writes to others' memory as one does
+      cost.kappa = 0;  // a member writes into the memory of several at once
     if (steps.pipelined > 0) cost.s_per_byte = cost.least_s_per_byte / steps.pipelined;
     return cost;
   }
@@ -56,8 +56,8 @@ class Pricer {
 
   CollectiveCost price_at_once(const std::vector<CollectiveMessage>& round, double chunk) {
     CollectiveCost cost;
-    std::map<int, double> share_on_link;                 // of the payload
-    std::map<std::pair<int, int>, double> share_on_way;  // between two members
+    std::map<int, double> share_on_link;                 // by link: share of the payload
+    std::map<std::pair<int, int>, double> share_on_way;  // by pair of members: share of the payload
     for (const CollectiveMessage& message : round) {
       const Way& way = way_of(message.from, message.to);
       for (int link : way.route.links) share_on_link[link] += message.chunks * chunk;
@@ -107,7 +107,8 @@ double CollectiveCost::seconds(std::int64_t bytes) const {
 
 namespace {
 
-// Wire bytes that count as one in the switch that joins all members, or each of two nodes' members; 0: none does.
+// Bytes on the wire for each byte, if a switch that reduces joins all members, or the members on each of two nodes;
+// 0: no switch does.
 double reduction_of(const Program& program, const Cluster& cluster, const Group& group,
                     const GroupShape& shape) {
   const bool of_two_nodes = shape.per_node > 1 && 2 * shape.per_node == shape.rank_count;

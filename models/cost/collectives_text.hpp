@@ -1,5 +1,5 @@
-// `motley show collectives`: every collective of a Program that differs in price, its algorithm, and why that one. It
-// prices an idle fabric and knows nothing of waiting. Read next: models/cost/collective_cost.hpp.
+// `motley show collectives`: every collective of a Program with a price of its own, its algorithm, and why that one
+// was chosen. Prices are for an idle fabric, without waiting. Read next: models/cost/collective_cost.hpp.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace motley {
 
 struct ListedCollective {
-  Rank rank = 0;  // the first of its class; others of the same price are not listed again
+  Rank rank = 0;  // the first rank of its class; others of the same price are not listed again
   GroupKind group = GroupKind::tensor;
   CollectiveKind kind = CollectiveKind::all_reduce;
   int members = 1;
@@ -21,7 +21,7 @@ struct ListedCollective {
   std::string reason;
 };
 
-// Instructions of their own, as the Program has them; not what is priced inside computes, which is a ring.
+// Lists collectives that are instructions of their own; those priced inside computes are rings and not listed.
 std::vector<ListedCollective> list_collectives(const Job& job, const Program& program);
 std::string collectives_text(const std::vector<ListedCollective>& collectives);
 std::string collectives_json(const std::vector<ListedCollective>& collectives);

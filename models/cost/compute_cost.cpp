@@ -18,11 +18,12 @@ namespace {
 struct Tile {
   double rows, columns, speed;
 };
-// Tile shapes of GEMM libraries and their relative speeds: the best wins. Fitted to published GEMMs of A100, H100.
+// Tile shapes of GEMM libraries and their relative speeds; the best one is used. Fitted to published GEMMs of A100,
+// H100.
 constexpr std::array<Tile, 5> kTiles = {
     {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.9}, {64, 128, 0.72}, {64, 64, 0.55}}};
 
-// The product a kernel really computes: out(rows, columns), summed over `inner`. A Kernel keeps the forward's m, n, k:
+// The product that a kernel computes: out(rows, columns), summed over `inner`. A Kernel keeps the forward's m, n, k:
 // dx(m,k) sums over n, dw(n,k) over the m rows of the micro-batch.
 struct Product {
   double rows, columns, inner;
@@ -42,7 +43,7 @@ Product product_of(const Kernel& kernel) {
   }
 }
 
-// A product and how often it is done. Assumes: besides the busiest expert, all have the same number of rows.
+// A product, and how many there are of it. Assumes: all experts except the busiest have the same number of rows.
 struct Products {
   Product product;
   double count;
@@ -55,7 +56,7 @@ std::vector<Products> products_of(const Kernel& kernel) {
   return {{product_of(busiest), 1}, {product_of(other), static_cast<double>(kernel.groups - 1)}};
 }
 
-// Time lost to tiles that do not fill the chip's last wave, >= 1. The tiles of a grouped product share their waves.
+// Factor, at least 1, for tiles that do not fill the chip's last wave. The tiles of a grouped product share waves.
 double wave_quantisation(const std::vector<Products>& all, double multiprocessors) {
   if (multiprocessors <= 0) return 1.0;
   double best = 1e300, elements = 0;
@@ -94,7 +95,7 @@ bool is_matmul(KernelOp op) {
   }
 }
 
-// What short sums cost, >= 1: the mean over the products, by their share of the work.
+// Factor, at least 1, for short sums: the mean over the products, weighted by their work.
 double short_sums(const std::vector<Products>& all, double k_half) {
   if (all.size() == 1) return 1 + k_half / all[0].product.inner;
   double work = 0, slowed = 0;
@@ -106,8 +107,8 @@ double short_sums(const std::vector<Products>& all, double k_half) {
   return slowed / work;
 }
 
-// Assumes: experts on several ranks take as long as the rank of the busiest, for whom all others wait at the next
-// exchange: a grouped product is priced by the rows expected there, not by its mean FLOPs.
+// Assumes: experts on several ranks take as long as the rank of the busiest experts, for which all others wait at the
+// next exchange. A grouped product is priced by the rows expected there, not by its mean FLOPs.
 double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const auto products = products_of(kernel);
   const double flops = kernel.groups > 0
@@ -140,10 +141,10 @@ double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
          (1 + chip.software.attention_s_half.value / T);
 }
 
-// Attention whose scores are written and read between two batched products, whole: the mask saves nothing. Form and
-// constants: fitted to Megatron-LM runs of 2021-22 on A100 and BLOOM's topology sweep; the products reach 0.37 of the
-// peak, less for narrow heads, an eighth where a head is not a multiple of 8 wide; 5 passes over the scores in the
-// forward, 8 in the backward, of two bytes each.
+// Attention whose scores are written and read between two batched products; the mask saves nothing. Form and
+// constants were fitted to Megatron-LM runs of 2021-22 on A100 and BLOOM's topology sweep: the products reach 0.37 of
+// the peak, less for narrow heads, an eighth where a head's width is not a multiple of 8; the forward passes 5 times
+// over the scores, the backward 8 times, with two bytes each.
 double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip) {
   constexpr double kReached = 0.37, kNarrow = 32, kMisaligned = 8.3;
   const bool backward = kernel.op == KernelOp::attention_backward;
@@ -157,13 +158,13 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
          (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
-// Bytes an AdamW step moves: parameters written (read too, where they are the master weights), gradients read and
+// Bytes that an AdamW step moves: parameters written (and read, if they are the master weights), gradients read and
 // zeroed, master weights and moments read and written.
 double optimizer_bytes(const Program& program, const RankProgram& rank_program) {
   const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
   std::set<TensorId> divided;
-  std::set<std::optional<int>> elsewhere;  // parameters of the transformer whose states are on the host
+  std::set<std::optional<int>> elsewhere;  // parameters whose optimizer states are on the host
   for (const Tensor& tensor : rank_program.tensors)
     if (tensor.on_host && tensor.role == TensorRole::optimizer) elsewhere.insert(tensor.parameter);
   for (const Shard& shard : rank_program.shards) {
@@ -235,15 +236,15 @@ double host_step_s(const Program& program, const RankProgram& rank_program, cons
 
 namespace {
 
-// The kernels of a layer that one instruction runs, and how many the whole pass has of them.
+// The kernels of a layer that one instruction runs, and the number of kernels of the layer in the whole pass.
 struct LayerPart {
   double seconds = 0, kernels = 0, all_kernels = 0;
   bool backward = false, experts = false;
 };
 
-// Seconds that kernels wait for the processor that launches them: a layer takes (G^4 + C^4)^(1/4), G what its kernels
-// take and C what their launches do, with experts also what the host awaits of their router. Of a layer that several
-// instructions share each has its kernels' part.
+// Seconds that kernels wait for the processor that launches them. A layer takes (G^4 + C^4)^(1/4): G is the time of
+// its kernels, C the time of their launches, which with experts includes the host's wait for the router. If several
+// instructions share a layer, each has the part of its kernels.
 double launch_wait_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip,
                      const std::vector<double>& seconds) {
   constexpr double kParallel = 1.3,
@@ -282,9 +283,10 @@ double launch_wait_s(const RankProgram& rank_program, const Compute& compute, co
 
 namespace {
 
-// Assumes: what makes one rank slower than another (clocks, memory, the machine's other work) is drawn anew for each,
-// so that the slowest, for whom collectives wait, falls behind with the logarithm of their number. Published
-// weak-scaling series lose -0.05 to 1.8 % a doubling (DGXC Benchmarking, H100, 2024-11 to 2025-05).
+// Assumes: causes that make one rank slower than another (clocks, memory, other work of the machine) are independent
+// for each rank. Collectives wait for the slowest rank, so computes lengthen with the logarithm of the number of
+// ranks. Published weak-scaling series lose -0.05 to 1.8 % for each doubling (DGXC Benchmarking, H100, 2024-11 to
+// 2025-05).
 double straggling_factor(const Program& program, const Chip& chip) {
   const double doublings = std::log2(static_cast<double>(program.ranks.size()) / 8);
   return 1 + chip.software.straggling.value * std::max(0.0, doublings);
@@ -297,7 +299,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   ComputeTime time;
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
-    // Measured of states that are held whole.
+    // The measured time is for optimizer states that are not divided.
     time.compute_s = measured.any() && rank_program.shards.empty()
                          ? measured.optimizer_s(rank_program)
                          : optimizer_bytes(program, rank_program) /
@@ -310,7 +312,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   const auto& kernels = block.kernels;
   std::vector<double> all;
   if (compute.first_kernel == 0 &&
-      block.pass != Pass::weight_gradient)  // half in the forward, half in the backward, by chunk
+      block.pass != Pass::weight_gradient)  // half in the forward, half in the backward, over all chunks
     time.compute_s +=
         chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size());
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {

@@ -1,5 +1,5 @@
-// How long kernels take on a chip: roofline with shape-dependent efficiency. Source of the forms:
-// GEMM and attention curves of published kernels (A100/H100), see platforms/chips/.
+// Times of kernels on a chip: a roofline with shape-dependent efficiency. The forms come from GEMM and attention
+// curves of published kernels (A100/H100), see platforms/chips/.
 #pragma once
 
 #include <compare>
@@ -24,42 +24,41 @@ struct KernelTime {
   double seconds = 0;
   double work_s = 0, memory_s = 0;  // the two sides of the roofline
 };
-// What the chip computes of Kernel::flops. Assumes: the fused attention kernel skips what the causal mask hides, half
-// of the counted FLOPs; published curves of causal kernels count that half only (FlashAttention-2, arXiv:2307.08691),
-// and so does ChipSoftware::attention_efficiency.
+// FLOPs that the chip computes of Kernel::flops. Assumes: the fused attention kernel skips what the causal mask
+// hides, half of the counted FLOPs; published curves of causal kernels count only the other half (FlashAttention-2,
+// arXiv:2307.08691), and so does ChipSoftware::attention_efficiency.
 double computed_flops(const Kernel& kernel);
 
-// `tensor_ring` prices all_reduce kernels (tensor-parallel, ring); may be null when there are none.
+// `tensor_ring` prices all_reduce kernels (tensor-parallel, ring); null is allowed if there are none.
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring);
 
 struct ComputeTime {
   double compute_s = 0, recompute_s = 0,
-         tensor_parallel_s = 0;  // sum = duration of the instruction
+         tensor_parallel_s = 0;  // the sum is the duration of the instruction
   double seconds() const { return compute_s + recompute_s + tensor_parallel_s; }
 };
-// Compute and optimizer instructions of a rank program; kernels are taken in turn, without overlap.
-// Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at
-// memory bandwidth.
+// Prices compute and optimizer instructions of a rank program; kernels run one after the other, without overlap.
+// Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at memory bandwidth.
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring);
 
-// An optimizer step of the node's processor. Assumes: it is bound by the node's memory, of whose bandwidth AdamW
-// reaches 0.8 (assumed as one core of an EPYC does, platforms/chips/host-core.yaml); all chips of a node step at once,
-// each with its share of it.
+// Prices an optimizer step of the node's processor. Assumes: the node's memory limits it, and AdamW reaches 0.8 of
+// its bandwidth (assumed, as for one core of an EPYC, platforms/chips/host-core.yaml); all chips of a node step at
+// once, each with an equal share of the bandwidth.
 double host_step_s(const Program& program, const RankProgram& rank_program, const OptimizerStep& step,
                    const NodeGroup& nodes);
 
-// Prices each distinct instruction of a Program once: a thousand ranks cost what their classes cost. Keeps references;
-// both must outlive it.
+// Prices each distinct instruction of a Program once: a thousand ranks cost as much time as their classes. Keeps
+// references to both; they must outlive it.
 class CostTable {
  public:
   CostTable(const Program& program, const Cluster& cluster);
-  // Of a compute or optimizer instruction of that rank. Throws Refusal("unsupported-format").
+  // The time of a compute or optimizer instruction of that rank. Throws Refusal("unsupported-format").
   const ComputeTime& price(Rank rank, const Instruction& instruction);
-  const RingCost& ring(GroupId group);  // one address for equal costs
+  const RingCost& ring(GroupId group);  // equal costs have the same address
   const RingCost& pairwise(GroupId group);
-  // What `wanted` comes to for a collective of so many bytes on that group: the algorithm that is done, never `fastest`
-  // or `automatic`.
+  // The algorithm that `wanted` means for a collective of `bytes` bytes on that group, never `fastest` or
+  // `automatic`.
   CollectiveAlgorithm algorithm_of(CollectiveKind kind, GroupId group, CollectiveAlgorithm wanted,
                                    std::int64_t bytes);
   const CollectiveCost& collective(CollectiveKind kind, GroupId group, CollectiveAlgorithm algorithm);
@@ -69,9 +68,9 @@ class CostTable {
   struct Key {
     RankProgramId rank_program;
     int chip_group = 0;
-    const RingCost* ring = nullptr;       // null: of no tensor-parallel group
+    const RingCost* ring = nullptr;       // null: the rank has no tensor-parallel group
     std::optional<Compute> compute;       // none: an optimizer step
-    std::optional<TensorId> first_state;  // of a step on the host
+    std::optional<TensorId> first_state;  // first state of a step on the host
     auto operator<=>(const Key&) const = default;
   };
 
@@ -83,7 +82,7 @@ class CostTable {
   std::map<std::tuple<GroupId, CollectiveKind, CollectiveAlgorithm>, CollectiveCost> collective_;
   std::map<std::pair<GroupId, CollectiveKind>, std::vector<CollectiveCost>> collectives_;
   std::map<GroupId, NcclTuning> tunings_;
-  std::deque<RingCost> ring_classes_;  // distinct ones; references stay valid
+  std::deque<RingCost> ring_classes_;  // distinct costs; references to them stay valid
 };
 
 }  // namespace motley

@@ -70,7 +70,7 @@ class PassPricer {
     return pass;
   }
 
-  // Steps of the node's processor, all its buckets as one pass.
+  // Adds the optimizer steps of the node's processor; all buckets form one pass.
   void add_host_steps(std::vector<PassCost>& passes) const {
     PassCost pass = empty_pass("optimizer on the host");
     for (const Stream& stream : rank_program_.streams)
@@ -82,7 +82,7 @@ class PassPricer {
     if (pass.times > 0) passes.push_back(pass);
   }
 
-  // Whole passes a step: a pass cut into pieces at its collectives counts once, at its first piece.
+  // Number of whole passes in a step: a pass that is cut at its collectives counts once, at its first piece.
   std::int64_t times_of(BlockId block) const {
     return std::count_if(rank_program_.streams[kComputeStream].instructions.begin(),
                          rank_program_.streams[kComputeStream].instructions.end(),
@@ -129,8 +129,8 @@ class PassPricer {
   const NodeGroup& nodes_;
   const Chip& chip_;
   std::optional<RingCost> ring_;
-  RingCost pairs_;         // of those who exchange tokens
-  RingCost context_ring_;  // of those who have parts of the same sequences
+  RingCost pairs_;         // cost of exchanging tokens between the ranks of the expert group
+  RingCost context_ring_;  // ring of the ranks that have parts of the same sequences
 };
 
 double achieved(double flops, double seconds) { return seconds > 0 ? flops / seconds : 0; }
@@ -145,7 +145,7 @@ bool costs_the_same(const PassCost& a, const PassCost& b) {
          a.kernels == b.kernels;
 }
 
-// The passes of a stage on a chip, and the last of the stages in a row that cost the same.
+// The passes of a stage on a chip, and the last of the consecutive stages that cost the same.
 struct StageCosts {
   std::vector<PassCost> passes;
   int last_stage = 0;
@@ -209,7 +209,7 @@ std::string_view name_of(Bound bound) {
 }
 
 std::vector<PassCost> price_passes(const Job& job, const Program& program) {
-  std::map<std::pair<int, std::string>, Rank> first;  // by stage and chip
+  std::map<std::pair<int, std::string>, Rank> first;  // first rank, by stage and chip
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
     first.try_emplace({entry.stage, job.cluster.chip_of(entry.chip).name}, rank);

@@ -1,6 +1,5 @@
-// What was measured of a chip's layers, in place of what their kernels should take: each kernel keeps its share of its
-// layer's seconds, forward and backward. Where nothing was measured it changes nothing. Read next:
-// models/cluster/measured_layers.hpp.
+// Prices kernels by the measured times of a chip's layers: each kernel keeps its share of its layer's seconds,
+// forward and backward. Without measured layers it changes nothing. Read next: models/cluster/measured_layers.hpp.
 #pragma once
 
 #include <map>
@@ -11,19 +10,19 @@
 
 namespace motley {
 
-// Assumes: tensor-parallel collectives that are among what was measured keep their modelled share of it too; a
-// forward that a backward computes again takes what it did the first time.
+// Assumes: tensor-parallel collectives that were included in the measurement keep their modelled share of it; a
+// forward that a backward repeats takes as long as the first time.
 class MeasuredKernels {
  public:
-  // Throws Refusal("not-measured"): another degree or micro-batch than was measured, ranks with parts of sequences,
-  // collectives that would count twice.
+  // Throws Refusal("not-measured") for a degree or micro-batch that was not measured, for ranks with parts of
+  // sequences, and for collectives that would count twice.
   MeasuredKernels(const Program& program, const RankProgram& rank_program, const Chip& chip,
                   const RingCost* tensor_ring);
 
   bool any() const { return !chip_.software.layers.times.empty(); }
-  // What a kernel's seconds are to be multiplied by.
+  // Factor on a kernel's seconds.
   double factor(const Block& block, const Kernel& kernel) const;
-  double optimizer_s(const RankProgram& rank_program) const;  // of states that are held whole
+  double optimizer_s(const RankProgram& rank_program) const;  // for optimizer states that are not divided
 
  private:
   bool is_measured(const Kernel& kernel) const;
@@ -33,7 +32,7 @@ class MeasuredKernels {
   const Program& program_;
   const Chip& chip_;
   LayerTimes times_;
-  std::map<std::pair<int, bool>, double> modelled_;  // by layer, and whether of the backward
+  std::map<std::pair<int, bool>, double> modelled_;  // seconds by layer, and whether they are the backward's
 };
 
 }  // namespace motley

@@ -15,7 +15,7 @@ namespace {
 enum Protocol { kLl, kLl128, kSimple, kProtocols };
 using ByProtocol = std::array<double, kProtocols>;
 
-// Seconds: before everything, a hop over NVLink, over PCIe, over the network.
+// Seconds by protocol: a fixed part, and a hop over NVLink, PCIe and the network.
 struct Latencies {
   ByProtocol base, nvlink, pcie, network;
 };
@@ -24,24 +24,24 @@ constexpr Latencies kTree{
 constexpr Latencies kRing{
     {6.6e-6, 14.0e-6, 8.4e-6}, {0.6e-6, 1.9e-6, 3.4e-6}, {1.0e-6, 2.5e-6, 5.7e-6}, {2.7e-6, 4.0e-6, 14.0e-6}};
 constexpr double kNvls_s = 25e-6, kNvlsTreeNetwork_s = 20.9e-6;
-constexpr double kNetOverhead_s = 1e-6;  // a hop of a ring through the network, three times it for Simple
+constexpr double kNetOverhead_s = 1e-6;  // a ring's hop through the network; Simple has three times as much
 
-// Most that LL moves, bytes/s: one node, two, more; by generation.
+// Largest bandwidth of LL in bytes/s: on one node, two nodes, more nodes; by generation.
 constexpr std::array<std::array<double, 3>, 4> kLlMost = {
     {{39e9, 39e9, 20.4e9}, {87.7e9, 22.5e9, 19e9}, {141e9, 45e9, 35e9}, {282e9, 90e9, 70e9}}};
 
-// What a tree reaches of its bandwidth, for sizes of 64 B and each power of two from there.
+// Share of its bandwidth that a tree reaches, for sizes of 64 B and each following power of two.
 constexpr std::array<std::array<double, 24>, kProtocols> kTreeReaches = {
     {{1.0, 1.0, 1.0, 1.0, .9, .8, .7, .7,  .7,  .7,  .6,  .5,
       .4,  .4,  .5,  .6,  .7, .8, .9, 1.0, 1.0, 1.0, 1.0, 1.0},
      {1.0, 1.0, 1.0, 1.0, 1.0, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1.0, 1.0, 1.0},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
-// Rings found by NCCL's search move 240, 360 and 720 GB/s on A100, H100 and B200, each 0.8 of NVLink's rate; PCIe
+// Rings that NCCL's search finds move 240, 360 and 720 GB/s on A100, H100 and B200, each 0.8 of NVLink's rate; PCIe
 // counts for 24 of 31.5 GB/s (generation 4).
 constexpr double kNvlinkRing = 0.8, kPcieRing = 24 / 31.5;
-// Of a port's rate, fitted: with 2.27.7 H200 take rings up to 4 GPUs and NVLS from 5, B200 up to 5 and from 6
-// (nccl-tests logs, github:stas00/ml-engineering network/README.md, 2025).
+// Share of a port's rate, fitted to choices of 2.27.7: H200 uses rings up to 4 GPUs and NVLS from 5, B200 rings up to
+// 5 and NVLS from 6 (nccl-tests logs, github:stas00/ml-engineering network/README.md, 2025).
 constexpr double kHopperSwitch = 0.51, kBlackwellSwitch = 0.49;
 
 NcclGeneration generation_of(double nvlink_bandwidth) {
@@ -89,7 +89,7 @@ double tree_s(const NcclTuning& tuning, int protocol, double bytes) {
   return seconds(latency_s, 0.5 * bus, bytes);
 }
 
-// NVLS; of two nodes NVLSTree, whose NICs carry the payload once.
+// NVLS, or on several nodes NVLSTree, whose NICs carry the payload once.
 double switch_s(const NcclTuning& tuning, double bytes) {
   const double share = tuning.generation == NcclGeneration::blackwell ? kBlackwellSwitch : kHopperSwitch;
   if (tuning.nodes == 1) return seconds(kNvls_s, tuning.port * share, bytes);

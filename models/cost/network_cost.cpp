@@ -1,5 +1,5 @@
-// The closed forms over an idle fabric. It knows nothing of other traffic: contention is the simulator's. Read next:
-// models/cluster/message_cost.cpp for the constants, models/cluster/cluster.cpp, where routes come from.
+// The closed forms for an idle fabric. Other traffic is not known here: the simulator models contention. Read next:
+// models/cluster/message_cost.cpp for the constants, models/cluster/cluster.cpp for routes.
 #include "models/cost/network_cost.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ double message_time_s(const MessageCost& transport, const Route& route, std::int
 }
 
 int members_per_node(const Program& program, const Cluster& cluster, const Group& group) {
-  std::vector<std::pair<int, int>> nodes;  // and members there, in the group's order
+  std::vector<std::pair<int, int>> nodes;  // nodes, and the members on each, in the group's order
   for (Rank rank : group.ranks) {
     const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
     const int node = cluster.chip_node[static_cast<std::size_t>(chip)];
@@ -61,7 +61,7 @@ int members_per_node(const Program& program, const Cluster& cluster, const Group
 
 namespace {
 
-// What each link of the group's edges carries, of what one member sends.
+// Load of each link by the edges of the group's rings, as a share of what one member sends.
 class RingLoad {
  public:
   RingLoad(const Program& program, const Cluster& cluster, const Group& group)
@@ -70,7 +70,7 @@ class RingLoad {
         group_(group),
         carrier_(choose_carrier(program, cluster, group).carrier) {}
 
-  // Of every member's edge of that hop: the latency and kappa of the slowest.
+  // Adds every member's edge of that hop. The slowest edge gives latency and kappa.
   void add(const RingHop& hop, double share) {
     const std::size_t count = group_.ranks.size();
     for (std::size_t i = 0; i < count; ++i) {
@@ -110,9 +110,9 @@ const NodeGroup& nodes_of(const Program& program, const Cluster& cluster, Rank r
   return cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])];
 }
 
-// Assumes: each of the rings enters and leaves a node at one member's NIC and passes all others in between, so that a
-// member's edges inside carry all rings but one; in a mesh they are spread over all its links. Hops of unlike latency
-// follow each other: a part has gone round when it has passed k - 1 of k nodes' borders and all hops inside.
+// Assumes: each of the rings enters and leaves a node at one member's NIC and passes all other members in between, so
+// that a member's edges inside the node carry all rings but one; in a mesh they are spread over all its links. A part
+// goes round in k - 1 hops between k nodes, and all hops inside them, whose latencies differ and add up.
 RingCost rings_over_nodes(const Program& program, const Cluster& cluster, const Group& group, int per_node) {
   RingCost ring;
   ring.rank_count = static_cast<int>(group.ranks.size());
@@ -169,7 +169,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
     ring.inside_node = ring.inside_node && routes[i].inside_node;
   }
   // Assumes: the rings of a mesh keep all its links busy, as RCCL's do on eight chips (0.71 of all seven links: see
-  // models/cluster/message_cost.cpp); a complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
+  // models/cluster/message_cost.cpp). A complete graph of 4 or 6 cannot be cut into whole rings, but nearly.
   if (ring.inside_node && is_mesh(nodes_of(program, cluster, group.ranks[0]).inside.kind)) {
     ring.rings = ring.rank_count - 1;
     ring.bandwidth *= ring.rings;
@@ -179,9 +179,9 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
 
 namespace {
 
-// What each further message of a member adds that posts all of them together, inside a node and over nodes.
-// Assumes: 0.4 us where a processor writes to memory that it shares, 2 us where a NIC is told of a message (design
-// values of a network study, 2026-11; no published all_to_all tells them apart).
+// Seconds for each further message of a member that posts all its messages together, inside a node and over nodes.
+// Assumes: 0.4 us for a processor that writes to shared memory, 2 us to hand a message to a NIC (design values of a
+// network study, 2026-11; no published all_to_all tells the two apart).
 constexpr double kNextInside_s = 0.4e-6, kNextOver_s = 2e-6;
 
 }  // namespace
@@ -193,7 +193,7 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
   if (pairs.rank_count < 2) return pairs;
   const Carrier carrier = choose_carrier(program, cluster, group).carrier;
   std::map<int, int> pairs_on_link;
-  double longest_s = 0, next_s = 0;  // for one byte a pair; messages that follow the first
+  double longest_s = 0, next_s = 0;  // seconds for one byte of each pair; seconds of messages after the first
   for (const Rank from : group.ranks) {
     int inside = 0, over = 0;
     for (const Rank to : group.ranks) {
