@@ -1,6 +1,6 @@
-// The attention of a layer between its first norm and its projection: heads cut over tensor-parallel ranks, keys and
-// values gathered over the ranks that have parts of the same sequences. Latent attention makes its heads elsewhere
-// (models/compile/latent.cpp).
+// The attention of a layer between its first norm and its projection. Heads are cut over tensor-parallel ranks; keys
+// and values are gathered over the ranks that have parts of the same sequences. models/compile/latent.cpp makes the
+// heads of latent attention.
 #include <algorithm>
 
 #include "models/compile/stage_parts.hpp"
@@ -32,7 +32,8 @@ void normalise_heads(KernelWriter& w, const Widths& s, KeptAttention& kept) {
   w.emit(KernelOp::qk_norm, {*kept.unnormed}, {kept.qkv, *kept.qk_statistics}, norm_weights(w));
 }
 
-// Every rank has some of the heads, all have the weights: their gradients are summed before they accumulate.
+// Every rank has some of the heads and the whole weights, so the weights' gradients are summed before they
+// accumulate.
 TensorId normalise_heads_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                   TensorId dqkv) {
   const Ids both = norm_weights(w);
@@ -58,15 +59,15 @@ void make_heads(KernelWriter& w, TensorId y, KeptAttention& kept) {
   }
 }
 
-// Tokens of the document that a token stands in, the mean over the tokens. Assumes: attention over several documents
-// takes the time of as many FLOPs over documents of that length.
+// Mean number of tokens in the document of a token. Assumes: attention over several documents takes the time of as
+// many FLOPs over documents of that length.
 std::int64_t tokens_seen(const Train& train) {
   return static_cast<std::int64_t>(attention_pairs(train.documents, train.sequence, 0)) / train.sequence;
 }
 
-// Assumes: of a sequence cut over several ranks each attends to an equal share of the pairs: exact without a window
-// (models/transformer/sequence_layout.hpp), with one the rank of the first chunk has fewer, by less than the
-// window's half; with several documents in a sequence, some ranks have more than others.
+// Assumes: each rank with a part of a sequence attends to an equal share of the pairs. This is exact without a window
+// (models/transformer/sequence_layout.hpp); with a window the rank of the first chunk has fewer, by less than half of
+// the window; with several documents in a sequence some ranks have more than others.
 void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widths) {
   kernel.m = w.B() * w.transformer().heads / w.tp();
   kernel.n = std::min(w.T(), tokens_seen(w.train()));
@@ -76,14 +77,15 @@ void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widt
                  static_cast<double>(w.rank_program().context_parallel) * static_cast<double>(widths);
 }
 
-// Five products: the scores again, and the gradients of v, scores, q and k (FlashAttention, arXiv:2205.14135).
-// 8 of the 10 are the model's; Program counts all ten as done.
+// The backward has five products: the scores again, and the gradients of v, scores, q and k (FlashAttention,
+// arXiv:2205.14135). 8 of the 10 count as the model's FLOPs; Program counts all ten as done.
 void shape_of_attention_backward(const KernelWriter& w, Kernel& kernel) {
   shape_of_attention(w, kernel, 3 * w.transformer().head_dim + 2 * w.transformer().value_dim());
 }
 
-// Keys and values of whole sequences, from this rank's part. Llama 3 gathers them so (arXiv:2407.21783, section
-// 3.3.2); ring attention (arXiv:2310.01889) passes the same bytes on. They are not kept: the backward gathers again.
+// Gathers the keys and values of whole sequences from the ranks' parts. Llama 3 gathers them so (arXiv:2407.21783,
+// section 3.3.2); ring attention (arXiv:2310.01889) passes the same bytes on. They are not kept: the backward gathers
+// again.
 TensorId gather_keys(KernelWriter& w, TensorId qkv, const char* name) {
   const std::int64_t parts = w.rank_program().context_parallel;
   const TensorId keys = w.activation(name, {parts * w.N(), Widths(w).keys});
@@ -92,7 +94,7 @@ TensorId gather_keys(KernelWriter& w, TensorId qkv, const char* name) {
   return keys;
 }
 
-// All ranks' queries add to this rank's keys and values: their gradients are summed where the keys came from.
+// All ranks' queries add to this rank's keys and values, so the gradients are summed on the rank of the keys.
 TensorId gathered_attention_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                      TensorId dheads) {
   const TensorId keys = gather_keys(w, kept.qkv, "keys.again");
@@ -115,7 +117,7 @@ void attend(KernelWriter& w, KeptAttention& kept) {
                               : w.exact("attention.lse", {w.B(), s.heads, w.T()});
   Ids in = {kept.qkv};
   if (w.rank_program().context_parallel > 1) in.push_back(gather_keys(w, kept.qkv, "keys"));
-  // Products: over head_dim the scores, over the values' width the output.
+  // The scores are a product over head_dim, the output is a product over the width of the values.
   shape_of_attention(w, w.emit(KernelOp::attention, in, {kept.heads, kept.lse}),
                      w.transformer().head_dim + w.transformer().value_dim());
 }

@@ -1,4 +1,4 @@
-// The list of passes: the one page to read about what a Program is made of.
+// The list of passes: the one page that shows how a Program is made.
 #include "models/compile/compile.hpp"
 
 #include "models/compile/compile_passes.hpp"

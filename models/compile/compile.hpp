@@ -1,5 +1,5 @@
-// Transformer x Cluster x Strategy -> Program: a list of named passes, each a function from Program
-// to Program. Read next: models/check/check.hpp.
+// Compiles Transformer x Cluster x Strategy into a Program by a list of named passes, each a function from Program to
+// Program. Read next: models/check/check.hpp.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ namespace motley {
 
 struct CompilePass {
   std::string name;
-  std::string does;  // one line, printed by `motley show program --passes`
+  std::string does;  // one line for `motley show program --passes`
   std::function<void(const Job&, Program&)> run;
 };
-// In the order in which compile() runs them.
+// The passes in the order in which compile() runs them.
 const std::vector<CompilePass>& compile_passes();
 
 Program compile(const Job& job);

@@ -1,4 +1,5 @@
-// The passes of compile(), one a file. Each reads the Job and extends the Program; their order stands in compile.cpp.
+// The passes of compile(), one in each file. Each reads the Job and extends the Program; compile.cpp gives their
+// order.
 #pragma once
 
 #include "models/program/account.hpp"

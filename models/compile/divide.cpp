@@ -1,6 +1,5 @@
-// Pass "divide": optimizer state, gradients and parameters that replicas divide among them instead of each holding them
-// whole (zero 1, 2, 3; ZeRO, arXiv:1910.02054). It decides who holds which tensors; models/compile/shards.cpp moves
-// them.
+// Pass "divide": optimizer state, gradients and parameters that replicas divide among themselves (zero 1, 2, 3; ZeRO,
+// arXiv:1910.02054). It decides which rank holds which tensors; models/compile/shards.cpp moves them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 namespace motley {
 namespace {
 
-// By parameter of the transformer.
+// Tensors of a role, by parameter of the transformer.
 std::map<int, TensorId> tensors_of(const RankProgram& rank_program, TensorRole role) {
   std::map<int, TensorId> ids;
   for (const TensorId id : rank_program.tensors.ids()) {
@@ -28,7 +27,7 @@ std::map<int, TensorId> tensors_of(const RankProgram& rank_program, TensorRole r
 
 std::int64_t elements_of(const Tensor& tensor) { return tensor.bytes / bytes_of(tensor.format); }
 
-// Divides what one rank program holds throughout into shards, each with tensors of this rank's part.
+// Divides the tensors that a rank program holds throughout into shards, with tensors for this rank's parts.
 class StateDivision {
  public:
   StateDivision(const Job& job, const Program& program, const IdTable<ShareId, GradientShare>& shares,
@@ -49,12 +48,12 @@ class StateDivision {
         for (const auto& unit : units_of(shares_[slot.share], slot.parts, all)) add_shard(slot, unit);
   }
 
-  // A parameter that is in a shard has its optimizer state there.
+  // Removes the optimizer state of parameters that are in a shard, which has its own.
   void drop_optimizer_states() {
     std::set<int> divided;
     for (const Shard& shard : rank_program_.shards)
       for (const TensorId id : shard.parameters) divided.insert(rank_program_.tensors[id].parameter.value());
-    IdTable<TensorId, TensorId> moved(rank_program_.tensors.size());  // where the tensor stays
+    IdTable<TensorId, TensorId> moved(rank_program_.tensors.size());  // new id of each tensor that stays
     IdTable<TensorId, Tensor> kept;
     for (const TensorId id : rank_program_.tensors.ids()) {
       const Tensor& tensor = rank_program_.tensors[id];
@@ -97,7 +96,8 @@ class StateDivision {
     return first_rank_.groups.has(slot) ? first_rank_.groups[slot] : std::nullopt;
   }
 
-  // Both stages that hold a tied embedding reduce it again with each other, so it stands alone.
+  // Whether a parameter needs a unit of its own: a tied embedding does, because both stages that hold it reduce it
+  // again with each other.
   bool stands_alone(int parameter) const {
     for (const GradientShare& share : shares_)
       if (share.kind == GroupKind::embedding &&
@@ -105,8 +105,8 @@ class StateDivision {
         return true;
     return false;
   }
-  // The share's parameters from the last layer to the first. Those of a layer go together; where gradients are reduced
-  // once a step, those of as many layers as fill a bucket.
+  // The share's parameters from the last layer to the first, in units. A layer's parameters form one unit; where
+  // gradients are reduced once a step, a unit takes as many layers as fill a bucket.
   std::vector<std::vector<int>> units_of(const GradientShare& share, std::int64_t parts,
                                          const std::vector<Parameter>& all) const {
     std::vector<int> order(share.parameters.begin(), share.parameters.end());
@@ -169,12 +169,13 @@ class StateDivision {
   }
 };
 
-// Lets whole gradients and parameters, of which ranks hold parts throughout, come and go with a micro-batch.
+// Makes whole gradients and parameters, whose parts ranks hold throughout, come and go with a micro-batch.
 class WholeTensors {
  public:
   explicit WholeTensors(RankProgram& rank_program) : rank_program_(rank_program) {}
 
-  // Zeroed before the first kernel that adds to them: blocks stand in the order in which a micro-batch passes them.
+  // Gradients are zeroed before the first kernel that adds to them. Blocks stand in the order in which a micro-batch
+  // passes them.
   void make_gradients_whole() {
     for (const Shard& shard : rank_program_.shards) {
       if (!shard.gradient_part || shard.part > 0) continue;
@@ -183,7 +184,7 @@ class WholeTensors {
     }
   }
 
-  // One tensor a parameter and block: each block's is gathered and freed anew.
+  // There is one tensor for each parameter and block: each block gathers and frees its own.
   void gather_parameters() {
     for (const Shard& shard : rank_program_.shards) {
       if (!shard.parameter_part || shard.part > 0) continue;
@@ -193,7 +194,7 @@ class WholeTensors {
         if (std::none_of(block.kernels.begin(), block.kernels.end(), [&](const Kernel& kernel) {
               return reads_parameters(kernel.op) && names(kernel, shard);
             }))
-          continue;  // what is only named there is not touched
+          continue;  // a shard whose parameters no kernel of the block reads is not gathered
         gather_in(block, shard, first ? shard.parameters : copies_of(shard, block.name));
         first = false;
       }
@@ -238,7 +239,8 @@ class WholeTensors {
     }
     return copies;
   }
-  // All of a shard is gathered together; what the block does not read goes with the last that it does.
+  // All tensors of a shard are gathered together. Tensors that the block does not read are freed with the last one
+  // that it reads.
   void gather_in(Block& block, const Shard& shard, const std::vector<TensorId>& gathered) {
     Kernel* last_reader = nullptr;
     std::set<TensorId> unread(gathered.begin(), gathered.end());

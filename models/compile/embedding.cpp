@@ -1,6 +1,6 @@
-// The embedding of a stage, its table cut by vocabulary over tensor-parallel ranks: each has the rows of its part of
-// the vocabulary, and their sum is the embedding.
-// Assumes: a look-up reads and writes one row a token, not the table.
+// The embedding of a stage. The table is cut by vocabulary over tensor-parallel ranks: each looks up its part of the
+// vocabulary, and the sum over the ranks is the embedding.
+// Assumes: a look-up reads and writes one row for each token, not the table.
 #include "models/compile/stage_parts.hpp"
 
 namespace motley {

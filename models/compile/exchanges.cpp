@@ -1,8 +1,8 @@
-// Pass "exchanges": what sends tokens to experts and back leaves the compute stream for one of its own, and where a
-// forward and a whole backward follow one another in the schedule their pieces take turns, so that each computes while
-// the other's tokens travel (DualPipe, arXiv:2412.19437, section 3.2.1). Inside a forward, and inside a backward, the
-// order stays what it was. Schedules begin with a forward more for it: PipelineShape::ahead.
-// Assumes: pieces of a forward and of a backward take about as long; they alternate by number.
+// Pass "exchanges": the instructions that send tokens to experts and back leave the compute stream for a stream of
+// their own. Where a forward and a whole backward follow one another in the schedule, their pieces take turns, so
+// that each computes while the other's tokens travel (DualPipe, arXiv:2412.19437, section 3.2.1). The order inside a
+// forward and inside a backward stays. For this, schedules begin with one more forward: PipelineShape::ahead.
+// Assumes: pieces of a forward and of a backward take about equally long; they alternate by number.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -23,7 +23,7 @@ bool is_exchange(const Instruction& instruction) {
 // Instructions [first, last) of the compute stream, which belong to one pass of one micro-batch.
 struct Task {
   int first = 0, last = 0;
-  std::optional<BlockId> block;  // none: no pass of a micro-batch
+  std::optional<BlockId> block;  // none: the task is no pass of a micro-batch
 };
 
 std::vector<Task> tasks_of(const RankProgram& rank_program) {
@@ -42,7 +42,7 @@ std::vector<Task> tasks_of(const RankProgram& rank_program) {
   return tasks;
 }
 
-// Neither needs anything of the other.
+// Whether the tasks are a forward and a backward of different micro-batches, so that neither needs the other.
 bool side_by_side(const RankProgram& rank_program, const Task& task, const Task& next) {
   if (!task.block || !next.block) return false;
   const Block &forward = rank_program.blocks[*task.block], &backward = rank_program.blocks[*next.block];
@@ -51,7 +51,7 @@ bool side_by_side(const RankProgram& rank_program, const Task& task, const Task&
          computes[at(task.first)].micro_batch != computes[at(next.first)].micro_batch;
 }
 
-// The pieces of a task, as [first, last): a compute, and the collectives that follow it.
+// The pieces of a task, as [first, last): each is a compute and the collectives that follow it.
 std::vector<std::pair<int, int>> pieces_of(const RankProgram& rank_program, const Task& task) {
   const auto& computes = rank_program.streams[kComputeStream].instructions;
   std::vector<std::pair<int, int>> pieces;
@@ -62,8 +62,8 @@ std::vector<std::pair<int, int>> pieces_of(const RankProgram& rank_program, cons
   return pieces;
 }
 
-// Every forward comes before any backward: the last and the first only happen to meet, and the next stage may need the
-// one for the other.
+// Whether every forward comes before any backward. Then the last forward and the first backward must not take turns:
+// the next stage may need the forward to make what the backward waits for.
 bool never_in_turn(const RankProgram& rank_program, const std::vector<Task>& tasks) {
   bool backward = false;
   for (const Task& task : tasks) {
@@ -88,7 +88,8 @@ std::vector<int> order_of(const RankProgram& rank_program, const std::vector<Tas
       continue;
     }
     const auto forward = pieces_of(rank_program, tasks[t]), backward = pieces_of(rank_program, tasks[t + 1]);
-    std::size_t i = 0, j = 0;  // the next of each; that comes first of whose list less is done
+    std::size_t i = 0, j = 0;  // the next piece of each; the next to run is from the list of which a smaller
+                               // share is done
     while (i < forward.size() || j < backward.size())
       if (j == backward.size() || (i < forward.size() && i * backward.size() <= j * forward.size()))
         add(forward[i++]);
@@ -99,8 +100,8 @@ std::vector<int> order_of(const RankProgram& rank_program, const std::vector<Tas
   return order;
 }
 
-// Puts the compute stream into that order, and its exchanges into their own stream; returns where each instruction has
-// gone.
+// Puts the compute stream into that order, and its exchanges into their own stream. Returns the new place of each
+// instruction.
 std::vector<After> move_instructions(RankProgram& rank_program, const std::vector<int>& order) {
   const StreamId exchange = stream_of(rank_program, StreamKind::exchange);
   auto& computes = rank_program.streams[kComputeStream].instructions;
@@ -117,7 +118,7 @@ std::vector<After> move_instructions(RankProgram& rank_program, const std::vecto
   return places;
 }
 
-// Each exchange, and what computes next, waits for what stood before it.
+// Makes each exchange, and the compute after it, wait for the instruction before it.
 void wait_in_turn(RankProgram& rank_program, const std::vector<After>& places, const Task& task) {
   for (int i = task.first + 1; i < task.last; ++i) {
     const After before = places[at(i - 1)], here = places[at(i)];

@@ -1,10 +1,11 @@
-// The routed experts of a layer: route, copy tokens to their experts, two grouped matmuls, combine; and what every
-// token passes besides. Expert-tensor parallelism cuts each expert's inner width, as tensor parallelism cuts the dense
-// feed-forward part; the router is whole everywhere (arXiv:2101.03961, section 2; Megatron-LM). Where experts are
-// divided over ranks, copies go to their experts' rank and come back by all_to_all, and how many they are goes first.
-// Where they are cut less than the rest, each rank of a tensor-parallel group routes a slice of its tokens, and the sum
-// that ends the feed-forward part brings the slices together.
-// No auxiliary loss; no capacity, so no token is dropped: a rank's tensors hold as many copies as can come.
+// The routed experts of a layer: route, copy tokens to their experts, two grouped matmuls, combine; and the shared
+// expert that every token passes. Expert-tensor parallelism cuts each expert's inner width, as tensor parallelism
+// cuts the dense feed-forward part; every rank has the whole router (arXiv:2101.03961, section 2; Megatron-LM). Where
+// experts are divided over ranks, an all_to_all sends the copies to their experts' rank and another one sends them
+// back; the numbers of copies are sent first. Where experts are cut less than the other layers, each rank of a
+// tensor-parallel group routes a slice of its tokens, and the sum that ends the feed-forward part brings the slices
+// together. There is no auxiliary loss and no capacity, so no token is dropped: a rank's tensors have room for as
+// many copies as can come.
 #include <optional>
 
 #include "models/compile/stage_parts.hpp"
@@ -42,7 +43,7 @@ void route(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept
          w.layer_weights({"router.bias"}));
 }
 
-// Copies from where they are routed to their experts, expert by expert.
+// Sends copies from the ranks that route them to their experts' ranks, and sorts them by expert.
 TensorId to_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept, TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(kept.counts);
@@ -79,7 +80,7 @@ TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const Ke
   return returned;
 }
 
-// What every token passes: (N,C), not yet summed over tensor-parallel ranks.
+// The shared expert's output (N,C), not yet summed over tensor-parallel ranks.
 TensorId shared_forward(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept) {
   kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
   w.matmul(y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
@@ -102,7 +103,7 @@ TensorId add(KernelWriter& w, TensorId a, TensorId b, const char* name, bool bac
   return sum;
 }
 
-// Gradients of y: what tensor-parallel ranks have parts of, and what each has whole.
+// Gradients of y: `partial` must be summed over tensor-parallel ranks, `whole` is complete on each.
 struct InputGradients {
   TensorId partial;
   std::optional<TensorId> whole;

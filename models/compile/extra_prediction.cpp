@@ -1,4 +1,4 @@
-// A module that predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2): the hidden vector before it and
+// A module that predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). The hidden vector before it and
 // the embedding of the token predicted there are normed, projected and added; a layer and a head follow.
 #include "models/compile/stage_parts.hpp"
 

@@ -12,7 +12,8 @@
 namespace motley {
 namespace {
 
-// What predicts further tokens looks them up beside the head.
+// Whether first and last stage both use the token embedding. Modules that predict further tokens use it beside the
+// head.
 bool is_tied_embedding(const Job& job, const Parameter& parameter) {
   const bool used_twice = job.transformer.tied_embeddings || job.transformer.trained_extra() > 0;
   return used_twice && parameter.name == "embedding.token.weight";
@@ -35,7 +36,7 @@ std::vector<RankProgramId> holders_of(const Job& job, const Program& program, co
   return holders;
 }
 
-// Sets `finest`; refuses degrees that do not divide it.
+// Sets `finest`, and refuses degrees that do not divide it.
 void set_finest(const Job& job, const Program& program, const Parameter& parameter, GradientShare& share) {
   for (const RankProgramId holder : share.holders)
     share.finest = std::max(share.finest, program.rank_programs[holder].tensor_parallel);
@@ -57,7 +58,7 @@ void set_finest(const Job& job, const Program& program, const Parameter& paramet
   }
 }
 
-// Where the experts are not cut as the rest is: all holders must divide them alike.
+// Sets the parts of experts that are not cut as the other layers are; all holders must divide them alike.
 void set_expert_parts(const Program& program, const Parameter& parameter, GradientShare& share) {
   if (parameter.experts == 0) return;
   const RankProgram& first = program.rank_programs[share.holders[0]];
@@ -82,8 +83,8 @@ void set_expert_parts(const Program& program, const Parameter& parameter, Gradie
   if (share.experts) share.finest = first.expert_parallel * first.expert_tensor_parallel;
 }
 
-// Ranks of a rank program by copy and tensor index: place() numbers them so. Those that have parts of the same
-// sequences hold the same parameters, as replicas do: each is a copy.
+// Ranks of a rank program by copy and tensor index, in the order of place(). Ranks with parts of the same sequences
+// hold the same parameters, as replicas do: each is a copy.
 class RanksByCopy {
  public:
   explicit RanksByCopy(const Program& program)
@@ -105,7 +106,7 @@ class RanksByCopy {
 
  private:
   const Program& program_;
-  IdTable<RankProgramId, std::int64_t> first_, counts_;  // first_: a rank, where there is one
+  IdTable<RankProgramId, std::int64_t> first_, counts_;  // first_ is valid only where counts_ is not 0
 };
 
 bool reduces_anything(const GradientShare& share, const RanksByCopy& ranks) {
@@ -114,7 +115,7 @@ bool reduces_anything(const GradientShare& share, const RanksByCopy& ranks) {
   return share.holders.size() > 1 || ranks.copies(share.holders[0]) > 1;
 }
 
-// How many ranks of one rank program each of the share's groups has: all groups have as many.
+// Number of ranks of one rank program in each of the share's groups; all groups have equally many.
 std::int64_t members_of(const GradientShare& share, const RanksByCopy& ranks, RankProgramId holder) {
   if (share.experts) return ranks.count(holder) / share.finest;
   return share.whole ? ranks.count(holder) : ranks.copies(holder);
@@ -124,8 +125,8 @@ std::int64_t members_of(const GradientShare& share, const RanksByCopy& ranks, Ra
   throw Refusal(Exit::infeasible, "impossible-sharding", {}, std::move(message), std::move(hint));
 }
 
-// Who divides what they hold. `shard_over` counts replicas; experts stand as often as what is beside them, but those
-// who hold the same experts are more or fewer.
+// Sets how ranks divide the share. `shard_over` counts replicas. Experts have as many copies as other parameters, but
+// the number of ranks that hold the same experts differs.
 void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share) {
   if (job.strategy.zero == 0 || share.kind != GroupKind::data) return;
   share.divided = share.last || share.whole ? 1 : job.strategy.zero;
@@ -160,8 +161,8 @@ void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share
                   "numbers of replicas with a common divisor, or `zero: 1`");
 }
 
-// Whether the copies of a tied embedding in one pipeline are summed together with those of all others: pipelines may
-// have one or two, and first and last stages unlike numbers of it.
+// Whether all copies of a tied embedding are summed together, those of one pipeline and those of all others:
+// pipelines may have one or two copies, and first and last stages different numbers of ranks.
 bool sums_copies_together(const Job& job, const Program& program, const RanksByCopy& ranks) {
   if (program.rank_programs.back().pipeline > 0) return true;
   const RankProgramId first{0};
@@ -186,7 +187,8 @@ void add_share(IdTable<ShareId, GradientShare>& shares, GradientShare share, std
   shares.push_back(std::move(share));
 }
 
-// The groups of part `fine` of the share: one; or where each pipeline sums its own two, as many as there are pipelines.
+// The groups of part `fine` of the share: one group; for an embedding one for each pipeline, which sums its two
+// copies.
 std::vector<Group> groups_of(const GradientShare& share, const Program& program, const RanksByCopy& ranks,
                              std::int64_t fine) {
   std::vector<Group> groups;
@@ -236,7 +238,8 @@ IdTable<ShareId, GradientShare> gradient_shares(const Job& job, const Program& p
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (together || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
     const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
-    for (const RankProgramId head : last) {  // of the same template: the nearest first stage before it
+    for (const RankProgramId head : last) {  // the first stage of the same template is the nearest one before
+                                             // the head
       GradientShare share;
       share.kind = GroupKind::embedding;
       share.holders = {*(std::upper_bound(first.begin(), first.end(), head) - 1), head};
@@ -291,14 +294,14 @@ void enter(Program& program, Group group, const SlotByRankProgram& slots) {
   }
 }
 
-// Ranks i, i + step, i + 2 step, ...
+// The group of ranks first, first + step, first + 2 step, ...
 Group every(const Group& group, std::size_t first, std::size_t step, std::size_t count) {
   Group taken{group.kind, {}};
   for (std::size_t i = 0; i < count; ++i) taken.ranks.push_back(group.ranks[first + i * step]);
   return taken;
 }
 
-// The slots that the rank programs have for one part of a share.
+// The slots that the rank programs use for one part of a share.
 struct PartSlots {
   SlotByRankProgram reduce, gather, replica;
 };
@@ -317,7 +320,8 @@ PartSlots part_slots(const IdTable<RankProgramId, std::vector<ShareSlot>>& slots
   return part;
 }
 
-// ZeRO: the group itself in runs of `over` ranks, each twice, and who holds the same part of each run.
+// ZeRO: enters each run of `over` ranks of the group twice (reduce, gather), and the groups of ranks that hold the
+// same part of each run.
 void enter_divided(Program& program, const Group& group, const PartSlots& slots, std::int64_t over) {
   const std::size_t members = group.ranks.size(), run = at(over);
   for (std::size_t first = 0; first < members; first += run) {

@@ -1,5 +1,6 @@
-// Pass "gradients": after the last backward the gradients are summed over all who hold the parameter (one all-reduce a
-// share after it, or bucket by bucket while it still runs), then tied embeddings over the first and last stage.
+// Pass "gradients": the gradients are summed over all ranks that hold the parameter: by one all-reduce for each share
+// after the last backward, or bucket by bucket during it. Tied embeddings are then summed over the first and last
+// stage.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -16,11 +17,11 @@ namespace {
 
 using Point = ComputePoint;
 
-constexpr int kAfterAllLayers = -2;  // below every layer, the embedding's -1 too
+constexpr int kAfterAllLayers = -2;  // smaller than any layer number, also than the embedding's -1
 
 struct Bucket {
-  int layer = 0;   // the last layer whose gradients are in it: what all members order their buckets by
-  Point complete;  // its gradients are, from there on
+  int layer = 0;   // the last layer whose gradients are in it; all members order their buckets by it
+  Point complete;  // the point where its gradients are complete
   std::vector<TensorId> gradients;
   std::int64_t bytes = 0;
 };
@@ -46,10 +47,11 @@ const std::vector<Kernel>& kernels_at(const RankProgram& rank_program, int index
   return rank_program.blocks[compute_at(rank_program, index).block].kernels;
 }
 
-// Where each parameter's gradient is complete: after the last kernel of a backward that names it, which adds to it or
-// only reads the weight and so does no harm. Only a block's last run counts.
+// The point where each parameter's gradient is complete: after the last kernel of a backward that names the
+// parameter. That kernel adds to the gradient or only reads the weight, which delays completion but is not wrong.
+// Only a block's last run counts.
 std::map<int, Point> completions_of(const RankProgram& rank_program) {
-  std::map<std::pair<BlockId, int>, int> last_run;  // by block and first kernel: it may have been cut
+  std::map<std::pair<BlockId, int>, int> last_run;  // by block and first kernel, because the block may be cut
   const auto count = static_cast<int>(computes_of(rank_program).size());
   for (int i = 0; i < count; ++i) {
     const Compute& compute = compute_at(rank_program, i);
@@ -73,7 +75,7 @@ int layer_at(const RankProgram& rank_program, const Point& point) {
   return kernels_at(rank_program, point.index)[at(point.kernels - 1)].layer;
 }
 
-// The end of the layer, in its compute, that the point is in.
+// The end of the point's layer, in the same compute.
 Point end_of_layer(const RankProgram& rank_program, Point point) {
   const auto& kernels = kernels_at(rank_program, point.index);
   const int layer = layer_at(rank_program, point);
@@ -82,8 +84,9 @@ Point end_of_layer(const RankProgram& rank_program, Point point) {
   return point;
 }
 
-// The share's gradients from the last layer to the first, the order in which backwards complete them; a bucket closes
-// at the end of a layer once what is reduced of it holds bucket_bytes. Equal for all members of the share's groups.
+// The share's gradients in buckets, from the last layer to the first, the order in which backwards complete them. A
+// bucket closes at the end of a layer once its reduced part has bucket_bytes. The buckets are equal for all members
+// of the share's groups.
 std::vector<Bucket> buckets_of(const RankProgram& rank_program, const GradientShare& share,
                                std::int32_t parts, std::int64_t bucket_bytes) {
   const auto gradient = gradients_of(rank_program);
@@ -133,12 +136,12 @@ struct Due {
   Bucket bucket;
   bool is_embedding = false;
   std::optional<ShardId> shard;
-  // Each micro-batch's gradients were reduced to the part held; copies of it in other rank programs are summed at the
-  // end.
+  // True: each micro-batch's gradients were already reduced to the part that is held. Only the copies of that part in
+  // other rank programs are summed at the end.
   bool is_part_held = false;
 };
 
-// What is reduced of a shard: the whole, or, where parts of the gradients are held, this rank's.
+// The bytes of a shard that are reduced: the whole gradients, or this rank's part of them.
 Bucket bucket_of(const RankProgram& rank_program, const Shard& shard, bool whole) {
   Bucket bucket;
   const auto completions = completions_of(rank_program);
@@ -164,8 +167,8 @@ std::optional<ShardId> shard_with(const RankProgram& rank_program, int parameter
   return std::nullopt;
 }
 
-// Adds the shards that are reduced once a step: where gradients are held in parts, each micro-batch's are
-// (models/compile/shards.cpp), and only what other rank programs hold of them is left.
+// Adds the shards that are reduced once a step. Where gradients are held in parts, each micro-batch is reduced
+// (models/compile/shards.cpp), and only the sum over other rank programs that hold the same parts is left.
 void add_due_of_shards(const RankProgram& rank_program, const ShareSlot& slot, const GradientShare& share,
                        std::vector<Due>& due) {
   for (const ShardId id : rank_program.shards.ids()) {
@@ -208,8 +211,8 @@ std::vector<Due> reductions_of(const Job& job, const IdTable<ShareId, GradientSh
   return due;
 }
 
-// All that is due of a bucket: the members of a shard's group end with the sum of their part, and then those who hold
-// the same part sum it.
+// All reductions of a bucket: the members of a shard's group reduce it to the sum of their parts, and then the ranks
+// that hold the same part sum that.
 std::vector<Instruction> instructions_of(const RankProgram& rank_program, const Due& due, int after) {
   std::vector<Instruction> instructions;
   const auto add = [&](Collective collective) {
@@ -230,7 +233,7 @@ std::vector<Instruction> instructions_of(const RankProgram& rank_program, const 
   }
   if (due.is_embedding || shard.replica_slot) {
     ShareSlot copies = due.slot;
-    if (!due.is_embedding) {  // what is summed is weighted and cut already
+    if (!due.is_embedding) {  // the part is already weighted and cut
       copies = {};
       copies.slot = *shard.replica_slot;
     }
@@ -241,7 +244,8 @@ std::vector<Instruction> instructions_of(const RankProgram& rank_program, const 
   return instructions;
 }
 
-// Gradients held in parts that are summed once a step: others are with each micro-batch (models/compile/shards.cpp).
+// Gradients of which each rank has a part of the sum, and that are summed once a step. Others are summed with each
+// micro-batch (models/compile/shards.cpp).
 std::vector<TensorId> held_gradients_in_parts(const RankProgram& rank_program,
                                               const std::vector<Parameter>& all) {
   std::vector<TensorId> held;
@@ -249,7 +253,7 @@ std::vector<TensorId> held_gradients_in_parts(const RankProgram& rank_program,
   return gradients_in_parts(rank_program, all, held);
 }
 
-// Takes those of `gradients` that are in `from` out of it and returns them.
+// Removes from `from` those of `gradients` that it has, and returns them.
 std::vector<TensorId> taken_from(std::vector<TensorId>& from, const std::vector<TensorId>& gradients) {
   std::vector<TensorId> taken;
   for (const TensorId id : gradients)
@@ -257,7 +261,7 @@ std::vector<TensorId> taken_from(std::vector<TensorId>& from, const std::vector<
   return taken;
 }
 
-// `parts_slot` is there where gradients are held in parts.
+// `parts_slot` is the group that sums gradients of which each rank has a part; it is set if there are any.
 void add_reductions(const Job& job, RankProgram& rank_program, const std::vector<Due>& due,
                     std::optional<GroupSlot> parts_slot, const std::vector<Parameter>& all) {
   std::vector<TensorId> in_parts = held_gradients_in_parts(rank_program, all);

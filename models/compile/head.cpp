@@ -1,5 +1,6 @@
-// The head and its loss: the last norm, the logits and a cross-entropy that no rank needs the whole vocabulary for, as
-// in Megatron-LM (arXiv:1909.08053). The last layer's output has one, and that of each module that predicts further.
+// The head and its loss: the last norm, the logits and a cross-entropy for which no rank needs the whole vocabulary,
+// as in Megatron-LM (arXiv:1909.08053). The last layer has a head, and so has each module that predicts a further
+// token.
 #include "models/compile/stage_parts.hpp"
 
 namespace motley {
@@ -13,7 +14,7 @@ Ids head_weight(const KernelWriter& w) {
   return w.weights({w.transformer().tied_embeddings ? "embedding.token.weight" : "head.weight"});
 }
 
-// Tokens that are predicted beyond the next: 0 for the model's own head.
+// Number of tokens beyond the next that are predicted: 0 for the model's own head.
 std::int64_t ahead(const KernelWriter& w) { return w.transformer().ahead(w.layer()); }
 
 }  // namespace

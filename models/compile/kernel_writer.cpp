@@ -104,9 +104,9 @@ Kernel& KernelWriter::emit(KernelOp op, Ids in, Ids out, Ids parameters) {
   return kernels.back();
 }
 
-// A matmul of a layer in a narrower format than the activations are kept in. Assumes: its operand is read and written
-// narrow, and again transposed and scaled: 1.7 x 3 bytes an element, fitted to published FP8 runs on H100 and
-// Blackwell (2024-2025). Head, attention, norms and router stay in the precision of training.
+// Sets the format of a layer's matmul that is narrower than the activations. Assumes: its operand is read and written
+// in the narrow format, and again transposed and scaled: 1.7 x 3 bytes for each element, fitted to published FP8 runs
+// on H100 and Blackwell (2024-2025). Head, attention, norms and router keep the precision of training.
 void KernelWriter::cast(Kernel& kernel, std::int64_t elements) {
   constexpr double kCastBytes = 1.7 * 3;
   if (!train_.matmuls || layer_ < 0 || layer_ == transformer_.layers) return;
@@ -132,7 +132,7 @@ void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t
   kernel.flops = 2.0 * static_cast<double>(rows.sent) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-// The accumulated gradient is read and written, not the parameter.
+// The kernel reads and writes the accumulated gradient, not the parameter.
 void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
   for (TensorId id : parameters)
     kernel.bytes += 2 * tensor(id).bytes / bytes_of(format_) * bytes_of(gradient_format_) - tensor(id).bytes;
@@ -159,7 +159,7 @@ void KernelWriter::matmul_gradients(TensorId dy, TensorId dx, std::optional<Tens
 
 Ids KernelWriter::weights_of(const std::string& linear) const {
   const std::string weight = linear + ".weight", bias = linear + ".bias";
-  // Where inputs are cut, the bias is added to the sum over ranks, by whoever makes that.
+  // Where inputs are cut, the bias is added after the sum over ranks.
   if (linear == "proj" || linear == "fc2") return layer_weights({weight.c_str()});
   return layer_weights({weight.c_str(), bias.c_str()});
 }
@@ -182,9 +182,10 @@ TensorId KernelWriter::sum_of(TensorId a, TensorId b, const std::string& name, T
   return sum;
 }
 
-// Adapters stay in the precision of training. Where the layer's outputs are cut so is B, and a rank has a part of the
-// gradient of A x; where its inputs are cut so is A, and a rank has a part of A x: either way what a rank has adds up
-// with what the layer itself does, and only of the matrix that every rank has whole is the gradient a part.
+// Adapters keep the precision of training. Where the layer's outputs are cut, B is cut too, and a rank has a part of
+// the gradient of A x; where its inputs are cut, A is cut too, and a rank has a part of A x. In both cases a rank's
+// part is summed with that of the layer itself, and only the matrix that every rank has whole gets a gradient in
+// parts.
 TensorId KernelWriter::linear(TensorId x, TensorId y, const std::string& name, std::int64_t n, std::int64_t k,
                               std::optional<TensorId>& kept) {
   matmul(x, y, weights_of(name), n, k);
@@ -245,7 +246,7 @@ TensorId KernelWriter::expert_rows_gradient(const std::string& name, std::int64_
   return *expert_rows_.insert(gradient(name, {exchange().rows, width})).first;
 }
 
-// A tensor of expert_rows() has room for the most rows that can come; a kernel moves those that are expected.
+// A tensor of expert_rows() has room for the most rows that can come; kernels move only the expected rows.
 std::int64_t KernelWriter::expected_bytes_of(TensorId id) const {
   if (!expert_rows_.contains(id)) return tensor(id).bytes;
   const ExpertExchange rows = exchange();
@@ -270,7 +271,7 @@ void KernelWriter::all_reduce(TensorId id, ReduceOp reduce) {
   kernel.reduce = reduce;
 }
 
-// Assumes: libraries gather and scatter out of place, so the two kernels beside a collective move nothing.
+// Assumes: libraries gather and scatter out of place, so the kernels before and after a collective move no bytes.
 TensorId KernelWriter::part_of_rows(TensorId whole, const std::string& name, TensorRole role) {
   const std::int64_t width = tensor(whole).shape.back();
   const TensorId part = add_tensor(prefixed(name), role, tensor(whole).format, {rows_between(), width});
@@ -357,7 +358,8 @@ void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, cons
   for (int index : held)
     if (all[at(index)].trained)
       add(index, ".gradient", TensorRole::gradient, gradient_format_, shape_of(all[at(index)]));
-  // Both AdamW moments and, below fp32, the master weights: fp32 (mixed-precision training, arXiv:1710.03740).
+  // The state has both AdamW moments and, below fp32, the master weights: in fp32 (mixed-precision training,
+  // arXiv:1710.03740).
   for (int index : held) {
     if (!all[at(index)].trained) continue;
     auto shape = shape_of(all[at(index)]);

@@ -1,5 +1,6 @@
-// KernelWriter appends kernels, and the tensors they touch, to the blocks of a stage: what all parts of a layer are
-// written with. It knows shapes and bytes, not which kernels a layer has. Read next: models/compile/stage_parts.hpp.
+// KernelWriter appends kernels, and the tensors that they use, to the blocks of a stage; all parts of a layer are
+// written with it. It knows shapes and bytes, not which kernels a layer has. Read next:
+// models/compile/stage_parts.hpp.
 #pragma once
 
 #include <initializer_list>
@@ -25,99 +26,101 @@ class KernelWriter {
   const RankProgram& rank_program() const { return rank_program_; }
   std::int64_t tp() const { return tp_; }
   std::int64_t B() const { return B_; }
-  std::int64_t T() const { return T_; }  // tokens of a sequence here
+  std::int64_t T() const { return T_; }  // tokens of a sequence on this rank
   std::int64_t N() const { return N_; }  // rows of a micro-batch
   // Rows this rank holds between cut matmuls: N/tp under sequence parallelism, else N.
   std::int64_t rows_between() const { return N_ / row_parts_; }
-  // The layer that is written divides its experts over so many ranks, and cuts each of them in so many parts.
+  // Number of ranks over which the experts of a layer are divided, and number of parts in which each expert is cut.
   std::int64_t expert_parts() const { return rank_program_.expert_parallel; }
   std::int64_t expert_cut() const { return rank_program_.expert_tensor_parallel; }
   ExpertExchange exchange() const;
-  // Whether a chip of the cluster has no fused attention: such attention keeps the softmax of its scores, whole, where
-  // a fused one keeps a number a row.
+  // Whether a chip of the cluster has no fused attention. Such attention keeps the whole softmax of its scores; a
+  // fused one keeps one number for each row.
   bool keeps_scores() const { return keeps_scores_; }
 
-  // Kernels appended from now on belong to that block and layer.
+  // The block and layer of the kernels that are appended from now on.
   void set_block(BlockId block) { block_ = block; }
-  void set_layer(std::int64_t layer) { layer_ = static_cast<int>(layer); }  // as Parameter::layer
-  void set_again(bool again) { again_ = again; }                            // a recomputed forward
+  void set_layer(std::int64_t layer) { layer_ = static_cast<int>(layer); }  // numbered as Parameter::layer
+  void set_again(bool again) { again_ = again; }                            // true: a recomputed forward
   int layer() const { return layer_; }
   bool again() const { return again_; }
 
-  // Names begin with the layer's, but add_tensor() takes the whole name.
+  // Each adds a tensor. The name gets the layer's as a prefix, but add_tensor() takes the whole name.
   TensorId add_tensor(std::string name, TensorRole role, Format format, std::vector<std::int64_t> shape,
                       std::optional<int> parameter = {});
   TensorId activation(const std::string& name, std::vector<std::int64_t> shape);      // in Train::precision
   TensorId exact(const std::string& name, std::vector<std::int64_t> shape);           // in fp32
   TensorId gradient(const std::string& name, std::vector<std::int64_t> shape);        // in Train::precision
   TensorId exact_gradient(const std::string& name, std::vector<std::int64_t> shape);  // in fp32
-  // A row for each copy of a token that experts have here: room for the most that an exchange can bring.
+  // Adds a tensor with a row for each copy of a token for the experts here, for as many as an exchange can bring.
   TensorId expert_rows(const std::string& name, std::int64_t width);
   TensorId expert_rows_gradient(const std::string& name, std::int64_t width);
-  // The sum a + b, a tensor of its own.
+  // Returns the sum a + b, a new tensor.
   TensorId sum_of(TensorId a, TensorId b, const std::string& name, TensorRole role);
-  // What crosses ranks where a chunk begins or ends: use chunk_input or chunk_output, role activation or its gradient.
+  // Adds a tensor that crosses ranks at the beginning or end of a chunk: use chunk_input or chunk_output, role
+  // activation or its gradient.
   TensorId boundary(ChunkId chunk, TensorUse use, TensorRole role);
-  // Gives a tensor that exists the name and use that boundary() would give it.
+  // Gives an existing tensor the name and use that boundary() would give it.
   void make_boundary(TensorId id, ChunkId chunk, TensorUse use);
   void set_use(TensorId id, TensorUse use) { rank_program_.tensors[id].use = use; }
   const Tensor& tensor(TensorId id) const { return rank_program_.tensors[id]; }
 
-  // Parameters, gradients and optimizer states of `held`, indices into `all`.
+  // Adds parameters, gradients and optimizer states of `held`, which are indices into `all`.
   void add_parameter_tensors(const std::vector<Parameter>& all, const std::vector<int>& held);
-  // The tensors of those parameters that are there.
+  // Returns the tensors of those of the named parameters that exist.
   Ids weights(std::initializer_list<std::string> names) const;
   Ids layer_weights(std::initializer_list<const char*> names) const;
-  // Whether no gradient reaches that parameter's tensor.
+  // Whether the parameter's tensor gets no gradient.
   bool frozen(TensorId parameter) const { return frozen_[at(parameter)]; }
 
-  // Appends a kernel. Bytes moved: every operand once; callers say where that is not so. The reference holds until
-  // the next kernel.
+  // Appends a kernel that moves the bytes of every operand once; callers change the bytes of other kernels. The
+  // reference is valid until the next kernel.
   Kernel& emit(KernelOp op, Ids in, Ids out, Ids parameters = {});
-  // y(m,n) = x(m,k) w(n,k)', and its gradients; in Train::matmuls where that is given and `narrow` allows it. `x` may
-  // be none where the weight is frozen.
+  // Append y(m,n) = x(m,k) w(n,k)', and its gradients; in Train::matmuls if that is given and `narrow` allows it. `x`
+  // may be none if the weight is frozen.
   void matmul(TensorId x, TensorId y, const Ids& parameters, std::int64_t n, std::int64_t k,
               bool narrow = true);
   void matmul_gradients(TensorId dy, TensorId dx, std::optional<TensorId> x, const Ids& parameters,
                         std::int64_t n, std::int64_t k, bool narrow = true);
-  // A linear layer by its name, "qkv", with the adapter that may stand beside it. Returns y, or where an adapter adds
-  // to it another tensor; `kept` is what the adapter's backward needs.
+  // Appends a linear layer by its name, "qkv", with its adapter if it has one. Returns y, or the sum of y and the
+  // adapter's output; `kept` is what the adapter's backward needs.
   TensorId linear(TensorId x, TensorId y, const std::string& name, std::int64_t n, std::int64_t k,
                   std::optional<TensorId>& kept);
-  // Its backward, from dy to the gradient of x, of name `dx`.
+  // Appends the backward of linear(), from dy to the gradient of x, which is named `dx`.
   TensorId linear_gradients(TensorId dy, const std::string& dx, std::optional<TensorId> x,
                             const std::string& name, std::int64_t n, std::int64_t k,
                             std::optional<TensorId> kept);
-  // A matmul of the `rows` copies of tokens that the experts have, `counts` of them each.
+  // Appends a matmul of the copies of tokens that the experts have, `counts` copies for each expert.
   void grouped_matmul(TensorId x, TensorId counts, TensorId y, const Ids& weight, std::int64_t n,
                       std::int64_t k);
   void grouped_matmul_gradients(TensorId dy, TensorId counts, TensorId dx, TensorId x, const Ids& weight,
                                 std::int64_t n, std::int64_t k);
-  // Exchanges between the ranks among which experts are divided; nothing where one has them all.
+  // Exchanges a tensor between the ranks over which experts are divided; does nothing if one rank has them all.
   void all_to_all(TensorId id);
-  // A reduce_scatter or all_gather over the ranks that have parts of the same sequences.
+  // Appends a reduce_scatter or all_gather over the ranks that have parts of the same sequences.
   void over_context(KernelOp op, TensorId id);
-  // Reduces over the tensor-parallel group; nothing where that has one rank.
+  // Reduces over the tensor-parallel group; does nothing if the group is one rank.
   void all_reduce(TensorId id, ReduceOp reduce = ReduceOp::sum);
-  // Where rows are divided over the tensor-parallel group: sum_rows() goes from all rows, of which each rank has a part
-  // of the sum, to the sum of this rank's rows, all_rows() from this rank's rows to all, own_rows() from all to this
-  // rank's without a sum. Elsewhere sum_rows() is an all_reduce, and all three return `id`.
+  // Convert rows where they are divided over the tensor-parallel group. sum_rows() turns all rows, of which each rank
+  // has a part of the sum, into the sum of this rank's rows; all_rows() gathers all rows from each rank's; own_rows()
+  // takes this rank's rows without a sum. Where rows are not divided, sum_rows() is an all_reduce, and all three
+  // return `id`.
   TensorId sum_rows(TensorId id, const std::string& name, TensorRole role = TensorRole::activation);
   TensorId all_rows(TensorId id, const std::string& name, TensorRole role = TensorRole::activation);
   TensorId own_rows(TensorId id, const std::string& name, TensorRole role = TensorRole::activation);
   // Appends a kernel that works row by row and stands between cut matmuls.
   Kernel& emit_between(KernelOp op, Ids in, Ids out, Ids parameters = {});
-  // A norm over the first `width` of each row's elements.
+  // Appends a norm over the first `width` elements of each row.
   void norm(TensorId x, TensorId y, TensorId statistics, const Ids& weight, std::int64_t width);
   void norm_backward(Ids in, TensorId dx, const Ids& weight, std::int64_t width);
-  // The norm of that name over the hidden width, between cut matmuls; and from dy to the gradient of x, of name `dx`,
-  // with `residual`, what else reaches x.
+  // Append the named norm over the hidden width, between cut matmuls, and its backward from dy to the gradient of x,
+  // which is named `dx`. `residual` is a further gradient of x, which is added.
   TensorId norm_between(TensorId x, const std::string& name, TensorId& statistics);
   TensorId norm_between_backward(TensorId dy, TensorId x, TensorId statistics, const std::string& name,
                                  const std::string& dx, std::optional<TensorId> residual = {});
 
  private:
-  Ids weights_of(const std::string& linear) const;  // [bias]
+  Ids weights_of(const std::string& linear) const;  // weight[, bias]
   TensorId scaled(TensorId id, const std::string& name, TensorRole role);
   TensorId part_of_rows(TensorId whole, const std::string& name, TensorRole role);
   std::string prefixed(const std::string& name) const;
@@ -131,14 +134,14 @@ class KernelWriter {
   const Transformer& transformer_;
   RankProgram& rank_program_;
   const std::int64_t tp_;
-  const std::int64_t row_parts_;  // tp_ where sequence_parallel, else 1
+  const std::int64_t row_parts_;  // tp_ under sequence parallelism, else 1
   const Train& train_;
   const Format format_, gradient_format_;
   const std::int64_t B_, T_, N_;
   const bool keeps_scores_;
 
   std::map<std::string, TensorId> parameter_ids_;
-  std::vector<bool> frozen_;  // by tensor, of parameters
+  std::vector<bool> frozen_;  // by tensor; true for parameters that are not trained
   std::set<TensorId> expert_rows_;
   BlockId block_;
   int layer_ = 0;

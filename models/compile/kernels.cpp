@@ -1,10 +1,10 @@
-// Pass "kernels": the tensors a stage holds and the kernels of its chunks' forward and backward, for one micro-batch.
-// Where one stage holds two virtual stages in a row, the first hands its output over: no tensor of its own leaves.
-// Tensor parallelism as in Megatron-LM (arXiv:1909.08053): qkv and fc1 cut by rows, proj and fc2 by columns, one
-// all-reduce after each of the latter forward and before each of the former's input backward; vocabulary-parallel
-// embedding and cross-entropy. With sequence parallelism (arXiv:2205.05198) what stands between cut matmuls has its
-// rows divided over the same ranks: an all-gather before the one, a reduce-scatter after the other, and gathered inputs
-// are not kept but gathered again for the backward.
+// Pass "kernels": the tensors that a stage holds and the kernels of its chunks' forward and backward, for one
+// micro-batch. Where one stage holds two consecutive virtual stages, the first hands its output over, and no tensor
+// crosses ranks there. Tensor parallelism is that of Megatron-LM (arXiv:1909.08053): qkv and fc1 are cut by rows,
+// proj and fc2 by columns, with an all-reduce after proj and fc2 in the forward and after the input gradients of qkv
+// and fc1 in the backward; embedding and cross-entropy are vocabulary-parallel. Under sequence parallelism
+// (arXiv:2205.05198) the rows between cut matmuls are divided over the same ranks: an all-gather stands before qkv
+// and fc1, a reduce-scatter after proj and fc2, and gathered inputs are not kept but gathered again for the backward.
 #include <map>
 #include <optional>
 #include <vector>
@@ -30,7 +30,8 @@ class StageKernels {
 
   void write() {
     add_parameters();
-    // In the order in which a micro-batch passes the chunks: what is handed over is there when it is asked for.
+    // Chunks follow the order in which a micro-batch passes them, so that an output is there when the next chunk
+    // needs it.
     const auto chunks = static_cast<int>(rank_program_.chunks.size());
     for (int chunk = 0; chunk < chunks; ++chunk) forward(ChunkId(chunk));
     for (int chunk = chunks - 1; chunk >= 0; --chunk) backward(ChunkId(chunk));
@@ -39,11 +40,10 @@ class StageKernels {
  private:
   const Chunk& chunk() const { return rank_program_.chunks[chunk_]; }
   bool has_layers() const { return chunk().last_layer > chunk().first_layer; }
-  bool begins() const { return rank_program_.first_stage && chunk_ == ChunkId(); }  // holds the embedding
-  bool ends() const {                                                               // holds the head
-    return rank_program_.last_stage && at(chunk_) + 1 == rank_program_.chunks.size();
-  }
-  // The chunk of this stage that comes before, or after, in a micro-batch's way; none: another stage has it.
+  // begins(): whether the chunk holds the embedding; ends(): whether it holds the head.
+  bool begins() const { return rank_program_.first_stage && chunk_ == ChunkId(); }
+  bool ends() const { return rank_program_.last_stage && at(chunk_) + 1 == rank_program_.chunks.size(); }
+  // The chunk of this stage that a micro-batch passes just before, or just after; none: another stage has it.
   std::optional<ChunkId> previous_here() const { return chunk_at(rank_program_, chunk().virtual_stage - 1); }
   std::optional<ChunkId> next_here() const { return chunk_at(rank_program_, chunk().virtual_stage + 1); }
   bool receives_input() const { return !begins() && !previous_here(); }
@@ -94,7 +94,7 @@ class StageKernels {
       x = kept_[layer].output;
     }
     outputs_[chunk_] = x;
-    // The embedding alone: what leaves is no layer's.
+    // The chunk has only the embedding, so no layer made its output a boundary.
     if (begins() && !has_layers() && sends_output())
       writer_.make_boundary(x, chunk_, TensorUse::chunk_output);
     if (ends()) predictions_forward(x);
@@ -110,7 +110,7 @@ class StageKernels {
     }
   }
 
-  // From the losses, of the model and of its further predictions, to the gradient of what the head takes in.
+  // Goes back from the losses, of the model and of its further predictions, to the gradient of the head's input.
   TensorId predictions_backward() {
     const std::int64_t layers = chunk().last_layer - chunk().first_layer;
     const Recompute recompute = recompute_layers_ >= layers ? recompute_ : Recompute::none;
@@ -140,7 +140,7 @@ class StageKernels {
       dx = layer_backward(writer_, kept, dx, leaves ? std::optional(chunk_) : std::nullopt);
     }
     input_gradients_[chunk_] = dx;
-    // The head alone: what leaves is no layer's.
+    // The chunk has only the head, so no layer made its input a boundary.
     if (ends() && !has_layers() && receives_input())
       writer_.make_boundary(dx, chunk_, TensorUse::chunk_input);
     if (!begins() || writer_.frozen(writer_.weights({"embedding.token.weight"})[0])) return;
@@ -151,13 +151,13 @@ class StageKernels {
   const Transformer& transformer_;
   RankProgram& rank_program_;
   const Recompute recompute_;
-  const std::int64_t recompute_layers_;  // of each chunk
+  const std::int64_t recompute_layers_;  // number of layers of each chunk
   KernelWriter writer_;
-  ChunkId chunk_;  // that is written
+  ChunkId chunk_;  // the chunk that is being written
   std::map<std::int64_t, KeptLayer> kept_;
   KeptHead head_;
   std::vector<KeptExtraPrediction> extra_;
-  std::map<ChunkId, TensorId> outputs_, input_gradients_;  // what is handed over
+  std::map<ChunkId, TensorId> outputs_, input_gradients_;  // tensors that chunks of this stage hand over
 };
 
 }  // namespace

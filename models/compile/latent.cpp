@@ -1,6 +1,7 @@
 // Latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) from a layer's first norm to its heads. Tensor
-// parallelism cuts the heads, so the up-projections; what is projected down, and its norms, every rank has whole. As in
-// training, keys and values are made for every head: the form that caches the latent alone is for decoding.
+// parallelism cuts the heads, and so the up-projections; every rank has the whole down-projections and their norms.
+// As usual in training, keys and values are made for every head: the form that caches only the latent is for
+// decoding.
 #include "models/compile/stage_parts.hpp"
 
 namespace motley {

@@ -1,5 +1,5 @@
-// A layer of the transformer: attention and a feed-forward part, each behind a norm and added to what passes by. `R` in
-// shapes is the rows this rank holds between cut matmuls.
+// A layer of the transformer: attention and a feed-forward part, each after a norm and added to the residual. `R` in
+// shapes is the number of rows that this rank holds between cut matmuls.
 #include "models/compile/stage_parts.hpp"
 
 namespace motley {
@@ -16,13 +16,13 @@ void feed_forward(KernelWriter& w, KeptLayer& kept, std::optional<ChunkId> gives
   w.emit_between(KernelOp::add_residual, {summed, kept.middle}, {kept.output}, w.layer_weights({"fc2.bias"}));
 }
 
-// The bias of a row-parallel matmul is added to the sum over ranks, and that sum's gradient is its gradient.
+// The bias of a row-parallel matmul is added to the sum over ranks, so the sum's gradient is its gradient.
 void bias_gradient(KernelWriter& w, TensorId dy, const char* name) {
   const Ids bias = w.layer_weights({name});
   if (!bias.empty() && !w.frozen(bias[0])) w.emit_between(KernelOp::add_residual_backward, {dy}, {}, bias);
 }
 
-// Gradients of weights alone need the inputs of cut matmuls, which are gathered again for them.
+// Whether the backward needs a cut matmul's input: only weight gradients do, and it is gathered again for them.
 bool needs_input(const KernelWriter& w, const char* linear) {
   return !w.transformer().lora.used() || w.transformer().lora.beside(linear);
 }
@@ -58,7 +58,8 @@ TensorId attention_part_backward(KernelWriter& w, const KeptLayer& kept, TensorI
   return dx;
 }
 
-// A layer with experts computes only its norms again, as its experts' inputs are the norm's output.
+// Computes the norms again, and in a layer without experts its first linear layer too: experts' inputs are the norm's
+// output.
 void compute_norms_again(KernelWriter& w, KeptLayer& kept) {
   kept.y1 = w.norm_between(kept.input, "norm1", kept.statistics1);
   kept.y2 = w.norm_between(kept.middle, "norm2", kept.statistics2);
@@ -91,7 +92,7 @@ TensorId layer_backward(KernelWriter& w, const KeptLayer& kept, TensorId dout,
 void compute_again(KernelWriter& w, Recompute recompute, KeptLayer& kept) {
   w.set_again(true);
   if (recompute == Recompute::full)
-    kept = layer_forward(w, kept.input);  // collectives included, as frameworks do
+    kept = layer_forward(w, kept.input);  // with its collectives, as frameworks do
   if (recompute == Recompute::selective) attend(w, kept.attention);
   if (recompute == Recompute::alternate) compute_norms_again(w, kept);
   w.set_again(false);

@@ -1,5 +1,5 @@
-// Pass "lifetimes": a tensor of a micro-batch lives from the kernel (or receive) that writes it to the last that
-// touches it (or the send that takes it away); parameters, gradients and optimizer state live throughout.
+// Pass "lifetimes": a tensor of a micro-batch lives from the kernel (or receive) that writes it to the last one that
+// uses it (or the send that takes it away); parameters, gradients and optimizer state live throughout.
 #include <algorithm>
 
 #include "models/base/refusal.hpp"
@@ -8,8 +8,8 @@
 namespace motley {
 namespace {
 
-// The last kernel that touches each tensor, as a micro-batch passes the blocks; null: none does. A chunk that has
-// both a whole and a split backward runs one of them for a micro-batch.
+// The last kernel that uses each tensor, in the order in which a micro-batch passes the blocks; null: none does. In a
+// chunk with both a whole and a split backward, a micro-batch runs one of the two.
 IdTable<TensorId, Kernel*> last_uses(RankProgram& rank_program, bool whole) {
   IdTable<ChunkId, bool> has_both(rank_program.chunks.size());
   for (const Block& block : rank_program.blocks)
@@ -55,7 +55,7 @@ double flops_of(const RankProgram& rank_program, const Compute& compute) {
   return flops;
 }
 
-// A separated collective's kernel is in no compute, so it may free nothing.
+// Checks that the kernels of collectives free nothing: separated ones are in no compute.
 void check_collectives_free_nothing(const RankProgram& rank_program) {
   for (const Block& block : rank_program.blocks)
     for (const Kernel& kernel : block.kernels)

@@ -1,8 +1,8 @@
-// Pass "offload": what a rank keeps in the memory of its node. Optimizer states (ZeRO-Offload, arXiv:2101.06840):
-// their gradients are copied down, the node's processor steps, renewed parameters are copied up, bucket by bucket, so
-// that the three overlap: once all gradients are complete or, where gradients overlap the last backward, as each
-// bucket is. Activations: copied down after a micro-batch's forward, and up while the compute before its backward
-// runs.
+// Pass "offload": tensors that a rank keeps in the memory of its node. Optimizer states (ZeRO-Offload,
+// arXiv:2101.06840): their gradients are copied to the host, the node's processor steps, and renewed parameters are
+// copied to the chip, bucket by bucket, so that the three overlap. This begins once all gradients are complete or,
+// where gradients overlap the last backward, as soon as each bucket is complete. Activations: they are copied to the
+// host after a micro-batch's forward, and back while the compute before its backward runs.
 // Assumes: each chip's host memory is that of its own socket.
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 using Ids = std::vector<TensorId>;
 
-// Adds an instruction at the end of the stream of that kind; returns its end.
+// Appends an instruction to the stream of that kind, and returns its end.
 After append(RankProgram& rank_program, StreamKind kind, Instruction instruction) {
   const StreamId stream = stream_of(rank_program, kind);
   auto& instructions = rank_program.streams[stream].instructions;
@@ -27,7 +27,7 @@ After append(RankProgram& rank_program, StreamKind kind, Instruction instruction
   return {stream, static_cast<std::int32_t>(instructions.size()) - 1};
 }
 
-// A copy of an activation is itself no boundary's and no sum's: passes that look for its use mean the original.
+// A copy of an activation has no use: passes that look for a use mean the original.
 TensorId add_copy(RankProgram& rank_program, TensorId id, const char* suffix, bool on_host) {
   Tensor copy = rank_program.tensors[id];
   copy.name += suffix;
@@ -39,7 +39,7 @@ TensorId add_copy(RankProgram& rank_program, TensorId id, const char* suffix, bo
   return rank_program.tensors.push_back(std::move(copy));
 }
 
-// Activations of one rank program.
+// Offloads the activations of one rank program.
 class ActivationOffload {
  public:
   explicit ActivationOffload(RankProgram& rank_program) : rank_program_(rank_program) {}
@@ -55,14 +55,14 @@ class ActivationOffload {
   }
 
  private:
-  // What is kept of a chunk's layers, there and back.
+  // The kept tensors of a chunk's layers, and their copies on the host and back on the chip.
   struct Moved {
     Ids kept, on_host, back;
     std::int64_t bytes = 0;
   };
-  // Computes that are one pass of one micro-batch: a forward, or (a part of) a backward.
+  // Computes that together are one pass of one micro-batch: a forward, or (a part of) a backward.
   struct Run {
-    int first = 0, last = 0;  // in the compute stream
+    int first = 0, last = 0;  // indices in the compute stream
     ChunkId chunk;
     std::int32_t micro_batch = 0;
     bool forward = false;
@@ -70,11 +70,11 @@ class ActivationOffload {
 
   RankProgram& rank_program_;
   std::map<ChunkId, Moved> moved_;
-  std::map<std::pair<ChunkId, int>, After> out_;  // by chunk and micro-batch
+  std::map<std::pair<ChunkId, int>, After> out_;  // ends of the copies to the host, by chunk and micro-batch
 
   std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
 
-  // Moves tensors that forwards write for backwards: not what is sent on, nor what another chunk's forward reads.
+  // Moves tensors that forwards write for backwards, except those that are sent or that another chunk reads.
   Moved move_kept(ChunkId chunk_id, double share) {
     const Chunk& chunk = rank_program_.chunks[chunk_id];
     const auto layers = std::llround(share * static_cast<double>(chunk.last_layer - chunk.first_layer));
@@ -117,14 +117,14 @@ class ActivationOffload {
     }
   }
 
-  // In the order of the compute stream.
+  // The runs in the order of the compute stream.
   std::vector<Run> runs() {
     std::vector<Run> list;
     for (int i = 0; i < static_cast<int>(computes().size()); ++i) {
       const Instruction& instruction = computes()[at(i)];
       const Compute* const compute = instruction.as<Compute>();
       if (compute == nullptr) continue;
-      if (compute->first_kernel > 0 && !list.empty()) {  // a further piece
+      if (compute->first_kernel > 0 && !list.empty()) {  // a further piece of the same run
         list.back().last = i;
         continue;
       }
@@ -142,7 +142,7 @@ class ActivationOffload {
     return instruction;
   }
 
-  // A forward waits for the copies of the one before the last: at most two keep theirs on the chip.
+  // A forward waits for the copies of the forward before the last: at most two have their tensors on the chip.
   void copy_out() {
     std::vector<After> copies;
     for (const Run& run : runs()) {
@@ -156,7 +156,7 @@ class ActivationOffload {
     }
   }
 
-  // Copies come back before the first part of their backward, beside the compute before that.
+  // Copies come back before the first part of their backward, while the compute before that runs.
   void copy_in() {
     const std::vector<Run> all = runs();
     std::set<std::pair<ChunkId, int>> there;
@@ -174,7 +174,7 @@ class ActivationOffload {
   }
 };
 
-// The optimizer's state of one rank program.
+// Offloads the optimizer state of one rank program.
 class OptimizerOffload {
  public:
   OptimizerOffload(const Job& job, RankProgram& rank_program) : job_(job), rank_program_(rank_program) {}
@@ -183,7 +183,7 @@ class OptimizerOffload {
     if (share <= 0) return;
     std::vector<State> states = chosen_states(share);
     if (states.empty()) return;
-    std::reverse(states.begin(), states.end());  // as backwards complete them
+    std::reverse(states.begin(), states.end());  // the order in which backwards complete them
     std::vector<std::vector<State>> buckets;
     std::int64_t bytes = 0;
     for (const State& state : states) {
@@ -205,7 +205,7 @@ class OptimizerOffload {
   struct State {
     TensorId optimizer;
     std::optional<ShardId> shard;
-    std::optional<TensorId> gradient, parameter;  // on the chip; none: parts of the shard's tensors
+    std::optional<TensorId> gradient, parameter;  // tensors on the chip; none: parts of the shard's tensors
     TensorId host_gradient, host_parameter;
   };
 
@@ -215,13 +215,14 @@ class OptimizerOffload {
 
   std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
 
-  // Whole states in their order, as many as the share holds.
+  // Chooses whole states in their order, as many as fit in the share.
   std::vector<State> chosen_states(double share) {
     double all = 0, taken = 0;
     for (const Tensor& tensor : rank_program_.tensors)
       if (tensor.role == TensorRole::optimizer) all += static_cast<double>(tensor.bytes);
     std::vector<State> states;
-    for (const TensorId id : rank_program_.tensors.ids()) {  // not those that are added
+    for (const TensorId id : rank_program_.tensors.ids()) {  // tensors that are added meanwhile are not
+                                                             // visited
       const Tensor& tensor = rank_program_.tensors[id];
       if (tensor.role != TensorRole::optimizer) continue;
       taken += static_cast<double>(tensor.bytes);
@@ -257,7 +258,7 @@ class OptimizerOffload {
     return state;
   }
 
-  // The host's tensor for this rank's part of a shard.
+  // Adds the host's tensor for this rank's part of a shard.
   TensorId add_part(TensorId optimizer, const char* suffix, TensorRole role, Format format) {
     Tensor part = rank_program_.tensors[optimizer];
     part.name += suffix;
@@ -268,7 +269,7 @@ class OptimizerOffload {
     return rank_program_.tensors.push_back(std::move(part));
   }
 
-  // Down, step, up.
+  // Copies gradients to the host, steps, and copies parameters to the chip.
   void step_on_host(const std::vector<State>& bucket, const std::vector<After>& complete) {
     OptimizerStep step;
     for (const State& state : bucket)
@@ -283,8 +284,8 @@ class OptimizerOffload {
       if (state.shard) renewed_[*state.shard] = up;
   }
 
-  // Copies gradients down, or parameters up; returns the end of the last copy. Parts of a shard that the chip holds
-  // whole go by themselves.
+  // Copies gradients to the host (down), or parameters to the chip; returns the end of the last copy. Parts of a
+  // shard that the chip holds whole have copies of their own.
   After copy_bucket(const std::vector<State>& bucket, bool down, const std::vector<After>& after) {
     Copy whole;
     std::vector<Copy> copies;
@@ -315,8 +316,8 @@ class OptimizerOffload {
     return last;
   }
 
-  // What each bucket waits for: the last reductions of its gradients, or where nobody reduces them, the kernel that
-  // adds last.
+  // The instructions for which each bucket waits: the last reductions of its gradients or, for gradients that are not
+  // reduced, the last kernel that adds to them.
   std::vector<std::vector<After>> completions(const std::vector<std::vector<State>>& buckets) {
     std::vector<std::vector<After>> complete(buckets.size());
     std::vector<ComputePoint> points;
@@ -356,8 +357,8 @@ class OptimizerOffload {
     return last;
   }
 
-  // The last addition to the gradient in the last runs of backwards; a parameter that none of them names is complete
-  // with the last of all.
+  // The last addition to the gradient in the last runs of backwards; a parameter that no backward names is complete
+  // at the end of all backwards.
   ComputePoint last_addition(const State& state) {
     std::map<BlockId, std::int32_t> last_run;  // micro-batch
     for (const Instruction& instruction : computes())
@@ -379,7 +380,7 @@ class OptimizerOffload {
     return latest.kernels > 0 ? latest : end;
   }
 
-  // When every gradient is complete: what the chip's own step waits for.
+  // The end of the instruction that completes every gradient, for which the chip's own step waits.
   After completion() {
     const Instruction& step = computes()[at(optimizer_index())];
     if (!step.after.empty()) return step.after[0];
@@ -387,7 +388,8 @@ class OptimizerOffload {
   }
   int optimizer_index() { return static_cast<int>(computes().size()) - 1; }
 
-  // The chip steps what is left; parameters that all hold whole are gathered once they are renewed, here or there.
+  // The chip steps the other states. Parameters that all ranks hold whole are gathered after the step that renews
+  // them, on the chip or on the host.
   void leave_optimizer() {
     const After chip_step{kComputeStream, optimizer_index()};
     for (Stream& stream : rank_program_.streams)
@@ -424,7 +426,7 @@ void offload_to_hosts(const Job& job, Program& program) {
   }
   for (const RankEntry& entry : program.ranks)
     if (offloading.contains(entry.rank_program))
-      host_route(job.cluster, entry.chip, true);  // refuses where there is none
+      host_route(job.cluster, entry.chip, true);  // refuses a chip without a host
 }
 
 }  // namespace motley

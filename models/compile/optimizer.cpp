@@ -1,4 +1,5 @@
-// Pass "optimizer": the optimizer step, when every gradient is complete, and the gathers of what it renewed in parts.
+// Pass "optimizer": the optimizer step, when every gradient is complete, and the gathers of parameters renewed in
+// parts.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -11,7 +12,7 @@
 namespace motley {
 namespace {
 
-// Gathers parameters that are held whole, but renewed by each member in part.
+// Gathers parameters that are held whole but renewed in parts by the members of the group.
 Instruction gather_of(const RankProgram& rank_program, ShardId id) {
   const Shard& shard = rank_program.shards[id];
   Collective gather;
@@ -39,7 +40,8 @@ void gather_after_step(RankProgram& rank_program) {
   }
 }
 
-// The first kernel of a step that reads any of the shard's parameters, as the end of what may run before it.
+// The first kernel of a step that reads any of the shard's parameters, as the end of the kernels that may run before
+// it.
 std::optional<ComputePoint> first_read(const RankProgram& rank_program, const Shard& shard) {
   const auto& instructions = rank_program.streams[kComputeStream].instructions;
   const std::set<TensorId> wanted(shard.parameters.begin(), shard.parameters.end());
@@ -55,8 +57,8 @@ std::optional<ComputePoint> first_read(const RankProgram& rank_program, const Sh
   return std::nullopt;
 }
 
-// Gathers what the step before renewed, from the first layer to the last: shards stand the other way round. The first
-// step gathers first values, which all hold already.
+// Gathers the parameters that the step before renewed, from the first layer to the last; shards stand in the opposite
+// order. The first step gathers initial values, which all ranks hold already.
 void gather_before_use(RankProgram& rank_program) {
   std::vector<ComputePoint> cuts;
   for (const Shard& shard : rank_program.shards)

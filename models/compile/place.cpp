@@ -1,6 +1,7 @@
-// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then context index, then replica, then stage, then
-// template). A stage takes chips of the groups it names, in order, else the first free ones: rank r stands on chip r
-// where nothing is named, so tensor-parallel peers are neighbours in a node and only pipeline edges span the cluster.
+// Pass "place": ranks in Megatron-LM's order (tensor index fastest, then context index, then replica, then stage,
+// then template). A stage takes chips of the groups that it names, in order, or the first free ones: rank r stands on
+// chip r if no groups are named, so that tensor-parallel peers are neighbours in a node and only pipeline edges span
+// the cluster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace motley {
 namespace {
 
-// Hands out the chips of a cluster, each once.
+// Gives out the chips of a cluster, each once.
 class FreeChips {
  public:
   explicit FreeChips(const Cluster& cluster) : cluster_(cluster), taken_(at(cluster.chip_count())) {
@@ -65,7 +66,7 @@ class FreeChips {
   int first_ = 0;
 };
 
-// The group that is added next.
+// The id of the next group to be added.
 GroupId next_group(const Program& program) { return GroupId(program.groups.size()); }
 
 void add_tensor_groups(Program& program) {
@@ -90,7 +91,7 @@ bool holds_experts(const Transformer& transformer, const RankProgram& rank_progr
   return false;
 }
 
-// Ranks with the same tensor index that have parts of the same sequences stand tp apart.
+// Ranks with the same tensor index that have parts of the same sequences are tp ranks apart.
 void add_context_groups(Program& program) {
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankProgram& rank_program = program.program_of(rank);
@@ -106,7 +107,7 @@ void add_context_groups(Program& program) {
   }
 }
 
-// The members of a group are ordered by the part of the experts that each holds.
+// The members of a group are in the order of the parts of the experts that they hold.
 void add_expert_groups(Program& program) {
   std::map<std::tuple<RankProgramId, std::int64_t, std::int64_t>, std::vector<Rank>> groups;
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
@@ -142,7 +143,7 @@ void add_tensor_gradient_groups(const Job& job, Program& program) {
   }
 }
 
-// Copies of the tensor groups: what crosses a boundary is gathered on streams of its own.
+// Adds copies of the tensor groups, which gather boundary tensors on streams of their own.
 void add_boundary_groups(const Job& job, Program& program) {
   for (const GroupKind kind : {GroupKind::activation_gather, GroupKind::gradient_gather})
     for (GroupId id : program.groups.ids()) {
@@ -165,7 +166,8 @@ void set_job(const Job& job, Program& program) {
   program.p2p_buffers = job.strategy.p2p_buffers;
 }
 
-// The stage that holds the virtual stage `neighbour`; none: there is no such one, or the stage of `virtual_stage` does.
+// The stage that holds the virtual stage `neighbour`; none: it does not exist, or the stage of `virtual_stage` holds
+// it.
 std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtual_stage, int neighbour) {
   if (neighbour < 0 || neighbour >= static_cast<int>(all.size())) return std::nullopt;
   const int stage = all[at(neighbour)].stage;
@@ -173,7 +175,7 @@ std::optional<int> stage_beside(const std::vector<VirtualStage>& all, int virtua
   return stage;
 }
 
-// The ranks of a pipeline, by stage, replica, part of its sequences and tensor index.
+// The ranks of a pipeline, by stage, replica, context index and tensor index.
 class PipelineRanks {
  public:
   PipelineRanks(const PipelineTemplate& pipeline, Rank first_rank) : pipeline_(pipeline) {
@@ -182,8 +184,8 @@ class PipelineRanks {
       first_rank += static_cast<Rank>(pipeline.copies_of(stage) * stage.tensor_parallel);
     }
   }
-  // Partner k of a rank in a neighbouring stage: where that one has r times the degree or the replicas, it has r of
-  // them; where it has the r-th part, r ranks share one. None: it has fewer.
+  // Partner k of a rank in a neighbouring stage. If the neighbour has r times the degree or the replicas, the rank
+  // has r partners; if it has the r-th part, r ranks share one. None: the rank has no more than k partners.
   std::optional<Rank> partner(const RankEntry& entry, int stage, int neighbour, std::int64_t k) const {
     const Ends tensors = degrees(stage, neighbour), replicas = replicas_between(stage, neighbour);
     if (k >= tensors.partners() * replicas.partners()) return std::nullopt;
@@ -201,7 +203,7 @@ class PipelineRanks {
   }
 
  private:
-  // Two counts of which one divides the other.
+  // Counts of two stages, one of which divides the other.
   struct Ends {
     std::int64_t mine, theirs;
     std::int64_t partners() const { return std::max<std::int64_t>(theirs / mine, 1); }
@@ -234,13 +236,14 @@ IdTable<PeerSlot, std::optional<Rank>> peers_of(const RankProgram& placed,
   return peers;
 }
 
-// A chip for a replica of the stage: of the group it names for that replica, or any.
+// Takes a chip for a replica of the stage: from the group that the stage names for that replica, or any.
 int take_chip(FreeChips& chips, const Stage& stage, std::int64_t replica, std::int64_t replicas) {
   if (stage.on.empty()) return chips.take();
   return chips.take(stage.on[at(replica * static_cast<std::int64_t>(stage.on.size()) / replicas)]);
 }
 
-// Adds the ranks of the last RankProgram, which is that stage's. `first_rank` and `first_sequence` are the template's.
+// Adds the ranks of the last RankProgram, which is that of the stage. `first_rank` and `first_sequence` are those of
+// the template.
 void place_stage(const PipelineTemplate& pipeline, const Stage& stage, Rank first_rank, FreeChips& chips,
                  std::int64_t first_sequence, Program& program) {
   const auto rank_program = static_cast<std::int32_t>(program.rank_programs.size()) - 1;
@@ -267,8 +270,9 @@ void place_stage(const PipelineTemplate& pipeline, const Stage& stage, Rank firs
   }
 }
 
-// The sequences that a stage's replicas have of each micro-batch. Where stages are replicated unlike, those of all
-// replicas follow one another, so that neighbours' lie within each other.
+// Sets the sequences that a stage's replicas have of each micro-batch. If the stages have different numbers of
+// replicas, the sequences of all replicas follow one another, so that a neighbour's sequences lie within this
+// replica's or the reverse.
 void set_sequences(const Job& job, const PipelineTemplate& pipeline, const Stage& stage,
                    RankProgram& placed) {
   placed.micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
@@ -278,7 +282,7 @@ void set_sequences(const Job& job, const PipelineTemplate& pipeline, const Stage
   placed.micro_batch = placed.sequence_stride / pipeline.replicas_of(stage);
 }
 
-// The RankProgram of a stage: its layers, degrees and sequences, still without tensors and kernels.
+// The RankProgram of a stage with its layers, degrees and sequences, without tensors and kernels.
 RankProgram rank_program_of(const Job& job, int pipeline_index, int stage_index) {
   const PipelineTemplate& pipeline = job.strategy.templates[at(pipeline_index)];
   const Stage& stage = pipeline.stages[at(stage_index)];

@@ -12,7 +12,7 @@
 namespace motley {
 namespace {
 
-// How long the passes of a template take, as its ranks are added one by one.
+// Predicted times of the passes of a template, whose ranks are added one by one.
 class Prediction {
  public:
   Prediction(const Program& program, const Cluster& cluster)
@@ -40,7 +40,7 @@ class Prediction {
   ScheduleTimes take() { return std::move(times_); }
 
  private:
-  // A chunk may have a whole backward, a split one, or both, of the same kernels.
+  // A chunk may have a whole backward, a split backward, or both; both have the same kernels.
   PassTimes times_of(Rank rank, ChunkId chunk) {
     const auto& blocks = program_.program_of(rank).blocks;
     const bool whole = std::any_of(blocks.begin(), blocks.end(), [&](const Block& block) {
@@ -83,7 +83,7 @@ class Prediction {
   const Cluster& cluster_;
   CostTable costs_;
   std::set<std::tuple<RankProgramId, int, const RingCost*>>
-      known_;  // ranks alike in these take the same times
+      known_;  // ranks that are equal in these take the same times
   ScheduleTimes times_;
 };
 
@@ -102,7 +102,7 @@ Timetable timetable_of(const Program& program, int pipeline) {
     auto& actions = timetable.ranks.emplace_back();
     for (const Instruction& instruction : rank_program.streams[kComputeStream].instructions) {
       const Compute* compute = instruction.as<Compute>();
-      if (compute == nullptr || compute->first_kernel != 0) continue;  // later pieces of one
+      if (compute == nullptr || compute->first_kernel != 0) continue;  // only a first piece counts
       const Block& block = rank_program.blocks[compute->block];
       actions.push_back(
           {block.pass, rank_program.chunks[block.chunk].virtual_stage, instruction.micro_batch});

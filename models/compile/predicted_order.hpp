@@ -1,5 +1,5 @@
-// The schedule that stands in a Program: which actions its ranks run in which order, and how long they are predicted to
-// take. Read next: models/schedule/schedule.hpp.
+// The schedule in a Program: which actions its ranks run in which order, and the times predicted for them. Read next:
+// models/schedule/schedule.hpp.
 #pragma once
 
 #include "models/cluster/cluster.hpp"
@@ -8,17 +8,17 @@
 
 namespace motley {
 
-// Whether a kernel makes nothing but weights' gradients: no other rank waits for it, so a split backward puts it off.
+// Whether a kernel makes only weight gradients: no other rank waits for it, so a split backward can run it later.
 bool only_weights(const Kernel& kernel);
 
-// The timetable of the strategy's template number `pipeline`: one replica's, as all run the same.
+// The timetable of template number `pipeline` of the strategy: that of one replica, because all run the same.
 Timetable timetable_of(const Program& program, int pipeline);
 
-// How long the passes of each virtual stage of that template are predicted to take, on its slowest replica, and its
-// longest transfer between stages. The Program may be without instructions yet.
-// Assumes: a transfer has its route to itself.
+// Predicted times of the passes of each virtual stage of that template, on its slowest replica, and of the longest
+// transfer between stages. The Program need not have instructions yet.
+// Assumes: a transfer does not share its route with others.
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline);
-// Whether those times decide about the order: where weight gradients stand.
+// Whether the order depends on those times, because they decide when weight gradients run.
 bool depends_on_times(Schedule schedule);
 
 }  // namespace motley

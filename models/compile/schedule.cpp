@@ -1,7 +1,7 @@
 // Pass "schedule": each stage's computes in the order of the strategy's schedule (models/schedule/schedule.hpp).
-// Where a backward is split, its kernels are: those that only add to weights' gradients become a block of their own,
-// and what they read lives until then. When weight gradients run is decided here, from what computes and transfers are
-// predicted to take on these chips, and stands in the Program from then on.
+// Where a backward is split, its block is split: the kernels that only add to weight gradients become a block of
+// their own, and the tensors that they read live until then. The times predicted for computes and transfers on these
+// chips decide here when weight gradients run, and the Program keeps that order.
 #include <algorithm>
 
 #include "models/base/index.hpp"
@@ -11,7 +11,7 @@
 namespace motley {
 namespace {
 
-// Splits the chunk's backward into its input gradient and, at the end of the blocks, its weight gradient.
+// Splits the chunk's backward into its input gradient and, at the end of the list of blocks, its weight gradient.
 void split_backward(RankProgram& rank_program, ChunkId chunk) {
   Block& input = rank_program.blocks[block_of(rank_program, Pass::backward, chunk)];
   Block weight;
@@ -26,7 +26,7 @@ void split_backward(RankProgram& rank_program, ChunkId chunk) {
   rank_program.blocks.push_back(std::move(weight));
 }
 
-// Where the backward is whole for some micro-batches and split for others, the chunk has all three blocks.
+// Adds the blocks of a split backward. If some micro-batches have a whole backward, the chunk has all three blocks.
 void add_split_blocks(RankProgram& rank_program, ChunkId chunk, bool keep_whole) {
   const BlockId id = block_of(rank_program, Pass::backward, chunk);
   const Block whole = rank_program.blocks[id];
@@ -35,7 +35,7 @@ void add_split_blocks(RankProgram& rank_program, ChunkId chunk, bool keep_whole)
   if (keep_whole) blocks.insert(blocks.begin() + id.value(), whole);
 }
 
-// The whole block as one instruction.
+// Makes one instruction of the whole block.
 Instruction compute_of(const RankProgram& rank_program, BlockId block, int micro_batch) {
   Instruction compute;
   compute.body = Compute{block, 0, static_cast<int>(rank_program.blocks[block].kernels.size())};
@@ -49,7 +49,7 @@ bool exchanges_overlap(const Strategy& strategy, const PipelineTemplate& pipelin
                      [](const Stage& stage) { return stage.expert_parallel > 1; });
 }
 
-// The timetable of a template, of which `first` is the first stage.
+// The timetable of the template whose first stage is `first`.
 Timetable timetable_for(const Job& job, const Program& program, const RankProgram& first) {
   const Strategy& strategy = job.strategy;
   if (strategy.schedule == Schedule::custom) return strategy.timetable;

@@ -1,6 +1,7 @@
-// Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes an
-// instruction of the compute stream, and so does each collective over a context-parallel group. Tensor-parallel
-// collectives do where they are to contend (fidelity.tensor_parallel: fluid or expanded). Everything else stays.
+// Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes
+// an instruction of the compute stream, and so does each collective over a context-parallel group. Tensor-parallel
+// collectives do so where they may contend with other traffic (fidelity.tensor_parallel: fluid or expanded). Other
+// kernels stay.
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile_passes.hpp"

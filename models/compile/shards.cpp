@@ -1,6 +1,6 @@
-// Pass "shards": gathers parameters before each use of a layer and reduces gradients after each micro-batch's backward,
-// where replicas divide those (ZeRO, arXiv:1910.02054; models/compile/divide.cpp decides who holds what). What is
-// reduced once a step is models/compile/gradients.cpp's.
+// Pass "shards": gathers parameters before each use of a layer and reduces gradients after each micro-batch's
+// backward, where replicas divide them (ZeRO, arXiv:1910.02054; models/compile/divide.cpp decides which rank holds
+// what). models/compile/gradients.cpp makes the reductions that happen once a step.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-// What a block does to a shard: the first kernel that reads its parameters, the last that adds to its gradients.
+// A block's uses of a shard: the first kernel that reads its parameters, and the last that adds to its gradients.
 struct Uses {
   std::optional<int> first_read, last_add;
   std::set<TensorId> gathered;
@@ -24,8 +24,8 @@ struct Uses {
 // Adds the gathers and reductions of one rank program's shards.
 class ShardCollectives {
  public:
-  // `shared`: group slots of the shards that other rank programs hold too. `parts_slot`: the group over which parts of
-  // gradients are summed; it is there where any are held in parts.
+  // `shared`: group slots of the shards that other rank programs hold too. `parts_slot`: the group that sums
+  // gradients of which each rank has a part; it is set if there are any.
   ShardCollectives(const Job& job, RankProgram& rank_program, std::optional<GroupSlot> parts_slot,
                    std::set<GroupSlot> shared)
       : job_(job),
@@ -60,14 +60,15 @@ class ShardCollectives {
   const std::optional<GroupSlot> parts_slot_;
   const std::vector<Parameter> all_;
   const std::set<GroupSlot> shared_;
-  // By parameter of the transformer, where its gradient is held in parts.
+  // By parameter of the transformer: the shards, if its gradient is held in parts.
   std::map<int, std::vector<ShardId>> shards_of_;
   IdTable<BlockId, std::map<ShardId, Uses>> uses_;
-  std::map<std::pair<int, ShardId>, int> completions_;  // instruction, by micro-batch and shard
-  std::map<ShardId, int> last_completions_;             // instruction
+  std::map<std::pair<int, ShardId>, int> completions_;  // index of the compute, by micro-batch and shard
+  std::map<ShardId, int> last_completions_;             // index of the compute, by shard
   std::vector<int> gathered_for_;                       // computes that have a gather, in order
   std::vector<std::pair<int, After>> awaited_;
-  // In order, by the compute that completed it: while one is reduced the next is computed, and no more.
+  // Reductions in order, by the compute that completed the gradients. While one is reduced the next may be computed,
+  // but no more.
   std::vector<std::pair<int, After>> reduced_;
 
   std::vector<Instruction>& instructions() { return rank_program_.streams[kComputeStream].instructions; }
@@ -99,7 +100,8 @@ class ShardCollectives {
     return by_shard;
   }
 
-  // Cuts the computes where a micro-batch's gradients of a shard are complete and before what reads its parameters.
+  // Cuts the computes where a micro-batch's gradients of a shard are complete, and before kernels that read its
+  // parameters.
   void cut() {
     std::map<std::pair<int, ShardId>, ComputePoint> last_additions;  // by micro-batch and shard
     std::vector<ComputePoint> points;
@@ -133,7 +135,7 @@ class ShardCollectives {
     return bytes;
   }
 
-  // In the order of the shard's parameters, whose parts they are made of.
+  // The gathered tensors in the order of the shard's parameters, of whose parts they are made.
   std::vector<TensorId> in_shard_order(const Shard& shard, const std::set<TensorId>& gathered) const {
     std::vector<TensorId> ids;
     for (const TensorId whole : shard.parameters)
@@ -170,8 +172,8 @@ class ShardCollectives {
     }
     if (gathers_any) gathered_for_.push_back(index);
   }
-  // The compute that must have ended before the gather for this one may begin: the last before the use that stands
-  // `prefetch` uses ahead.
+  // The compute that must have ended before the gather for this one may begin: the last one before the use that is
+  // `prefetch` uses earlier.
   std::optional<int> issued_after(int index) const {
     const auto ahead = at(job_.strategy.prefetch);
     if (ahead > gathered_for_.size()) return std::nullopt;
@@ -193,8 +195,8 @@ class ShardCollectives {
             sum_of_parts(rank_program_, parts_slot_.value(), std::move(in_parts), micro_batch, index));
       collectives.push_back(reduction(id, micro_batch, index));
       reduced_.push_back({index, {stream, static_cast<int>(collectives.size()) - 1}});
-      // Another rank program that holds it reduces in another order: with the rest, at the end
-      // (models/compile/gradients.cpp).
+      // Another rank program that holds the shard reduces in another order, so models/compile/gradients.cpp reduces
+      // it with the rest at the end.
       if (shard.replica_slot && !shared_.contains(shard.slot) && last_completions_.at(id) == index)
         collectives.push_back(replica_reduction(shard));
     }
@@ -216,7 +218,7 @@ class ShardCollectives {
     instruction.after = {{kComputeStream, index}};
     return instruction;
   }
-  // Sums the part that this rank holds, when every micro-batch's is in it: the stream keeps the order.
+  // Sums the part that this rank holds, once it has the gradients of every micro-batch: the stream keeps that order.
   Instruction replica_reduction(const Shard& shard) const {
     Collective sum;
     sum.slot = shard.replica_slot.value();

@@ -1,7 +1,7 @@
-// The parts of a stage. Each has a forward, which says what it keeps, and a backward, which takes that. `x` and `y` are
-// activations, `dy` is the gradient of y, all of N rows and C columns, the hidden width, unless said otherwise. "Rows
-// of this rank" are KernelWriter::rows_between(). A part's `y` may be none in a backward where no weight that reads it
-// is trained. Read next: models/compile/kernels.cpp, which puts them together.
+// The parts of a stage. Each has a forward, which returns what it keeps, and a backward, which uses that. `x` and `y`
+// are activations and `dy` is the gradient of y; all have N rows and C columns, the hidden width, unless said
+// otherwise. "Rows of this rank" are KernelWriter::rows_between(). A part's `y` may be none in a backward if no
+// weight that reads it is trained. Read next: models/compile/kernels.cpp, which combines the parts.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,17 @@
 
 namespace motley {
 
-// embed() makes the embedding of the tokens that the written layer reads, rows of this rank; embed_backward() adds its
+// embed() makes the embedding of the current layer's input tokens, rows of this rank; embed_backward() adds its
 // gradient `dx` to those of the tables (embedding.cpp).
 TensorId embed(KernelWriter& writer, const std::string& name);
 void embed_backward(KernelWriter& writer, TensorId dx, const std::string& name);
 
-// What the way from y to the heads of latent attention keeps (latent.cpp).
+// What latent attention keeps between y and its heads (latent.cpp).
 struct KeptLatent {
   std::optional<TensorId> q_latent, q_normed, q_statistics;  // none: queries are not projected down
   TensorId kv_latent, kv_normed, kv_statistics;
 };
-// Returns qkv, keys and queries turned by position.
+// Returns qkv, with keys and queries rotated by position.
 TensorId latent_forward(KernelWriter& writer, TensorId y, KeptLatent& kept);
 // Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank.
 TensorId latent_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptLatent& kept,
@@ -29,16 +29,16 @@ TensorId latent_backward(KernelWriter& writer, std::optional<TensorId> y, const 
 
 // What attention keeps (attention.cpp).
 struct KeptAttention {
-  TensorId qkv, heads, lse;  // heads: the output of attention itself, before it is projected
-  std::optional<TensorId> unnormed, qk_statistics;  // qk_norm
-  std::optional<TensorId> qkv_narrow, proj_narrow;  // adapters
-  KeptLatent latent;                                // only where attention is latent
+  TensorId qkv, heads, lse;  // heads: the output of attention itself, before its projection
+  std::optional<TensorId> unnormed, qk_statistics;  // with qk_norm
+  std::optional<TensorId> qkv_narrow, proj_narrow;  // with adapters
+  KeptLatent latent;                                // with latent attention
 };
 // Returns the projection of the heads, still to be summed over tensor-parallel ranks.
 TensorId attention_forward(KernelWriter& writer, TensorId y, KeptAttention& kept);
-// Makes kept.heads and kept.lse from kept.qkv. A part of the forward that a backward may compute again.
+// Makes kept.heads and kept.lse from kept.qkv: a part of the forward that a backward may repeat.
 void attend(KernelWriter& writer, KeptAttention& kept);
-// attend_backward() returns the gradient of qkv, and from that heads_backward() the gradient of y, summed over
+// attend_backward() returns the gradient of qkv; heads_backward() takes it and returns the gradient of y, summed over
 // tensor-parallel ranks, rows of this rank.
 TensorId attend_backward(KernelWriter& writer, const KeptAttention& kept, TensorId dprojected);
 TensorId heads_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptAttention& kept,
@@ -47,11 +47,11 @@ TensorId heads_backward(KernelWriter& writer, std::optional<TensorId> y, const K
 // What a dense feed-forward part keeps (dense.cpp).
 struct KeptDense {
   TensorId inner, activated;
-  std::optional<TensorId> inner_narrow, fc2_narrow;  // adapters
+  std::optional<TensorId> inner_narrow, fc2_narrow;  // with adapters
 };
-// The first linear layer's name: "fc1", or "gate_up" where the part is gated.
+// Name of the first linear layer: "fc1", or "gate_up" if the part is gated.
 const char* inner_name(const Transformer& transformer);
-// Makes kept.inner alone. A part of the forward that a backward may compute again.
+// Makes only kept.inner: a part of the forward that a backward may repeat.
 void dense_inner(KernelWriter& writer, TensorId y, KeptDense& kept);
 // Returns the part's output, still to be summed over tensor-parallel ranks.
 TensorId dense_forward(KernelWriter& writer, TensorId y, KeptDense& kept);
@@ -62,10 +62,10 @@ TensorId dense_backward(KernelWriter& writer, std::optional<TensorId> y, const K
 // What the routed experts of a layer keep for their backward (experts.cpp).
 struct KeptExperts {
   TensorId logits, weights, taken, rows, counts;
-  std::optional<TensorId> sent_counts;  // experts divided over ranks
+  std::optional<TensorId> sent_counts;  // with experts divided over ranks
   TensorId copies, inner, activated, out;
-  TensorId shared_inner, shared_activated, shared_out;  // only where there is a shared expert
-  std::optional<TensorId> shared_gate;                  // likewise, and it is gated
+  TensorId shared_inner, shared_activated, shared_out;  // with a shared expert
+  std::optional<TensorId> shared_gate;                  // with a gated shared expert
 };
 // Returns the sum of a token's experts, still to be summed over tensor-parallel ranks.
 TensorId experts_forward(KernelWriter& writer, TensorId y, KeptExperts& kept);
@@ -73,7 +73,7 @@ TensorId experts_forward(KernelWriter& writer, TensorId y, KeptExperts& kept);
 TensorId experts_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptExperts& kept,
                           TensorId dout);
 
-// What a layer's forward leaves for its backward (layer.cpp). It has experts, or a dense feed-forward part.
+// What a layer's forward keeps for its backward (layer.cpp). A layer has experts or a dense feed-forward part.
 struct KeptLayer {
   TensorId input, y1, statistics1;
   KeptAttention attention;
@@ -82,35 +82,37 @@ struct KeptLayer {
   KeptExperts experts;
   TensorId output;
 };
-// Input and output are rows of this rank. `gives_out` is the chunk that sends the output to another rank; none: it
-// stays here.
+// Input and output are rows of this rank. `gives_out` is the chunk that sends the output to another rank; none: the
+// output stays on this rank.
 KeptLayer layer_forward(KernelWriter& writer, TensorId input, std::optional<ChunkId> gives_out = {});
-// Writes the part of the forward that a backward computes again, and puts what that makes into `kept`.
+// Writes the part of the forward that a backward repeats, and puts its tensors into `kept`.
 void compute_again(KernelWriter& writer, Recompute recompute, KeptLayer& kept);
-// Returns the gradient of the input; it and `dout`, the gradient of the output, are rows of this rank. `takes_in` is
-// the chunk that was sent the input by another rank; none: it was made here.
+// Returns the gradient of the input. This and `dout`, the gradient of the output, are rows of this rank. `takes_in`
+// is the chunk that received the input from another rank; none: this rank made the input.
 TensorId layer_backward(KernelWriter& writer, const KeptLayer& kept, TensorId dout,
                         std::optional<ChunkId> takes_in = {});
 
-// What a head and its loss keep (head.cpp). The last layer has one, and so has each module that predicts further.
+// What a head and its loss keep (head.cpp). The last layer has a head, and so has each module that predicts a further
+// token.
 struct KeptHead {
   TensorId input, y, statistics, logits, maximum, sums;
 };
 KeptHead head_forward(KernelWriter& writer, TensorId x);
-// Returns the gradient of x. `dfurther` is what the modules after it add to that; none: there are none.
+// Returns the gradient of x. `dfurther` is the gradient that later modules add to it; none: there are no such
+// modules.
 TensorId head_backward(KernelWriter& writer, const KeptHead& kept, std::optional<TensorId> dfurther);
 
-// A module that predicts one more token (extra_prediction.cpp; arXiv:2412.19437, section 2.2, whose h is the hidden
-// vector before it).
+// What a module that predicts one more token keeps (extra_prediction.cpp; arXiv:2412.19437, section 2.2, whose h is
+// the hidden vector before the module).
 struct KeptExtraPrediction {
   TensorId hidden, hidden_normed, hidden_statistics;
   TensorId token, token_normed, token_statistics;
   KeptLayer layer;
   KeptHead head;
 };
-// Takes the hidden vector and, by itself, the embedding of the token that was to be predicted from it.
+// Takes the hidden vector, and looks up the embedding of the token that was to be predicted from it.
 KeptExtraPrediction extra_prediction_forward(KernelWriter& writer, TensorId hidden);
-// Returns the gradient of that hidden vector. `recompute` says what its layer computes again; `dfurther` is that of
+// Returns the gradient of that hidden vector. `recompute` says what the module's layer repeats; `dfurther` is as for
 // head_backward().
 TensorId extra_prediction_backward(KernelWriter& writer, const KeptExtraPrediction& kept, Recompute recompute,
                                    std::optional<TensorId> dfurther);

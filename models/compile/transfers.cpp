@@ -1,8 +1,9 @@
 // Pass "transfers": sends and receives between neighbouring virtual stages of different ranks. Each boundary has a
-// stream of its own in each direction: a receive is posted p2p_buffers computes ahead, a send may be outstanding that
-// long. Without overlap (overlap_p2p: false) the next compute waits for what the last one sent, and receives are posted
-// together with those sends, as Megatron-LM's fused send_forward_recv_backward does. Where neighbours are cut or
-// replicated in unlike ways a rank has several partners: their parts follow one another on the boundary's stream.
+// stream of its own in each direction: a receive is posted p2p_buffers computes ahead, and a send may be outstanding
+// for as many. Without overlap (overlap_p2p: false) the next compute waits for the sends of the last one, and
+// receives are posted together with those sends, as in Megatron-LM's fused send_forward_recv_backward. Where
+// neighbours are cut or replicated differently, a rank has several partners: their parts follow one another on the
+// boundary's stream.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -13,13 +14,13 @@
 namespace motley {
 namespace {
 
-// Where a chunk takes in what others send it, and gives out what it made: activations, or gradients the other way.
+// The streams, slots and tensors of a chunk's input and output: activations, or gradients in the other direction.
 struct Boundary {
   StreamKind recv, send;
-  bool forward;  // the computes it feeds (recv) or drains (send)
+  bool forward;  // direction of the computes that wait (recv) or send
   ChunkId chunk;
   PeerSlot recv_slot, send_slot;
-  std::optional<TensorId> received, sent;  // none: nothing crosses ranks there
+  std::optional<TensorId> received, sent;  // none: the boundary crosses no ranks
 };
 Boundary activations(const RankProgram& rank_program, ChunkId chunk) {
   constexpr TensorRole role = TensorRole::activation;
@@ -44,12 +45,13 @@ Boundary gradients(const RankProgram& rank_program, ChunkId chunk) {
           boundary_tensor(rank_program, chunk, TensorUse::chunk_input, role)};
 }
 
-// What each rank of a stage sends or receives at a boundary for one micro-batch: `rows` equal blocks of sequences, each
-// of another replica there, and of each block the same parts.
+// What each rank of a stage sends or receives at a boundary for one micro-batch: `rows` equal blocks of sequences,
+// each with another replica, and the same parts of each block.
 struct Moves {
   int partners = 1, rows = 1;
-  std::int32_t parts = 1, part_stride = 0, part_step = 0;  // of partner k: part_step * k
-  std::optional<GroupSlot> gather_slot;                    // of a recv; none: what comes is all it needs
+  std::int32_t parts = 1, part_stride = 0, part_step = 0;  // the part of partner k begins at part_step * k
+  std::optional<GroupSlot> gather_slot;                    // of a recv; none: the rank receives all that it
+                                                           // needs
 };
 
 struct Side {
@@ -62,11 +64,11 @@ Moves moves_between(Op op, const Side& here, const Side& there, Resharding resha
   const std::int64_t mine = here.tensor_parallel, theirs = there.tensor_parallel;
   const auto ratio = static_cast<std::int32_t>(std::max(mine, theirs) / std::min(mine, theirs));
   if (theirs > mine) moves.partners = ratio;
-  if (resharding == Resharding::gather) {  // part i is moved by rank i of the larger side
+  if (resharding == Resharding::gather) {  // rank i of the larger side moves part i
     moves.parts = static_cast<std::int32_t>(std::max(mine, theirs));
     moves.part_stride = mine >= theirs ? 1 : ratio;
     moves.part_step = 1;
-  } else if ((op == Op::send) == (mine > theirs) && mine != theirs) {  // many to one: each a part
+  } else if ((op == Op::send) == (mine > theirs) && mine != theirs) {  // many ranks to one: each moves a part
     moves.parts = ratio;
     moves.part_stride = mine > theirs ? 1 : 0;
     moves.part_step = mine > theirs ? 0 : 1;
@@ -74,7 +76,8 @@ Moves moves_between(Op op, const Side& here, const Side& there, Resharding resha
   return moves;
 }
 
-// Under sequence parallelism a rank of the side with fewer ranks has the rows of several of the other, in order.
+// Under sequence parallelism a rank of the side with fewer ranks has the rows of several ranks of the other side, in
+// order.
 Moves moves_of_rows(std::int64_t mine, std::int64_t theirs) {
   Moves moves;
   if (theirs <= mine) return moves;
@@ -84,13 +87,13 @@ Moves moves_of_rows(std::int64_t mine, std::int64_t theirs) {
   return moves;
 }
 
-// The transfers of a stage's ranks, as instructions.
+// Makes the transfers of a stage's ranks.
 class Boundaries {
  public:
   Boundaries(const Job& job, const Program& program, RankProgramId id)
       : job_(job), program_(program), id_(id), rank_program_(program.rank_programs[id]) {}
 
-  // For one micro-batch, in their order on the boundary's stream.
+  // The receives of one micro-batch, in their order on the boundary's stream.
   std::vector<Instruction> receives(const Boundary& boundary, int micro_batch) const {
     const Moves moves = moves_of(Op::recv, boundary);
     auto list = messages<Recv>(moves, boundary.recv_slot, *boundary.received, micro_batch);
@@ -118,7 +121,8 @@ class Boundaries {
     const auto all = virtual_stages(pipeline);
     const int neighbour = rank_program_.chunks[boundary.chunk].virtual_stage + (to_next ? 1 : -1);
     const int other = all[at(neighbour)].stage;
-    if (all.size() > pipeline.stages.size()) return {};  // equal degrees, direct: find_at_boundaries()
+    // Stages with several chunks have equal degrees and direct transfers.
+    if (all.size() > pipeline.stages.size()) return {};
     const auto side = [&](int index) {
       const Stage& stage = pipeline.stages[at(index)];
       return Side{stage.tensor_parallel, pipeline.replicas_of(stage)};
@@ -136,7 +140,8 @@ class Boundaries {
   template <class Message>
   std::vector<Instruction> messages(const Moves& moves, PeerSlot slot, TensorId tensor,
                                     int micro_batch) const {
-    const auto slots = static_cast<int>(2 * rank_program_.chunks.size());  // of one partner each
+    const auto slots = static_cast<int>(2 * rank_program_.chunks.size());  // slots for one partner at each
+                                                                           // boundary
     std::vector<Instruction> list;
     for (int k = 0; k < moves.rows * moves.partners; ++k) {
       Message message;
@@ -160,7 +165,7 @@ class Boundaries {
   const RankProgram& rank_program_;
 };
 
-// Indices of the chunk's forwards, or of its backwards: whole, or the input gradients where they are split.
+// Indices of the chunk's forwards, or of its backwards (input gradients if they are split).
 std::vector<int> computes_of(const RankProgram& rank_program, const Boundary& boundary) {
   std::vector<int> indices;
   const auto& computes = rank_program.streams[kComputeStream].instructions;
