@@ -1,4 +1,5 @@
-// Names, placements, and which shapes a schedule can be made for. The rules are a file each: schedule_rules.hpp.
+// Names and placements of schedules, and the shapes for which each can be made. schedule_rules.hpp names the file of
+// each rule.
 #include "models/schedule/schedule.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// A schedule as data: which computes each pipeline rank does, in which order. Made by name from its paper's rule,
-// or read from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or chips:
-// durations are given to it. Read next: models/compile/schedule.cpp, which lays one down as a Program's compute
-// streams.
+// A schedule as data: which computes each pipeline rank does, in which order. It is made by name from its paper's
+// rule, or read from CSV in the form of PyTorch's pipelining and torchtitan. It knows nothing of layers, bytes or
+// chips: durations are given to it. Read next: models/compile/schedule.cpp, which makes it the compute streams of a
+// Program.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace motley {
 
-// A backward is whole, or split (zero-bubble schedules): the gradient of what came in, and later that of the weights.
+// A backward is whole, or split (zero-bubble schedules) into the gradient of the input and later that of the weights.
 enum class Pass : std::uint8_t { forward, backward, input_gradient, weight_gradient };
 template <>
 inline constexpr auto kWords<Pass> = words("forward", "backward", "input_gradient", "weight_gradient");
@@ -35,7 +35,7 @@ inline constexpr auto kWords<Schedule> = words("gpipe", "1f1b", "interleaved", "
 const std::vector<std::string>& schedule_names();  // all but custom
 Schedule schedule_named(std::string_view name);    // one of schedule_names()
 
-// Virtual stages are numbered as a micro-batch passes them forward. "2F5" in text: forward of micro-batch 5 in stage 2.
+// Virtual stages have numbers in the order of a forward. "2F5" in text: forward of micro-batch 5 in virtual stage 2.
 struct Action {
   Pass pass = Pass::forward;
   int virtual_stage = 0, micro_batch = 0;
@@ -43,28 +43,29 @@ struct Action {
 };
 
 struct Timetable {
-  std::vector<std::vector<Action>> ranks;  // of one pipeline, each in its order
+  std::vector<std::vector<Action>> ranks;  // the ranks of one pipeline, each with its actions in order
   bool operator==(const Timetable&) const = default;
 };
 
 struct PipelineShape {
   int ranks = 1;
-  int chunks = 1;  // virtual stages a rank
+  int chunks = 1;  // virtual stages of each rank
   int micro_batches = 1;
-  // 1f1b, interleaved: forwards more before the first backward, so that a forward and the backward after it may run at
-  // the same time and no rank waits for another's.
+  // 1f1b, interleaved: number of additional forwards before the first backward, so that a forward and the backward
+  // after it may run at the same time without waiting for another rank's.
   int ahead = 0;
 };
 
-// How many chunks a rank holds when nothing is said: 2 where the schedule needs two, else 1.
+// Number of chunks of each rank by default: 2 if the schedule needs two, else 1.
 int standard_chunks(Schedule schedule);
 
-// The rank that holds each virtual stage. In a loop (0 1 2 0 1 2), or in a V (0 1 2 2 1 0) for zb-v and dualpipe-v.
+// The rank that holds each virtual stage: in a loop (0 1 2 0 1 2), or in a V (0 1 2 2 1 0) for zb-v and dualpipe-v.
 std::vector<int> placement(Schedule schedule, const PipelineShape& shape);
-// The same, read from a timetable. It must be sound: find_complaint() is silent.
+// The rank that holds each virtual stage of a timetable. The timetable must be sound: find_complaint() finds nothing.
 std::vector<int> placement(const Timetable& timetable);
 
-// What the passes of a virtual stage take, in seconds or any other unit. A whole backward takes both gradients' time.
+// Times of the passes of a virtual stage, in seconds or any other unit. A whole backward takes the time of both
+// gradients.
 struct PassTimes {
   double forward_s = 1, input_gradient_s = 1, weight_gradient_s = 1;
   double duration(Pass pass) const;
@@ -76,23 +77,23 @@ struct ScheduleTimes {
   const PassTimes& pass_times(int virtual_stage) const;
 };
 
-// What is wrong with the shape for that schedule (too few micro-batches, chunks it has no use for); nothing: it can
-// be made.
+// Finds what is wrong with the shape for that schedule (too few micro-batches, chunks that it cannot use). Nothing:
+// the schedule can be made.
 std::optional<std::string> find_complaint(Schedule schedule, const PipelineShape& shape);
 
-// The schedule by its rule; find_complaint() must be silent, and the schedule not custom. Where backwards are
-// split, when each weight gradient runs is decided from `times`; everything else only from the shape.
+// Makes the schedule by its rule. find_complaint() must find nothing, and the schedule must not be custom. If
+// backwards are split, `times` decide when each weight gradient runs; everything else depends only on the shape.
 Timetable make_timetable(Schedule schedule, const PipelineShape& shape, const ScheduleTimes& times = {});
 
-// What is wrong with a timetable: an action missing or there twice, a stage on two ranks, a gradient before what it
-// needs, micro-batches that overtake each other on the way to the next stage, ranks that wait for each other for
-// ever.
+// Finds what is wrong with a timetable: an action missing or there twice, a stage on two ranks, a gradient before
+// what it needs, micro-batches that overtake each other on the way to the next stage, ranks that wait for each other
+// for ever.
 std::optional<std::string> find_complaint(const Timetable& timetable, int micro_batches);
 
 struct RankTimes {
-  double first_s = 0, last_s = 0;  // begin of its first action, end of its last
+  double first_s = 0, last_s = 0;  // begin of its first action, end of its last one
   double busy_s = 0;
-  // Most micro-batches, counted in each chunk, whose forward has begun and whose gradients are not complete.
+  // Most micro-batches, counted in each chunk, whose forward has begun and whose gradients are not complete yet.
   int in_flight = 0;
   double idle_s() const { return last_s - first_s - busy_s; }
 };
@@ -101,18 +102,19 @@ struct ScheduleResult {
   std::vector<RankTimes> ranks;
   std::vector<std::vector<double>> begin_s;  // [rank][action]
 };
-// When everything runs as early as its order and its needs allow. A receive is posted `p2p_buffers` actions of its
-// chunk ahead, and as many sends of a boundary may be outstanding; 0: any number. Nothing: it never ends.
+// The times if every action runs as early as its order and inputs allow. A receive is posted `p2p_buffers` actions of
+// its chunk ahead, and as many sends of a boundary may be outstanding; 0: any number. Nothing: the timetable never
+// ends.
 std::optional<ScheduleResult> evaluate(const Timetable& timetable, const ScheduleTimes& times,
                                        int p2p_buffers = 0);
 
-// One line a rank, "0F0,0F1,1B0": what PyTorch's pipelining calls its compute-only format.
+// One line for each rank, "0F0,0F1,1B0": PyTorch's pipelining calls this its compute-only format.
 std::string to_csv(const Timetable& timetable);
-// Reads it, empty cells and overlapped pairs "(0F1;1B0)OVERLAP_F_B" too; the pair runs forward first. Refuses
-// actions that only say how to communicate (Refusal, "bad-schedule"). Does not check sense.
+// Reads such lines, also empty cells and overlapped pairs "(0F1;1B0)OVERLAP_F_B", of which the forward runs first.
+// Refuses actions that only describe communication (Refusal, "bad-schedule"). find_complaint() checks the rest.
 Timetable parse_csv(const std::string& text, const std::string& file_name);
 
-// A picture: one row a rank, time to the right, `columns` wide at most.
+// A picture: one row for each rank, time to the right, at most `columns` wide.
 std::string to_grid(const Timetable& timetable, const ScheduleTimes& times, int columns = 160);
 
 }  // namespace motley

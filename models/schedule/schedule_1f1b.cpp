@@ -1,6 +1,5 @@
-// 1F1B (PipeDream-flush, Narayanan et al. 2020, arXiv:2006.09503): p-1-rank forwards to warm up, then one forward
-// and one backward in turn. Bubble (p-1)/m of the work, as GPipe's, with no more than p-rank micro-batches in
-// flight.
+// 1F1B (PipeDream-flush, Narayanan et al. 2020, arXiv:2006.09503): p-1-rank forwards to warm up, then one forward and
+// one backward in turn. The bubble is (p-1)/m of the work, as in GPipe, with at most p-rank micro-batches in flight.
 #include <algorithm>
 
 #include "models/schedule/schedule_rules.hpp"

@@ -1,4 +1,4 @@
-// What is wrong with a timetable that somebody wrote, said in its own words ("2F5").
+// Finds what is wrong with a timetable that a user wrote, and names its actions as the user did ("2F5").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string text(Pass pass, int stage, int micro_batch) {
   return csv;
 }
 
-// Where each pass of each virtual stage and micro-batch stands in its rank; -1: nowhere.
+// Index of each pass of each virtual stage and micro-batch in its rank; -1: the rank does not have it.
 class Places {
  public:
   Places(int stages, int micro_batches)
@@ -73,7 +73,7 @@ Complaint find_misplaced(const Timetable& timetable, Places& places, std::vector
   return std::nullopt;
 }
 
-// All passes of one micro-batch in one stage.
+// Checks all passes of one micro-batch in one stage.
 Complaint find_in_passes(Places& places, int v, int m) {
   const int forward = places.index(Pass::forward, v, m), whole = places.index(Pass::backward, v, m);
   const int input = places.index(Pass::input_gradient, v, m),
@@ -94,7 +94,7 @@ Complaint find_in_passes(Places& places, int v, int m) {
   return std::nullopt;
 }
 
-// Micro-batches in the order in which a stage runs their forwards, or sends their gradients back.
+// Micro-batches, by stage, in the order in which the stage runs their forwards or sends their gradients back.
 std::map<int, std::vector<int>> orders(const Timetable& timetable, bool forward) {
   std::map<int, std::vector<int>> of_stage;
   for (const auto& actions : timetable.ranks)

@@ -1,10 +1,9 @@
-// DualPipeV: the half of DualPipe (DeepSeek-V3, arXiv:2412.19437, section 3.2.1) that Sea AI Lab's note
-// "Cut-in-half" keeps. Two chunks a rank in a V; in the middle a forward of one chunk and a whole backward of the
-// other stand side by side, so that the communication inside each hides under the other. The order is that of the
-// authors' published implementation (github.com/deepseek-ai/DualPipe, read 2026-11): eight stretches, of which
-// those named here.
-// Assumes: a rank does one action at a time, of a pair the forward first; `overlap: {experts: true}` has the two take
-// turns (models/compile/exchanges.cpp).
+// DualPipeV: the half of DualPipe (DeepSeek-V3, arXiv:2412.19437, section 3.2.1) that Sea AI Lab's note "Cut-in-half"
+// keeps. Each rank has two chunks in a V. In the middle a forward of one chunk and a whole backward of the other are
+// side by side, so that each hides the communication of the other. The order is that of the authors' published
+// implementation (github.com/deepseek-ai/DualPipe, read 2026-11), whose eight phases are three functions here.
+// Assumes: a rank does one action at a time, and of a pair the forward first; with `overlap: {experts: true}` the two
+// take turns (models/compile/exchanges.cpp).
 #include <deque>
 
 #include "models/schedule/schedule_rules.hpp"
@@ -23,7 +22,7 @@ class DualPipeVActions {
     actions_.push_back(split);
     owed_.push_back({Pass::weight_gradient, split.virtual_stage, split.micro_batch});
   }
-  void weight_gradient() {  // the longest owed
+  void weight_gradient() {  // adds the weight gradient that has waited longest
     actions_.push_back(owed_.front());
     owed_.pop_front();
   }
@@ -65,7 +64,7 @@ void side_by_side(DualPipeVActions& order, int after, int rounds) {
 }
 
 void cool_down(DualPipeVActions& order, int after, int rank) {
-  const int turns = rank + 1;  // the second half of their backwards is split
+  const int turns = rank + 1;  // the second half of these backwards is split
   for (int i = 0; i < turns; ++i) {
     order.either(1, i > turns / 2 || (i == turns / 2 && rank % 2 == 1));
     order.either(0, i >= turns / 2);

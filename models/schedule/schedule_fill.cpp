@@ -1,5 +1,5 @@
-// Where weight gradients go: the one thing in a schedule that depends on how long things take. They wait for
-// nothing but their own input gradient and nobody waits for them, so a rank may put them wherever it would idle.
+// Places weight gradients, the one part of a schedule that depends on times. A weight gradient needs only its own
+// input gradient and nothing waits for it, so a rank may run it wherever it would idle.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -12,12 +12,12 @@ namespace motley {
 namespace {
 
 constexpr double kUnknown = -1;
-constexpr double kAtOnce = -1;  // as a least gap: weight gradients follow their input gradients at once
+constexpr double kAtOnce = -1;  // used as a least gap: weight gradients follow their input gradients at once
 
-// Runs `ordered` as early as can be and fills the gaps it meets.
+// Runs `ordered` as early as possible and fills the gaps that it finds.
 class Filler {
  public:
-  // A gap takes a weight gradient where it is at least `least_gap` times as long as that, or kAtOnce.
+  // A gap takes a weight gradient if it is at least `least_gap` times as long. kAtOnce: no gap is needed.
   Filler(const Timetable& ordered, const ScheduleTimes& times, int in_flight, double least_gap)
       : ordered_(ordered), times_(times), in_flight_(in_flight), least_gap_(least_gap) {
     rank_of_ = placement(ordered);
@@ -57,7 +57,7 @@ class Filler {
     const bool here = rank_of_[at(from_stage)] == rank_of_[at(action.virtual_stage)];
     return end_s + (here ? 0 : times_.transfer_s);
   }
-  // When what it needs is there; kUnknown while that is open.
+  // The time when the inputs of an action are there; kUnknown if that is not known yet.
   double ready(const Action& action) const {
     const int stage = action.virtual_stage;
     if (action.pass == Pass::forward) return stage == 0 ? 0 : arrival(action, stage - 1, forward_end_);

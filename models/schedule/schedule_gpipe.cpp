@@ -1,5 +1,5 @@
-// GPipe (Huang et al. 2018, arXiv:1811.06965): every forward, then every backward in the same order. Bubble (p-1)/m
-// of the work; every micro-batch is in flight at once.
+// GPipe (Huang et al. 2018, arXiv:1811.06965): every forward, then every backward in the same order. The bubble is
+// (p-1)/m of the work; every micro-batch is in flight at once.
 #include "models/schedule/schedule_rules.hpp"
 
 namespace motley {

@@ -1,6 +1,6 @@
-// Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): rank r holds virtual stages r, r+p,
-// r+2p, ...; micro-batches go through each chunk in groups of p. Bubble (p-1)/(v m) of the work for v chunks. The
-// order is that of Megatron-LM, which likewise refuses micro-batches that are no multiple of p.
+// Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): rank r holds virtual stages r, r+p, r+2p,
+// ...; micro-batches go through each chunk in groups of p. The bubble is (p-1)/(v m) of the work for v chunks. The
+// order is that of Megatron-LM, which also refuses micro-batches that are no multiple of p.
 #include <algorithm>
 
 #include "models/schedule/schedule_rules.hpp"

@@ -1,4 +1,5 @@
-// The rules that make_timetable() chooses from, one paper a file, and what they share. Private to models/schedule.
+// The rules from which make_timetable() chooses, one paper in each file, and what they share. Private to
+// models/schedule.
 #pragma once
 
 #include "models/schedule/schedule.hpp"
@@ -13,13 +14,13 @@ Timetable zero_bubble_h2(const PipelineShape& shape, const ScheduleTimes& times)
 Timetable zero_bubble_v(const PipelineShape& shape, const ScheduleTimes& times);   // schedule_zb_v.cpp
 Timetable dualpipe_v(const PipelineShape& shape);                                  // schedule_dualpipe_v.cpp
 
-// Forwards and backwards (or input gradients) in turn after `warm_up` forwards; what is left of each comes at the end.
+// Forwards and backwards (or input gradients) in turn after `warm_up` forwards; the remaining ones come at the end.
 std::vector<Action> in_turn(int virtual_stage, int micro_batches, int warm_up, Pass backward);
 
-// `ordered` holds forwards and input gradients; puts every weight gradient where its rank would else wait, for
-// `times`, and as late as `in_flight` micro-batches (of a chunk each, on any rank) allow. Tried are gaps as long as
-// the work, half as long, any gap, and at once after the input gradient; that which ends first (then waits least)
-// is taken, on equal terms the first. schedule_fill.cpp
+// Adds weight gradients to `ordered`, which holds forwards and input gradients. Each is placed where its rank would
+// otherwise wait, for `times`, and as late as `in_flight` micro-batches (of a chunk each, on any rank) allow. It
+// tries gaps as long as the work, gaps half as long, any gap, and no gap (at once after the input gradient). It takes
+// the result that ends first (then the one that waits least, then the first one). schedule_fill.cpp
 Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight);
 
 }  // namespace motley

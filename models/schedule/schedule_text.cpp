@@ -1,5 +1,5 @@
 // Timetables as text: CSV in the form of PyTorch's torch.distributed.pipelining (_Action and its compute-only CSV,
-// as of 2.9), which torchtitan reads, and a picture for people.
+// version 2.9), which torchtitan reads, and a picture for people.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace motley {
 namespace {
 
-constexpr std::string_view kLetters = "FBIW";  // by Pass
+constexpr std::string_view kLetters = "FBIW";  // indexed by Pass
 
 std::string cell(const Action& action) {
   return fmt::format("{}{}{}", action.virtual_stage, kLetters[static_cast<std::size_t>(action.pass)],

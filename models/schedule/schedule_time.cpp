@@ -1,6 +1,6 @@
-// The recurrence: when every action of a timetable runs, if each runs as soon as its rank and its needs allow.
-// Transfers of a boundary go one after another and hold a buffer on each side; ranks share no links. It is what
-// schedules are compared by, not how a strategy is priced: sim/ does that.
+// The recurrence that gives the times of a timetable's actions, if each runs as soon as its rank and its inputs
+// allow. Transfers of a boundary go one after another and hold a buffer on each side; ranks share no links. The times
+// serve to compare schedules, not to price a strategy: sim/ does that.
 #include <algorithm>
 
 #include "models/base/index.hpp"
@@ -11,11 +11,11 @@ namespace {
 
 constexpr double kNotYetKnown = -1;
 
-// The transfers from one virtual stage to the next, or of gradients back; the j-th of the sender is the j-th of the
-// receiver.
+// The transfers from one virtual stage to the next, or of gradients in the other direction; transfer j of the sender
+// is transfer j of the receiver.
 struct Boundary {
-  std::vector<double> sent_s, received_s;  // ends of the j-th compute on either side
-  std::vector<double> arrived_s;           // end of the j-th transfer
+  std::vector<double> sent_s, received_s;  // ends of compute j on the two sides
+  std::vector<double> arrived_s;           // end of transfer j
 };
 
 class Recurrence {
@@ -47,12 +47,12 @@ class Recurrence {
     std::vector<double> forward_s, gradient_s;  // by micro-batch
   };
 
-  bool crosses(int stage) const {  // between this virtual stage and the next
+  bool crosses(int stage) const {  // whether a boundary after this virtual stage crosses ranks
     return rank_of_[at(stage)] != rank_of_[at(stage + 1)];
   }
   bool is_last(int stage) const { return at(stage) + 1 == rank_of_.size(); }
 
-  // kNotYetKnown: not yet to be said.
+  // The end of transfer j; kUnknown: not known yet.
   double arrival(Boundary& boundary, std::size_t j) {
     while (boundary.arrived_s.size() <= j) {
       const std::size_t i = boundary.arrived_s.size();

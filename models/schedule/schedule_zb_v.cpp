@@ -1,6 +1,6 @@
-// ZB-V (Qi et al. 2023, arXiv:2401.10241, section 6; Qi et al. 2024, arXiv:2405.15362): two chunks a rank, placed
-// in a V, so that the last virtual stage stands on the first rank and gradients set out where micro-batches do. No
-// bubble between the first and the last action of a rank when F = I = W, with 1F1B's memory: 2p chunks of
+// ZB-V (Qi et al. 2023, arXiv:2401.10241, section 6; Qi et al. 2024, arXiv:2405.15362): each rank has two chunks in a
+// V, so that the last virtual stage stands on the first rank, where micro-batches begin, and gradients begin there
+// too. No bubble between the first and the last action of a rank when F = I = W, with 1F1B's memory: 2p chunks of
 // micro-batches in flight.
 #include <algorithm>
 
@@ -20,7 +20,7 @@ class ZbVActions {
   std::vector<Action> take() { return std::move(actions_); }
 
  private:
-  // The rule is one for 2p-1 micro-batches or more; of fewer, it runs those that there are.
+  // The rule is for 2p-1 micro-batches or more; with fewer, only actions of existing micro-batches are added.
   void add(Pass pass, int chunk, int micro_batch) {
     if (micro_batch < shape_.micro_batches) actions_.push_back({pass, stages_[chunk], micro_batch});
   }

@@ -1,10 +1,10 @@
-// Zero bubble, one chunk a rank (Qi et al. 2023, arXiv:2401.10241): a backward is split, so that the gradient of
-// the input goes on at once and that of the weights fills what would be idle.
-//   ZB-H1: the forwards and input gradients of 1F1B, no more memory than its first rank's: p micro-batches everywhere.
-//          Bubble (p-1)(F+I-W).
-//   ZB-H2: about twice the forwards to warm up, up to 2p-1 in flight. Bubble (p-1)(F+I-2W) between the first and
-//          the last action of a rank; ranks begin, and end, one after another, so it takes an optimizer that needs
-//          no rank to wait.
+// Zero bubble with one chunk on each rank (Qi et al. 2023, arXiv:2401.10241): a backward is split, so that the gradient
+// of the input goes on at once and the gradient of the weights fills idle time.
+//   ZB-H1: the forwards and input gradients of 1F1B, with no more memory than its first rank: p micro-batches
+//          everywhere. The bubble is (p-1)(F+I-W).
+//   ZB-H2: about twice as many forwards to warm up, up to 2p-1 in flight. The bubble is (p-1)(F+I-2W) between the
+//          first and the last action of a rank. Ranks begin, and end, one after another, so the optimizer must not
+//          need a rank to wait for others.
 #include "models/schedule/schedule_rules.hpp"
 
 namespace motley {
