@@ -116,7 +116,8 @@ bool NullWorld::advance(Rank rank, StreamId stream) {
   return true;
 }
 
-// Communication before computation: receives are posted as early as they may be, as a real rank does while it computes.
+// Runs communication before computation, so that receives are posted as early as possible, as on a real rank that
+// computes meanwhile.
 void NullWorld::progress(Rank rank) {
   for (bool moved = true; moved;) {
     moved = false;

@@ -1,7 +1,7 @@
-// The Null world: a Program run in no time. Programs are deterministic dataflow, so one order of running them decides
-// for all whether they end. Transfers are rendezvous, collectives gangs; a stream never skips. Everything check() knows
-// about progress and memory comes from here. Of ranks that must behave alike it runs one: see
-// models/world/symmetry.hpp. It knows nothing of durations: see sim/simulate.hpp.
+// The Null world: runs a Program in no time. Programs are deterministic dataflow, so if one order of running them
+// ends, all orders do. Transfers are rendezvous, collectives gangs; a stream never skips an instruction. All that
+// check() knows about progress and memory comes from here. One rank runs for all ranks that must behave alike: see
+// models/world/symmetry.hpp. This world knows no durations: see sim/simulate.hpp.
 #pragma once
 
 #include <deque>
@@ -25,17 +25,18 @@ struct Blocked {
 class NullWorld : public World {
  public:
   using Observer = std::function<void(const Step&, const Instruction&)>;
-  // `posted` is called when an instruction begins (a receive takes its buffer), `ended` when it has ended. Both may be
-  // empty. Throws Refusal("mismatched-transfer" | "mismatched-collective") when two sides disagree.
-  // Keeps references to the first three; `symmetry` decides who runs.
+  // `posted` is called when an instruction begins (a receive takes its buffer), `ended` when it has ended. Both may
+  // be empty. Throws Refusal("mismatched-transfer" | "mismatched-collective") when two sides disagree. Keeps
+  // references to the first three arguments; `symmetry` decides which ranks run.
   NullWorld(const Program& program, const Arrangement& arrangement, const Symmetry& symmetry, Observer posted,
             Observer ended);
-  // Issues every stream, then runs until nothing moves; returns who is stuck (empty: the Program ended).
+  // Issues every stream, then runs until nothing moves. Returns the ranks that are blocked (empty: the Program
+  // ended).
   std::vector<Blocked> run();
 
-  // Notes that the step may begin: what is issued ends in run(), when all streams have been.
+  // Notes that the step may begin. It ends in run(), when all streams have been issued.
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
-  // Returns at once, as no time passes here before run() has heard of every stream.
+  // Returns at once, because run() begins only after every stream has been issued.
   void await(Rank rank, StreamId stream) override;
 
  private:
@@ -52,7 +53,7 @@ class NullWorld : public World {
   std::string describe_current(Rank rank, StreamId stream) const;
 
   bool passed(Rank rank, const std::vector<After>& after) const;
-  bool advance(Rank rank, StreamId stream);  // one instruction, if it can begin and end
+  bool advance(Rank rank, StreamId stream);  // performs one instruction, if it can begin and end
   void begin(Rank rank, StreamId stream);
   void end(Rank rank, StreamId stream);
   bool match_transfer(Rank rank, StreamId stream);
@@ -66,9 +67,9 @@ class NullWorld : public World {
   const Arrangement& arrangement_;
   const Symmetry& symmetry_;
   Observer posted_, ended_;
-  std::vector<IdTable<StreamId, StreamState>> states_;  // by rank; only of those that run
+  std::vector<IdTable<StreamId, StreamState>> states_;  // by rank; filled only for ranks that run
   std::vector<std::optional<StreamId>> sender_,
-      receiver_;                         // by class of lanes: stream whose head is posted there
+      receiver_;                         // by class of lanes: stream whose next instruction is posted there
   std::vector<std::size_t> gang_sizes_;  // by class of groups
   struct Arrival {
     Rank rank;

@@ -1,10 +1,10 @@
-// A thing sees the multiset of marks of what touches it, kept as a 128-bit sum; collisions are taken not to happen.
-// After the first round only what touches something that changed its class looks again, so that long chains of small
-// differences cost what they are, not what the cluster is.
+// Refines classes by marks. A rank, group or link sees the multiset of the marks of its lanes, kept as a 128-bit sum;
+// collisions are assumed not to happen. After the first round only neighbours of members that changed their class
+// look again, so that the time grows with the number of changes, not with the size of the cluster.
 //
-// Why it is enough for max-min sharing: in an equitable partition every link of a class is crossed by equally many
-// lanes of each class, so rates that are max-min fair on one link of each class are max-min fair on all, and max-min
-// fair rates are unique. What begins alike therefore ends alike, and by induction on time so does everything after.
+// This suffices for max-min sharing: in an equitable partition every link of a class is crossed by equally many lanes
+// of each class. So rates that are max-min fair on one link of each class are max-min fair on all, and max-min fair
+// rates are unique. Steps that begin alike therefore end alike, and by induction on time so do all later steps.
 #include "models/world/symmetry.hpp"
 
 #include <algorithm>
@@ -38,12 +38,12 @@ Mark mark(Words... words) {
   return XXH3_128bits(packed.data(), sizeof packed);
 }
 
-void add(Mark& sum, const Mark& mark) {  // of a multiset: the order of additions does not matter
+void add(Mark& sum, const Mark& mark) {  // adds to a multiset: the order of additions does not matter
   sum.low64 += mark.low64;
   sum.high64 += mark.high64;
 }
 
-// Numbers distinct marks in the order they come.
+// Numbers distinct marks in the order in which they come.
 class Numbering {
  public:
   explicit Numbering(std::size_t most) {
@@ -73,7 +73,7 @@ void take(Mark& sum, const Mark& mark) {
   sum.high64 -= mark.high64;
 }
 
-// The lanes of each rank, group or link, or the ranks of each group, one after another.
+// Lists of lanes for each rank, group or link, or of ranks for each group, stored one after another.
 class Lists {
  public:
   explicit Lists(std::size_t count) : first_(count + 2) {}
@@ -93,7 +93,7 @@ class Lists {
   std::vector<std::uint32_t> first_, items_;
 };
 
-// The classes of ranks, of groups or of links. All of a class have seen the same once it is split.
+// The classes of ranks, of groups or of links. After a split, all members of a class have seen the same.
 class Colours {
  public:
   struct Change {
@@ -120,11 +120,11 @@ class Colours {
   }
   void forget(std::int32_t member, const Mark& mark) { take(seen_[at(member)], mark); }
 
-  // Splits classes by what their members have seen since the last time. Those who saw nothing new keep the number, or,
-  // where all did, the largest part: few change.
+  // Splits classes by what their members have seen since the last split. Members that saw nothing new keep the
+  // class's number; if all saw something, the largest part keeps it, so that few members change.
   std::vector<Change> split();
 
-  // Classes numbered in the order of their first members.
+  // The classes, numbered in the order of their first members.
   Partition partition() const {
     Partition classes;
     std::vector<std::int32_t> number(sizes_.size(), -1);
@@ -146,7 +146,7 @@ class Colours {
 
   std::vector<std::int32_t> colours_;
   std::vector<Mark> seen_;
-  std::vector<std::int32_t> touched_;  // whose `seen_` changed since the last split
+  std::vector<std::int32_t> touched_;  // members whose `seen_` changed since the last split
   std::vector<char> is_touched_;
   std::vector<std::int32_t> sizes_;  // by class
 };
@@ -174,7 +174,7 @@ std::vector<Colours::Change> Colours::split() {
     if (all.largest < 0 || parts[i].size > parts[at(all.largest)].size)
       all.largest = static_cast<std::int32_t>(i);
   }
-  for (const auto& [colour, all] : classes)  // nobody of it is left to keep the number
+  for (const auto& [colour, all] : classes)  // every member saw something new, so no member keeps the number
     if (all.size < sizes_[at(colour)]) classes[colour].largest = -1;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (classes[parts[i].colour].largest == static_cast<std::int32_t>(i)) continue;
@@ -226,7 +226,8 @@ class Refinement {
   }
 
  private:
-  // What a lane touches, each with its place: links, its group, the ranks that post it on their own.
+  // Visits the neighbours of a lane, each with its place: its links, its group, and the ranks that post it
+  // themselves.
   template <class Link, class Group, class End>
   void each_of(std::size_t index, Link link, Group group, End end) const {
     const Lane& lane = arrangement_.lanes[index];
@@ -256,7 +257,7 @@ class Refinement {
           [&](Rank rank, int) { rank_lanes_.put(rank, i); });
   }
 
-  // The marks of two lanes are equal if what they are, and all they touch, is equal.
+  // The marks of two lanes are equal if the lanes and all their neighbours are equal.
   Mark mark_of(std::size_t index) {
     const Lane& lane = arrangement_.lanes[index];
     words_ = {lane.traits, word_of(lane.out), word_of(lane.in),
@@ -302,7 +303,7 @@ class Refinement {
       act(entry.groups[slot].value().value(), slot.value());
   }
 
-  // Splits by what was seen, and shows who changed to those it touches. False when nobody did.
+  // Splits classes by what was seen, and shows changes to the neighbours. Returns false when nothing changed.
   bool round() {
     const auto ranks = ranks_.split(), groups = groups_.split(), links = links_.split();
     std::vector<std::uint32_t> stale;
@@ -332,7 +333,7 @@ class Refinement {
     std::int32_t last = -1;
     for (std::uint32_t member : members_[group.member]) {
       const auto rank = static_cast<Rank>(member);
-      if (std::exchange(last, rank) == rank) continue;  // through several slots: all at once
+      if (std::exchange(last, rank) == rank) continue;  // a rank in several slots is handled once
       each_collective(rank, [&](std::int32_t joined, int slot) {
         if (joined != group.member) return;
         ranks_.forget(rank, mark(group.before, slot));
@@ -359,7 +360,7 @@ Partition singletons(std::size_t count) {
   return alone;
 }
 
-// The slots that `slot_of` gives of the program's instructions, ascending, each once.
+// The slots that `slot_of` gives for the program's instructions, ascending, each once.
 template <class Slot, class SlotOf>
 std::vector<Slot> used_slots(const RankProgram& rank_program, SlotOf slot_of) {
   std::set<Slot> slots;

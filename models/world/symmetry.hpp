@@ -1,8 +1,8 @@
 // Which ranks must behave alike, so that one of each class can stand for all: colour refinement (Weisfeiler & Leman
 // 1968) over ranks, groups, lanes and links until the partition is equitable. It knows nothing of tensor, data or
-// pipeline parallelism, only who moves bytes to whom through which slot and over which links. What it does not do:
-// search for symmetries of the whole; two ranks that some automorphism would exchange are always in one class, but a
-// class may hold more, whose neighbourhoods no World can tell apart. Read next: models/check/check.cpp,
+// pipeline parallelism, only which rank moves bytes to which through which slot and over which links. It does not
+// search for symmetries of the whole: two ranks that some automorphism would exchange are always in one class, but a
+// class may hold more ranks, whose neighbourhoods no World can tell apart. Read next: models/check/check.cpp,
 // sim/fabric/fold.hpp.
 #pragma once
 
@@ -15,30 +15,31 @@
 
 namespace motley {
 
-// One way of bytes: what a rank sends through one slot, or an edge of a collective.
+// One path of bytes: the messages that a rank sends through one slot, or an edge of a collective.
 struct Lane {
   Rank from = 0, to = 0;
   std::optional<PeerSlot> out, in;  // transfers: slots at the two ends
-  std::optional<GroupId> group;     // edges of a collective: whose
-  // Copies: between a rank and its host, to it (1) or from it (2); `from` and `to` are the rank. 0: neither.
+  std::optional<GroupId> group;     // edges of a collective: its group
+  // 1: copies from a rank to its host; 2: copies from the host to it; `from` and `to` are the rank. 0: neither.
   std::int32_t host = 0;
-  Carrier carrier = {};  // between nodes
-  // Its ends post it on their own: transfers, and edges of collectives that run step by step. Else the group does.
+  Carrier carrier = {};  // carrier between nodes
+  // True: the ends post the lane themselves (transfers, and edges of collectives that run step by step). False: the
+  // group does.
   bool by_ranks = true;
-  double cap = 0;         // bytes/s that each of its flows never exceeds, beyond what its links give; 0: none
-  int parts = 1;          // edges of rings: of what a member sends (RingHop)
-  double latency_s = -1;  // instead of its route's and its software's; -1: those
-  std::uint64_t traits = 0;                     // equal only where it costs the same on an idle fabric
+  double cap = 0;            // most bytes/s of each of its flows, beside the limits of its links; 0: no limit
+  int parts = 1;             // edges of rings: RingHop::parts
+  double latency_s = -1;     // latency in place of that of its route and software; -1: no replacement
+  std::uint64_t traits = 0;  // equal only for lanes that cost the same on an idle fabric
   std::uint32_t first_link = 0, last_link = 0;  // [first, last) of Arrangement::links
 };
 
-// What is known beforehand. Traits are equal only where nothing tells two of a kind apart but their neighbours.
+// The initial knowledge. Traits are equal only for members that differ at most in their neighbours.
 struct Arrangement {
   std::vector<std::uint64_t> rank_traits, group_traits;  // by rank, by group
   std::vector<std::uint64_t> link_traits;                // by link id
   std::vector<Lane> lanes;
-  std::vector<std::int32_t> links;  // ids, in the order a lane crosses them
-  // By rank and peer slot: index into `lanes`, -1: its class never sends (receives) through it.
+  std::vector<std::int32_t> links;  // ids, in the order in which a lane crosses them
+  // By rank and peer slot: index into `lanes`; -1: ranks of this program never send (receive) through the slot.
   std::vector<std::size_t> first_slot;
   std::vector<std::int32_t> sent, received;
 
@@ -49,10 +50,11 @@ struct Arrangement {
   }
 };
 
-// Group slots through which the program's instructions run collectives, ascending.
+// Slots of groups through which the program's instructions run collectives, ascending.
 std::vector<GroupSlot> collective_slots(const RankProgram& rank_program);
 
-// Ranks with their class, stage and chips_traits; groups with kind and size; every transfer a lane, without links.
+// Ranks with traits of their rank program and stage; groups with kind and size; a lane for every transfer, without
+// links.
 Arrangement arrange(const Program& program);
 
 struct Partition {
@@ -68,13 +70,13 @@ struct Symmetry {
   Partition ranks, groups, lanes, links;
 };
 
-// The coarsest equitable partition finer than the traits.
+// Finds the coarsest equitable partition that is finer than the traits.
 Symmetry find_symmetry(const Program& program, const Arrangement& arrangement);
-// Everyone in a class of its own.
+// A partition in which every member has a class of its own.
 Symmetry no_symmetry(const Program& program, const Arrangement& arrangement);
 
-// By class of groups: how many arrivals at it make a collective complete, when one of each class of ranks runs. A group
-// of which some member never joins is never complete.
+// By class of groups: the number of arrivals that completes a collective when one rank of each class runs. A group
+// with a member that never joins is never complete.
 std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symmetry);
 
 }  // namespace motley

@@ -1,6 +1,6 @@
-// The physical world as a Program sees it, and the one interpreter loop that runs a Program in any
-// World. Sim (sim/world) takes virtual time, Real (hw/world) moves bytes, Null (models/world) takes
-// none. Read next: models/trace/trace.hpp.
+// The physical world as a Program sees it, and the one interpreter loop that runs a Program in any World. Sim
+// (sim/world) takes virtual time, Real (hw/world) moves bytes, Null (models/world) takes no time. Read next:
+// models/trace/trace.hpp.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace motley {
 
-// An instruction of a rank; also names the event of its end. Known before it is issued.
+// An instruction of a rank; it also names the event of its end. It is known before it is issued.
 struct Step {
   Rank rank = 0;
   StreamId stream;
@@ -21,25 +21,25 @@ struct Step {
 class World {
  public:
   virtual ~World() = default;
-  // Begins `step` once everything issued earlier on its stream and every step of `after` (same
-  // rank, perhaps not yet issued) has ended. May return before the step has ended (a device's
-  // stream) or after (a thread, an actor). Throws RunFailure when it cannot be done.
+  // Begins `step` once everything issued earlier on its stream and every step of `after` (same rank, perhaps not yet
+  // issued) has ended. It may return before the step has ended (a device's stream) or after (a thread, an actor).
+  // Throws RunFailure when the step cannot be done.
   virtual void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) = 0;
   // Returns when everything issued on the stream has ended; in the Null world, where no time passes, at once.
   virtual void await(Rank rank, StreamId stream) = 0;
 };
 
-// The interpreter: issues every instruction of one stream in order. Each World calls it from what a
-// stream is there (an actor, a thread). No World reorders a stream.
+// The interpreter: issues every instruction of one stream in order. Each World calls it from its own kind of stream
+// (an actor, a thread). No World reorders a stream.
 void run_stream(const Program& program, Rank rank, StreamId stream, World& world);
 
-// The part of a World that does a rank's work and says how long it took. Lives here so that sim/
-// can let hw/ execute some ranks (Mixed) without either including the other. tools/ joins them.
+// The part of a World that does a rank's work and returns its time. It is declared here so that sim/ can let hw/
+// execute some ranks (Mixed) and neither includes the other. tools/ joins them.
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Really runs a compute or optimizer step of its rank; received tensors it needs are made up,
-  // finite and stated. Returns seconds.
+  // Runs a compute or optimizer step of its rank for real. Received tensors that the step needs get finite,
+  // documented values. Returns seconds.
   virtual double execute(const Step& step, const Instruction& instruction) = 0;
 };
 
