@@ -1,5 +1,5 @@
-// How many layers each stage of a pipeline holds. Even, in proportion to the stages' speeds (Holmes's self-adapting
-// partition, arXiv:2312.03549), or written out. Read next: models/strategy/strategy.hpp.
+// The number of layers in each stage of a pipeline: even, in proportion to the stages' speeds (Holmes's self-adapting
+// partition, arXiv:2312.03549), or given as a list. Read next: models/strategy/strategy.hpp.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace motley {
 
 // Each stage gets floor(alpha * its speed / the sum of speeds * layers), at least one layer, and the last stage takes
 // the rest. Speeds are in any unit, as measured with that stage's chips and NICs. Throws Refusal("impossible-stages")
-// where not every stage can have a layer.
+// if there are fewer layers than stages.
 // Assumes: alpha 1, as in the examples that Holmes ships (30 layers at 197:160 are 16 and 14, 48 are 26 and 22); its
-// text recalls 1.05.
+// paper gives 1.05.
 std::vector<std::int64_t> layers_by_speed(std::int64_t layers, std::span<const double> speeds,
                                           double alpha = 1.0);
 
-// As evenly as can be: the first `layers % stages` stages get one more.
+// Layers as even as possible: the first `layers % stages` stages get one more.
 std::vector<std::int64_t> even_layers(std::int64_t layers, std::int64_t stages);
 
 // Holmes's list "2 4 4 3 5 5 5": for each type of device the number of its stages, and the layers of each.

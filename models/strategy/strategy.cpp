@@ -1,5 +1,5 @@
-// What makes a Strategy legal, how degrees become one, and its hash. Read next: models/strategy/strategy_text.cpp,
-// models/compile/compile.hpp.
+// Checks whether a Strategy is legal, expands degrees into one, and hashes it. Read next:
+// models/strategy/strategy_text.cpp, models/compile/compile.hpp.
 #include "models/strategy/strategy.hpp"
 
 #define XXH_INLINE_ALL
@@ -18,10 +18,10 @@
 namespace motley {
 namespace {
 
-// Nothing: what was looked at is legal.
+// Nothing: the checked part is legal.
 using Complaint = std::optional<StrategyComplaint>;
 
-// "1, 2, 4, 8": the degrees that divide all three, as many as help.
+// Lists the degrees that divide all three, for hints: "1, 2, 4, 8".
 std::string divisors(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t least = 1) {
   constexpr std::int64_t kLargestShown = 65'536;
   std::string list;
@@ -62,7 +62,7 @@ Complaint find_in_data_parallel(const Train& train, std::int64_t dp) {
                            "legal: " + divisors(micro_batches, micro_batches, micro_batches)};
 }
 
-// Boundaries between stages whose activations are gathered, or whose tensor parallel degrees differ.
+// Checks boundaries between stages whose activations are gathered, or whose tensor-parallel degrees differ.
 Complaint find_at_boundaries(const Transformer& t, const PipelineTemplate& pipeline, bool by_rows) {
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     const std::int64_t before = pipeline.stages[i - 1].tensor_parallel;
@@ -100,8 +100,7 @@ Complaint find_in_context_parallel(const Train& train, std::int64_t cp) {
                         : "")};
 }
 
-// Stages that are replicated more or less often than each other. `micro_batch`: sequences of each of the pipeline's
-// replicas.
+// Checks stages with different numbers of replicas. `micro_batch`: sequences of each of the pipeline's replicas.
 Complaint find_in_replicas(const PipelineTemplate& pipeline, std::int64_t micro_batch, bool by_rows) {
   const auto complaint = [](std::string message, std::string hint) {
     return StrategyComplaint{"impossible-replicas", "stages", std::move(message), std::move(hint)};
@@ -138,7 +137,7 @@ Complaint find_in_stages(const Transformer& t, const PipelineTemplate& pipeline,
   const std::vector<VirtualStage> all = virtual_stages(pipeline);
   for (std::size_t v = 0; v < all.size(); ++v) {
     const VirtualStage& stage = all[v];
-    // An embedding alone that no gradient reaches would have no backward.
+    // A first stage with only a frozen embedding would have no backward.
     const bool may_be_empty = all.size() > 1 && ((v == 0 && !t.lora.used()) || v + 1 == all.size());
     if (stage.layers.first != next || stage.layers.last < stage.layers.first ||
         (stage.layers.last == stage.layers.first && !may_be_empty))
@@ -184,7 +183,7 @@ Complaint find_in_offload(const Strategy& strategy) {
                            "`offload` of more than there is, or of less than nothing", "shares, 0 to 1"};
 }
 
-// Rows that sequence parallelism divides over tensor-parallel ranks.
+// Checks that sequence parallelism can divide the rows over tensor-parallel ranks.
 Complaint find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
   const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
   for (const Stage& stage : pipeline.stages) {
@@ -228,7 +227,7 @@ Complaint find_in_templates(const Transformer& t, const Train& train, const Stra
     sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
                        pipeline.replicas, pipeline.micro_batches, micro_batch);
-    if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;  // no global batch
+    if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;  // -1: equal to no global batch
   }
   if (sequences != train.global_batch)
     return StrategyComplaint{"impossible-batch",
@@ -246,7 +245,7 @@ Complaint find_in_templates(const Transformer& t, const Train& train, const Stra
   return find_in_sharding(strategy);
 }
 
-// A member of Train in the text that is hashed.
+// Text of a member of Train, for the hash.
 std::string hashed(Format format) { return std::string(name_of(format)); }
 std::string hashed(const std::optional<Format>& format) { return format ? hashed(*format) : ""; }
 std::string hashed(const std::vector<std::int64_t>& lengths) {
@@ -271,7 +270,7 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
         "impossible-documents", "documents",
         fmt::format("{} documents have {} tokens, a sequence {}", documents.size(), sum, train.sequence),
         "their lengths add up to the sequence, or one length divides it"};
-  // Positions begin anew in each document.
+  // Positions begin at 0 in each document.
   const std::int64_t longest =
       documents.empty() ? train.sequence : *std::max_element(documents.begin(), documents.end());
   if (t.learned_positions() && longest > t.max_positions)
@@ -351,12 +350,13 @@ void validate(const Transformer& t, const Train& train, const Strategy& strategy
 }
 
 std::string strategy_hash(const Transformer& transformer, const Train& train, const Strategy& strategy) {
-  // Names and sources say who is meant, not what is run.
+  // Names and sources do not change what is run.
   Transformer nameless = transformer;
   nameless.name.clear();
   nameless.source.clear();
   const Train standard;
-  std::string shape, further;  // what every training shape has, and what this one has besides
+  std::string shape, further;  // shape: fields of every training shape; further: fields that this one also
+                               // has
   TrainFields{}.each_of_program([&](const auto& entry) {
     const std::string value = hashed(train.*std::get<0>(entry.members));
     if (!entry.hides_standard)

@@ -1,6 +1,6 @@
-// A Strategy: how a Transformer is laid over a Cluster and in which order it is run. The short form
-// ({tp: 8, pp: 8, dp: 16}) expands to this explicit one; print() writes the explicit one and it
-// reads back equal. Read next: models/program/program.hpp.
+// A Strategy: how a Transformer is laid over a Cluster and in which order it is run. The short form ({tp: 8, pp: 8,
+// dp: 16}) expands to this explicit one; print() writes the explicit one, and it reads back equal. Read next:
+// models/program/program.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,34 @@
 
 namespace motley {
 
-// What a layer's backward computes again instead of keeping it.
+// The part of a layer that its backward computes again instead of keeping it.
 // selective: attention's output, from its queries, keys and values (arXiv:2205.05198).
-// full: all but the layer's input (Chen et al. 2016, arXiv:1604.06174).
-// alternate: norms and the feed-forward part's first product; attention and the results of the other products are kept.
+// full: everything but the layer's input (Chen et al. 2016, arXiv:1604.06174).
+// alternate: norms and the feed-forward part's first product; attention and the results of the other products are
+// kept.
 // Assumes: `alternate` stands for PyTorch's selective checkpointing by operation, which computes every second of a
-// layer's seven products again (torchtitan, 2024-12): 32,768 elements a token kept of Llama 3 8B, where that keeps
-// 31,744.
+// layer's seven products again (torchtitan, 2024-12): `alternate` keeps 32,768 elements for each token of Llama 3 8B,
+// PyTorch's keeps 31,744.
 enum class Recompute : std::uint8_t { none, selective, full, alternate };
 template <>
 inline constexpr auto kWords<Recompute> = words("none", "selective", "full", "alternate");
 
-// How an activation, and back its gradient, reaches the next stage.
-// direct: every rank there is sent the whole of it; where this stage has more ranks, each sends a part.
-// gather: every rank there is sent a part, and they gather the whole among themselves (H2's send-shards-and-all-gather;
+// How an activation reaches the next stage, and its gradient the stage before.
+// direct: every rank there is sent the whole tensor; if this stage has more ranks, each sends a part.
+// gather: every rank there is sent a part, and the ranks gather the whole (H2's send-shards-and-all-gather;
 // Megatron-LM's scatter-gather, arXiv:2104.04473 section 4.1).
 enum class Resharding : std::uint8_t { direct, gather };
 template <>
 inline constexpr auto kWords<Resharding> = words("direct", "gather");
 
-// What a rank keeps in the memory of its node instead of its chip's: shares, 0 to 1, of what comes first.
+// Shares, 0 to 1, that a rank keeps in the memory of its node instead of its chip's; the first tensors or layers go
+// there.
 struct Offload {
-  // Share of the optimizer's state, in whole tensors. The node's processor then steps their parameters (ZeRO-Offload,
+  // Share of the optimizer state, in whole tensors. The node's processor then steps their parameters (ZeRO-Offload,
   // arXiv:2101.06840).
   double optimizer = 0;
-  // Share of each chunk's layers: what these keep lies in the node's memory until shortly before their backward.
+  // Share of each chunk's layers. What these layers keep stays in the node's memory until shortly before their
+  // backward.
   double activations = 0;
   bool operator==(const Offload&) const = default;
 };
@@ -51,39 +54,41 @@ struct Layers {
 };
 
 struct Stage {
-  // Layers [first, last). The embedding goes with layer 0, the head with the last layer.
+  // Layers [first, last). The embedding is in the stage of layer 0, the head in the stage of the last layer.
   std::int64_t first_layer = 0, last_layer = 0;
   std::int64_t tensor_parallel = 1;
-  // Groups of the cluster: the replicas are divided over them evenly, in order. Empty: the first chips that no stage
-  // before it took.
+  // Groups of the cluster over which the replicas are divided evenly, in order. Empty: the first chips that no
+  // earlier stage took.
   std::vector<std::string> on;
-  std::optional<Recompute> recompute;  // nothing: the strategy's
-  std::vector<Layers> more = {};  // further chunks, where a schedule has a stage hold several virtual stages
+  std::optional<Recompute> recompute;  // nothing: Strategy::recompute
+  std::vector<Layers> more = {};       // further chunks, for schedules in which a stage holds several virtual
+                                       // stages
   // The experts of a layer are divided over expert_parallel of the stage's ranks, counting all its replicas, and each
-  // expert is cut over expert_tensor_parallel; 0: over as many as tensor_parallel.
+  // expert is cut over expert_tensor_parallel ranks; 0: over tensor_parallel ranks.
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 0;
-  // How activations cross the boundary with the stage before. Nothing: direct where the two stages have the same
+  // How activations cross the boundary with the stage before. Nothing: direct if the two stages have the same
   // tensor_parallel, else gather.
   std::optional<Resharding> resharding = {};
-  // The first so many layers of each chunk recompute, and the others keep everything; nothing: all recompute.
+  // Number of layers at the beginning of each chunk that recompute; the others keep everything. Nothing: all
+  // recompute.
   std::optional<std::int64_t> recompute_layers = {};
-  // How often this stage is replicated; 0: as often as the pipeline. The larger count of two neighbours is a multiple
-  // of the smaller. The sequences that all replicas of the pipeline have in a micro-batch are divided over the stage's
+  // Number of replicas of this stage; 0: that of the pipeline. Of two neighbours' counts, the larger is a multiple of
+  // the smaller. The sequences that all replicas of the pipeline have in a micro-batch are divided over the stage's
   // own replicas.
   std::int64_t replicas = 0;
-  std::optional<Offload> offload = {};  // nothing: the strategy's
+  std::optional<Offload> offload = {};  // nothing: Strategy::offload
   bool operator==(const Stage&) const = default;
   std::int64_t expert_cut() const {
     return expert_tensor_parallel > 0 ? expert_tensor_parallel : tensor_parallel;
   }
 };
 
-// A pipeline and how often it is replicated (data parallelism). Templates of one strategy may differ in everything:
-// the gradient of a parameter is summed over all who hold it, each weighted by its tokens.
+// A pipeline and its number of replicas (data parallelism). Templates of one strategy may differ in everything: the
+// gradient of a parameter is summed over all ranks that hold it, each weighted by its tokens.
 struct PipelineTemplate {
   std::int64_t replicas = 1;
-  std::int64_t micro_batches = 1;     // each replica runs so many a step
-  std::int64_t micro_batch = 0;       // sequences a forward; 0: as many as the training shape says
+  std::int64_t micro_batches = 1;     // micro-batches of each replica in a step
+  std::int64_t micro_batch = 0;       // sequences in a micro-batch; 0: Train::micro_batch
   std::int64_t context_parallel = 1;  // ranks over which each sequence is cut, in every stage
   std::vector<Stage> stages;
   bool operator==(const PipelineTemplate&) const = default;
@@ -95,7 +100,8 @@ struct PipelineTemplate {
       if (replicas_of(stage) != replicas) return true;
     return false;
   }
-  // How often the parameters of every stage are held; copies_of() one stage, where stages are replicated unlike.
+  // Number of ranks that hold the same parameters of a stage; copies_of() is for a stage with its own number of
+  // replicas.
   std::int64_t copies() const { return replicas * context_parallel; }
   std::int64_t copies_of(const Stage& stage) const { return replicas_of(stage) * context_parallel; }
 };
@@ -103,32 +109,35 @@ struct PipelineTemplate {
 struct Strategy {
   std::vector<PipelineTemplate> templates;
   Schedule schedule = Schedule::one_f_one_b;
-  Timetable timetable;  // a custom schedule's, which every template's pipeline follows; else empty
+  Timetable timetable;  // timetable of a custom schedule, for the pipeline of every template; empty for other
+                        // schedules
   Recompute recompute = Recompute::none;
   int p2p_buffers = 2;             // receives posted ahead for each boundary and direction
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
   bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
-  // true: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the step's begin, bucket
-  // by bucket, while the first forwards run, instead of at its end. They are those that the step before renewed.
+  // True: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the beginning of the
+  // next step, bucket by bucket, while its first forwards run, instead of at the end of the step.
   bool overlap_parameters = false;
-  // true: a forward and the backward after it run while the other's tokens are on their way to experts and
-  // back (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B overlap). One more micro-batch is in flight.
+  // True: a forward and the backward after it take turns, each running while the other's tokens are on their way to
+  // experts and back (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B overlap). One more micro-batch
+  // is in flight.
   bool overlap_experts = false;
-  std::int64_t bucket_bytes = 100'000'000;  // a bucket's gradients, where gradients or parameters overlap
-  // true: what tensor-parallel ranks hold alike between their cut matmuls (norms, residuals, what crosses stages) is
-  // cut over them by rows; their all-reduces become all-gathers and reduce-scatters (arXiv:2205.05198).
+  std::int64_t bucket_bytes = 100'000'000;  // bytes of gradients in a bucket, if gradients or parameters
+                                            // overlap
+  // True: tensors that tensor-parallel ranks would hold alike between cut matmuls (norms, residuals, boundary
+  // tensors) are cut over the ranks by rows; all-reduces become all-gathers and reduce-scatters (arXiv:2205.05198).
   bool sequence_parallel = false;
-  // What the replicas divide among them instead of each holding it whole (ZeRO, arXiv:1910.02054): 0 nothing; 1 the
-  // optimizer's state; 2 gradients too, reduced to parts after each micro-batch's backward; 3 parameters too, gathered
-  // before each use and freed after it (FSDP, arXiv:2304.11277).
+  // What the replicas divide among themselves (ZeRO, arXiv:1910.02054): 0 nothing; 1 the optimizer state; 2 also
+  // gradients, reduced to parts after each micro-batch's backward; 3 also parameters, gathered before each use and
+  // freed after it (FSDP, arXiv:2304.11277).
   int zero = 0;
-  // So many consecutive replicas divide it, and the next ones hold copies (HSDP); 0: all divide it.
+  // Number of consecutive replicas that divide it; the next replicas hold copies (HSDP). 0: all replicas divide it.
   std::int64_t shard_over = 0;
-  int prefetch = 1;  // zero 3: parameters are gathered so many uses ahead
+  int prefetch = 1;  // zero 3: parameters are gathered this many uses ahead
   Offload offload;
   bool operator==(const Strategy&) const = default;
 
-  // The degrees of the first template's first stage, by which a strategy of equal stages is called.
+  // The degrees of the first template's first stage, by which a strategy with equal stages is named.
   std::int64_t tp() const { return templates.at(0).stages.at(0).tensor_parallel; }
   std::int64_t pp() const { return static_cast<std::int64_t>(templates.at(0).stages.size()); }
   std::int64_t dp() const { return templates.at(0).replicas; }
@@ -136,20 +145,20 @@ struct Strategy {
   std::int64_t rank_count() const;
 };
 
-// Layers as even as can be; the first L mod pp stages get one more. Refuses degrees that don't
-// divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
+// Expands degrees to a Strategy. Layers are as even as possible; the first L mod pp stages get one more. Refuses
+// degrees that do not divide (heads, kv_heads, ffn by tp; global batch by dp*micro_batch; more stages than layers):
 // Refusal(infeasible).
 Strategy expand(const Transformer&, const Train&, std::int64_t tp, std::int64_t pp, std::int64_t dp,
                 std::int64_t cp = 1);
 
-// "tp 8 x pp 4 x dp 2", of the first template; cp where it is more than 1.
+// The degrees of the first template: "tp 8 x pp 4 x dp 2"; cp is there if it is more than 1.
 std::string degrees_of(const Strategy& strategy);
 
-// How activations cross the boundary before that stage, which is not the first.
+// How activations cross the boundary before that stage, which must not be the first.
 Resharding resharding_before(const PipelineTemplate& pipeline, int stage);
 
-// One of a pipeline's virtual stages: a chunk of the layers of one of its stages. Only the first and the last may have
-// none: then the embedding, or the head, stands alone.
+// One of a pipeline's virtual stages: a chunk of the layers of one of its stages. Only the first and the last virtual
+// stage may have no layers: they then have only the embedding, or only the head.
 struct VirtualStage {
   int stage = 0;
   Layers layers;
@@ -157,30 +166,31 @@ struct VirtualStage {
 // All virtual stages of a pipeline, from the first layer to the last.
 std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline);
 
-// Whether embedding and head count as a layer each where layers are spread (Megatron-LM's
-// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split), or come on top of them.
+// Whether embedding and head count as a layer each when layers are spread (Megatron-LM's
+// account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split), or do not count.
 enum class EndLayers : std::uint8_t { besides, counted };
 
-// Has every pipeline of the strategy follow that schedule with `chunks` virtual stages a rank, and spreads the
-// layers over them as evenly as can be, the first of them getting one more. Refuses ("impossible-schedule") more
-// virtual stages than layers. find_complaint() says what else the schedule asks for.
+// Makes every pipeline of the strategy follow that schedule with `chunks` virtual stages on each rank, and spreads
+// the layers over the virtual stages as evenly as possible; the first ones get one more. Refuses
+// ("impossible-schedule") more virtual stages than layers. find_complaint() checks the other conditions of the
+// schedule.
 void use_schedule(const Transformer&, Strategy&, Schedule schedule, int chunks,
                   EndLayers ends = EndLayers::besides);
-void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // a custom schedule
+void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // for a custom schedule
 
 // Throws the first complaint of find_complaint() as a Refusal.
 void validate(const Transformer&, const Train&, const Strategy&);
 
 std::string print(const Strategy& strategy);       // explicit YAML
-Strategy parse_strategy(const std::string& text);  // its inverse
-// `short_form`: tensor_parallel, pipeline_parallel and data_parallel may stand for the templates;
-// they are expanded for the transformer and training shape. Every refusal points at its key.
-// Throws the Refusals of strategy_complaint.hpp.
+Strategy parse_strategy(const std::string& text);  // the inverse of print()
+// Reads the explicit or the short form. In the short form tensor_parallel, pipeline_parallel and data_parallel stand
+// in place of the templates; they are expanded for the transformer and training shape. Every refusal points at its
+// key. Throws the Refusals of strategy_complaint.hpp.
 Strategy read_strategy(const Yaml& node, const Transformer& transformer, const Train& train);
-// The explicit form alone, unchecked against any transformer.
+// Reads only the explicit form, without checking it against a transformer.
 Strategy read_explicit_strategy(const Yaml& node);
-// 16 hex digits over transformer, training shape and explicit strategy: the same strategy on the
-// same job, whatever world or cluster it runs on.
+// 16 hex digits over transformer, training shape and explicit strategy: they identify the strategy on its job,
+// independent of world and cluster.
 std::string strategy_hash(const Transformer&, const Train&, const Strategy&);
 
 }  // namespace motley

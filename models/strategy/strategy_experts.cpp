@@ -1,6 +1,6 @@
-// What makes dividing a stage's experts over its ranks legal: Megatron-LM's folding, where expert parts and expert
-// cuts are taken from the stage's tensor-parallel and data-parallel ranks together (arXiv:2504.14960). Read next:
-// models/compile/experts.cpp.
+// Checks whether a stage's experts can be divided over its ranks: Megatron-LM's folding, where the ranks for expert
+// parts and expert cuts are the stage's tensor-parallel and data-parallel ranks together (arXiv:2504.14960). Read
+// next: models/compile/experts.cpp.
 #include <fmt/format.h>
 
 #include "models/strategy/strategy_complaint.hpp"

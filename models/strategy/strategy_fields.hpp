@@ -1,5 +1,5 @@
-// The fields of a Strategy and of its parts, listed once: the keys of its explicit form, and how each is written. Read
-// next: models/strategy/strategy_text.cpp, which has the short form too.
+// The fields of a Strategy and of its parts, listed once: the keys of its explicit form, and how each is written.
+// Read next: models/strategy/strategy_text.cpp, which also has the short form.
 #pragma once
 
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace motley {
 
-inline constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay in int64
+inline constexpr IntegerRange kDegree{1, 1 << 20};  // products of three stay within int64
 
-// 0 to 1. Refuses ("impossible-offload") more.
+// Reads a share, 0 to 1. Refuses ("impossible-offload") more.
 double to_share_in_host(const Yaml& node);
 inline constexpr Number kShareInHost{to_share_in_host};
 
-// A schedule's name; or {csv: FILE}; or, as it is printed, {rows: ["0F0,0B0", ...]}.
+// A schedule's name, or {csv: FILE}, or, when printed, {rows: ["0F0,0B0", ...]}.
 struct ScheduleOrder {
   std::string text(const Strategy& strategy) const;
   void read(const Yaml& node, Strategy& strategy) const;
 };
 
-// "0-11" or "5": first and last layer, both included. "before 0": none, and layer 0 stands next. A list where a stage
-// holds several chunks.
+// "0-11" or "5": first and last layer, both included. "before 0": no layer, and layer 0 is the next. A list of these
+// if a stage holds several chunks.
 struct Chunks {
   std::string text(const Stage& stage) const;
   void read(const Yaml& node, Stage& stage) const;
 };
 
-// A name, or several.
+// A name, or a list of names.
 struct GroupNames {
   std::string text(const std::vector<std::string>& names) const;
   void read(const Yaml& node, std::vector<std::string>& names) const;
@@ -57,7 +57,7 @@ struct StageFields {
     visit(field("offload", Maybe<Map<OffloadFields>>{kOffload}, &Stage::offload).unless_standard());
     visit(field("replicas", Integer{kDegree}, &Stage::replicas).unless_standard());
   }
-  // The short form of a strategy has these too, for every stage.
+  // The short form of a strategy also has these keys; they are for every stage.
   constexpr void each_of_experts(auto&& visit) const {
     visit(
         field("expert_parallel", Integer{kDegree}, &Stage::expert_parallel).or_short("ep").unless_standard());
@@ -92,7 +92,7 @@ struct OverlapFields {
   }
 };
 
-// What stands beside `templates`, or in the short form beside the degrees.
+// Keys beside `templates`, or in the short form beside the degrees.
 struct StrategyOptionFields {
   using Struct = Strategy;
   constexpr void each(auto&& visit) const {

@@ -1,4 +1,4 @@
-// Lays layers over a schedule's virtual stages, and says what a schedule asks of a strategy's stages.
+// Lays layers over a schedule's virtual stages, and checks a schedule's conditions on a strategy's stages.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::vector<int> stages_of(const PipelineTemplate& pipeline) {
   return stages;
 }
 
-// Embedding and head, where they count as a layer each.
+// The number of layers, with embedding and head if they count as a layer each.
 std::int64_t counted_layers(const Transformer& t, EndLayers ends) {
   return t.layers + (ends == EndLayers::counted ? 2 : 0);
 }

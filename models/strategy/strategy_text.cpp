@@ -1,4 +1,4 @@
-// A Strategy as YAML: the explicit form, which print() writes, and the short form people write.
+// A Strategy as YAML: the explicit form, which print() writes, and the short form, which people write.
 #include <fmt/format.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 static_assert(lists_every_member<StrategyFields>() && lists_every_member<PipelineTemplateFields>() &&
               lists_every_member<StageFields>() && lists_every_member<OffloadFields>());
 
-// A degree of the short form, under its long or its short name.
+// A degree of the short form, with its long or its short name.
 struct Degree {
   const YamlEntry* entry = nullptr;
   std::int64_t value = 1;
@@ -29,7 +29,7 @@ Degree read_degree(const Fields& fields, std::string_view name, std::string_view
   return degree;
 }
 
-// "0-11", "5" or "before 0".
+// Reads "0-11", "5" or "before 0".
 Layers read_layers(const Yaml& node) {
   const std::string text = to_text(node);
   std::int64_t next = 0;
@@ -59,7 +59,7 @@ std::string print(const Layers& layers) {
   throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint);
 }
 
-// Chunks of layers as the schedule places them, and what it asks of them.
+// Lays out chunks of layers as the schedule places them, and checks the schedule's conditions.
 void lay_out_schedule(const Fields& fields, const Transformer& transformer, Strategy& strategy) {
   const char* const key = fields.find("virtual_stages") ? "virtual_stages" : "schedule";
   try {
@@ -82,7 +82,8 @@ void lay_out_schedule(const Fields& fields, const Transformer& transformer, Stra
   }
 }
 
-// `layers`: of each stage, as [16, 14]; or Holmes's list by type of device, "2 4 4 3 5 5 5"; or following speeds.
+// Reads `layers`: a list by stage, [16, 14]; or Holmes's list by type of device, "2 4 4 3 5 5 5"; or a map with
+// speeds.
 std::vector<std::int64_t> read_layer_counts(const Yaml& node, const Transformer& transformer) {
   std::vector<std::int64_t> counts;
   if (node->is_scalar()) {
@@ -130,7 +131,7 @@ void lay_out_layers(const Yaml& node, const Transformer& transformer, std::vecto
         fmt::format("they must add up to {}", transformer.layers));
 }
 
-// `on: [ib, roce]`: the stages are divided over the groups evenly, in order.
+// Reads `on: [ib, roce]`: the stages are divided over the groups evenly, in order.
 void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
   std::vector<std::string> groups;
   GroupNames{}.read(node, groups);
@@ -142,7 +143,7 @@ void lay_out_groups(const Yaml& node, std::vector<Stage>& stages) {
   for (std::size_t i = 0; i < stages.size(); ++i) stages[i].on = {groups[i * groups.size() / stages.size()]};
 }
 
-// `replicas: [2, 4]`: of each stage.
+// Reads `replicas: [2, 4]`: a number for each stage.
 void lay_out_replicas(const Yaml& node, const Transformer& transformer, const Train& train,
                       Strategy& strategy) {
   std::vector<Stage>& stages = strategy.templates[0].stages;
@@ -156,7 +157,7 @@ void lay_out_replicas(const Yaml& node, const Transformer& transformer, const Tr
   if (const auto complaint = find_complaint(transformer, train, strategy)) refuse(*complaint, node->where);
 }
 
-// `expert_parallel` and `expert_tensor_parallel`: of every stage.
+// Reads `expert_parallel` and `expert_tensor_parallel`, which are for every stage.
 void lay_out_experts(const Fields& fields, const Transformer& transformer, PipelineTemplate& pipeline) {
   for (Stage& stage : pipeline.stages) {
     StageFields{}.each_of_experts([&](const auto& degree) {
@@ -172,7 +173,7 @@ void lay_out_experts(const Fields& fields, const Transformer& transformer, Pipel
   }
 }
 
-// Keys of the short form, besides the options.
+// Keys of the short form, beside the options.
 constexpr std::array kShortFormKeys = {"tensor_parallel",
                                        "tp",
                                        "pipeline_parallel",
@@ -220,16 +221,16 @@ Strategy read_short_form(const Yaml& node, const Transformer& transformer, const
   if (const Yaml layers = fields.find("layers"))
     lay_out_layers(layers, transformer, options.templates[0].stages);
   if (const Yaml groups = fields.find("on")) lay_out_groups(groups, options.templates[0].stages);
-  if (const Yaml layers = fields.find("recompute_layers"))  // of every chunk
+  if (const Yaml layers = fields.find("recompute_layers"))  // the number is for every chunk
     for (Stage& stage : options.templates[0].stages) stage.recompute_layers = to_integer(layers, kDegree);
-  if (const Yaml resharding = fields.find("resharding"))  // at every boundary
+  if (const Yaml resharding = fields.find("resharding"))  // the choice is for every boundary
     for (std::size_t i = 1; i < options.templates[0].stages.size(); ++i)
       options.templates[0].stages[i].resharding = to_choice<Resharding>(resharding);
   if (const Yaml replicas = fields.find("replicas")) lay_out_replicas(replicas, transformer, train, options);
   return options;
 }
 
-// Where the key that the complaint is about stands in the file.
+// Location of the key that the complaint names.
 Location locate(const Yaml& node, const StrategyComplaint& complaint) {
   const YamlEntry* templates = node->find("templates");
   if (complaint.about == "schedule" && node->find("schedule")) return node->find("schedule")->where;
