@@ -54,7 +54,7 @@ void check_comparable(const Program& program, const Trace& a, const Trace& b) {
                   "is it the scenario the traces were made from, unchanged since?");
 }
 
-// Walks both traces at once; both are sorted by rank, stream, index.
+// Compares both traces in one pass; both are sorted by rank, stream, index.
 class TracePairs {
  public:
   TracePairs(const Program& program, const CompareOptions& options, Comparison& result)
@@ -94,8 +94,8 @@ class TracePairs {
     if (a != b) differ(step, what, a, b);
   }
 
-  // Which of the ranks that divide experts computes what is a matter of routing, which Worlds need not agree on: their
-  // FLOPs are compared together, where all of them are in both traces.
+  // Routing decides which of the ranks that divide experts computes what, and Worlds need not agree on it. So the
+  // FLOPs of these ranks are compared as a sum, if all of them are in both traces.
   struct Routed {
     Step first;
     std::size_t ranks = 0;
@@ -109,7 +109,7 @@ class TracePairs {
     routed.b += b.flops;
   }
   void compare_routed() {
-    constexpr double kSummed = 1e-12;  // of sums in another order
+    constexpr double kSummed = 1e-12;  // sums may be taken in another order
     for (const auto& [where, routed] : routed_)
       if (routed.ranks == program_.groups[std::get<0>(where)].ranks.size() &&
           std::abs(routed.a - routed.b) > kSummed * std::max(routed.a, routed.b))
@@ -162,7 +162,7 @@ class TracePairs {
   Comparison& result_;
   std::map<std::tuple<int, StreamKind, Op>, OpTotal> totals_;
   std::vector<Deviation> deviations_;
-  std::map<std::tuple<GroupId, StreamId, int>, Routed> routed_;  // by expert group, stream, index
+  std::map<std::tuple<GroupId, StreamId, int>, Routed> routed_;  // by group, stream, index
 };
 
 void check_is_of(const Program& program, const Trace& trace) {

@@ -39,7 +39,7 @@ ordered_json json_of(const Step& step) {
   return {{"rank", step.rank}, {"stream", step.stream.value()}, {"index", step.index}};
 }
 
-// null where there is nothing to divide by: JSON has no infinity.
+// The ratio b / a; null if a is 0, because JSON has no infinity.
 ordered_json ratio(double a, double b) { return a > 0 ? ordered_json(b / a) : ordered_json(nullptr); }
 std::string print_ratio(double a, double b) { return a > 0 ? fmt::format("{:.3f}", b / a) : "-"; }
 

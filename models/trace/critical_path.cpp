@@ -1,5 +1,5 @@
-// Walks a Trace back from its last end. What an event waited for, it takes from the Program (stream, `after`, other
-// sides) and the Trace's times; of `waited` it only asks which side of a transfer or collective came last.
+// Walks a Trace back from its last end. The Program (stream, `after`, other sides) and the Trace's times tell what an
+// event waited for; `waited` only tells which side of a transfer or collective came last.
 #include "models/trace/critical_path.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace motley {
 namespace {
 
 // The slot through which a side of a transfer or collective takes part.
-using Slot = std::variant<std::monostate, PeerSlot, GroupSlot>;  // monostate: it has none there
+using Slot = std::variant<std::monostate, PeerSlot, GroupSlot>;  // monostate: the program has no such slot
 
 Slot slot_of(const Instruction& instruction) {
   if (const PeerMessage* message = instruction.message()) return message->slot;
@@ -23,10 +23,10 @@ Slot slot_of(const Instruction& instruction) {
   return {};
 }
 
-// What is awaited by an instruction, by what it shares with its other sides.
+// How to find the other side of a transfer or collective in that side's rank.
 struct Meeting {
-  Op op = Op::collective;  // of the side sought
-  Slot slot;               // of the rank sought
+  Op op = Op::collective;  // op of the other side
+  Slot slot;               // slot of the other side's rank
   std::size_t ordinal = 0;
 };
 
@@ -47,7 +47,7 @@ class PathFinder {
       if (other.end_s > event->end_s) event = &other;
       begin_s = std::min(begin_s, other.free_s);
     }
-    // Clocks of several hosts may disagree: a link ends, at the latest, where the next begins.
+    // Clocks of several hosts may disagree: a link ends at the latest where the next one begins.
     for (double reached_s = event->end_s; event != nullptr && path.links.size() < trace_.events.size();) {
       CriticalLink link;
       link.step = event->step;
@@ -79,14 +79,14 @@ class PathFinder {
     return event != trace_.events.end() && event->step == step ? &*event : nullptr;
   }
 
-  // The event itself, unless another side came to its transfer or collective later.
+  // Returns the event itself, or the other side of its transfer or collective if that came later.
   const TraceEvent* last_side(const TraceEvent& event) {
     if (event.waited != Waited::peer || event.waited_rank < 0) return &event;
     const Rank other = event.waited_rank;
     const auto place = place_of(other, meeting_of(event.step, other));
     if (!place) return &event;
     if (const TraceEvent* there = find_event({other, place->stream, place->index})) return there;
-    // Folded: one of its class that stands for it came at that very instant too.
+    // In a folded trace a rank that stands for the other side came at the same instant.
     for (const Rank rank : representatives_) {
       if (program_.ranks[at(rank)].rank_program != program_.ranks[at(other)].rank_program) continue;
       const TraceEvent* there = find_event({rank, place->stream, place->index});
@@ -120,7 +120,7 @@ class PathFinder {
     const auto& alike = places(program_.ranks[at(rank)].rank_program, meeting.op, meeting.slot);
     return meeting.ordinal < alike.size() ? std::optional(alike[meeting.ordinal]) : std::nullopt;
   }
-  // The program's sends, recvs or collectives of a slot in their order.
+  // The program's sends, recvs or collectives of a slot, in their order.
   const std::vector<After>& places(RankProgramId rank_program, Op op, Slot slot) {
     const auto [entry, is_new] = places_.try_emplace({rank_program, op, slot});
     if (!is_new) return entry->second;
@@ -134,7 +134,7 @@ class PathFinder {
     return entry->second;
   }
 
-  // The last to end of what it had to wait for on its own rank.
+  // The event on the same rank for which the event had to wait, and that ended last.
   std::pair<const TraceEvent*, Joint> before_of(const TraceEvent& event) const {
     const Step& step = event.step;
     const TraceEvent* before = nullptr;

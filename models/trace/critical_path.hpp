@@ -1,7 +1,7 @@
-// Why a step took as long as it did: the chain of instructions, back from the last to end, each of which let the next
-// begin. Between two of them nothing is waited for that the Program names: the gap. In virtual time there is none.
-// It does not say what would happen were a link shorter: another chain may be nearly as long. Read next:
-// models/report/report.hpp.
+// Why a step took as long as it did: the chain of instructions, back from the one that ended last, in which each let
+// the next begin. A gap between two of them is time in which the rank waited for nothing in the Program; in virtual
+// time there is none. The chain does not tell what a shorter link would gain: another chain may be nearly as long.
+// Read next: models/report/report.hpp.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,21 @@
 
 namespace motley {
 
-// How a link follows from the one before it.
+// The reason why a link begins after the one before it.
 enum class Joint : std::uint8_t {
-  first,   // from nothing: the first of the chain
-  stream,  // its stream was busy with it
-  after,   // it is one of its `after`
-  // The same, but of the side that came last to the transfer or collective: `joined` of the link.
+  first,   // the link is the first of the chain
+  stream,  // the link before was earlier on the same stream
+  after,   // the link before is in the `after` of this one
+  // As stream and after, for the side that came last to the transfer or collective: CriticalLink::joined.
   peer_stream,
   peer_after,
 };
 
 struct CriticalLink {
   Step step;
-  Step
-      joined;  // the side that came last: `step` itself, its matched send or recv, a member of its collective
+  Step joined;  // the side that came last: `step` itself, its matched send or recv, or a collective's member
   Joint joint = Joint::first;
-  double gap_s = 0;  // from the end of the link before (the first: from the begin of the iteration)
+  double gap_s = 0;  // time after the link before (in the first link: after the begin of the iteration)
   double begin_s = 0, end_s = 0;  // a transfer or collective begins when all sides are there
 };
 
@@ -36,7 +35,8 @@ struct CriticalPath {
   double gap_s() const;
 };
 
-// In a folded Trace a stand-in's link stands for its like. Of several that ended last: the lowest rank, stream, index.
+// In a folded Trace the link of a rank stands for those of its class. If several events end last, the chain ends with
+// the lowest rank, stream, index.
 CriticalPath find_critical_path(const Program& program, const Trace& trace);
 
 }  // namespace motley

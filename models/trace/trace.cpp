@@ -1,5 +1,5 @@
-// Writes a Trace as Chrome trace JSON, one event a line, streamed: the file may be hundreds of megabytes. It draws
-// nothing that the args do not also say exactly. Read next: models/trace/trace_read.cpp, its inverse.
+// Writes a Trace as Chrome trace JSON, one event on each line. It is streamed, because the file may have hundreds of
+// megabytes. Everything that it draws is also exact in the args. Read next: models/trace/trace_read.cpp, its inverse.
 #include "models/trace/trace.hpp"
 
 #include <fmt/compile.h>
@@ -21,8 +21,8 @@
 namespace motley {
 namespace {
 
-// Appends text and writes it out a megabyte at a time, beside `path`, then renamed: a reader never sees half a
-// trace. A device (/dev/stdout) is written as it is.
+// Collects text and writes it a megabyte at a time to a file beside `path`, which is renamed at the end: a reader
+// never sees half a trace. A device (/dev/stdout) is written directly.
 class TraceFile {
  public:
   explicit TraceFile(std::string path) : path_(std::move(path)) {
@@ -40,7 +40,7 @@ class TraceFile {
     if (file_ != nullptr) std::fclose(file_);
   }
 
-  // The next element of traceEvents: where to append it.
+  // Begins the next element of traceEvents, and returns the buffer to append it to.
   fmt::memory_buffer& next_line() {
     text_.append(std::string_view(first_line_ ? "\n" : ",\n"));
     first_line_ = false;
@@ -78,8 +78,8 @@ void append(fmt::memory_buffer& text, const Format& format, const Values&... val
   fmt::format_to(std::back_inserter(text), format, values...);
 }
 
-// Chrome's times are microseconds. Whole nanoseconds here, rounded once for each instant, so that a slice ends exactly
-// where the next begins and none overlaps its neighbour.
+// Chrome's times are microseconds. They are written in whole nanoseconds, rounded once for each instant, so that a
+// slice ends exactly where the next begins and none overlaps its neighbour.
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 void append_time(fmt::memory_buffer& text, const char* key, std::int64_t ns) {
   append(text, FMT_COMPILE(",\"{}\":{}{}.{:03}"), key, ns < 0 ? "-" : "", std::abs(ns) / 1000,
@@ -88,7 +88,7 @@ void append_time(fmt::memory_buffer& text, const char* key, std::int64_t ns) {
 
 struct Span {
   std::int64_t begin = 0, end = 0;
-  // The instant nearest to `ns` that is this slice's and no neighbour's.
+  // The instant nearest to `ns` that belongs to this slice and to no neighbour.
   std::int64_t inside(std::int64_t ns) const { return std::clamp(ns, begin, std::max(begin, end - 1)); }
 };
 Span span_of(const TraceEvent& event) { return {nanoseconds(event.begin_s), nanoseconds(event.end_s)}; }
@@ -138,7 +138,8 @@ std::string_view category_of(Op op) {
   return "?";
 }
 
-// Every field of the event that is not what its absence means: the reader's table is trace_read.cpp.
+// Writes every field of the event, except those whose absence means their value; the reader's table is in
+// trace_read.cpp.
 void append_args(fmt::memory_buffer& text, const TraceEvent& event) {
   MOTLEY_CHECK(std::isfinite(event.free_s) && std::isfinite(event.begin_s) &&
                std::isfinite(event.matched_s) && std::isfinite(event.end_s) && std::isfinite(event.flops));
@@ -177,7 +178,7 @@ void write_slices(TraceFile& file, const Program& program, const Events& events)
   }
 }
 
-// " (for 16)": how many ranks it stands for.
+// " (for 16)": the number of ranks for which the rank stands.
 std::string count_of(const Trace& trace, Rank rank) {
   for (const StandIn& each : trace.stand_ins)
     if (each.rank == rank && each.count > 1) return fmt::format(" (for {})", each.count);
@@ -215,8 +216,8 @@ void write_names(TraceFile& file, const Program& program, const Trace& trace, co
   }
 }
 
-// The transfers of a rank program through each peer slot, in the order they are posted: the k-th send through a slot is
-// received by the peer's k-th recv through the other end.
+// The transfers of a rank program through each peer slot, in the order of posting: send k through a slot is received
+// by the peer's recv k through the other end.
 struct Transfers {
   std::map<PeerSlot, std::vector<After>> sends, recvs;
 };
@@ -260,11 +261,11 @@ void write_flow(TraceFile& file, std::int64_t id, const TraceEvent& send, const 
   append(finish, FMT_COMPILE(",\"cat\":\"transfer\",\"name\":\"transfer\"}}"));
 }
 
-// Only pairs of which both sides are written: a folded trace holds few ranks.
+// Writes only pairs of which both sides are written: a folded trace has few ranks.
 void write_flows(TraceFile& file, const Program& program, const Events& events) {
   const auto transfers = transfers_of(program);
   std::int64_t id = 0;
-  std::map<std::pair<Rank, PeerSlot>, std::size_t> sent;  // transfers so far
+  std::map<std::pair<Rank, PeerSlot>, std::size_t> sent;  // number of transfers so far
   for (const TraceEvent* send : events) {
     const Step& step = send->step;
     const auto* message = program.at(step.rank, step.stream, step.index).as<Send>();
@@ -283,9 +284,9 @@ void write_flows(TraceFile& file, const Program& program, const Events& events) 
   }
 }
 
-// Bytes live on a rank over time: the most an instruction holds while it runs, what it leaves when it ends.
+// Bytes live on a rank over time: the peak of an instruction while it runs, and the bytes that are left when it ends.
 void write_memory(TraceFile& file, const Program& program, const Events& events) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> changes;  // when (ns), by how many bytes
+  std::vector<std::pair<std::int64_t, std::int64_t>> changes;  // time (ns), change in bytes
   for (auto first = events.begin(); first != events.end();) {
     const Rank rank = (*first)->step.rank;
     changes.clear();
@@ -347,7 +348,7 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
   write_head(file, program, trace);
   write_names(file, program, trace, events);
   write_slices(file, program, events);
-  write_flows(file, program, events);  // after the slices: at one instant Perfetto takes them in file order
+  write_flows(file, program, events);  // after the slices: at one instant Perfetto takes file order
   write_memory(file, program, events);
   append(file.text(), FMT_COMPILE("\n]}}\n"));
   file.close();

@@ -1,5 +1,5 @@
-// The Program in the head of a written trace (trace.cpp). The head is the file's first line: a trace of hundreds of
-// megabytes is not read for it.
+// Reads the Program in the head of a written trace (trace.cpp). The head is the file's first line, so that a trace of
+// hundreds of megabytes need not be read.
 #include <fstream>
 #include <nlohmann/json.hpp>
 

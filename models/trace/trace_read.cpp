@@ -1,6 +1,6 @@
-// Reads back what trace.cpp writes. Of a Chrome trace it takes the head ("motley") and the args of complete events;
-// slices, flows and counters are for people. A file that is not such a trace is refused at line and column. Fields
-// are pushed in by a SAX parser: no document is ever held.
+// Reads what trace.cpp writes: the head ("motley") of a Chrome trace and the args of complete events; slices, flows
+// and counters are for people. A file that is not such a trace is refused at line and column. A SAX parser gives the
+// fields one by one, so that no document is kept in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Location place_of(const std::string& path, std::string_view text, std::size_t po
           static_cast<int>(before.size() - line_begin) + 1};
 }
 
-// An iterator over the text that leaves word of how far the parser has come.
+// An iterator over the text that records how far the parser has come.
 class Cursor {
  public:
   using iterator_category = std::forward_iterator_tag;
@@ -55,15 +55,15 @@ class Cursor {
 };
 
 enum class Field : std::uint8_t {
-  none,  // not ours: passed over
-  // of the head
+  none,  // not one of ours: skipped
+  // Fields of the head.
   schema,
   strategy_hash,
   program_hash,
   world,
   measured_ranks,
   stand_ins,
-  // of an event
+  // Fields of an event.
   ph,
   pid,
   tid,
@@ -197,13 +197,13 @@ class TraceReader : public nlohmann::json_sax<json> {
   Trace trace_;
   bool saw_head_ = false, saw_events_ = false;
   std::vector<Where> path_in_;
-  std::string key_;  // last seen at the top level or in an event: what an object or list that opens is
+  std::string key_;  // last key at the top level or in an event: the name of an object or list that opens
   Field field_ = Field::none;
   // The event being read.
   TraceEvent event_;
   std::vector<std::int64_t> list_;
   bool is_slice_ = false;
-  std::uint32_t seen_ = 0;  // a bit a Field
+  std::uint32_t seen_ = 0;  // one bit for each Field
 };
 
 bool TraceReader::key(string_t& name) {
