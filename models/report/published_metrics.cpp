@@ -25,7 +25,7 @@ double sequences_per_s(const Transformer& transformer, std::int64_t T, double fl
 }
 
 double step_to_step_s(const Program& program, const Trace& trace) {
-  std::map<Rank, std::pair<double, double>> spans;  // first work, last end
+  std::map<Rank, std::pair<double, double>> spans;  // first work and last end, by rank
   for (const TraceEvent& event : trace.events) {
     const Step& step = event.step;
     const bool works = program.at(step.rank, step.stream, step.index).op() != Op::recv;

@@ -1,5 +1,5 @@
-// make_report: where a rank's step went. The compute stream of a stage's slowest rank is walked once; every second of
-// it falls into exactly one column, so a row adds up to the iteration by construction. Definitions: report.hpp.
+// make_report(): how a rank spent its step. The compute stream of a stage's slowest rank is walked once; every second
+// of it goes into exactly one column, so that a row adds up to the iteration. Definitions: report.hpp.
 #include "models/report/report.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct StepSpan {
   }
 };
 
-// The events of one rank; the Trace is sorted by rank, stream, index.
+// The events of one rank. The Trace must be sorted by rank, stream, index.
 class RankEvents {
  public:
   RankEvents(const Trace& trace, Rank rank) {
@@ -71,7 +71,7 @@ const Group& group_of(const Program& program, Rank rank, const Collective& colle
   return program.groups[program.ranks[at(rank)].groups[collective.slot].value()];
 }
 
-// The figure to which the seconds of a collective belong.
+// The figure to which the seconds of a collective are added.
 template <class Row>
 double& figure_of(const Program& program, Rank rank, const Collective& collective, Row& row) {
   if (collective.slot == kTensorGroup) return row.tensor_parallel_s;
@@ -80,7 +80,7 @@ double& figure_of(const Program& program, Rank rank, const Collective& collectiv
                                                                         : row.data_parallel_s;
 }
 
-// What an instruction did in so many seconds; waiting is none of it.
+// Adds the seconds in which an instruction worked, without those in which it waited.
 template <class Row>
 void attribute_work(CostTable& costs, const Program& program, Rank rank, const Instruction& instruction,
                     double seconds, Row& row) {
@@ -114,7 +114,7 @@ PathBreakdown break_down(const Program& program, CostTable& costs, const Critica
   return result;
 }
 
-// Where the time of one rank went, along its compute stream.
+// How one rank spent its step, along its compute stream.
 class ComputeStreamBreakdown {
  public:
   ComputeStreamBreakdown(const Program& program, CostTable& costs, const Trace& trace, Rank rank)
@@ -123,7 +123,7 @@ class ComputeStreamBreakdown {
     result_.rank = rank;
   }
 
-  // Whatever of that time something of the rank's moves to its host, from it, or is stepped there.
+  // Seconds within that span in which data of the rank moves to or from its host, or the host steps for it.
   double offloading_s(StepSpan within) const {
     std::vector<StepSpan> busy;
     const auto& streams = program_.program_of(result_.rank).streams;
@@ -166,7 +166,7 @@ class ComputeStreamBreakdown {
     return collective != nullptr && gathers_at_boundary(group_of(program_, result_.rank, *collective).kind);
   }
 
-  // Idle time belongs to what was waited for only while that was on the wire; before, a peer was late.
+  // Idle time counts for the awaited transfer or collective only while that is on the wire; before, a peer was late.
   void attribute_idle(const TraceEvent& event, StepSpan idle) {
     double wire_s = 0;
     const TraceEvent* awaited = event.waited == Waited::step ? events_.find(event.waited_for) : nullptr;
@@ -208,7 +208,7 @@ class ComputeStreamBreakdown {
   StageBreakdown result_;
 };
 
-// Of each stage, the rank whose last step ends last among those the Trace holds (a folded one holds representatives).
+// For each stage, the rank whose last step ends last among those in the Trace (a folded one has representatives).
 std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
   std::map<int, std::pair<double, Rank>> slowest;
   for (const TraceEvent& event : trace.events) {
@@ -221,7 +221,7 @@ std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
   return ranks;
 }
 
-// From the first instant a stream was free to the last end.
+// The span from the first instant a stream is free to the last end.
 StepSpan iteration_of(const Trace& trace) {
   StepSpan iteration;
   if (!trace.events.empty()) iteration = {trace.events[0].free_s, trace.events[0].end_s};
@@ -232,7 +232,7 @@ StepSpan iteration_of(const Trace& trace) {
   return iteration;
 }
 
-// FLOPs of the instructions of all ranks, present in the Trace or not, recompute included.
+// FLOPs of the instructions of all ranks, in the Trace or not, with recompute.
 double executed_flops(const Program& program) {
   IdTable<RankProgramId, double> program_flops(program.rank_programs.size());
   for (RankProgramId id : program.rank_programs.ids())
@@ -260,7 +260,7 @@ ChipTime chip_time(const StageBreakdown& row) {
           row.bubble_s + row.offload_s};
 }
 
-// Mean of so many ranks.
+// Mean over ranks, each with a count.
 struct MeanTime {
   ChipTime sum;
   double ranks = 0;
@@ -275,8 +275,9 @@ struct MeanTime {
   }
 };
 
-// Of each rank. One that the Trace lacks takes the mean of those it holds (counted as often as they stand in for
-// others) of its program class in its group, else in any group: alike ones sum to the same as if all were there.
+// Times by rank. A rank that the Trace lacks gets the mean of the ranks it has (counted as often as they stand in for
+// others) of the same rank program and group of chips, or of any group if there are none. Where these ranks are
+// alike, sums are the same as if all were there.
 std::vector<ChipTime> chip_times(const Job& job, const Program& program, CostTable& costs, const Trace& trace,
                                  StepSpan iteration) {
   std::map<Rank, double> held;

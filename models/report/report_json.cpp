@@ -62,7 +62,7 @@ ordered_json known(const std::optional<double>& value, double scale = 1) {
   return value ? ordered_json(*value * scale) : ordered_json(nullptr);
 }
 
-// From kWh and kg to MWh and t.
+// Writes a run; kWh become MWh, and kg become t.
 ordered_json json_of(const TrainingRun& run) {
   return {{"tokens", run.tokens},
           {"goodput", run.goodput},

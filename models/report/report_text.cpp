@@ -1,5 +1,5 @@
-// The Report for a terminal: the figures, where each stage's step went, memory, and one line on what bounds it. Advice
-// is by rule from the breakdown alone; only a new simulation says whether it helps.
+// The Report for a terminal: the figures, how each stage spent its step, memory, and one line on what bounds the
+// step. Advice follows rules from the breakdown alone; only a new simulation tells whether it helps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ double sum_of(const StageBreakdown& row) {
   return sum;
 }
 
-// Mean over the stages, as a share of the step.
+// Mean of a part over the stages, as a share of the step.
 double share_of(const Report& report, const Part& part) {
   double sum = 0;
   for (const StageBreakdown& row : report.breakdown) sum += row.*part.seconds;
@@ -57,7 +57,7 @@ double share_of(const Report& report, const Part& part) {
   return whole > 0 ? sum / whole : 0;
 }
 
-// Those of a strategy without expert or context parallelism, or without offload, leave its column out.
+// Columns of expert parallelism, context parallelism and offload are left out where they are 0.
 std::vector<Part> columns_of(const Report& report) {
   std::vector<Part> columns;
   for (const Part& part : kParts)
@@ -110,7 +110,7 @@ std::string print_memory(const Report& report) {
   return "memory a chip, at its peak:\n" + table.print() + print_memory_notes(report.memory);
 }
 
-// A pipeline runs at the pace of its slowest stage: worth a word from a tenth on.
+// A pipeline runs at the pace of its slowest stage: differences of a tenth or more are printed.
 std::string print_imbalance(const Report& report) {
   const auto work_s = [](const StageBreakdown& row) {
     return row.compute_s + row.recompute_s + row.tensor_parallel_s + row.expert_parallel_s +
@@ -124,7 +124,7 @@ std::string print_imbalance(const Report& report) {
                      most->stage, work_s(*most) / work_s(*least), least->stage);
 }
 
-// Whether there is room to keep activations instead of computing them again.
+// Tells how much memory is free to keep activations instead of computing them again.
 std::string print_room(const Report& report) {
   double fullest = 0;
   for (const StageMemory& row : report.memory)
@@ -133,7 +133,7 @@ std::string print_room(const Report& report) {
   return fmt::format("; the fullest stage uses {} of its memory", format_percent(fullest));
 }
 
-// The largest loss, or computing itself where that takes more than half of the step and no loss a tenth.
+// The largest loss; or computing, if it takes more than half of the step and no loss takes a tenth.
 std::string print_verdict(const Report& report) {
   if (report.breakdown.empty()) return "";
   const Part& compute = kParts[0];
@@ -150,7 +150,7 @@ std::string print_verdict(const Report& report) {
                      format_percent(share_of(report, *worst)), worst->helps, more);
 }
 
-// "5.1 s to 6.2 s, as 8 of 10 published runs of this software"
+// Describes an interval: "5.1 s to 6.2 s, as 8 of 10 published runs of this software".
 std::string describe(const Interval& interval, double seconds) {
   const char* const basis = interval.regime == Regime::calibrated ? "of this software"
                             : interval.regime == Regime::similar

@@ -15,7 +15,7 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-// Of one group of the cluster, a step.
+// What one group of the cluster uses in a step.
 struct GroupUse {
   bool used = false;
   double usd_per_hour = 0;
@@ -42,7 +42,7 @@ std::vector<GroupUse> use_of_groups(const Job& job, const Program& program,
   return uses;
 }
 
-// Of all groups in use; names what is not known.
+// Adds up all groups in use, and lists figures that are unknown.
 Bill bill_of_step(const Job& job, const std::vector<GroupUse>& uses, double iteration_s, Spending& spending) {
   double usd = 0, kwh = 0, kwh_at_most = 0, electricity_usd = 0, grams = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {

@@ -11,14 +11,15 @@
 namespace motley {
 namespace {
 
-// Three significant digits, in the largest of the units, a thousand apart, that leaves one or more of it.
+// Three significant digits, in the largest unit (each is a thousand of the one before) in which the value is 1 or
+// more.
 std::string in_unit(double value, std::initializer_list<const char*> units) {
   const auto* unit = units.begin();
   for (; unit + 1 != units.end() && value >= 999.5; ++unit) value /= 1000;
   return (value >= 999.5 ? fmt::format("{:.0f} ", value) : fmt::format("{:.3g} ", value)) + *unit;
 }
 
-// 3,814,698.
+// Writes a count with separators: "3,814,698".
 std::string grouped(std::int64_t count) {
   return count < 1000 ? fmt::to_string(count) : fmt::format("{},{:03}", grouped(count / 1000), count % 1000);
 }
@@ -50,7 +51,7 @@ std::string energy_of(const Spending& spending) {
                      spending.beyond_chips ? "with what the site says" : "the chips alone");
 }
 
-// What is missing for the carbon: the chips' power, or the figure of some group's site.
+// The carbon, or what is missing for it: the chips' power, or the figure of some group's site.
 std::string carbon_of(const Spending& spending) {
   if (spending.step.kg_co2e)
     return fmt::format("{} a step, {} a billion tokens", carbon(*spending.step.kg_co2e),

@@ -1,4 +1,4 @@
-// Spending for people: the report's rows and block on what a step and a run take.
+// Spending for people: the report's rows for a step, and its block for a run.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace motley {
 
-// Adds the rows on a step: price, energy, carbon; electricity where its price is known.
+// Adds the rows for a step: price, energy, carbon; and electricity if its price is known.
 void add_spending(const Spending& spending, Table& figures);
-// The block on the whole run, with an empty line behind it; empty where none is asked for.
+// The block for the whole run, with an empty line after it; empty if no run was asked for.
 std::string print_run(const Spending& spending);
 
 }  // namespace motley
