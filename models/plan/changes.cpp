@@ -1,5 +1,5 @@
-// The kinds of moves in the order in which they are tried, and which moves of a kind are near enough: what lies further
-// off is a search's.
+// The kinds of moves in the order in which they are tried, and the moves of a kind that are near enough: those
+// further off are left to a search.
 #include "models/plan/changes.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-// Layers are moved where stages wait so unlike, as a share of the step.
+// Difference of the stages' waiting, as a share of the step, from which layers are moved.
 constexpr double kUneven = 0.01;
 
 constexpr std::array kTried = {MoveKind::recompute, MoveKind::overlap,        MoveKind::sequence_parallel,
@@ -27,7 +27,8 @@ struct Stages {
   int waits_least = 0, waits_most = 0;
 };
 
-// Nothing: they wait alike, or the report is not by stage of one pipeline.
+// The stages that wait least and most. Nothing: they wait alike, or the report's rows are not the stages of one
+// pipeline.
 std::optional<Stages> uneven_stages(const Job& job, const Report& report) {
   const auto& rows = report.breakdown;
   if (rows.empty() || rows.size() != job.strategy.templates[0].stages.size()) return std::nullopt;
@@ -40,8 +41,8 @@ std::optional<Stages> uneven_stages(const Job& job, const Report& report) {
   return Stages{static_cast<int>(least - rows.begin()), static_cast<int>(most - rows.begin())};
 }
 
-// Half of one degree and twice another. Not where experts are divided: other ranks would then hold them, which is a
-// second thing that changes.
+// Whether a move halves one degree and doubles another. Never where experts are divided: other ranks would then hold
+// them, which would be a second change.
 bool is_next(const SetDegrees& to, const Strategy& strategy) {
   if (strategy.templates[0].stages[0].expert_parallel > 1) return false;
   int halved = 0, doubled = 0, same = 0;
@@ -69,7 +70,7 @@ bool is_near(const Move& move, const Job& job, const std::optional<Stages>& unev
   return true;
 }
 
-// A row that stands by itself names all three degrees.
+// A row for a change of degrees names all three.
 std::string described(const Move& move) {
   const auto* to = std::get_if<SetDegrees>(&move.edits.front());
   return to == nullptr ? move.what : fmt::format("tp: {}, pp: {}, dp: {}", to->tp, to->pp, to->dp);

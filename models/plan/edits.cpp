@@ -1,5 +1,5 @@
-// One apply() and one to_yaml() for each kind of edit. What is typed reads back as what is applied:
-// tests/models/plan/test_moves.cpp holds every kind to it.
+// One apply() and one to_yaml() for each kind of edit. The text of to_yaml() reads back as what apply() makes:
+// tests/models/plan/test_moves.cpp checks this for every kind.
 #include "models/plan/edits.hpp"
 
 #include <fmt/format.h>

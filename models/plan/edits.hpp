@@ -1,6 +1,6 @@
-// The edits of a job that a person makes in its scenario: one key of `strategy` or `train`, another value. Every edit
-// is plain data; it says how it is typed, and it is applied to a Job. Which edits are worth trying is the question of
-// models/plan/moves.hpp.
+// The edits that a person can make to a job in its scenario: another value for one key of `strategy` or `train`.
+// Every edit is plain data; it can be written as YAML and applied to a Job. models/plan/moves.hpp decides which edits
+// are worth trying.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace motley {
 
-// A key of the strategy holds for every stage: what a stage says of its own gives way.
+// A key of the strategy holds for every stage and replaces a stage's own value.
 struct SetRecompute {
-  Recompute recompute = Recompute::none;  // of all layers
+  Recompute recompute = Recompute::none;  // for all layers
   bool operator==(const SetRecompute&) const = default;
 };
 struct SetRecomputeLayers {
-  std::int64_t layers = 1;  // of each chunk, the first ones
+  std::int64_t layers = 1;  // number of layers at the beginning of each chunk
   bool operator==(const SetRecomputeLayers&) const = default;
 };
 enum class OverlapEdit : std::uint8_t { p2p, gradients, parameters, experts };
@@ -33,27 +33,28 @@ struct SetZero {
   bool operator==(const SetZero&) const = default;
 };
 struct SetResharding {
-  Resharding resharding = Resharding::direct;  // at every boundary
+  Resharding resharding = Resharding::direct;  // for every boundary
   bool operator==(const SetResharding&) const = default;
 };
-// The global batch stays: there are more or fewer micro-batches. All templates must have the same micro_batch.
+// The global batch stays: the number of micro-batches changes. All templates must have the same micro_batch.
 struct SetMicroBatch {
   std::int64_t micro_batch = 1;
   bool operator==(const SetMicroBatch&) const = default;
 };
-// Schedules of one chunk a stage leave each stage its layers; the others spread them anew, in their standard chunks.
+// Schedules with one chunk in each stage keep the layers of the stages; others spread them anew over their standard
+// number of chunks.
 struct SetSchedule {
   Schedule schedule = Schedule::one_f_one_b;
   bool operator==(const SetSchedule&) const = default;
 };
-// So many layers fewer in stage `from` of the only template, so many more in stage `to`. The stages between keep their
-// counts and hand layers on.
+// Stage `from` of the only template loses `layers` layers, and stage `to` gets as many more. The stages between keep
+// their counts and pass layers on.
 struct ShiftLayers {
   int from = 0, to = 0;
   std::int64_t layers = 1;
   bool operator==(const ShiftLayers&) const = default;
 };
-// Only where is_laid_out_by_degrees(). Layers are spread anew if pipeline_parallel changes.
+// Only for jobs with is_laid_out_by_degrees(). Layers are spread anew if pipeline_parallel changes.
 struct SetDegrees {
   std::int64_t tp = 1, pp = 1, dp = 1;
   bool operator==(const SetDegrees&) const = default;
@@ -66,22 +67,23 @@ struct SetOffload {
 using Edit = std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
                           SetResharding, SetMicroBatch, SetSchedule, ShiftLayers, SetDegrees, SetOffload>;
 
-// Throws the Refusal of what cannot be laid out; whether the edited strategy is legal is validate()'s question.
+// Applies an edit. Throws the Refusal of a layout that is impossible; validate() checks whether the edited strategy
+// is legal.
 void apply(const Edit& edit, Job& job);
 
-// As typed in a scenario whose job is `before`: "recompute: none", "layers: [15, 15]", "pipeline_parallel: 8,
-// data_parallel: 2". Of the degrees only those that change.
+// The edit as YAML for a scenario whose job is `before`: "recompute: none", "layers: [15, 15]", "pipeline_parallel:
+// 8, data_parallel: 2". Only degrees that change are written.
 std::string to_yaml(const Edit& edit, const Job& before);
 
-// The micro_batch that all templates have; 0: they differ.
+// The micro_batch of all templates; 0: they differ.
 std::int64_t common_micro_batch(const Job& job);
 
-// No two stages are more than one layer apart.
+// Whether the layers of any two stages differ by at most one.
 bool has_even_layers(const PipelineTemplate& pipeline);
 
-// Whether other degrees can be given to the strategy and nothing else be lost: one template whose stages name no groups
-// of chips, are replicated alike, hold one chunk of evenly many layers each, and are alike in all else. This is what
-// the short form says with its degrees.
+// Whether the degrees of the strategy can change without losing anything else: it has one template, whose stages name
+// no groups of chips, have equal replicas, hold one chunk each with layers spread evenly, and are equal in all else.
+// The short form with its degrees says exactly this.
 bool is_laid_out_by_degrees(const Strategy& strategy);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// One function for each thing that a cluster's file gives a figure for. Figures of one thing that go together change
-// together: a NIC's bandwidth and the rate it was measured to reach.
+// One function for each thing for which a cluster's file gives a figure. Figures of one thing change together: a
+// NIC's bandwidth and its measured rate.
 #include "models/plan/levers.hpp"
 
 #include <fmt/format.h>
@@ -108,8 +108,8 @@ class ClusterLevers {
           [group](Cluster& cluster, double factor) { cluster.groups[group].inside.latency_s /= factor; });
   }
 
-  // The rate that a chip's link reaches. Its nominal rate follows from generation and lanes, which come in steps; so do
-  // the links of switches and NICs.
+  // Adds the rate that a chip's link reaches. Its nominal rate follows from generation and lanes, which come in
+  // steps; so do the links of switches and NICs.
   void add_pcie(std::size_t group, const std::string& where) {
     const NodeGroup& nodes = cluster_.groups[group];
     const double reached =
@@ -133,7 +133,8 @@ class ClusterLevers {
           const double share = efficiency_of(better);
           better.bandwidth *= factor;
           better.reaches *= factor;
-          // Sockets reach less of faster lines: by a step, which is no matter of a few per cent.
+          // Sockets reach a smaller share of faster lines. The share drops in a step, which a few per cent must
+          // not cause.
           if (better.reaches <= 0 && efficiency_of(better) != share)
             better.reaches = share * better.bandwidth;
         });
@@ -176,7 +177,7 @@ class ClusterLevers {
         [index](Cluster& cluster, double factor) { cluster.networks[index].latency_s /= factor; });
   }
 
-  // Their rate where it is given; else how much they are oversubscribed.
+  // Adds the rate of the links if it is given, else their oversubscription.
   void add_switch_links(std::size_t index, const std::string& over, const std::string& where) {
     const Network& network = cluster_.networks[index];
     const bool dragonfly = network.shape == NetworkShape::dragonfly;
@@ -197,7 +198,7 @@ class ClusterLevers {
 
   const Job& job_;
   const Cluster& cluster_;
-  std::set<std::size_t> used_;  // groups that ranks stand on
+  std::set<std::size_t> used_;  // groups on which ranks stand
   bool offloads_ = false;
   std::vector<Lever> levers_;
 };

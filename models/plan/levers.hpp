@@ -1,5 +1,5 @@
-// The rates and latencies of a cluster that could be bought better, each by itself, as a change of the Cluster. What
-// that brings is not said here: models/explain simulates the changed job. Read next: models/explain/explain.hpp.
+// The rates and latencies of a cluster that better parts could improve, each as a change of the Cluster. Their gain
+// is not known here: models/explain simulates the changed job. Read next: models/explain/explain.hpp.
 #pragma once
 
 #include <functional>
@@ -15,29 +15,29 @@ namespace motley {
 struct Lever {
   std::string what;   // "chip FLOP/s", "roce bandwidth"
   std::string where;  // "ib (a100-80gb-sxm)", "NICs of ib", "east - west"
-  // Names of the thing, so that parts of a path can say what would shorten them: "nic/ib/roce". Latencies have none.
+  // Names of the thing, "nic/ib/roce", by which parts of a path tell what would shorten them. Latencies have none.
   std::vector<std::string> keys;
-  double value = 0;                                                  // now; 0: several things that differ
+  double value = 0;                                                  // 0: several things that differ
   std::optional<Dimension> dimension = Dimension::bytes_per_second;  // nothing: a plain number
-  bool in_bits = false;  // a rate that people say in bits: of what stands between nodes
-  bool is_rate = true;   // more is better; else less
-  // A rate becomes `factor` times as high, a latency or overhead 1/factor as long. The topology is not built anew.
+  bool in_bits = false;  // a rate that people give in bits, as for networks between nodes
+  bool is_rate = true;   // true: more is better; false: less is better
+  // Multiplies a rate by `factor`, or divides a latency or overhead by it. The topology is not built anew.
   std::function<void(Cluster&, double factor)> improve;
   double better(double factor) const { return is_rate ? value * factor : value / factor; }
 };
 
-// All levers of the groups that ranks stand on and of what joins them, in the order of the cluster. Figures that are 0
-// have none. A NIC keeps the share of its rate that it reaches; uplinks that follow from the NICs
-// (Network::oversubscription) follow here too. The time that software takes for a message
-// (models/cluster/message_cost.cpp) is no lever: it is no figure of a cluster.
+// All levers of the groups on which ranks stand and of the links between them, in the order of the cluster. Figures
+// of 0 have none. A NIC keeps the share of its rate that it reaches; uplinks that follow from the NICs
+// (Network::oversubscription) improve with them. The time that software takes for a message
+// (models/cluster/message_cost.cpp) is no lever, because no cluster has it as a figure.
 std::vector<Lever> levers(const Job& job, const Program& program);
 
-// All levers of one kind together, for each kind that several groups or links have.
+// One combined lever for each kind of lever that several groups or links have.
 std::vector<Lever> combined(const std::vector<Lever>& levers);
-// One lever that pulls all of them; at least one is given.
+// One lever that improves all; the list must not be empty.
 Lever all_together(const std::vector<Lever>& levers);
 
-// The key of each part of a cluster.
+// Keys of the parts of a cluster.
 std::string flops_key(const NodeGroup& group);
 std::string memory_key(const NodeGroup& group);
 std::string overhead_key(const NodeGroup& group);
@@ -53,7 +53,7 @@ std::string network_key(std::size_t network);  // index in Cluster::networks
 // "east - west"
 std::string name_of(const GroupLink& link);
 
-// The job on a cluster of which this is so many times better; its topology is built.
+// The job on a cluster in which the lever's thing is `factor` times better, with its topology built.
 Job improved(const Job& job, const Lever& lever, double factor);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// One function for each kind of move: which edits lead from this job to a neighbour. It leaves out what would change
-// nothing and what the job has no use for; stages of all templates change together.
+// One function for each kind of move, which lists the edits from this job to a neighbour. Edits that change nothing,
+// or that the job cannot use, are left out; stages of all templates change together.
 #include "models/plan/moves.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ bool has_one_chunk_a_stage(const Strategy& strategy) {
 
 bool is_cut(const Stage& stage) { return stage.tensor_parallel > 1; }
 
-// Whether layers may be spread anew over the chunks of another schedule: they are spread evenly now.
+// Whether layers may be spread anew over the chunks of another schedule, because they are spread evenly now.
 bool may_spread_layers(const Strategy& strategy) {
   return strategy.templates.size() == 1 && has_even_layers(strategy.templates[0]);
 }
@@ -50,7 +50,7 @@ Move move_of(const Job& job, MoveKind kind, std::vector<Edit> edits) {
   return {kind, std::move(edits), fmt::format("{}", fmt::join(typed, ", "))};
 }
 
-// The edits of moves of one kind, each alone.
+// Edits of one kind; each is a move by itself.
 using Edits = std::vector<Edit>;
 
 Edits recompute_edits(const Job& job) {
@@ -63,7 +63,7 @@ Edits recompute_edits(const Job& job) {
   return edits;
 }
 
-// Half and twice as many of a chunk's layers as are recomputed now, where every stage recomputes.
+// Half and twice the number of a chunk's layers that are recomputed now, if every stage recomputes.
 Edits recompute_layers_edits(const Job& job) {
   const Strategy& strategy = job.strategy;
   if (any_stage(strategy, [&](const Stage& stage) {
@@ -115,7 +115,7 @@ Edits resharding_edits(const Job& job) {
   return {SetResharding{gathers ? Resharding::direct : Resharding::gather}};
 }
 
-// Twice and half of the micro-batch, and the smallest, where the micro-batches of every template divide so.
+// Twice and half the micro-batch, and the smallest one, if the micro-batches of every template can be divided so.
 Edits micro_batch_edits(const Job& job) {
   const std::int64_t now = common_micro_batch(job);
   if (now == 0) return {};
@@ -141,7 +141,7 @@ Edits schedule_edits(const Job& job) {
   return edits;
 }
 
-// From one stage of the only pipeline to any other, one layer or two.
+// One or two layers from one stage of the only pipeline to any other.
 Edits layers_edits(const Job& job) {
   if (job.strategy.templates.size() > 1 || !has_one_chunk_a_stage(job.strategy)) return {};
   Edits edits;
@@ -155,8 +155,8 @@ Edits layers_edits(const Job& job) {
   return edits;
 }
 
-// Half of one degree and twice another; then many times as many stages, or as large a tensor-parallel degree, with as
-// many fewer replicas where that divides them, else on chips that are idle now.
+// Half of one degree and twice another; then 2, 4, ... times as many stages, or as large a tensor-parallel degree,
+// with fewer replicas if their number can be divided so, else on chips that are idle now.
 Edits degrees_edits(const Job& job) {
   if (!is_laid_out_by_degrees(job.strategy)) return {};
   const std::int64_t tp = job.strategy.tp(), pp = job.strategy.pp(), dp = job.strategy.dp();
@@ -187,7 +187,7 @@ Edits degrees_edits(const Job& job) {
   return {list.begin(), list.end()};
 }
 
-// Where all nodes say what memory they have.
+// Offload, if all nodes give a memory.
 Edits offload_edits(const Job& job) {
   if (!std::all_of(job.cluster.groups.begin(), job.cluster.groups.end(),
                    [](const NodeGroup& group) { return group.host.has_value(); }))
@@ -222,8 +222,8 @@ std::vector<Move> expert_overlap_moves(const Job& job) {
   return list;
 }
 
-// What saves memory on the same degrees: a higher `zero`, sequence parallelism or offload; each of them with full
-// recomputation too; and full recomputation alone.
+// Edits that save memory with the same degrees: a higher `zero`, sequence parallelism or offload; each of them also
+// with full recomputation; and full recomputation alone.
 std::vector<Edits> memory_savers(const Job& job) {
   Edits savers = zero_edits(job);
   std::erase_if(savers, [&](const Edit& edit) { return std::get<SetZero>(edit).zero < job.strategy.zero; });

@@ -1,4 +1,4 @@
-// Every refusal of a whole scenario gets its place in the file, and one for too little memory its remedies.
+// Gives every refusal of a whole scenario its place in the file, and a refusal for too little memory its remedies.
 #include "models/plan/prepare.hpp"
 
 #include <utility>

@@ -1,5 +1,6 @@
-// A scenario, compiled and proved: what every command does before it runs a World. A strategy that does not fit is
-// refused with the neighbouring ones that would. Read next: models/compile/compile.hpp, models/check/check.hpp.
+// Compiles and checks a scenario, which every command does before it runs a World. The refusal of a strategy that
+// does not fit proposes neighbouring strategies that do. Read next: models/compile/compile.hpp,
+// models/check/check.hpp.
 #pragma once
 
 #include <vector>
@@ -16,8 +17,7 @@ struct Prepared {
 };
 Prepared prepare(Scenario scenario);
 
-// compile() and check() of the scenario's job, with refusals (out of memory, unreachable ranks) that point into
-// its file.
+// Call compile() and check() for the scenario's job; refusals (out of memory, unreachable ranks) point into its file.
 Program compile(const Scenario& scenario);
 std::vector<StageMemory> check(const Program& program, const Scenario& scenario);
 

@@ -1,5 +1,5 @@
-// Which moves save memory, and in which order: from what costs least time to what changes most. Each is compiled and
-// its memory counted until enough fit.
+// Moves that save memory, in order: from those that cost the least time to those that change the most. Each is
+// compiled and its memory counted, until enough of them fit.
 #include "models/plan/remedies.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace motley {
 namespace {
 
-// What is proposed, the mildest first. Offloaded activations go with full recomputation, which leaves few of them.
+// The proposals, the mildest first. Offloaded activations come with full recomputation, which leaves few of them.
 enum class Mildness : std::uint8_t {
   degrees_alone,
   zero,
@@ -32,9 +32,10 @@ enum class Mildness : std::uint8_t {
   micro_batch,
 };
 
-// Nothing: it saves no memory, or is not worth trying. `recomputes`: all layers are recomputed without the move.
+// The mildness of a move. Nothing: it saves no memory, or is not worth trying. `recomputes`: without the move all
+// layers are recomputed.
 std::optional<Mildness> mildness_of(std::span<const Edit> options, const Job& job, bool recomputes) {
-  const bool two = options.size() == 2;  // then the second is full recomputation
+  const bool two = options.size() == 2;  // the second one is full recomputation
   const Edit& first = options.front();
   if (const auto* zero = std::get_if<SetZero>(&first)) {
     if (zero->zero < job.strategy.zero) return std::nullopt;
@@ -51,9 +52,10 @@ std::optional<Mildness> mildness_of(std::span<const Edit> options, const Job& jo
   return std::nullopt;
 }
 
-// The order of what is tried: the same degrees first, then ever more stages or ever larger tensor parallelism.
+// The order of trying: first with the same degrees, then with more and more stages or larger and larger tensor
+// parallelism.
 struct Place {
-  std::int64_t times = 1;  // so many times the stages or the tensor-parallel degree
+  std::int64_t times = 1;  // factor on the stages or on the tensor-parallel degree
   bool more_tensor_parallel = false;
   Mildness mildness = Mildness::degrees_alone;
   auto operator<=>(const Place&) const = default;
@@ -77,7 +79,7 @@ std::optional<Place> place_of(const Move& move, const Job& job, bool recomputes)
   return place;
 }
 
-// The moves that may save memory, in the order in which they are tried.
+// The moves that may save memory, in the order of trying.
 std::vector<Move> candidates(const Job& job) {
   const std::vector<Move> ways_to_recompute = moves(job, MoveKind::recompute);
   const bool recomputes = std::none_of(
@@ -97,7 +99,7 @@ std::vector<Move> candidates(const Job& job) {
   return list;
 }
 
-// "tensor_parallel: 4, zero: 1 and recompute: full"
+// Describes a move: "tensor_parallel: 4, zero: 1 and recompute: full".
 std::string described(const Move& move, const Job& job) {
   std::string text;
   for (std::size_t i = 0; i < move.edits.size(); ++i) {
@@ -111,7 +113,7 @@ double share_of(std::int64_t peak, std::int64_t capacity) {
   return static_cast<double>(peak) / static_cast<double>(std::max<std::int64_t>(capacity, 1));
 }
 
-// Throws the Refusal of what does not stand on this cluster.
+// Measures a changed job. Throws the Refusal of a job that is impossible on this cluster.
 Remedy measured(std::string change, const Job& job) {
   const std::vector<StageMemory> stages = memory_by_stage(compile(job), job.cluster, job.train.fragmentation);
   if (std::any_of(stages.begin(), stages.end(), [](const StageMemory& stage) {
@@ -137,7 +139,7 @@ std::vector<Remedy> remedies(const Job& job) {
     if (!neighbour) continue;
     try {
       tried.push_back(measured(described(move, job), *neighbour));
-    } catch (const Refusal&) {  // does not stand on this cluster
+    } catch (const Refusal&) {  // impossible on this cluster
       continue;
     }
     fitting += tried.back().fits() ? 1 : 0;
