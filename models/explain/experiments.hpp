@@ -1,5 +1,5 @@
-// Jobs that explain changes and simulates, to see what the change brings. Every simulation that explain asks for is
-// asked for by Experiments::run(). Read next: models/explain/explain.hpp.
+// Jobs that explain changes and simulates, to see the effect of the change. Experiments::run() starts every
+// simulation of explain. Read next: models/explain/explain.hpp.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace motley {
 
-// Runs a Program in virtual time, as often as asked. Throws what a World throws.
+// Runs a Program in virtual time; it may be called any number of times. Throws what a World throws.
 using Simulation = std::function<Trace(const Job&, const Program&)>;
 
-// Told before each simulation: how many are done, of how many, and what comes next.
+// Called before each simulation with the number that are done, the number of all, and a description of the next.
 using ExperimentProgress =
     std::function<void(std::int64_t done, std::int64_t total, const std::string& what)>;
 
-// What became of a job that was changed, compiled, checked and simulated.
+// The result of changing, compiling, checking and simulating a job.
 struct Trial {
   double step_s = 0;    // 0: the job is refused
-  std::string refused;  // why: the first line of the Refusal
+  std::string refused;  // the first line of the Refusal; empty: the job was simulated
   bool stands() const { return refused.empty(); }
 };
 
 struct Experiment {
-  std::string what;  // for those who watch
-  // Makes the changed job. A Refusal that it throws is what becomes of the experiment.
+  std::string what;  // description for people who watch the progress
+  // Makes the changed job. If it throws a Refusal, that is the result of the experiment.
   std::function<Job()> job;
-  // The changed job is known to be legal and to fit: it is not checked again, and a Refusal is thrown on.
+  // True: the changed job is known to be legal and to fit, so it is not checked again, and a Refusal is thrown on.
   bool surely_stands = false;
 };
 
 class Experiments {
  public:
-  // `total`: as many as run() will be given, all calls together. `progress` may be empty.
+  // `total`: number of experiments in all calls of run() together. `progress` may be empty.
   Experiments(const Simulation& simulation, const ExperimentProgress& progress, std::size_t total)
       : simulation_(simulation), progress_(progress), total_(static_cast<std::int64_t>(total)) {}
 
-  // In the order of the list. Throws what is no Refusal of a changed job itself.
+  // Returns results in the order of the list. Throws every exception that is not a Refusal of a changed job.
   std::vector<Trial> run(const std::vector<Experiment>& list);
 
  private:
@@ -52,7 +52,7 @@ class Experiments {
   std::int64_t done_ = 0, total_;
 };
 
-// One job that nobody watches.
+// Tries one job without reporting progress.
 Trial try_job(const Job& job, const Simulation& simulation);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// Lists what is tried of a job, has it simulated and sorts what came of it. How two jobs differ is read from their
-// texts, line by line: what prints alike is alike. Read next: models/explain/experiments.cpp,
+// Lists what is tried with a job, has it simulated and sorts the results. Differences of two jobs are found in their
+// texts, line by line: parts that print alike are equal. Read next: models/explain/experiments.cpp,
 // models/explain/explain_text.cpp.
 #include "models/explain/explain.hpp"
 
@@ -21,7 +21,7 @@
 namespace motley {
 namespace {
 
-// The seconds of the path that the lever would save, were the path all there is.
+// The seconds of the path that the lever would save if only the path mattered.
 std::optional<double> on_path_s(const std::vector<PathPart>& path, const Lever& lever, double factor) {
   if (lever.keys.empty()) return std::nullopt;
   double sum_s = 0;
@@ -45,7 +45,7 @@ void sort_by_step(std::vector<ChangeGain>& gains) {
   });
 }
 
-// What is tried of one job: each lever, each set of them, all of them, and each change.
+// What is tried with one job: each lever, each set of levers, all levers together, and each change.
 struct Tried {
   std::vector<Lever> levers, sets, all;  // `all`: none or one
   std::vector<Change> changes;
@@ -88,7 +88,7 @@ void add_gains(const Tried& tried, const std::vector<Trial>& trials, Explained& 
   sort_by_step(explained.changes);
 }
 
-// Without `fold`, which changes how long a simulation takes and not what it says.
+// Prints the fidelity without `fold`, which changes how long a simulation takes but not its result.
 std::string print_unfolded(Fidelity fidelity) {
   fidelity.fold.reset();
   return print(fidelity);
@@ -152,20 +152,20 @@ std::vector<PathDifference> differences(const std::vector<PathPart>& a, const st
   return list;
 }
 
-// One job with what another has of these parts.
+// Returns a job with these parts of another job.
 Job with_parts(const Job& job, const Job& other, const std::vector<const Part*>& parts) {
   Job mixed = job;
   for (const Part* part : parts) part->take(mixed, other);
   return mixed;
 }
 
-// Two jobs, and of each row of their differences the parts of a job that it is about.
+// Two jobs, and for each row of their differences the parts of a job that the row names.
 struct Exchange {
   const Job &a, &b;
   std::vector<std::vector<const Part*>> parts;
 };
 
-// Gives every row its two trials.
+// Fills in both trials of every row.
 void try_both_ways(const Exchange& exchange, std::span<PartDifference> rows, Experiments& experiments) {
   std::vector<Experiment> list;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -183,8 +183,8 @@ void try_both_ways(const Exchange& exchange, std::span<PartDifference> rows, Exp
   }
 }
 
-// Exchanges each part by itself, both ways; and two together where one of them does not stand alone: a strategy may not
-// stand without the batch that it divides.
+// Exchanges each part by itself in both directions. If a part is not legal alone, it is also exchanged together with
+// each other part: a strategy may need the batch that it divides.
 void exchange_parts(const Job& a, const Job& b, const std::vector<const Part*>& unlike,
                     const Simulation& simulation, const ExplainOptions& options, Why& result) {
   const std::size_t pairs = unlike.size() > 2 ? unlike.size() * (unlike.size() - 1) / 2 : 0;

@@ -1,8 +1,8 @@
-// Why a step takes as long as it does, what would make it shorter, and why one job is faster than another. Where the
-// seconds go is read from the critical path; every figure of what a better part or another strategy brings is a new
-// simulation of the changed job, never an estimate. It does not search: one thing at a time is changed, and what two
-// changes bring together is not their sum. Read next: models/explain/path_parts.hpp, models/plan/levers.hpp,
-// models/plan/changes.hpp.
+// Why a step takes as long as it does, what would make it shorter, and why one job is faster than another. The
+// critical path tells where the seconds go; every figure for a better part or another strategy comes from a new
+// simulation of the changed job, never from an estimate. There is no search: one thing is changed at a time, and the
+// gain of two changes is not the sum of their gains. Read next: models/explain/path_parts.hpp,
+// models/plan/levers.hpp, models/plan/changes.hpp.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ namespace motley {
 struct LeverGain {
   Lever lever;
   double step_s = 0;
-  // The seconds saved, were the critical path all there is: at most what it spends there. Under contention more may be
-  // saved. Nothing: the lever has no keys by which the path names it.
+  // The seconds saved if only the critical path mattered: at most what it spends there. Under contention the real
+  // saving may be larger. Nothing: the lever has no keys by which the path names it.
   std::optional<double> on_path_s;
 };
 struct ChangeGain {
@@ -31,18 +31,18 @@ struct ChangeGain {
   Trial trial;
 };
 
-// A job and what its simulation says.
+// A job and the results of its simulations.
 struct Explained {
-  Report report;                        // of the job as it is
-  std::vector<PathPart> path;           // the longest first
-  std::int64_t path_links = 0;          // instructions on it
-  double factor = 1.1;                  // a rate is multiplied by it, a latency divided
+  Report report;                        // report of the unchanged job
+  std::vector<PathPart> path;           // the longest part first
+  std::int64_t path_links = 0;          // number of instructions on the path
+  double factor = 1.1;                  // factor on a rate; a latency is divided by it
   std::vector<LeverGain> levers, sets;  // the shortest step first
   std::optional<LeverGain> all;
-  std::vector<ChangeGain> changes;  // the shortest step first; those that do not stand last
+  std::vector<ChangeGain> changes;  // the shortest step first; refused changes last
 };
 
-// The share of the step that a stage, on average, waits for others (StageBreakdown::bubble_s).
+// Share of the step that a stage, on average, waits for other stages (StageBreakdown::bubble_s).
 double stages_wait_share(const Explained& explained);
 
 struct ExplainOptions {
@@ -51,33 +51,33 @@ struct ExplainOptions {
   ExperimentProgress progress = {};
 };
 
-// `trace` is what `simulation` makes of the job, `memory` what check() returned: the job has passed it.
+// Explains a job that has passed check(). `trace` is the result of `simulation`, `memory` that of check().
 Explained explain(const Job& job, const Program& program, const Trace& trace, std::vector<StageMemory> memory,
                   const Simulation& simulation, const ExplainOptions& options = {});
 
 std::string to_text(const Explained& explained);
 std::string to_json(const Explained& explained);  // schema "motley.explain/1"
 
-// One row of two paths side by side. Groups of a cluster that have the same chips and wires share a row; where the two
-// clusters have different chips, the kernels of all chips do.
+// One row of two paths side by side. Groups of a cluster with the same chips and wires share a row; if the two
+// clusters have different chips, kernels on all chips share a row.
 struct PathDifference {
   Spent spent = Spent::matmul;
   bool recompute = false;
   std::string on;
   double a_s = 0, b_s = 0;
 };
-// A part of a job, or two, that the two jobs do not have in common.
+// A part of a job, or two parts, in which the two jobs differ.
 struct PartDifference {
   std::string part;  // "model", "cluster", "train", "strategy", "fidelity"; "train and strategy"
   std::vector<KeyDifference> keys;
-  Trial a_with_b;  // A, with this part of B's
+  Trial a_with_b;  // A with this part of B
   Trial b_with_a;
 };
 struct Why {
   Explained a, b;
-  double a_tokens = 0, b_tokens = 0;  // a step
+  double a_tokens = 0, b_tokens = 0;  // tokens in a step
   std::vector<PathDifference>
-      path;  // the furthest apart first; b_s - a_s add up to the difference of the steps
+      path;  // the largest difference first; b_s - a_s add up to the difference of the steps
   std::vector<PartDifference> parts;
 };
 

@@ -1,5 +1,5 @@
 // An explanation as JSON, schema "motley.explain/1": keys in a fixed order, seconds unrounded. A key is never renamed
-// within a schema; new ones may be added. Two scenarios stand under their letters, `a` and `b`, beside `why`.
+// within a schema; new ones may be added. Two scenarios have the keys `a` and `b`, beside `why`.
 #include <nlohmann/json.hpp>
 
 #include "models/explain/explain.hpp"
@@ -37,7 +37,7 @@ ordered_json json_of(const Trial& trial, double step_s) {
           {"refused", nullptr}};
 }
 
-// An empty text, which says that the key is not there, becomes null.
+// An empty text means a missing key and becomes null.
 ordered_json known(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }

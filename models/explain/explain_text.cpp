@@ -1,5 +1,5 @@
-// An explanation for a terminal: where the step goes, what better parts and other strategies bring, and what to do
-// first. Every figure is in the Explained; only what is too little to be listed is decided here. Read next:
+// An explanation for a terminal: where the step goes, the gains of better parts and other strategies, and what to do
+// first. Every figure is in Explained; only the limits below which a figure is not listed are set here. Read next:
 // models/explain/explain_json.cpp.
 #include <fmt/format.h>
 
@@ -15,8 +15,8 @@
 namespace motley {
 namespace {
 
-constexpr double kWorthARow = 0.001;    // of the step: parts of the path
-constexpr double kWorthALine = 0.0005;  // gains: what rounds to 0.1 %
+constexpr double kWorthARow = 0.001;    // share of the step from which a part of the path is listed
+constexpr double kWorthALine = 0.0005;  // share of the step from which a gain is listed: less rounds to 0.0 %
 
 std::string spent_on(Spent spent, bool recompute) {
   return recompute ? "recompute" : std::string(name_of(spent));
@@ -27,7 +27,7 @@ struct Row {
   double a_s = 0, b_s = 0;
 };
 
-// Rows of the same words become one: all that is recomputed on the same chips.
+// Adds a row, or adds it to a row with the same text: all parts recomputed on the same chips form one row.
 void add_row(std::vector<Row>& rows, const Row& row) {
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& each) {
     return each.what == row.what && each.where == row.where;
@@ -46,7 +46,7 @@ std::string where_of(const PathPart& part) {
 }
 
 std::string signed_percent(double fraction) {
-  // No sign on what rounds to nothing.
+  // A value that rounds to nothing has no sign.
   return std::abs(fraction) < kWorthALine ? "0.0 %" : fmt::format("{:+.1f} %", 100 * fraction);
 }
 
@@ -77,7 +77,7 @@ std::string print_path(const Explained& explained) {
       explained.path_links, table.print());
 }
 
-// Chips beside the path wait while it computes; their waiting is not on it.
+// Chips beside the path wait while it computes; their waiting is not part of the path.
 std::string print_waiting(const Explained& explained) {
   const auto& rows = explained.report.breakdown;
   if (rows.size() < 2) return "";
@@ -141,7 +141,7 @@ class LeverTable {
                 gain.on_path_s ? signed_percent(-*gain.on_path_s / step_s_) : "-"});
   }
 
-  // What gains nothing; with its place where the same thing gains elsewhere.
+  // Lists things without a gain, with their place if the same thing gains elsewhere.
   std::string print_idle() const {
     std::vector<std::string> texts;
     for (const auto& [what, where] : idle_)
@@ -158,7 +158,7 @@ class LeverTable {
   std::set<std::string> shown_;
 };
 
-// A message without the figures that it adds in brackets.
+// A message without the figures in brackets at its end.
 std::string in_short(const std::string& refused) { return refused.substr(0, refused.find(" (")); }
 
 std::string print_changes(const Explained& explained) {
@@ -182,7 +182,7 @@ bool is_of_chips(const Lever& lever) {
   return lever.what.rfind("chip ", 0) == 0 || lever.what == "kernel overhead";
 }
 
-// What to do first: the best change of the strategy, the best chips, the best of all else.
+// What to do first: the best change of the strategy, the best chips, the best of all other parts.
 std::string print_advice(const Explained& explained) {
   const double step_s = explained.report.iteration_s;
   std::string text;
@@ -269,7 +269,7 @@ std::string print_parts(const Why& why) {
   std::string text = "what is not the same, and each with that part of the other, simulated anew:\n";
   for (const PartDifference& part : why.parts) {
     const bool stands = part.a_with_b.stands() || part.b_with_a.stands();
-    if (part.keys.empty() && !stands) continue;  // two parts that do not stand together either
+    if (part.keys.empty() && !stands) continue;  // two parts that are refused together too
     text += fmt::format(
         "  {}\n{}{}{}", part.part, print_exchange("A with B's", part.a_with_b, why.a.report.iteration_s),
         print_exchange("B with A's", part.b_with_a, why.b.report.iteration_s), print_keys(part.keys));

@@ -1,4 +1,4 @@
-// Both texts become lists of (path, value). A value is one scalar, or a list of scalars.
+// Turns both texts into lists of (path, value), and compares these. A value is one scalar, or a list of scalars.
 #include "models/explain/key_differences.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ using Leaf = std::pair<std::string, std::string>;
 
 bool is_plain(const Yaml& node) { return !node->is_map() && node->kind != YamlNode::Kind::sequence; }
 
-// An item of a list is called by its `name` or `kind`, else by its number.
+// The label of a list's item: its `name` or `kind`, or its number if it has neither.
 std::string label_of(const Yaml& item, std::size_t index) {
   for (const char* key : {"name", "kind"}) {
     const YamlEntry* entry = item->is_map() ? item->find(key) : nullptr;

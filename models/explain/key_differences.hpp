@@ -1,5 +1,6 @@
-// The values that are not the same in two texts of one kind (a printed strategy, cluster, transformer), key by key.
-// What keys mean is not known here; where a figure is from (`source`) is no difference. Read next:
+// The values that differ in two texts of one kind (a printed strategy, cluster, transformer), key by key. The meaning
+// of keys is not known here; `source`, the origin of a figure, is not compared. Read next:
+// models/explain/explain.hpp.
 // models/explain/explain.hpp.
 #pragma once
 
@@ -10,11 +11,11 @@ namespace motley {
 
 struct KeyDifference {
   std::string key;   // "groups.ib.nics.roce.bandwidth": items by their `name` or `kind`, else by number
-  std::string a, b;  // empty: that text has no such key
+  std::string a, b;  // empty: that text does not have the key
   bool operator==(const KeyDifference&) const = default;
 };
 
-// In the order of `a`, then what is only in `b`. Both are YAML that reads.
+// Differences in the order of `a`, then keys that only `b` has. Both texts must be valid YAML.
 std::vector<KeyDifference> key_differences(const std::string& a, const std::string& b);
 
 }  // namespace motley

@@ -1,5 +1,5 @@
-// Walks the links of a critical path. What a compute's kernels take is priced once for each distinct instruction; which
-// wire a message takes follows from its route.
+// Walks the links of a critical path. Each distinct compute instruction is priced once, by kernels; the wire of a
+// message follows from its route.
 #include "models/explain/path_parts.hpp"
 
 #include <fmt/format.h>
@@ -19,13 +19,13 @@
 namespace motley {
 namespace {
 
-// Where something happens: PathPart's fields of these names.
+// Place of a link: the fields of PathPart with these names.
 struct Where {
   std::string on, group;
   std::vector<std::string> keys;
 };
 
-// What a kernel's seconds are spent on: its work, and what it costs beyond.
+// The seconds of a kernel: its work, by what it is spent on, and its cost beyond the work.
 struct KernelShares {
   Spent spent = Spent::memory;
   double work_s = 0, launch_s = 0;
@@ -42,7 +42,7 @@ KernelShares shares_of(const Kernel& kernel, const KernelTime& time, const Chip&
   return shares;
 }
 
-// The price of one compute instruction: seconds by Spent, of kernels that do not recompute and of those that do.
+// The price of one compute instruction: seconds by Spent, for kernels that do not recompute and for those that do.
 struct ComputeShares {
   std::array<std::array<double, 2>, kSpentCount> seconds = {};
   double sum_s = 0;
@@ -128,7 +128,7 @@ class PathPartition {
     return Spent::data_parallel;
   }
 
-  // Divides the seconds of a compute in proportion to what its kernels are priced at.
+  // Divides the seconds of a compute in proportion to the prices of its kernels.
   void add_compute(Rank rank, const Compute& compute, double seconds) {
     const NodeGroup& nodes = group_of(chip_of(rank));
     const ComputeShares& shares = priced(rank, compute);
@@ -182,7 +182,7 @@ class PathPartition {
     return known->second;
   }
 
-  // The edge of the lowest rate, among those in ring order and those from the first member to each other.
+  // The edge with the lowest rate, of those in ring order and those from the first member to each other.
   const Where& way_of_group(GroupId index) {
     const auto [known, is_new] = groups_.try_emplace(index);
     Where& slowest = known->second;
@@ -214,7 +214,7 @@ class PathPartition {
     }
     const NicKind kind = joining_nic(cluster_, from, to, carrier).kind;
     Where where{std::string(name_of(kind)), a.name, {}};
-    // The chips' own links are on the way too.
+    // The chips' own links are on the route too.
     const auto add_end = [&](const NodeGroup& end) {
       where.keys.push_back(nic_key(end, kind));
       if (end.pcie)
