@@ -15,9 +15,9 @@
 namespace motley {
 namespace {
 
-// How far each form was from a source that took no part in finding its share of the link rate (nccl-tests and
-// rccl-tests of eleven sources, 2023 to 2025, found 2026-11). For pairs over xGMI and copies over NVLink there was one
-// source each: theirs are the spread of NICs, 0.92 to 0.98 of their line, and of copies, 0.85 to 0.88 of theirs.
+// Error of each form for a source that took no part in fitting its share of the link rate (nccl-tests and rccl-tests
+// of eleven sources, 2023 to 2025, found 2026-11). Pairs over xGMI and copies over NVLink had one source each; their
+// errors are the spread of NICs, 0.92 to 0.98 of their line, and of copies, 0.85 to 0.88 of theirs.
 struct Form {
   const char* name;
   double stated_pct;
@@ -104,8 +104,8 @@ std::string forms_table(const std::vector<CollectiveOutcome>& outcomes) {
 
 }  // namespace
 
-// Leave-one-source-out, seven sources with sweeps (found 2026-11): small messages within 40 % where it is known how
-// calls are launched, large ones within 15 %; between the two a factor of 1.5, as measurements there repeat no better.
+// Errors with one source left out, over seven sources with sweeps (found 2026-11): small messages within 40 % if the
+// launch of calls is known, large ones within 15 %; a factor of 1.5 between, where measurements repeat no better.
 const std::vector<SizeClass>& size_classes() {
   static const std::vector<SizeClass> classes = {{"to 1 MiB", std::int64_t{1} << 20, 40},
                                                  {"to 256 MiB", std::int64_t{256} << 20, 50},

@@ -1,4 +1,4 @@
-// The Program is written by hand: a class of ranks, a stream, an instruction.
+// Reads measured collectives, and writes their Programs directly: one rank program, one stream, one instruction.
 #include "models/published/measured_collective.hpp"
 
 #include <fmt/format.h>
@@ -19,10 +19,10 @@
 namespace motley {
 namespace {
 
-// Smallest messages of nccl-tests on A100, H200, B200 and MI350X (2023 to 2025; github:stas00/ml-engineering
-// network/README.md, rccl-tests logs) take 28 us more than NCCL says of its own hops where calls are launched one by
-// one, and 2 us where every rank has its process and calls are queued. Of that the hops of a ring of eight here hold
-// 21 us already: 36 us, beside NCCL's 15.
+// Seconds of a launch. The smallest messages of nccl-tests on A100, H200, B200 and MI350X (2023 to 2025;
+// github:stas00/ml-engineering network/README.md, rccl-tests logs) take 28 us more than NCCL states for its own hops
+// if calls are launched one by one, and 2 us more if every rank has its process and calls are queued. The hops of a
+// ring of eight contain 21 us of that here, because they take 36 us and NCCL's take 15 us.
 constexpr double kLaunch_s = 7e-6, kQueued_s = 0;
 
 constexpr std::array<std::string_view, 5> kKinds = {"all_reduce", "reduce_scatter", "all_gather",
@@ -93,7 +93,7 @@ void add_program(Program& program, const char* name, InstructionBody body, Strea
   Instruction instruction;
   instruction.body = std::move(body);
   rank_program.streams = {{StreamKind::compute, {}, {}}, {kind, {}, {std::move(instruction)}}};
-  rank_program.tensors.resize(1);  // what is sent
+  rank_program.tensors.resize(1);  // the tensor that is sent
   rank_program.blocks.resize(1);
   rank_program.chunks = {{static_cast<int>(program.rank_programs.size()), 0, 0}};
   program.rank_programs.push_back(std::move(rank_program));

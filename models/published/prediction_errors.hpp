@@ -1,4 +1,4 @@
-// Errors of several predictions, in percent: how large they are, and which way they lean. Read next:
+// Errors of several predictions, in percent: their size, and their bias. Read next:
 // models/published/collective_errors.hpp.
 #pragma once
 
@@ -40,7 +40,7 @@ class Errors {
   double bias() const { return mean_of(pct_); }
   double mean() const { return mean_of(sizes()); }
   double median() const { return median_of(sizes()); }
-  double worst() const { return worst_; }  // with its sign
+  double worst() const { return worst_; }  // signed
   const std::string& worst_id() const { return worst_id_; }
 
  private:

@@ -1,5 +1,5 @@
-// The cells of one published row as text, counts and numbers. What a cell does not print and nobody knows ends the
-// reading of the row: pass_over(). Private to models/published. Read next: models/published/printed_row.hpp.
+// The cells of one published row as text, counts and numbers. pass_over() ends the reading of a row that lacks a
+// needed cell which no rule supplies. Private to models/published. Read next: models/published/printed_row.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct UnknownRun {
 [[noreturn]] void pass_over(std::string reason);
 
 std::string lower(std::string text);
-// A name in lower case, without signs: "Qwen3_30B_a3B" is qwen330ba3b.
+// A name in lower case, with letters and digits only: "Qwen3_30B_a3B" becomes qwen330ba3b.
 std::string bare_name(const std::string& text);
 bool contains(const std::string& text, const char* part);
 
@@ -26,13 +26,13 @@ class PrintedCells {
 
   const std::string& text(const char* column) const { return row_[column]; }
   Location where(const char* column) const { return row_.where(column); }
-  // Refuses ("bad-csv") what is no number.
+  // Refuses ("bad-csv") a text that is no number.
   double number(const char* column) const;
-  // `otherwise` where the cell is empty. Refuses ("bad-csv") what is no whole number, or is negative.
+  // Returns `otherwise` for an empty cell. Refuses ("bad-csv") a text that is no whole number, and a negative number.
   std::int64_t count_or(const char* column, std::int64_t otherwise) const;
-  // Passes over the run where the cell is empty.
+  // Passes over the run if the cell is empty.
   std::int64_t count(const char* column) const;
-  // The value of "dense_layers=1" among the notes; `otherwise` where they do not name it.
+  // The value of a note such as "dense_layers=1"; `otherwise` if the notes do not have it.
   std::int64_t noted(const char* name, std::int64_t otherwise) const;
 
  private:

@@ -1,4 +1,4 @@
-// The cluster of a published row: its accelerators in nodes, and what its software and its recipe make of them.
+// The cluster of a published row: its accelerators in nodes, and the figures of its software and its recipe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ const AcceleratorRule& accelerator_of(const PrintedRow& row, const std::string& 
   return *rule;
 }
 
-// Chips of the named kinds, on the groups of one cluster that have those names.
+// A cluster with chips of the named kinds, from the groups with those names in one cluster.
 Cluster mixed_cluster(const PrintedRow& row, const std::map<std::string, std::int64_t>& counts) {
   Cluster cluster = load_cluster(accelerator_of(row, counts.begin()->first).cluster);
   cluster.name = row.run.set;
@@ -81,7 +81,7 @@ void use_what_is_kept(const PrintedRow& row, Cluster& cluster) {
     use_kept(name->second, cluster);
 }
 
-// Assumes: attention without a fused kernel takes the seconds of the model's form, where no fit has others.
+// Assumes: attention without a fused kernel takes as long as the model's form says, unless a fit has other figures.
 void use_attention_of_recipe(const PrintedRow& row, Cluster& cluster) {
   if (!row.recipe || !row.recipe->unfused_attention) return;
   for (NodeGroup& group : cluster.groups)

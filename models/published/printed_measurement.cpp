@@ -1,4 +1,4 @@
-// What a published row measured: the seconds of a step, and the bytes of the fullest chip.
+// The measurement of a published row: the seconds of a step, and the bytes of the fullest chip.
 #include <fmt/format.h>
 
 #include <regex>
@@ -26,7 +26,7 @@ double measured_step_s(const PrintedRow& row, const Job& job) {
   pass_over(fmt::format("`{}` says no step time", metric));
 }
 
-// Whoever prints it does so among the notes.
+// Tables print peaks of memory among the notes, if at all.
 std::optional<double> measured_peak_bytes(const PrintedRow& row) {
   std::smatch match;
   const std::string& notes = row.cells.text("notes");

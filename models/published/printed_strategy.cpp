@@ -1,5 +1,5 @@
-// How a published row's step is divided: its batch and formats, and its strategy, from degrees, schedule, recompute and
-// what its software does.
+// How a published row divides its step: batch and formats, and the strategy, from degrees, schedule, recompute and
+// the habits of its software.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace motley {
 namespace {
 
-// Virtual stages of a rank: printed, or printed by another row of the set for the same model and stages, or what the
-// set's software does. An empty cell is not 1, but a schedule that is printed and has no chunks is.
+// Virtual stages of a rank: as printed, or as printed by another row of the set for the same model and stages, or by
+// the rule for the set's software. An empty cell does not mean 1, but a printed schedule without chunks does.
 std::int64_t chunks(const PrintedRow& row, std::int64_t stages) {
   const PrintedCells& cells = row.cells;
   if (stages == 1) return 1;
@@ -29,7 +29,7 @@ std::int64_t chunks(const PrintedRow& row, std::int64_t stages) {
   return 1;
 }
 
-// Some tables count as replicas those of the experts alone.
+// Some tables count only the replicas of experts.
 std::int64_t replicas(const PrintedCells& cells, std::int64_t chips_of_one) {
   const std::int64_t dp = cells.count("dp"), chips = cells.count("n_accelerators"),
                      ep = cells.count_or("ep", 1);
@@ -37,7 +37,7 @@ std::int64_t replicas(const PrintedCells& cells, std::int64_t chips_of_one) {
   return of_experts ? dp * ep : dp;
 }
 
-// Embedding and head count as a layer each where that alone makes the stages even.
+// Embedding and head count as a layer each if only that makes the stages even.
 EndLayers end_layers(std::int64_t layers, std::int64_t parts) {
   return layers % parts != 0 && (layers + 2) % parts == 0 ? EndLayers::counted : EndLayers::besides;
 }
@@ -63,8 +63,8 @@ void set_printed_stages(const PrintedRow& row, Job& job) {
       pass_over("the layers printed by stage are not the model's");
 }
 
-// Each rank of a tensor group sends its part of what crosses a boundary, and the receivers gather the whole.
-// Assumes: chunks of interleaved schedules send whole tensors; Motley's do.
+// Each rank of a tensor group sends its part of a boundary tensor, and the receivers gather the whole.
+// Assumes: chunks of interleaved schedules send whole tensors, as Motley's do.
 void gather_at_boundaries(Strategy& strategy) {
   for (PipelineTemplate& pipeline : strategy.templates)
     for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
@@ -117,7 +117,7 @@ void read_train(const PrintedRow& row, Job& job) {
                                               : cells.count("micro_batch");
   const std::string precision = lower(cells.text("precision"));
   if (contains(precision, "not resolved")) pass_over("the precision is not resolved");
-  // llm-foundry's PURE reduces what it computes in, DEFAULT in 32 bits.
+  // llm-foundry's PURE reduces gradients in the format of computation, DEFAULT in 32 bits.
   const bool pure = contains(cells.text("zero_stage_or_fsdp"), "PURE");
   train.gradients = pure ? Format::bf16 : row.set.gradients;
   train.precision = peaks.contains(Format::bf16) ? Format::bf16 : Format::fp16;

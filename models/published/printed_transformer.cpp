@@ -1,4 +1,4 @@
-// The shape of a published row's model: the shipped one that it is like, with the sizes that the row prints.
+// The shape of a published row's model: the shipped model that it resembles, with the sizes that the row prints.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,10 +40,10 @@ Transformer printed_transformer(const PrintedRow& row) {
   t.layers = cells.count_or("layers", t.layers);
   t.heads = cells.count_or("heads", t.heads);
   t.kv_heads = any_gpt ? t.heads : cells.count_or("kv_heads", t.kv_heads);
-  std::int64_t& inner = t.experts.count > 0 ? t.experts.ffn : t.ffn;  // tables print an expert's
+  std::int64_t& inner = t.experts.count > 0 ? t.experts.ffn : t.ffn;  // tables print an expert's inner width
   inner = cells.count_or("ffn_hidden", any_gpt ? 4 * t.hidden : inner);
   if (!model.gated)
-    inner = inner * 2 / 3;  // two matrices where a gated one has three: as many weights and FLOPs
+    inner = inner * 2 / 3;  // two matrices replace a gated part's three: equal weights and FLOPs
   if ((t.hidden != hidden || t.heads != heads) && !t.latent.used()) t.head_dim = t.hidden / t.heads;
   t.max_positions = std::max(t.max_positions, row.sequence());
   const std::int64_t dense = cells.noted("dense_layers", t.layers);

@@ -63,7 +63,7 @@ Claim read_claim(const Yaml& node) {
   return claim;
 }
 
-// One claim's runs as they stand with its knobs so far.
+// The runs of one claim, with the knobs that are turned so far.
 class Runs {
  public:
   Runs(const Claim& claim, const std::string& folder, const StepSeconds& step_s)

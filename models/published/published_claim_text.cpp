@@ -1,4 +1,4 @@
-// Claims beside predictions, as text and as JSON: keys in a fixed order, a key is never renamed within a schema.
+// Claims beside predictions, as text and as JSON: keys in a fixed order; a key is never renamed within a schema.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -30,7 +30,7 @@ Counted to_counted(const Yaml& node) {
   return name == "device" ? Counted::device : name == "reserved" ? Counted::reserved : Counted::allocated;
 }
 
-// A size that a model may have unlike the model it is like.
+// A size in which a model may differ from the shipped model that it resembles.
 struct Size {
   const char* key;
   std::int64_t& (*member)(Transformer&);

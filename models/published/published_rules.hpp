@@ -1,6 +1,6 @@
-// What platforms/published/unprinted.yaml says of published runs: the nodes of an accelerator, the shape of a model,
-// the habits of a set of rows, the recipes of some rows; and the fits of software that left some runs out. It reads no
-// row by itself. Read next: models/published/published_run.hpp.
+// The content of platforms/published/unprinted.yaml about published runs: the nodes of an accelerator, the shape of a
+// model, the habits of a set of rows, the recipes of some rows; and the fits of software that left some runs out. The
+// rules alone read no row. Read next: models/published/published_run.hpp.
 #pragma once
 
 #include <cstdint>
@@ -23,62 +23,62 @@ struct PassedOver;
 
 struct AcceleratorRule {
   std::string chip, cluster;
-  int domain = 0;  // chips of a node; 0: as the row says
+  int domain = 0;  // chips of a node; 0: the row tells
 };
 
 struct ModelRule {
-  std::vector<std::string> prefixes;  // of bare_name() of the models it is about
-  std::string like;                   // the name of a shipped transformer
-  std::string unlike;                 // why no such model can be predicted; empty: one can
+  std::vector<std::string> prefixes;  // prefixes of bare_name() of the models
+  std::string like;                   // name of a shipped transformer
+  std::string unlike;                 // reason why such models cannot be predicted; empty: they can
   std::map<std::string, std::int64_t> sizes;
   std::optional<bool> tied;
   bool gated = true;
-  std::string layers;  // the file of platforms/layers/ with its measured layers; empty: nobody measured them
+  std::string layers;  // file of platforms/layers/ with the model's measured layers; empty: there is none
   Transformer shape() const;
 };
 
 struct SetRule {
-  std::int64_t vocabulary = 0;  // where a row prints none; 0: that of the model's shape
+  std::int64_t vocabulary = 0;  // used if a row prints none; 0: that of the model's shape
   std::optional<Recompute> recompute;
   bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false,
        runs_on = false;
   int zero = 0;
-  std::int64_t virtual_stages = 0;             // where a row prints none; 0: unknown
-  std::optional<Format> precision;             // of all rows
-  double nics = 0;                             // bytes/s of a node; 0: the cluster's
-  std::string software;                        // a name in platforms/software/; empty: none is known
-  Recompute selective = Recompute::selective;  // what the set's tables call "selective"
-  // The file of platforms/kept/ by accelerator; `kept_cut` where tensor parallelism divides the vocabulary.
+  std::int64_t virtual_stages = 0;             // used if a row prints none; 0: unknown
+  std::optional<Format> precision;             // precision of all rows
+  double nics = 0;                             // bytes/s of a node; 0: that of the cluster
+  std::string software;                        // name in platforms/software/; empty: unknown
+  Recompute selective = Recompute::selective;  // the meaning of "selective" in the set's tables
+  // Files of platforms/kept/ by accelerator; `kept_cut` is used if tensor parallelism divides the vocabulary.
   std::map<std::string, std::string> kept, kept_cut;
   Format gradients = Format::fp32;
   Counted counted = Counted::device;
   double expert_room = 0;
-  std::int64_t sequence = 0, micro_batch = 0;  // where a row prints none; 0: such a row is passed over
+  std::int64_t sequence = 0, micro_batch = 0;  // used if a row prints none; 0: such a row is passed over
 };
 
-// What the published recipe of some rows does that their table does not print.
+// What the published recipe of some rows does, although their table does not print it.
 struct RecipeRule {
-  std::string first, last;                      // ids of the first and last of rows that follow one another
+  std::string first, last;                      // ids of the first and last of consecutive rows
   std::vector<std::string> names;               // as ModelRule::prefixes; empty: any model
   std::set<std::string> accelerators;           // empty: any
-  std::vector<std::string> precisions;          // how the precision begins; empty: any
-  std::map<std::string, std::int64_t> degrees;  // what columns print, where it matters
+  std::vector<std::string> precisions;          // beginnings of the precision; empty: any
+  std::map<std::string, std::int64_t> degrees;  // required values of some columns
   ExpertCopies expert_copies = ExpertCopies::expert;
   bool overlap_experts = false;
-  std::optional<Recompute> recompute;  // where the row does not print it
+  std::optional<Recompute> recompute;  // used if the row does not print it
   bool unfused_attention = false;      // the software has no fused kernel for those heads on that chip
   bool covers(const PublishedRun& run) const;
 };
 
-// A fit of software that left runs out: by their ids, or all of a set.
+// A fit of software that left out some runs, given by their ids or as a whole set.
 struct FitWithoutRuns {
   std::set<std::string> runs;
   std::string set;
   std::map<std::string, Yaml> software;  // figures by name
 };
 
-// Figures that no file holds, or not yet: what would stand in platforms/software/, by name, and each text that would
-// stand in platforms/published/left_out/.
+// Figures that are not in files, or not yet: software figures by name, in place of platforms/software/, and texts in
+// place of platforms/published/left_out/.
 struct TrialFigures {
   std::map<std::string, Yaml> software;
   std::vector<Yaml> left_out;
@@ -86,19 +86,19 @@ struct TrialFigures {
 
 class PublishedRules {
  public:
-  // Reads unprinted.yaml of the data folder and what is in left_out/ beside it.
+  // Reads unprinted.yaml of the data folder, and the files of left_out/ beside it.
   PublishedRules();
 
-  // From here on those stand for the files of their names, and their fits without some runs for all of left_out/.
+  // Uses these figures from now on in place of the files of their names, and these fits in place of all of left_out/.
   void use(const TrialFigures& trial);
-  // No set's software is known any more.
+  // Forgets the software of every set.
   void forget_software();
 
-  // Nothing: no such accelerator is known, or no such set, or no software of it.
+  // Nothing: the accelerator, the set, or the set's software is unknown.
   std::optional<std::string> chip_of(const std::string& accelerator) const;
   std::optional<std::string> software_of(const std::string& set) const;
 
-  // Null: nothing is known of it.
+  // Null: there is no rule for it.
   const AcceleratorRule* accelerator(const std::string& name) const;
   const ModelRule* model(const std::string& name) const;
   const SetRule* set(const std::string& name) const;
@@ -107,7 +107,8 @@ class PublishedRules {
   Yaml figures_without_set(const std::string& set, const std::string& software) const;
   Yaml trial_figures(const std::string& software) const;
 
-  // Under these rules. `all`: the table, in which other rows of the same set may print what this one does not.
+  // Reads a run under these rules. `all` is the table, in which other rows of the set may print what this one does
+  // not.
   std::variant<Measured, PassedOver> read(const PublishedRun& run,
                                           const std::vector<PublishedRun>& all) const;
 
@@ -117,7 +118,7 @@ class PublishedRules {
   std::map<std::string, SetRule> sets_;
   std::vector<RecipeRule> recipes_;
   std::vector<FitWithoutRuns> fits_;
-  std::map<std::string, Yaml> trial_;  // figures of software, which stand for platforms/software/
+  std::map<std::string, Yaml> trial_;  // figures of software, in place of platforms/software/
 };
 
 }  // namespace motley

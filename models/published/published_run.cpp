@@ -26,7 +26,7 @@ void use_recipe(const PrintedRow& row, Job& job) {
   if (find_complaint(job.transformer, job.train, job.strategy)) job.strategy.overlap_experts = false;
 }
 
-// The job on its cluster with the figures of the set's software, and the interval of these.
+// The job on its cluster with the figures of the set's software, and the interval of these figures.
 Scenario printed_scenario(const PrintedRow& row, const Transformer& transformer, const Cluster& bare) {
   Scenario scenario;
   scenario.name = row.run.id;
@@ -41,13 +41,13 @@ Scenario printed_scenario(const PrintedRow& row, const Transformer& transformer,
   job.fidelity.algorithm = CollectiveAlgorithm::hierarchical;  // NCCL's rings leave a node by all its NICs
   read_strategy(row, job);
   use_recipe(row, job);
-  // What is priced inside computes is one ring, which leaves a node by one of its NICs.
+  // A collective inside computes is one ring, which leaves a node by one of its NICs.
   if (job.strategy.tp() > job.cluster.groups[0].chips_per_node)
     job.fidelity.tensor_parallel = CollectiveLevel::fluid;
   return scenario;
 }
 
-// The bare cluster with the figures of a fit without any run of the row's set; nothing: there is no such fit.
+// The bare cluster with figures fitted without any run of the row's set; nothing: there is no such fit.
 std::optional<Cluster> cluster_without_set(const PrintedRow& row, const Job& job, const Cluster& bare) {
   const Yaml figures = row.rules.figures_without_set(row.run.set, row.set.software);
   if (!figures) return std::nullopt;

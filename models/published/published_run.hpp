@@ -1,6 +1,6 @@
-// A training run that somebody measured and published, as a row of a table: from what is printed, and what
-// platforms/published/unprinted.yaml says of the rest, to a scenario and to the seconds that a step took. What a row
-// leaves open in a way that matters is not guessed: it is passed over, with the reason. Read next:
+// A published measurement of a training run, as a row of a table. The row, and the rules of
+// platforms/published/unprinted.yaml for what it does not print, become a scenario and the seconds of a step. If a
+// row leaves something important open, it is not guessed: the row is passed over, with the reason. Read next:
 // models/published/validation.hpp.
 #pragma once
 
@@ -17,32 +17,33 @@ namespace motley {
 
 // Columns: id, accelerator, n_accelerators, per_node, model_name, hidden, ffn_hidden, layers, heads, kv_heads, vocab,
 // seq_len, global_batch, micro_batch, tp, pp, vpp, dp, cp, ep, schedule, zero_stage_or_fsdp, recompute, precision,
-// metric, value, unit, notes. An empty cell: not printed. Others may stand there too.
+// metric, value, unit, notes. An empty cell: not printed. Other columns are allowed.
 struct PublishedRun {
-  std::string id, set;  // the set is what stands before the id's dash
+  std::string id, set;  // the set is the part of the id before the dash
   CsvRow row;
 };
-// "full", "selective per-op", "none for 8K": by how it begins, the longest beginning first ("selective per-op" is
-// alternate, "selective" alone is not). Refuses ("bad-csv") what begins otherwise.
+// Reads "full", "selective per-op", "none for 8K" by their beginning, of which the longest known one counts
+// ("selective per-op" is alternate, "selective" alone is not). Refuses ("bad-csv") other texts.
 Recompute printed_recompute(const std::string& text, const Location& where);
 
-// Refuses ("bad-csv") a table without ids.
+// Reads a table. Refuses ("bad-csv") a table without ids.
 std::vector<PublishedRun> read_published_runs(const std::string& path);
 
 struct Measured {
-  // On chips with the figures of the set's software: those that ship, but for a run that they were fitted to those of a
-  // fit that left out all runs of its model's size.
+  // The run on chips with the figures of the set's software: the shipped ones, or, for a run that took part in their
+  // fit, those of a fit that left out all runs of its model's size.
   Scenario scenario;
-  // The same cluster with figures fitted without any run of the set, and their interval; nothing: there is no such fit.
+  // The same cluster with figures fitted without any run of the set, and their interval. Nothing: there is no such
+  // fit.
   std::optional<Cluster> unseen;
   Interval unseen_interval;
   double step_s = 0;
-  std::optional<double> peak_bytes;   // of the fullest chip
+  std::optional<double> peak_bytes;   // peak of the fullest chip
   Counted counted = Counted::device;  // what `peak_bytes` counts
-  bool experts = false;               // the model has experts; no such run took part in any fit
-  bool runs_on = false;               // what is measured is from one step's begin to the next's
-  bool recompute_known =
-      false;  // printed, known of the set, or told by a peak; else memory cannot be predicted
+  bool experts = false;               // the model has experts, and no such run took part in any fit
+  bool runs_on = false;               // the measurement is from one step's begin to the next's
+  // The recomputation is printed, known for the set, or implied by a peak. False: memory cannot be predicted.
+  bool recompute_known = false;
 };
 struct PassedOver {
   std::string reason;

@@ -76,7 +76,7 @@ bool set_layers(const std::vector<std::int64_t>& per_stage, const Transformer& t
   std::vector<PipelineTemplate> templates = strategy.templates;
   for (PipelineTemplate& pipeline : templates) {
     if (pipeline.stages.size() != per_stage.size()) return false;
-    std::int64_t next = -1;  // the embedding
+    std::int64_t next = -1;  // -1: the embedding
     for (std::size_t i = 0; i < per_stage.size(); ++i) {
       Stage& stage = pipeline.stages[i];
       stage.first_layer = std::max<std::int64_t>(next, 0);

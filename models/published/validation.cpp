@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-// Adds up the errors of some runs in one regime.
+// Sums up the errors of some runs in one regime.
 class Tally {
  public:
   void add(const RunOutcome& run, const Prediction& predicted) {
@@ -193,7 +193,7 @@ std::string summary_table(const std::vector<ErrorSummary>& summaries, const char
   return table.print();
 }
 
-// Each set counts alike.
+// The line over all sets, which count equally.
 std::string over_sets(const std::vector<ErrorSummary>& sets) {
   std::vector<double> means, medians, unseen_means, unseen_medians;
   double held = 0, unseen_held = 0, rows = 0, unseen_rows = 0;
