@@ -64,7 +64,7 @@ struct Nic {
 struct Host {
   double memory = 0;            // bytes
   double memory_bandwidth = 0;  // bytes/s of all sockets together
-  double link = 0;  // bytes/s of each chip's own link to the host in each direction; 0: PCIe tree
+  double link = 0;              // bytes/s of each chip's own link to the host in each direction; 0: PCIe tree
   bool operator==(const Host&) const = default;
 };
 
