@@ -37,7 +37,7 @@ struct Truth {
 };
 
 struct Number {
-  double (*to_value)(const Yaml&);  // reads, and refuses what is out of bounds
+  double (*to_value)(const Yaml&);  // reads a number, and refuses one out of bounds
   std::string text(double value) const { return format_exact(value); }
   void read(const Yaml& node, double& value) const { value = to_value(node); }
 };

@@ -210,7 +210,7 @@ Route host_route(const Cluster& c, int chip, bool to_host) {
   return route;
 }
 
-// The kind of NIC that a carrier takes between two groups. Throws where they cannot talk over it.
+// The kind of NIC that a carrier takes between two groups. Throws if they cannot communicate over it.
 static NicKind kind_of(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier) {
   const int from = c.chip_group[at(from_chip)], to = c.chip_group[at(to_chip)];
   const auto kind = carrier.over ? carrier.over : joining_kind(c, from, to);

@@ -38,21 +38,21 @@ struct InsideFabric {  // fabric between the chips of a node
 // Each switch has one uplink, and each pair of sockets one link, which all traffic through it shares.
 struct Pcie {
   int generation = 5;
-  int lanes = 16;          // of each chip
-  int nic_lanes = 16;      // of each NIC
-  int switches = 1;        // in a node; 1: the root complex alone, without uplinks
-  int uplink_lanes = 16;   // of each switch
-  int sockets = 1;         // in a node; it divides `switches`
-  double socket_link = 0;  // bytes/s between two sockets in each direction; 0 where there is one socket
+  int lanes = 16;          // lanes of each chip
+  int nic_lanes = 16;      // lanes of each NIC
+  int switches = 1;        // switches in a node; 1: only the root complex, without uplinks
+  int uplink_lanes = 16;   // lanes of each switch's uplink
+  int sockets = 1;         // sockets in a node; a divisor of `switches`
+  double socket_link = 0;  // bytes/s between two sockets in each direction; 0: one socket
   double reaches = 0;      // measured rate of one chip's link; 0: the usual share of its lanes
   bool operator==(const Pcie&) const = default;
 };
 
 struct Nic {
   NicKind kind = NicKind::infiniband;
-  int count = 0;         // in a node
+  int count = 0;         // NICs in a node
   double bandwidth = 0;  // bytes/s of each NIC in each direction (written in bits: 200 Gb/s)
-  double latency_s = 0;  // one way, from NIC to NIC through one switch
+  double latency_s = 0;  // seconds one way, from NIC to NIC through one switch
   // The chips of the node that are near each NIC. Empty: NICs and chips lie side by side in contiguous runs.
   std::vector<std::vector<int>> near = {};
   double far = 1;      // share of its end's rate that a chip keeps on a NIC that is not near it
@@ -62,7 +62,7 @@ struct Nic {
 
 // The memory of a node, which holds what its chips offload, and the processor that steps the optimizer there.
 struct Host {
-  double memory = 0;            // bytes
+  double memory = 0;            // bytes of memory
   double memory_bandwidth = 0;  // bytes/s of all sockets together
   double link = 0;              // bytes/s of each chip's own link to the host in each direction; 0: PCIe tree
   bool operator==(const Host&) const = default;
@@ -73,7 +73,7 @@ struct Site {
   double pue = 1;                     // power usage effectiveness: power of the site over power of its nodes
   std::optional<double> electricity;  // USD/kWh
   std::optional<double> carbon;       // grams of CO2 equivalent for each kWh
-  double node_watts = 0;  // of each node without its chips: processors, memory, NICs, fans; 0: not counted
+  double node_watts = 0;  // watts of a node without its chips: processors, memory, NICs, fans; 0: not counted
   bool operator==(const Site&) const = default;
 };
 
@@ -90,14 +90,14 @@ struct NodeGroup {
   bool operator==(const NodeGroup&) const = default;
 };
 
-// The NIC kind that joins two groups. The nodes of one group talk over its first NIC kind; groups that no link joins
-// cannot talk. With a bandwidth this is one link between two sites, for all their traffic. Without a bandwidth the two
+// The NIC kind that joins two groups. The nodes of one group use its first NIC kind; groups that no link joins cannot
+// communicate. With a bandwidth this is one link between two sites, for all their traffic. Without a bandwidth the two
 // groups stand on one network.
 struct GroupLink {
   std::string from, to;
   NicKind over = NicKind::ethernet;
   double bandwidth = 0;  // bytes/s in each direction; 0: no link between sites
-  double latency_s = 0;  // one way
+  double latency_s = 0;  // seconds one way
   double per_flow = 0;   // bytes/s that one flow reaches (a TCP window over a long way); 0: the bandwidth
   // True: chips cannot reach the memory of the other group's chips. Bytes go through both hosts' memory and TCP.
   bool staged = false;
@@ -129,7 +129,7 @@ struct Network {
   Routing routing = Routing::ecmp;
   int routers_per_group = 1;
   double local = 0, global = 0;  // bytes/s of a dragonfly's links in a group, and between two groups
-  double latency_s = 0;          // of each link between two switches
+  double latency_s = 0;          // seconds of each link between two switches
   bool operator==(const Network&) const = default;
 };
 
@@ -158,8 +158,8 @@ class Topology;
 // evenly, so that they act as one.
 struct PortLayout {
   int first_link = 0;             // id of the ports' first link, counted from the node's first
-  std::vector<int> port_of_chip;  // by chip in the node
-  std::vector<bool> near;         // by chip in the node: whether its port is near it
+  std::vector<int> port_of_chip;  // by chip in the node: its port
+  std::vector<bool> near;         // by chip in the node: whether the chip is near its port
   std::vector<int> width;         // by port: number of its NICs
   std::vector<int> pcie_switch;   // by port: the PCIe switch behind which it is
   int count() const { return static_cast<int>(width.size()); }
@@ -171,7 +171,7 @@ struct NetworkLayout {
   std::vector<int> first_node;  // by group: place of its first node; -1: the group is not on this network
   int leaves = 1;
   int rails = 1;               // largest number of ports of a node on this network
-  int ways = 1;                // links up from each leaf: one for each spine, or one that stands for all
+  int ways = 1;                // links up from each leaf: one for each spine, or one for all spines
   int first_link = 0;          // id of the first link between switches
   int exits = 0;               // id of the first link from a leaf to the site's exit
   std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
@@ -202,7 +202,7 @@ struct Cluster {
   std::shared_ptr<const Topology> topology;  // shared by copies of the cluster; models/cluster/topology.hpp
   int link_count = 0;
   std::vector<LinkProperties> link_table;  // by link id
-  std::vector<std::size_t> chip_vertex;    // by global chip index
+  std::vector<std::size_t> chip_vertex;    // by chip (its global index): its vertex
   std::vector<int> chip_group;             // by chip: its group
   std::vector<int> chip_node;              // by chip: its global node index
   std::vector<GroupLayout> layout;         // by group

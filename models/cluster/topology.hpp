@@ -14,7 +14,7 @@ enum class VertexKind : std::uint8_t { chip, inside, pcie_switch, socket, nic, n
 struct Vertex {
   VertexKind kind = VertexKind::chip;
   std::string name;  // "ib.3.chip5", "ib.3.nvswitch", "ib.3.pcie0", "ib.3.infiniband0", "infiniband"
-  int chip = -1;     // global chip index; -1: the vertex is no chip
+  int chip = -1;     // global index of the chip; -1: the vertex is no chip
 };
 
 class Topology

@@ -360,7 +360,7 @@ class OptimizerOffload {
   // The last addition to the gradient in the last runs of backwards; a parameter that no backward names is complete
   // at the end of all backwards.
   ComputePoint last_addition(const State& state) {
-    std::map<BlockId, std::int32_t> last_run;  // micro-batch
+    std::map<BlockId, std::int32_t> last_run;  // micro-batch of a block's last run
     for (const Instruction& instruction : computes())
       if (const Compute* const compute = instruction.as<Compute>())
         last_run[compute->block] = instruction.micro_batch;

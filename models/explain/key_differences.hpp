@@ -1,7 +1,6 @@
 // The values that differ in two texts of one kind (a printed strategy, cluster, transformer), key by key. The meaning
 // of keys is not known here; `source`, the origin of a figure, is not compared. Read next:
 // models/explain/explain.hpp.
-// models/explain/explain.hpp.
 #pragma once
 
 #include <string>

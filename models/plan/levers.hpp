@@ -50,7 +50,7 @@ std::string link_key(std::size_t link);  // index in Cluster::links
 std::string flow_key(std::size_t link);
 std::string network_key(std::size_t network);  // index in Cluster::networks
 
-// "east - west"
+// Name of a link: "east - west".
 std::string name_of(const GroupLink& link);
 
 // The job on a cluster in which the lever's thing is `factor` times better, with its topology built.

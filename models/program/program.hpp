@@ -145,9 +145,9 @@ enum class ReduceOp : std::uint8_t { sum, maximum };
 enum class TensorRole : std::uint8_t {
   activation,           // one instance for each micro-batch in flight
   activation_gradient,  // one instance for each micro-batch in flight
-  parameter,            // held throughout
-  gradient,             // held throughout, accumulates over micro-batches
-  optimizer,            // held throughout: master weights (if precision != fp32), both AdamW moments
+  parameter,            // a parameter, held throughout
+  gradient,             // a gradient, held throughout, which accumulates over micro-batches
+  optimizer,            // state held throughout: master weights (if precision != fp32), both AdamW moments
   gathered,             // a parameter while a micro-batch needs it; a group holds its parts (Shard)
   whole_gradient,       // a gradient while a micro-batch adds to it, before a group reduces it to parts
 };

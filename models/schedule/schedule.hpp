@@ -72,8 +72,8 @@ struct PassTimes {
 };
 
 struct ScheduleTimes {
-  std::vector<PassTimes> stages;  // by virtual stage, or a single one for all; empty: every pass takes 1
-  double transfer_s = 0;          // between virtual stages on different ranks
+  std::vector<PassTimes> stages;  // by virtual stage, or one for all stages; empty: every pass takes 1
+  double transfer_s = 0;          // transfer between virtual stages on different ranks
   const PassTimes& pass_times(int virtual_stage) const;
 };
 

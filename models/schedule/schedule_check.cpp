@@ -17,7 +17,7 @@ std::string text(Pass pass, int stage, int micro_batch) {
   Timetable one;
   one.ranks = {{{pass, stage, micro_batch}}};
   std::string csv = to_csv(one);
-  csv.pop_back();  // the end of the line
+  csv.pop_back();  // removes the end of the line
   return csv;
 }
 

@@ -26,7 +26,7 @@ struct HeteroStages {
   std::int64_t stages() const;
   std::int64_t layers() const;
 };
-// Throws Refusal("impossible-stages").
+// Reads such a list. Throws Refusal("impossible-stages").
 HeteroStages parse_hetero_stages(const std::string& text);
 
 }  // namespace motley

@@ -49,7 +49,7 @@ struct Offload {
 };
 
 struct Layers {
-  std::int64_t first = 0, last = 0;  // [first, last)
+  std::int64_t first = 0, last = 0;  // layers [first, last)
   bool operator==(const Layers&) const = default;
 };
 
@@ -112,7 +112,7 @@ struct Strategy {
   Timetable timetable;  // timetable of a custom schedule, for the pipeline of every template; empty for other
                         // schedules
   Recompute recompute = Recompute::none;
-  int p2p_buffers = 2;             // receives posted ahead for each boundary and direction
+  int p2p_buffers = 2;             // number of receives posted ahead for each boundary and direction
   bool overlap_p2p = true;         // false: transfers stand in the compute stream
   bool overlap_gradients = false;  // true: gradient buckets are reduced while the last backward still runs
   // True: parameters that replicas hold whole but renew in parts (zero 1, 2) are gathered at the beginning of the

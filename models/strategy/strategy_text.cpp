@@ -255,7 +255,7 @@ std::string ScheduleOrder::text(const Strategy& strategy) const {
   std::string text = "\n  rows:";
   for (const auto& actions : strategy.timetable.ranks) {
     std::string row = to_csv({{actions}});
-    row.pop_back();  // the end of the line
+    row.pop_back();  // removes the end of the line
     text += fmt::format("\n    - \"{}\"", row);
   }
   return text;

@@ -1,4 +1,4 @@
-// Reads and prints the training shape; refuses what is out of bounds.
+// Reads and prints the training shape; refuses values out of bounds.
 #include "models/transformer/train_text.hpp"
 
 #include <fmt/format.h>

@@ -84,7 +84,7 @@ struct Transformer {
   std::int64_t layers = 0;         // L
   std::int64_t heads = 0;          // H
   std::int64_t kv_heads = 0;       // equal to `heads` unless attention is grouped-query
-  std::int64_t head_dim = 0;       // C / H unless given
+  std::int64_t head_dim = 0;       // width of a head; by default C / H
   std::int64_t ffn = 0;            // inner width of the feed-forward part
   std::int64_t max_positions = 0;  // longest sequence
   bool tied_embeddings = true;
@@ -169,10 +169,10 @@ struct Parameter {
 // last, for each module k that predicts further tokens: extra.k.hidden_norm.weight, token_norm.weight (C),
 //   from_hidden.weight, from_token.weight (C,C), the halves of its projection; a layer's, as above; norm.weight (C)
 // Initial values: normal(0, 0.02); proj, fc2 and down normal(0, 0.02/sqrt(2L)); norms 1; biases 0
-// (GPT-2's). An adapter's A is normal(0, 1/sqrt(3 C)), the deviation of what PEFT draws uniformly; its B is 0.
+// (GPT-2's). An adapter's A is normal(0, 1/sqrt(3 C)), the deviation of PEFT's uniform draw; its B is 0.
 std::vector<Parameter> parameters(const Transformer& transformer);
 
-// "embedding", "layers.3", "head", "extra.0".
+// Name of a layer: "embedding", "layers.3", "head", "extra.0".
 std::string layer_name(const Transformer& transformer, std::int64_t layer);
 
 // Rows and columns of the part of the parameter that one of `tp` ranks holds (padded for Cut::vocabulary).

@@ -148,7 +148,7 @@ class Colours {
   std::vector<Mark> seen_;
   std::vector<std::int32_t> touched_;  // members whose `seen_` changed since the last split
   std::vector<char> is_touched_;
-  std::vector<std::int32_t> sizes_;  // by class
+  std::vector<std::int32_t> sizes_;  // number of members, by class
 };
 
 std::vector<Colours::Change> Colours::split() {

@@ -35,8 +35,8 @@ struct Lane {
 
 // The initial knowledge. Traits are equal only for members that differ at most in their neighbours.
 struct Arrangement {
-  std::vector<std::uint64_t> rank_traits, group_traits;  // by rank, by group
-  std::vector<std::uint64_t> link_traits;                // by link id
+  std::vector<std::uint64_t> rank_traits, group_traits;  // traits by rank and by group
+  std::vector<std::uint64_t> link_traits;                // traits by link id
   std::vector<Lane> lanes;
   std::vector<std::int32_t> links;  // ids, in the order in which a lane crosses them
   // By rank and peer slot: index into `lanes`; -1: ranks of this program never send (receive) through the slot.
