@@ -43,7 +43,7 @@ class Pricer {
     }
     cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
     if (algorithm == CollectiveAlgorithm::once_a_node)
-      cost.kappa = 0;  // a member writes into the memory of several at once
+      cost.kappa = 0;  // members write to others' memory, as single messages do
     if (steps.pipelined > 0) cost.s_per_byte = cost.least_s_per_byte / steps.pipelined;
     return cost;
   }

@@ -29,7 +29,7 @@ struct Train {
   std::string text;               // path of the training text; empty: the text that ships
   std::optional<Format> matmuls;  // format of the operands of the layers' matmuls; nothing: `precision`
   double expert_skew = 0;  // exponent of Zipf's law that routing is expected to follow; 0: even routing
-  // Most tokens that one rank may send to another's experts, as a multiple of the even share; 0: as many as can come.
+  // Most copies of tokens that one rank may send to another's experts, as a multiple of the even share; 0: as many as can come.
   // Memory is kept for that many, and a run in which more come fails.
   double expert_room = 0;
   double fragmentation = kFragmentation;
