@@ -29,8 +29,8 @@ struct Train {
   std::string text;               // path of the training text; empty: the text that ships
   std::optional<Format> matmuls;  // format of the operands of the layers' matmuls; nothing: `precision`
   double expert_skew = 0;  // exponent of Zipf's law that routing is expected to follow; 0: even routing
-  // Most copies of tokens that one rank may send to another's experts, as a multiple of the even share; 0: as many as can come.
-  // Memory is kept for that many, and a run in which more come fails.
+  // Most copies of tokens that one rank may send to another's experts, as a multiple of the even share; 0: as many as
+  // can come. Memory is kept for that many, and a run in which more come fails.
   double expert_room = 0;
   double fragmentation = kFragmentation;
   double tokens = 0;   // tokens of the whole run, from which its time, price and energy follow; 0: unknown
