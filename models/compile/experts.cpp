@@ -64,7 +64,8 @@ TensorId from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts&
   return returned;
 }
 
-TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId sent) {
+TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
+                              TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(sent);
   const TensorId copies = w.expert_rows_gradient("experts.down", s.C);
@@ -72,7 +73,8 @@ TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const Kept
   return copies;
 }
 
-TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId copies) {
+TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
+                                TensorId copies) {
   if (w.expert_parts() == 1) return copies;
   const TensorId returned = w.expert_rows_gradient("experts.sent", s.C);
   w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});

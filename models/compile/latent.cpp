@@ -39,8 +39,8 @@ TensorId queries(KernelWriter& w, const LatentWidths& s, TensorId y, KeptLatent&
   return q;
 }
 
-TensorId queries_backward(KernelWriter& w, const LatentWidths& s, std::optional<TensorId> y, const KeptLatent& kept,
-                          TensorId dq) {
+TensorId queries_backward(KernelWriter& w, const LatentWidths& s, std::optional<TensorId> y,
+                          const KeptLatent& kept, TensorId dq) {
   const TensorId dy = w.gradient("q.input", {s.N, s.C});
   if (s.q_rank == 0) {
     w.matmul_gradients(dq, dy, y, w.layer_weights({"q.weight"}), s.q(), s.C);

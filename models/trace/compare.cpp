@@ -63,8 +63,7 @@ class TracePairs {
   void run(const Trace& a, const Trace& b, const std::set<Rank>& common) {
     auto left = a.events.begin(), right = b.events.begin();
     while (left != a.events.end() || right != b.events.end()) {
-      const bool take_left =
-          right == b.events.end() || (left != a.events.end() && left->step <= right->step);
+      const bool take_left = right == b.events.end() || (left != a.events.end() && left->step <= right->step);
       const bool take_right =
           left == a.events.end() || (right != b.events.end() && right->step <= left->step);
       const Step step = take_left ? left->step : right->step;

@@ -73,9 +73,8 @@ class PathFinder {
     return program_.at(step.rank, step.stream, step.index);
   }
   const TraceEvent* find_event(const Step& step) const {
-    const auto event =
-        std::lower_bound(trace_.events.begin(), trace_.events.end(), step,
-                         [](const TraceEvent& each, const Step& s) { return each.step < s; });
+    const auto event = std::lower_bound(trace_.events.begin(), trace_.events.end(), step,
+                                        [](const TraceEvent& each, const Step& s) { return each.step < s; });
     return event != trace_.events.end() && event->step == step ? &*event : nullptr;
   }
 

@@ -239,9 +239,8 @@ IdTable<RankProgramId, Transfers> transfers_of(const Program& program) {
 }
 
 const TraceEvent* find_event(const Events& events, const Step& step) {
-  const auto event =
-      std::lower_bound(events.begin(), events.end(), step,
-                       [](const TraceEvent* each, const Step& s) { return each->step < s; });
+  const auto event = std::lower_bound(events.begin(), events.end(), step,
+                                      [](const TraceEvent* each, const Step& s) { return each->step < s; });
   return event != events.end() && (*event)->step == step ? *event : nullptr;
 }
 
@@ -341,9 +340,8 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
   const std::set<Rank> written(ranks.begin(), ranks.end());
   for (const TraceEvent& event : trace.events)
     if (written.empty() || written.count(event.step.rank) > 0) events.push_back(&event);
-  MOTLEY_CHECK(std::is_sorted(events.begin(), events.end(), [](const TraceEvent* a, const TraceEvent* b) {
-    return a->step < b->step;
-  }));
+  MOTLEY_CHECK(std::is_sorted(events.begin(), events.end(),
+                              [](const TraceEvent* a, const TraceEvent* b) { return a->step < b->step; }));
   TraceFile file(path);
   write_head(file, program, trace);
   write_names(file, program, trace, events);

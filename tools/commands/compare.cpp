@@ -55,7 +55,8 @@ Exit run(const CompareArguments& options) {
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
   const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options.steps);
-  const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
+  const ComparedSide b =
+      side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;

@@ -69,7 +69,7 @@ std::string describe_active(const Transformer& t) {
 
 std::string show_model(const ShowArguments& options) {
   const Transformer transformer = names_a_cluster(options.what) ? load_scenario(options.what).job.transformer
-                                                            : load_transformer(options.what);
+                                                                : load_transformer(options.what);
   const std::int64_t count = parameter_count(transformer);
   if (options.json) {
     Json list = Json::array();

@@ -139,8 +139,8 @@ TEST_CASE("what a scenario leaves out is the default") {
 TEST_CASE("worlds, fidelity and training figures are read as written") {
   const Scenario mixed =
       read_page(tiny("{dp: 2}\nname: two\nworld: {kind: mixed, real_ranks: [1]}\n"
-                "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
-                "fold: true}"));
+                     "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
+                     "fold: true}"));
   CHECK(mixed.name == "two");
   CHECK(mixed.world == WorldChoice{WorldKind::mixed, {1}});
   CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
@@ -152,7 +152,8 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
     CHECK(read_page(tiny(line)).job.fidelity.algorithm == algorithm);
   }
   CHECK(read_page(tiny("{}\nfidelity: {expert_copies: expert}")).job.fidelity == Fidelity{});
-  CHECK(read_page(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies == ExpertCopies::node);
+  CHECK(read_page(tiny("{}\nfidelity: {expert_copies: node}")).job.fidelity.expert_copies ==
+        ExpertCopies::node);
   CHECK_THROWS_WITH(read_page(tiny("{}\nfidelity: {expert_copies: rack}")), Catch::Contains("rack"));
   CHECK(read_page(tiny("{}\nworld: null")).world.kind == WorldKind::null);
   CHECK(read_page(tiny("{}\nworld: real")).world.kind == WorldKind::real);

@@ -15,7 +15,7 @@ using namespace motley::tests;
 namespace {
 
 constexpr CollectiveLevel kEveryLevel[] = {CollectiveLevel::formula, CollectiveLevel::fluid,
-                                       CollectiveLevel::expanded};
+                                           CollectiveLevel::expanded};
 
 HandMade ring_of(int ranks, Cluster cluster, CollectiveLevel level, std::int64_t bytes) {
   Fidelity fidelity;

@@ -314,7 +314,8 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
     group.nics[0].bandwidth *= dice.one_of({1.0, 2.0});
     group.inside.latency_s *= dice.one_of({0.0, 0.5});
     build_topology(better.cluster);
-    CHECK(idle_s(better, run.program, run.trace) <= idle_s(run.job, run.program, run.trace) * (1 + kTolerance));
+    CHECK(idle_s(better, run.program, run.trace) <=
+          idle_s(run.job, run.program, run.trace) * (1 + kTolerance));
   });
 }
 
