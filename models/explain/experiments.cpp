@@ -1,4 +1,4 @@
-// Compiles, checks and simulates changed jobs, one after the other.
+// Compiles, checks and simulates changed jobs.
 #include "models/explain/experiments.hpp"
 
 #include "models/base/refusal.hpp"
@@ -8,13 +8,23 @@
 
 namespace motley {
 
-std::vector<Trial> Experiments::run(const std::vector<Experiment>& list) {
+std::vector<Trial> run_one_by_one(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
+                                  const std::function<void(std::size_t trial, std::size_t ended)>& progress) {
   std::vector<Trial> trials;
-  for (const Experiment& experiment : list) {
-    if (progress_) progress_(done_, total_, experiment.what);
-    ++done_;
-    trials.push_back(run(experiment));
+  for (std::size_t i = 0; i < count; ++i) {
+    progress(i, i);
+    trials.push_back(trial(i));
   }
+  return trials;
+}
+
+std::vector<Trial> Experiments::run(const std::vector<Experiment>& list) {
+  const auto show = [&](std::size_t i, std::size_t ended) {
+    if (progress_) progress_(done_ + static_cast<std::int64_t>(ended), total_, list[i].what);
+  };
+  std::vector<Trial> trials = runner_(
+      list.size(), [&](std::size_t i) { return run(list[i]); }, show);
+  done_ += static_cast<std::int64_t>(list.size());
   return trials;
 }
 
@@ -36,7 +46,8 @@ Trial Experiments::run(const Experiment& experiment) const {
 
 Trial try_job(const Job& job, const Simulation& simulation) {
   const ExperimentProgress unwatched;
-  return Experiments(simulation, unwatched, 1).run({{"", [&] { return job; }, false}}).front();
+  const TrialRunner runner = run_one_by_one;
+  return Experiments(simulation, runner, unwatched, 1).run({{"", [&] { return job; }, false}}).front();
 }
 
 }  // namespace motley

@@ -2,6 +2,7 @@
 // simulation of explain. Read next: models/explain/explain.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -27,6 +28,15 @@ struct Trial {
   bool stands() const { return refused.empty(); }
 };
 
+// Runs trial(0), ..., trial(count - 1), one after the other or several at once in processes of their own, and returns
+// their results in that order. Calls `progress` with a trial and the number of trials that have ended: when the trial
+// begins, and perhaps again when it ends. Throws what the trials throw.
+using TrialRunner = std::function<std::vector<Trial>(
+    std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
+    const std::function<void(std::size_t trial, std::size_t ended)>& progress)>;
+std::vector<Trial> run_one_by_one(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
+                                  const std::function<void(std::size_t trial, std::size_t ended)>& progress);
+
 struct Experiment {
   std::string what;  // description for people who watch the progress
   // Makes the changed job. If it throws a Refusal, that is the result of the experiment.
@@ -38,8 +48,12 @@ struct Experiment {
 class Experiments {
  public:
   // `total`: number of experiments in all calls of run() together. `progress` may be empty.
-  Experiments(const Simulation& simulation, const ExperimentProgress& progress, std::size_t total)
-      : simulation_(simulation), progress_(progress), total_(static_cast<std::int64_t>(total)) {}
+  Experiments(const Simulation& simulation, const TrialRunner& runner, const ExperimentProgress& progress,
+              std::size_t total)
+      : simulation_(simulation),
+        runner_(runner),
+        progress_(progress),
+        total_(static_cast<std::int64_t>(total)) {}
 
   // Returns results in the order of the list. Throws every exception that is not a Refusal of a changed job.
   std::vector<Trial> run(const std::vector<Experiment>& list);
@@ -48,6 +62,7 @@ class Experiments {
   Trial run(const Experiment& experiment) const;
 
   const Simulation& simulation_;
+  const TrialRunner& runner_;
   const ExperimentProgress& progress_;
   std::int64_t done_ = 0, total_;
 };

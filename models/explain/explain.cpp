@@ -188,7 +188,7 @@ void try_both_ways(const Exchange& exchange, std::span<PartDifference> rows, Exp
 void exchange_parts(const Job& a, const Job& b, const std::vector<const Part*>& unlike,
                     const Simulation& simulation, const ExplainOptions& options, Why& result) {
   const std::size_t pairs = unlike.size() > 2 ? unlike.size() * (unlike.size() - 1) / 2 : 0;
-  Experiments experiments(simulation, options.progress, 2 * (unlike.size() + pairs));
+  Experiments experiments(simulation, options.run_trials, options.progress, 2 * (unlike.size() + pairs));
   Exchange alone{a, b, {}};
   for (const Part* part : unlike) alone.parts.push_back({part});
   try_both_ways(alone, result.parts, experiments);
@@ -229,7 +229,8 @@ Explained explain(const Job& job, const Program& program, const Trace& trace, st
                    [](const PathPart& a, const PathPart& b) { return a.seconds > b.seconds; });
   const Tried tried = list_tried(job, program, explained.report, options);
   const std::vector<Experiment> list = experiments_of(job, tried, options.factor);
-  add_gains(tried, Experiments(simulation, options.progress, list.size()).run(list), explained);
+  Experiments experiments(simulation, options.run_trials, options.progress, list.size());
+  add_gains(tried, experiments.run(list), explained);
   return explained;
 }
 

@@ -49,9 +49,11 @@ struct ExplainOptions {
   double factor = 1.1;
   bool levers = true, changes = true;
   ExperimentProgress progress = {};
+  TrialRunner run_trials = run_one_by_one;
 };
 
-// Explains a job that has passed check(). `trace` is the result of `simulation`, `memory` that of check().
+// Explains a job that has passed check(). `trace` is the result of `simulation`, `memory` that of check(). Trials
+// simulate with `simulation`; options.run_trials may run several of them at once.
 Explained explain(const Job& job, const Program& program, const Trace& trace, std::vector<StageMemory> memory,
                   const Simulation& simulation, const ExplainOptions& options = {});
 

@@ -2,16 +2,30 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <tuple>
+#include <type_traits>
 
 #include "models/compile/compile.hpp"
 #include "models/explain/explain.hpp"
 #include "models/scenario/scenario.hpp"
 #include "sim/workers/child.hpp"
+#include "sim/workers/pool.hpp"
 #include "tests/support/random_jobs.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
+
+namespace motley {
+
+template <class T>
+requires std::is_same_v<std::remove_const_t<T>, Trial>
+auto fields_of(T& trial) {
+  auto& [step_s, refused] = trial;
+  return std::tie(step_s, refused);
+}
+
+}  // namespace motley
 
 namespace {
 
@@ -20,7 +34,7 @@ Trace simulated(const Job& job, const Program& program) { return simulate_in_chi
 Explained explained(const Job& job, bool changes = false) {
   const Program program = compile(job);
   return explain(job, program, simulated(job, program), {}, simulated,
-                 {.factor = 1.1, .levers = true, .changes = changes, .progress = {}});
+                 {.factor = 1.1, .levers = true, .changes = changes});
 }
 
 // The text after the n-th place (from 0) where `from` stands.
@@ -131,4 +145,43 @@ TEST_CASE("gains of random jobs are those of the same figures multiplied by hand
       CHECK(gain.step_s == Approx(duration_s(simulated(better, compile(better)))).epsilon(1e-9));
     }
   }
+}
+
+TEST_CASE(
+    "trials in any number of processes give the same bytes as one by one, and each is shown once it begins") {
+  const auto with = [](std::size_t processes, std::vector<std::string>& shown) {
+    ExplainOptions options;
+    options.progress = [&](std::int64_t done, std::int64_t total, const std::string& what) {
+      CHECK(0 <= done);
+      CHECK(done <= total);
+      if (std::find(shown.begin(), shown.end(), what) == shown.end()) shown.push_back(what);
+    };
+    if (processes > 0)
+      options.run_trials = [processes](std::size_t count, const auto& trial, const auto& progress) {
+        return map_in_pool(count, trial, {.processes = processes, .name = {}, .progress = progress});
+      };
+    return options;
+  };
+  std::size_t refused = 0;
+  for (unsigned seed = 7200; seed < 7204; ++seed) {
+    const Job a = any_job(seed), b = any_job(seed + 1);
+    INFO(written_out(a));
+    const Program program_a = compile(a), program_b = compile(b);
+    const Trace trace_a = simulated(a, program_a), trace_b = simulated(b, program_b);
+    const ExplainOptions path_alone{.levers = false, .changes = false};
+    const Explained path_a = explain(a, program_a, trace_a, {}, simulated, path_alone);
+    const Explained path_b = explain(b, program_b, trace_b, {}, simulated, path_alone);
+    std::vector<std::string> in_order;
+    const std::string expected = to_json(explain(a, program_a, trace_a, {}, simulated, with(0, in_order)));
+    const Why reasons = why({a, path_a}, {b, path_b}, simulated, with(0, in_order));
+    for (const PartDifference& part : reasons.parts) refused += part.a_with_b.stands() ? 0 : 1;
+    for (std::size_t processes : {1U, 3U}) {
+      std::vector<std::string> shown;
+      const auto in_child = [](const Job& job, const Program& program) { return simulate(job, program); };
+      CHECK(to_json(explain(a, program_a, trace_a, {}, in_child, with(processes, shown))) == expected);
+      CHECK(to_json(why({a, path_a}, {b, path_b}, in_child, with(processes, shown))) == to_json(reasons));
+      CHECK(shown == in_order);
+    }
+  }
+  CHECK(refused > 0);
 }

@@ -1,11 +1,14 @@
 // motley explain: where the seconds of a scenario's step go, what better parts and other strategies would bring, or why
-// one scenario is faster than another. Every answer is a simulation in a child process. It changes no file and searches
-// nothing. Read next: models/explain/explain.hpp, runs.hpp.
+// one scenario is faster than another. Every answer is a simulation in a child process, on all processors at once. It
+// changes no file and searches nothing. Read next: models/explain/explain.hpp, runs.hpp.
 #include "models/explain/explain.hpp"
 
 #include <memory>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "sim/workers/child.hpp"
 #include "tools/commands/command.hpp"
@@ -13,6 +16,14 @@
 #include "tools/commands/runs.hpp"
 
 namespace motley {
+
+template <class T>
+requires std::is_same_v<std::remove_const_t<T>, Trial>
+auto fields_of(T& trial) {
+  auto& [step_s, refused] = trial;
+  return std::tie(step_s, refused);
+}
+
 namespace {
 
 struct ExplainArguments {
@@ -24,7 +35,14 @@ struct ExplainArguments {
   std::string out;
 };
 
-Trace simulated(const Job& job, const Program& program) { return simulate_in_child(job, program); }
+// The simulation of a trial, which has a process of its own already.
+Trace simulated(const Job& job, const Program& program) { return simulate(job, program); }
+
+std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
+                               const std::function<void(std::size_t trial, std::size_t ended)>& progress) {
+  return map_in_pool(count, trial,
+                     {.name = [](std::size_t) { return "a simulation"; }, .progress = progress});
+}
 
 Prepared prepare_side(const ExplainArguments& options, const std::string& path) {
   Scenario scenario = load_scenario(path);
@@ -36,14 +54,15 @@ Prepared prepare_side(const ExplainArguments& options, const std::string& path) 
 
 Explained explain_side(const Prepared& prepared, const ExplainOptions& options) {
   const Job& job = prepared.scenario.job;
-  const Trace trace = simulated(job, prepared.program);
+  const Trace trace = simulate_in_child(job, prepared.program);
   Explained explained = explain(job, prepared.program, trace, prepared.memory, simulated, options);
   explained.report.scenario = prepared.scenario.name;
   return explained;
 }
 
-// Draws a line for each simulation that is to come.
-ExplainOptions with_progress(ExplainOptions options) {
+// Runs the trials in the pool and draws their progress.
+ExplainOptions in_pool(ExplainOptions options) {
+  options.run_trials = run_in_pool;
   const auto progress = std::make_shared<std::unique_ptr<Progress>>();
   options.progress = [progress](std::int64_t done, std::int64_t total, const std::string& what) {
     if (*progress == nullptr) *progress = std::make_unique<Progress>("simulation", total);
@@ -53,20 +72,18 @@ ExplainOptions with_progress(ExplainOptions options) {
 }
 
 std::string answer(const ExplainArguments& options) {
-  const ExplainOptions whole{.factor = 1 + options.better / 100,
-                             .levers = !options.no_levers,
-                             .changes = !options.no_changes,
-                             .progress = {}};
+  const ExplainOptions whole{
+      .factor = 1 + options.better / 100, .levers = !options.no_levers, .changes = !options.no_changes};
   const Prepared a = prepare_side(options, options.scenario);
   if (options.other.empty()) {
-    const Explained explained = explain_side(a, with_progress(whole));
+    const Explained explained = explain_side(a, in_pool(whole));
     return options.json ? to_json(explained) : to_text(explained);
   }
   const Prepared b = prepare_side(options, options.other);
-  const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false, .progress = {}};
+  const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false};
   const Explained explained_a = explain_side(a, path_alone), explained_b = explain_side(b, path_alone);
   const Why reasons =
-      why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulated, with_progress(path_alone));
+      why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulated, in_pool(path_alone));
   return options.json ? to_json(reasons) : to_text(reasons);
 }
 
