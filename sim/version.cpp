@@ -2,7 +2,7 @@
 
 #include <xbt/base.h>
 
-// base.h first: version.h uses its macros without including it.
+// base.h must come first: version.h uses its macros without including it.
 #include <simgrid/version.h>
 
 namespace motley {

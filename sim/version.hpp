@@ -1,5 +1,4 @@
-// Which SimGrid imagines here. Its version is asked of the library that is loaded, not of the
-// header.
+// The version of SimGrid that simulates here: that of the loaded library, not that of the header.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// A collective's algorithm as the Sim world performs it: who sends to whom at all, what each member does round by
-// round. One for all groups of one shape. Rings and pairwise exchanges have none: the World steps through them itself.
-// Private to sim/fabric/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
+// A collective's algorithm as the Sim world performs it: which members send to which, and what each member does in each
+// round. Groups of one shape share one plan. Rings and pairwise exchanges have none: the World steps through them
+// itself. Private to sim/fabric/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace motley {
 
 struct CollectivePlan {
-  struct Way {
+  struct Way {                 // all messages from one member to another
     int from = 0, to = 0;      // places in the group
     double share = 0;          // wire bytes of all rounds together, for each byte of payload
-    std::uint64_t rounds = 0;  // equal where it carries the same chunks in the same rounds
+    std::uint64_t rounds = 0;  // hash: equal for ways that carry as many chunks in the same rounds
   };
-  struct Part {
+  struct Part {  // one message of a member in one round
     int round = 0;
     int way = 0;  // index into `ways`
     bool sends = false;
@@ -24,8 +24,8 @@ struct CollectivePlan {
   };
   int chunks = 1;
   double stretch = 1, setup_s = 0;           // see CollectiveSteps
-  std::vector<Way> ways;                     // by `from`, then `to`
-  std::vector<std::vector<Part>> of_member;  // by round
+  std::vector<Way> ways;                     // sorted by `from`, then by `to`
+  std::vector<std::vector<Part>> of_member;  // each member's parts, in the order of rounds
 
   // Assumes: the chunks are padded to equal size.
   std::int64_t wire_bytes(int of_chunks, std::int64_t payload) const;

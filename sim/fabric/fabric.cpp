@@ -20,9 +20,9 @@ namespace motley {
 namespace sg = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;
 
-// A SimGrid zone whose routes are looked up, not stored by SimGrid. Where flows pay latency every path says 1 s:
-// SimGrid weighs flows on a shared link by the inverse of their route's latency (TCP's unfairness), a fluid fabric
-// does not. The true latency multiplies it (Fabric::let_flows_pay).
+// A SimGrid zone that looks its routes up in the Fabric, so that SimGrid stores none. With Latency::flows every path
+// has a latency of 1 s, because SimGrid weighs flows on a shared link by the inverse of their route's latency (TCP's
+// unfairness), and a fluid fabric does not. Fabric::let_flows_pay multiplies this 1 s by the true latency.
 class FabricZone : public routing::NetZoneImpl {
  public:
   FabricZone(const std::string& name, const Fabric& fabric) : NetZoneImpl(name), fabric_(fabric) {}
@@ -40,31 +40,32 @@ class FabricZone : public routing::NetZoneImpl {
 
 namespace {
 
-// A guard page under every stack turns an overflow into a fault; each splits a mapping, and Linux allows a process
-// 65,530 of them (vm.max_map_count).
+// The most actors that get a guard page. A guard page under every stack turns an overflow into a fault, but each one
+// splits a memory mapping, and Linux allows a process 65,530 mappings (vm.max_map_count).
 constexpr std::size_t kMostGuarded = 20'000;
 
 }  // namespace
 
 sg::Engine& make_engine(std::size_t actors) {
   MOTLEY_CHECK(!sg::Engine::has_instance());
-  // Stacks without guard pages are zeroed by calloc(), which leaves alone what is fresh from the kernel: the heap grows
-  // by no more than each asks for, so that pages of a stack that no actor reaches are never touched.
+  // Stacks without guard pages come from calloc(), which does not write zeros into memory fresh from the kernel. With
+  // M_TOP_PAD 0 the heap grows by no more than each stack asks for, so all of it is fresh, and the pages of a stack
+  // that its actor never reaches are never touched.
   if (actors > kMostGuarded) mallopt(M_TOP_PAD, 0);
   static const std::vector<std::string> arguments = {
     "motley",
-    "--log=root.app:file:/dev/null",  // a deadlock is reported by us, in our words
+    "--log=root.app:file:/dev/null",  // SimWorld itself reports a deadlock
     // Plain max-min sharing of bandwidth, no TCP corrections, no reverse traffic.
     "--cfg=network/model:CM02",
     "--cfg=network/TCP-gamma:0",
     "--cfg=network/crosstraffic:0",
     "--cfg=network/weight-S:0",
-    // Times are doubles of some hundred seconds at most: 1e-12 s is just above their rounding.
+    // Times are doubles of a few hundred seconds at most: 1e-12 s is just above their rounding.
     "--cfg=surf/precision:1e-12",
     "--cfg=maxmin/precision:1e-9",
-    // KiB: an actor runs the interpreter and one World call deep.
+    // KiB. An actor's stack holds the interpreter and one call into the World.
     "--cfg=contexts/stack-size:64",
-    fmt::format("--cfg=contexts/guard-size:{}", actors <= kMostGuarded ? 1 : 0),  // pages
+    fmt::format("--cfg=contexts/guard-size:{}", actors <= kMostGuarded ? 1 : 0),  // in pages
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     "--cfg=contexts/factory:thread",  // sanitizers follow threads, not swapped stacks
 #endif
@@ -100,7 +101,7 @@ void Fabric::let_flows_pay() {
       });
 }
 
-// Two sets of hosts whose pairs are enough for all lanes: a host costs more memory than a path.
+// Makes two sets of hosts, so that each class of lanes has a pair of its own: a host costs more memory than a path.
 void Fabric::make_hosts() {
   int count = 0;
   const auto make = [&] {
@@ -126,8 +127,9 @@ sg::Link* Fabric::link_of(std::int32_t link_class, std::int64_t parts) {
   return link;
 }
 
-// What each of a lane's flows reaches alone: less than its links where chips stand far from their NICs, and in rings,
-// which move at their slowest edge: healthy NICs must not be freed early. Nothing: the links are all there is.
+// Adds the rate that one flow of the lane reaches alone, where that is less than its links give: a chip may be far from
+// its NIC, and a ring moves at the rate of its slowest edge (its flow must not end early on a healthy NIC). Adds
+// nothing where only the links limit the flow.
 void Fabric::add_cap(Path& path, const Lane& lane) {
   double capacity = std::numeric_limits<double>::infinity();
   for (int id : path.route.links) {
@@ -137,7 +139,7 @@ void Fabric::add_cap(Path& path, const Lane& lane) {
   double cap = path.route.rate < capacity ? path.route.rate : 0;
   if (lane.cap > 0) cap = cap > 0 ? std::min(cap, lane.cap) : lane.cap;
   if (cap <= 0) return;
-  // One a lane: SimGrid looks at all flows of a link whenever one of them changes.
+  // Every lane gets a cap link of its own: SimGrid looks at all flows of a link whenever one of them changes.
   sg::Link* link = zone_->get_iface()->create_link(fmt::format("cap{}", paths_.size()), cap);
   link->set_sharing_policy(sg::Link::SharingPolicy::FATPIPE)->seal();
   path.links.push_back(link->get_impl());
@@ -163,7 +165,7 @@ void Fabric::make_paths(const Crossings& crossings) {
     path.pays_latency = lane.by_ranks;
     for (const Crossing& crossing : crossings.of_lane[i]) {
       const std::int64_t parts = crossings.parts[static_cast<std::size_t>(crossing.link_class)];
-      // SimGrid adds up what a Comm takes of a link that stands in its route several times.
+      // A link may be in a route several times: SimGrid adds up what the Comm takes of it.
       path.links.insert(path.links.end(), static_cast<std::size_t>(crossing.times / parts),
                         link_of(crossing.link_class, parts)->get_impl());
     }

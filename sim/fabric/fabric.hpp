@@ -20,31 +20,31 @@ class FabricZone;
 
 class Fabric {
  public:
-  // Who lets a message's latency pass. SimGrid 3.32 forgets links when the latencies of several flows end at one
-  // instant (its System::enable_var looks at a variable's first constraint only), and then gives more than a link has:
-  // so the Sim world waits by itself and starts flows that have none.
+  // Who waits for a message's latency. SimGrid 3.32 forgets links when the latencies of several flows end at one
+  // instant (its System::enable_var looks at a variable's first constraint only) and then gives out more bandwidth than
+  // a link has. So the Sim world waits itself (`callers`) and starts flows without latency.
   enum class Latency : std::uint8_t { callers, flows };
 
-  // Makes the Engine's platform; at most one Fabric a process. `engine` must be fresh (see make_engine). Keeps
-  // references to all.
+  // Makes the platform of the Engine, which must be fresh (see make_engine); a process makes at most one Fabric. The
+  // Fabric keeps references to its arguments.
   Fabric(const Program& program, const Cluster& cluster, const Folding& folding,
          Latency latency = Latency::callers);
 
-  // Of a rank that runs.
+  // The host of a rank that runs.
   simgrid::s4u::Host* host_of(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
-  // What SimGrid's Comms of a lane run between. They have no other use.
+  // The two hosts between which SimGrid's Comms of a lane run. They have no other use.
   std::pair<simgrid::s4u::Host*, simgrid::s4u::Host*> ends_of(std::int32_t lane) const;
-  // Before the bytes move: route latency + message_overhead_s. None for an edge of a collective that its group posts:
-  // there the whole collective's is one delay.
+  // Seconds before the bytes move: route latency + message_overhead_s. Zero on the lanes of a collective that its group
+  // posts as a whole: the latency of that collective is one delay.
   double latency_s(std::int32_t lane, std::int64_t bytes) const;
-  // The bytes alone, from now, sharing their links max-min.
+  // Starts moving the bytes now, without latency; they share their links max-min.
   simgrid::s4u::CommPtr start(std::int32_t lane, std::int64_t bytes) const;
 
  private:
   friend class FabricZone;
   struct Path {
-    std::vector<simgrid::kernel::resource::StandardLinkImpl*>
-        links;  // one that is crossed twice as fast: twice
+    // A link that the class of lanes crosses several times is here several times: Crossing::times / parts.
+    std::vector<simgrid::kernel::resource::StandardLinkImpl*> links;
     Route route;
     MessageCost transport;
     bool pays_latency = true;
@@ -63,14 +63,14 @@ class Fabric {
   const Latency latency_;
   FabricZone* zone_;
   std::size_t side_;  // class of lanes c runs from senders_[c / side_] to receivers_[c % side_]
-  std::vector<simgrid::s4u::Host*> senders_, receivers_;  // the zone's first hosts
-  std::vector<simgrid::s4u::Host*> hosts_;                // by rank
-  std::vector<Path> paths_;                               // by class of lanes
-  std::unordered_map<std::int32_t, simgrid::s4u::Link*> links_;
+  std::vector<simgrid::s4u::Host*> senders_, receivers_;         // the zone's first hosts
+  std::vector<simgrid::s4u::Host*> hosts_;                       // indexed by rank
+  std::vector<Path> paths_;                                      // indexed by class of lanes
+  std::unordered_map<std::int32_t, simgrid::s4u::Link*> links_;  // by class of links
 };
 
-// SimGrid's one Engine, set for a plain fluid fabric, silent, for about so many actors. A process has one; a second
-// call is a bug of the caller.
+// Makes SimGrid's Engine, silent and set for a plain fluid fabric. `actors`: about how many it will run. A process has
+// one Engine: a second call is a bug of the caller.
 simgrid::s4u::Engine& make_engine(std::size_t actors);
 
 }  // namespace motley

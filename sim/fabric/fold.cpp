@@ -33,7 +33,7 @@ bool picks(CollectiveAlgorithm wanted) {
   return wanted == CollectiveAlgorithm::fastest || wanted == CollectiveAlgorithm::automatic;
 }
 
-// What collectives each group has, and by which algorithm.
+// The kinds of collectives that each group runs, and the algorithms that they use.
 IdTable<GroupId, std::set<Algorithm>> used_algorithms(const Job& job, const Program& program,
                                                       CostTable& costs) {
   struct Use {
@@ -93,11 +93,11 @@ class FoldBuilder {
   }
 
  private:
-  struct Terms {
+  struct Terms {  // what makes lanes of a collective unlike, beyond their routes
     bool pays_latency = true;
-    double rate = 0;
-    std::size_t step = 0;      // of a pairwise exchange
-    std::uint64_t rounds = 0;  // of a planned one
+    double rate = 0;           // rate of a ring's edge, or CollectivePlan::Way::share
+    std::size_t step = 0;      // step of a pairwise exchange that uses the lane; 0: no such step
+    std::uint64_t rounds = 0;  // CollectivePlan::Way::rounds; 0: not planned, or all rounds are one flow
   };
 
   int chip(Rank rank) const { return program_.ranks[at(rank)].chip; }
@@ -120,7 +120,7 @@ class FoldBuilder {
     lane.last_link = static_cast<std::uint32_t>(links.size());
   }
 
-  // Rates of the edges of a ring when all are busy: edges of one ring may share a link.
+  // The rate of each edge of a ring when all its edges are busy: edges of one ring may share a link.
   std::vector<double> ring_rates(const Group& group, const Carrier& carrier) const {
     std::unordered_map<int, int> edges_on;
     std::vector<Route> ways;
@@ -165,7 +165,8 @@ class FoldBuilder {
       }
   }
 
-  // Step s of a pairwise exchange: from every member to the s-th after it.
+  // Adds a lane for each ordered pair of members. Step s of a pairwise exchange goes from every member to the s-th
+  // member after it.
   void add_pairs(GroupId index, CollectiveLevel level) {
     const auto& ranks = program_.groups[index].ranks;
     const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[index]).carrier;
@@ -206,7 +207,7 @@ class FoldBuilder {
     }
   }
 
-  // Lanes to and from the host, for every rank that copies.
+  // Adds a lane to the host and a lane from the host for every rank that copies.
   void add_hosts() {
     IdTable<RankProgramId, char> copies;
     for (const RankProgram& rank_program : program_.rank_programs)
@@ -238,7 +239,7 @@ class FoldBuilder {
     return plan;
   }
 
-  // Fluid: every flow moves at what lets all end together, as the links that carry most of them do.
+  // At level fluid each flow is capped at the rate at which all flows end together, when the most loaded link is done.
   void add_plan(GroupId index, CollectiveLevel level, const Algorithm& algorithm) {
     const Group& group = program_.groups[index];
     const bool fluid = level == CollectiveLevel::fluid;
@@ -263,7 +264,8 @@ class FoldBuilder {
     folding_.planned[index].push_back(std::move(planned));
   }
 
-  // Ranks: chips of one group of the cluster are equal, and what a rank's groups cost may price its computes.
+  // Adds the traits of groups and ranks. Ranks are alike whose chips are in one group of the cluster and whose
+  // collective groups cost the same, because that cost may enter the price of their computes.
   void add_traits(const std::vector<Rank>& apart) {
     IdTable<GroupId, std::uint64_t> rings;
     for (GroupId group : program_.groups.ids()) {

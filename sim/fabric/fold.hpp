@@ -1,7 +1,7 @@
-// Folding: what a Program may put on the fabric, who must behave alike there, and what one of each class needs so that
-// it stands for all. A lane of a class crosses a link as often as its whole class does, and links that everyone shares
-// alike keep their part: folded and unfolded runs give the same times. Whatever is unlike is in a class of its own, so
-// nothing is ever refused. It decides nothing about time: see sim/world/sim_world.cpp. Read next:
+// Folding: the lanes that a Program uses on the fabric, the classes of ranks, lanes and links that must behave alike,
+// and what one of each class needs to stand for all. The lane that stands for a class crosses a link as often as the
+// whole class does, so folded and unfolded runs give the same times. Whatever differs is in a class of its own, so
+// nothing is ever refused. Folding decides nothing about time: see sim/world/sim_world.cpp. Read next:
 // models/world/symmetry.hpp, sim/fabric/fabric.hpp.
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace motley {
 
-// What the fold has to know of a simulation beyond its Job.
+// What the fold must know about a simulation beyond its Job.
 struct FoldOptions {
-  bool fold = false;        // false: everyone stands for itself
-  std::vector<Rank> apart;  // ranks that behave as nobody else does: those that really compute
+  bool fold = false;        // false: every rank, lane and link stands for itself
+  std::vector<Rank> apart;  // ranks in a class of their own: those that really compute
 };
 
-// The lanes of an algorithm on one group: way i of its plan is lane first_lane + i.
+// The lanes of one algorithm on one group: way i of its plan is lane first_lane + i.
 struct PlannedLanes {
   CollectiveKind kind = CollectiveKind::all_reduce;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
@@ -31,18 +31,20 @@ struct PlannedLanes {
 };
 
 struct Folding {
-  Arrangement arrangement;  // transfers first, then the edges of collectives that are simulated flow by flow
+  Arrangement arrangement;  // lanes of transfers, of collectives simulated flow by flow, of hosts
   Symmetry symmetry;
-  // Lane of member 0's first RingHop, the others follow, hop by hop; -1: no flows.
+  // Lane of member 0's first RingHop; those of the other members follow, then the next hop. -1: the group has no flows
+  // along a ring.
   IdTable<GroupId, std::int32_t> first_edge;
-  // Lane of member 0 to member 1, then to 2, ... then of member 1 to 0, to 2, ...; -1: no all_to_all flows.
+  // Lane from member 0 to member 1; those to members 2, 3, ... follow, then those from member 1 to 0, 2, ... -1: the
+  // group has no flows of a pairwise exchange.
   IdTable<GroupId, std::int32_t> first_pair;
-  IdTable<GroupId, std::vector<PlannedLanes>> planned;  // algorithms that are neither
+  IdTable<GroupId, std::vector<PlannedLanes>> planned;  // lanes of all other algorithms
 
-  std::vector<std::int32_t>
-      first_host;  // by rank: its lane to its host, that from it follows; -1: it copies nothing
+  // Indexed by rank: the rank's lane to its host; the lane from its host is the next. -1: the rank copies nothing.
+  std::vector<std::int32_t> first_host;
 
-  // The lane between two different members, by place, of a group with pairs.
+  // The lane from one member to another, given by place, in a group where first_pair is not -1.
   std::int32_t pair_lane(GroupId group, std::size_t from, std::size_t to, std::size_t members) const {
     return first_pair[group] + static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
   }
@@ -57,15 +59,15 @@ CollectiveLevel level_of(const Fidelity& fidelity, const Group& group);
 
 Folding fold(const Job& job, const Program& program, CostTable& costs, const FoldOptions& options);
 
-// The links that stand for those a class of lanes crosses: `times` says how many of its lanes cross one of them, over
-// the divisor that `parts` (by class of links) takes off its bandwidth.
+// A class of links that a class of lanes crosses. `times`: how many lanes of that class cross the one link that stands
+// for the class of links. Fabric divides both `times` and the bandwidth of that link by Crossings::parts.
 struct Crossing {
   std::int32_t link_class = 0;
   std::int64_t times = 0;
 };
 struct Crossings {
-  std::vector<std::vector<Crossing>> of_lane;  // by class of lanes
-  std::vector<std::int64_t> parts;  // by class of links: the greatest common divisor of all its crossings
+  std::vector<std::vector<Crossing>> of_lane;  // indexed by class of lanes
+  std::vector<std::int64_t> parts;  // indexed by class of links: the greatest common divisor of `times`
 };
 Crossings crossings(const Folding& folding);
 

@@ -1,4 +1,4 @@
-// One simulation in a child: the pool's smallest case.
+// One simulation in a child process: a pool with one task.
 #include "sim/workers/child.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Simulations in processes of their own, as often as wanted: a process simulates once. Read next: sim/simulate.hpp,
-// sim/workers/pool.hpp.
+// Simulations in processes of their own, so that a program can run many: a process simulates only once. Read next:
+// sim/simulate.hpp, sim/workers/pool.hpp.
 #pragma once
 
 #include <tuple>
@@ -21,10 +21,10 @@ auto fields_of(T& trace) {
   return std::tie(strategy_hash, program_hash, world, measured_ranks, stand_ins, events);
 }
 
-// simulate() in a forked child. The caller must be single-threaded. What the child throws as Refusal or RunFailure is
-// thrown here; a child that dies otherwise is a RunFailure.
+// Calls simulate() in a forked child. The caller must be single-threaded. A Refusal or RunFailure of the child is
+// thrown here; a child that dies without an answer is a RunFailure.
 Trace simulate_in_child(const Job& job, const Program& program, const SimOptions& options = {});
-// The end of its last event, from 0, for those who want no more of the trace: it stays in the child.
+// last_end_s() of a simulation in a forked child, for callers that need nothing else: the trace stays in the child.
 double simulated_step_s(const Job& job, const Program& program, const std::string& name = "a simulation");
 
 // The end of the last event of a simulated step, which begins at 0.

@@ -1,4 +1,4 @@
-// Whole messages through a pipe: what the system cuts into pieces is put together again.
+// Whole messages through a pipe: the reader puts together again what the system cuts into pieces.
 #include "sim/workers/message.hpp"
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 namespace motley {
 namespace {
 
-constexpr std::size_t kBlock = 65536;  // bytes; what a pipe of Linux holds
+constexpr std::size_t kBlock = 65536;  // bytes: the capacity of a pipe in Linux
 
 void write_all(int descriptor, const char* data, std::size_t count) {
   while (count > 0) {
@@ -22,7 +22,7 @@ void write_all(int descriptor, const char* data, std::size_t count) {
   }
 }
 
-// At most so many bytes, as soon as there are any; 0: the writer has ended.
+// Reads at most `count` bytes, as soon as there are any, and returns how many. 0: the writer has ended.
 std::size_t read_some(int descriptor, char* data, std::size_t count) {
   while (true) {
     const ssize_t length = read(descriptor, data, count);

@@ -1,6 +1,6 @@
 // How values go from a child process to its parent: through a pipe, field by field, as they lie in memory, so that
-// every double arrives bit by bit. Both ends are the same program, so there are no versions and no text. Written and
-// read by the same rules, which stand here once: a type that is not among them is a compile error.
+// every double arrives bit for bit. Both ends are the same program, so there are no versions and no text. write_value
+// and read_value follow the same rules: a type that no rule covers is a compile error.
 // Read next: sim/workers/pool.hpp.
 #pragma once
 
@@ -14,19 +14,19 @@
 
 namespace motley {
 
-// The process at the other end is gone, or went in the middle of a message.
+// The process at the other end has ended, perhaps in the middle of a message.
 class BrokenMessage : public std::exception {
  public:
   const char* what() const noexcept override { return "the other process ended in the middle of a message"; }
 };
 
-// The end of a pipe that a child writes to. It gathers small pieces; large ones go out as they lie.
+// The end of a pipe that a child writes to. It gathers small pieces and writes large ones directly.
 class MessageWriter {
  public:
   explicit MessageWriter(int descriptor) : descriptor_(descriptor) {}
-  // Throws BrokenMessage when nobody reads.
+  // Throws BrokenMessage when the reader has ended.
   void bytes(const void* data, std::size_t count);
-  // What was gathered goes out. To be called at the end: the destructor does not.
+  // Writes what was gathered. Call it at the end: the destructor does not.
   void flush();
 
  private:
@@ -34,24 +34,24 @@ class MessageWriter {
   std::string gathered_;
 };
 
-// The end of a pipe that the parent reads from. It waits for bytes that have not come yet.
+// The end of a pipe that the parent reads from. It waits for bytes that have not yet arrived.
 class MessageReader {
  public:
   explicit MessageReader(int descriptor) : descriptor_(descriptor) {}
-  // Throws BrokenMessage when the writer ended before so many bytes.
+  // Throws BrokenMessage when the writer ended before it had written `count` bytes.
   void bytes(void* data, std::size_t count);
   // Whether the writer has ended and all that it wrote has been read.
   bool at_end();
 
  private:
   int descriptor_;
-  std::string block_;      // read from the pipe in one go
-  std::size_t taken_ = 0;  // bytes of the block that were asked for already
+  std::string block_;      // the bytes that the last read() returned
+  std::size_t taken_ = 0;  // how many bytes of block_ bytes() has returned already
 };
 
-// Structs without pointers that may go as one piece of memory say so: template <> constexpr bool kSentAsBytes<T> =
-// true. Any other struct has a function fields_of(T&) and fields_of(const T&), a std::tie of all its fields; written
-// with a structured binding it no longer compiles once the struct has another field.
+// Whether a value is sent as one piece of memory. A struct without pointers may say so: template <> constexpr bool
+// kSentAsBytes<T> = true. Any other struct has functions fields_of(T&) and fields_of(const T&) that return a std::tie
+// of all its fields; written with a structured binding, they no longer compile once the struct has another field.
 template <class T>
 constexpr bool kSentAsBytes = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
@@ -83,7 +83,7 @@ void write_value(MessageWriter& out, const T& value) {
   }
 }
 
-// Into a value made by its default constructor.
+// Reads into a value that its default constructor made.
 template <class T>
 void read_value(MessageReader& in, T& value) {
   if constexpr (kSentAsBytes<T>) {

@@ -1,4 +1,4 @@
-// Starts, watches and ends the processes of a pool. A child writes its answer when it has all of it, so the parent
+// Starts, watches and ends the processes of a pool. A child writes its answer only when it is complete, so the parent
 // reads one answer to its end before it looks for the next.
 #include "sim/workers/pool.hpp"
 
@@ -30,7 +30,7 @@ using Take = std::function<void(std::size_t task, MessageReader& in)>;
 struct Child {
   std::size_t task = 0;
   pid_t process = 0;
-  int answer = 0;  // the pipe's end to read from
+  int answer = 0;  // the end of the pipe that the parent reads
 };
 
 std::size_t processors() {
@@ -40,7 +40,7 @@ std::size_t processors() {
   return static_cast<std::size_t>(std::max(1, CPU_COUNT(&usable)));
 }
 
-// The status that waitpid() gives.
+// Waits until the process has ended and returns the status that waitpid() gives.
 int wait_for(pid_t process) {
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -48,7 +48,7 @@ int wait_for(pid_t process) {
   return status;
 }
 
-// Why a process ended that did not answer.
+// Says how a process ended that gave no answer.
 std::string how_it_ended(int status) {
   if (!WIFSIGNALED(status))
     return fmt::format("its process ended with exit code {} and no answer", WEXITSTATUS(status));
@@ -86,7 +86,7 @@ Refusal read_refusal(MessageReader& in) {
   return Refusal(exit_code, kind, where, message, read_as<std::string>(in));
 }
 
-// All that a child does.
+// Everything that a child does: runs the task, writes the answer, exits.
 [[noreturn]] void answer(const Work& work, std::size_t task, int descriptor) {
   MessageWriter out(descriptor);
   const auto write_text = [&out](Outcome outcome, const std::string& text) {
@@ -132,13 +132,13 @@ class Pool {
   }
 
  private:
-  std::size_t end_;  // no task from here on is begun: there is none, or an earlier one failed
+  std::size_t end_;  // the first task that is not to run: there is none, or this one failed
   const Work& work_;
   const Take& take_;
   const PoolOptions& options_;
   std::vector<Child> running_;
   std::size_t ended_ = 0;
-  std::exception_ptr failure_;  // of task end_
+  std::exception_ptr failure_;  // what task end_ threw
 
   std::string name_of(std::size_t task) const {
     return options_.name ? options_.name(task) : fmt::format("task {}", task);
@@ -152,12 +152,12 @@ class Pool {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0)
       throw RunFailure(fmt::format("{}: cannot make a pipe: {}", name_of(task), std::strerror(errno)));
-    std::fflush(nullptr);  // what is still to be printed belongs to this process
+    std::fflush(nullptr);  // output still in buffers must be printed by this process only
     const pid_t parent = getpid();
     const pid_t process = fork();
     if (process == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(static_cast<int>(Exit::interrupted));  // it died before that was set
+      if (getppid() != parent) _exit(static_cast<int>(Exit::interrupted));  // the parent died before prctl()
       std::signal(SIGINT, SIG_IGN);
       for (const Child& sibling : running_) close(sibling.answer);
       close(ends[0]);
@@ -172,7 +172,7 @@ class Pool {
     throw RunFailure(fmt::format("{}: cannot start a process: {}", name_of(task), std::strerror(errno)));
   }
 
-  // Waits until a child answers or ends; takes what all have to say that did.
+  // Waits until some child answers or ends, then takes the answer of every child that did.
   void take_answers() {
     std::vector<pollfd> pipes;
     for (const Child& child : running_) pipes.push_back({child.answer, POLLIN, 0});
@@ -196,7 +196,7 @@ class Pool {
       failure = read_answer(child.task, in);
       MOTLEY_CHECK(in.at_end());
       answered = true;
-    } catch (const BrokenMessage&) {  // its status says why
+    } catch (const BrokenMessage&) {  // the child's status says why
     }
     std::erase_if(running_, [&](const Child& each) { return each.task == child.task; });
     close(child.answer);
@@ -213,7 +213,7 @@ class Pool {
     show(child.task);
   }
 
-  // What the task threw; nothing: it gave a value, which was taken.
+  // Returns what the task threw. Null: the task returned a value, and `take_` has read it.
   std::exception_ptr read_answer(std::size_t task, MessageReader& in) const {
     switch (read_as<Outcome>(in)) {
       case Outcome::value:
@@ -229,7 +229,7 @@ class Pool {
     break_promise("a child says what its task came to", __FILE__, __LINE__);
   }
 
-  // Kills the children of this and all later tasks.
+  // Kills the children of this task and all later tasks.
   void end_children_from(std::size_t task) {
     for (const Child& child : running_)
       if (child.task >= task) {

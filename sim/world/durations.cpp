@@ -11,8 +11,8 @@
 namespace motley {
 namespace {
 
-// Clocks tick in nanoseconds; and the difference of two instants of a trace, rounded to them, is again exactly the
-// duration that was put in, which no difference of doubles would be.
+// Rounds to whole nanoseconds, the unit of clocks. The difference of two instants of a trace, rounded in this way, is
+// again exactly the duration that was put in; a difference of doubles alone is not.
 double whole_nanoseconds(double seconds) { return std::round(seconds * 1e9) / 1e9; }
 
 }  // namespace

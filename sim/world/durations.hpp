@@ -1,5 +1,6 @@
 // Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
-// (Mixed), or a recorded trace (Replay). One question, asked once an instruction. Read next: sim/world/options.hpp.
+// (Mixed), or a recorded trace (Replay). seconds() is asked once for each instruction. Read next:
+// sim/world/options.hpp.
 #pragma once
 
 #include <vector>
@@ -12,9 +13,9 @@ namespace motley {
 
 class Durations {
  public:
-  // Keeps references to all; they must outlive it. Throws Refusal("wrong-tape").
+  // Keeps references to all arguments, which must outlive it. Throws Refusal("wrong-tape").
   Durations(const Job& job, const Program& program, const SimOptions& options);
-  // Of a compute or optimizer instruction; executes it where the rank is real.
+  // Seconds of a compute or optimizer instruction; executes the instruction if its rank is real.
   double seconds(const Step& step, const Instruction& instruction);
   const RingCost& cost(CollectiveKind kind, GroupId group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
@@ -24,7 +25,7 @@ class Durations {
     return costs_.algorithm_of(kind, group, wanted, bytes);
   }
   CostTable& costs() { return costs_; }
-  // Its computes run on the actor's stack.
+  // Whether the rank's computes are really executed, on the stack of its actor.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
   std::vector<Rank> measured_ranks() const;
   bool is_measured(Rank rank) const {
@@ -38,7 +39,7 @@ class Durations {
   const Program& program_;
   const SimOptions& options_;
   CostTable costs_;
-  std::vector<bool> measured_;  // by rank; empty: none
+  std::vector<bool> measured_;  // indexed by rank; empty: no rank is measured
 };
 
 }  // namespace motley

@@ -1,4 +1,4 @@
-// How a simulation is run: where durations come from.
+// How a simulation runs: where its durations come from.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,14 @@
 namespace motley {
 
 struct SimOptions {
-  // Nothing takes time: the order of the Program alone.
+  // True: nothing takes time, so that only the order of the Program remains.
   bool null = false;
-  // Mixed: computes and optimizer steps of `real_ranks` are executed, their measured seconds enter virtual time,
-  // rounded to whole nanoseconds (so that a tape gives the same instants again). Not owned.
+  // Mixed: the executor runs the computes and optimizer steps of `real_ranks`, and their measured seconds enter virtual
+  // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;
   std::vector<Rank> real_ranks;
-  // Replay: durations of tape->measured_ranks come from there. Not owned. Throws Refusal("wrong-tape") when it was
-  // recorded of another Program.
+  // Replay: the durations of tape->measured_ranks come from this trace. Null: not Replay. Not owned. A tape of another
+  // Program is Refusal("wrong-tape").
   const Trace* tape = nullptr;
 };
 

@@ -32,7 +32,7 @@ void Overlap::compute(Rank rank, double seconds) {
     if (seconds > 0) sg::this_actor::sleep_for(seconds);
     return;
   }
-  constexpr double kNothing_s = 1e-12;  // just above the rounding of times
+  constexpr double kNothing_s = 1e-12;  // just above the rounding error of times
   std::unique_lock<sg::Mutex> lock(*slowed->mutex);
   while (seconds > kNothing_s) {
     const double times = slowed->under_way > 0 ? slowed->factor : 1, begin_s = sg::Engine::get_clock();

@@ -1,8 +1,8 @@
-// Computes that communication slows: while a transfer or a collective of its rank is under way, a compute advances by
-// 1/overlap_slowdown of what it does alone. It keeps its remaining work, and is rescaled whenever the first begins or
-// the last ends. Ranks on chips without that figure cost nothing. It knows nothing of what moves and how fast; whom
-// communication in turn is slowed by, no source says. Private to sim/world/sim_world.cpp. Read next:
-// models/cluster/chip.hpp.
+// Communication slows computes: while a transfer or a collective of its rank is under way, a compute advances at
+// 1/overlap_slowdown of the rate that it has alone. The compute keeps its remaining work, and its rate changes whenever
+// the first communication begins or the last one ends. Ranks on chips without that figure cost nothing. Overlap does
+// not know what moves or how fast. No source says how much computes slow communication, so they do not.
+// Private to sim/world/sim_world.cpp. Read next: models/cluster/chip.hpp.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ namespace motley {
 class Overlap {
  public:
   Overlap(const Program& program, const Cluster& cluster);
-  // Communication of that rank is under way: both sides there, until it ends.
+  // begin(): both sides of a communication of `rank` have arrived. end(): that communication has ended.
   void begin(Rank rank);
   void end(Rank rank);
-  // Passes the time of a compute that alone takes so many seconds; call it from an actor of the rank.
+  // Lets the time of a compute pass that takes `seconds` when alone. Call it from an actor of the rank.
   void compute(Rank rank, double seconds);
 
  private:
@@ -33,7 +33,7 @@ class Overlap {
   Slowed* slowed_of(Rank rank) const {
     return slowed_.empty() ? nullptr : slowed_[static_cast<std::size_t>(rank)].get();
   }
-  std::vector<std::unique_ptr<Slowed>> slowed_;  // by rank; empty: no chip has the figure
+  std::vector<std::unique_ptr<Slowed>> slowed_;  // indexed by rank; empty: no chip has the figure
 };
 
 }  // namespace motley

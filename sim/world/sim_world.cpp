@@ -20,8 +20,8 @@ void sleep(double seconds) {
 }
 double now_s() { return sg::Engine::get_clock(); }
 
-// Real kernels want a real stack.
-constexpr unsigned kExecutorStack = 8192;  // KiB: that of a Linux thread
+// Real kernels need the stack of a Linux thread.
+constexpr unsigned kExecutorStack = 8192;  // KiB
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void SimWorld::lay_out_gangs() {
   }
 }
 
-// One lane of each class among those from `first` on.
+// Returns one lane of each class among the `count` lanes from `first` on. `first` < 0: none.
 std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t count) const {
   std::vector<std::int32_t> lanes;
   std::set<std::int32_t> classes;
@@ -160,7 +160,7 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
 void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
   const double seconds = durations_.seconds(step, instruction);
   if (durations_.is_measured(step.rank))
-    return sleep(seconds);  // as it was, with what then went on beside it
+    return sleep(seconds);  // it was measured with whatever ran beside it
   overlap_.compute(step.rank, seconds);
 }
 
@@ -207,7 +207,7 @@ void SimWorld::end(StreamState& stream, TraceEvent& event) {
     sg::Actor* woken = waiters[i].actor;
     waiters.erase(waiters.begin() + static_cast<std::ptrdiff_t>(i));
     woken->resume();
-    i = 0;  // others may have come while this actor was away
+    i = 0;  // resume() lets other actors run, which may have added waiters
   }
 }
 
@@ -223,8 +223,8 @@ void SimWorld::release(const Posted& posted) {
   posted.stream->actor->resume();
 }
 
-// The lowest of those that came last and that `event` itself had to wait for: when ranks stand for others, it meets
-// stand-ins of its peers.
+// The lowest rank among those that came last and that `event` had to wait for. When ranks stand for others, `last`
+// holds the stand-ins of the peers, and this function returns the peer itself.
 Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last) const {
   const Instruction& instruction = program_.at(event.step.rank, event.step.stream, event.step.index);
   const RankEntry& entry = program_.ranks[at(event.step.rank)];
@@ -253,14 +253,14 @@ void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
   }
 }
 
-// Whoever comes second carries the message.
+// The side that comes second starts the message and waits for its end; the first is blocked until then.
 void SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends) {
   const Rank rank = event.step.rank;
   const Arrangement& arrangement = folding_.arrangement;
   const std::int32_t lane =
       sends ? arrangement.sent_lane(rank, message.slot) : arrangement.received_lane(rank, message.slot);
   const Posted me{&stream, &event, sends};
-  if (lane < 0) return block(stream);  // nobody ever sends
+  if (lane < 0) return block(stream);  // no rank ever comes to the other side
   Posted& meeting = meetings_[at(folding_.lane_class(lane))];
   if (meeting.stream == nullptr) {
     meeting = me;
@@ -277,7 +277,8 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessag
   release(other);
 }
 
-// Formula and fluid: whoever comes last carries the collective. Expanded: every member sends and receives.
+// At levels formula and fluid the member that comes last runs the whole collective. At level expanded every member
+// sends and receives its own messages.
 void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
   const GroupId index = program_.ranks[at(rank)].groups[collective.slot].value();
@@ -306,9 +307,9 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     if (posted.stream != &stream) release(posted);
 }
 
-// Formula, or a delay and then a flow an edge (of an all_to_all, a pair) with all its wire bytes. On an idle fabric the
-// two agree: the delay is what the formula has beyond the wire time of the slowest.
-// Assumes: of several rings inside a mesh, the flows of the first alone load the fabric.
+// Runs a collective by formula, or as a delay and then one flow for each edge (for each pair in an all_to_all) with all
+// its wire bytes. On an idle fabric the two agree: the delay is the formula less the wire time of the slowest flow.
+// Assumes: of several rings inside a mesh, only the flows of the first ring load the fabric.
 void SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
   const CollectiveKind kind = collective.kind;
   const CollectiveAlgorithm algorithm =
@@ -322,7 +323,7 @@ void SimWorld::run_whole(GroupId group, const Collective& collective, Collective
   }
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
-  // Bytes that a member sends: along rings, or in an all_to_all to each of the others.
+  // Bytes that a member sends, over all its rings or to all other members of an all_to_all.
   const auto wire_bytes =
       static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(collective)));
   const bool pairwise = kind == CollectiveKind::all_to_all;
@@ -341,7 +342,7 @@ void SimWorld::wait_for_flows(const std::vector<sg::CommPtr>& flows) {
   for (const sg::CommPtr& flow : flows) flow->wait();
 }
 
-// The same of an algorithm with a plan: a flow for each two members of whom one sends the other anything.
+// The same for an algorithm with a plan: one flow for each way of the plan that carries bytes.
 void SimWorld::run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                            CollectiveLevel level) {
   const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
@@ -395,7 +396,8 @@ void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const
       messages.push_back({folding_.pair_lane(group, from, member, count), chunk});
     } else {
       std::size_t hop_lanes = at(first);
-      std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether it sends: as in run_rounds
+      std::set<std::pair<std::int32_t, bool>>
+          seen;  // class of lanes, whether this member sends: as in run_rounds
       for (const RingHop& hop : cost.hops) {
         for (const std::size_t sender : {member, hop.from(member, count)}) {
           const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
@@ -409,15 +411,15 @@ void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const
   }
 }
 
-// Posts all of a member's messages of a round at once, then goes to the next round. One lane of a class is enough: the
-// others begin and end with it.
+// Posts all messages of a member in a round at once, then goes to the next round. One lane of a class is enough: the
+// other lanes of the class begin and end with it.
 void SimWorld::run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
                           std::int64_t bytes) {
   const CollectivePlan& plan = *lanes.plan;
   sleep(plan.setup_s);
   const std::vector<CollectivePlan::Part>& parts = plan.of_member[member];
   std::vector<Message> messages;
-  std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether it sends
+  std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether this member sends
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::int32_t lane = lanes.first_lane + parts[i].way;
     if (seen.emplace(folding_.lane_class(lane), parts[i].sends).second)
@@ -431,7 +433,8 @@ void SimWorld::run_rounds(StreamState& stream, std::size_t member, const Planned
 
 void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
   std::vector<std::shared_ptr<Handshake>> met;
-  std::vector<std::pair<double, std::size_t>> in_turn;  // latency, place: what has less begins sooner
+  std::vector<std::pair<double, std::size_t>>
+      in_turn;  // latency, index into messages: the least begins first
   for (std::size_t i = 0; i < messages.size(); ++i) {
     met.push_back(shake(messages[i].lane, stream.actor));
     in_turn.emplace_back(fabric_.latency_s(messages[i].lane, messages[i].bytes), i);

@@ -17,10 +17,10 @@ namespace motley {
 
 class SimWorld : public World {
  public:
-  // All must outlive it.
+  // All arguments must outlive the world.
   SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
            simgrid::s4u::Engine& engine);
-  // Runs every stream to its end. Throws RunFailure on a deadlock, and what a stream threw.
+  // Runs every stream to its end. Throws RunFailure on a deadlock, and whatever a stream threw.
   Trace run();
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
@@ -29,32 +29,33 @@ class SimWorld : public World {
  private:
   enum class Blocked : std::uint8_t { no, after, other_side };
   struct Waiter {
-    std::int32_t index;  // waits for the end of this instruction
+    std::int32_t index;  // the instruction for whose end the actor waits
     simgrid::s4u::Actor* actor;
   };
   struct StreamState {
     simgrid::s4u::Actor* actor = nullptr;
-    std::size_t first_event = 0;  // in trace_.events
-    std::int32_t ended = 0;       // instructions that have ended
-    std::int32_t count = 0;
+    std::size_t first_event = 0;  // index into trace_.events
+    std::int32_t ended = 0;       // how many instructions have ended
+    std::int32_t count = 0;       // how many instructions the stream has
     Blocked blocked = Blocked::no;
-    bool released = false;  // by the other side
-    Step waits_for;         // blocked == after
+    bool released = false;  // the other side has come
+    Step waits_for;         // the step it waits for while blocked == after
     std::vector<Waiter> waiters;
   };
-  struct Posted {  // who is there, and waits
+  struct Posted {  // one side of a transfer or a collective that has arrived and waits
     StreamState* stream = nullptr;
     TraceEvent* event = nullptr;
     bool sends = false;
   };
   struct Gang {
-    std::vector<Posted> here;
-    std::size_t expected = 0;
-    // Lanes, one of each class: of the ring, and of an all_to_all.
+    std::vector<Posted> here;  // the members that have arrived
+    std::size_t expected = 0;  // how many members must arrive
+    // One lane of each class among the lanes of the ring, and among those of an all_to_all.
     std::vector<std::int32_t> edges, pairs;
-    std::vector<std::vector<std::int32_t>> planned;  // as Folding::planned
+    std::vector<std::vector<std::int32_t>> planned;  // the same for each entry of Folding::planned
   };
-  struct Handshake {  // of an expanded step: whoever comes second starts the message, both wait for its end
+  struct
+      Handshake {  // one message of an expanded step: the actor that comes second starts it, both wait for its end
     simgrid::s4u::Actor *first = nullptr, *second = nullptr;
     simgrid::s4u::CommPtr message;
   };
@@ -73,9 +74,9 @@ class SimWorld : public World {
 
   void wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after);
   void end(StreamState& stream, TraceEvent& event);
-  void block(StreamState& stream);                           // until released
-  void release(const Posted& posted);                        // from block()
-  void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited
+  void block(StreamState& stream);                           // waits for release()
+  void release(const Posted& posted);                        // wakes a stream that is in block()
+  void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited, waited_rank
   void run_compute(const Step& step, const Instruction& instruction);
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
@@ -91,7 +92,7 @@ class SimWorld : public World {
     std::int32_t lane = 0;
     std::int64_t bytes = 0;
   };
-  // One actor's part of messages that begin together, be it sender or receiver.
+  // Takes part in messages that begin together, as their sender or receiver.
   void exchange(StreamState& stream, std::vector<Message>& messages);
   void wait_for_flows(const std::vector<simgrid::s4u::CommPtr>& flows);
   std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
@@ -106,11 +107,11 @@ class SimWorld : public World {
   const Folding folding_;
   Fabric fabric_;
   Overlap overlap_;
-  std::vector<std::size_t> first_stream_;               // by rank, into streams_
-  std::vector<StreamState> streams_;                    // of the ranks that run
-  std::vector<Posted> meetings_;                        // by class of lanes
-  std::vector<std::shared_ptr<Handshake>> handshakes_;  // by class of lanes
-  std::vector<Gang> gangs_;                             // by class of groups
+  std::vector<std::size_t> first_stream_;               // indexed by rank: index into streams_
+  std::vector<StreamState> streams_;                    // the streams of the ranks that run
+  std::vector<Posted> meetings_;                        // indexed by class of lanes
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // indexed by class of lanes
+  std::vector<Gang> gangs_;                             // indexed by class of groups
   Trace trace_;
   std::exception_ptr failure_;
   std::string deadlock_;
