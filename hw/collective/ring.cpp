@@ -9,7 +9,7 @@ namespace {
 
 std::size_t part_size(std::size_t count, std::size_t R) { return (count + R - 1) / R; }
 
-// Steps of one rank along its ring.
+// The steps of one rank along its ring: each sends to the next member and receives from the previous one.
 class Ring {
  public:
   Ring(Transport& transport, const Group& group, Channel channel, std::uint64_t tag, Posted mine)
@@ -58,7 +58,7 @@ Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel cha
   if (R == 1) return mine;
   Ring ring(transport, group, channel, tag, mine);
   std::vector<float> scratch(part_size(values.size(), R));
-  for (std::size_t i = 0; i + 1 < R; ++i) {  // what came last is mine
+  for (std::size_t i = 0; i + 1 < R; ++i) {  // the last part to arrive is this rank's own
     const auto reduced = part(values, (me + 2 * R - i - 2) % R, R);
     const auto arrived = std::span(scratch).first(reduced.size());
     ring.step(part(values, (me + 2 * R - i - 1) % R, R), arrived);

@@ -24,7 +24,8 @@ using Library = std::unique_ptr<void, CloseLibrary>;
 
 Library open_library(const std::string& path) { return Library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)); }
 
-// ISO C++ leaves the cast from an object pointer to the implementation; POSIX guarantees it.
+// ISO C++ lets the implementation decide about a cast from an object pointer to a function pointer; POSIX guarantees
+// it.
 template <class Function>
 Function* find_function(const Library& library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library.get(), name));
@@ -106,7 +107,7 @@ PartReport probe_openblas() {
 }
 
 std::vector<PartReport> probe_cuda_libraries() {
-  // The version integers: cublas_api.h (major*10000+minor*100+patch since 11), cudnn_version.h
+  // How the libraries encode versions: cublas_api.h (major*10000+minor*100+patch since 11), cudnn_version.h
   // (major*10000+minor*100+patch since 9), nccl.h (NCCL_VERSION since 2.9).
   auto asked_by = [](const char* symbol) {
     return [symbol](const Library& library) -> std::optional<std::string> {

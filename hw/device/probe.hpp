@@ -21,13 +21,13 @@ struct PartReport {
   std::string name = {};
   std::string version = {};  // empty: unknown
   PartState state = PartState::absent;
-  std::string detail = {};                // why it did not run, or what ran
-  std::vector<std::string> devices = {};  // one line each
-  std::string enables = {};               // what the part gives, or would give if it were here
+  std::string detail = {};                // why the part did not run, or what ran
+  std::vector<std::string> devices = {};  // one line for each device
+  std::string enables = {};               // what Motley can do with the part
 };
 
-// The report of every part, in the order that `motley doctor` prints. `module_folder` has the probe modules: the
-// folder of the program.
+// Returns the report of every part, in the order in which `motley doctor` prints them. `module_folder`: the folder with
+// the probe modules, which is that of the program.
 std::vector<PartReport> probe_hardware(const std::string& module_folder);
 
 }  // namespace motley

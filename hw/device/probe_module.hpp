@@ -6,7 +6,7 @@ extern "C" {
 
 struct MotleyProbeSink {
   void* context;
-  // key: "version", "device" (one line each), "detail" (what ran, or why not).
+  // `key`: "version", "device" (one call for each device), "detail" (what ran, or why nothing ran).
   void (*say)(void* context, const char* key, const char* value);
 };
 

@@ -111,7 +111,8 @@ void route(const RouteShape& s, const float* logits, const float* bias, const Ro
 
 void route_backward(const RouteShape& s, const float* dweights, const float* logits, const float* taken,
                     float* dlogits) {
-  // With Z the normaliser and u = score/Z: dscore = scale*(dw - [sum of dw*u])/Z over the taken; [] when normalised
+  // With the normaliser Z and u = score/Z, over the experts taken: dscore = scale*(dw - [sum of dw*u])/Z; the term in
+  // [] is there only if the weights are normalised
   const Experts& e = *s.experts;
   for (std::int64_t row = 0; row < s.N; ++row) {
     const float *dw = dweights + row * e.per_token, *mine = taken + row * e.per_token;
@@ -136,7 +137,7 @@ void route_backward(const RouteShape& s, const float* dweights, const float* log
   }
 }
 
-// Clears all copies where some of them may be no token's.
+// Clears all copies if some of them may belong to no token.
 static void clear_unless_full(const CopyShape& s, const float* rows, float* copies) {
   if (s.R != s.N * s.K || std::any_of(rows, rows + s.N * s.K, [](float row) { return row < 0; }))
     std::fill_n(copies, s.R * s.C, 0.0F);
@@ -189,11 +190,11 @@ void combine_backward(const CopyShape& s, const float* dy, const float* copies, 
 
 namespace {
 
-// Calls move(row as sent, row among copies) for every row that has a copy. Returns the number of those rows.
+// Calls move(row among those sent, row among the copies) for every row that holds a copy. Returns how many there are.
 template <typename Move>
 std::int64_t for_each_row(const RegroupShape& s, const float* counts, Move move) {
   std::int64_t among_copies = 0;
-  std::vector<std::int64_t> next(at(s.P));  // as sent
+  std::vector<std::int64_t> next(at(s.P));  // next row of each sender
   for (std::int64_t part = 0; part < s.P; ++part) next[at(part)] = part * s.M;
   for (std::int64_t expert = 0; expert < s.L; ++expert)
     for (std::int64_t part = 0; part < s.P; ++part)
@@ -244,8 +245,8 @@ void gate_backward(std::int64_t N, std::int64_t C, const float* dy, const float*
 
 namespace {
 
-// Adds to `out` the `turned` elements of `in`, turned by position: element i of the first half is paired with element i
-// of the second. Sign -1 turns back.
+// Adds to `out` the `turned` elements of `in`, rotated by `position` (RoPE): element i of the first half is paired with
+// element i of the second half. Sign -1 rotates back.
 void add_turned(const LatentShape& s, std::int64_t position, double sign, const float* in, float* out) {
   const std::int64_t half = s.turned / 2;
   for (std::int64_t i = 0; i < half; ++i) {
@@ -260,7 +261,7 @@ void add_turned(const LatentShape& s, std::int64_t position, double sign, const 
 }  // namespace
 
 void latent_heads(const LatentShape& s, const float* q, const float* kv, const float* latent, float* qkv) {
-  // a row of qkv is [H queries of D | H keys of D | H values of V]
+  // A row of qkv is [H queries of D | H keys of D | H values of V].
   const std::int64_t D = s.D(), row_width = s.H * (2 * D + s.V);
   std::fill_n(qkv, s.B * s.T * row_width, 0.0F);
   for (std::int64_t row = 0; row < s.B * s.T; ++row)

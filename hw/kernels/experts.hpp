@@ -26,8 +26,8 @@ struct RouteShape {
 };
 struct Routed {
   float* weights;  // (N,K)
-  float* taken;    // (N,K): the expert's number
-  float* rows;     // (N,K): the row of the copy; -1: the token is not copied
+  float* taken;    // (N,K): the number of each expert
+  float* rows;     // (N,K): the row of each copy; -1: the token is not copied
   float* counts;   // (E): the number of rows of each expert
 };
 // `bias` (E), unless null, is added to the scores that experts are chosen by, not to those that give weights.
@@ -47,7 +47,7 @@ void combine(const CopyShape& s, const float* copies, const float* rows, const f
 void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,
                       const float* weights, float* dcopies, float* dweights);
 
-// R = P*M rows that P ranks sent. Each rank has M places, which begin with its copies for this rank's L experts, expert
+// R = P*M rows that P ranks sent. Each sender has M rows, which begin with its copies for this rank's L experts, expert
 // by expert.
 struct RegroupShape {
   std::int64_t P = 0, L = 0, M = 0, C = 0;
@@ -63,18 +63,19 @@ void gate_backward(std::int64_t N, std::int64_t C, const float* dy, const float*
                    float* dx, float* dgate);
 
 // Latent attention (arXiv:2405.04434, section 2.1.3) of this rank's H heads. A head has `plain` + `turned` elements of
-// query and of key, and V of value.
+// each query and key, and V of each value.
 struct LatentShape {
   std::int64_t B = 0, T = 0, H = 0, plain = 0, turned = 0, V = 0, rank = 0;
   double theta = 10000.0;
-  SequenceLayout layout = {};  // of the T rows that this rank holds; by default they are the whole sequence
+  SequenceLayout layout =
+      {};  // places of the T rows that this rank holds; default: they are the whole sequence
   std::int64_t D() const { return plain + turned; }
 };
 // qkv(N, H*(2D+V)) as reference::HeadShape has it with G = H, from q(N,H*D), kv(N,H*(plain+V)) and
 // latent(N,rank+turned). A row of kv has each head's key before its value. The last `turned` elements of a row of
-// latent are the part of every head's key that RoPE turns.
+// latent are the part of every head's key that RoPE rotates.
 void latent_heads(const LatentShape& s, const float* q, const float* kv, const float* latent, float* qkv);
-// dlatent has the gradient of those last elements; its first `rank` elements are 0.
+// dlatent gets the gradient of those last elements; its first `rank` elements are 0.
 void latent_heads_backward(const LatentShape& s, const float* dqkv, float* dq, float* dkv, float* dlatent);
 
 }  // namespace motley::reference

@@ -29,8 +29,8 @@ struct GemmShape {
 
 #ifdef MOTLEY_ONEDNN
 
-// oneDNN takes as many threads as OpenMP offers the calling thread. Motley does not link OpenMP, so the function is
-// looked up; a oneDNN that was built without OpenMP has no such function and runs on one thread.
+// Keeps oneDNN on one thread: it takes as many as OpenMP offers the calling thread. Motley does not link OpenMP, so the
+// function is looked up; a oneDNN that was built without OpenMP has no such function and runs on one thread.
 void stay_on_one_thread() {
   thread_local bool done = false;
   if (done) return;
@@ -93,7 +93,7 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 
 namespace {
 
-// Offsets of one head in a row of qkv and in a row of y (H*V).
+// Where one head begins in a row of qkv and in a row of y (H*V).
 struct Head {
   std::int64_t query, key, value, out;
 };

@@ -132,7 +132,7 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 }
 
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
-  // qkv is (B,T,(H+2G)*D); values pass as they are
+  // qkv is (B,T,(H+2G)*D); values are copied unchanged
   const std::int64_t half = s.D / 2;
   for (std::int64_t row = 0; row < s.B * s.T; ++row) {
     const auto position = static_cast<double>(s.layout.position(row % s.T));
@@ -200,10 +200,10 @@ void qk_norm_backward(const HeadShape& s, const float* dnormed, const float* qkv
 
 namespace {
 
-// Where what belongs to a head begins: for row t of sequence b, or for the token that stands at `place` of it.
+// Offsets of the elements of head h: in row t of sequence b, or of the token at `place` in sequence b.
 struct Heads {
   const HeadShape& s;
-  bool gathered;  // keys and values of all ranks stand in a tensor of their own
+  bool gathered;  // the keys and values of all ranks are in a tensor of their own
 
   std::int64_t query(std::int64_t b, std::int64_t t, std::int64_t h) const {
     return (b * s.T + t) * s.row() + h * s.D;

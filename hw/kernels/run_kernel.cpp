@@ -11,7 +11,7 @@
 namespace motley {
 namespace {
 
-// Null where the list is shorter.
+// The element of the list at `index`, or null if the list is shorter.
 template <typename Pointer>
 Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
   return index < list.size() ? list[index] : nullptr;
@@ -33,7 +33,7 @@ class KernelCall {
                        c_.tensor_index == 0 ? optional(t_.parameters, 1) : nullptr, t_.out[0]);
   }
   void norm(bool backward) const {
-    const bool first_part = kernel_.k > 0;  // of a row of `n` elements
+    const bool first_part = kernel_.k > 0;  // only the first k elements of a row of n are normed
     const reference::NormShape shape{rows_here(), first_part ? kernel_.k : model().hidden,
                                      model().norm_epsilon, model().family == Family::gpt2,
                                      first_part ? kernel_.n : 0};
@@ -104,14 +104,14 @@ class KernelCall {
     for (std::int64_t i = 0; i < kernel_.m * kernel_.n; ++i)
       t_.out[0][i] = static_cast<float>(kernel_.factor) * t_.in[0][i];
   }
-  // Clears the tensor that has the gradients of several parameters, or adds from it to each parameter's gradient.
+  // Clears the tensor that holds the gradients of several parameters, or adds its values to each parameter's gradient.
   void gradients() const {
     if (kernel_.op == KernelOp::clear) return void(std::fill_n(t_.out[0], kernel_.n, 0.0F));
     const float* next = t_.in[0];
     for (float* gradient : t_.gradients)
       for (std::int64_t i = 0; i < kernel_.n; ++i) gradient[i] += *next++;
   }
-  // Takes this rank's rows out of all rows of its group, or puts them there.
+  // Copies this rank's rows out of all rows of its group, or into them.
   void rows_of_group() const {
     const bool over_context = kernel_.over == GroupKind::context;
     const std::int64_t parts = over_context ? c_.layout.parts : c_.tensor_parallel;
@@ -221,7 +221,7 @@ class KernelCall {
   struct Operands {
     const float* first;       // x, or dy of a gradient
     const float* second;      // x of a weight gradient
-    float* result = nullptr;  // null: the kernel's out
+    float* result = nullptr;  // null: the kernel's first output
   };
   // Computes one product and returns its FLOPs. Its weight begins `weight` elements into the parameter.
   double matmul(const reference::MatmulShape& shape, const Operands& with, std::int64_t weight) const {

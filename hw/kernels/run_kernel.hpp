@@ -23,9 +23,9 @@ struct KernelContext {
   const Transformer* transformer = nullptr;
   std::int64_t B = 0, T = 0;
   std::int64_t tensor_parallel = 1, tensor_index = 0;
-  std::vector<std::int64_t> documents = {};              // Train::documents
-  SequenceLayout layout = {};                            // of the T rows of a sequence that this rank holds
-  std::int64_t expert_parts = 1, slice = 0, slices = 1;  // models/program/program.hpp, ExpertPlace
+  std::vector<std::int64_t> documents = {};  // Train::documents
+  SequenceLayout layout = {};                // places of the T rows of a sequence that this rank holds
+  std::int64_t expert_parts = 1, slice = 0, slices = 1;  // see ExpertPlace in models/program/program.hpp
   double expert_room = 0;                                // Train::expert_room
   double loss_scale = 0;                                 // 1 / tokens of the global batch
   KernelLibrary library = KernelLibrary::fast;
@@ -41,11 +41,11 @@ struct KernelTensors {
   std::vector<float*> out;
   std::vector<const float*> parameters;
   std::vector<float*> gradients;
-  const std::int32_t* tokens = nullptr;   // (B,T) of the micro-batch: embed, embed_backward
-  const std::int32_t* targets = nullptr;  // (B,T), the tokens that follow: logits_sum, loss_backward
+  const std::int32_t* tokens = nullptr;   // (B,T) of the micro-batch, for embed and embed_backward
+  const std::int32_t* targets = nullptr;  // (B,T), the tokens that follow, for logits_sum and loss_backward
 };
 
-// Returns the number of floating-point operations, counted from the shapes by the convention of Kernel::flops.
+// Returns the number of floating-point operations, counted from the shapes as Kernel::flops counts them.
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors);
 
 }  // namespace motley

@@ -19,7 +19,7 @@ extern char** environ;
 namespace motley {
 namespace {
 
-// Variables of any launcher, which would contradict those that this one sets.
+// Variables that launchers set. They are removed because they may contradict those that this launcher sets.
 constexpr const char* kRemovedVariables[] = {
     "MOTLEY_RANK",  "MOTLEY_RANK_COUNT", "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
     "RANK",         "WORLD_SIZE",        "MASTER_ADDR",       "MASTER_PORT",
@@ -41,7 +41,7 @@ std::vector<std::string> environment_of(int rank, int rank_count, const Socket& 
   return variables;
 }
 
-// As execvpe wants them: null after the last. They point into `strings`.
+// Pointers into `strings` with a null after the last, as execvpe needs them.
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (std::string& each : strings) pointers.push_back(each.data());
@@ -56,7 +56,7 @@ sigset_t watched_signals() {
   return set;
 }
 
-// Blocks the watched signals, so that they wait for sigtimedwait; its end restores the old mask.
+// Blocks the watched signals, so that they wait for sigtimedwait. The destructor restores the old mask.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -76,7 +76,7 @@ class RankProcesses {
  public:
   explicit RankProcesses(const LaunchOptions& options)
       : options_(options), door_(listen_on({"127.0.0.1", 0})) {}
-  ~RankProcesses() {  // also when starting one of them threw
+  ~RankProcesses() {  // runs also when start_all() threw
     signal_all(SIGKILL);
     for (const Child& child : children_)
       if (child.running) waitpid(child.process, nullptr, 0);
@@ -111,7 +111,7 @@ class RankProcesses {
   Socket door_;
   std::vector<Child> children_;
   LaunchResult result_;
-  double ending_since_s_ = 0;  // on monotonic_s; 0: no rank has failed
+  double ending_since_s_ = 0;  // time of the first failure by monotonic_s(); 0: no rank has failed
   bool passed_on_ = false;
 
   long running() const {
@@ -120,7 +120,7 @@ class RankProcesses {
   }
   void signal_all(int number) const {
     for (const Child& child : children_)
-      if (child.running) kill(-child.process, number);  // the rank and what it started
+      if (child.running) kill(-child.process, number);  // the rank and all processes that it started
   }
   void pass_on(int number) {
     signal_all(passed_on_ ? SIGKILL : number);
@@ -144,7 +144,7 @@ class RankProcesses {
     }
     close(failure[1]);
     MOTLEY_CHECK(process > 0);
-    setpgid(process, process);  // the child does so too, and either may be first
+    setpgid(process, process);  // the child also calls this, and either may be first
     children_.push_back({rank, process, true});
     int why = 0;
     if (read(reading.descriptor(), &why, sizeof why) == sizeof why)
@@ -171,7 +171,7 @@ class RankProcesses {
     for (Child& child : children_) {
       int status = 0;
       if (!child.running || waitpid(child.process, &status, WNOHANG) != child.process) continue;
-      kill(-child.process, SIGKILL);  // processes that the rank started and left
+      kill(-child.process, SIGKILL);  // kills processes that the rank left behind
       child.running = false;
       if (status != 0) note_failure(child, status);
     }

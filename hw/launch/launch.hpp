@@ -1,6 +1,6 @@
 // Starts a command once for each rank on this host, and waits until all have ended: `motley launch -n N -- command`.
-// It places no ranks on other hosts (torchrun and Slurm do; place_from() reads what they set) and restarts nothing.
-// Read next: hw/world/train.hpp, place_from().
+// It places no ranks on other hosts (torchrun and Slurm do so; place_from() reads the variables that they set) and
+// restarts nothing. Read next: hw/world/train.hpp, place_from().
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace motley {
 struct LaunchOptions {
   int rank_count = 1;
   std::vector<std::string> command;  // searched in PATH
-  double grace_s = 5;                // from SIGTERM to the ranks that still run until SIGKILL
+  double grace_s = 5;                // after SIGTERM, before ranks that still run get SIGKILL
 };
 
 struct LaunchResult {
-  int exit_code = 0;    // of the first rank that failed, 128 + signal if a signal ended it; else 0
+  int exit_code =
+      0;  // that of the first rank that failed (128 + signal if a signal ended it); 0: none failed
   std::string message;  // "rank 2 (process 4711) ended with exit code 3"; empty when all went well
 };
 

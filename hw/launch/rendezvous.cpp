@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 1;
-constexpr std::uint32_t kHelloBytesMax = 1U << 16U;    // the first four bytes of a stranger may be any number
+constexpr std::uint32_t kHelloBytesMax = 1U << 16U;    // any process may connect and send any four bytes
 constexpr std::uint32_t kMessageBytesMax = 1U << 30U;  // a trace of a million events has about 10^8 bytes
 
 std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
@@ -41,7 +41,8 @@ struct Member {
   Socket socket;
 };
 
-// Why a member does not belong to this job, or nothing. Rank 0 sends it to all ranks, and every rank throws it.
+// Says why a process does not belong to this job; none: it does. Rank 0 sends the reason to all ranks, and every rank
+// throws it.
 std::optional<json> complaint(const RendezvousOptions& mine, const json& hello) {
   const auto differs = [&](const char* kind, const char* what, const json& theirs, const json& ours,
                            const char* hint) {
@@ -76,7 +77,7 @@ std::optional<json> parse_hello(const std::string& text) {
   return hello;
 }
 
-// Names this boot of this host. Processes of one boot share one steady clock.
+// An identifier of this boot of this host. Processes of one boot share one steady clock.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -130,7 +131,7 @@ void Rendezvous::lead() {
       hello = parse_hello(read_message(socket, 5.0, kHelloBytesMax));
     } catch (const SocketFailure&) {
     }
-    if (!hello) continue;  // a stranger
+    if (!hello) continue;  // not a process of this job
     if (!refused) refused = complaint(options_, *hello);
     const Rank rank = (*hello)["rank"];
     const bool known =
@@ -166,7 +167,7 @@ void Rendezvous::follow() {
                       {"program", options_.program_hash},
                       {"port", listener_.local_port()}};
   write_message(members_[0], options_.timeout_s, hello.dump());
-  // Rank 0 answers when the last has come, which may take its whole timeout.
+  // Rank 0 answers when the last rank has come, which may take its whole timeout.
   const json answer = json::parse(read_message(members_[0], 2 * options_.timeout_s, kMessageBytesMax));
   if (answer.contains("refused")) refuse(answer["refused"]);
   for (const json& address : answer["addresses"]) addresses_.push_back({address[0], address[1]});
@@ -175,7 +176,7 @@ void Rendezvous::follow() {
 
 std::string Rendezvous::receive(const Socket& socket, Rank rank) const {
   try {
-    // Assumes: nobody is a whole day behind. A dead peer's connection closes long before.
+    // Assumes: no rank is a whole day behind. The connection of a dead peer closes long before.
     return read_message(socket, 86400.0, kMessageBytesMax);
   } catch (const SocketFailure& failure) {
     throw RunFailure(fmt::format("rank {}: rank {} is gone ({})", options_.rank, rank, failure.what()));

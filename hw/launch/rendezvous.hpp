@@ -14,36 +14,38 @@ namespace motley {
 struct RendezvousOptions {
   Rank rank = 0, rank_count = 1;
   Address at;  // where rank 0 listens
-  int listener =
-      -1;  // a listening descriptor that rank 0 inherited and takes over; -1: rank 0 listens at `at`
+  // A listening descriptor that rank 0 inherited and takes over. -1: rank 0 listens at `at`.
+  int listener = -1;
   double timeout_s = 60;
   std::string binary_hash, program_hash;
 };
 
 class Rendezvous {
  public:
-  // Blocks until all ranks have come. Throws on every rank alike: Refusal "binary-differs", "program-differs" or
-  // "rank-conflict", which names the rank and both values; RunFailure, which names the ranks that did not come in time.
+  // Blocks until all ranks have come. Throws the same on every rank: Refusal "binary-differs", "program-differs" or
+  // "rank-conflict", which names the rank and both values, or RunFailure, which names the ranks that did not come in
+  // time.
   explicit Rendezvous(const RendezvousOptions& options);
 
-  const Socket& listener() const { return listener_; }  // for the transport
+  const Socket& listener() const { return listener_; }  // the transport accepts on it
   const std::vector<Address>& addresses() const { return addresses_; }
 
   // Every rank calls these in the same order. They throw RunFailure, which names the rank that is gone.
   void barrier();
   // A barrier that also starts a common clock. Returns the clock's zero on this host's steady clock (monotonic_s): it
-  // is exact among processes of one host. Assumes: processes of other hosts leave the barrier at the same moment, which
-  // is right within a few round trips.
+  // is exact among processes of one host.
+  // Assumes: processes of other hosts leave the barrier at the same moment, which is true within a few round trips.
   double start_clock();
-  std::vector<std::string> gather(const std::string& mine);  // on rank 0: by rank; on others: empty
+  // Returns `mine` of every rank, indexed by rank, on rank 0; an empty list on the other ranks.
+  std::vector<std::string> gather(const std::string& mine);
 
  private:
   RendezvousOptions options_;
   Socket listener_;
-  std::vector<Socket> members_;  // on rank 0: by rank, [0] closed; on others: [0] leads to rank 0
+  std::vector<Socket> members_;  // on rank 0: indexed by rank, [0] closed; on others: [0] leads to rank 0
   std::vector<Address> addresses_;
 
-  std::string release(const std::string& message);  // after a gather: rank 0's message, to all
+  std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
 
   void lead();
   void follow();
@@ -51,6 +53,6 @@ class Rendezvous {
   void send(const Socket& socket, Rank rank, const std::string& message) const;
 };
 
-std::string hash_of_this_binary();  // 16 hex digits over /proc/self/exe
+std::string hash_of_this_binary();  // 16 hex digits, the hash of /proc/self/exe
 
 }  // namespace motley

@@ -7,7 +7,7 @@
 namespace motley {
 namespace {
 
-// Some bytes of every value, so that every row of the vocabulary's first 256 is looked up.
+// Text that contains every byte value, so that each of the first 256 rows of the vocabulary is looked up.
 std::string made_up_bytes(const Train& train) {
   std::string bytes;
   for (std::int64_t i = 0; i < train.sequence + 4096; ++i)
@@ -15,8 +15,8 @@ std::string made_up_bytes(const Train& train) {
   return bytes;
 }
 
-// Assumes: activations and gradients of a trained model's size matter to no host kernel's speed, only that they are
-// normal numbers.
+// Assumes: the values of activations and gradients do not change the speed of a host kernel, as long as they are normal
+// numbers.
 void make_up(std::span<float> values) {
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = 0.01F * static_cast<float>(static_cast<int>(i % 13) - 6);
@@ -45,7 +45,7 @@ void HostExecutor::make_up_missing(TensorId tensor, std::int32_t micro_batch) {
 
 void HostExecutor::make_up_missing(const Compute& compute, std::int32_t micro_batch) {
   const auto& kernels = work_.rank_program().blocks[compute.block].kernels;
-  std::set<TensorId> written;  // by earlier kernels of the compute
+  std::set<TensorId> written;  // the tensors that earlier kernels of the compute write
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
     const Kernel& kernel = kernels[at(i)];
     for (const TensorId id : kernel.in)
@@ -81,7 +81,7 @@ double HostExecutor::execute(const OptimizerStep& optimizer_step) {
   const double begin_s = monotonic_s();
   work_.optimize(optimizer_step);
   const double end_s = monotonic_s();
-  if (optimizer_step.tensors.empty())  // the chip's own, with which a training step ends
+  if (optimizer_step.tensors.empty())  // this is the chip's own optimizer step, which ends a training step
     work_.begin_step(text_, steps_begun_++);
   return end_s - begin_s;
 }

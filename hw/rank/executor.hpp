@@ -1,7 +1,7 @@
-// One host rank computed for real while the others are imagined (Mixed): its computes and optimizer steps run on this
-// processor and are timed. What other ranks would have sent is made up, finite and stated: small numbers of both signs.
-// It moves no bytes, so an all_reduce inside a compute costs nothing here; whoever imagines the fabric adds it. Read
-// next: hw/rank/work.hpp.
+// One host rank computes for real while the others are imagined (Mixed): its computes and optimizer steps run on this
+// processor and are timed. What other ranks would have sent is made up: small numbers of both signs. The executor moves
+// no bytes, so an all_reduce inside a compute costs nothing here; the World that imagines the fabric adds its time.
+// Read next: hw/rank/work.hpp.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,20 @@ namespace motley {
 
 class HostExecutor : public Executor {
  public:
-  // Keeps references to program and transformer. Refuses formats other than fp32 ("host-precision").
+  // Keeps references to program and transformer. Throws Refusal "host-precision" for formats other than fp32.
   HostExecutor(const Program& program, const Transformer& transformer, const Train& train, Rank rank,
                KernelLibrary library = KernelLibrary::fast);
-  // Steps of one stream in order, as a World issues them; any number of training steps.
+  // Executes a step and returns its measured seconds. A World issues the steps of one stream in order, for any number
+  // of training steps.
   double execute(const Step& step, const Instruction& instruction) override;
   const Memory& memory() { return work_.memory(); }
 
  private:
   const Rank rank_;
-  Text text_;  // made up as well
+  Text text_;  // made up, too
   RankWork work_;
-  std::set<TensorId> sent_;  // what a send takes away: here they go when they are made
+  std::set<TensorId>
+      sent_;  // tensors that a send would free: here they are freed after the compute that writes them
   std::int64_t steps_begun_ = 0;
 
   void make_up_missing(TensorId tensor, std::int32_t micro_batch);

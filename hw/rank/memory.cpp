@@ -45,7 +45,7 @@ Memory::Memory(const RankProgram& rank_program)
 }
 
 void Memory::find_companions() {
-  std::map<int, TensorId> gradients, optimizers;  // by parameter of the transformer
+  std::map<int, TensorId> gradients, optimizers;  // the tensor for each parameter of the transformer
   for (const TensorId id : rank_program_.tensors.ids()) {
     const Tensor& tensor = rank_program_.tensors[id];
     if (!tensor.parameter || tensor.on_host) continue;

@@ -1,7 +1,7 @@
-// A rank's tensors in host memory, as a Program says: parameters, gradients and optimizer state throughout, the rest
-// an instance per micro-batch between the kernel that makes it and the one that frees it. It measures what is really
-// live; it neither caches nor pools, so that a use after free is the sanitizers' to see. Scratch inside kernels and
-// collectives is not a Program's tensor and not counted. Read next: hw/world/real_world.hpp.
+// A rank's tensors in host memory, as a Program says: parameters, gradients and optimizer state are held throughout;
+// any other tensor has an instance per micro-batch, from the kernel that makes it to the one that frees it. It measures
+// what is really live. It neither caches nor pools, so that sanitizers see a use after free. Scratch memory inside
+// kernels and collectives is not a tensor of the Program and not counted. Read next: hw/world/real_world.hpp.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,35 @@
 
 namespace motley {
 
-// What one instruction really allocated and freed; peak above what was live at its start.
+// Bytes that one instruction really allocated and freed. `live` and `peak` count from what was live at its start.
 struct MemoryLedger {
   std::int64_t allocated = 0, freed = 0, live = 0, peak = 0;
 };
 
-// Safe to use from several threads: the streams of a rank. The micro-batch of what is held throughout is not looked at
-// (kNoMicroBatch).
+// Safe to use from several threads: the streams of a rank. For tensors that are held throughout, `micro_batch` is
+// ignored (kNoMicroBatch).
 class Memory {
  public:
-  // Allocates what is held throughout, zeroed. Refuses formats other than fp32 (Refusal, "host-precision").
+  // Allocates the tensors that are held throughout, filled with zeros. Throws Refusal "host-precision" for formats
+  // other than fp32.
   explicit Memory(const RankProgram& rank_program);
 
-  // A fresh instance, not zeroed. Must not be there yet.
+  // Makes an instance, not filled with zeros. It must not exist yet.
   float* allocate(TensorId tensor, std::int32_t micro_batch, MemoryLedger& ledger);
   void free(TensorId tensor, std::int32_t micro_batch, MemoryLedger& ledger);
-  // Null when it is not there.
+  // Null: the instance does not exist.
   float* find(TensorId tensor, std::int32_t micro_batch) const;
-  // Must be there.
+  // The instance must exist.
   float* at(TensorId tensor, std::int32_t micro_batch) const;
 
-  std::int64_t count(TensorId tensor) const;  // elements
-  std::int64_t live_bytes() const;            // of everything
-  std::int64_t peak_bytes() const;            // most ever
+  std::int64_t count(TensorId tensor) const;  // elements of a tensor
+  std::int64_t live_bytes() const;            // of all tensors except those on the host
+  std::int64_t peak_bytes() const;            // the most that was ever live
   std::int64_t static_bytes() const { return static_bytes_; }
-  void forget_peak();  // peak_bytes() counts anew
+  void forget_peak();  // peak_bytes() starts again at live_bytes()
 
-  // The gradient and optimizer tensor that belong to a parameter tensor, gathered or held; none: parts of it (Shard).
+  // The gradient and the optimizer tensor of a parameter tensor, held or gathered. None: a Shard has them, or nothing
+  // does.
   std::optional<TensorId> gradient_of(TensorId tensor) const { return gradient_of_[tensor]; }
   std::optional<TensorId> optimizer_of(TensorId tensor) const { return optimizer_of_[tensor]; }
 

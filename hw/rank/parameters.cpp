@@ -16,7 +16,7 @@ std::uint64_t splitmix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// FNV-1a: a name as a number, the same in every build.
+// The FNV-1a hash of a name: the same number in every build.
 std::uint64_t number_of(const std::string& name) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
@@ -31,7 +31,7 @@ double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
-// Row of the whole that each row of the shard is; -1: a padded row, which the whole does not have.
+// For each row of the shard, its row in the whole parameter; -1: a padded row, which the whole does not have.
 std::vector<std::int64_t> shard_rows(const Parameter& parameter, std::int64_t tp, std::int64_t tensor_index) {
   const std::int64_t local_rows = shard_shape(parameter, tp)[0];
   std::vector<std::int64_t> rows;

@@ -1,6 +1,6 @@
 // A rank's part of the parameters: which elements of the whole it holds, their first values, and AdamW. The first
-// value of an element depends on (seed, parameter, index in the whole) alone, so every Strategy starts from the same
-// model. Read next: hw/rank/memory.hpp.
+// value of an element depends only on (seed, parameter, index in the whole), so every Strategy starts from the same
+// values. Read next: hw/rank/memory.hpp.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace motley {
 
-// Index in the whole parameter of each element of shard `tensor_index` of `tp`, row-major; -1 where a padded
-// vocabulary row does not exist.
+// For each element of shard `tensor_index` of `tp`, row-major, its index in the whole parameter; -1 in padded rows of
+// the vocabulary.
 std::vector<std::int64_t> shard_elements(const Parameter& parameter, std::int64_t tp,
                                          std::int64_t tensor_index);
 
-// Elements of a shard of `tp`, in its own order, which part `part` of `parts` equal ones holds: a finer cut along the
+// The indices, in a shard of `tp`, of the elements that part `part` of `parts` equal parts holds: a finer cut along the
 // same axis. A replicated parameter has one part.
 std::vector<std::int64_t> part_elements(const Parameter& parameter, std::int64_t tp, std::int64_t part,
                                         std::int64_t parts);
 
-// Normal(0, init_std) by Box and Muller (1958) over a counter-based generator (splitmix64, Steele et al. 2014), or
-// init_value. Rows that do not exist are 0. `values` holds the shard. `before` elements of the whole stand before those
-// of `parameter`, where that is a part of the experts.
+// Fills `values`, which hold the shard, with Normal(0, init_std) by Box and Muller (1958) over a counter-based
+// generator (splitmix64, Steele et al. 2014), or with init_value; padded rows with 0. `before`: if `parameter` has only
+// a part of the experts, how many elements of the whole come before its own.
 void fill_initial(const Parameter& parameter, std::uint64_t seed, std::int64_t tp, std::int64_t tensor_index,
                   std::span<float> values, std::int64_t before = 0);
 

@@ -146,7 +146,7 @@ void RankWork::append_rows(const Text& text, std::int64_t step, std::int64_t seq
   }
 }
 
-// Each document is drawn as a sequence of its length would be.
+// Each document is drawn as if it were a sequence of its length.
 std::vector<std::int32_t> RankWork::drawn(const Text& text, std::int64_t step, std::int64_t sequence,
                                           std::int64_t ahead) const {
   std::vector<std::int32_t> tokens;
@@ -165,9 +165,9 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, std::int32_t micro_batc
   for (const TensorId id : kernel.in) tensors.in.push_back(memory_.at(id, micro_batch));
   for (const TensorId id : kernel.out) tensors.out.push_back(memory_.allocate(id, micro_batch, ledger));
   for (const TensorId id : kernel.parameters) {
-    // Null where neither is touched: a gathered parameter is gone, or a gradient not there yet.
+    // Null where the kernel does not use the tensor: a gathered parameter is already freed, or a gradient not yet made.
     tensors.parameters.push_back(memory_.find(id, micro_batch));
-    const std::optional<TensorId> gradient = memory_.gradient_of(id);  // none: no gradient reaches it
+    const std::optional<TensorId> gradient = memory_.gradient_of(id);  // none: the parameter gets no gradient
     tensors.gradients.push_back(gradient ? memory_.find(*gradient, micro_batch) : nullptr);
   }
   const auto& by_distance = tokens_[at(micro_batch)];
@@ -178,7 +178,7 @@ KernelTensors RankWork::tensors_of(const Kernel& kernel, std::int32_t micro_batc
 
 double RankWork::run(const Kernel& kernel, std::int32_t micro_batch, MemoryLedger& ledger) {
   double flops = 0;
-  MOTLEY_CHECK(!is_collective(kernel.op) || priced_in_computes(kernel));  // else an instruction of its own
+  MOTLEY_CHECK(!is_collective(kernel.op) || priced_in_computes(kernel));  // all others are instructions
   if (is_collective(kernel.op))
     run_tensor_collective_(kernel, values(kernel.out[0], micro_batch));
   else
@@ -228,7 +228,7 @@ void RankWork::optimize(const OptimizerStep& optimizer_step) {
 
 void RankWork::optimize_on_chip() {
   for (const TensorId id : rank_program_.tensors.ids()) {
-    // None: of a Shard, or on the host.
+    // None: the state belongs to a Shard, or is on the host.
     const std::optional<TensorId> state = memory_.optimizer_of(id);
     if (rank_program_.tensors[id].role != TensorRole::parameter || !state) continue;
     if (!parameter_of(id).trained) continue;
@@ -246,12 +246,12 @@ void RankWork::optimize_on_chip() {
   }
 }
 
-// AdamW on this rank's part: the runs of it that each parameter has.
+// Runs AdamW on this rank's part of a Shard, parameter by parameter.
 void RankWork::optimize(const Shard& shard, std::optional<TensorId> gradient_part,
                         std::optional<TensorId> parameter_part) {
   const auto moments = values(shard.optimizer, kNoMicroBatch);
   const std::size_t size = moments.size() / 2, begin = size * place_in(members_of(shard), rank_);
-  std::size_t first = 0;  // of the parameter, in the whole
+  std::size_t first = 0;  // where the parameter begins in the Shard
   for (std::size_t i = 0; i < shard.parameters.size(); ++i) {
     const TensorId parameter = shard.parameters[i];
     const std::size_t last = first + at(memory_.count(parameter)) / at(shard.parts);
@@ -278,7 +278,7 @@ void RankWork::optimize(const Shard& shard, std::optional<TensorId> gradient_par
   }
 }
 
-// Steps a parameter of whose whole tensor the shard has a part: as many elements of that as there are moments.
+// Runs AdamW on means.size() elements of a parameter, from element `first` of the part that the shard has of it.
 void RankWork::optimize_scattered(const Shard& shard, std::size_t parameter, std::size_t first,
                                   std::span<float> means, std::span<float> squares,
                                   std::span<const float> gradient) {
@@ -290,7 +290,7 @@ void RankWork::optimize_scattered(const Shard& shard, std::size_t parameter, std
   put_part(whole, shard.part, shard.parts, kNoMicroBatch, all);
 }
 
-// What the shard has of whole gradients.
+// Clears the shard's part of the whole gradients.
 void RankWork::clear_part(const Shard& shard) {
   for (const TensorId id : shard.gradients) {
     const std::vector<float> zeros(at(memory_.count(id)) / at(shard.parts));
@@ -298,7 +298,7 @@ void RankWork::clear_part(const Shard& shard) {
   }
 }
 
-// This rank's part of the tensors of a Shard, laid one after the other.
+// Copies this rank's part of a Shard, whose tensors lie one after the other, to the host (`down`) or back.
 void RankWork::copy_part(const Copy& copy, bool down) {
   const Shard& shard = rank_program_.shards[copy.shard.value()];
   const auto& whole = down ? copy.tensors : copy.into;

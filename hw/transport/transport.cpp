@@ -60,7 +60,7 @@ Channel channel_of(GroupKind kind) {
 
 namespace {
 
-// Whether an all_to_all runs on the group.
+// For each group, whether it runs an all_to_all.
 IdTable<GroupId, bool> exchanges_pairwise(const Program& program) {
   IdTable<GroupId, bool> pairwise(program.groups.size());
   for (const RankEntry& entry : program.ranks)
@@ -80,8 +80,8 @@ std::vector<Link> links_of(const Program& program) {
   for (Rank rank = 0; rank < program.rank_count(); ++rank) {
     const RankEntry& entry = program.ranks[at(rank)];
     for (const PeerSlot slot : entry.peers.ids())
-      if (const auto peer =
-              entry.peers[slot])  // activations go to the next stage, gradients to the previous one
+      // Activations go to the next stage, gradients to the previous one.
+      if (const auto peer = entry.peers[slot])
         links.insert(
             {rank, *peer, is_next(slot) ? Channel::activation : Channel::gradient, slot.value() / 2});
   }

@@ -1,6 +1,6 @@
-// How bytes go from rank to rank. A transfer is a rendezvous: the sender's bytes flow only once the receiver has
-// posted, as send and recv of a Program mean in every World. Each transport is a folder, and all have the same file
-// names. It knows nothing of tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
+// How bytes go from rank to rank. A transfer is a rendezvous: the sender's bytes flow only after the receiver has
+// posted, which is what send and recv of a Program mean in every World. Each transport is a folder, and all have the
+// same file names. A transport knows nothing about tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
 // hw/collective/ring.hpp.
 #pragma once
 
@@ -37,7 +37,7 @@ struct Posted {
   Rank rank = -1;  // -1: no rank is known to have been ready
 };
 
-// At most one transfer each way. Both sides of a transfer name the same tag and the same number of bytes.
+// At most one transfer in each direction. Both sides of a transfer give the same tag and the same number of bytes.
 struct Exchange {
   Channel channel = Channel::activation;
   std::uint64_t tag = 0;
@@ -45,29 +45,30 @@ struct Exchange {
   std::span<const std::byte> outgoing = {};
   Rank from = -1;  // -1: receives nothing
   std::span<std::byte> incoming = {};
-  int lane = 0;  // as Link::lane
+  int lane = 0;  // Link::lane
 };
 
-// One direction between two ranks that a Program uses. The lane of activations and gradients is the sender's chunk, so
-// that boundaries of virtual stages never wait for each other; else it is 0.
+// One direction between two ranks that a Program uses. `lane`: for activations and gradients the sender's chunk, so
+// that boundaries of virtual stages never wait for each other; 0 for all others.
 struct Link {
   Rank from = 0, to = 0;
   Channel channel = Channel::activation;
   int lane = 0;
   auto operator<=>(const Link&) const = default;
 };
-std::vector<Link> links_of(const Program& program);  // sorted, each once
+std::vector<Link> links_of(const Program& program);  // sorted, without duplicates
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual Rank rank() const = 0;
   // Blocks until the outgoing bytes have left their buffer and the incoming bytes have filled theirs. `mine` says when
-  // this side was ready. Returns the latest such time that is known of any rank: partners pass on what they know. One
-  // thread at a time may use a link. Throws RunFailure, which names the peer, when the peer died, was silent too long,
-  // or spoke of another transfer.
+  // this side was ready. Returns the latest such time known for any rank: peers pass on what they know. Only one thread
+  // at a time may use a link. Throws RunFailure, which names the peer, if the peer died, was silent too long, or named
+  // another transfer.
   virtual Posted exchange(const Exchange& exchange, Posted mine) = 0;
-  // Ends every exchange under way, here and at the peers, which see this rank gone. Any thread may call it.
+  // Ends every exchange under way, here and at the peers, to which this rank seems to have died. Any thread may call
+  // it.
   virtual void abort() = 0;
 };
 

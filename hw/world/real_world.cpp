@@ -18,7 +18,7 @@ double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Block `row` of a tensor's `rows` equal blocks, each of some of the sequences.
+// Block `row` of the `rows` equal blocks of a tensor; each block holds some of the sequences.
 std::span<float> block_of(std::span<float> whole, std::int32_t row, std::int32_t rows) {
   const std::size_t size = whole.size() / at(rows);
   return whole.subspan(at(row) * size, size);
@@ -28,7 +28,7 @@ bool gathers_parameters(const Collective& collective, const Shard& shard) {
   return collective.kind == CollectiveKind::all_gather && shard.parameter_part;
 }
 
-// A stream that gave up because another one failed.
+// Thrown in a stream that gives up because another stream failed.
 struct Stopped {};
 
 }  // namespace
@@ -96,7 +96,7 @@ void RealWorld::wait_for(std::span<const Step> after, TraceEvent& event) {
 }
 
 void RealWorld::issue(const Step& step, const Instruction& instruction, std::span<const Step> after) {
-  StreamState& state = streams_[step.stream];  // `ended` and `end_s` are shared, `events` this thread's
+  StreamState& state = streams_[step.stream];  // other threads read `ended` and `end_s`, not `events`
   TraceEvent event;
   event.step = step;
   event.free_s = now_s();
@@ -184,7 +184,8 @@ void RealWorld::exchange(const Collective& collective, std::int32_t micro_batch,
   exchange_tensors(collective, micro_batch, event);
 }
 
-// Tensors of which only a part takes part, or weighted: gathered, exchanged and put back.
+// Exchanges only a part of each tensor, or tensors times a scale: copies them into one bucket, exchanges it and copies
+// the result back.
 void RealWorld::exchange_parts(const Collective& collective, std::int32_t micro_batch, TraceEvent& event) {
   std::vector<std::vector<std::int64_t>> elements;
   std::vector<float> bucket;
@@ -203,7 +204,8 @@ void RealWorld::exchange_parts(const Collective& collective, std::int32_t micro_
   }
 }
 
-// The tensors of a Shard laid out as one run, as this rank brings them.
+// The values that this rank contributes: the tensors of a Shard, one after the other. If parameters are gathered, they
+// are only made room for.
 std::vector<float> RealWorld::shard_values(const Collective& collective, const Shard& shard,
                                            std::int32_t micro_batch, MemoryLedger& ledger) {
   std::vector<float> whole;
@@ -218,7 +220,7 @@ std::vector<float> RealWorld::shard_values(const Collective& collective, const S
   return whole;
 }
 
-// The whole of a Shard, laid out as one run; or only this rank's part of it.
+// Exchanges a whole Shard as one run of values, or only this rank's part of it (an all_reduce).
 void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
                                MemoryLedger& ledger) {
   const Shard& shard = program_.program_of(rank_).shards[collective.shard.value()];
@@ -228,7 +230,7 @@ void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_
   if (gathers_parameters(collective, shard))
     std::copy_n(work_.values(*shard.parameter_part, kNoMicroBatch).begin(), own.size(), own.begin());
   const std::size_t part_size = (whole.size() + members.ranks.size() - 1) / members.ranks.size();
-  std::vector<float> padded;  // members' parts differ in length, a collective's payload does not
+  std::vector<float> padded;  // parts of members may differ in length, but the payload must not
   if (collective.kind == CollectiveKind::all_reduce) {
     padded.assign(own.begin(), own.end());
     padded.resize(part_size);
@@ -247,7 +249,7 @@ void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_
     from = work_.put_part(id, shard.part, shard.parts, micro_batch, from);
 }
 
-// A bucket goes as one run of values, as frameworks do; one tensor in place.
+// Exchanges several tensors as one run of values, as frameworks do, and one tensor in place.
 void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micro_batch, TraceEvent& event) {
   std::vector<std::span<float>> parts;
   std::size_t count = 0;
@@ -273,7 +275,7 @@ void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micr
 
 Posted RealWorld::run_over_group(const Collective& collective, std::span<float> values, double begin_s) {
   const std::optional<GroupId> id = program_.ranks[at(rank_)].groups[collective.slot];
-  if (!id) return {begin_s, rank_};  // a group of one
+  if (!id) return {begin_s, rank_};  // the group has one rank only
   const Group& group = program_.groups[*id];
   const Channel channel = channel_of(group.kind);
   const std::uint64_t tag = static_cast<std::uint64_t>(id->value()) << 32U | ++collectives_[*id];

@@ -1,6 +1,6 @@
-// The Real world of one host rank: a thread a stream, kernels on this processor, bytes over a Transport. Nothing is
-// reordered; an instruction blocks its stream's thread until what it waits for has ended. It measures; it does not
-// read the figures a Program foretells. Read next: hw/world/train.hpp.
+// The Real world of one host rank: a thread for each stream, kernels on this processor, bytes over a Transport. Nothing
+// is reordered; an instruction blocks its stream's thread until what it waits for has ended. The world measures and
+// does not read the figures that a Program predicts. Read next: hw/world/train.hpp.
 #pragma once
 
 #include <array>
@@ -18,22 +18,22 @@ namespace motley {
 
 class RealWorld : public World {
  public:
-  // Keeps references. `transport` may be null when the Program has one rank.
+  // Keeps references to its arguments. `transport` may be null if the Program has one rank.
   RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport);
 
-  // One training step; every rank runs the same number of them. Times count from `origin_s` of this host's steady
-  // clock, which all ranks should have read at one moment (a barrier). Returns this rank's events, by stream and index.
-  // Throws the failure that came first; the transport is then aborted.
+  // Runs one training step; every rank runs the same number of them. Times count from `origin_s` on this host's steady
+  // clock, which all ranks should have read at one moment (a barrier). Returns this rank's events, sorted by stream and
+  // index. Throws the first failure; the transport is then aborted.
   std::vector<TraceEvent> run_step(const Text& text, std::int64_t step, double origin_s);
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
-  // What RankWork calls for a tensor-parallel collective inside a compute.
+  // RankWork calls this for a tensor-parallel collective inside a compute.
   void tensor_collective(const Kernel& kernel, std::span<float> values);
 
  private:
   struct StreamState {
-    int ended = 0;  // instructions
+    int ended = 0;  // how many instructions have ended
     std::vector<double> end_s;
     std::vector<TraceEvent> events;
   };
@@ -43,12 +43,12 @@ class RealWorld : public World {
   Transport* const transport_;
   double origin_s_ = 0;
   std::int64_t step_ = 0;
-  IdTable<GroupId, std::uint64_t> collectives_;  // begun: each group belongs to one stream
+  IdTable<GroupId, std::uint64_t> collectives_;  // how many have begun; each group belongs to one stream
 
   std::mutex mutex_;
   std::condition_variable ended_;
   IdTable<StreamId, StreamState> streams_;
-  std::exception_ptr failure_;  // the first
+  std::exception_ptr failure_;  // the first failure
 
   double now_s() const;
   void wait_for(std::span<const Step> after, TraceEvent& event);

@@ -15,7 +15,7 @@
 namespace motley {
 namespace {
 
-// Values as bytes for the side channel. Every rank runs the same binary on the same byte order (rendezvous).
+// Values as bytes for the rendezvous, which has checked that every rank runs the same binary, with one byte order.
 template <typename T>
 std::string packed(const std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -114,9 +114,9 @@ class RankRun {
   }
 };
 
-// The place among ranks that one way of starting them sets.
+// The rank and the number of ranks that one kind of launcher sets.
 struct StartedAs {
-  const char* variable = "";  // of the rank
+  const char* variable = "";  // the name of the variable that holds the rank
   long rank = 0, rank_count = 0;
 };
 
@@ -131,7 +131,7 @@ long number(const Environment& environment, const char* name, long least) {
   return value;
 }
 
-// None: neither variable is set.
+// Reads the two variables of one kind of launcher. None: neither is set.
 std::optional<StartedAs> started_as(const Environment& environment, const char* rank,
                                     const char* rank_count) {
   if (environment(rank) == nullptr && environment(rank_count) == nullptr) return std::nullopt;
@@ -204,8 +204,9 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
   std::exception_ptr first;
   TrainResult result;
   std::vector<std::thread> ranks;
-  // Noted before unwinding closes the rank's connections, which the others would complain of. A failure within a
-  // step has ended its transfers by then, so there the first to notice is told.
+  // on_failure is called before unwinding closes the connections of the failed rank, which would make the others fail.
+  // A failure within a step has ended its transfers before that, so then `first` is that of the rank that notices
+  // first.
   TrainOptions noting = options;
   noting.on_failure = [&](const std::exception_ptr& failure) {
     if (options.on_failure) options.on_failure(failure);

@@ -1,6 +1,6 @@
-// The GPU probe: lists devices with memory and clocks, and on each runs one small kernel whose
-// result is checked. Compiled by nvcc into libmotley_cuda.so and by hipcc into libmotley_hip.so.
-// It never links the driver's library (libcuda): a program that does would not start without one.
+// The GPU probe: lists devices with memory and clocks, runs one small kernel on each and checks its
+// result. nvcc compiles it into libmotley_cuda.so, hipcc into libmotley_hip.so.
+// It never links the driver's library (libcuda): a program that does so cannot start without a driver.
 #include <cstdio>
 #include <cstring>
 
@@ -37,7 +37,7 @@ int attribute(decltype(GPU_MULTIPROCESSORS) which, int device) {
   return GPU(DeviceGetAttribute)(&value, which, device) == GPU(Success) ? value : 0;
 }
 
-// "0: NVIDIA H100 80GB HBM3, 79.1 GiB (78.6 free), 132 multiprocessors at 1980 MHz, memory ..."
+// Reports a line like "0: NVIDIA H100 80GB HBM3, 79.1 GiB (78.6 free), 132 multiprocessors at 1980 MHz, memory ..."
 GPU(Error_t) describe_device(int device, const MotleyProbeSink* sink) {
   GPU_PROPERTIES properties;
   GPU(Error_t) status = GPU(GetDeviceProperties)(&properties, device);
@@ -76,7 +76,7 @@ extern "C" int motley_probe(const MotleyProbeSink* sink) {
 #endif
     sink->say(sink->context, "version", text);
   }
-  int count = 0;  // stays unwritten without a driver
+  int count = 0;  // without a driver the next call does not write it
   const GPU(Error_t) status = GPU(GetDeviceCount)(&count);
   if (status != GPU(Success) || count == 0) {
     std::snprintf(text, sizeof(text), "no device: %s (error %d)", GPU(GetErrorString)(status),

@@ -36,7 +36,7 @@ void prepare(int descriptor) {
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-// Waits for `events`. False when the deadline passes first.
+// Waits for `events`. Returns false if the deadline passes first.
 bool wait_for(int descriptor, short events, double until_s) {
   for (;;) {
     const double left_s = until_s - monotonic_s();
@@ -66,7 +66,7 @@ Addresses resolve(const Address& address, bool to_listen) {
   return Addresses(list);
 }
 
-// A connection, or a closed socket when nobody listens there yet.
+// Returns a connection, or a closed socket if no process listens there yet.
 Socket try_connect(const addrinfo& target, double until_s) {
   Socket connection(socket(target.ai_family, target.ai_socktype, target.ai_protocol));
   if (!connection.open()) fail(SocketEnd::refused, "socket");

@@ -1,5 +1,5 @@
 // TCP sockets that close themselves, and calls on them with deadlines. Sockets are non-blocking: poll does the waiting.
-// Nothing here knows of ranks. Read next: hw/transport/tcp/transport.hpp.
+// Nothing here knows about ranks. Read next: hw/transport/tcp/transport.hpp.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Address {
 };
 
 enum class SocketEnd : std::uint8_t { closed, timed_out, refused };
-// It names no rank: callers who know the peer's rank add it.
+// A failed call on a socket. It names no rank: a caller that knows the peer's rank adds it.
 struct SocketFailure : std::runtime_error {
   SocketFailure(SocketEnd why, const std::string& what) : std::runtime_error(what), end(why) {}
   SocketEnd end;
@@ -36,8 +36,8 @@ class Socket {
   bool open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
   int release() { return std::exchange(descriptor_, -1); }  // the caller closes it
-  void shut_down()
-      const;  // wakes every thread that waits on it, here and at the peer; any thread may call it
+  // Wakes every thread that waits on the socket, here and at the peer. Any thread may call it.
+  void shut_down() const;
 
   // These move as many bytes as they can without waiting, and return how many: 0 when none. They throw
   // SocketFailure(closed).
@@ -47,8 +47,8 @@ class Socket {
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;
 
-  std::string peer_host() const;     // numeric
-  std::uint16_t local_port() const;  // also of a listener
+  std::string peer_host() const;     // a numeric address
+  std::uint16_t local_port() const;  // works for a listener, too
 
  private:
   int descriptor_ = -1;  // -1: closed
@@ -56,9 +56,9 @@ class Socket {
 
 // Port 0 means any free port, and an empty host every interface.
 Socket listen_on(const Address& address);
-Socket adopt_listener(int descriptor);  // inherited from a launcher
+Socket adopt_listener(int descriptor);  // takes over a listener that a launcher passed on
 Socket accept_from(const Socket& listener, double timeout_s);
-// Tries again until the deadline, because the other side may not listen yet.
+// Tries until the deadline, because the other side may not listen yet.
 Socket connect_to(const Address& address, double timeout_s);
 
 // Reads "host:port". Throws Refusal "bad-rendezvous" for any other text.

@@ -12,11 +12,12 @@
 namespace motley {
 namespace {
 
-// Both control messages. Assumes: all ranks have the same byte order; the rendezvous compares their binaries.
+// The form of both control messages, "ready" and "begin".
+// Assumes: all ranks have the same byte order; the rendezvous compares their binaries.
 struct Control {
   std::uint64_t tag = 0, bytes = 0;
   double posted_s = 0;
-  std::int64_t posted_rank = -1;  // as Posted::rank
+  std::int64_t posted_rank = -1;  // Posted::rank
 };
 struct Hello {  // the first bytes on a connection
   std::uint32_t magic = 0x4d4f544c;
@@ -56,7 +57,7 @@ class TcpTransport : public Transport {
   }
 };
 
-// One exchange under way: a state machine for each direction, under one poll.
+// One exchange under way: a state machine for each direction, both driven by one poll.
 class Transfer {
  public:
   Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
@@ -96,13 +97,13 @@ class Transfer {
   const Socket* in_ = nullptr;
   Out out_state_ = Out::done;
   In in_state_ = In::done;
-  Control ready_out_, begin_in_;  // of the incoming transfer: sent, received
-  Control ready_in_, begin_out_;  // of the outgoing transfer: received, sent
+  Control ready_out_, begin_in_;  // the incoming transfer: "ready" sent, "begin" received
+  Control ready_in_, begin_out_;  // the outgoing transfer: "ready" received, "begin" sent
   std::span<const std::byte> ready_out_left_, out_left_;
   std::span<std::byte> begin_in_left_, ready_in_left_, in_left_;
   bool moved_ = false;
 
-  // Checks that the peer speaks of the same transfer, and keeps the later of both times.
+  // Checks that the peer means the same transfer, and keeps the later of both times.
   void learn(const Control& control, Rank peer, std::size_t bytes) {
     if (control.tag != exchange_.tag || control.bytes != bytes)
       throw RunFailure(
@@ -151,7 +152,7 @@ class Transfer {
     if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;
   }
 
-  // False when both directions are done.
+  // Moves what can be moved without waiting. Returns false when both directions are done.
   bool advance() {
     moved_ = false;
     Rank peer = exchange_.from;
@@ -209,7 +210,8 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
     if (link.to == options.rank) ++expected;
     if (link.from != options.rank) continue;
     try {
-      // The peer's backlog takes the connection and the hello before the peer accepts: here no rank waits for another.
+      // The peer's backlog takes the connection and the hello before the peer accepts, so no rank waits for another
+      // here.
       Socket connection =
           connect_to(options.addresses.at(static_cast<std::size_t>(link.to)), options.timeout_s);
       Hello hello;
@@ -233,7 +235,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
       const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel), hello.lane};
       if (hello.magic != Hello{}.magic || link.to != options.rank ||
           std::find(options.links.begin(), options.links.end(), link) == options.links.end())
-        continue;  // a stranger
+        continue;  // not a link of this job
       transport->add(link, std::move(connection));
       --expected;
     } catch (const SocketFailure& failure) {

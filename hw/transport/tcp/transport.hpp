@@ -17,9 +17,9 @@ namespace motley {
 
 struct TcpOptions {
   Rank rank = 0;
-  std::vector<Link> links;         // of all ranks; those between other ranks are not used
-  std::vector<Address> addresses;  // by rank: where its listener is
-  double timeout_s = 300;          // a peer without progress for so long counts as dead
+  std::vector<Link> links;         // the links of all ranks; those between other ranks are ignored
+  std::vector<Address> addresses;  // indexed by rank: the address of its listener
+  double timeout_s = 300;          // a peer that makes no progress for this time counts as dead
 };
 
 // Connects to every peer that this rank sends to, and accepts every peer that it receives from. All ranks call it at

@@ -1,5 +1,5 @@
 // The RDMA probe: lists verbs devices with their ports and registers a little memory on each. It
-// moves nothing: a transfer needs a peer. libmotley_verbs.so.
+// moves nothing, because a transfer needs a peer. It is compiled into libmotley_verbs.so.
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// InfiniBand Architecture Specification 1.4, PortInfo: the codes of width and speed as verbs.h
+// The codes of width and speed are those of the InfiniBand Architecture Specification 1.4, PortInfo, as verbs.h
 // passes them on.
 int lanes_of(int active_width) {
   switch (active_width) {
@@ -49,7 +49,7 @@ double lane_gigabits(int active_speed) {
   return 0;
 }
 
-// True when the device gives a protection domain and registers a page of memory.
+// Returns true if the device gives a protection domain and registers a page of memory.
 bool registers_memory(ibv_context* context) {
   ibv_pd* domain = ibv_alloc_pd(context);
   if (domain == nullptr) return false;

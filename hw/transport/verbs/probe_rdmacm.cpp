@@ -1,5 +1,5 @@
-// Asks librdmacm for an event channel and an identifier: without an RDMA device it answers "no such
-// device", and a transport can fall back. libmotley_rdmacm.so.
+// Asks librdmacm for an event channel and an identifier. Without an RDMA device it answers "no such
+// device", and a transport can fall back. It is compiled into libmotley_rdmacm.so.
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
