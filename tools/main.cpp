@@ -1,5 +1,5 @@
-// The `motley` program: reads the command line, runs one command, turns what it throws into an exit
-// code. It decides nothing about training; every command is a file of its own. Read next:
+// The `motley` program: reads the command line, runs one command, and turns exceptions into exit
+// codes. It decides nothing about training; every command is a file of its own. Read next:
 // tools/commands/command.hpp, tools/commands/simulate.cpp.
 #include <cstdio>
 #include <exception>

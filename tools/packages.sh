@@ -1,16 +1,16 @@
-# The Debian packages that Motley needs, once for every script. Sourced, not run.
-# Optional parts (CUDA, HIP, RDMA) are not here: motley doctor says what they would give.
+# The Debian packages that Motley needs, in one place for all scripts, which source this file.
+# Optional parts (CUDA, HIP, RDMA) are not here: motley doctor says what they would add.
 build_packages=(
   g++ cmake ninja-build pkg-config
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
   libcli11-dev libdnnl-dev libxxhash-dev
 )
-fit_packages=(libceres-dev libeigen3-dev)  # tools/fit-published alone
+fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)
 check_packages=(clang-format clang-tidy git)
 
-# need_packages NAME...: installs those that are missing, by name; silent when none is. As root or
-# with sudo.
+# need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or
+# sudo.
 need_packages() {
   local missing=() name
   for name in "$@"; do

@@ -16,8 +16,8 @@ set(MOTLEY_HAS_HIP 0)
 set(MOTLEY_HAS_VERBS 0)
 set(MOTLEY_HAS_RDMACM 0)
 
-# Debian's dnnl-config.cmake demands OpenCL headers that its package only recommends; the host part of
-# oneDNN needs none, so header and library are looked for by name.
+# Debian's dnnl-config.cmake demands OpenCL headers that its package only recommends. The host part of
+# oneDNN does not need them, so header and library are searched by name.
 find_path(MOTLEY_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
 find_library(MOTLEY_ONEDNN_LIBRARY dnnl)
 if(MOTLEY_ONEDNN_INCLUDE AND MOTLEY_ONEDNN_LIBRARY)
@@ -26,7 +26,7 @@ if(MOTLEY_ONEDNN_INCLUDE AND MOTLEY_ONEDNN_LIBRARY)
                         INTERFACE_INCLUDE_DIRECTORIES ${MOTLEY_ONEDNN_INCLUDE})
 endif()
 
-function(motley_gpu_module name compiler)  # further arguments: flags
+function(motley_gpu_module name compiler)  # further arguments: flags of the compiler
   set(module ${CMAKE_BINARY_DIR}/libmotley_${name}.so)
   add_custom_command(
     OUTPUT ${module}

@@ -1,8 +1,8 @@
-# A room is a folder of sources and a library; it links the rooms below it and no others, as tests/tidy holds its
-# includes to. tests/CMakeLists.txt links each room whole with only what is named here: a call upwards fails there.
+# A room is a folder of sources and a library. It links only the rooms below it; tests/tidy checks its includes in the
+# same way. tests/CMakeLists.txt links each whole room with only what is named here: a call upwards fails there.
 #
-# motley_room(FOLDER [BELOW room...] [PUBLIC library...] [PRIVATE library...]): of "models/cost", the library
-# motley_models_cost. A folder holds its own files, not those of folders inside it, unless INNER is said.
+# motley_room(FOLDER [INNER] [BELOW room...] [PUBLIC library...] [PRIVATE library...]) makes the library
+# motley_models_cost of the folder "models/cost". A room has the files of its folder; INNER adds those of folders in it.
 function(motley_room folder)
   cmake_parse_arguments(ROOM "INNER" "" "BELOW;PUBLIC;PRIVATE" ${ARGN})
   string(REPLACE "/" "_" name "motley_${folder}")
@@ -11,7 +11,7 @@ function(motley_room folder)
   else()
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
   endif()
-  list(FILTER sources EXCLUDE REGEX "/hw/(device/cuda|device/hip|transport/verbs)/")  # optional_parts.cmake
+  list(FILTER sources EXCLUDE REGEX "/hw/(device/cuda|device/hip|transport/verbs)/")  # see optional_parts.cmake
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   add_library(${name} STATIC ${sources})
   list(TRANSFORM ROOM_BELOW REPLACE "/" "_")

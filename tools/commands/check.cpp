@@ -1,5 +1,5 @@
 // motley check: compiles a scenario and proves what can be proved before anything runs: every transfer
-// has its other side, the Program ends, memory fits. It knows nothing of time. Read next: models/check/check.hpp.
+// has its other side, the Program ends, memory fits. It knows nothing about time. Read next: models/check/check.hpp.
 #include "models/check/check.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// How the program answers: logs, exit codes, results written whole.
+// How the program answers: logs, exit codes, results that are written completely or not at all.
 #include "tools/commands/command.hpp"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -21,7 +21,7 @@ extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted
 
 }  // namespace
 
-// Coloured only for a person who looks on.
+// Messages are coloured only on a terminal.
 void set_up(const std::string& program) {
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   const char* terminal = std::getenv("TERM");
@@ -55,14 +55,14 @@ void write_stdout(const std::string& text) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return;
-  if (errno == EPIPE) {  // the reader has seen enough (`| head`): end as every filter does
+  if (errno == EPIPE) {  // the reader has closed the pipe (`| head`): end as every filter does
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
   throw RunFailure(std::string("cannot write to stdout: ") + std::strerror(errno));
 }
 
-// A device or a pipe is written as it is; nothing may be renamed over it.
+// Whether the path is a device or a pipe, which is written directly: no file may be renamed over it.
 bool is_special(const std::string& path) {
   std::error_code unknown;
   const auto status = std::filesystem::status(path, unknown);
@@ -76,7 +76,7 @@ void write_result(const std::string& text, const std::string& path) {
     write_stdout(text);
     return;
   }
-  // Beside the file and then renamed: a reader never sees half a result.
+  // The result is written beside the file and then renamed, so that a reader never sees half a result.
   const std::string partial = is_special(path) ? path : path + ".partial";
   std::ofstream file(partial, std::ios::binary);
   file << text;

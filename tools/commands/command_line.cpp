@@ -1,4 +1,4 @@
-// CLI11 behind the few things that commands ask of it, and hints for words that it does not understand.
+// Hides CLI11 behind the few functions that commands need, and adds hints for words that CLI11 does not understand.
 #include "tools/commands/command_line.hpp"
 
 #include <spdlog/spdlog.h>
@@ -83,12 +83,13 @@ void Command::runs(CommandBody body) const {
 
 namespace {
 
-// How far the arguments name commands: `motley show program --jsom` gets to program, path "motley show program".
+// The last command that the arguments name: for `motley show program --jsom` it is program, with path "motley show
+// program".
 struct Reached {
   const CLI::App* command = nullptr;
   std::string path;
-  std::string unknown;             // the word where a command should stand; empty: there is none
-  std::vector<std::string> known;  // what could stand there
+  std::string unknown;  // the word where a command should be but is not; empty: there is no such word
+  std::vector<std::string> known;  // the commands that could be there
 };
 
 Reached reach(const CLI::App& program, const std::vector<std::string>& arguments) {
@@ -109,7 +110,7 @@ Reached reach(const CLI::App& program, const std::vector<std::string>& arguments
   return reached;
 }
 
-// The first option that the command does not know, and the nearest that it does; else where help is.
+// Suggests the known option that is nearest to the first unknown one; if all are known, says how to get help.
 std::string hint_for(const Reached& reached, const std::vector<std::string>& arguments) {
   std::vector<std::string> known;
   for (const CLI::Option* option : reached.command->get_options())

@@ -1,5 +1,5 @@
-// What commands ask of the command line. CLI11 reads it; no other file sees that library, which takes seconds to
-// compile. Read next: command.hpp.
+// The command line as commands see it. CLI11 reads it; only command_line.cpp includes that library, which takes seconds
+// to compile. Read next: command.hpp.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Option;
 
 namespace motley {
 
-// An option, flag or positional argument of a command. What the user gives and it does not allow is refused.
+// An option, flag or positional argument of a command. Values that it does not allow are refused.
 class Option {
  public:
   Option required() const;
@@ -27,7 +27,7 @@ class Option {
   Option between(int least, int most) const;
   Option between(double least, double most) const;
   Option one_of(const std::vector<std::string>& choices) const;
-  Option shows_default() const;  // in --help: what the value is now
+  Option shows_default() const;  // --help shows the value that it has now
 
  private:
   friend class Command;
@@ -35,16 +35,16 @@ class Option {
   CLI::Option* option_;
 };
 
-// What the user's words ask for, run when all of them were understood.
+// The work of the command that the user named; it runs after all words were understood.
 using CommandBody = std::function<Exit()>;
 
 // A command of the program, or the program itself. Values are filled in when the command line is read, and live at
 // least as long as the CommandLine.
 class Command {
  public:
-  // One that must be named behind this one, as must one of its siblings.
+  // Adds a command inside this one. The user must name one of a command's subcommands.
   Command subcommand(const std::string& name, const std::string& description) const;
-  // `names`: "--steps", "-n,--ranks", or, for what stands without a name, "scenario".
+  // `names`: "--steps", "-n,--ranks" or, for a positional argument, "scenario".
   Option option(const std::string& names, std::string& value, const std::string& description) const;
   Option option(const std::string& names, std::optional<std::string>& value,
                 const std::string& description) const;
@@ -55,9 +55,9 @@ class Command {
   Option option(const std::string& names, double& value, const std::string& description) const;
   Option option(const std::string& names, std::optional<double>& value, const std::string& description) const;
   Option flag(const std::string& name, bool& value, const std::string& description) const;
-  // The end of its --help: a line that somebody could type, and the exit codes.
+  // Ends --help with a line that a user could type, and the exit codes.
   void example(const std::string& line) const;
-  // What it does when it is the one that is named.
+  // Sets what the command does if the user names it.
   void runs(CommandBody body) const;
 
  private:
@@ -75,8 +75,8 @@ class CommandLine {
   ~CommandLine();
 
   Command program();
-  // The body of the command that was named. No body: all is said, here or by --help and --version, and `exit` is the
-  // program's exit code. Words that are not understood are logged as an error, with a hint.
+  // The body of the command that the user named. No body: --help, --version or an error has already been printed, and
+  // `exit` is the program's exit code. Words that are not understood are logged as an error, with a hint.
   struct Read {
     CommandBody body;
     Exit exit = Exit::ok;

@@ -1,6 +1,6 @@
 // motley compare: two traces of one strategy side by side, instruction by instruction. A scenario stands for the trace
-// that its world makes of it, so that one command proves the simulator against the real run. It judges only what it is
-// asked to: structure always, durations with --within. Read next: models/trace/compare.hpp, runs.hpp.
+// of its run in its world, so that one command checks the simulator against the real run. Structure is always judged,
+// durations only with --within. Read next: models/trace/compare.hpp, runs.hpp.
 #include "models/trace/compare.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ struct ComparedSide {
 
 bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
-// `world`: nothing, the scenario's own.
+// `world`: none means the scenario's own world.
 ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
   if (!is_scenario_path(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
   const Prepared prepared = prepare(load_scenario(path));

@@ -1,5 +1,5 @@
-// motley doctor: what this build found, what of it really runs here, and what each missing part
-// would give. It changes nothing and always exits 0 unless a part asked for by name is missing.
+// motley doctor: which parts this build found, which of them really run here, and what each missing part
+// would add. It changes nothing and exits 0 unless a part named with --need is missing.
 #include <fmt/format.h>
 #include <spdlog/version.h>
 
@@ -85,7 +85,7 @@ std::string to_text(const std::vector<PartReport>& parts) {
   return text;
 }
 
-// The part asked for with --need; null when none was.
+// The part named with --need. Null: no part was named.
 const PartReport* needed(const std::vector<PartReport>& parts, const std::string& need) {
   if (need.empty()) return nullptr;
   std::vector<std::string> names;

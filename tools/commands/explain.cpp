@@ -1,6 +1,7 @@
-// motley explain: where the seconds of a scenario's step go, what better parts and other strategies would bring, or why
-// one scenario is faster than another. Every answer is a simulation in a child process, on all processors at once. It
-// changes no file and searches nothing. Read next: models/explain/explain.hpp, runs.hpp.
+// motley explain: where the seconds of a scenario's step go, how much time better parts and other strategies would
+// save, or why one scenario is faster than another. Every answer is a simulation in a child process, and as many run at
+// once as there are processors. It changes no file and does not search for the best strategy. Read next:
+// models/explain/explain.hpp, runs.hpp.
 #include "models/explain/explain.hpp"
 
 #include <memory>
@@ -60,7 +61,7 @@ Explained explain_side(const Prepared& prepared, const ExplainOptions& options) 
   return explained;
 }
 
-// Runs the trials in the pool and draws their progress.
+// Runs the trials in the pool and shows progress, counted in simulations.
 ExplainOptions in_pool(ExplainOptions options) {
   options.run_trials = run_in_pool;
   const auto progress = std::make_shared<std::unique_ptr<Progress>>();

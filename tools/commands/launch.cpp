@@ -1,5 +1,6 @@
-// motley launch: starts a command once a rank on this host and stays until all have ended. `motley train` does so by
-// itself; this is for starting something around it, or ranks of another program. Read next: hw/launch/launch.hpp.
+// motley launch: starts a command once for each rank on this host and waits until all have ended. `motley train` does
+// so by itself; use this to start another program around it, or ranks of another program. Read next:
+// hw/launch/launch.hpp.
 #include "hw/launch/launch.hpp"
 
 #include <spdlog/spdlog.h>

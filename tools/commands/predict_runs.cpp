@@ -1,5 +1,6 @@
-// Each run is a task of the pool, and each of its simulations a process under that. This process keeps what comes of a
-// run and nothing that was read or compiled for it: a table of a thousand runs takes no more memory than its largest.
+// Each run is a task of the pool, and each of its simulations is a child process of that task. This process keeps the
+// outcome of a run but not what was read or compiled for it, so a table of a thousand runs takes no more memory than
+// its largest run.
 #include "tools/commands/predict_runs.hpp"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ auto fields_of(T& outcome) {
 
 namespace {
 
-// The run's measurements; nothing: it is passed over, as the outcome says.
+// Reads the run's measurements. None: the run is passed over; the outcome says why.
 std::optional<Measured> read(const ChosenRuns& chosen, const PublishedRun& run, RunOutcome& outcome) {
   outcome.id = run.id;
   outcome.set = run.set;
@@ -46,7 +47,7 @@ std::optional<Measured> read(const ChosenRuns& chosen, const PublishedRun& run, 
   return std::get<Measured>(std::move(measured));
 }
 
-// Assumes: an allocator that runs out gives back what it lost between tensors before it fails, as PyTorch's does.
+// Assumes: an allocator that runs out of memory first reclaims what it lost to fragmentation, as PyTorch's does.
 void predict_memory(const Measured& measured, const Program& program, RunOutcome& outcome) {
   if (!measured.recompute_known) return;
   const Job& job = measured.scenario.job;
@@ -60,8 +61,8 @@ void predict_memory(const Measured& measured, const Program& program, RunOutcome
 
 struct Simulated {
   const Program& program;
-  bool runs_on;      // into the next step, as Measured::runs_on
-  std::string name;  // in messages
+  bool runs_on;      // Measured::runs_on
+  std::string name;  // the name of the run in messages
 };
 
 Prediction predict_step(const Simulated& run, const Job& job, const Interval& interval) {
@@ -96,7 +97,7 @@ void predict(const Measured& measured, const Program* compiled, const PredictOpt
   }
 }
 
-// Whether they can be read, no more: their outcomes without predictions.
+// Reads the runs and returns their outcomes without predictions.
 std::vector<RunOutcome> read_all(const ChosenRuns& chosen, PoolOptions pool) {
   Progress progress("reading", static_cast<std::int64_t>(chosen.runs.size()));
   pool.progress = [&](std::size_t, std::size_t ended) { progress.show(static_cast<std::int64_t>(ended)); };
@@ -149,7 +150,7 @@ CompiledRuns compile_runs(const ChosenRuns& chosen) {
         const std::optional<Measured> measured = read(chosen, *chosen.runs[i], ignored);
         if (!measured || depends_on_times(measured->scenario.job.strategy.schedule)) continue;
         programs[i] = std::make_shared<const Program>(compile(measured->scenario.job));
-      } catch (const Refusal&) {  // whoever predicts the run says why
+      } catch (const Refusal&) {  // predict_runs() will report the reason
       }
     }
   };

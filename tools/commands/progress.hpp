@@ -1,5 +1,5 @@
-// How far a long command is, for a person who looks on: one line on stderr, redrawn, with the time that is
-// left. Silent unless stderr is a terminal that can redraw a line. Results never depend on it.
+// Shows a person how far a long command is: one line on stderr, redrawn, with the time that is left.
+// Silent unless stderr is a terminal that can redraw a line. Results never depend on it.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // clears the line
-  // `done` of the total; `note` stands behind it ("loss 2.31").
+  // Shows `done` of the total, followed by `note` ("loss 2.31").
   void show(std::int64_t done, const std::string& note = {});
 
  private:

@@ -11,7 +11,7 @@
 namespace motley {
 namespace {
 
-// The whole of `text` as a rank, or -1.
+// Reads all of `text` as a rank; -1: it is not a number.
 Rank parse_rank(std::string_view text) {
   Rank rank = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);

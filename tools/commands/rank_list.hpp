@@ -1,4 +1,4 @@
-// Lists of ranks as a person writes them: "0-7,12".
+// Lists of ranks as users write them: "0-7,12".
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace motley {
 
-// Ascending, each once. Throws Refusal("bad-rank-list") for what is no list or names a rank that the
-// Program does not have.
+// Returns the ranks in ascending order, without duplicates. Throws Refusal("bad-rank-list") if the text is not a
+// list or names a rank that the Program does not have.
 std::vector<Rank> parse_ranks(const std::string& text, Rank rank_count);
 
 }  // namespace motley

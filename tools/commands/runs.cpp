@@ -16,7 +16,7 @@
 namespace motley {
 namespace {
 
-// Several real ranks of one simulation, one after another on this processor.
+// Executes several real ranks of one simulation, one after another on this processor.
 class Executors : public Executor {
  public:
   Executors(const Prepared& prepared, const std::vector<Rank>& ranks, KernelLibrary library) {
@@ -39,7 +39,7 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
 }
 
-// A folder of one's own that goes when its owner does.
+// A new folder, which the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

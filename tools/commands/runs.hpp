@@ -1,5 +1,5 @@
-// From a scenario to what a World made of it: what simulate, train and compare share. It wires sim/ and hw/
-// together and prints no result. Read next: sim/simulate.hpp, hw/rank/executor.hpp, hw/world/train.hpp.
+// From a scenario to the trace of its run in a World: the code that simulate, train and compare share. It connects sim/
+// and hw/ and prints no result. Read next: sim/simulate.hpp, hw/rank/executor.hpp, hw/world/train.hpp.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace motley {
 
 struct SimulatedWorld {
   WorldKind kind = WorldKind::sim;  // any but real
-  std::vector<Rank> real_ranks;     // mixed
-  std::string tape;                 // replay: a trace that was recorded in a mixed run
+  std::vector<Rank> real_ranks;     // mixed: the ranks that really compute
+  std::string tape;                 // replay: the path of a trace that was recorded in a mixed run
   bool reference_kernels = false;
 };
-// Refuses what the kind needs and lacks ("missing-option"). In a child process when `in_child`: a process simulates
-// once.
+// Throws Refusal("missing-option") if something is missing that the kind needs. `in_child`: simulate in a child
+// process, because a process simulates only once.
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child = false);
 
-// Trains for real, each rank a process started from `motley train`, and returns the trace of the last step.
+// Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps);
 
 }  // namespace motley

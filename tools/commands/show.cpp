@@ -1,5 +1,5 @@
-// motley show: prints any stage of the way from a scenario to its Program, with what was filled in.
-// It runs nothing, and prices only what `costs` and `collectives` ask for. Read next: models/compile/compile.hpp,
+// motley show: prints any stage of the way from a scenario to its Program, with the values that were filled in.
+// It simulates nothing; only some stages predict costs. Read next: models/compile/compile.hpp,
 // models/cost/costs_text.hpp.
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ struct ShowArguments {
   std::string out;
 };
 
-// A scenario names its cluster; neither a platform's file nor a config.json has that key at its margin.
+// Whether the file is a scenario: only scenarios have the key `cluster` at the left margin.
 bool names_a_cluster(const std::string& what) {
   std::ifstream file(what);
   for (std::string line; std::getline(file, line);)
@@ -185,7 +185,7 @@ std::string show_costs(const ShowArguments& options) {
   return carriers.empty() ? costs_text(passes) : carriers_text(carriers) + "\n" + costs_text(passes);
 }
 
-// Of a pipeline of the strategy's: the order that its Program holds, at predicted durations.
+// The schedule of one of the strategy's pipelines: the order in its Program, with predicted durations.
 std::string show_schedule(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const Strategy& strategy = scenario.job.strategy;
@@ -229,7 +229,7 @@ std::string show_collectives(const ShowArguments& options) {
   return options.json ? collectives_json(listed) : collectives_text(listed);
 }
 
-// Of a scenario's or cluster's chips, of one, or of all that ship.
+// The chips of a scenario or cluster, the one chip that is named, or all chips that ship.
 std::vector<Chip> chips_of(const std::string& what) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(data_folder()) / "platforms/chips";

@@ -1,6 +1,6 @@
 // motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes and
-// what memory it takes. With --world mixed some ranks really compute; their durations enter virtual time and, kept
-// with --record, can be had again with --world replay. Read next: runs.hpp, models/report/report.hpp.
+// what memory it takes. With --world mixed some ranks really compute, and their durations enter virtual time; --record
+// keeps them for --world replay. Read next: runs.hpp, models/report/report.hpp.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -31,7 +31,7 @@ struct SimulateArguments {
 
 constexpr std::array kImaginedWorlds = {WorldKind::sim, WorldKind::null, WorldKind::mixed, WorldKind::replay};
 
-// The option's, else the scenario's; a real scenario is imagined here.
+// The world that the option names, or else the scenario's. A real scenario is imagined here.
 WorldKind kind_of(const SimulateArguments& options, const Scenario& scenario) {
   const WorldKind kind = parse_word<WorldKind>(options.world).value_or(scenario.world.kind);
   return kind == WorldKind::real ? WorldKind::sim : kind;
@@ -47,8 +47,8 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   return world;
 }
 
-// The option, else the scenario's choice, else: whoever asks for ranks by name, or has some really compute, wants them
-// all.
+// Folds as the option says, or else the scenario. If neither says so, ranks are folded unless some of them really
+// compute or --trace-ranks names some.
 void choose_fold(const SimulateArguments& options, Scenario& scenario) {
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   const WorldKind world = kind_of(options, scenario);
@@ -56,7 +56,7 @@ void choose_fold(const SimulateArguments& options, Scenario& scenario) {
   if (!fold) fold = world != WorldKind::mixed && world != WorldKind::replay && options.trace_ranks.empty();
 }
 
-// An option's text as a node of a file called by the option, for the readers of files.
+// The text of an option as a YAML node, so that the readers of files can read it; its file name is the option.
 Yaml node_of(const std::string& option, const std::string& text) {
   YamlNode node;
   node.kind = YamlNode::Kind::scalar;
@@ -81,8 +81,7 @@ Exit run(const SimulateArguments& options) {
   const auto& groups = prepared.scenario.job.cluster.groups;
   if (std::none_of(groups.begin(), groups.end(),
                    [](const NodeGroup& group) { return group.chip.kind == "cpu"; }))
-    report.interval =
-        prepared.scenario.interval;  // runs on host processors are none of those it was found with
+    report.interval = prepared.scenario.interval;  // the interval was not found with runs on host processors
   write_result(options.json ? to_json(report) : to_text(report), options.out);
   return Exit::ok;
 }

@@ -1,6 +1,6 @@
-// motley train: really trains a scenario on host ranks, prints the loss of every step and how fast it went. It
-// runs the very Program that `motley simulate` imagines, each rank a process: those that a launcher started, or,
-// started alone, its own. Read next: hw/world/train.hpp, hw/world/real_world.hpp.
+// motley train: really trains a scenario on host ranks, and prints the loss of every step and the speed. It
+// runs the same Program that `motley simulate` imagines. Each rank is a process that a launcher has started; without
+// a launcher the command starts the ranks itself. Read next: hw/world/train.hpp, hw/world/real_world.hpp.
 #include "hw/world/train.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ namespace {
 
 struct TrainArguments {
   std::string scenario;
-  std::int64_t steps = 0;  // 0: the scenario's
+  std::int64_t steps = 0;  // 0: as many as the scenario says
   std::string kernels = "fast";
   std::string trace;
   bool json = false;
@@ -78,7 +78,7 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   TrainOptions chosen;
   chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
-  // The last step: the first ones warm up.
+  // The last step is traced, because the first ones warm up.
   if (!options.trace.empty()) chosen.trace_step = chosen.steps - 1;
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
@@ -86,7 +86,7 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   return chosen;
 }
 
-// What this process was started as, rank variables aside: the same again is what every rank runs.
+// The command that started this process. Every rank runs it again, with its own rank variables.
 std::vector<std::string> own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
@@ -95,7 +95,7 @@ std::vector<std::string> own_command() {
   return words;
 }
 
-// One process a rank, on this machine. Rank 0 says the result; what a rank complains of it says itself.
+// Starts one process for each rank on this machine. Rank 0 prints the result; every rank prints its own errors.
 Exit launch_ranks(const Program& program) {
   const LaunchResult launched = launch({.rank_count = program.rank_count(), .command = own_command()});
   if (!launched.message.empty()) spdlog::error("{}", launched.message);

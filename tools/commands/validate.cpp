@@ -1,5 +1,5 @@
-// motley validate: predicts training runs that others measured and published, and says how wrong that is. Runs are
-// simulated by tools/commands/predict_runs.hpp. Read next: models/published/published_run.hpp,
+// motley validate: predicts training runs that others measured and published, and says how wrong the predictions are.
+// tools/commands/predict_runs.hpp simulates the runs. Read next: models/published/published_run.hpp,
 // models/published/validation.hpp.
 #include <algorithm>
 #include <memory>
@@ -23,7 +23,7 @@ struct ValidateArguments {
   std::string show, out;
 };
 
-// Files of runs, and sets to take of them; no file: the runs that ship.
+// The runs that `what` names: tables, and the sets to choose from them. No table: the runs that ship.
 std::vector<PublishedRun> chosen_runs(const std::vector<std::string>& what) {
   std::vector<PublishedRun> runs;
   std::vector<std::string> sets;

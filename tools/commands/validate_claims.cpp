@@ -1,4 +1,4 @@
-// motley validate --claims: the runs behind what papers claim, simulated. Read next:
+// motley validate --claims: simulates the runs behind what papers claim. Read next:
 // models/published/published_claim.hpp.
 #include "tools/commands/validate_claims.hpp"
 

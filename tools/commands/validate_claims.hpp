@@ -1,4 +1,4 @@
-// What the published systems claim beside predictions, for command_validate.cpp. Read next:
+// Claims of published systems beside predictions, for tools/commands/validate.cpp. Read next:
 // tools/commands/validate_claims.cpp.
 #pragma once
 

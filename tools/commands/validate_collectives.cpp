@@ -1,5 +1,5 @@
 // motley validate --collectives: predicts collectives that others timed, each on an idle cluster, and says how wrong
-// that is. Read next: models/published/collective_errors.hpp.
+// the predictions are. Read next: models/published/collective_errors.hpp.
 #include "tools/commands/validate_collectives.hpp"
 
 #include "models/base/data_files.hpp"
@@ -13,7 +13,7 @@
 namespace motley {
 namespace {
 
-// What is found out of a measured collective in a process of its own.
+// The prediction of a measured collective, which a child process sends.
 struct Predicted {
   double seconds = 0;
   std::string algorithm = "-";

@@ -1,4 +1,5 @@
-// Collectives beside measurements, for command_validate.cpp. Read next: tools/commands/validate_collectives.cpp.
+// Predicted collectives beside measured ones, for tools/commands/validate.cpp. Read next:
+// tools/commands/validate_collectives.cpp.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 namespace motley {
 
-// Text, or JSON, of those tables; of the one that ships where there are none.
+// Returns text or JSON for those tables. No tables: the one that ships.
 std::string validate_collectives(const std::vector<std::string>& tables, bool rows, bool json);
 
 }  // namespace motley

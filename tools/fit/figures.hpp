@@ -1,6 +1,6 @@
-// The figures that are fitted, one for each software, chip and kind, their log-normal priors, and their text: that of a
-// trial is that of the files, platforms/software/, so that the two cannot differ. Values are logarithms of seconds or
-// of plain numbers everywhere. Read next: tools/fit/solver.hpp.
+// The figures that are fitted, one for each software, chip and kind, their log-normal priors, and their text. A trial
+// uses the same text as the files of platforms/software/, so that the two cannot differ. All values are logarithms of
+// seconds or of plain numbers. Read next: tools/fit/solver.hpp.
 #pragma once
 
 #include <Eigen/Dense>
@@ -14,48 +14,48 @@
 
 namespace motley::fit {
 
-// A published run that takes part.
+// A published run that takes part in the fit.
 struct FitRun {
   std::string id, set, software, chip;
-  std::string size;  // what it has in common with the runs that are left out with it
+  std::string size;  // equal for runs that are left out together: see size_of()
   double measured_s = 0;
 };
 
 struct FigureName {
   std::string software;
-  std::string chip;  // empty: of the network, on any
+  std::string chip;  // empty: a figure of the network, the same on every chip
   std::string kind;
   bool operator==(const FigureName&) const = default;
 };
 
 struct Prior {
   Eigen::VectorXd mean;
-  Eigen::MatrixXd precision;  // the inverse of their covariance
+  Eigen::MatrixXd precision;  // the inverse of the covariance
 };
 
 class Figures {
  public:
-  // Those that the runs' software and chips have.
+  // The figures of the software and chips of `runs`.
   Figures(Plan plan, const std::vector<FitRun>& runs);
 
   const Plan& plan() const { return plan_; }
   const std::vector<FigureName>& names() const { return names_; }
   Eigen::Index count() const { return prior_.mean.size(); }
   const Prior& prior() const { return prior_; }
-  std::vector<std::string> software() const;  // by name
+  std::vector<std::string> software() const;  // sorted names
   // -1: there is no such figure.
   Eigen::Index index(const FigureName& name) const;
-  // Of the run's software on its chip.
+  // The figure of that kind for the run's software on its chip; -1: there is no such figure.
   Eigen::Index index(const FitRun& run, const std::string& kind) const;
 
-  // As files of that folder have them; what none has is at its prior. Files that are not there have none.
+  // The values in the files of that folder. A figure that no file has, or whose file is missing, is at its prior.
   Eigen::VectorXd values_in(const std::string& folder) const;
 
   using SourceOf = std::function<std::string(Eigen::Index)>;
-  // What a file of platforms/software/ says but for its interval; each line begins with the indent.
+  // The text of a file of platforms/software/ without its interval; each line begins with `indent`.
   std::string text(const std::string& software, const Eigen::VectorXd& values, const SourceOf& source_of,
                    const std::string& indent = "") const;
-  // The same text, read.
+  // The same text, parsed.
   TrialFigures trial(const Eigen::VectorXd& values) const;
 
  private:
@@ -66,7 +66,7 @@ class Figures {
   void add_prior(const std::vector<double>& mean, const std::vector<double>& spread);
 };
 
-// Of figures that are not known yet: of every software that is planned, nothing.
+// Figures that are not yet known: every planned software, without any figure.
 TrialFigures no_figures(const Plan& plan);
 
 }  // namespace motley::fit

@@ -10,7 +10,7 @@
 namespace motley::fit {
 namespace {
 
-// The first value at which that share of all weights is reached.
+// The first value at which the sum of the weights reaches `share` of the total.
 double quantile(const std::vector<std::pair<double, double>>& sorted, double total, double share) {
   double sum = 0;
   for (const auto& [value, weight] : sorted) {

@@ -1,5 +1,5 @@
-// How far measurements lay from predictions that were made without them, as intervals that hold 80 % of runs of other
-// groups too. Read next: models/scenario/interval.hpp.
+// How far measurements lie from predictions that were fitted without them, as intervals that also hold 80 % of the runs
+// of other groups. Read next: models/scenario/interval.hpp.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace motley::fit {
 
-// A run: what was measured over what was predicted, its set, and the group it was predicted without.
+// A run: `value` is measured over predicted, `set` its set, `group` the runs that were left out to predict it.
 struct Ratio {
   double value = 1;
   std::string set, group;
@@ -17,13 +17,14 @@ struct Bounds {
 };
 struct HeldBounds {
   Bounds bounds;
-  double held = 0;  // the share of runs that bounds held which were made so of the other groups
+  double held = 0;  // the share of runs that lie inside bounds made in the same way from all other groups
 };
 
-// So much of the runs lies below, and above: by rows that count alike and by sets that do, whichever is wider.
+// Bounds with the share `tail` of the runs below them and the same share above. Once all rows have the same weight,
+// once all sets have; the result is the wider of the two on each side.
 Bounds bounds_of(const std::vector<Ratio>& ratios, double tail);
-// Not the quantiles of these runs themselves, which hold their 80 % whatever they are: tails are cut so far out that
-// intervals made in the same way of all other groups hold 80 % of the runs.
+// Bounds whose tails are so small that intervals made in the same way from all other groups hold 80 % of the runs of a
+// group. Plain quantiles of these runs would hold 80 % of them in any case, and so prove nothing.
 HeldBounds interval_of(const std::vector<Ratio>& ratios);
 
 }  // namespace motley::fit

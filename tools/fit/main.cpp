@@ -1,5 +1,5 @@
-// The program behind tools/fit-published: reads the command line, fits, and says what came of it. The fit is
-// tools/fit/rounds.hpp, what ships of it tools/fit/publish.hpp. Read next: tools/fit/plan.hpp.
+// The program behind tools/fit-published: reads the command line, fits, and prints the result. tools/fit/rounds.hpp has
+// the fit, tools/fit/publish.hpp the files that ship. Read next: tools/fit/plan.hpp.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -46,11 +46,11 @@ std::vector<std::string> sets_of(const std::vector<FitRun>& runs) {
   return sets;
 }
 
-// What is told on stdout, as text or JSON.
+// What is printed on stdout, as text or JSON.
 struct Told {
   std::vector<ErrorTable> rounds;
   Publication publication;
-  std::string folder;  // where the files are; empty: nothing was fitted
+  std::string folder;  // the folder with the written files; empty: nothing was fitted
 };
 
 std::string to_text(const Told& told, bool written) {
@@ -86,7 +86,7 @@ std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
   return json.dump(1) + "\n";
 }
 
-// Runs of the software that moves: of all, or of one.
+// The software that is fitted, all or one, and its runs.
 struct Moving {
   std::set<std::string> software;
   std::vector<FitRun> runs;

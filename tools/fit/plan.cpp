@@ -30,7 +30,8 @@ FigurePlan read_figure(const YamlEntry& entry) {
   return figure;
 }
 
-// By the prior's name, as attention_efficiency and gemm_efficiency alone are a chip's own and known of every one.
+// Refuses priors that do not exist: only gemm_efficiency and attention_efficiency are a chip's own and known for every
+// chip, and only collective_share is said of software.
 void refuse_priors(const FigurePlan& figure, const Location& where) {
   const std::vector<std::string> of_chip = {"gemm_efficiency", "attention_efficiency"};
   if (figure.prior_owner == PriorOf::chip &&

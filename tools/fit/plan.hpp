@@ -1,4 +1,4 @@
-// What the fit takes for granted, platforms/published/fit.yaml: priors, how alike they are, which sets tell of which
+// What the fit takes as given, from platforms/published/fit.yaml: priors, how alike they are, which sets used which
 // software, how much a row may count. It decides nothing. Read next: tools/fit/figures.hpp.
 #pragma once
 
@@ -15,10 +15,11 @@ enum class PriorOf : std::uint8_t { all, chip, software };
 struct FigurePlan {
   std::string kind;  // "layer_launch"
   PriorOf prior_owner = PriorOf::all;
-  double prior = 0;           // PriorOf::all: seconds, or a plain number
-  double spread = 0;          // of the logarithm
-  bool seconds = false;       // else a plain number
-  std::optional<bool> fused;  // of software alone whose attention is, or is not
+  double prior = 0;      // PriorOf::all: seconds, or a plain number
+  double spread = 0;     // standard deviation of the logarithm
+  bool seconds = false;  // true: seconds; false: a plain number
+  std::optional<bool>
+      fused;  // only software with fused (true) or unfused (false) attention has it; none: all
   bool network() const { return kind == "network"; }
 };
 struct HeldFigure {
@@ -29,7 +30,8 @@ struct HeldFigure {
 struct SoftwarePlan {
   std::string name;
   std::vector<std::string> sets;
-  std::optional<double> attention;  // the share of the peak over the chip's own; none: not fused
+  std::optional<double>
+      attention;  // attention's share of the peak, divided by the chip's own; none: not fused
   double collective_share = 1;
 };
 struct Plan {
@@ -38,18 +40,18 @@ struct Plan {
   double alike_all = 0, alike_software = 0, alike_chip = 0;
   std::vector<FigurePlan> figures;  // in the order in which they are written
   std::vector<HeldFigure> held;
-  std::vector<SoftwarePlan> software;  // by name
+  std::vector<SoftwarePlan> software;  // sorted by name
   std::map<std::string, std::vector<std::string>> left_out_by;
 
   const FigurePlan& figure(const std::string& kind) const;
-  const SoftwarePlan& software_named(
-      const std::string& software) const;  // refuses ("unknown-value") one that is not there
-  const SoftwarePlan* of_set(const std::string& set) const;  // nullptr: its runs take no part
+  // Throws Refusal("unknown-value") if there is no such software.
+  const SoftwarePlan& software_named(const std::string& software) const;
+  const SoftwarePlan* of_set(const std::string& set) const;  // nullptr: runs of the set take no part
   std::vector<std::string> sets() const;
 };
 
-// Refuses keys that are not known, a set that is listed twice, and what is of no use: no folds, no spread.
+// Refuses unknown keys, a set that is listed twice, and useless values, such as fewer than two folds or a spread of 0.
 Plan read_plan(const Yaml& node);
-Plan shipped_plan();  // of the data folder
+Plan shipped_plan();  // the plan in the data folder
 
 }  // namespace motley::fit

@@ -1,5 +1,5 @@
-// Steps of runs by figures that are tried: an interface, so that tests can put a world in its place whose figures they
-// know; and the program's own, which simulates. Read next: tools/commands/predict_runs.hpp.
+// Predicts the steps of runs by trial figures: an interface, so that tests can replace it by a world whose figures they
+// know, and the program's own implementation, which simulates. Read next: tools/commands/predict_runs.hpp.
 #pragma once
 
 #include <Eigen/Dense>
@@ -18,24 +18,26 @@ class Predictor {
   Predictor(const Predictor&) = delete;
   Predictor& operator=(const Predictor&) = delete;
   virtual ~Predictor() = default;
-  // Seconds of a step of every run that takes part, in their order.
+  // Seconds of a step for every run that takes part, in the order of the runs.
   virtual std::vector<double> step_s(const Eigen::VectorXd& values) = 0;
 };
 
-// A table of published runs, of which some take part.
+// A table of published runs, some of which take part in the fit.
 struct Table {
   std::vector<PublishedRun> rows;
-  std::vector<const PublishedRun*> taking_part;  // of sets that are planned, predicted, without experts
-  std::vector<const PublishedRun*> with_experts;
-  std::vector<FitRun> runs;  // those that take part
+  std::vector<const PublishedRun*>
+      taking_part;  // rows of planned sets that can be predicted, without experts
+  std::vector<const PublishedRun*> with_experts;  // such rows with experts, which take no part
+  std::vector<FitRun> runs;                       // taking_part as runs of the fit
 };
-// Refuses ("bad-csv") a table of which no run takes part, and ("unknown-value") a plan that has a set tell of other
-// software than platforms/published/unprinted.yaml does.
+// Throws Refusal("bad-csv") if no run of the table takes part, and Refusal("unknown-value") if the plan names another
+// software for a set than platforms/published/unprinted.yaml does.
 Table read_table(const std::string& path, const Plan& plan);
-// What a run is left out with: those of its hidden size, or of the same cells of the columns that the plan names.
+// A text that is equal for runs that are left out together: runs with the same hidden size, or with the same values in
+// the columns that the plan names for their set.
 std::string size_of(const PublishedRun& run, const Plan& plan);
 
-// Throws RunFailure where a run cannot be predicted.
+// Predicts by simulation. Throws RunFailure if a run cannot be predicted.
 class SimulatedRuns : public Predictor {
  public:
   SimulatedRuns(const Figures& figures, const std::vector<PublishedRun>& table,
@@ -48,13 +50,13 @@ class SimulatedRuns : public Predictor {
   const std::vector<PublishedRun>& table_;
   std::vector<const PublishedRun*> runs_;
   PublishedRules rules_;
-  CompiledRuns programs_;  // by the first figures, which serve for all
+  CompiledRuns programs_;  // compiled with the first figures; they serve for all figures
 };
 
-// Throws RunFailure where a run was passed over.
+// Throws RunFailure if a run was passed over.
 void refuse_passed_over(const std::vector<RunOutcome>& outcomes);
 
-// Those runs by the rules as they are.
+// Predicts those runs by the rules as they are.
 std::vector<RunOutcome> predicted(const PublishedRules& rules, const std::vector<const PublishedRun*>& runs,
                                   const std::vector<PublishedRun>& table, bool unseen);
 

@@ -23,13 +23,13 @@ Files left_out_of(const std::string& shipped) {
   return files;
 }
 
-// Then nothing of an earlier fit stays; else what it says of other software does.
+// Whether all software is fitted. If so, no file of an earlier fit stays; otherwise those of other software stay.
 bool moves_all(const Figures& figures, const Fit& fit) {
   return fit.moving().size() == figures.plan().software.size();
 }
 
-// Comes before the fits of all software, sizes-1 and so on, by name: the first that left a run out is what it is
-// predicted by.
+// The name without number of fits of one software. It sorts before the fits of all software (sizes-1 and so on),
+// because a run is predicted by the first fit that left it out.
 std::string stem_alone(const std::string& software) { return "only-" + software + "-sizes"; }
 
 LeftOut of_software_alone(const LeftOut& fit, const std::string& software, const std::vector<FitRun>& runs) {

@@ -15,7 +15,8 @@
 namespace motley::fit {
 namespace {
 
-constexpr double kMoved = 0.7;  // of its prior's spread: a figure known better than that was told by the runs
+// The runs have determined a figure whose spread is less than this share of its prior's spread.
+constexpr double kMoved = 0.7;
 constexpr std::size_t kEnoughRuns = 10, kEnoughSizes = 3;
 
 std::string held_text(double held, const char* groups) {

@@ -1,5 +1,5 @@
-// What a fit leaves: files of platforms/software/ and platforms/published/, in a folder of their own or in the data
-// folder, and a table of how far predictions lay from measurements. Read next: tools/fit/main.cpp.
+// The results of a fit: files of platforms/software/ and platforms/published/, in a folder of their own or in the data
+// folder, and a table of how far predictions lie from measurements. Read next: tools/fit/main.cpp.
 #pragma once
 
 #include <map>
@@ -11,38 +11,40 @@
 
 namespace motley::fit {
 
-// How large errors of runs are, in percent of what was measured, by set.
+// How large the errors of a set's runs are, in percent of the measured value.
 struct SetErrors {
   std::string set;
   std::size_t rows = 0;
   double mean_pct = 0, median_pct = 0, worst_pct = 0;
 };
 struct ErrorTable {
-  std::vector<SetErrors> sets;  // by name
+  std::vector<SetErrors> sets;  // sorted by name
   double mean_of_sets_pct = 0, median_of_sets_pct = 0;
 };
 // Errors are logarithms of predicted over measured.
 ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::string>& sets);
 std::string to_text(const ErrorTable& table);
-std::string to_json(const ErrorTable& table);  // an object
+std::string to_json(const ErrorTable& table);  // a JSON object
 
-// Files by their paths from the data folder.
+// The text of each file, by its path relative to the data folder.
 using Files = std::map<std::string, std::string>;
 
 struct Written {
   Bounds bounds;
   std::string source;
 };
-// Of software: of its runs, each predicted without those of its size; of few, no narrower than that of any software's.
+// The interval of one software. `own`: its runs, each predicted without the runs of its size. If these are few, the
+// interval is at least as wide as that of `all`, the runs of all software.
 Written interval_of_software(const std::vector<Ratio>& own, const std::vector<Ratio>& all,
                              const std::string& month);
 
-// platforms/software/NAME.yaml.
+// The text of platforms/software/NAME.yaml.
 std::string software_file(const Figures& figures, const Fit& fit, const std::string& software,
                           const std::vector<FitRun>& runs, const Written& interval, const std::string& month);
-// A file of platforms/published/left_out/.
+// The text of a file of platforms/published/left_out/.
 std::string left_out_text(const Figures& figures, const LeftOut& left_out, const std::string& month);
-// The text with the line of that key in the place of its own, at its end. `told`: "451 runs of 12 sets, ...".
+// The text without its line for that key, and with a new line for it at the end. `told`: "12 sets, ...", what the runs
+// are.
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
                           const std::string& told);
 

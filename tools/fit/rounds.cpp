@@ -8,10 +8,12 @@
 namespace motley::fit {
 namespace {
 
-constexpr double kReach = 0.7;     // of a round, in the logarithm: beyond it no simulation was near
-constexpr double kSettled = 1e-3;  // figures are written with four digits
+constexpr double kReach =
+    0.7;  // the most that a round moves a logarithm: no simulation was near a further point
+constexpr double kSettled =
+    1e-3;  // no logarithm moves more: the fit ends, as figures are written with four digits
 
-// Kinds whose derivatives come of one simulation: no run depends on two of them.
+// Groups of kinds whose derivatives one simulation gives, because no run depends on two kinds of a group.
 std::vector<std::set<std::string>> kinds_moved_together(const Plan& plan) {
   std::vector<std::set<std::string>> groups(1);
   for (const FigurePlan& figure : plan.figures)
@@ -41,7 +43,7 @@ Eigen::VectorXd Fit::errors_at(Predictor& predictor, const Eigen::VectorXd& valu
   return errors;
 }
 
-// Every figure of a kind is moved at once: a run depends on that of its own software and chip alone.
+// All figures of a kind are moved at once, because a run depends only on the one of its own software and chip.
 Eigen::MatrixXd Fit::derivatives(Predictor& predictor) const {
   const double step = figures_.plan().step;
   Eigen::MatrixXd jacobian = Eigen::MatrixXd::Zero(linear_.errors.size(), figures_.count());

@@ -1,5 +1,6 @@
-// The fit itself: simulations, made linear in the figures where they are, and the optimum of that, round after round;
-// and what the last round says of fits that leave runs out. Read next: tools/fit/results.hpp.
+// The fit itself. Each round simulates, makes the errors linear in the figures around their present values, and moves
+// to the optimum. The linear errors of the last round also give the fits that leave runs out. Read next:
+// tools/fit/results.hpp.
 #pragma once
 
 #include <functional>
@@ -12,33 +13,35 @@
 
 namespace motley::fit {
 
-// What stays out of a fit: the runs of some sizes, or a set.
+// A fit without some runs: without those of some sizes, or without a set.
 struct LeftOut {
-  std::string set;                    // empty: by sizes
-  std::vector<std::string> ids;       // by sizes: the runs that stay out
-  std::vector<std::string> software;  // that those are of
-  Eigen::VectorXd values;             // of the fit without them
+  std::string set;                    // the set that is left out; empty: runs are left out by size
+  std::vector<std::string> ids;       // the runs that are left out
+  std::vector<std::string> software;  // the software of those runs
+  Eigen::VectorXd values;             // the figures fitted without them
 };
 
 class Fit {
  public:
-  // `moving`: the software that is fitted. Prints nothing; `tell`, if given, is called with the errors at which each
-  // round ends (the logarithms of predicted over measured, by run); round 0 is where the first begins.
+  // `moving`: the software that is fitted. The fit prints nothing; `tell`, if given, is called with the errors at the
+  // end of each round (the logarithms of predicted over measured, one for each run). Round 0 gives the errors at the
+  // begin.
   using Tell = std::function<void(int round, const Eigen::VectorXd& errors)>;
   Fit(const Figures& figures, const std::vector<FitRun>& runs, std::set<std::string> moving, Tell tell = {});
 
-  // Goes on from those values: so many rounds, or fewer when figures no longer move. Where a round made things worse
-  // by simulation, it goes back half of it, and again, three times at most.
+  // Fits from the values `begin` on, for `rounds` rounds or until figures no longer move. If the simulation after a
+  // round shows a worse objective, the round is halved, three times at most.
   void run(Predictor& predictor, const Eigen::VectorXd& begin, int rounds);
 
   const Eigen::VectorXd& values() const { return optimum_.values; }
   const Eigen::VectorXd& spread() const { return optimum_.spread; }
   bool moves(Eigen::Index figure) const { return pulls_.free.at(static_cast<std::size_t>(figure)); }
   const std::set<std::string>& moving() const { return moving_; }
-  // Errors where the last round ended, by simulation, with the derivatives from where it began.
+  // The simulated errors at the end of the last round, with the derivatives at its begin.
   const LinearErrors& linear() const { return linear_; }
 
-  // Whole sizes out of every set at once, dealt to so many folds in their order, then whole sets. After a round.
+  // First fits that leave out whole sizes of all sets at once (the plan's folds, to which sizes are dealt in order),
+  // then fits that leave out a whole set. Call it after a round.
   std::vector<LeftOut> leave_out() const;
 
  private:

@@ -9,7 +9,7 @@
 namespace motley::fit {
 namespace {
 
-// The error of one run, in units of what is too much.
+// The error of one run, divided by Pulls::error.
 class RunError : public ceres::CostFunction {
  public:
   RunError(const LinearErrors& linear, Eigen::Index run, double error)
@@ -36,8 +36,8 @@ void add_runs(const LinearErrors& linear, const Pulls& pulls, double* values, ce
   for (Eigen::Index run = 0; run < linear.errors.size(); ++run) {
     const double weight = pulls.weights.at(static_cast<std::size_t>(run));
     if (weight <= 0) continue;
-    auto* const loss =
-        new ceres::ScaledLoss(new ceres::SoftLOneLoss(1), weight, ceres::TAKE_OWNERSHIP);  // problem owns it
+    auto* const loss = new ceres::ScaledLoss(new ceres::SoftLOneLoss(1), weight,
+                                             ceres::TAKE_OWNERSHIP);  // the problem owns it
     problem.AddResidualBlock(new RunError(linear, run, pulls.error), loss, values);
   }
 }
@@ -57,7 +57,8 @@ void hold(const Pulls& pulls, const LinearErrors& linear, double* values, ceres:
     problem.SetManifold(values, new ceres::SubsetManifold(static_cast<int>(pulls.free.size()), held));
 }
 
-// Of the free figures: the inverse of what Gauss and Newton make of the second derivatives, robust weights included.
+// Standard deviations of the free figures, from the inverse of the Gauss-Newton approximation of the second
+// derivatives, robust weights included.
 Eigen::VectorXd spread_of(const Pulls& pulls, const double* values, ceres::Problem& problem) {
   ceres::Covariance::Options options;
   options.algorithm_type = ceres::DENSE_SVD;
