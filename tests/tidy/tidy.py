@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Taste that a test can hold: the order of the folders, lengths, headers, words, dead files.
+"""Rules of taste that a test can check: the order of the folders, lengths, headers, words, dead files.
 
-Reads the files of the source tree (argument 1) and knows nothing of C++ beyond its lines, so a rule
-that needs a parser is not here: clang-tidy has those. Run by CTest as "tidy: ...".
+It reads the files of the source tree (argument 1) line by line and does not parse C++; rules that need a
+parser are left to clang-tidy. CTest runs it as "tidy".
 """
 
 import collections
@@ -14,7 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 
-# A folder may include what stands on its right (tests may include everything).
+# The folders whose files each folder may include.
 MAY_INCLUDE = {
     "models": {"models"},
     "hw": {"hw", "models"},
@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "tools": {"tools", "sim", "hw", "models"},
     "tests": {"tests", "tools", "sim", "hw", "models"},
 }
-# Third-party headers and the only folders that may include them.
+# Headers of other projects, and the only folders that may include them.
 LIVES_IN = {
     r"simgrid/|xbt/": {"sim", "tests"},
     r"cuda|hip/|nccl|cudnn|infiniband/|rdma/|sys/socket|netinet/": {"hw", "tests"},
@@ -33,7 +33,7 @@ LIVES_IN = {
 # models/ has no clock and no threads.
 NOT_IN_MODELS = r"<(thread|mutex|condition_variable|chrono|future|ctime|random_device)>"
 
-LINE_LENGTH = 120  # clang-format keeps code below its ColumnLimit; comments may be this long
+LINE_LENGTH = 120  # comments may be this long; clang-format keeps code below its ColumnLimit
 CODE_LENGTH = 600  # lines of a file
 FUNCTION_LENGTH = 70  # lines of a function, signature and braces included
 TYPE_LENGTH = 250  # lines of a class or struct
@@ -103,12 +103,12 @@ def definitions(lines, first=1):
             start = None
 
 
-# A word that begins as a path of this tree does, and is no part of a longer one or of an address.
+# A word that begins like a path of this tree and is not a part of a longer path or of an address.
 PATH = re.compile(r"(?<![\w./<>${}:-])(?:%s)/[\w./*<>{},+-]*" % "|".join(TOP_FOLDERS))
 
 
 def comments(path, text):
-    """(line, text) of what is written for people: the comments of code and scripts, all of data and documents."""
+    """(line, text) of the text for people: comments in code and scripts, every line in data and documents."""
     if path.suffix in {".cpp", ".hpp", ".cu"}:
         mark = re.compile(r"(?<!:)//(.*)")
     elif path.suffix in {".py", ".sh", ".cmake"} or path.name == "CMakeLists.txt" or is_script(path):
@@ -128,7 +128,7 @@ def paths_named(comment):
 
 
 def is_there(path):
-    """Whether a path, or any file of its form (*.cpp, <name>.yaml, {cpp,hpp}, NAME.yaml), stands in the tree."""
+    """Whether the tree has a path, or any file of its form (*.cpp, <name>.yaml, {cpp,hpp}, NAME.yaml)."""
     if (ROOT / path).exists():
         return True
     form = re.sub(r"<[^<>/]*>|\{[^{}/]*\}|\b[A-Z][A-Z_]+\b", "*", path)
@@ -153,7 +153,7 @@ def types(text):
 
 def types_by_name(text):
     """Every class, struct, union and enum that this file defines at the left margin, with its named namespace. Types
-    of an unnamed namespace belong to their file alone and are left out."""
+    in an unnamed namespace belong only to their file and are left out."""
     namespaces = []
     for definition in re.finditer(
         r"^(?:(?P<closes>\}  // namespace)|namespace (?P<opens>[\w:]* ?)\{"
@@ -169,9 +169,9 @@ def types_by_name(text):
 
 
 def unexplained_sentinels(text):
-    """Numbers of lines of a header that give a default of -1, or speak of -1, and no comment says what it means.
+    """Numbers of the lines of a header that have a default of -1 or mention -1, where no comment says what it means.
 
-    The comment ("-1: none") ends the line, or stands above it or above the lines with such defaults before it.
+    The comment ("-1: none") is at the end of the line, above it, or above the lines with such defaults before it.
     """
     lines = text.split("\n")
     explained = re.compile(r"//.*(?<![\w)\]^])-1(:| \w)")
@@ -188,14 +188,14 @@ def unexplained_sentinels(text):
             yield i + 1
 
 
-# Names that say nothing of what a variable holds.
+# Names that do not say what a variable holds.
 EMPTY_NAMES = r"(?:of|made|found|said)_?"
 NO_TYPE = {"return", "throw", "else", "case", "delete", "new", "in", "not", "and", "or", "is", "if", "assert", "yield",
            "await", "lambda", "co_return", "co_yield"}
 
 
 def empty_names(path, text):
-    """(line, name) of each declaration of such a name: a type before it; in Python an assignment, loop or argument."""
+    """(line, name) of each declaration of such names: after a type in C++; an assignment, loop, argument in Python."""
     is_python = path.suffix == ".py" or is_script(path)
     strings = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
     for i, line in enumerate(text.split("\n"), 1):
@@ -213,7 +213,7 @@ def empty_names(path, text):
 
 
 def rooms():
-    """{room: (whether folders inside it are part of it, the rooms it links)}: CMakeLists.txt's calls of motley_room."""
+    """{room: (whether folders inside it are part of it, the rooms it links)}, from motley_room in CMakeLists.txt."""
     calls = {}
     for call in re.findall(r"motley_room\(([^)]*)\)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")):
         folder, *words = call.split()
@@ -224,13 +224,13 @@ def rooms():
 
 
 def room_of(path):
-    """The room of a source file: the nearest folder above it that is a room; None where there is none."""
+    """The room of a source file: the nearest folder above it that is a room. None: it is in no room."""
     above = map(str, path.relative_to(ROOT).parents)
     return next((folder for folder in above if folder in ROOMS), None)
 
 
 def rooms_below(room):
-    """The rooms that a room links, itself or by others."""
+    """The rooms that a room links, directly or through others."""
     below = set(ROOMS[room][1])
     return below.union(*(rooms_below(other) for other in below if other in ROOMS))
 
@@ -239,7 +239,7 @@ ROOMS = rooms()
 
 
 def looped_over(text):
-    """What stands behind the colon of each range-for whose head is one line."""
+    """The expression after the colon of each range-for whose head is one line."""
     for head in re.finditer(r"for \([^;()]*? : ", text):
         depth, end = 1, head.end()
         while depth > 0 and end < len(text) and text[end] not in ";\n":
@@ -334,7 +334,7 @@ class Tidy(unittest.TestCase):
         self.none(violations)
 
     def test_no_range_for_goes_through_a_part_of_what_a_call_returned(self):
-        # `for (x : f().part[0])`: before C++23 what f() returned is gone when the loop begins.
+        # `for (x : f().part[0])`: before C++23 the value that f() returned no longer exists when the loop begins.
         violations = [
             f"{name(path)}: for (... : {source})"
             for path, text in code_files()
@@ -406,7 +406,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual([(2, 187), (93, 94)], types(text))
 
     def test_no_type_is_defined_in_two_files(self):
-        # Two types of one name in one program are undefined behaviour, and neither compiler nor linker says so.
+        # Two types of one name in one program are undefined behaviour, and neither compiler nor linker reports them.
         files_by_type = collections.defaultdict(list)
         for path, text in code_files():
             if path.suffix in {".cpp", ".hpp", ".cu"}:
@@ -463,7 +463,7 @@ class Tidy(unittest.TestCase):
         for path, text in code_files():
             twin = path.with_suffix(".hpp")
             if path.suffix == ".cpp" and twin.is_file():
-                continue  # the header says it
+                continue  # the header has the description
             first = next((line for line in text.split("\n") if line and line[:2] != "#!"), "")
             if not first.startswith(("//", '"""')):
                 violations.append(name(path))
@@ -498,7 +498,7 @@ class Tidy(unittest.TestCase):
         violations = [
             f"{name(path)}:{i} names {word}"
             for path, text in text_files()
-            if path.suffix != ".txt" or "refusals" not in path.parts  # what programs print there is checked as such
+            if path.suffix != ".txt" or "refusals" not in path.parts  # these pages quote what programs print
             for i, comment in comments(path, text)
             for word in paths_named(comment)
             if not is_there(word)
@@ -522,7 +522,7 @@ class Tidy(unittest.TestCase):
                                             "models/NAME.yaml", "scenarios/{name}.json"))))
 
     def test_no_file_is_dead(self):
-        """Every header is included, every script, module and Python file is named somewhere."""
+        """Every header is included; every script, module and Python file is named somewhere."""
         inclusions = collections.Counter()
         texts = dict(text_files())
         for path, text in texts.items():
@@ -549,7 +549,7 @@ class Tidy(unittest.TestCase):
         violations = []
         for path, text in text_files():
             if path.suffix == ".txt" and "refusals" not in path.parts:
-                continue  # data as it came
+                continue  # data from elsewhere, kept as it is
             if text and not text.endswith("\n"):
                 violations.append(f"{name(path)} lacks its last newline")
             for i, line in enumerate(text.split("\n"), 1):
