@@ -67,8 +67,8 @@ void gate_backward(std::int64_t N, std::int64_t C, const float* dy, const float*
 struct LatentShape {
   std::int64_t B = 0, T = 0, H = 0, plain = 0, turned = 0, V = 0, rank = 0;
   double theta = 10000.0;
-  SequenceLayout layout =
-      {};  // places of the T rows that this rank holds; default: they are the whole sequence
+  // Places of the T rows that this rank holds; default: they are the whole sequence.
+  SequenceLayout layout = {};
   std::int64_t D() const { return plain + turned; }
 };
 // qkv(N, H*(2D+V)) as reference::HeadShape has it with G = H, from q(N,H*D), kv(N,H*(plain+V)) and

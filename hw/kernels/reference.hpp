@@ -16,8 +16,8 @@ namespace motley::reference {
 // Token and position tables. The rows [first, first + R) of the vocabulary are this rank's; other tokens give zero.
 struct EmbedShape {
   std::int64_t B = 0, T = 0, C = 0, R = 0, first = 0;
-  SequenceLayout layout =
-      {};  // places of the T rows that this rank holds; default: they are the whole sequence
+  // Places of the T rows that this rank holds; default: they are the whole sequence.
+  SequenceLayout layout = {};
 };
 // x(N,C) = token[tokens] (+ position, unless null). tokens(N).
 void embed(const EmbedShape& s, const std::int32_t* tokens, const float* token, const float* position,
@@ -56,8 +56,8 @@ struct HeadShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
   std::int64_t window = 0;  // tokens that a query sees, with its own (arXiv:2310.06825); 0: all before it
   std::int64_t value_width = 0;  // V; 0: D
-  SequenceLayout layout =
-      {};  // places of the T rows that this rank holds; default: they are the whole sequence
+  // Places of the T rows that this rank holds; default: they are the whole sequence.
+  SequenceLayout layout = {};
   std::int64_t V() const { return value_width > 0 ? value_width : D; }
   std::int64_t row() const { return (H + G) * D + G * V(); }
   std::int64_t key_row() const { return G * (D + V()); }
@@ -66,9 +66,8 @@ struct HeadShape {
     const std::int64_t begin = layout.begin(place);
     return window > 0 && place - begin >= window ? place - window + 1 : begin;
   }
-  std::int64_t tokens() const {
-    return layout.parts > 1 ? layout.sequence : T;
-  }  // tokens of a whole sequence
+  // Tokens of a whole sequence.
+  std::int64_t tokens() const { return layout.parts > 1 ? layout.sequence : T; }
 };
 // Rotates q and k by position (RoPE, arXiv:2104.09864) in the half-rotating layout of Hugging Face's Llama: element i
 // of the first half of a head is paired with element i of the second. `sign` -1 rotates back, which is the gradient.

@@ -15,8 +15,8 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  int exit_code =
-      0;  // that of the first rank that failed (128 + signal if a signal ended it); 0: none failed
+  // That of the first rank that failed (128 + signal if a signal ended it); 0: none failed.
+  int exit_code = 0;
   std::string message;  // "rank 2 (process 4711) ended with exit code 3"; empty when all went well
 };
 

@@ -27,8 +27,8 @@ class HostExecutor : public Executor {
   const Rank rank_;
   Text text_;  // made up, too
   RankWork work_;
-  std::set<TensorId>
-      sent_;  // tensors that a send would free: here they are freed after the compute that writes them
+  // Tensors that a send would free: here they are freed after the compute that writes them.
+  std::set<TensorId> sent_;
   std::int64_t steps_begun_ = 0;
 
   void make_up_missing(TensorId tensor, std::int32_t micro_batch);

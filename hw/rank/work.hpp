@@ -43,9 +43,8 @@ class RankWork {
   // The sum of losses over the tokens of this rank's micro-batches since begin_step; 0 if this rank has no head or is
   // not the first of its tensor-parallel group.
   double loss_sum() const { return loss_sum_; }
-  double extra_loss_sum() const {
-    return extra_loss_sum_;
-  }  // the same for all modules that predict further tokens
+  // The same for all modules that predict further tokens.
+  double extra_loss_sum() const { return extra_loss_sum_; }
   Memory& memory() { return memory_; }
   std::span<float> values(TensorId tensor, std::int32_t micro_batch);
   const RankProgram& rank_program() const { return rank_program_; }

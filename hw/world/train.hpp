@@ -54,9 +54,9 @@ struct TrainResult {
   // The same, but the mean also over the modules that predict further tokens. Empty: there are no such modules.
   std::vector<double> extra_losses;
   double tokens_per_s = 0;  // over all steps but the first, which warms up; if it is the only one, over that
-  std::vector<std::int64_t>
-      peak_bytes;  // indexed by rank: parameters, gradients, optimizer state and live tensors
-  Trace trace;     // the trace of trace_step
+  // Indexed by rank: parameters, gradients, optimizer state and live tensors.
+  std::vector<std::int64_t> peak_bytes;
+  Trace trace;  // the trace of trace_step
 };
 
 TrainResult train_rank(const Job& job, const Program& program, const Text& text, const Place& place,

@@ -396,8 +396,8 @@ void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const
       messages.push_back({folding_.pair_lane(group, from, member, count), chunk});
     } else {
       std::size_t hop_lanes = at(first);
-      std::set<std::pair<std::int32_t, bool>>
-          seen;  // class of lanes, whether this member sends: as in run_rounds
+      // Class of lanes, whether this member sends: as in run_rounds.
+      std::set<std::pair<std::int32_t, bool>> seen;
       for (const RingHop& hop : cost.hops) {
         for (const std::size_t sender : {member, hop.from(member, count)}) {
           const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
@@ -433,8 +433,8 @@ void SimWorld::run_rounds(StreamState& stream, std::size_t member, const Planned
 
 void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
   std::vector<std::shared_ptr<Handshake>> met;
-  std::vector<std::pair<double, std::size_t>>
-      in_turn;  // latency, index into messages: the least begins first
+  // Latency, index into messages: the least begins first.
+  std::vector<std::pair<double, std::size_t>> in_turn;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     met.push_back(shake(messages[i].lane, stream.actor));
     in_turn.emplace_back(fabric_.latency_s(messages[i].lane, messages[i].bytes), i);

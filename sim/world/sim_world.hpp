@@ -54,8 +54,8 @@ class SimWorld : public World {
     std::vector<std::int32_t> edges, pairs;
     std::vector<std::vector<std::int32_t>> planned;  // the same for each entry of Folding::planned
   };
-  struct
-      Handshake {  // one message of an expanded step: the actor that comes second starts it, both wait for its end
+  // One message of an expanded step: the actor that comes second starts it, both wait for its end.
+  struct Handshake {
     simgrid::s4u::Actor *first = nullptr, *second = nullptr;
     simgrid::s4u::CommPtr message;
   };

@@ -18,8 +18,8 @@ struct FigurePlan {
   double prior = 0;      // PriorOf::all: seconds, or a plain number
   double spread = 0;     // standard deviation of the logarithm
   bool seconds = false;  // true: seconds; false: a plain number
-  std::optional<bool>
-      fused;  // only software with fused (true) or unfused (false) attention has it; none: all
+  // Only software with fused (true) or unfused (false) attention has it; none: all.
+  std::optional<bool> fused;
   bool network() const { return kind == "network"; }
 };
 struct HeldFigure {
@@ -30,8 +30,8 @@ struct HeldFigure {
 struct SoftwarePlan {
   std::string name;
   std::vector<std::string> sets;
-  std::optional<double>
-      attention;  // attention's share of the peak, divided by the chip's own; none: not fused
+  // Attention's share of the peak, divided by the chip's own; none: not fused.
+  std::optional<double> attention;
   double collective_share = 1;
 };
 struct Plan {

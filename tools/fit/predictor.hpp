@@ -25,8 +25,8 @@ class Predictor {
 // A table of published runs, some of which take part in the fit.
 struct Table {
   std::vector<PublishedRun> rows;
-  std::vector<const PublishedRun*>
-      taking_part;  // rows of planned sets that can be predicted, without experts
+  // Rows of planned sets that can be predicted, without experts.
+  std::vector<const PublishedRun*> taking_part;
   std::vector<const PublishedRun*> with_experts;  // such rows with experts, which take no part
   std::vector<FitRun> runs;                       // taking_part as runs of the fit
 };

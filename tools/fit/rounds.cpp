@@ -8,10 +8,10 @@
 namespace motley::fit {
 namespace {
 
-constexpr double kReach =
-    0.7;  // the most that a round moves a logarithm: no simulation was near a further point
-constexpr double kSettled =
-    1e-3;  // no logarithm moves more: the fit ends, as figures are written with four digits
+// The most that a round moves the logarithm of a figure: no simulation was near a point further away.
+constexpr double kReach = 0.7;
+// The fit ends when no logarithm moves by more: figures are written with four digits.
+constexpr double kSettled = 1e-3;
 
 // Groups of kinds whose derivatives one simulation gives, because no run depends on two kinds of a group.
 std::vector<std::set<std::string>> kinds_moved_together(const Plan& plan) {

@@ -36,8 +36,8 @@ void add_runs(const LinearErrors& linear, const Pulls& pulls, double* values, ce
   for (Eigen::Index run = 0; run < linear.errors.size(); ++run) {
     const double weight = pulls.weights.at(static_cast<std::size_t>(run));
     if (weight <= 0) continue;
-    auto* const loss = new ceres::ScaledLoss(new ceres::SoftLOneLoss(1), weight,
-                                             ceres::TAKE_OWNERSHIP);  // the problem owns it
+    // The problem owns the loss.
+    auto* const loss = new ceres::ScaledLoss(new ceres::SoftLOneLoss(1), weight, ceres::TAKE_OWNERSHIP);
     problem.AddResidualBlock(new RunError(linear, run, pulls.error), loss, values);
   }
 }
