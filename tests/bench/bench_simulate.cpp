@@ -1,7 +1,7 @@
-// How fast Motley simulates, against a plain SimGrid DAG of the same Program in the same run: every compute an Exec,
-// every transfer a Comm, all created up front and ordered by add_successor, on the same fabric. Collectives are priced
-// by formula on both sides, so that both simulate the same thing; the iteration times must agree. Then whole runs of
-// large scenarios, from file to report, against what they may take. Every measurement is a process of its own.
+// How fast Motley simulates, compared with a plain SimGrid DAG of the same Program in the same run: every compute is an
+// Exec, every transfer a Comm, all created up front and ordered by add_successor, on the same fabric. Both price
+// collectives by formula, so that both simulate the same thing; the iteration times must agree. Then whole runs of
+// large scenarios, from file to report, with their limits. Every measurement is a process of its own.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -66,7 +66,7 @@ Result measure(const std::function<Result()>& work) {
   return result;
 }
 
-// The rival.
+// The plain SimGrid DAG with which Motley is compared.
 class UpFrontDag {
  public:
   UpFrontDag(const Program& program, const Job& job)
@@ -92,9 +92,9 @@ class UpFrontDag {
   }
 
  private:
-  // An activity is known by its compute, its send, or its group and place in the stream.
+  // The key of an activity: the step of its compute or send, or a collective's group and place in the stream.
   using Key = std::tuple<int, int, int>;
-  struct Activity {  // one of the two
+  struct Activity {  // one of the two is set
     sg::ExecPtr exec;
     sg::CommPtr comm;
     void before(const Activity& later) const {
@@ -150,7 +150,7 @@ class UpFrontDag {
             ? ring_all_reduce_s(costs_.ring(entry.groups[collective->slot].value()), collective->bytes)
             : costs_.price(step.rank, instruction).seconds();
     activity.exec =
-        sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // hosts do one flop a second
+        sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // a host does one flop per second
     return activity;
   }
 
@@ -196,12 +196,12 @@ void compare(Job job, Size size) {
   MOTLEY_CHECK(std::abs(rival.iteration_s - ours.iteration_s) < 1e-6 * ours.iteration_s);
 }
 
-// A scenario from its file to its report, and what that may take.
+// A scenario that is run from its file to its report, and the limits for it.
 struct Target {
   const char* what;
   const char* scenario;
   bool folded;
-  std::int64_t data_parallel;  // 0: as the scenario says; else with its global batch, on `cluster`
+  std::int64_t data_parallel;  // 0: as in the scenario; others: same global batch, on `cluster`
   const char* cluster;
   double most_s, most_mib;  // 0: no limit
 };
@@ -239,7 +239,7 @@ void whole_run(const Target& target) {
   std::fflush(stdout);
 }
 
-// Limits are of CPU seconds: machines are shared.
+// Limits are in CPU seconds, because machines are shared.
 constexpr Target kTargets[] = {
     {"gpt3-175b-1024, every rank an actor", "gpt3-175b-1024", false, 0, "", 0, 0},
     {"gpt3-175b-1024, folded", "gpt3-175b-1024", true, 0, "", 0.3, 0},

@@ -1,4 +1,4 @@
-// How wide intervals are that should hold runs of groups which did not make them.
+// How wide intervals are that should hold runs of groups from which they were not made.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
@@ -12,7 +12,7 @@ using namespace motley::fit;
 
 namespace {
 
-// Runs of so many groups that lie apart from each other, and closer together inside.
+// Runs of `groups` groups. `apart`, `inside`: standard deviations of the logarithm between groups and inside a group.
 std::vector<Ratio> scattered(int groups, int of_each, double apart, double inside, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, 1);
@@ -39,7 +39,7 @@ TEST_CASE("bounds hold what their tails leave, of rows and of sets") {
   for (int i = 1; i <= 100; ++i) ratios.push_back({static_cast<double>(i), "one", "one"});
   CHECK(bounds_of(ratios, 0.1).low == 10);
   CHECK(bounds_of(ratios, 0.1).high == 90);
-  // Two rows of another set are half of all sets.
+  // Another set has two rows only, but it is one of two sets.
   ratios.push_back({0.5, "two", "two"});
   ratios.push_back({200, "two", "two"});
   CHECK(bounds_of(ratios, 0.1).low == 0.5);
@@ -53,8 +53,8 @@ TEST_CASE("intervals are as wide as other groups need") {
   CHECK(interval.bounds.low <= narrow.low);
   CHECK(interval.bounds.high >= narrow.high);
   CHECK(interval.held >= 0.8);
-  CHECK(share_inside(ratios, interval.bounds) >= interval.held);  // its own group's runs helped to make it
-  // Held is what it says: of each group, by bounds that the others made.
+  CHECK(share_inside(ratios, interval.bounds) >= interval.held);  // runs of its own group helped to make it
+  // `held` counts the runs of each group that lie inside bounds made from the other groups.
   const HeldBounds far = interval_of(scattered(5, 15, 0.5, 0.001, 7));
   CHECK(far.held < 0.8);
 }

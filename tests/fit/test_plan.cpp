@@ -59,7 +59,8 @@ TEST_CASE("priors are what the plan says, of the chip and of the software where 
         Approx(0.5 * load_chip("a100-40gb-sxm").software.attention_efficiency.value));
   CHECK(prior(nemo, "collective_share") == Approx(0.5));
   CHECK(prior(zb, "collective_share") == Approx(1));
-  CHECK(figures.index(runs[60], "network") == figures.index(runs[130], "network"));  // one, on two chips
+  // One figure on two chips.
+  CHECK(figures.index(runs[60], "network") == figures.index(runs[130], "network"));
 }
 
 TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
@@ -100,7 +101,7 @@ TEST_CASE("of the shipped table every set that is planned has runs, without expe
   }
   CHECK(rows.size() == plan.sets().size());
   CHECK(table.with_experts.size() > 50);
-  // A size leaves several sets at once; where a set has none of its own, it leaves that set alone.
+  // Runs of one size are left out of several sets at once. A set without hidden sizes has sizes of its own.
   std::size_t most = 0;
   for (const auto& [size, sets] : sets_of_size) {
     most = std::max(most, sets.size());

@@ -1,4 +1,4 @@
-// Files that a fit leaves: what they say is what was fitted, and whose they are.
+// The files that a fit writes: they say what was fitted, and only files of the fitted software change.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A copy of what ships of fits, which goes when the test does.
+// A copy of the files of fits that ship; the destructor removes it.
 class Shipped {
  public:
   Shipped() : folder_(fs::temp_directory_path() / ("motley-fit-shipped-" + std::to_string(getpid()))) {
@@ -42,7 +42,7 @@ class Shipped {
   fs::path folder_;
 };
 
-// Every run takes a second and is predicted a few percent off, by a rule that knows its id alone.
+// Predictions for tests: every run takes a second, and its place in the list decides how wrong its prediction is.
 std::vector<RunOutcome> off_by_some(const PublishedRules&, const std::vector<const PublishedRun*>& runs,
                                     bool) {
   std::vector<RunOutcome> outcomes;
@@ -90,7 +90,7 @@ TEST_CASE("what is written reads back as the figures that were fitted, to four d
   const Eigen::VectorXd read = fitted.figures.values_in(shipped.path() + "/platforms/software");
   CHECK((read - fitted.fit->values()).cwiseAbs().maxCoeff() < 6e-4);
   CHECK((read - fitted.figures.prior().mean).cwiseAbs().maxCoeff() > 0.05);
-  // A trial says the same as the file, and what uses such files takes it.
+  // A trial has the same figures as the file, and the reader of such files accepts it.
   const TrialFigures trial = fitted.figures.trial(fitted.fit->values());
   for (const std::string& software : fitted.figures.software()) {
     INFO(software);

@@ -1,4 +1,4 @@
-// Rounds of the fit in a world whose figures are known, and what is left out of it.
+// Rounds of the fit in a world whose figures are known, and fits that leave runs out.
 #include <catch2/catch.hpp>
 
 #include "tests/support/fit_world.hpp"
@@ -21,14 +21,14 @@ Eigen::VectorXd errors_of(PowerWorld& world, const std::vector<FitRun>& runs, co
 TEST_CASE("figures that made the runs are found again") {
   std::vector<FitRun> runs = some_runs();
   Plan plan = shipped_plan();
-  plan.error = 1e-4;  // such runs outweigh any prior
+  plan.error = 1e-4;  // the runs outweigh any prior
   const Figures figures(plan, runs);
   const Eigen::VectorXd truth = figures.prior().mean + random_vector(figures.count(), 0.2, 5);
   PowerWorld world(figures, runs, truth);
   Fit fit(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
   fit.run(world, figures.prior().mean, 6);
   CHECK((fit.values() - truth).cwiseAbs().maxCoeff() < 0.01);
-  CHECK(world.asked() < 6 * 11);  // it ends when figures no longer move
+  CHECK(world.asked() < 6 * 11);  // the fit ends when figures no longer move
 }
 
 TEST_CASE(
@@ -87,22 +87,22 @@ TEST_CASE("a figure that no run tells of goes the way of its kin, less far") {
   pulls.free.assign(static_cast<std::size_t>(figures.count()), true);
   const Eigen::VectorXd moved = solve(linear, figures.prior(), pulls, false).values - figures.prior().mean;
   CHECK(moved[told] == Approx(0.3).epsilon(0.02));
-  // Of another software on the same chip: what is alike of all and of the chip.
+  // A figure of another software on the same chip moves by the shares for all and for the chip.
   const Plan& plan = figures.plan();
   CHECK(moved[kin] == Approx((plan.alike_all + plan.alike_chip) * moved[told]).epsilon(1e-3));
-  // Of the same software on another chip: what is alike of all and of the software.
+  // A figure of the same software on another chip moves by the shares for all and for the software.
   CHECK(moved[same_software] == Approx((plan.alike_all + plan.alike_software) * moved[told]).epsilon(1e-3));
   CHECK(std::abs(moved[other]) < 1e-6);
 }
 
 TEST_CASE("a round that made things worse is taken back by halves") {
-  // Steps that bend so much that the straight line goes much too far.
+  // A world so far from linear that the step of the linear optimum is much too long.
   class Bent : public Predictor {
    public:
     Bent(const Figures& figures, Eigen::Index at) : begin_(figures.prior().mean[at]), at_(at) {}
     std::vector<double> step_s(const Eigen::VectorXd& values) override {
       const double x = values[at_] - begin_;
-      // Flat to begin with, as far as derivatives see; then steep.
+      // Flat at first, as far as the derivatives reach; then steep.
       return std::vector<double>(40, std::exp(-0.5 + 0.5 * x + (x > 0.15 ? 20 * (x - 0.15) : 0)));
     }
 
@@ -146,7 +146,7 @@ TEST_CASE("runs of a size are left out of every set at once, each once, and then
     }
   }
   CHECK(seen.size() == runs.size());
-  CHECK(fold == 4);  // as many as there are sizes, which are fewer than folds
+  CHECK(fold == 4);  // one for each size, as there are fewer sizes than folds
   CHECK(sets == std::set<std::string>{"dgxc", "mpt", "nemo", "zb"});
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("a fit without a set is that of a table that never had it") {
       std::find_if(fits.begin(), fits.end(), [](const LeftOut& each) { return each.set == "nemo"; });
   REQUIRE(without != fits.end());
   for (FitRun& run : runs)
-    if (run.set == "nemo") run.measured_s *= 1000;  // nothing of it is to be seen
+    if (run.set == "nemo") run.measured_s *= 1000;  // these measurements must have no influence
   Fit blind(figures, runs, {"megatron-2023", "nemo-2024", "llm-foundry-2024"});
   blind.run(world, figures.prior().mean, 3);
   std::vector<LeftOut> others = blind.leave_out();

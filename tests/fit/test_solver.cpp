@@ -1,4 +1,4 @@
-// The optimum of runs and priors: against its own definition, and against what robust and weighted should mean.
+// The optimum of runs and priors: compared with its definition, and with what robust and weighted should mean.
 #include <catch2/catch.hpp>
 
 #include "tests/support/fit_world.hpp"
@@ -27,7 +27,7 @@ Some some(Eigen::Index runs, Eigen::Index figures, double scatter) {
   return problem;
 }
 
-// The derivative of the sum of w e^2 (sqrt(1 + (r/e)^2) - 1) / e^2 and of half the prior's square, written out.
+// The derivative of the sum of w (sqrt(1 + (r/e)^2) - 1) plus half the prior's square, written out.
 Eigen::VectorXd pull_at(const Some& problem, const Eigen::VectorXd& values) {
   Eigen::VectorXd pull = problem.prior.precision * (values - problem.prior.mean);
   const Eigen::VectorXd errors =
@@ -40,7 +40,7 @@ Eigen::VectorXd pull_at(const Some& problem, const Eigen::VectorXd& values) {
   return pull;
 }
 
-// One figure, of which each run says so much.
+// The fitted value of one figure, of which run i says that it is says[i].
 double mean_of(const std::vector<double>& says, const std::vector<double>& weights, double error) {
   const auto n = static_cast<Eigen::Index>(says.size());
   LinearErrors linear{Eigen::VectorXd::Zero(1), Eigen::VectorXd(n), Eigen::MatrixXd::Ones(n, 1)};
@@ -94,13 +94,13 @@ TEST_CASE("spreads are those of a normal where errors are small: the inverse of 
 
 TEST_CASE("one run that lies far off moves the fit less than it moves a mean") {
   std::vector<double> says(20, 0.0);
-  says.back() = 2.0;  // e^2 times as long
+  says.back() = 2.0;  // this run takes e^2 times as long
   const std::vector<double> alike(20, 1.0);
   const double robust = mean_of(says, alike, 0.05), squares = mean_of(says, alike, 100);
   CHECK(squares == Approx(0.1).epsilon(0.01));
   CHECK(robust > 0);
   CHECK(robust < 0.05 * squares);
-  says.back() = 4.0;  // and farther, hardly more
+  says.back() = 4.0;  // even further away, it moves the fit hardly more
   CHECK(mean_of(says, alike, 0.05) < 1.05 * robust);
 }
 

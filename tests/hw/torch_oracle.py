@@ -27,7 +27,7 @@ FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe"
 
 
 def rotate(x, theta):
-    """x is (B, heads, T, D); Hugging Face's Llama: the first half of a head is paired with the second."""
+    """x is (B, heads, T, D). As in Hugging Face's Llama, the first half of a head is paired with the second."""
     T, D = x.shape[-2:]
     angles = torch.outer(torch.arange(T).double(), theta ** (-torch.arange(0, D, 2).double() / D))
     cosine, sine = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
@@ -94,7 +94,7 @@ def feed_forward(x, p, name, t):
 
 
 def experts(x, p, name, t):
-    """Every expert on every token, the weights of those not taken 0."""
+    """Runs every expert on every token; the weights of experts that are not taken are 0."""
     e = t["experts"]
     x = x.flatten(0, 1)
     logits = F.linear(x, p[name + ".router.weight"])
@@ -132,7 +132,7 @@ def layer(x, p, name, t, i):
 
 
 def logits_of(ahead, p, t):
-    """Of the next token, and of those that are predicted further on; `ahead`: tokens by how far on they stand."""
+    """Logits of the next token and of further predictions. `ahead`: item i has the tokens that are i places ahead."""
     table = p["embedding.token.weight"]
     x = F.embedding(ahead[0], table)
     if t["family"] == "gpt2":
@@ -152,7 +152,7 @@ def logits_of(ahead, p, t):
 
 
 def worst(ours, expected):
-    """The largest difference, as a part of the largest expected value where that is below 1."""
+    """The largest difference, divided by the largest expected value if that is below 1."""
     scale = min(1.0, expected.abs().max().item()) or 1.0
     return ((ours - expected).abs().max() / scale).item()
 
@@ -191,7 +191,7 @@ def compare(family, program):
             ours = torch.tensor(sum(dump["logits"], []), dtype=torch.double)
             differences["logits"] = worst(ours, logits.detach().flatten())
             for name in p:
-                if p[name].grad is None:  # a balancing bias: no gradient reaches it, here or there
+                if p[name].grad is None:  # a balancing bias gets no gradient in either program
                     differences["no gradient of " + name] = float(name in dump["gradients"])
                     p[name].grad = torch.zeros_like(p[name])
                     first_gradients[name] = p[name].grad.clone()
@@ -202,8 +202,8 @@ def compare(family, program):
         differences[f"loss of step {number}"] = abs(step["loss"] - loss.item())
         optimizer.step()
     for name in p:
-        # AdamW scales a gradient that is only rounding up to a whole learning rate: those elements say nothing. The
-        # key's bias is one: it moves every score of a row alike, so its gradient is zero.
+        # AdamW turns a gradient that is only rounding error into a step of a whole learning rate, so such elements are
+        # left out. The key's bias is one: it moves all scores of a row equally, so its true gradient is zero.
         significant = first_gradients[name].abs() > 1e-5
         ours = tensor(dump["final"][name])
         if significant.any():

@@ -1,5 +1,5 @@
-// Sequences cut over ranks: the same function as one rank trains, whatever else divides the work; the same in the real
-// and the imagined world; and as many FLOPs, bytes gathered and bytes kept as the cut says.
+// Sequences cut over ranks train the same function as one rank, whatever else divides the work; both worlds do the
+// same; and FLOPs, bytes gathered and bytes kept are those of the cut.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"
@@ -63,13 +63,12 @@ TEST_CASE("ranks that leave out what others' queries add to their keys train ano
 TEST_CASE("sequences cut over ranks do the same in the real and the imagined world") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   for (Job job : tests::every_context_job(family)) {
-    if (job.strategy.zero >= 2)
-      continue;  // what is gathered ahead is a matter of timing: test_two_worlds.cpp
-    job.strategy.overlap_p2p = job.strategy.schedule == Schedule::zb_h1;  // which needs it
+    if (job.strategy.zero >= 2) continue;  // timing decides what is gathered ahead: see test_two_worlds.cpp
+    job.strategy.overlap_p2p = job.strategy.schedule == Schedule::zb_h1;  // zb_h1 needs it
     const Program program = compile(job);
     const auto memory = check(program, job.cluster);
     const TrainResult real = tests::check_same_structure(job, program).real;
-    if (job.strategy.overlap_p2p) continue;  // how many messages wait in buffers is a matter of timing
+    if (job.strategy.overlap_p2p) continue;  // timing decides how many messages wait in buffers
     for (Rank rank = 0; rank < program.rank_count(); ++rank)
       REQUIRE(static_cast<double>(memory[at(program.ranks[at(rank)].stage)].peak) ==
               Approx(real.peak_bytes[at(rank)]).epsilon(0.02));

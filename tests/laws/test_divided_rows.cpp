@@ -1,5 +1,5 @@
-// Sequence parallelism and recompute change where rows stand and what is kept, not the function: the same losses as one
-// rank, and the same events in both worlds.
+// Sequence parallelism and recompute change which rank has which rows and what is kept, but not the function: losses
+// are those of one rank, and both worlds have the same events.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
@@ -68,7 +68,7 @@ TEST_CASE("divided rows and partial recompute do the same in the real and the im
   check_two_worlds(tests::every_recomputing_job(transformer));
 }
 
-// The gradients of norms and biases that only one rank's rows made are no whole gradients.
+// Without a sum over ranks, the gradients of norms and biases come from one rank's rows only.
 TEST_CASE("ranks that keep the gradients of their rows to themselves train another function") {
   Job job = tests::tiny_job({2, 1, 1});
   job.strategy.sequence_parallel = true;

@@ -1,4 +1,5 @@
-// Several documents in one sequence: the same function as documents in sequences of their own, however it is divided.
+// Several documents in one sequence train the same function as documents in sequences of their own, however the work is
+// divided.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"

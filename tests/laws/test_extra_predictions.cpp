@@ -1,4 +1,4 @@
-// Modules that predict further tokens: the same function however a job is cut, and both worlds alike.
+// Modules that predict further tokens train the same function however a job is cut, and both worlds do the same.
 #include "models/compile/compile.hpp"
 #include "models/schedule/schedule.hpp"
 #include "tests/support/context_jobs.hpp"
@@ -35,7 +35,7 @@ TEST_CASE("what predicts further tokens trains as on one rank however a job is c
   const TrainResult alone = trained(tests::tiny_job({1, 1, 1}, transformer));
   REQUIRE(alone.extra_losses.size() == 20);
   REQUIRE(alone.extra_losses.back() <
-          alone.extra_losses.front() - 0.05);  // it learns, so agreeing means something
+          alone.extra_losses.front() - 0.05);  // it learns, so that equal losses mean something
   for (tests::Degrees degrees :
        {tests::Degrees{2, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
     for (bool other : {false, true})

@@ -1,5 +1,5 @@
-// Stages whose first or last holds no layer: the embedding, and the head, alone. They train the same function, and both
-// worlds run them alike.
+// Pipelines whose first stage has only the embedding, or whose last stage has only the head. They train the same
+// function, and both worlds do the same.
 #include "models/compile/compile.hpp"
 #include "tests/support/laws.hpp"
 

@@ -1,4 +1,4 @@
-// Low-rank adapters: frozen weights, and the same function however the job is cut.
+// Low-rank adapters: weights stay frozen, and the trained function is the same however the job is cut.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
@@ -20,7 +20,8 @@ Transformer adapted(Transformer transformer) {
 
 Job adapted_job(tests::Degrees degrees, const Transformer& transformer) {
   Job job = tests::tiny_job(degrees, adapted(transformer));
-  // Enough to learn, not so much that AdamW, which steps by the sign of what is almost zero, makes rounding grow.
+  // Large enough to learn. A larger rate would let rounding errors grow, because AdamW makes a whole step along the
+  // sign even of a gradient that is almost zero.
   job.train.learning_rate = 3e-3;
   job.train.epsilon = 1e-5;
   return job;
@@ -33,7 +34,7 @@ TEST_CASE("adapters train the same function as on one rank however a job is cut"
   const Transformer transformer =
       name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);
   const auto alone = train(adapted_job({1, 1, 1}, transformer));
-  REQUIRE(alone.back() < alone.front() - 0.05);  // it learns, so agreeing means something
+  REQUIRE(alone.back() < alone.front() - 0.05);  // it learns, so that equal losses mean something
   for (tests::Degrees degrees : {tests::Degrees{2, 1, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
     for (bool rows : {false, true})
       for (int zero : {0, 1, 2, 3}) {
@@ -51,9 +52,9 @@ TEST_CASE("adapters train the same function as on one rank however a job is cut"
 TEST_CASE("adapters begin where the frozen model stands, and nothing else moves it") {
   const Transformer transformer = tests::tiny_transformer(Family::llama);
   const double frozen = train(tests::tiny_job({1, 1, 1}, transformer), 1)[0];
-  CHECK(train(adapted_job({1, 1, 1}, transformer), 1)[0] == frozen);  // B is zero
+  CHECK(train(adapted_job({1, 1, 1}, transformer), 1)[0] == frozen);  // matrix B is zero at first
   Job still = adapted_job({1, 1, 1}, transformer);
-  still.transformer.lora.on.clear();  // frozen, and nothing beside it
+  still.transformer.lora.on.clear();  // all weights frozen, and no adapters
   const auto losses = train(still, 5);
   Job later = still;
   later.train.learning_rate = 1;

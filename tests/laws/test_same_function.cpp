@@ -1,5 +1,5 @@
-// The law the whole suite hangs from: any legal Strategy trains the same function. Every small Strategy is trained for
-// real and must show, step by step, the losses that one rank shows.
+// The law on which the whole suite depends: any legal Strategy trains the same function. Every small Strategy is really
+// trained and must have, step by step, the losses of one rank.
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -14,7 +14,7 @@ using tests::train;
 namespace {
 
 void check_family(Family family) {
-  std::map<std::int64_t, std::vector<double>> alone_with;  // by batch: one schedule is of a smaller one
+  std::map<std::int64_t, std::vector<double>> alone_with;  // by global batch: one schedule has a smaller one
   std::vector<Job> jobs = tests::every_small_job(family);
   for (const Job& job : tests::every_scheduled_job(family)) jobs.push_back(job);
   for (const Job& job : jobs) {
@@ -25,7 +25,7 @@ void check_family(Family family) {
       one.train = job.train;
       one.strategy = expand(one.transformer, one.train, 1, 1, 1);
       alone = train(one);
-      REQUIRE(alone.back() < alone.front() - 0.5);  // it learns, so agreeing means something
+      REQUIRE(alone.back() < alone.front() - 0.5);  // it learns, so that equal losses mean something
     }
     check_same(job, alone);
   }

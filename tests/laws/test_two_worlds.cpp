@@ -14,12 +14,12 @@ using namespace motley;
 
 namespace {
 
-// Most bytes of activations live at once on each rank, from a trace alone: an instruction holds its peak while it runs
-// and leaves what it allocated less what it freed.
+// The most bytes of activations that are live at once on each rank, from the trace alone: an instruction holds its peak
+// while it runs and leaves what it allocated less what it freed.
 std::map<Rank, double> peak_by_rank(const Trace& trace) {
   struct Change {
     double at_s;
-    int order;  // at one instant ends come before begins
+    int order;  // sorts changes at one instant: ends come before begins
     std::int64_t bytes;
   };
   std::map<Rank, std::vector<Change>> changes;
@@ -43,7 +43,7 @@ std::map<Rank, double> peak_by_rank(const Trace& trace) {
   return peaks;
 }
 
-// Who moved what with whom, in the order of each stream, from the trace alone.
+// All instructions with their bytes, in the order of each stream, from the trace alone.
 std::vector<std::string> moves(const Program& program, const Trace& trace) {
   std::vector<std::string> list;
   for (const TraceEvent& event : trace.events)
@@ -62,8 +62,8 @@ double in_flight(const RankProgram& rank_program, const Strategy& strategy) {
   return largest * (strategy.zero >= 3 ? 2 + strategy.prefetch : 1);
 }
 
-// Activations that forwards have left and copies not yet taken, or copies have brought before their backward: as many
-// as two micro-batches' of each.
+// Bytes of activations that wait for their copy to the host, or were copied back before their backward needs them: at
+// most two micro-batches of each.
 double on_their_way(const RankProgram& rank_program) {
   double largest = 0;
   for (const Stream& stream : rank_program.streams)
@@ -85,8 +85,8 @@ void check_two_worlds(const Job& job) {
     const double states = static_cast<double>(program.program_of(rank).static_bytes);
     const double really = static_cast<double>(real.peak_bytes[at(rank)]);
     if (job.strategy.zero >= 2 || on_their_way(program.program_of(rank)) > 0) {
-      // What is gathered ahead, and which gradients are still being reduced, is a matter of timing: at most the two
-      // largest shards of each.
+      // Timing decides which parameters are gathered ahead and which gradients are still being reduced; in_flight()
+      // bounds their bytes.
       const double timing = (job.strategy.zero >= 2 ? in_flight(program.program_of(rank), job.strategy) : 0) +
                             on_their_way(program.program_of(rank));
       REQUIRE(std::abs(states + peaks.at(rank) - really) <= timing + 0.02 * really);
@@ -98,8 +98,8 @@ void check_two_worlds(const Job& job) {
   }
 }
 
-// Twice as wide as tests/support/tiny_job.hpp: with p2p overlapped, how many messages wait in buffers at the peak is a
-// matter of timing, and here those few are less than 2 % of a rank's memory.
+// A job twice as wide as in tests/support/tiny_job.hpp. With p2p overlapped, timing decides how many messages wait in
+// buffers at the peak; in this width they are less than 2 % of a rank's memory.
 Job widened(Job job) {
   job.transformer.hidden *= 2;
   job.transformer.head_dim *= 2;
@@ -123,7 +123,7 @@ TEST_CASE("every small Llama strategy does the same in the real and the imagined
   check_worlds_agree(Family::llama);
 }
 
-// What a rank's experts compute is a matter of routing: compare() holds them together to the same FLOPs.
+// Routing decides what the experts of one rank compute, so compare() checks the sum of FLOPs over all experts.
 TEST_CASE("divided experts do the same in both worlds, and all together the same FLOPs") {
   for (Job& job : tests::every_expert_job(tests::tiny_variant("mixtral"))) {
     job.strategy.schedule = Schedule::one_f_one_b;
@@ -160,7 +160,7 @@ TEST_CASE("routed experts and latent attention do the same in the real and the i
 
 TEST_CASE("stages cut in unlike ways do the same in the real and the imagined world") {
   for (Job job : tests::every_resharded_job(Family::llama)) {
-    job.strategy.p2p_buffers = 1;  // fewer messages ahead, as the rest is smaller than elsewhere
+    job.strategy.p2p_buffers = 1;  // fewer messages wait, because all else is smaller here
     check_two_worlds(widened(widened(job)));
   }
 }

@@ -1,5 +1,5 @@
-// Unlike pipelines of one strategy train the same function as one rank: gradients are summed over whoever holds a
-// parameter, by the finest cut where degrees differ, every token weighing the same. And both worlds agree on them.
+// Unlike pipelines of one strategy train the same function as one rank: gradients are summed over all ranks that hold a
+// parameter, by the finest cut if degrees differ, and every token has the same weight. Both worlds do the same.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"
@@ -13,7 +13,7 @@ using tests::train;
 
 namespace {
 
-// Each: 16 sequences a step over 4 layers.
+// Each has 16 sequences in a step, and 4 layers.
 const std::vector<std::string> kUnlike = {
     // two micro-batch sizes
     "templates: [{micro_batches: 4, micro_batch: 2, stages: [{layers: 0-3}]},"
@@ -23,22 +23,23 @@ const std::vector<std::string> kUnlike = {
     // one stage beside two
     "templates: [{micro_batches: 4, stages: [{layers: 0-3}]},"
     " {micro_batches: 4, stages: [{layers: 0-0}, {layers: 1-3}]}]",
-    // two beside three, cut at other layers, one of them recomputed
+    // two stages beside three, cut at other layers, one of them recomputed
     "templates: [{micro_batches: 2, stages: [{layers: 0-1}, {layers: 2-3, recompute: full}]},"
     " {micro_batches: 6, stages: [{layers: 0-0}, {layers: 1-2}, {layers: 3-3}]}]",
-    // tensor parallel degrees 2 and 1
+    // tensor-parallel degrees 2 and 1
     "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}]}, {micro_batches: 2, stages: [{layers: "
     "0-3}]}]",
-    // 4, 2 and 1, with replicas
+    // tensor-parallel degrees 4, 2 and 1, with replicas
     "templates: [{micro_batches: 2, stages: [{layers: 0-3, tp: 4}]}, {micro_batches: 2, stages: [{layers: "
     "0-3, tp: 2}]},"
     " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]}]",
-    // unlike in everything
+    // pipelines that differ in everything
     "templates: [{micro_batches: 4, stages: [{layers: 0-2, tp: 2}, {layers: 3-3, tp: 2}]},"
     " {micro_batches: 8, micro_batch: 1, stages: [{layers: 0-0, tp: 1}, {layers: 1-3, tp: 1}]}]",
 };
 
-// Whose parts of gradients and parameters (zero 2, 3) are of one template each: replicas have a common divisor.
+// Strategies that zero 2 and 3 can divide: the numbers of replicas have a common divisor, so that every part of
+// gradients and parameters belongs to one template.
 const std::vector<std::string> kDivisible = {
     // other micro-batches, other cuts of the layers
     "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3}]},"
@@ -49,7 +50,7 @@ const std::vector<std::string> kDivisible = {
     // cut in two, and in one or four
     "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, tp: 2}]},"
     " {replicas: 2, micro_batches: 2, stages: [{layers: 0-1}, {layers: 2-3, tp: 4}]}]",
-    // stages of one of them replicated unlike
+    // one of them with stages that differ in their replicas
     "templates: [{replicas: 2, micro_batches: 1, stages: [{layers: 0-3}]}, {replicas: 1, micro_batches: 3,"
     " micro_batch: 4, stages: [{layers: 0-2, replicas: 2}, {layers: 3-3, replicas: 4}]}]"};
 
@@ -61,7 +62,7 @@ Job unlike_job(const std::string& text, const Transformer& transformer) {
   return job;
 }
 
-// Templates that divide what they hold.
+// Jobs whose templates divide what they hold.
 std::vector<Job> divided_jobs(const Transformer& transformer) {
   std::vector<Job> jobs;
   const std::string gradients = "overlap: {gradients: true, bucket_bytes: 20 kB}\n";
@@ -110,13 +111,13 @@ TEST_CASE("unlike pipelines train the same Llama as one rank") { check_unlike_pi
 
 TEST_CASE("unlike pipelines whose experts are cut or divided alike train the same function") {
   const std::vector<std::string> unlike = {
-      // experts cut as the rest is: summed by the finest cut
+      // experts cut like the rest: gradients are summed by the finest cut
       "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2}]}, {micro_batches: 2, stages: [{layers: "
       "0-3}]}]",
-      // not cut in either, while the rest is in one
+      // experts cut in neither template, the rest cut in one
       "templates: [{micro_batches: 6, stages: [{layers: 0-3, tp: 2, etp: 1}]},"
       " {micro_batches: 2, stages: [{layers: 0-3}]}]",
-      // divided over a tensor-parallel group here, over replicas there
+      // experts divided over a tensor-parallel group in one template, over replicas in the other
       "templates: [{micro_batches: 4, stages: [{layers: 0-3, tp: 2, ep: 2, etp: 1}]},"
       " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]"};
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");

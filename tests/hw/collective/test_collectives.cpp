@@ -1,4 +1,4 @@
-// Each kind of collective over the TCP transport, against the plainest way to say what it leaves behind.
+// Each kind of collective over the TCP transport, compared with the plainest description of its result.
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -17,7 +17,7 @@ Group group_of(int ranks) {
   return group;
 }
 
-// Calls the collective on every rank; returns what each holds then, by rank.
+// Calls the collective on every rank and returns what each rank then holds, indexed by rank.
 std::vector<Values> run(CollectiveKind kind, std::vector<Values> values, ReduceOp reduce = ReduceOp::sum) {
   const int ranks = static_cast<int>(values.size());
   const Group group = group_of(ranks);
@@ -105,7 +105,7 @@ TEST_CASE("a reduce_scatter reduces each contribution exactly once, and finds th
   const int ranks = GENERATE(2, 3, 4, 5, 6, 7, 8, 9);
   for (std::size_t count : {1U, 2U, 9U, 10U, 1000U}) {
     INFO(ranks << " ranks, " << count << " values");
-    // Contribution r is 4^r: a sum's base-4 digits say how often each came. Exact up to 2^24.
+    // Contribution r is 4^r: the base-4 digits of a sum say how often it has each contribution. Exact up to 2^24.
     std::vector<Values> digits, maxima;
     float once = 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -126,7 +126,7 @@ TEST_CASE("reduce_scatter then all_gather gives the bits of all_reduce") {
   const int ranks = GENERATE(2, 3, 5, 8);
   for (std::size_t count : {1U, 7U, 4097U}) {
     INFO(ranks << " ranks, " << count << " values");
-    std::vector<Values> brought;  // of unlike magnitudes: another order of summing gives other bits
+    std::vector<Values> brought;  // magnitudes differ, so that another order of summing gives other bits
     for (int rank = 0; rank < ranks; ++rank) {
       brought.emplace_back(count);
       for (std::size_t i = 0; i < count; ++i)

@@ -1,4 +1,4 @@
-// The probe of this machine: it tells of the parts that this build was made with, whatever hardware is here.
+// The probe of this machine reports the parts that this build was made with, whatever hardware the machine has.
 #include <algorithm>
 #include <catch2/catch.hpp>
 

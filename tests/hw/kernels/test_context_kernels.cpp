@@ -1,5 +1,5 @@
-// Attention of ranks that each hold a part of a sequence equals that of one rank with the whole sequence, row by row,
-// forward and backward.
+// Attention on ranks that each hold a part of a sequence equals attention on one rank with the whole sequence, row by
+// row, forward and backward.
 #include <catch2/catch.hpp>
 
 #include "hw/kernels/reference.hpp"
@@ -11,7 +11,7 @@ using namespace motley::tests;
 
 namespace {
 
-// One rank's rows of a tensor that has `width` elements for each of B sequences' tokens.
+// One rank's rows of a tensor that has `width` elements for each token of B sequences.
 Values rows_of(const Values& whole, const SequenceLayout& layout, std::int64_t B, std::int64_t width) {
   Values rows;
   for (std::int64_t b = 0; b < B; ++b)
@@ -43,7 +43,7 @@ TEST_CASE("attention over gathered keys is that part of the whole which the rank
     s.layout = {sequence, parts, index};
     ranks.push_back(s);
     heads.push_back(rows_of(qkv, s.layout, B, s.row()));
-    reference::place_keys(s, heads.back().data(), keys.data());  // as gathering leaves the keys of all ranks
+    reference::place_keys(s, heads.back().data(), keys.data());  // as an all-gather would place them
   }
   std::vector<Values> dqs;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

@@ -1,5 +1,5 @@
 // Kernels of routed experts and of latent attention: every backward is compared with central differences of its
-// forward, and the router's choice with what it must choose.
+// forward, and the router's choice with the right one.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -42,7 +42,7 @@ Experts some_experts(bool sigmoid, bool normalise) {
 TEST_CASE("route_backward is the gradient of the weights that route gives") {
   const Experts e = some_experts(GENERATE(false, true), GENERATE(false, true));
   const std::int64_t N = 4;
-  // Logits are so far from each other that a small step changes no choice.
+  // Logits differ so much that a small step changes no choice.
   Values logits = random_values(24, 50, 0.1F);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += 0.3F * static_cast<float>((i * 5) % 6);
   const Values dweights = random_values(8, 51);
@@ -85,7 +85,7 @@ TEST_CASE("only the best groups are looked at") {
   Experts e = some_experts(true, false);
   e.groups = 3;
   e.groups_per_token = 1;
-  // The best expert stands in the first group, the best two together in the last.
+  // The best expert is in the first group; the best sum of two is in the last group.
   REQUIRE(routed(e, 1, {5, -9, 0, 0, 3, 4}).taken == Values{5, 4});
   e.groups_per_token = 3;
   REQUIRE(routed(e, 1, {5, -9, 0, 0, 3, 4}).taken == Values{0, 5});

@@ -131,7 +131,7 @@ TEST_CASE("activation_backward is the gradient of GELU and of SwiGLU") {
 }
 
 TEST_CASE("embed_backward is the gradient of embed, and touches only rows of its shard") {
-  const reference::EmbedShape s{2, 3, 2, 4, 4};  // tokens 4..7 are ours
+  const reference::EmbedShape s{2, 3, 2, 4, 4};  // the shard has tokens 4..7
   const std::vector<std::int32_t> tokens = {4, 1, 7, 4, 4, 9};
   const Values token = random_values(8, 13), position = random_values(6, 14), dx = random_values(12, 15);
   Values x(12), dtoken(8), dposition(6);
@@ -155,7 +155,7 @@ TEST_CASE("loss_backward is the gradient of the loss, cut over any number of sha
     return reference::LogitsShape{N, R, shard * R, std::clamp<std::int64_t>(V - shard * R, 0, R)};
   };
   const auto cut = [&](const Values& logits, std::int64_t shard) {
-    Values part(static_cast<std::size_t>(N * R), 77.0F);  // padding that must not matter
+    Values part(static_cast<std::size_t>(N * R), 77.0F);  // padding, which must not matter
     for (std::int64_t i = 0; i < N; ++i)
       for (std::int64_t r = 0; r < shape(shard).exist; ++r)
         part[static_cast<std::size_t>(i * R + r)] = logits[static_cast<std::size_t>(i * V + shard * R + r)];
@@ -221,7 +221,7 @@ TEST_CASE("the matmul kernels agree with their definition and with each other, w
   fast::matmul_weight_gradient(s, dy.data(), x.data(), dw_fast.data(), db_fast.data());
   near(dw, dw_fast);
   near(db, db_fast);
-  // <dy, x w'> = <dx, x> = <dw, w>, as for every bilinear form
+  // <dy, x w'> = <dx, x> = <dw, w> holds for every bilinear form
   for (float& value : dw) value -= 1.0F;
   for (std::size_t i = 0; i < y.size(); ++i) y[i] -= bias[i % bias.size()];
   const double product = weighted(y, dy);

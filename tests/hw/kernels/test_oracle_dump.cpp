@@ -6,7 +6,7 @@
 //     latent {rank, rope, value}, experts {layers, count, per_token, ...}
 //   train: learning_rate, beta1, beta2, epsilon, weight_decay
 //   parameters, final: {name: {shape, decays, values}} before the first and after the last step
-//   gradients: {name: values} of the first step      logits: [values], a micro-batch each, of the first step
+// gradients: {name: values} of the first step      logits: [values] of the first step, one for each micro-batch
 //   steps: [{tokens: [[..]], targets: [[..]], loss}]
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -52,7 +52,7 @@ json gradients_of(RankWork& work) {
 }
 
 json data_of(const Job& job, const Text& text, std::int64_t step) {
-  json ahead = json::array();  // the tokens, those that follow, those that follow them, ...
+  json ahead = json::array();  // item i: the tokens that are i places ahead
   for (std::int64_t distance = 0; distance < 2 + job.transformer.trained_extra(); ++distance) {
     json sequences = json::array();
     for (std::int64_t sequence = 0; sequence < job.train.global_batch; ++sequence) {

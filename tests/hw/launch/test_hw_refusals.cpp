@@ -1,4 +1,4 @@
-// Refusals of hw/ that no command alone triggers. Their messages stand in tests/refusals.
+// Refusals of hw/ that no single command triggers. Their messages are in tests/refusals.
 #include <catch2/catch.hpp>
 #include <map>
 #include <thread>
@@ -36,7 +36,7 @@ void place_with(const std::map<std::string, std::string>& variables) {
   });
 }
 
-// Rank 1 comes to rank 0 with another binary or Program.
+// Rank 1 connects to rank 0 with another binary or Program.
 void meet(const std::string& binary, const std::string& program) {
   Socket door = listen_on({"127.0.0.1", 0});
   RendezvousOptions lead{0, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};

@@ -1,5 +1,5 @@
 // Launching real processes: how they end, and that no process is left. A rank that trains is this test program itself,
-// started with the hidden test "[rank of a launch]".
+// started with its hidden test "[rank of a launch]".
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Parameters: shards of any tensor-parallel degree are cut from one model, which the seed alone decides; AdamW's first
-// steps against figures worked out by hand.
+// Parameters: shards of any tensor-parallel degree are cut from one model, which only the seed decides. The first steps
+// of AdamW are compared with numbers worked out by hand.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -61,7 +61,7 @@ TEST_CASE("query, key and value heads are each cut, not the fused matrix") {
     return parameter.name == "layers.0.qkv.bias";
   });
   REQUIRE(bias != all.end());
-  const auto elements = shard_elements(*bias, 2, 1);  // parts of 32: second halves
+  const auto elements = shard_elements(*bias, 2, 1);  // the second half of each part of 32
   REQUIRE(elements.size() == 48);
   REQUIRE(elements[0] == 16);
   REQUIRE(elements[16] == 32 + 16);

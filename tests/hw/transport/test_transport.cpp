@@ -1,5 +1,5 @@
-// The TCP transport and the ring on it: sizes around every edge, the rendezvous of sends and recvs, and how a dead,
-// silent or confused peer is reported.
+// The TCP transport and the ring on it: sizes at every boundary, the rendezvous of sends and recvs, and the reports of
+// a peer that is dead, silent or in another transfer.
 #include <atomic>
 #include <catch2/catch.hpp>
 
@@ -53,7 +53,7 @@ TEST_CASE("a send does not end before its recv is posted") {
   const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
     std::vector<std::byte> byte(1);
     if (transport.rank() == 0) {
-      // The other channel is free while this one waits.
+      // Another channel is free while this one waits.
       std::thread waits([&] {
         transport.exchange({Channel::activation, 1, 1, byte, -1, {}}, {0.5, 0});
         if (!posted) early = true;
@@ -144,7 +144,7 @@ TEST_CASE("after a ring all-reduce every rank holds each contribution exactly on
     for (Rank rank = 0; rank < ranks; ++rank) group.ranks.push_back(rank);
     const auto thrown = tests::on_loopback(ranks, tests::ring_links(ranks), [&](Transport& transport) {
       const Rank rank = transport.rank();
-      // Contribution r of an element is 4^r: a sum's base-4 digits say how often each came. Exact up to 2^24.
+      // Contribution r is 4^r: the base-4 digits of a sum say how often it has each contribution. Exact up to 2^24.
       std::vector<float> digits(count, static_cast<float>(1 << (2 * rank)));
       std::vector<float> maxima(count);
       for (std::size_t i = 0; i < count; ++i)
@@ -171,7 +171,8 @@ TEST_CASE("the links of a program are those its ranks use, each once") {
   const auto links = links_of(program);
   REQUIRE(std::is_sorted(links.begin(), links.end()));
   REQUIRE(std::adjacent_find(links.begin(), links.end()) == links.end());
-  // Two pipelines: an activation and a gradient link each; two data rings of two; two rings of tied embeddings.
+  // Two pipelines with one link for activations and one for gradients, two data rings of two ranks, and two rings of
+  // tied embeddings.
   REQUIRE(links.size() == 4 + 4 + 4);
   REQUIRE(links_of(compile(tests::tiny_job({1, 1, 1}))).empty());
 }

@@ -1,5 +1,5 @@
-// Real training on one and on several ranks of this host: the loss falls, what was done is what the Program foretold,
-// ranks that do not belong together are refused.
+// Real training on one and on several ranks of this host: the loss falls, the work done is the work that the Program
+// predicts, and ranks that do not belong together are refused.
 #include <catch2/catch.hpp>
 #include <map>
 #include <thread>

@@ -1,4 +1,4 @@
-// Tables of comma-separated values: what a cell may hold, where it stands, what is refused.
+// Tables of comma-separated values: what a cell may hold, its line and column, what is refused.
 #include <catch2/catch.hpp>
 
 #include "models/base/csv.hpp"
@@ -19,13 +19,13 @@ TEST_CASE("cells may hold commas, quotes and lines, and know where they stand") 
 
 TEST_CASE("a malformed table is refused where it is malformed") {
   const auto [text, line, column] = GENERATE(table<std::string, int, int>({
-      {"", 0, 0},              // nothing
+      {"", 0, 0},              // an empty file
       {"a,a\n", 1, 3},         // a column twice
-      {"a,b\n1,2,3\n", 2, 1},  // a cell too many
-      {"a,b\n1\n", 2, 1},      // and too few
+      {"a,b\n1,2,3\n", 2, 1},  // one cell too many
+      {"a,b\n1\n", 2, 1},      // one cell too few
       {"a\n\"x\n", 2, 1},      // a quote that does not end
-      {"a\nx\"y\n", 2, 2},     // one inside a cell
-      {"a\n\"x\"y\n", 2, 4},   // and after it
+      {"a\nx\"y\n", 2, 2},     // a quote inside a cell
+      {"a\n\"x\"y\n", 2, 4},   // text after a quoted cell
   }));
   CAPTURE(text);
   try {

@@ -1,5 +1,5 @@
 // Laws of every struct that lists its fields: any value is printed as text that reads back equal, and a change of any
-// one member changes the value, the text and the list of differences. Random values are drawn by the forms themselves.
+// one member changes the value, the text and the list of differences. The forms of the fields say what to draw.
 #include <catch2/catch.hpp>
 #include <random>
 #include <set>
@@ -19,7 +19,7 @@ class Draw {
  public:
   explicit Draw(std::uint32_t seed) : engine_(seed) {}
 
-  // A struct without a key of its own: all fields.
+  // Draws all fields of a struct.
   template <typename List>
   typename List::Struct value(const List& list) {
     typename List::Struct drawn{};
@@ -48,7 +48,7 @@ class Draw {
     value = static_cast<Whole>(integer(form.range.least, is_open ? 1 << 30 : form.range.most));
   }
   void into_member(const Truth&, bool& value) { value = coin(); }
-  // One that the form does not refuse.
+  // Draws a number that the form does not refuse.
   void into_member(const Number& form, double& value) {
     static const std::vector<double> some = {0, 1e-12, 1e-5, 0.05, 0.5, 0.95, 1, 1.5, 3, 1e6, 1.5e13};
     for (bool reads = false; !reads;) {
@@ -146,7 +146,7 @@ void check_laws(const List& list) {
       ++place;
       CHECK((one_of_b == a) == !differs);
     });
-    REQUIRE(all_of_b == b);  // no member is listed twice in another's place
+    REQUIRE(all_of_b == b);  // no member is listed twice instead of another
     list.each([&](const auto& entry) {
       Struct changed = a;
       const auto take = [&](auto member) { changed.*member = b.*member; };
@@ -159,7 +159,7 @@ void check_laws(const List& list) {
       CHECK(differs == (changed != a));
       CHECK(differs == (print_lines(list, changed) != text));
       const std::vector<KeyDifference> keys = key_differences(text, print_lines(list, changed));
-      if (entry.key != "source") CHECK(differs == !keys.empty());  // where figures are from is no difference
+      if (entry.key != "source") CHECK(differs == !keys.empty());  // the source of a figure is no difference
       for (const KeyDifference& each : keys) CHECK(each.key.substr(0, each.key.find('.')) == entry.key);
     });
   }

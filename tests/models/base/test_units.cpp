@@ -1,4 +1,4 @@
-// Quantities as people write them, read and refused.
+// Quantities in the form in which users write them: which are read, and which are refused.
 #include <catch2/catch.hpp>
 #include <random>
 

@@ -1,4 +1,4 @@
-// What a chip holds beyond a Program's tensors, and which part of them logits are: counted by hand.
+// Memory that a chip uses beyond the tensors of a Program, and the part of logits in it, counted by hand.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -14,7 +14,7 @@ namespace {
 // The bytes of one channel's connection: the buffers of three protocols.
 constexpr std::int64_t kConnection = 4'194'304 + 524'288 + 4'915'200;
 
-// On chips that are no hosts, joined inside their nodes by `kind`.
+// A job on chips that are not host processors, joined inside their nodes by `kind`.
 Job gpu_job(tests::Degrees degrees, FabricKind kind, int nodes = 1) {
   Job job = tests::tiny_job(degrees, Family::llama);
   NodeGroup& group = job.cluster.groups[0];
@@ -111,7 +111,7 @@ TEST_CASE("only what is gathered from parts or reduced to parts is copied") {
 TEST_CASE("logits and their gradient are the part of the peak that their shapes say") {
   for (int tp : {1, 2}) {
     Job job = tests::tiny_job({tp, 1, 1}, Family::llama);
-    job.transformer.vocabulary = 8192;  // then the peak is where the loss is
+    job.transformer.vocabulary = 8192;  // so large that the peak is at the loss
     const StageMemory memory = memory_by_stage(compile(job), job.cluster).at(0);
     const std::int64_t rows = job.train.micro_batch * job.train.sequence;
     CHECK(memory.logits == 2 * 4 * rows * 8192 / tp);

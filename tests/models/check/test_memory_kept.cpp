@@ -1,4 +1,4 @@
-// What software keeps in memory otherwise than a Program has it, counted by hand, each where it lives.
+// Figures for what software keeps in memory in another way than a Program does, counted by hand.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"
@@ -11,7 +11,7 @@ using namespace motley;
 
 namespace {
 
-// In bf16, with a vocabulary so large that the peak is where the loss is: every layer's activations are there.
+// A job in bf16 with a vocabulary so large that the peak is at the loss, where the activations of all layers are live.
 Job wide_job(tests::Degrees degrees, Family family = Family::gpt2) {
   Job job = tests::tiny_job(degrees, family);
   job.transformer.vocabulary = 8192;
@@ -27,7 +27,7 @@ StageMemory memory_of(const Job& job, int stage = 0) {
   return memory_by_stage(compile(job), job.cluster).at(at(stage));
 }
 
-// How much fuller a stage is with that figure, without what its allocator loses.
+// How many more bytes a stage has with that figure, without fragmentation.
 std::int64_t more_with(Job job, Sourced ChipSoftware::*figure, double value, int stage = 0) {
   const std::int64_t without = peak_of(memory_of(job, stage), Counted::allocated);
   job.cluster.groups[0].chip.software.*figure = {value, "assumed"};
@@ -47,8 +47,8 @@ TEST_CASE(
     CHECK(more_with(job, &ChipSoftware::kept_scores, 5) == t.layers * a_layer);
     job.strategy.recompute = Recompute::selective;
     CHECK(more_with(job, &ChipSoftware::kept_scores, 5) ==
-          0);                         // the peak is at the loss, where none is there
-    job.transformer.vocabulary = 64;  // and now in a layer's backward
+          0);                         // the peak is at the loss, where no scores are live
+    job.transformer.vocabulary = 64;  // now the peak is in a layer's backward
     const std::int64_t more = more_with(job, &ChipSoftware::kept_scores, 5);
     CHECK(more > 0);
     CHECK(more <= a_layer);
@@ -81,7 +81,7 @@ TEST_CASE(
   CHECK(more_with(job, &ChipSoftware::kept_logits, 12, 1) == (12 - 4) * logits);
   CHECK(more_with(job, &ChipSoftware::kept_logits, 4, 1) == 0);
   CHECK(more_with(job, &ChipSoftware::kept_logits, 2, 1) == -2 * logits);
-  CHECK(more_with(job, &ChipSoftware::kept_logits, 12, 0) == 0);  // the first stage has none
+  CHECK(more_with(job, &ChipSoftware::kept_logits, 12, 0) == 0);  // the first stage has no logits
 }
 
 TEST_CASE("a gradient that nobody reads lies there for each shape of a layer's weights, of all experts one") {
@@ -108,7 +108,7 @@ TEST_CASE("where divided parameters are the master weights, no copy of them lies
   CHECK(parameters > 0);
   job.cluster.groups[0].chip.software.one_master = {true, "assumed"};
   CHECK(memory_of(job).parameters == 0);
-  job.strategy.zero = 1;  // held whole, in 16 bits
+  job.strategy.zero = 1;  // parameters are held whole, in 16 bits
   CHECK(memory_of(job).parameters > parameters);
 }
 
@@ -117,7 +117,8 @@ TEST_CASE("an optimizer keeps so many bytes a parameter, whole or divided, inste
   for (const int zero : {0, 1}) {
     job.strategy.zero = zero;
     const std::int64_t of_program = memory_of(job).optimizer;
-    CHECK(of_program == (zero == 0 ? 6 : 3) * memory_of(job).parameters);  // 12 bytes beside 2
+    // 12 bytes beside 2 of the parameter.
+    CHECK(of_program == (zero == 0 ? 6 : 3) * memory_of(job).parameters);
     CHECK(more_with(job, &ChipSoftware::kept_optimizer, 6) == -of_program / 2);
     CHECK(more_with(job, &ChipSoftware::kept_optimizer, 12) == 0);
   }

@@ -1,5 +1,5 @@
-// A chip's two parts: what its datasheet says and what software makes of it. Each key belongs to one of them alone, and
-// any figures print as text that reads back equal.
+// A chip's two parts: its datasheet, and what software achieves on it. Each key belongs to exactly one of them, and any
+// figures print as text that reads back equal.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -13,7 +13,7 @@ using namespace motley;
 
 namespace {
 
-// The dimension of each figure as a chip's file writes it; a plain number has none.
+// The unit of each figure in a chip's file; a plain number has none.
 const std::map<std::string, std::string> kDatasheetUnits = {{"memory", " GB"},
                                                             {"memory_bandwidth", " GB/s"},
                                                             {"multiprocessors", ""},
@@ -46,7 +46,7 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
 const std::string kTimes =
     "{tensor_parallel: 1, micro_batch: 2, optimizer: 1 ms, forward: [1 ms, 2 ms, 3 ms], "
     "backward: [2 ms, 4 ms, 6 ms]}";
-// Those that are no figures, each with two values that it may have.
+// The keys that are not figures, each with two values that it may have.
 const std::map<std::string, std::array<std::string, 2>> kOthers = {
     {"name", {"one", "other"}},
     {"vendor", {"nvidia", "amd"}},
@@ -56,9 +56,9 @@ const std::map<std::string, std::array<std::string, 2>> kOthers = {
      {"{source: a, communication: included, times: [" + kTimes + "]}",
       "{source: a, communication: excluded, times: [" + kTimes + "]}"}}};
 
-using ChipFile = std::map<std::string, std::string>;  // value by key
+using ChipFile = std::map<std::string, std::string>;  // the value of each key
 
-// A file with every key. Each figure is 1 of its unit.
+// A file with every key. Each figure is 1 in its unit.
 ChipFile whole_file() {
   ChipFile file;
   for (const auto* units : {&kDatasheetUnits, &kSoftwareUnits})
@@ -81,7 +81,7 @@ std::set<std::string> as_set(const std::vector<std::string>& keys) {
   return set;
 }
 
-// The chip as its datasheet alone has it.
+// The chip with its datasheet only.
 Chip without_software(Chip chip) {
   chip.software = {};
   return chip;
@@ -105,7 +105,7 @@ TEST_CASE("every key of a chip's file belongs to its datasheet or to its softwar
   std::set<std::string> written;
   for (const auto& [key, value] : file) written.insert(key);
   CHECK(written == known);
-  // The list that a key is in names the part of the chip that it changes.
+  // A key changes the part of the chip whose list it is in.
   const Chip chip = read(text_of(file));
   for (const std::string& key : known) {
     INFO(key);

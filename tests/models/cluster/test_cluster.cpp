@@ -11,7 +11,7 @@ using namespace motley;
 
 namespace {
 
-// Walks the links of a route through the graph itself.
+// Follows the links of a route in the topology itself.
 void check_walks(const Cluster& cluster, int from, int to) {
   std::map<int, Topology::edge_descriptor> edge_of;
   for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge)
@@ -75,7 +75,7 @@ TEST_CASE("islands of unlike networks meet over the NIC kind that the cluster li
   CHECK(route(cluster, 0, 8).bandwidth == 25e9);                          // infiniband
   CHECK(route(cluster, 0, 32).bandwidth == Approx(25e9 / 8));             // ethernet
   CHECK(route(cluster, 32, 40).latency_s == Approx(6e-6));                // roce
-  CHECK(route(cluster, 0, 8).links[1] == route(cluster, 1, 8).links[1]);  // 4 NICs, 8 chips
+  CHECK(route(cluster, 0, 8).links[1] == route(cluster, 1, 8).links[1]);  // two chips share a NIC
   CHECK(route(cluster, 0, 8).links[1] != route(cluster, 2, 8).links[1]);
 }
 

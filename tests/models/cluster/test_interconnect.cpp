@@ -13,7 +13,7 @@ namespace {
 
 const std::string kDevices = "ABCD";
 
-// A chip of that device near its NIC, on its first or second node.
+// A chip of that device that is near its NIC, on the first or second node.
 int near_chip(const Cluster& cluster, char device, int node) {
   const std::size_t group = kDevices.find(device);
   const int chip_in_node = device == 'B' ? 4 : 0;
@@ -25,7 +25,7 @@ double rate(const Cluster& cluster, int from, int to) { return route(cluster, fr
 }  // namespace
 
 TEST_CASE("16 published bandwidths between four unlike devices are met within 7 %") {
-  // MB/s, one NIC, messages of 128 MiB; row: initiator.
+  // MB/s with one NIC and messages of 128 MiB; each row is an initiator.
   const std::map<char, std::vector<double>> measured = {{'A', {48967.45, 28686.29, 24524.29, 27676.57}},
                                                         {'B', {28915.72, 28275.85, 23472.29, 27234.60}},
                                                         {'C', {24496.14, 24496.51, 24513.57, 24493.89}},
@@ -104,8 +104,8 @@ TEST_CASE("the narrowest of PCIe, NIC and uplink holds a flow, and flows through
   CHECK(route(tree, 2, 4).bandwidth == Approx(15.754e9).epsilon(1e-4));
   const std::vector<int> one = route(tree, 2, 4).links, other = route(tree, 3, 5).links;
   CHECK(one[0] != other[0]);
-  CHECK(one[1] == other[1]);  // the uplink
-  // Inside the node the same uplinks carry what does not stay behind one switch.
+  CHECK(one[1] == other[1]);  // they share the uplink
+  // Inside the node the same uplinks carry the flows between chips of different switches.
   CHECK(route(tree, 0, 1).links.size() == 2);
   CHECK(route(tree, 2, 0).links.size() == 4);
   CHECK(route(tree, 2, 0).links[1] == one[1]);

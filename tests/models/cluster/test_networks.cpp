@@ -1,4 +1,5 @@
-// The networks between nodes: which links a flow takes, what they carry, and how fast both are known.
+// The networks between nodes: the links that a flow takes, their rates and latencies, and that routes of 100,000 chips
+// can be found.
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
@@ -33,7 +34,7 @@ std::vector<Topology::edge_descriptor> edges_of(const Cluster& cluster) {
   return edges;
 }
 
-// The names of the switches that a route passes, walked through the graph itself.
+// The names of the switches that a route passes, found in the topology itself.
 std::vector<std::string> switches_on(const Cluster& cluster, int from, int to) {
   const std::vector<Topology::edge_descriptor> edges = edges_of(cluster);
   std::vector<std::string> names;
@@ -69,7 +70,7 @@ TEST_CASE("leaf-spine: one leaf for all ports of a node, a spine between leaves,
   CHECK(far[1].starts_with("infiniband.spine"));
   CHECK(far[2] == "infiniband.leaf3");
   CHECK(route(c, 0, 31).latency_s == Approx(4e-6 + 2 * 1e-6));
-  // Two nodes of four NICs of 25 GB/s over four spines, two to one.
+  // Two nodes with four NICs of 25 GB/s each share four spines, oversubscribed two to one.
   CHECK(c.link_table[static_cast<std::size_t>(route(c, 0, 31).links[2])].bandwidth == Approx(25e9));
 }
 
@@ -77,7 +78,7 @@ TEST_CASE("rail-optimised: port i of every node of a block on one leaf") {
   const Cluster c = cluster_of(8, 4, "shape: rail_optimised, nodes_per_leaf: 4, spines: 2");
   CHECK(switches_on(c, 1, 5) == Names{"infiniband.leaf1"});
   CHECK(switches_on(c, 1, 13) == Names{"infiniband.leaf1"});
-  CHECK(switches_on(c, 1, 6).size() == 3);  // another rail
+  CHECK(switches_on(c, 1, 6).size() == 3);  // the chips are on different rails
   const Names other_block = switches_on(c, 1, 17);
   REQUIRE(other_block.size() == 3);
   CHECK(other_block[2] == "infiniband.leaf5");
@@ -89,7 +90,7 @@ TEST_CASE("ecmp spreads the flows of a leaf over its spines, adaptive routing ma
   std::map<int, int> flows;
   for (int chip = 0; chip < 128; ++chip) ++flows[route(ecmp, chip, 128 + chip).links[2]];
   CHECK(flows.size() == 8);
-  for (const auto& [link, count] : flows) CHECK(count < 40);  // of 128 over 8
+  for (const auto& [link, count] : flows) CHECK(count < 40);  // 128 flows over 8 links
   const Cluster adaptive =
       cluster_of(32, 8, "shape: leaf_spine, nodes_per_leaf: 16, spines: 8, routing: adaptive");
   std::set<int> ways;
@@ -114,7 +115,7 @@ TEST_CASE("dragonfly: at most one local link, one global, one local, and every p
         if (c.link_table[static_cast<std::size_t>(id)].bandwidth == 100e9) global.insert(id);
     }
   CHECK(longest == 4);
-  CHECK(global.size() == 6 * 5);  // of six groups, directed
+  CHECK(global.size() == 6 * 5);  // directed links between six groups
 }
 
 TEST_CASE("two sites: one link for all, a flow held to what one connection reaches") {

@@ -20,8 +20,8 @@ std::vector<Job> all_jobs() {
   return jobs;
 }
 
-// FLOPs of a step that the model needs. An attention backward computes the scores again, which are not counted: D of
-// 3D + 2V.
+// The FLOPs that the model needs in a step. An attention backward computes the scores again; these are not counted: D
+// of 3D + 2V.
 double matmul_flops(const Program& program, double attention_share = 0.8) {
   double flops = 0;
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
@@ -80,7 +80,8 @@ TEST_CASE("the flops of every strategy are the transformer's, once for each sequ
   }
 }
 
-// Every tensor-parallel rank multiplies by the matrices that are not cut: forward, and its two gradients.
+// The FLOPs that all tensor-parallel ranks do alike: products with matrices that are not cut, forward and for the two
+// gradients.
 double repeated_flops(const Job& job, std::int64_t tp) {
   double flops = 0;
   for (const Parameter& parameter : parameters(job.transformer))
@@ -169,14 +170,15 @@ TEST_CASE("a collective of every kind reads back as it was printed, and an all_t
     collective.kind = kind;
     REQUIRE(parse_program(print(program)) == program);
   }
-  collective.bytes = 301;  // between two
+  collective.bytes = 301;  // two ranks cannot share it equally
   REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
 }
 
 TEST_CASE("two stages that each receive before they send are named as a deadlock") {
   const Job job = tiny_job({1, 2, 1});
   Program program = compile(job);
-  first_of(program, 0, StreamKind::send_activation).after = {{kComputeStream, 1}};  // after its own backward
+  // Waits for its own backward.
+  first_of(program, 0, StreamKind::send_activation).after = {{kComputeStream, 1}};
   auto& computes = program.rank_programs.front().streams[kComputeStream].instructions;
   computes[0].after.push_back({StreamId(1), 0});
   const auto stuck = find_deadlock(program);

@@ -1,5 +1,5 @@
-// Forwards and backwards side by side while tokens travel to experts: what stays in order, what waits for what, and
-// which strategies cannot have it.
+// Forwards and backwards that alternate while tokens travel to experts: what stays in order, what waits for what, and
+// which strategies cannot do so.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -41,7 +41,7 @@ std::int64_t exchanges(const Stream& stream) {
   });
 }
 
-// The longest run of computes of one pass of one micro-batch.
+// The length of the longest run of computes that belong to one pass of one micro-batch.
 std::size_t longest_stretch(const RankProgram& rank_program) {
   std::size_t longest = 0, now = 0;
   std::optional<std::pair<BlockId, std::int32_t>> before;  // block and micro-batch
@@ -137,8 +137,8 @@ TEST_CASE("side by side, a piece of the one stands between two of the other") {
   CHECK(order[at(first(1, Pass::forward)) + 2] == std::pair{1, Pass::forward});
   Job alone = job_of(Schedule::one_f_one_b, 1, 1, 16);
   alone.strategy.overlap_experts = false;
-  CHECK(longest_stretch(rank_program) ==
-        longest_stretch(compile(alone).rank_programs.front()));  // the first forward, the last backward
+  // The first forward and the last backward run alone.
+  CHECK(longest_stretch(rank_program) == longest_stretch(compile(alone).rank_programs.front()));
 }
 
 TEST_CASE(
@@ -149,7 +149,7 @@ TEST_CASE(
     const auto& sent = rank_program.streams[stream].instructions;
     const auto& computes = rank_program.streams[kComputeStream].instructions;
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      const bool follows = i > 0 && sent[i].after.empty();  // what went just before it
+      const bool follows = i > 0 && sent[i].after.empty();  // it follows the one before
       if (!follows) {
         REQUIRE(sent[i].after.size() == 1);
         CHECK(sent[i].after[0].stream == kComputeStream);

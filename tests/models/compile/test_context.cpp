@@ -1,4 +1,4 @@
-// Sequences cut over ranks: who has which tokens, what is gathered, computed and kept, by closed forms.
+// Sequences cut over ranks: which rank has which tokens, and what is gathered, computed and kept, by closed forms.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -21,7 +21,7 @@ Job job_of(std::int64_t cp, tests::Degrees degrees = {}) {
   return tests::context_job(degrees, cp, transformer);
 }
 
-// FLOPs of all ranks in a step.
+// The FLOPs of all ranks in a step.
 double flops_of(const Program& program) {
   double flops = 0;
   for (const RankEntry& entry : program.ranks)
@@ -30,7 +30,7 @@ double flops_of(const Program& program) {
   return flops;
 }
 
-// Payloads of a rank's collectives of the context group in a step, by kind.
+// The payloads of one rank's collectives over its context group in a step, by kind.
 std::map<CollectiveKind, std::int64_t> gathered(const Program& program) {
   std::map<CollectiveKind, std::int64_t> bytes;
   const RankProgram& rank_program = program.rank_programs.front();
@@ -78,7 +78,7 @@ TEST_CASE("ranks that have parts of the same sequences stand between tensor-para
   const auto group = [&](GroupSlot slot) { return program.groups.get(entry.groups.get(slot).value()); };
   CHECK(group(context_slot(program.program_of(2))).ranks == std::vector<Rank>{0, 2});
   CHECK(group(kDataGroup).ranks ==
-        std::vector<Rank>{0, 2, 4, 6});  // gradients: of all who hold the parameters
+        std::vector<Rank>{0, 2, 4, 6});  // all ranks that hold the parameters sum their gradients
   CHECK(entry.peers.get(next_slot(ChunkId{})) == 10);
   CHECK(program.ranks.at(10).context_index == 1);
 }
@@ -87,7 +87,7 @@ TEST_CASE("keys and values are gathered forward and backward, and their gradient
   for (const std::int64_t cp : {2, 4})
     for (const std::int64_t tp : {1, 2}) {
       Job job = job_of(cp, {tp, 1, 1});
-      // A layer and micro-batch: B T (keys and values of kv_heads / tp) elements of 4 bytes.
+      // Bytes for a layer and a micro-batch: B T (keys and values of kv_heads / tp) elements of 4 bytes.
       const std::int64_t once = 2 * 16 * (2 * 2 * 8 / tp) * 4, times = 4 * 8;
       auto bytes = gathered(compile(job));
       CHECK(bytes[CollectiveKind::all_gather] == 2 * once * times);
@@ -131,7 +131,7 @@ TEST_CASE("what a context group gathers is priced, and said") {
         CHECK(kernel.bound == Bound::network);
         seconds += kernel.seconds;
       }
-  // Three steps of a ring of four, for each of two gathers and a scatter of 4 KiB in four layers, at 1 GB/s.
+  // A ring of four takes three steps for each of two gathers and one scatter of 4 KiB, in four layers, at 1 GB/s.
   CHECK(seconds == Approx(4 * 3 * 3 * (1e-5 + 4096.0 / 4 / 1e9)).epsilon(1e-9));
 }
 

@@ -1,4 +1,4 @@
-// What sequence parallelism and partial recompute leave in memory and move, against what their paper counts.
+// What sequence parallelism and partial recompute keep in memory and move, compared with the counts of their paper.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -24,7 +24,7 @@ Counts collectives_in(const Block& block, int layer) {
   return counts;
 }
 
-// Bytes of activations that a layer's forward leaves for its backward: made there, and no kernel of it frees them.
+// The bytes of activations that a layer's forward keeps for its backward: it makes them and does not free them.
 std::int64_t kept_bytes(const RankProgram& rank_program, int layer) {
   std::int64_t bytes = 0;
   for (const Kernel& kernel : rank_program.blocks.front().kernels) {
@@ -50,7 +50,7 @@ Job gpt(bool rows, Recompute recompute) {
 TEST_CASE(
     "divided rows replace each all-reduce by its two halves, and gather inputs again for the backward") {
   const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
-  // arXiv:2205.05198, section 4.2.2: two all-reduces a layer and pass; g and its conjugate, twice each.
+  // arXiv:2205.05198, section 4.2.2: two all-reduces in each layer and pass; g and its conjugate, twice each.
   const Counts forward = collectives_in(whole.rank_programs.front().blocks.front(), 1);
   CHECK(forward.all_reduces == 2);
   const Counts halves = collectives_in(rows.rank_programs.front().blocks.front(), 1);
@@ -60,18 +60,18 @@ TEST_CASE(
   const Counts backward = collectives_in(rows.rank_programs.front().blocks[BlockId(1)], 1);
   CHECK(backward.all_reduces == 0);
   CHECK(backward.reduce_scatters == 2);
-  CHECK(backward.all_gathers == 4);  // of the two gradients, and again of the two inputs
+  CHECK(backward.all_gathers == 4);  // the two gradients, and again the two inputs
 }
 
-// As arXiv:2205.05198, section 4.2.2, counts them, without dropout and with attention that keeps no scores: the outputs
-// of two norms, the sum between and the output stand whole on every rank unless rows are divided; the rest is cut
-// anyway.
+// Counted as in arXiv:2205.05198, section 4.2.2, without dropout and with attention that keeps no scores: every rank
+// has the whole outputs of two norms, the sum between them and the layer's output, unless rows are divided; all else is
+// cut anyway.
 TEST_CASE("divided rows cut what a layer keeps whole by the tensor parallel degree") {
   const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
   const std::int64_t N = 2 * 16, C = 32, t = 4;
   const std::int64_t statistics = 2 * N * 2 * 4;  // mean and deviation of two norms, fp32
-  const std::int64_t cut = (3 * C + C + 4 * C + 4 * C) / t * N * 2 + N * 4 / t * 4;  // qkv .. activated; lse
-  // Norm outputs, the sum between, and the output, which is the next layer's input.
+  const std::int64_t cut = (3 * C + C + 4 * C + 4 * C) / t * N * 2 + N * 4 / t * 4;  // qkv to activated; lse
+  // The outputs of the norms, the sum between them, and the output, which is the next layer's input.
   CHECK(kept_bytes(whole.rank_programs.front(), 1) == 4 * N * C * 2 + statistics + cut);
   CHECK(kept_bytes(rows.rank_programs.front(), 1) == (4 * N * C * 2 + statistics) / t + cut);
 }
@@ -88,7 +88,7 @@ TEST_CASE(
       CHECK(kernel.op == KernelOp::attention);
       ++repeated;
     }
-  CHECK(repeated == 4);  // layers
+  CHECK(repeated == 4);  // once in each layer
 }
 
 TEST_CASE("recompute_layers recomputes the first layers of a chunk and no other") {

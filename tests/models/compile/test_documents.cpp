@@ -1,4 +1,4 @@
-// Several documents in one sequence: what attention computes of them, by closed form, and what is refused.
+// Several documents in one sequence: the work of attention, by closed form, and what is refused.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -47,7 +47,7 @@ TEST_CASE("documents fill a sequence, and positions are those of the longest") {
   CHECK(kind() == "impossible-documents");
   job.train.documents = {8, 4, 4};
   CHECK(kind() == "accepted");
-  job.train.sequence = 64;  // of 16 learned positions
+  job.train.sequence = 64;  // documents fit the 16 learned positions
   job.train.documents = {16, 16, 16, 16};
   CHECK(kind() == "accepted");
   job.train.documents = {17, 15, 16, 16};

@@ -1,6 +1,6 @@
-// Golden text: a page of the Program of a small job, word for word, and the hash of all of it. MOTLEY_REWRITE=1 in the
-// environment writes it anew, to be read in `git diff`: a change of what strategies compile to is seen there, line by
-// line.
+// Golden text: a page of the Program of a small job, word for word, and the hash of the whole Program. MOTLEY_REWRITE=1
+// in the environment writes the pages again; then `git diff` shows, line by line, how the result of compiling has
+// changed.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -13,8 +13,8 @@ using namespace motley;
 
 namespace {
 
-// The lines of one rank program and of all groups and ranks. Of its tensors only the parameters: the others follow from
-// them and from the kernels, and the hash tells when one of them changes.
+// The lines of one rank program and of all groups and ranks. Only its parameters are shown of its tensors: the others
+// follow from them and from the kernels, and the hash shows a change of any of them.
 std::string page_of(const Program& program, const std::string& rank_program) {
   std::string page = "hash of the whole text: " + program_hash(program) + "\n";
   bool is_shown = true;
@@ -39,7 +39,7 @@ void check_golden(const Job& job, const std::string& name, const std::string& ra
   REQUIRE(expected.str() == page);
 }
 
-// A layer a stage, and few micro-batches.
+// A job with one layer in each stage.
 Job small_job(tests::Degrees degrees, Transformer transformer, std::int64_t micro_batches) {
   transformer.layers = degrees.pp;
   Job job = tests::tiny_job(degrees, transformer);

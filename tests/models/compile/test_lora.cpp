@@ -1,4 +1,4 @@
-// What low-rank adapters add, and what freezing the rest leaves out, against closed forms and published counts.
+// What low-rank adapters add, and what frozen weights save, compared with closed forms and published counts.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -20,8 +20,8 @@ Transformer adapted(Transformer transformer, std::int64_t rank, std::vector<std:
 
 }  // namespace
 
-// PEFT's "trainable params" of Llama 2 7B, rank 8 on q_proj and v_proj: 4,194,304. Beside the fused qkv, 4 C rank a
-// layer, as many.
+// PEFT prints 4,194,304 "trainable params" for Llama 2 7B with rank 8 on q_proj and v_proj. An adapter of the fused qkv
+// has as many: 4 C rank in each layer.
 TEST_CASE("adapters are as many as published") {
   const Transformer llama = load_transformer("llama-2-7b");
   CHECK(trained_parameter_count(adapted(llama, 8, {"qkv"})) == 4'194'304);
@@ -43,7 +43,7 @@ TEST_CASE("frozen weights have neither gradients nor optimizer state") {
   const std::int64_t C = 32, ffn = 96, rank = 4, layers = 4, tp = 2;
   const std::int64_t adapters = layers * (rank * C + 3 * C * rank / tp + rank * ffn / tp + C * rank) * 4;
   CHECK(gradients == adapters);
-  CHECK(optimizer == 2 * adapters);  // two moments; fp32 weights are their own masters
+  CHECK(optimizer == 2 * adapters);  // two moments; fp32 weights need no master weights
   const Program untouched = compile(whole);
   std::int64_t before = 0;
   for (const Tensor& tensor : untouched.rank_programs.front().tensors)

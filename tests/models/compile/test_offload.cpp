@@ -1,4 +1,4 @@
-// What a rank keeps in the memory of its node: how many bytes leave the chip and come to the node, what is copied when.
+// What a rank keeps in the memory of its node: the bytes that move from the chip to the node, and what is copied when.
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -25,7 +25,7 @@ StageMemory memory_of(const Job& job, int stage = 0) {
   return check(compile(job), job.cluster).at(at(stage));
 }
 
-// Bytes copied in a step, to the host and back.
+// The bytes that are copied in a step: to the host, and back.
 std::pair<std::int64_t, std::int64_t> copied(const Program& program) {
   std::pair<std::int64_t, std::int64_t> bytes;
   for (const Stream& stream : program.rank_programs.front().streams)
@@ -56,7 +56,8 @@ TEST_CASE(
     CHECK(moved.gradients == kept.gradients);
     CHECK(moved.activations_peak == kept.activations_peak);
     CHECK(kept.peak - moved.peak == kept.optimizer);
-    // Moments, fp32: 8 bytes an element, of which gradient and parameter are 4 each. Of both ranks of the node.
+    // The moments have 8 bytes for each element (fp32), the copies of gradient and parameter 4 each; the host has those
+    // of all ranks of the node.
     CHECK(moved.host == degrees.dp * 2 * kept.optimizer);
     CHECK(kept.host == 0);
   }
@@ -78,7 +79,7 @@ TEST_CASE("gradients go down and parameters come up once a step, in buckets that
   Job job = job_with({1, 0});
   const std::int64_t bytes = 4 * parameter_count(job.transformer);
   CHECK(copied(compile(job)) == std::pair{bytes, bytes});
-  job.train.precision = Format::bf16;  // gradients are fp32 still
+  job.train.precision = Format::bf16;  // gradients are still fp32
   CHECK(copied(compile(job)) == std::pair{bytes, bytes / 2});
   job.strategy.bucket_bytes = 10'000;
   const Program program = compile(job);
@@ -114,7 +115,7 @@ TEST_CASE("offloaded activations leave the chip between forward and backward") {
   CHECK(down == up);
   CHECK(down > 0);
   CHECK(moved.host > 0);
-  std::map<int, int> copies;  // by micro-batch
+  std::map<int, int> copies;  // for each micro-batch
   for (const Instruction& each : find(program.rank_programs.front(), StreamKind::to_host)->instructions)
     ++copies[each.micro_batch];
   CHECK(copies.size() == static_cast<std::size_t>(job.strategy.templates[0].micro_batches));
@@ -132,12 +133,12 @@ TEST_CASE("the host's step is bound by the bandwidth of the node's memory, share
   const Job job = job_with({1, 0}, {2, 1, 1});
   const Program program = compile(job);
   const double elements = static_cast<double>(program.rank_programs.front().static_bytes) /
-                          8;  // what is left: parameters and gradients
+                          8;  // parameters and gradients are left on the chip
   CostTable costs(program, job.cluster);
   double seconds = 0;
   for (const Instruction& each : find(program.rank_programs.front(), StreamKind::host)->instructions)
     seconds += costs.price(0, each).seconds();
-  // Read and written: both moments and, as fp32 has no others, the parameter; read: the gradient.
+  // Both moments and the parameter (fp32 has no master weights) are read and written; the gradient is read.
   CHECK(seconds == Approx(elements * (2 * 8 + 2 * 4 + 4) / (0.8 * 1e10 / 2)));
 }
 

@@ -1,5 +1,5 @@
-// Stages of one pipeline that are replicated more or less often than each other: who has which sequences, and what
-// crosses the boundaries, by closed form. That they train the same function: tests/laws.
+// Stages of one pipeline with different numbers of replicas: which rank has which sequences, and what crosses the
+// boundaries, by closed form. tests/laws checks that they train the same function.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -15,7 +15,7 @@ namespace {
 
 std::vector<Job> jobs() { return tests::every_job_of_unlike_replicas(Family::llama); }
 
-// Sent by all ranks of a stage in a step, to the next one and to the one before.
+// The bytes that all ranks of a stage send in a step, to the next stage (true) and to the one before (false).
 std::map<std::pair<int, bool>, double> sent_by_stage(const Program& program) {
   std::map<std::pair<int, bool>, double> sent;
   for (const RankEntry& entry : program.ranks)
@@ -32,7 +32,7 @@ TEST_CASE("each stage has every sequence of a step once, however often it is rep
   for (const Job& job : jobs()) {
     INFO(print(job.strategy));
     const Program program = compile(job);
-    std::map<int, std::multiset<std::int64_t>> had;  // by stage
+    std::map<int, std::multiset<std::int64_t>> had;  // the sequences of each stage
     for (const RankEntry& entry : program.ranks) {
       const RankProgram& runs = program.rank_programs[entry.rank_program];
       const std::int64_t stride = runs.sequence_stride > 0 ? runs.sequence_stride : runs.micro_batch;
@@ -86,7 +86,7 @@ TEST_CASE("each stage divides among its own replicas what they hold") {
   job.cluster = tests::tiny_cluster(3);
   const Program program = compile(job);
   CHECK(program.rank_programs.front().static_bytes == whole.rank_programs.front().static_bytes);
-  // fp32: 8 bytes of 16 are optimizer state, halved.
+  // In fp32 8 of 16 bytes are optimizer state, and these are halved.
   CHECK(static_cast<double>(program.rank_programs[RankProgramId(1)].static_bytes) ==
         Approx(0.75 * static_cast<double>(whole.rank_programs[RankProgramId(1)].static_bytes)).epsilon(1e-3));
 }

@@ -1,5 +1,5 @@
-// Schedules in Programs: compute streams hold the timetable, weight gradients stand where predicted times put them, and
-// what a split backward puts off stays alive until then.
+// Schedules in Programs: compute streams hold the timetable, weight gradients are placed by predicted times, and what a
+// split backward still needs for them stays alive until then.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"
@@ -55,12 +55,12 @@ TEST_CASE(
     CAPTURE(name_of(schedule));
     const Program even = compile(job);
     CHECK(compile(job) == even);
-    job.cluster.groups[0].inside.bandwidth /= 100;  // now ranks wait long for every message
+    job.cluster.groups[0].inside.bandwidth /= 100;  // now ranks wait a long time for every message
     build_topology(job.cluster);
     const Timetable slow = timetable_of(compile(job), 0);
     CHECK_FALSE(slow == timetable_of(even, 0));
-    CHECK_FALSE(slow == make_timetable(schedule, {4, standard_chunks(schedule), 16}));  // equal slots
-    // All else stays where it was: only weight gradients moved.
+    CHECK_FALSE(slow == make_timetable(schedule, {4, standard_chunks(schedule), 16}));  // of equal pass times
+    // Only weight gradients have moved.
     for (std::size_t rank = 0; rank < 4; ++rank)
       CHECK(without_weights(slow.ranks[rank]) == without_weights(timetable_of(even, 0).ranks[rank]));
   }
@@ -106,7 +106,8 @@ TEST_CASE("a V has no transfer where it turns, and its first rank holds both end
   CHECK(program.ranks[3].peers.items() == Peers{2, {}, {}, 2});
   for (const ChunkId chunk : {ChunkId(0), ChunkId(1)})
     CHECK(other_end(program, chunk.value(), next_slot(chunk)) == previous_slot(chunk));
-  for (const Group& group : program.groups) CHECK(group.kind != GroupKind::embedding);  // one copy
+  // The embedding has one copy.
+  for (const Group& group : program.groups) CHECK(group.kind != GroupKind::embedding);
 }
 
 TEST_CASE("layers are spread over virtual stages in the order a micro-batch passes them") {

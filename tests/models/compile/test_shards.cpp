@@ -1,4 +1,4 @@
-// What replicas divide (ZeRO): who holds how much, and how much they move. Totals are those of the papers.
+// What replicas divide (ZeRO): how much each rank holds, and how much ranks move. Totals are those of the papers.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -13,7 +13,7 @@ using namespace motley;
 namespace {
 
 Job job_of(int zero, std::int64_t dp, std::int64_t shard_over = 0) {
-  Job job = tests::tiny_job({1, 1, dp}, Family::llama);  // without tied embeddings
+  Job job = tests::tiny_job({1, 1, dp}, Family::llama);  // embeddings are not tied
   job.strategy.zero = zero;
   job.strategy.shard_over = shard_over;
   return job;
@@ -21,7 +21,7 @@ Job job_of(int zero, std::int64_t dp, std::int64_t shard_over = 0) {
 
 double elements(const Job& job) { return static_cast<double>(parameter_count(job.transformer)); }
 
-// Payloads of a rank's collectives in a step, by kind.
+// The payloads of one rank's collectives in a step, by kind.
 std::map<CollectiveKind, double> moved(const Program& program) {
   std::map<CollectiveKind, double> bytes;
   for (const Stream& stream : program.rank_programs.front().streams)
@@ -34,7 +34,8 @@ std::map<CollectiveKind, double> moved(const Program& program) {
 }  // namespace
 
 TEST_CASE("each stage of ZeRO divides one more of the model's states among the replicas") {
-  // fp32: 4 bytes a parameter and a gradient, 8 of optimizer state. Parts are rounded up, a few elements each.
+  // In fp32 a parameter and a gradient have 4 bytes each, the optimizer state 8. Parts are rounded up by a few
+  // elements.
   const double all[] = {16, 8 + 8.0 / 4, 4 + 12.0 / 4, 16.0 / 4};
   for (int zero = 0; zero <= 3; ++zero) {
     INFO("zero " << zero);
@@ -49,7 +50,7 @@ TEST_CASE("each stage of ZeRO divides one more of the model's states among the r
 }
 
 TEST_CASE("half precision adds the master weights to what is divided") {
-  // arXiv:1910.02054: 2 + 2 + 12 bytes a parameter; here gradients are fp32, so 2 + 4 + 12.
+  // arXiv:1910.02054 has 2 + 2 + 12 bytes for each parameter; here gradients are fp32, so 2 + 4 + 12.
   Job job = job_of(3, 2);
   job.train.precision = Format::bf16;
   REQUIRE(static_cast<double>(compile(job).rank_programs.front().static_bytes) ==
@@ -57,8 +58,8 @@ TEST_CASE("half precision adds the master weights to what is divided") {
 }
 
 TEST_CASE("replicas move as much as an all-reduce does, and half as much again where they gather twice") {
-  // arXiv:1910.02054, section 7: 2 model sizes a step with gradients divided, 3 with parameters too; with several
-  // micro-batches each has its own.
+  // arXiv:1910.02054, section 7: 2 model sizes in a step if gradients are divided, 3 if parameters are, too. Each of
+  // several micro-batches moves as much.
   const double size = 4 * elements(job_of(0, 4));
   const double micro_batches = 2;
   REQUIRE(moved(compile(job_of(0, 4)))[CollectiveKind::all_reduce] == Approx(size));
@@ -71,7 +72,7 @@ TEST_CASE("replicas move as much as an all-reduce does, and half as much again w
   CHECK(two[CollectiveKind::all_gather] == Approx(size));
   auto three = moved(compile(job_of(3, 4)));
   CHECK(three[CollectiveKind::reduce_scatter] == Approx(micro_batches * size));
-  // Backwards need no look-up table: the embedding is gathered once, for the forward.
+  // A backward does not need the look-up table: the embedding is gathered once, for the forward.
   const double table = 4.0 * 256 * 32;
   CHECK(three[CollectiveKind::all_gather] == Approx(micro_batches * (2 * size - table)));
 }
@@ -89,7 +90,8 @@ TEST_CASE("copies of a divided state sum their parts once a step") {
 }
 
 TEST_CASE("experts are divided among those who hold the same ones, the rest among all replicas") {
-  // Megatron Core's distributed optimizer: dense parameters over the data group, experts' over the expert-data group.
+  // As in Megatron Core's distributed optimizer: the data group divides dense parameters, the expert-data group those
+  // of experts.
   const Transformer transformer = tests::tiny_variant("mixtral");
   double dense = 0, experts = 0;
   for (const Parameter& parameter : parameters(transformer))
@@ -103,12 +105,12 @@ TEST_CASE("experts are divided among those who hold the same ones, the rest amon
   };
   struct Case {
     std::int64_t parts, shard_over;
-    double dense_over, experts_over;  // ranks that divide what one of them would hold
+    double dense_over, experts_over;  // how many ranks divide what each of them would hold
   };
   for (const Case& c : {Case{2, 0, 4, 2}, {4, 0, 4, 1}, {2, 2, 2, 1}})
     for (int zero = 1; zero <= 3; ++zero) {
       INFO("zero " << zero << " parts " << c.parts << " shard_over " << c.shard_over);
-      const double whole[] = {0, 8, 4, 0};  // bytes of an element that stay: parameters and gradients of fp32
+      const double whole[] = {0, 8, 4, 0};  // bytes of an element that are not divided (fp32)
       const double held = experts / static_cast<double>(c.parts);
       const auto bytes = [&](double elements, double over) {
         return over == 1 ? 16 * elements : (whole[zero] + (16 - whole[zero]) / over) * elements;
@@ -118,7 +120,7 @@ TEST_CASE("experts are divided among those who hold the same ones, the rest amon
       CHECK(static_cast<double>(program.rank_programs.front().static_bytes) ==
             Approx(bytes(dense, c.dense_over) + bytes(held, c.experts_over)).epsilon(2e-3));
       check(program, job.cluster);
-      // Each micro-batch's gradients, or each step's, to those who divide them, all_to_all of tokens aside.
+      // Gradients are scattered once in a step (zero 1) or for each micro-batch.
       const double times = zero == 1 ? 1 : 2;
       auto bytes_moved = moved(program);
       CHECK(bytes_moved[CollectiveKind::reduce_scatter] ==
@@ -164,7 +166,7 @@ TEST_CASE("among unlike templates all ranks together hold the optimizer's state 
       for (const RankEntry& entry : program.ranks)
         for (const Tensor& tensor : program.rank_programs[entry.rank_program].tensors)
           if (tensor.role == TensorRole::optimizer) held += static_cast<double>(tensor.bytes);
-      CHECK(held == Approx(8 * c.copies * elements(job)).epsilon(5e-3));  // parts are rounded up
+      CHECK(held == Approx(8 * c.copies * elements(job)).epsilon(5e-3));  // since parts are rounded up
     }
 }
 
@@ -214,7 +216,7 @@ TEST_CASE(
     for (const Instruction& gather : gathers) CHECK(gather.after.empty());
     CHECK(computes.back().op() == Op::optimizer);
   }
-  // At the end otherwise, after the optimizer.
+  // Without overlap parameters are gathered at the end, after the optimizer.
   job.strategy.overlap_parameters = false;
   const Program plain = compile(job);
   for (const RankProgram& rank_program : plain.rank_programs)

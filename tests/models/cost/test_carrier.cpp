@@ -1,5 +1,5 @@
-// Which transport moves what: Holmes's rule exactly (O-3), the policies, and what staging through hosts costs. The
-// rule's source: github:CodexDive/Holmes, megatron/core/hetnet.py.
+// Which transport carries what: exactly Holmes's rule (O-3), the policies, and what staging through hosts costs. The
+// source of the rule is github:CodexDive/Holmes, megatron/core/hetnet.py.
 #include <catch2/catch.hpp>
 #include <random>
 #include <set>
@@ -16,7 +16,8 @@ using namespace motley;
 
 namespace {
 
-// Holmes's topology: blocks of equal size, the first of them InfiniBand, the others RoCE, Ethernet between all.
+// Holmes's topology: blocks of equal size, the first `of_infiniband` with InfiniBand, the others with RoCE, and
+// Ethernet between all.
 Cluster blocks(int count, int of_infiniband, int nodes, int chips) {
   Cluster cluster;
   cluster.name = "blocks";
@@ -37,7 +38,7 @@ Cluster blocks(int count, int of_infiniband, int nodes, int chips) {
   return cluster;
 }
 
-// Names of the networks that a route crosses.
+// The names of the networks that a route crosses.
 std::set<std::string> networks_on(const Cluster& cluster, const Route& way) {
   std::set<std::string> names;
   for (auto [edge, end] = boost::edges(*cluster.topology); edge != end; ++edge) {
@@ -117,7 +118,7 @@ TEST_CASE("without the rule every group between nodes takes sockets") {
   CHECK(choose_carrier(cluster, one_block).carrier == Carrier{NicKind::ethernet, true});
   CHECK(choose_carrier(cluster, one_block).reason == CarrierReason::told);
   CHECK(choose_carrier(cluster, one_node).reason == CarrierReason::one_node);
-  // Where there is no Ethernet NIC, TCP goes over the RDMA ones, slower.
+  // Without an Ethernet NIC, TCP runs over the RDMA NICs, more slowly.
   Cluster bare = two_groups("");
   const std::vector<int> both = {0, 2};
   CHECK(choose_carrier(bare, both).reason == CarrierReason::common_rdma);
@@ -145,7 +146,7 @@ TEST_CASE("Holmes's policy moves the transfers of a pipeline over one transport"
   CHECK(carriers_text(listed).find("TCP, through the hosts") != std::string::npos);
 }
 
-// arXiv:2605.31000, abstract: 17 to 19 times.
+// arXiv:2605.31000, abstract, says 17 to 19 times.
 TEST_CASE("device-direct transfers between unlike chips are 17 to 19 times as fast as staged ones") {
   const Cluster direct = two_groups(""), staged = two_groups(", staged: true");
   CHECK(parse_cluster(print(staged)) == staged);

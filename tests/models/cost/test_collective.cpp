@@ -1,5 +1,5 @@
-// The algorithms of collectives, followed chunk by chunk: what each member holds of whom, whatever their number; and
-// what they take, against the closed forms of the papers.
+// The algorithms of collectives, followed chunk by chunk: which contributions each member holds, for any number of
+// members, and how long they take, compared with the closed forms of the papers.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -25,7 +25,7 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {CollectiveAlgorithm::ring,
                                                CollectiveAlgorithm::hierarchical,
                                                CollectiveAlgorithm::flat};
 
-// How often each member's contribution is in a chunk that somebody holds.
+// For each member, how often its contribution is in a chunk that some member holds.
 using Contributions = std::map<int, int>;
 
 class FollowedCollective {
@@ -42,7 +42,7 @@ class FollowedCollective {
       }
   }
 
-  // All of a round leave before any arrives.
+  // All messages of a round leave before any of them arrives.
   void run() {
     std::map<int, std::vector<CollectiveStep>> rounds;
     for (const CollectiveStep& step : steps_.steps) rounds[step.round].push_back(step);
@@ -86,7 +86,7 @@ class FollowedCollective {
 
   CollectiveKind kind_;
   const CollectiveSteps& steps_;
-  std::vector<std::map<int, Contributions>> held_;  // by member, then chunk
+  std::vector<std::map<int, Contributions>> held_;  // indexed by member; then by chunk
 };
 
 Cluster nodes_of(int nodes, int chips, double inside, double outside, double latency_s) {
@@ -143,8 +143,7 @@ TEST_CASE("after every algorithm of every kind each member holds each contributi
           followed.check_end();
           ++seen;
         }
-  // 17 of each of 3 kinds for ring and recursive, 2 trees and the pairs; 20 uneven factorings of 4..16, of 4 kinds; and
-  // of the two trees.
+  // 17 rank counts: 3 kinds by ring, 3 recursive, 2 trees, 1 pairwise exchange; 5 more cases for each factoring.
   int factorings = 0;
   for (int ranks = 1; ranks <= 17; ++ranks)
     for (int per_node = 2; per_node < ranks; ++per_node) factorings += ranks % per_node == 0;
@@ -289,7 +288,7 @@ TEST_CASE("only groups that stand node by node, evenly, go by rails") {
 }
 
 TEST_CASE("sums in the switch of H200 take what was measured, and are chosen where NCCL chose them") {
-  // Bus bandwidth, GB/s, of 8 GiB on so many H200: nccl-tests with NVLS, github:stas00/ml-engineering
+  // Number of H200, and bus bandwidth of 8 GiB in GB/s: nccl-tests with NVLS, github:stas00/ml-engineering
   // network/README.md, 2025.
   const std::map<int, double> measured = {{5, 414.2}, {6, 435.6}, {7, 460.0}, {8, 473.1}};
   const std::int64_t bytes = std::int64_t{8} << 30;
@@ -310,8 +309,8 @@ TEST_CASE("sums in the switch of H200 take what was measured, and are chosen whe
 }
 
 TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and combine take") {
-  // Logical bandwidth, GB/s: README of github:deepseek-ai/DeepEP, V2, 2026, H100, 8,192 tokens of 7,168, top 8 of 256.
-  // Dispatch of FP8, combine of BF16; of V1 (docs/legacy.md there) over 8 nodes.
+  // Logical bandwidth in GB/s: README of github:deepseek-ai/DeepEP, V2, 2026, H100, 8,192 tokens of 7,168, top 8 of
+  // 256. Dispatch is in FP8, combine in BF16; the rows for 8 nodes are of V1 (docs/legacy.md there).
   struct Measured {
     int nodes, bytes;
     double logical, within;
@@ -335,7 +334,8 @@ TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and 
     const CollectiveCost& cost =
         costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::once_a_node);
     const double a_node = distinct_copies(program.routing, 8 * nodes, 8).a_node * 8 / (8.0 * nodes);
-    const double moved = static_cast<double>(tokens * row) * a_node * nodes;  // own node included
+    // With the part for its own node.
+    const double moved = static_cast<double>(tokens * row) * a_node * nodes;
     CAPTURE(nodes, bytes);
     CHECK(moved / cost.seconds(8 * tokens * row) / 1e9 == Approx(logical).epsilon(within));
     CHECK(cost.seconds(8 * tokens * row) <
@@ -357,7 +357,7 @@ TEST_CASE("inside one node a token goes once to each rank that has any of its ex
       costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::once_a_node)
           .seconds(8'000'000);
   CHECK(taken_s == Approx(7 * chance * 1e6 / 1e9).epsilon(0.005));
-  program.groups.front().kind = GroupKind::data;  // and only tokens do
+  program.groups.front().kind = GroupKind::data;  // only all_to_alls of tokens do so
   CostTable others(program, cluster);
   CHECK(others.algorithm_of(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::ring, 8) ==
         CollectiveAlgorithm::flat);

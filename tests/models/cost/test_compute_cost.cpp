@@ -1,4 +1,5 @@
-// The compute cost model: closed forms at hand-made kernels, laws over sizes and chips, and a table that prices once.
+// The compute cost model: closed forms for hand-made kernels, laws over sizes and chips, and a table that prices each
+// instruction once.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -92,7 +93,8 @@ TEST_CASE("element-wise kernels take their bytes at the efficient bandwidth; so 
     kernel.flops = 0;
     kernel.bytes = 12'345'678;
     if (is_collective(kernel.op)) continue;
-    if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) continue;  // with a collective
+    // Priced with a collective.
+    if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) continue;
     REQUIRE(seconds(kernel, chip) == Approx(12'345'678 / (1e10 * 0.8) + 1e-6).epsilon(1e-12));
   }
 }
@@ -205,7 +207,7 @@ TEST_CASE("the cost table says what compute_time says, once for every distinct i
                                                  job.cluster.chip_of(entry.chip), ring)
                                         .seconds());
           const auto [known, is_new] = priced.emplace(&instruction, &time);
-          REQUIRE(known->second == &time);  // ranks of a class share one price
+          REQUIRE(known->second == &time);  // ranks with one program share one price
         }
     }
   }
@@ -263,7 +265,7 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   };
   const double forward_s = time(whole(Pass::forward));
   chip.software.layer_launch = {1, "assumed"};
-  const auto layers = static_cast<double>(job.transformer.layers + 2);  // embedding and head as layers
+  const auto layers = static_cast<double>(job.transformer.layers + 2);  // embedding and head count as layers
   CHECK(time(whole(Pass::forward)) == Approx(layers).epsilon(1e-6));
   CHECK(time(whole(Pass::backward)) == Approx(1.8 * layers).epsilon(1e-6));
   Instruction first = whole(Pass::forward), second = first;

@@ -1,4 +1,4 @@
-// NCCL's choice of algorithm, against what NCCL was seen to choose and against its own arithmetic.
+// NCCL's choice of algorithm, compared with choices that were observed and with NCCL's own arithmetic.
 #include <catch2/catch.hpp>
 
 #include "models/cost/nccl_tuning.hpp"
@@ -43,7 +43,7 @@ TEST_CASE("in one node large sums go as NCCL 2.27.7 was seen to send them") {
   for (int gpus = 2; gpus <= 8; ++gpus) {
     CAPTURE(gpus);
     CHECK(choice_for(on(300e9, 1, gpus, 25e9), bytes) ==
-          CollectiveAlgorithm::ring);  // A100: no switch that reduces
+          CollectiveAlgorithm::ring);  // switches of A100 do not reduce
     CHECK(choice_for(on(450e9, 1, gpus, 50e9), bytes) ==
           (gpus >= 5 ? CollectiveAlgorithm::in_switch : CollectiveAlgorithm::ring));
     CHECK(choice_for(on(900e9, 1, gpus, 50e9), bytes) ==
@@ -71,10 +71,10 @@ TEST_CASE("across nodes small sums go by trees and large ones by rings, the more
 
 TEST_CASE("the estimate is NCCL's sum: base, hops and bytes of the best protocol") {
   const NcclTuning eight = on(300e9, 1, 8, 25e9);
-  // LL: 6.6 us and 14 hops of 0.6 us, 87.7 GB/s of bus.
+  // Protocol LL: 6.6 us, 14 hops of 0.6 us, bus bandwidth of 87.7 GB/s.
   CHECK(nccl_estimate_s(eight, CollectiveAlgorithm::ring, 1024) ==
         Approx(6.6e-6 + 14 * 0.6e-6 + 1024 / (87.7e9 * 8 / 14)));
-  // Simple: 8.4 us and 14 hops of 3.4 us, 240 GB/s.
+  // Protocol Simple: 8.4 us, 14 hops of 3.4 us, bus bandwidth of 240 GB/s.
   CHECK(nccl_estimate_s(eight, CollectiveAlgorithm::ring, 1024 * kMiB) ==
         Approx(8.4e-6 + 14 * 3.4e-6 + 1024.0 * kMiB / (240e9 * 8 / 14)));
 }

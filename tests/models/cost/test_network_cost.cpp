@@ -12,7 +12,7 @@ using namespace motley::tests;
 
 namespace {
 
-// Nodes of `chips` chips each, NVSwitch inside; NICs as given.
+// A cluster of `nodes` nodes with `chips` chips each, NVSwitch inside, and these NICs.
 Cluster nodes_of(int nodes, int chips, std::vector<Nic> nics) {
   Cluster cluster;
   NodeGroup group;
@@ -27,7 +27,7 @@ Cluster nodes_of(int nodes, int chips, std::vector<Nic> nics) {
   return cluster;
 }
 
-// A Program of one group over these chips, in this order.
+// A Program with one group over these chips, in this order.
 Program ring_over(const std::vector<int>& chips) {
   Program program;
   Group group;
@@ -131,13 +131,13 @@ TEST_CASE("rings over nodes leave by every NIC, and each hop is waited for once"
   const auto hop_s = [&](int from, int to) {
     return route(cluster, from, to).latency_s + message_cost_of(cluster, from, to).software_latency_s;
   };
-  // 11 hops of a part: over two of the three borders, else inside.
+  // A part takes 11 hops: two over borders between nodes, nine inside nodes.
   CHECK(11 * rings.latency_s == Approx(9 * hop_s(0, 1) + 2 * hop_s(0, 4)).epsilon(1e-12));
-  // With faster NICs the inside decides: a chip's port carries three of the four rings.
+  // With faster NICs the fabric inside the nodes is the limit: a chip's port carries three of the four rings.
   const Cluster wide = nodes_of(3, 4, {{NicKind::infiniband, 4, 400e9, 5e-6}});
   CHECK(ring_of(wide, chips).bandwidth ==
         Approx(300e9 * message_cost_of(wide, 0, 1).efficiency * 4 / 3).epsilon(1e-12));
-  // All through one NIC: as fast as one ring.
+  // With one NIC all rings together are as fast as one ring.
   const Cluster narrow = nodes_of(3, 4, {{NicKind::infiniband, 1, 25e9, 5e-6}});
   CHECK(ring_of(narrow, chips).bandwidth ==
         Approx(25e9 * message_cost_of(narrow, 0, 4).efficiency).epsilon(1e-12));
@@ -169,8 +169,8 @@ TEST_CASE("every member of rings over nodes sends what a member of one ring does
 
 TEST_CASE("edges of a ring that share a NIC and direction share its bandwidth") {
   const Cluster cluster = nodes_of(2, 4, {{NicKind::infiniband, 1, 25e9, 5e-6}});
-  const double once = ring_of(cluster, {0, 1, 4, 5}).bandwidth;   // out and back: one edge a direction
-  const double twice = ring_of(cluster, {0, 4, 1, 5}).bandwidth;  // two out, two back
+  const double once = ring_of(cluster, {0, 1, 4, 5}).bandwidth;   // one edge in each direction
+  const double twice = ring_of(cluster, {0, 4, 1, 5}).bandwidth;  // two edges in each direction
   const double thrice = ring_of(cluster, {0, 4, 1, 5, 2, 6}).bandwidth;
   REQUIRE(twice == Approx(once / 2).epsilon(1e-12));
   REQUIRE(thrice == Approx(once / 3).epsilon(1e-12));
@@ -181,8 +181,8 @@ TEST_CASE("a ring over chips that cannot talk is refused") {
   REQUIRE_THROWS_AS(ring_of(cluster, {0, 1}), Refusal);
 }
 
-// nccl-tests all_reduce on one DGX A100 (8 GPUs, NVLink 3): github:stas00/ml-engineering network/README.md. Below 4 MiB
-// its times include 28 us of launch a call, which a queued kernel does not have.
+// nccl-tests all_reduce on one DGX A100 (8 GPUs, NVLink 3): github:stas00/ml-engineering network/README.md. Its times
+// include 28 us for the launch of each call, which matter below 4 MiB; a queued kernel does not need them.
 TEST_CASE("rings inside a DGX A100 are within 20 % of a published sweep from 4 MiB on") {
   const Cluster cluster = nodes_of(1, 8, {});
   const RingCost ring = ring_of(cluster, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -195,7 +195,7 @@ TEST_CASE("rings inside a DGX A100 are within 20 % of a published sweep from 4 M
   }
 }
 
-// all_reduce of 4 GiB among two and eight of a node's MI300X: 47.7 and 312.9 GB/s of bus bandwidth,
+// Bus bandwidth of an all_reduce of 4 GiB between two and eight MI300X of a node: 47.7 and 312.9 GB/s,
 // github:stas00/ml-engineering@744d01e network/README.md.
 TEST_CASE("rings inside a mesh keep all its links busy, as published for MI300X within 6 %") {
   Cluster cluster = nodes_of(1, 8, {});

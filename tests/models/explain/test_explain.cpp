@@ -1,6 +1,6 @@
-// Explanations without a simulator: parts of a path, levers of a cluster, changes of a strategy, texts
-// laid side by side. Durations come from the cost models, one after the other where the Program says so. That gains are
-// those of a World: tests/sim/test_explain.cpp.
+// Explanations without a simulator: parts of a path, levers of a cluster, changes of a strategy, comparison of two
+// texts. Durations come from the cost models, in the order of the Program. tests/sim/test_explain.cpp checks that gains
+// are those of a World.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,8 @@ using namespace motley::tests;
 
 namespace {
 
-// Computes and collectives as priced, transfers by their bytes over the fabric of the first group.
+// A trace in which computes and collectives take what they cost, and transfers what their bytes take over the fabric
+// of the first group.
 Trace priced_trace(const Job& job, const Program& program) {
   CostTable costs(program, job.cluster);
   return TimedRun(program,
@@ -50,7 +51,8 @@ Explained explained(const Job& job, const ExplainOptions& options = {}) {
   return explain(job, program, priced_trace(job, program), {}, priced_trace, options);
 }
 
-// Two unlike groups of two nodes each, two sites that a line joins, a fabric of leaves and spines, hosts.
+// A cluster with two unlike groups of two nodes each, which are two sites joined by a line, a fabric of leaves and
+// spines, hosts, and an idle group.
 Cluster rich_cluster() {
   return parse_cluster(R"(
 name: rich
@@ -131,7 +133,7 @@ TEST_CASE("every lever makes one thing better, by as much as it says, and none t
     const auto apart = key_differences(print(job.cluster), print(better.cluster));
     REQUIRE_FALSE(apart.empty());
     const bool chip = lever.what == "chip FLOP/s" || lever.what == "kernel overhead";
-    CHECK((chip || apart.size() == 1));  // peaks of all formats; overheads of kernels and of steps
+    CHECK((chip || apart.size() == 1));  // a lever of chips changes several keys
     CHECK(lever.better(1.25) == (lever.is_rate ? lever.value * 1.25 : lever.value / 1.25));
     if (lever.dimension) {
       const std::string now = format_exact(lever.value, *lever.dimension);
@@ -140,8 +142,8 @@ TEST_CASE("every lever makes one thing better, by as much as it says, and none t
                         [&](const KeyDifference& each) { return each.a == now && each.b == then; }));
     }
   }
-  // By group: FLOP/s, memory, overhead, fabric and NICs with their latencies, two of the host; the line has three, the
-  // switches two.
+  // Levers of each of two groups: FLOP/s, memory, overhead; two of the fabric; four of its NICs; two of the host. The
+  // line has three, the switches two.
   CHECK(list.size() == 2 * (3 + 2 + 4 + 2) + 3 + 2);
 }
 
@@ -181,7 +183,7 @@ TEST_CASE("levers of one kind go together, and all of them at once") {
   const Job job = rich_job();
   const std::vector<Lever> list = levers(job, compile(job));
   const std::vector<Lever> sets = combined(list);
-  CHECK(sets.size() == 11);  // what both groups have
+  CHECK(sets.size() == 11);  // levers that both groups have
   for (const Lever& set : sets) {
     CHECK(set.where == "both together");
     Cluster one_by_one = job.cluster, together = job.cluster;
@@ -198,7 +200,7 @@ TEST_CASE("levers of one kind go together, and all of them at once") {
 
 TEST_CASE("a NIC that a better rate would have sockets reach less of keeps its share") {
   Job job = rich_job();
-  job.cluster.groups[0].nics[1].bandwidth = 30e9 / 8;  // sockets keep up to 32 Gb/s
+  job.cluster.groups[0].nics[1].bandwidth = 30e9 / 8;  // sockets reach their full share up to 32 Gb/s
   build_topology(job.cluster);
   int improved_nics = 0;
   for (const Lever& lever : levers(job, compile(job))) {
@@ -238,7 +240,7 @@ TEST_CASE("gains are those of the changed job, the shortest step first") {
     if (i > 0) CHECK(gain.step_s >= result.levers[i - 1].step_s);
     const Job better = improved(job, gain.lever, 1.1);
     CHECK(gain.step_s == duration_s(priced_trace(better, compile(better))));
-    // Without contention nothing is saved that is not on the path.
+    // Without contention a gain never exceeds the time on the critical path.
     CHECK(gain.on_path_s.has_value() == (gain.lever.what != "loopback latency"));
     if (gain.on_path_s) CHECK(result.report.iteration_s - gain.step_s <= *gain.on_path_s * (1 + 1e-9));
   }

@@ -1,5 +1,4 @@
-// What H2 publishes and can be checked exactly: which stage belongs first where memories differ, and its estimate of a
-// step.
+// What H2 publishes and can be checked exactly: which stage comes first if memories differ, and its estimate of a step.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -14,7 +13,7 @@ using namespace motley;
 
 namespace {
 
-// Two groups of one node each, alike but for their memory.
+// Two groups of one node each, which differ only in their memory.
 Cluster two_memories(int chips, double large_bytes, double small_bytes) {
   Cluster cluster = tests::tiny_cluster(chips);
   NodeGroup large = cluster.groups[0];
@@ -99,6 +98,6 @@ TEST_CASE("T-7: H2's estimate is the makespan of 1F1B with equal stages, and nev
     REQUIRE(estimate >= makespan * (1 - 1e-12));
     worst = std::max(worst, estimate / makespan - 1);
   }
-  CHECK(worst > 0.02);  // unequal stages: an over-estimate, so not the truth
+  CHECK(worst > 0.02);  // with unequal stages the estimate is too high
   CHECK(worst < 0.3);
 }

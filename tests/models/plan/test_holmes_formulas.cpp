@@ -1,4 +1,4 @@
-// What Holmes publishes and can be checked exactly: its formula of TFLOP/s, and its partition of layers by speed.
+// What Holmes publishes and can be checked exactly: its formula for TFLOP/s, and its partition of layers by speed.
 // Interconnects (T-1, T-2) and NIC choice (O-3) are tested elsewhere.
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,5 +1,5 @@
-// The list of moves: a move does what its name says when somebody types it, and nothing else; what `motley explain`
-// tries and what remedies propose are on the list.
+// The list of moves: a move does what a user would get who types its name into the scenario, and nothing else; what
+// `motley explain` tries and what remedies propose are on the list.
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -21,7 +21,7 @@ namespace {
 
 using Keys = std::map<std::string, std::string>;
 
-// {"overlap.gradients": "true"} of "overlap: {gradients: true}"; a list as it is written.
+// The keys in a name: {"overlap.gradients": "true"} for "overlap: {gradients: true}". A list keeps its text.
 Keys keys_of(const std::string& name) {
   Keys keys;
   const Yaml typed = parse_yaml("{" + name + "}", "name");
@@ -35,7 +35,7 @@ Keys keys_of(const std::string& name) {
   return keys;
 }
 
-// What a printed job holds that its keys can change.
+// The part of a printed job that moves can change.
 std::string printed(const Job& job) {
   return print(job.strategy) + "train: {micro_batch: " + std::to_string(job.train.micro_batch) + "}\n";
 }
@@ -44,8 +44,8 @@ bool ends_with_key(const std::string& path, const std::string& key) {
   return path == key || (path.size() > key.size() && path.ends_with("." + key));
 }
 
-// Whether a key of the printed job changes as a name says, or gives way to what it says: a stage's own option to the
-// strategy's, counts of layers and of micro-batches to what divides them.
+// Whether the name explains a difference: it says the new value, or the key must follow what the name says. A stage's
+// own option gives way to the strategy's, and counts of layers and micro-batches follow what divides them.
 bool is_said(const KeyDifference& difference, const Keys& keys, const Strategy& after) {
   const auto& [path, before, now] = difference;
   const auto says = [&](const std::string& key) { return keys.contains(key) && ends_with_key(path, key); };
@@ -68,7 +68,7 @@ bool is_said(const KeyDifference& difference, const Keys& keys, const Strategy& 
   return false;
 }
 
-// How many layers each stage holds, as `layers` says it.
+// How many layers each stage holds, in the form of the key `layers`.
 std::string layer_counts(const Strategy& strategy) {
   std::string text;
   for (const Stage& stage : strategy.templates[0].stages)
@@ -76,7 +76,7 @@ std::string layer_counts(const Strategy& strategy) {
   return text + "]";
 }
 
-// Whether the job is as the name says.
+// Whether the job has the values that the name says.
 bool is_as_said(const Keys& keys, const Job& job) {
   std::map<std::string, std::string> values;
   for (const KeyDifference& each : key_differences("{}", printed(job))) values[each.key] = each.b;
@@ -150,7 +150,7 @@ std::set<std::string> names_of(const std::vector<Move>& list) {
   return names;
 }
 
-// A report that has the stages wait for each other unlike.
+// A report in which stages wait for different times.
 Report uneven_report(const Job& job, Dice& dice) {
   Report report;
   report.iteration_s = 1;
@@ -159,7 +159,7 @@ Report uneven_report(const Job& job, Dice& dice) {
   return report;
 }
 
-// A strategy in the short form: its keys, and those of the training shape that it divides.
+// A strategy in the short form: its keys, and the keys of `train` that it divides.
 struct ShortForm {
   Keys strategy, train;
 
@@ -177,7 +177,8 @@ struct ShortForm {
     return "{" + text + "}";
   }
 
-  // The short form after somebody typed a name into it: `offload` and `recompute` as a whole, the rest key by key.
+  // The short form after a user typed a name into it: `offload` and `recompute` are replaced whole, the rest key by
+  // key.
   ShortForm with(const Keys& keys) const {
     ShortForm form = *this;
     const auto erase = [&](const std::string& what) {
@@ -282,7 +283,7 @@ TEST_CASE(
       continue;
     }
     for (const Move& move : moves(*job)) {
-      if (move.kind == MoveKind::layers) continue;  // laid out by the schedule in this form
+      if (move.kind == MoveKind::layers) continue;  // in this form the schedule decides them
       INFO(ShortForm::flow(form.strategy) << " and `" << move.what << "`");
       const std::optional<Job> neighbour = apply(move, *job);
       std::optional<Job> typed;

@@ -1,4 +1,4 @@
-// Out of memory: what is proposed must really fit.
+// Out of memory: every proposed change must really fit.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -17,7 +17,7 @@ TEST_CASE("what is said to fit fits, and what is not does not") {
   };
   Job divided = job;
   divided.strategy.zero = 1;
-  // Room for the divided states and nothing more.
+  // There is room for exactly the divided states.
   job.cluster.groups[0].chip.memory_bytes.value = static_cast<double>(peak_of(divided));
   build_topology(job.cluster);
   REQUIRE_THROWS_AS(check(compile(job), job.cluster), Refusal);
@@ -57,7 +57,7 @@ TEST_CASE("the mildest changes are tried first, then larger degrees with the sam
       "offload: {optimizer: 1, activations: 1} and recompute: full"};
   std::vector<std::string> expected = same_degrees, tried;
   expected.emplace_back("micro_batch: 1");
-  // One replica has nobody to divide its states with.
+  // A single replica cannot divide its states.
   for (const std::string degrees :
        {"pipeline_parallel: 2, data_parallel: 1", "tensor_parallel: 2, data_parallel: 1"}) {
     expected.push_back(degrees);

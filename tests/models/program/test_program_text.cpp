@@ -1,5 +1,5 @@
-// The text form of a Program: every Program reads back as it was printed, whatever its fields hold, and text that is no
-// Program is refused where it is wrong.
+// The text form of a Program: every Program reads back equal, whatever its fields hold, and text that is not a Program
+// is refused with the place of the error.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -14,7 +14,7 @@ using namespace motley::tests;
 
 namespace {
 
-// Two ranks of one program each; a line of every kind.
+// Two ranks with one program each, and a line of every kind.
 const std::string kText = R"(motley-program 2
 strategy 0123456789abcdef
 job sequence=16 global_batch=4 precision=bf16 gradients=fp32 layers=2 p2p_buffers=2

@@ -1,4 +1,4 @@
-// Expected tokens of experts under skewed routing, and what skew and narrow formats cost.
+// Expected numbers of tokens of experts with skewed routing, and what skew and narrow formats cost.
 #include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
@@ -51,7 +51,7 @@ TEST_CASE("even routing gives all experts the same, skewed routing more to one t
   CHECK(busiest_rows(e, 0, 1, 0, 1000) == 250);
   CHECK(busiest_rows(e, 0.5, 1, 0, 1000) > 250);
   CHECK(busiest_rows(e, 1.0, 1, 0, 1000) > busiest_rows(e, 0.5, 1, 0, 1000));
-  CHECK(busiest_rows(e, 9.0, 1, 0, 1000) == 1000);  // every token, once
+  CHECK(busiest_rows(e, 9.0, 1, 0, 1000) == 1000);  // every token sends one copy
 }
 
 TEST_CASE("shares are those of Zipf's law, in an order that the seed and the layer decide") {
@@ -116,7 +116,7 @@ TEST_CASE(
   const Experts e = experts(8, 3);
   Train train;
   const ExpertExchange even = expert_exchange(e, 100, 4, train, 0);
-  CHECK(even.segment_rows == 200);  // a token passes two experts of a rank at most
+  CHECK(even.segment_rows == 200);  // a rank has two experts for a token at most
   CHECK(even.rows == 800);
   CHECK(even.sent == 300);
   CHECK(even.expected_rows == 300);
@@ -126,8 +126,7 @@ TEST_CASE(
   CHECK(skewed.expected_rows <= 800);
   CHECK(expert_exchange(e, 100, 1, train, 0).expected_rows == 300);
   train.expert_skew = 50;
-  CHECK(expert_exchange(e, 100, 4, train, 0).expected_rows >=
-        400);  // of all 400 tokens, the busiest expert's copy
+  CHECK(expert_exchange(e, 100, 4, train, 0).expected_rows >= 400);  // all 400 tokens take the busiest expert
 }
 
 TEST_CASE("expert_room bounds what an exchange keeps room for, and a skew must fit into it") {
@@ -218,10 +217,10 @@ TEST_CASE("an exchange moves what is expected and keeps room for the most") {
     const Tensor& tensor = program.rank_programs.front().tensors[exchange->tensors[0]];
     REQUIRE(exchange->kind == CollectiveKind::all_to_all);
     REQUIRE(exchange->bytes == tensor.bytes);
-    if (tensor.shape.size() == 1) continue;  // how many copies each expert gets
+    if (tensor.shape.size() == 1) continue;  // the counts of copies for each expert
     const std::int64_t tokens = 2 * 16, width = 4 * job.transformer.hidden;
-    CHECK(exchange->bytes == 4 * tokens * 2 * width);  // two experts a rank
-    CHECK(exchange->expected == tokens * 3 * width);   // three experts a token
+    CHECK(exchange->bytes == 4 * tokens * 2 * width);  // two experts on each rank
+    CHECK(exchange->expected == tokens * 3 * width);   // three experts for each token
   }
   const std::int64_t layers = job.transformer.layers - 1, micro_batches = 16 / 2 / 4;
   CHECK(exchanges == micro_batches * layers * 5);
@@ -235,7 +234,8 @@ double choices(int there, int taken) {
   return count;
 }
 
-// How likely even routing takes a token to any of the experts [first, last), counted over all sets that it may take.
+// The probability that even routing sends a token to any of the experts [first, last), counted over all sets of experts
+// that it may take.
 double counted_chance(const ExpertRouting& routing, std::int64_t first, std::int64_t last) {
   const std::int64_t each = routing.experts / routing.groups;
   double any = 0, all = 0;
@@ -248,7 +248,7 @@ double counted_chance(const ExpertRouting& routing, std::int64_t first, std::int
       has = has || (e >= first && e < last);
     }
     if (std::popcount(set) != routing.per_token || std::popcount(groups) > routing.groups_per_token) continue;
-    // As often as groups are chosen that hold it.
+    // A set counts once for each choice of groups that contains it.
     const double times = choices(static_cast<int>(routing.groups) - std::popcount(groups),
                                  static_cast<int>(routing.groups_per_token) - std::popcount(groups));
     all += times;
@@ -265,11 +265,11 @@ TEST_CASE("a token goes to as many ranks and nodes as there are among the sets o
       const ExpertRouting routing{12, per_token, groups, taken};
       CAPTURE(groups, taken, per_token);
       const DistinctCopies copies = distinct_copies(routing, 4, 2);
-      const auto even = static_cast<double>(per_token) / 4;  // copies that a rank gets of a token
+      const auto even = static_cast<double>(per_token) / 4;  // copies of a token for each rank
       CHECK(copies.a_rank * even == Approx(counted_chance(routing, 0, 3)).epsilon(1e-12));
       CHECK(copies.a_node * even == Approx(counted_chance(routing, 0, 6)).epsilon(1e-12));
     }
-  // DeepSeek-V3's 256 experts, 8 a token, over 4 nodes of 8 ranks.
+  // DeepSeek-V3: 256 experts, 8 for each token, over 4 nodes of 8 ranks.
   const DistinctCopies free = distinct_copies({256, 8, 1, 1}, 32, 8);
   CHECK(free.a_node * 8 / 32 == Approx(1 - choices(192, 8) / choices(256, 8)).epsilon(1e-12));
   CHECK(distinct_copies({256, 8, 8, 4}, 32, 8).a_node < free.a_node);

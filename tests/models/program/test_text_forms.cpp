@@ -1,5 +1,5 @@
-// Values print as text and read back equal, for random values as for those that ship; and whatever
-// stands in a file, the readers answer with a value or a Refusal that points into it.
+// Values print as text and read back equal, both random values and those that ship. Whatever a file
+// contains, the readers return a value or throw a Refusal that points into it.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ namespace {
 
 const std::string kRoot = MOTLEY_SOURCE_DIR;
 
-// A few of the layers, ascending.
+// Some of the layers, in ascending order.
 std::vector<std::int64_t> random_layers(Random& random, std::int64_t layers) {
   std::vector<std::int64_t> some;
   for (std::int64_t layer = 0; layer < layers; ++layer)
@@ -44,7 +44,7 @@ Experts random_experts(Random& random, std::int64_t layers) {
   return e;
 }
 
-// What sets the families that descend from Llama apart.
+// Changes what differs between the families that descend from Llama.
 void vary(Random& random, Transformer& t) {
   t.output_bias = random.coin();
   t.ffn_bias = random.coin();
@@ -205,7 +205,7 @@ std::string text_of(const std::filesystem::path& path) {
   return std::move(text).str();
 }
 
-// How many of `count` damaged forms of the text are refused. Anything thrown that is no Refusal fails the test.
+// How many of `count` damaged forms of the text are refused. Any exception that is not a Refusal fails the test.
 template <typename Read>
 int refused_of(int count, const std::string& text, Read read) {
   int refused = 0;

@@ -1,4 +1,4 @@
-// Collectives that others timed: rows become Programs that compile's own check accepts, and errors are what they say.
+// Collectives that others timed: rows become Programs that check() accepts, and errors are computed as stated.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ const char* const kHeader =
     "id,collective,cluster,nodes,chips,bytes,seconds,bus_rate,algorithm,form,calls,source,library,measured_"
     "by,date\n";
 
-// A file of this process alone, as other tests run at the same time; it is removed when it has been read.
+// A file that only this process uses, because other tests run at the same time. The destructor removes it.
 struct OwnFile {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("motley-collectives-" + std::to_string(getpid()) + ".csv");
@@ -56,14 +56,14 @@ TEST_CASE("a bus rate and the seconds of a collective are one by nccl-tests' cou
   REQUIRE(rows.size() == 3);
   CHECK(rows[0].seconds == Approx(1.75 * 1e6 / 175e9));
   CHECK(bus_rate(rows[1], rows[1].seconds) == Approx(87.5));
-  CHECK(bus_rate(rows[2], rows[2].seconds) == Approx(200));  // two pairs at once
+  CHECK(bus_rate(rows[2], rows[2].seconds) == Approx(200));  // two pairs exchange at once
   CHECK(launch_s(rows[0]) > launch_s(rows[1]));
 }
 
 TEST_CASE("a row of measured collectives says what can be, or is refused") {
   const auto [row, column] = GENERATE(table<std::string, std::string>(
-      {{"a,all_reduce,dgx-a100,1,8,1000,,,,,launched,x,l,m,2025\n", "seconds"},    // neither time nor rate
-       {"a,all_reduce,dgx-a100,1,8,1000,1,2,,,launched,x,l,m,2025\n", "seconds"},  // both
+      {{"a,all_reduce,dgx-a100,1,8,1000,,,,,launched,x,l,m,2025\n", "seconds"},  // neither a time nor a rate
+       {"a,all_reduce,dgx-a100,1,8,1000,1,2,,,launched,x,l,m,2025\n", "seconds"},  // a time and a rate
        {"a,all_reduce,dgx-a100,3,8,1000,1,,,,launched,x,l,m,2025\n", "chips"},     // 8 chips on 3 nodes
        {"a,all_reduced,dgx-a100,1,8,1000,1,,,,launched,x,l,m,2025\n", "collective"},
        {"a,all_reduce,dgx-a100,1,8,1000.5,1,,,,launched,x,l,m,2025\n", "bytes"},
@@ -117,5 +117,5 @@ TEST_CASE("errors of collectives are by source and size, and all sources count a
   CHECK(!errors[1].within());
   CHECK(!errors[2].within());
   CHECK(errors[3].what == errors[0].what);
-  CHECK(errors[3].errors.mean() == Approx(40));  // of 20 and 60
+  CHECK(errors[3].errors.mean() == Approx(40));  // the mean of 20 and 60
 }

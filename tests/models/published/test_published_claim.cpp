@@ -1,5 +1,5 @@
-// Claims beside predictions: what ships can be read and compiled, knobs are turned until a run gives what is stated of
-// it, and nothing is said to be within what is not.
+// Claims beside predictions: the claims that ship can be read and compiled, knobs are turned until a run gives its
+// stated value, and no prediction outside its interval is said to be inside.
 #include <catch2/catch.hpp>
 
 #include "models/base/data_files.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 std::string folder() { return data_folder() + "/tests/validation"; }
 
-// Computing at the chips' peak, and what NICs of Ethernet and RoCE take for a fixed number of bytes.
+// Made-up seconds of a step: computing at the chips' peak, and a fixed number of bytes over NICs of Ethernet and RoCE.
 double made_up_s(const Job& job) {
   const NodeGroup& group = job.cluster.groups[0];
   const double compute_s = static_cast<double>(job.train.global_batch) *
@@ -56,7 +56,7 @@ TEST_CASE("a knob is turned until its run gives what is stated, and the others a
       CHECK(each.predicted == Approx(each.row->stated).epsilon(2e-3));
       ++turned;
     } else if (each.row->run == "ib-8") {
-      CHECK(each.predicted == Approx(197).epsilon(2e-3));  // nothing but computing: as fast a chip
+      CHECK(each.predicted == Approx(197).epsilon(2e-3));  // it only computes, on chips of the same speed
       CHECK(each.error_pct() == Approx(100 * (197.0 / each.row->stated - 1)).margin(0.3));
       ++predicted;
     }

@@ -1,4 +1,4 @@
-// Plans that print their stages one by one.
+// Published plans that print their stages one by one.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ TEST_CASE("layers by stage are read, embedding and head counted") {
   const auto layers = layers_per_stage("seconds; layers per stage 2/1/3; layer count includes");
   REQUIRE(layers.has_value());
   CHECK(*layers == std::vector<std::int64_t>{2, 1, 3});
-  Strategy strategy = tiny_job({1, 3, 1}).strategy;  // of 4 layers
+  Strategy strategy = tiny_job({1, 3, 1}).strategy;  // it has 4 layers
   REQUIRE(set_layers(*layers, tiny_transformer(), strategy));
   const auto& stages = strategy.templates[0].stages;
   CHECK(stages[0].first_layer == 0);
@@ -30,7 +30,8 @@ TEST_CASE("layers that are not the model's, or leave a stage none, are not taken
   const Strategy before = strategy;
   CHECK_FALSE(set_layers({3, 2}, tiny_transformer(), strategy));
   CHECK_FALSE(set_layers({2, 2, 2}, tiny_transformer(), strategy));
-  CHECK_FALSE(set_layers({1, 5}, tiny_transformer(), strategy));  // the embedding alone
+  // The first stage would have only the embedding.
+  CHECK_FALSE(set_layers({1, 5}, tiny_transformer(), strategy));
   CHECK_FALSE(set_layers({5, 1}, tiny_transformer(), strategy));
   CHECK(strategy == before);
   CHECK_FALSE(layers_per_stage("nothing of the kind").has_value());
@@ -84,7 +85,7 @@ TEST_CASE("chips of several kinds are the groups of their names, in full nodes")
 
 namespace {
 
-// Of OPT-350M, as Sailor prints its plans.
+// Reads a plan for OPT-350M in the form in which Sailor prints its plans.
 std::variant<Measured, PassedOver> read_plan(const std::string& accelerator, int chips,
                                              const std::string& degrees, const std::string& notes) {
   const std::string head =

@@ -1,4 +1,4 @@
-// Published runs: what a row becomes, what is passed over and why, and how errors are summed up.
+// Published runs: which job a row becomes, which rows are passed over and why, and how errors are summarised.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -101,7 +101,7 @@ TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in
         "data_parallel 23 does not divide the 1152 micro-batches of a step (global_batch 2304 / micro_batch "
         "2)");
   CHECK(reason(without(",8,8,2,24,", ",8,8,,24,")) == "`vpp` is not printed");
-  // Chunks of another row of the same model and stages.
+  // The number of chunks comes from another row of the same model and stages.
   static const PublishedRules rules;
   const auto all = runs(without(",8,8,2,24,", ",8,8,,24,") + row);
   const auto filled = rules.read(all[0], all);
@@ -136,7 +136,8 @@ TEST_CASE("errors are summed up by set: mean, median, worst, bias, and what was 
   CHECK(sets[0].calibrated.worst_abs_pct == Approx(40));
   CHECK(sets[0].calibrated.worst_id == "a-3");
   CHECK(sets[0].calibrated.bias_pct == Approx(40.0 / 3));
-  CHECK(sets[0].calibrated.held_pct == Approx(200.0 / 3));  // 9 stands for 8.1 to 10.8, 14 for 12.6 and more
+  // Intervals: of 9 from 8.1 to 10.8, of 14 from 12.6.
+  CHECK(sets[0].calibrated.held_pct == Approx(200.0 / 3));
   CHECK(sets[0].unseen.rows == 0);
   CHECK(sets[0].memory_rows == 1);
   CHECK(sets[0].memory_mean_abs_pct == Approx(20));
@@ -184,7 +185,7 @@ TEST_CASE("recompute is what its text begins with, by operation where the table 
   CHECK(printed_recompute("selective + sequence parallel", where) == Recompute::selective);
   CHECK(printed_recompute("selective per-op", where) == Recompute::alternate);
   CHECK_THROWS_AS(printed_recompute("sometimes", where), Refusal);
-  // Of a set whose tables mean attention alone by "selective".
+  // In the tables of this set "selective" means attention only.
   std::string row = kSc21;
   const std::string full = "1F1B,,full,";
   const auto by = [&](const std::string& recompute) {
@@ -198,7 +199,7 @@ TEST_CASE("recompute is what its text begins with, by operation where the table 
 
 namespace {
 
-// Whether what the reason claims stands in the row.
+// Whether the row shows what the reason claims.
 bool is_true_of(const std::string& reason, const CsvRow& row) {
   const auto says = [&](const char* column, const std::string& form) {
     return std::regex_search(row[column], std::regex(form, std::regex::icase));
@@ -241,7 +242,8 @@ TEST_CASE(
     CHECK(std::to_string(measured.scenario.job.cluster.chip_count()) == run.row["n_accelerators"]);
     CHECK((measured.step_s > 0 && std::isfinite(measured.step_s)));
   }
-  // What is passed over of the table as it ships: a run more is one that could be read.
+  // How many runs of the shipped table are passed over for each reason. More would mean that a run that could be read
+  // no longer is.
   const std::map<std::string, int> known = {
       {"its state-space layers are not modelled", 33},
       {"`seq_len` is not printed", 17},
@@ -281,7 +283,7 @@ TEST_CASE(
     CHECK(measured->unseen_interval.regime == Regime::similar);
   }
   CHECK(left_out > 50);
-  // The same row by another name took no part: it gets what ships.
+  // The same row with another name took no part in the fit, so it gets the figures that ship.
   const auto apart = read(kSc21);
   Cluster shipped = std::get<Measured>(apart).scenario.job.cluster;
   use_software("megatron-2021", shipped);
@@ -306,7 +308,8 @@ TEST_CASE("a chip that the software does not know inherits from its nearest kin,
   CHECK(inherited.memory_bandwidth == own.memory_bandwidth);
   CHECK(stranger.groups[0].chip == strange);
   use_software("llm-foundry-2024", stranger);
-  CHECK(stranger.groups[0].chip.software.one_master.value);  // what software keeps, it keeps on any chip
+  // What software keeps does not depend on the chip.
+  CHECK(stranger.groups[0].chip.software.one_master.value);
   stranger.groups[0].chip.software.one_master = {};
   CHECK(stranger.groups[0].chip == strange);
 }

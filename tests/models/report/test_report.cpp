@@ -1,5 +1,5 @@
-// The Report: every second of a step is in exactly one column, what was made up is found again, totals follow from
-// the Program. And the cost tables of `motley show costs`.
+// The Report: every second of a step is in exactly one column, made-up durations are found again, and totals follow
+// from the Program. Also the cost tables of `motley show costs`.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ double sum_of(const StageBreakdown& row) {
          row.data_parallel_s + row.bubble_s + row.optimizer_s;
 }
 
-// Every compute takes a second, an optimizer step half; transfers and collectives as given.
+// A trace in which a compute takes one second, an optimizer step half a second, transfers and collectives as given.
 Trace seconds_trace(const Program& program, double transfer_s, double collective_s) {
   return TimedRun(program,
                   [=](const Step&, const Instruction& i) {
@@ -33,7 +33,7 @@ Trace seconds_trace(const Program& program, double transfer_s, double collective
       .run();
 }
 
-// The first instruction that runs the block of this name on the rank.
+// The predicted seconds of the first instruction on the rank that runs the block of this name.
 double priced(const Job& job, const Program& program, Rank rank, const std::string& block) {
   const RankProgram& rank_program = program.program_of(rank);
   const RankEntry& entry = program.ranks[at(rank)];
@@ -95,11 +95,11 @@ TEST_CASE("idle time is the pipeline's only while the awaited transfer is on the
   job.strategy = expand(job.transformer, job.train, 1, 2, 1);
   const Program program = compile(job);
   const Report report = make_report(job, program, seconds_trace(program, 0.25, 0));
-  // one micro-batch: forward, wire, forward, backward, wire, backward
+  // One micro-batch takes: forward, transfer, forward, backward, transfer, backward.
   REQUIRE(report.iteration_s == Approx(4 + 2 * 0.25 + 0.5));
   const StageBreakdown& first = report.breakdown[0];
   REQUIRE(first.pipeline_s == Approx(0.25));
-  REQUIRE(first.bubble_s == Approx(2.25));  // the other stage's work and the way there
+  REQUIRE(first.bubble_s == Approx(2.25));  // the other stage's work and one transfer
   const StageBreakdown& second = report.breakdown[1];
   REQUIRE(second.pipeline_s == Approx(0.25));
   REQUIRE(second.compute_s == Approx(2));

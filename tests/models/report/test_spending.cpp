@@ -1,4 +1,5 @@
-// What a step and a whole run take: rent, energy, electricity and carbon by closed forms; what is not known stays so.
+// What a step and a whole run cost: rent, energy, electricity and carbon by closed forms; what is unknown stays
+// unknown.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -15,13 +16,13 @@ using nlohmann::json;
 
 namespace {
 
-// Four ranks in two groups of one node of two chips each, as a pipeline: 16 sequences of 16 tokens a step.
+// Four ranks in two groups, each of one node with two chips, as a pipeline: 16 sequences of 16 tokens in a step.
 Job two_sites() {
   Job job = tiny_job({1, 4, 1});
   NodeGroup east = job.cluster.groups[0];
   east.name = "east";
   east.chips_per_node = 2;
-  east.chip.price_per_hour = {36, "assumed"};  // a cent a second
+  east.chip.price_per_hour = {36, "assumed"};  // one cent per second
   east.chip.watts = {1000, "assumed"};
   east.nics.push_back({NicKind::ethernet, 1, 1e9, 1e-5});
   NodeGroup west = east;
@@ -35,10 +36,10 @@ Job two_sites() {
   return job;
 }
 
-// A step of ten seconds on every rank.
+// How a step of ten seconds passes on every rank.
 const ChipTime kTime = {.computing_s = 6, .communicating_s = 1, .waiting_s = 3};
 constexpr double kMean = (6 * kComputingPower + kCommunicatingPower + 3 * kWaitingPower) / 10;
-constexpr double kKwh = 1.0 / 3.6e6;  // of a joule
+constexpr double kKwh = 1.0 / 3.6e6;  // kWh in a joule
 
 Spending spend(const Job& job) { return find_spending(job, compile(job), {4, kTime}, 10); }
 
@@ -85,8 +86,9 @@ TEST_CASE("each group pays for its own site, and a group's site replaces the clu
   CHECK(spending.step.kwh.value() == Approx(east + west));
   CHECK(spending.step.kwh_at_most.value() == Approx((2000 * 1.5 + 1000 + 300) * 10 * kKwh));
   CHECK(spending.step.electricity_usd.value() == Approx(east * 0.1 + west * 0.05));
-  CHECK(spending.step.kg_co2e.value() == Approx(east * 0.4));  // nothing from the west's
-  CHECK(spending.step.usd.value() == Approx(0.6));             // rent knows no site
+  // The west's electricity has no figure for carbon.
+  CHECK(spending.step.kg_co2e.value() == Approx(east * 0.4));
+  CHECK(spending.step.usd.value() == Approx(0.6));  // rent does not depend on the site
 }
 
 TEST_CASE("what one group does not say is unknown for all, and named") {
@@ -130,7 +132,7 @@ TEST_CASE("only groups and nodes in use are paid for") {
   job.cluster.groups[1].site = Site{.pue = 1, .electricity = {}, .carbon = {}, .node_watts = 300};
   job.cluster.groups.push_back(job.cluster.groups[0]);
   job.cluster.groups[2].name = "idle";
-  job.cluster.groups[2].chip = tiny_chip();  // without price and power
+  job.cluster.groups[2].chip = tiny_chip();  // it has no price and no power
   build_topology(job.cluster);
   const Spending spending = spend(job);
   CHECK(spending.step.usd.value() == Approx(0.6));
@@ -200,7 +202,7 @@ TEST_CASE("a folded trace takes the energy that the whole one does, of ranks tha
     return powered_job;
   }();
   const Program program = compile(job);
-  // Replicas are unlike, tensor-parallel peers alike.
+  // Replicas differ, tensor-parallel peers do not.
   const Trace whole = TimedRun(program, [&](const Step& step, const Instruction& i) {
                         if (i.op() != Op::compute) return 0.25;
                         return program.ranks[static_cast<std::size_t>(step.rank)].replica == 0 ? 1.0 : 1.5;
@@ -214,7 +216,7 @@ TEST_CASE("a folded trace takes the energy that the whole one does, of ranks tha
       folded.stand_ins.push_back({rank, 2});
   const double all = make_report(job, program, whole).spending.step.kwh.value();
   CHECK(make_report(job, program, folded).spending.step.kwh.value() == Approx(all).epsilon(1e-12));
-  folded.stand_ins.front().count = 5;  // who stands in for how many matters
+  folded.stand_ins.front().count = 5;  // the counts of stand-ins matter
   CHECK(make_report(job, program, folded).spending.step.kwh.value() != Approx(all).epsilon(1e-6));
 }
 

@@ -1,4 +1,4 @@
-// The pages that say what may stand in scenarios and platforms: their examples are read, and no key is missing.
+// The pages that say what scenarios and platforms may contain: their examples can be read, and no key is missing.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -42,7 +42,7 @@ void collect_keys(const Yaml& node, std::set<std::string>& keys) {
   for (const Yaml& item : node->items) collect_keys(item, keys);
 }
 
-// The keys that the readers' sources know: the words in lists given to Fields, and the tables of figures.
+// The keys that a reader's source knows: words given to find(), need() or entry(), and the tables of figures.
 std::set<std::string> keys_known(const std::string& source) {
   std::ostringstream text;
   text << std::ifstream(kRoot / "models" / source).rdbuf();
@@ -76,7 +76,7 @@ TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key
   const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
   REQUIRE(blocks.size() == 11);
   for (const std::string& block : blocks) {
-    // Beside the page, as its relative paths are.
+    // The example is read as if it were beside the page, because its paths are relative to it.
     const Yaml node = parse_yaml(block, (kRoot / "scenarios/README.md").string());
     const Scenario scenario = read_scenario(node, (kRoot / "scenarios/README.md").string());
     CHECK_NOTHROW(check(compile(scenario), scenario));
@@ -96,7 +96,7 @@ TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
   CHECK(scenario.job.train == train);
   CHECK(fs::equivalent(train.text, default_text_path()));
   Fidelity fidelity;
-  fidelity.fold = true;  // what `motley simulate` does, if nothing is said
+  fidelity.fold = true;  // the default of `motley simulate`
   CHECK(scenario.job.fidelity == fidelity);
   Strategy standard;
   standard.templates = scenario.job.strategy.templates;

@@ -1,4 +1,4 @@
-// Layers as they were measured: what is made of them, and what they say nothing of.
+// Measured layers: which costs follow from them, and for which jobs they do not apply.
 #include <catch2/catch.hpp>
 
 #include "models/cluster/measured_layers.hpp"
@@ -14,7 +14,7 @@ using namespace motley::tests;
 
 namespace {
 
-// Seconds that no kernel's form would come to.
+// Layers with seconds that no cost formula of a kernel would give.
 MeasuredLayers layers(bool communication) {
   return {
       "assumed", communication, {{2, 2, {3, 5, 7}, {11, 13, 17}, 19}, {2, 6, {7, 9, 11}, {15, 17, 21}, 23}}};
@@ -29,7 +29,7 @@ Job measured_job(Degrees degrees, bool communication) {
 struct Sums {
   double compute_s = 0, tensor_parallel_s = 0, optimizer_s = 0;
 };
-// Seconds of the first micro-batch of stage 0, and of the step.
+// The seconds of the first micro-batch of stage 0, and of the optimizer step.
 Sums sums_of(const Job& job) {
   const Program program = compile(job);
   const RingCost ring = ring_cost(program, job.cluster, program.groups.front());
@@ -57,7 +57,7 @@ std::string refusal_of(const Job& job) {
 }  // namespace
 
 TEST_CASE("a pass takes what its embedding, layers and head were measured to take") {
-  // 4 layers: forward 3 + 4*5 + 7, backward 11 + 4*13 + 17, and 6 optimizer steps.
+  // 4 layers take 3 + 4*5 + 7 forward, 11 + 4*13 + 17 backward, and 6 optimizer steps.
   const Sums sums = sums_of(measured_job({2, 1, 1}, true));
   CHECK(sums.compute_s + sums.tensor_parallel_s == Approx(30 + 80).epsilon(1e-12));
   CHECK(sums.tensor_parallel_s > 0);
@@ -82,7 +82,7 @@ TEST_CASE("what a backward computes again takes its share of the measured forwar
   Job job = measured_job({2, 1, 1}, false);
   job.strategy.recompute = Recompute::full;
   const double again = sums_of(job).compute_s - (30 + 80);
-  CHECK(again > 4 * 5 * 0.8);  // a kernel that only its forward needs is not done again
+  CHECK(again > 4 * 5 * 0.8);  // a kernel that only the forward needs is not recomputed
   CHECK(again <= 4 * 5 * (1 + 1e-12));
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("what was not measured is refused") {
   smaller.strategy.templates[0].micro_batches = 16;
   CHECK(refusal_of(smaller) == "not-measured");
   CHECK(refusal_of(measured_job({4, 1, 1}, true)) == "not-measured");
-  // Collectives that stand beside their layers would count twice; where they were left out they may.
+  // Collectives beside the layers would count twice if the measured times already include them.
   Job apart = measured_job({2, 1, 1}, true);
   apart.fidelity.tensor_parallel = CollectiveLevel::fluid;
   CHECK(refusal_of(apart) == "not-measured");
@@ -141,7 +141,7 @@ TEST_CASE("the files of measured layers are those of the jobs that they name") {
   job.transformer.heads = 16;
   CHECK(use_layers("opt-350m", job.transformer, job.train, job.cluster));
   for (const NodeGroup& group : job.cluster.groups) CHECK(group.chip.software.layers.times.size() > 10);
-  // Two sequences on eight RTX 3090 over PCIe: more than on one, as the collectives are in it.
+  // Two sequences on eight RTX 3090 over PCIe take longer than on one, because the times include the collectives.
   const Chip& chip = job.cluster.groups[0].chip;
   CHECK(chip.name == "rtx-3090");
   CHECK(measured_times(chip, 8, 2).forward_s[1] > 4 * measured_times(chip, 1, 2).forward_s[1]);

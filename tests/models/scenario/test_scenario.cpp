@@ -1,4 +1,4 @@
-// Scenarios from files: what ships reads whole, and what is refused later still knows its place.
+// Scenarios from files: all that ship can be read, and a later refusal still names the place in the file.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ namespace {
 
 const std::string kSourceFolder = MOTLEY_SOURCE_DIR;
 
-// A file in a folder of its own that is gone when the test is over.
+// A file in a folder of its own, which the destructor removes.
 class Written {
  public:
   explicit Written(const std::string& text, const std::string& name = "written.yaml") {
@@ -53,7 +53,7 @@ std::string text_of(const std::string& path) {
   return std::move(text).str();
 }
 
-// A job on two cores with the given `strategy:` and whatever stands after it.
+// A scenario on two cores with the given `strategy:` and the text after it.
 std::string tiny(const std::string& strategy_and_more) {
   return "model: tiny-gpt2\ncluster: host-2\n"
          "train: {global_batch: 8, micro_batch: 2, sequence: 64, precision: fp32}\nstrategy: " +
@@ -257,7 +257,7 @@ TEST_CASE("every figure of every chip that ships names its source and date, or s
     CHECK(chip.software.gemm_efficiency.value <= 1);
     CHECK(chip.software.attention_efficiency.value <= 1);
     CHECK(chip.software.bandwidth_efficiency.value <= 1);
-    CHECK_FALSE(chip.peak_flops.empty());  // no fp32: its maker states none
+    CHECK_FALSE(chip.peak_flops.empty());  // fp32 may be missing: not every maker states it
   }
   CHECK(chips >= 4);
 }

@@ -1,4 +1,5 @@
-// Schedules as data: their bubbles have closed forms, their memory has bounds, and what somebody wrote is checked.
+// Schedules as data: their bubbles have closed forms, their memory has bounds, and schedules that users write are
+// checked.
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -13,9 +14,9 @@ struct Case {
   PipelineShape shape;
   Timetable timetable;
   ScheduleResult result;
-  double work_s = 0;  // of a rank
+  double work_s = 0;  // the work of one rank
   double bubble_s() const { return result.makespan_s - work_s; }
-  double idle_s() const {  // most of any rank between its first action and its last
+  double idle_s() const {  // the most of any rank, between its first and its last action
     double most_s = 0;
     for (const RankTimes& rank : result.ranks) most_s = std::max(most_s, rank.idle_s());
     return most_s;
@@ -105,8 +106,8 @@ TEST_CASE("no rank of ZB-V waits once it has begun when F = I = W, with 2p half 
     }
 }
 
-// The authors' (p-1)(F&B + B - 3W) counts a pair as done when both are; here the forward of a pair is handed on at
-// once.
+// The authors' (p-1)(F&B + B - 3W) counts a pair as done when both passes are done; here the forward of a pair is sent
+// on at once.
 TEST_CASE(
     "the bubble of DualPipeV is (p-1)(F+I-W) when F = I = W, below its authors' bound, with 2p+1 halves in "
     "flight") {
@@ -140,7 +141,7 @@ TEST_CASE("every schedule of every shape is sound, ends with a single buffer, an
         CHECK(parse_csv(to_csv(timetable), "test") == timetable);
         for (int buffers : {1, 2}) CHECK(evaluate(timetable, {{}, 0.1}, buffers).has_value());
       }
-  // Six pipelines times seven counts of micro-batches, but for what a schedule is not for.
+  // Six pipelines times seven counts of micro-batches, less the shapes that a schedule does not allow.
   CHECK(shapes == std::map<std::string, int>{{"gpipe", 42},
                                              {"1f1b", 42},
                                              {"interleaved", 15},
@@ -181,7 +182,7 @@ TEST_CASE("weight gradients fill what would be idle, and which gaps depends on h
         "0F0,0F1,0F2,0I0,0W0,0F3,0I1,0W1,0I2,0W2,0I3,0W3\n"
         "1F0,1F1,1I0,1F2,1I1,1W0,1F3,1I2,1W1,1I3,1W2,1W3\n"
         "2F0,2I0,2F1,2I1,2F2,2I2,2W0,2F3,2I3,2W1,2W2,2W3\n");
-  // Short ones leave room for one more before the last input gradient comes.
+  // Short weight gradients leave room for one more of them before the last input gradient arrives.
   const Timetable short_ones = make_timetable(Schedule::zb_h1, {3, 1, 4}, {{{1, 1, 0.3}}, 0});
   CHECK(to_csv(short_ones).find("1I2,1W1,1W2,1I3,1W3") != std::string::npos);
 }

@@ -1,4 +1,4 @@
-// What a scenario says about its strategy, model and world: forms that mean the same, and what they hash to.
+// What a scenario says about its strategy, model and world: forms with the same meaning, and their hashes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace motley;
 
 namespace {
 
-// A scenario in a file of its own.
+// Loads a scenario from a file with this text.
 Scenario load(const std::string& text) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("motley-scenario-" + std::to_string(getpid()) + ".yaml");
@@ -37,7 +37,7 @@ TEST_CASE("every platform and model that ships loads") {
     INFO(entry.path());
     const std::string folder = entry.path().parent_path().filename();
     if (folder == "published" || folder == "left_out" || folder == "layers" || folder == "kept")
-      continue;  // no platforms: rules about runs, fits without some, and what others test
+      continue;  // these are not platforms
     if (folder == "software") {
       Cluster cluster = load_cluster("dgx-a100");
       use_software(entry.path().stem().string(), cluster);

@@ -1,4 +1,4 @@
-// compare(): a trace equals itself, every planted difference is found, unlike programs are not laid side by side.
+// compare(): a trace equals itself, every planted difference is found, and traces of unlike Programs are not compared.
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 

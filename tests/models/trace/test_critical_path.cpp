@@ -1,4 +1,4 @@
-// The critical path: a chain from the first instant to the last, by the links that the Program has.
+// The critical path: a chain from the first instant to the last along dependencies of the Program.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
@@ -18,7 +18,7 @@ double end_of(const Trace& trace) {
   return end_s;
 }
 
-// Seconds of the links of one stage's compute stream.
+// The seconds of the path's links on one stage's compute stream.
 double computing_s(const Program& program, const CriticalPath& path, int stage) {
   double sum_s = 0;
   for (const CriticalLink& link : path.links)
@@ -27,7 +27,8 @@ double computing_s(const Program& program, const CriticalPath& path, int stage) 
   return sum_s;
 }
 
-// Forwards take 1 s and backwards 2 s, those of the second stage thrice that; a transfer 0.25 s; all else nothing.
+// A trace in which forwards take 1 s and backwards 2 s, three times as long on the second stage, transfers 0.25 s, and
+// all else no time.
 Trace slow_second_stage(const Program& program) {
   return TimedRun(program,
                   [&](const Step& step, const Instruction& i) {
@@ -65,7 +66,8 @@ TEST_CASE("a slow second stage is where the critical path runs, and the way to i
   const Program program = compile(job);
   const Trace trace = slow_second_stage(program);
   const CriticalPath path = find_critical_path(program, trace);
-  // 8 micro-batches: a first forward, to stage 1, 8 forwards and backwards there, back, a last backward.
+  // 8 micro-batches: the first forward, the way to stage 1, 8 forwards and backwards there, the way back, the last
+  // backward.
   CHECK(end_of(trace) == Approx(1 + 0.25 + 8 * 9 + 0.25 + 2));
   CHECK(computing_s(program, path, 0) == Approx(1 + 2));
   CHECK(computing_s(program, path, 1) == Approx(8 * 9));

@@ -1,4 +1,5 @@
-// The trace file: an exact inverse, well-formed for the viewer, the same bytes twice, and no other file is taken.
+// The trace file: reading is the exact inverse of writing, viewers can show it, writing twice gives the same bytes, and
+// other files are refused.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 namespace {
 
-// A file of this test's own, gone with it.
+// A file of this test, which the destructor removes.
 struct ScratchFile {
   ScratchFile() {
     const int descriptor = mkstemp(path.data());

@@ -8,8 +8,8 @@
 using namespace motley;
 
 TEST_CASE("parameter counts are the published ones") {
-  // As the model cards on the Hugging Face hub and torch's numel() give them; gpt3-175b: equation 2
-  // of arXiv:2104.04473 rounded there to 174.6 B.
+  // From the model cards on the Hugging Face hub and torch's numel(); gpt3-175b from equation 2
+  // of arXiv:2104.04473, rounded there to 174.6 B.
   const auto [name, published] = GENERATE(table<std::string, std::int64_t>({
       {"gpt2", 124'439'808},
       {"gpt2-medium", 354'823'168},
@@ -76,7 +76,8 @@ TEST_CASE("modules that predict further tokens are there once their loss weighs 
   CHECK(held() == counted + extra_prediction_count(t));
   CHECK(parameter_count(t) == counted);
   CHECK(active_parameter_count(t) == active);
-  // A layer with experts like the last, the projection, the head once more: six times each token's products.
+  // A layer with experts like the last one, the projection and the head once more: six FLOPs for each of their
+  // products.
   Transformer shorter = load_transformer("deepseek-v3");
   --shorter.layers;
   const double layer = flops - model_flops_per_sequence(shorter, T);
@@ -101,7 +102,8 @@ TEST_CASE("layers of one model may differ from each other") {
 }
 
 TEST_CASE("a sliding window counts the pairs it does not mask") {
-  // Counted one by one, doubled and without the diagonal's half, as T*T counts the causal triangle.
+  // The pairs are counted one by one, then doubled less the diagonal, in the way in which T*T counts the causal
+  // triangle.
   for (std::int64_t window : {1, 3, 7, 8, 20}) {
     double pairs = 0;
     for (std::int64_t query = 0; query < 8; ++query)

@@ -1,4 +1,4 @@
-// Colour refinement against a plain one that looks at everything in every round and hashes nothing.
+// Colour refinement compared with a plain one that looks at everything in every round and hashes nothing.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -19,7 +19,7 @@ struct Case {
   Arrangement arrangement;
 };
 
-// Ranks, groups and links of few sorts, with lanes between any of them.
+// A random case: ranks, groups and links of few kinds, with lanes between any of them.
 Case random_case(std::mt19937_64& random) {
   const auto below = [&](std::size_t bound) { return static_cast<std::int32_t>(random() % bound); };
   Case drawn;
@@ -67,7 +67,7 @@ Case random_case(std::mt19937_64& random) {
   return drawn;
 }
 
-// Numbers equal words alike, in the order they come.
+// Gives equal words the same number, in the order in which they first appear.
 Colouring number(const std::vector<Words>& seen) {
   std::map<Words, std::int32_t> known;
   Colouring colours;
