@@ -1,5 +1,5 @@
-// The pages of this folder, read: each case with its files and its whole message. README.md beside this describes the
-// form; a page of another form is an error that names page and line.
+// Reads the pages of this folder: each case with its files and its whole message. README.md in this folder describes
+// the form; a page of another form is an error that names page and line.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace motley::tests {
 
 struct RefusalCase {
   std::string page;                          // "yaml.txt"
-  int line = 0;                              // where its title stands, 1-based
+  int line = 0;                              // the line of its title, counted from 1
   std::string title;                         // "kind: what in a few words"
-  std::string command;                       // the arguments of motley, where the command line is refused
-  std::string test;                          // the test that triggers it, a path from the root of the source
-  std::map<std::string, std::string> files;  // bytes by name; one named "edit" changes the printed Program
+  std::string command;                       // the arguments of motley; empty: no command line is refused
+  std::string test;                          // path of the test that triggers it, from the root of the source
+  std::map<std::string, std::string> files;  // text by file name; "edit" changes the printed Program
   std::size_t message_begin = 0;             // the byte of the page where the message begins
-  std::string message;                       // whole, with its line "exit N"
+  std::string message;                       // the whole message, with its line "exit N"
 
   std::string kind() const { return title.substr(0, title.find(": ")); }
   std::string where() const { return "tests/refusals/" + page + ":" + std::to_string(line) + ": " + title; }
@@ -86,7 +86,7 @@ class RefusalPage {
       malformed("the cases of a page stand in the order of their kinds");
   }
 
-  // A command, a test, or the text of input.yaml.
+  // Takes a command, a test, or the text of input.yaml.
   void take_plain_lines(RefusalCase& taken) {
     constexpr std::string_view kCommand = "command: motley ", kTest = "test: ";
     const std::string_view first = next_line();
@@ -189,7 +189,7 @@ inline std::vector<RefusalCase> read_refusal_pages() {
   return cases;
 }
 
-// The message of the one case of this title, for the tests that pages name.
+// The message of the one case with this title, for the tests that pages name.
 inline std::string expected_refusal(const std::string& title) {
   std::vector<RefusalCase> cases = read_refusal_pages();
   std::erase_if(cases, [&](const RefusalCase& one) { return one.title != title; });
@@ -199,7 +199,7 @@ inline std::string expected_refusal(const std::string& title) {
   return cases[0].message;
 }
 
-// A refusal as pages hold it.
+// A refusal in the form of the pages.
 inline std::string as_on_page(const Refusal& refusal) {
   return std::string(refusal.what()) + "\nexit " + std::to_string(static_cast<int>(refusal.exit_code())) +
          "\n";

@@ -1,5 +1,5 @@
-// Every refusal: its input, and the exact message. README.md beside this describes the pages that hold both.
-// MOTLEY_REWRITE=1 in the environment writes the messages anew, to be read in `git diff`.
+// Every refusal: its input, and the exact message. README.md in this folder describes the pages that hold both.
+// MOTLEY_REWRITE=1 in the environment writes the messages again; `git diff` then shows what has changed.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ namespace {
 
 const fs::path kRoot = MOTLEY_SOURCE_DIR;
 
-// A folder of its own with a case's files; it is the current folder while this lives.
+// A new folder with the files of a case, which is the current folder until the destructor runs.
 class Folder {
  public:
   explicit Folder(const std::map<std::string, std::string>& files) {
@@ -42,7 +42,7 @@ class Folder {
   const fs::path here_ = fs::temp_directory_path() / ("motley-refusals-" + std::to_string(getpid()));
 };
 
-// The program's text with the edit ("- old" and "+ new") made once.
+// The text of the Program after one edit ("- old" and "+ new").
 std::string edited(std::string program, const std::string& edit) {
   std::smatch match;
   REQUIRE(std::regex_match(edit, match, std::regex("- (.+)\n\\+ (.+)\n")));
@@ -67,7 +67,7 @@ void take(const RefusalCase& refused) {
   check(program, scenario);
 }
 
-// Puts another message into the page, which may have changed since the case was read.
+// Writes another message into the page, which may have changed since the case was read.
 void rewrite(const RefusalCase& refused, const std::string& message) {
   const fs::path path = refusal_pages_folder() / refused.page;
   std::string text = text_of(path);
@@ -86,8 +86,8 @@ void compare(const RefusalCase& refused, const Refusal& refusal) {
   }
 }
 
-// Kinds that the sources can refuse with: the first word of each Refusal, StrategyComplaint and of what hw/launch
-// sends to all ranks.
+// The kinds of all refusals in the sources: the first string of each Refusal, of each StrategyComplaint, and of what
+// hw/launch sends to all ranks.
 std::set<std::string> kinds_in_sources() {
   const std::regex thrown(R"re((?:Refusal\(\s*Exit::\w+,\s*|Complaint\{\s*|return \{(?="\w+-))re"
                           R"re(|differs\(|json\{\{"kind", )"([a-z0-9-]+)")re");
@@ -104,7 +104,7 @@ std::set<std::string> kinds_in_sources() {
   return kinds;
 }
 
-// What is wrong with a page of this text.
+// The error that a page with this text gives.
 std::string malformed(const std::string& text) {
   try {
     RefusalPage("page.txt", text).read();

@@ -1,4 +1,4 @@
-// Sensitivities in virtual time: a gain that is listed is what the scenario gives whose file somebody edits by hand.
+// Sensitivities in virtual time: a listed gain is the gain of the scenario after its file was edited by hand.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -37,7 +37,7 @@ Explained explained(const Job& job, bool changes = false) {
                  {.factor = 1.1, .levers = true, .changes = changes});
 }
 
-// The text after the n-th place (from 0) where `from` stands.
+// The text in which the n-th occurrence of `from`, counted from 0, is replaced by `to`.
 std::string edited(std::string text, const std::string& from, const std::string& to, int nth) {
   std::size_t place = text.find(from);
   for (; nth > 0 && place != std::string::npos; --nth) place = text.find(from, place + 1);
@@ -47,14 +47,15 @@ std::string edited(std::string text, const std::string& from, const std::string&
 
 struct Edit {
   std::string what, where, from, to;
-  int nth;  // group
+  int nth;  // which occurrence of `from` is edited, counted from 0
 };
 
 void check_edits(const std::string& name, const std::vector<Edit>& edits) {
   Scenario scenario = load_scenario(std::string(MOTLEY_SOURCE_DIR) + "/scenarios/" + name + ".yaml");
   scenario.job.fidelity.fold = true;
   const Explained all = explained(scenario.job);
-  // Software's part of a message is no figure of a cluster: all that is, better at once, falls short of that rate.
+  // The time that software takes for a message is not a figure of a cluster, so all figures together, when better by
+  // that factor, gain a little less.
   REQUIRE(all.all);
   CHECK(all.all->step_s >= all.report.iteration_s / 1.1);
   CHECK(all.all->step_s <= all.levers.front().step_s);
@@ -104,7 +105,7 @@ TEST_CASE("a listed gain is that of the cluster's file edited by hand: two sites
 }
 
 TEST_CASE("everything so much better makes the step so much shorter where nothing else takes time") {
-  // Loopback: no software on the way whose time is no figure of the cluster.
+  // On loopback no software takes time for messages.
   for (const Degrees& degrees : {Degrees{2, 2, 1}, {1, 2, 2}, {2, 1, 2}}) {
     const Explained result = explained(tiny_job(degrees));
     REQUIRE(result.all);

@@ -1,4 +1,4 @@
-// The one slow unit of the tests: Catch2's main.
+// Catch2's main. It is compiled once for all test programs, because it takes long.
 #define CATCH_CONFIG_RUNNER
 #include <sched.h>
 
@@ -8,9 +8,9 @@
 
 namespace {
 
-// Threads that hand over to each other all the time do so sooner on one processor: SimGrid's sanitized actors in a
-// third of the time, ranks of one process with half as much of the processors'. Linux places a new test where there is
-// room; that it stays is a wish.
+// Keeps the test on the processor on which it started. Threads that hand over to each other all the time do so faster
+// on one processor: SimGrid's sanitized actors need a third of the time, ranks of one process half of the processor
+// time. If the system refuses, the test runs anyway.
 void stay_on_this_processor() {
   cpu_set_t here;
   CPU_ZERO(&here);

@@ -5,7 +5,7 @@
 
 namespace motley::tests {
 
-// Each sequence cut over cp ranks.
+// A job whose sequences are each cut over cp ranks.
 inline Job context_job(Degrees degrees, std::int64_t cp, const Transformer& transformer) {
   Job job = tiny_job({1, 1, 1}, transformer);
   job.cluster = tiny_cluster(static_cast<int>(degrees.tp * degrees.pp * degrees.dp * cp));
@@ -13,7 +13,7 @@ inline Job context_job(Degrees degrees, std::int64_t cp, const Transformer& tran
   return job;
 }
 
-// Sequences cut over 2 and 4 ranks, with each other degree, what replicas divide, and what is computed again.
+// Jobs whose sequences are cut over 2 and 4 ranks, combined with the other degrees, with ZeRO and with recompute.
 inline std::vector<Job> every_context_job(Family family) {
   struct Shape {
     Degrees degrees;

@@ -1,4 +1,4 @@
-// Random choices for tests, the same ones from the same seed with every standard library.
+// Random choices for tests: the same seed gives the same choices with every standard library.
 #pragma once
 
 #include <initializer_list>
@@ -17,7 +17,7 @@ class Dice {
   }
   bool once_in(unsigned times) { return engine_() % times == 0; }
   std::mt19937& engine() { return engine_; }
-  // std::shuffle draws as it likes in each standard library.
+  // std::shuffle differs between standard libraries.
   template <class T>
   void shuffle(std::vector<T>& values) {
     for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[engine_() % i]);

@@ -20,7 +20,7 @@ inline std::vector<FitRun> runs_of(const std::string& set, const std::string& so
   return runs;
 }
 
-// Runs of three generations, one of them on two chips.
+// Runs of three generations of software, one of them on two chips.
 inline std::vector<FitRun> some_runs() {
   std::vector<FitRun> runs = runs_of("zb", "megatron-2023", "a100-80gb-sxm", 60);
   for (const auto& more :

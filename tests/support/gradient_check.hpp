@@ -24,7 +24,7 @@ inline double weighted(const Values& values, const Values& weights) {
   return sum;
 }
 
-// The gradient of f at x, found by moving each element, must be `expected`.
+// Requires that the gradient of f at x, measured by moving each element, is `expected`.
 inline void check_gradient(Values x, const Values& expected, const std::function<double(const Values&)>& f) {
   REQUIRE(x.size() == expected.size());
   constexpr float kStep = 1e-2F;

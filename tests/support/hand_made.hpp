@@ -1,5 +1,6 @@
 // Programs written by hand for tests of the Sim world: a few ranks, computes of known seconds, messages of known bytes.
-// A compute takes the seconds it is given: its one kernel moves that many bytes through a memory of 1 byte/ns.
+// A compute takes the seconds that it is given: its one kernel moves one byte for each nanosecond, which is the rate of
+// the memory.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,7 @@ inline Chip unit_chip() {
   return chip;
 }
 
-// Loopback: the fabric gives what its figures say, nothing is taken off (models/cost/network_cost.cpp).
+// One node of chips. A loopback fabric gives exactly the rate of its figures (models/cost/network_cost.cpp).
 inline Cluster one_node(int chips, InsideFabric inside = {FabricKind::loopback, 1e9, 1e-5}) {
   Cluster cluster;
   cluster.name = "one-node";
@@ -43,7 +44,8 @@ inline Cluster one_node(int chips, InsideFabric inside = {FabricKind::loopback, 
 
 inline constexpr PeerSlot kPrevious = previous_slot(ChunkId{}), kNext = next_slot(ChunkId{});
 
-// Each rank has a program of its own. Its first stream is the compute stream, others are made as they are asked for.
+// A Program in which each rank has a rank program of its own. The first stream is the compute stream; others are made
+// when they are first used.
 class HandMade {
  public:
   explicit HandMade(Cluster cluster, Fidelity fidelity = {}) {
@@ -66,7 +68,8 @@ class HandMade {
     }
   }
 
-  // `to` receives on its kPrevious slot what `from` sends on its kNext slot, and the other way round.
+  // Connects two ranks: `to` receives on its kPrevious slot what `from` sends on its kNext slot, and the other way
+  // round.
   void join(Rank from, Rank to) {
     entry(from).peers[kNext] = to;
     entry(to).peers[kPrevious] = from;

@@ -1,4 +1,4 @@
-// What the laws are held with: a job really trained, its losses beside another's, and both worlds beside each other.
+// Tools of the laws: they really train a job, compare its losses with those of another, and compare both worlds.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace motley::tests {
 
-// The losses of the job, or of a Program made of it.
+// Really trains the job, or a Program compiled from it, and returns its losses.
 inline std::vector<double> train(const Job& job, const Program& program, std::int64_t steps = 20) {
   TrainOptions options;
   options.steps = steps;
@@ -24,15 +24,15 @@ inline std::vector<double> train(const Job& job, std::int64_t steps = 20) {
   return train(job, compile(job), steps);
 }
 
-// How many steps of a job are laid beside another's: what goes wrong in one is seen in the next. A sanitizer, under
-// which a step takes three times as long, looks at what a step does.
+// How many steps of two jobs are compared: an error in one step shows in the losses of the next. With sanitizers a step
+// takes three times as long, and a few steps are enough for them to see all that a step does.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr std::size_t compared_steps = 4;
 #else
 inline constexpr std::size_t compared_steps = 10;
 #endif
 
-// The losses of as many steps, up to compared_steps, are those, in fp32.
+// Requires that the job has these losses, within the precision of fp32, for at most compared_steps steps.
 inline void check_same(const Job& job, const std::vector<double>& expected) {
   INFO(job.transformer.name << "\n" << print(job.strategy));
   const std::size_t steps = std::min(expected.size(), compared_steps);
@@ -44,12 +44,13 @@ inline void check_same(const Job& job, const std::vector<double>& expected) {
   }
 }
 
-// A Program run in both worlds.
+// The results of one Program in both worlds.
 struct BothWorlds {
   TrainResult real;
   Trace imagined;
 };
-// The same events with the same matching, membership, bytes, flops and allocations, in the same order per stream.
+// Requires that both worlds have the same events with the same matching, membership, bytes, flops and allocations, in
+// the same order per stream.
 inline BothWorlds check_same_structure(const Job& job, const Program& program) {
   INFO(print(job.strategy));
   TrainOptions options;

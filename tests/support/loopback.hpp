@@ -11,7 +11,7 @@
 
 namespace motley::tests {
 
-// Every link of a ring over `ranks`, both for the transfers and for the collectives.
+// Every link of a ring over `ranks` ranks, for transfers and for collectives.
 inline std::vector<Link> ring_links(int ranks) {
   std::vector<Link> links;
   for (Rank rank = 0; rank < ranks && ranks > 1; ++rank)
@@ -19,7 +19,7 @@ inline std::vector<Link> ring_links(int ranks) {
   return links;
 }
 
-// Every rank to every other, for the collectives.
+// The links from every rank to every other, for collectives.
 inline std::vector<Link> all_links(int ranks) {
   std::vector<Link> links;
   for (Rank from = 0; from < ranks; ++from)
@@ -28,7 +28,7 @@ inline std::vector<Link> all_links(int ranks) {
   return links;
 }
 
-// Runs `work` on a thread a rank; returns what each threw (null: nothing).
+// Runs `work` on one thread for each rank. Returns what each thread threw (null: nothing).
 inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<Link>& links,
                                                    const std::function<void(Transport&)>& work,
                                                    double timeout_s = 60) {

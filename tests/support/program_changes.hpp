@@ -1,5 +1,5 @@
-// Every field of a Program, each to be changed by itself: for laws of what prints, reads or compares Programs. A field
-// that a struct gains does not compile here until it has its place in with_fields().
+// Changes every field of a Program, one at a time: for laws of functions that print, read or compare Programs. A struct
+// with a new field does not compile here until with_fields() has that field.
 #pragma once
 
 #include <concepts>
@@ -122,7 +122,7 @@ concept HasFields = requires(T& value) {
   with_fields(value, [](auto&...) {});
 };
 
-inline Format last_of(Format) { return Format::fp16; }  // the last in which tensors are kept
+inline Format last_of(Format) { return Format::fp16; }  // the last format in which tensors are kept
 inline TensorRole last_of(TensorRole) { return TensorRole::whole_gradient; }
 inline TensorUse last_of(TensorUse) { return TensorUse::token_embedding; }
 inline KernelOp last_of(KernelOp) { return KernelOp::all_gather; }
@@ -132,7 +132,8 @@ inline Pass last_of(Pass) { return Pass::weight_gradient; }
 inline CollectiveKind last_of(CollectiveKind) { return CollectiveKind::all_to_all; }
 inline StreamKind last_of(StreamKind) { return StreamKind::from_host; }
 
-// Lists a change for each field of a Program that lives on: each gives its field another value, drawn when it is made.
+// Lists a change for each field of a Program, which must outlive the list. Each change gives its field another value,
+// drawn when the change is made.
 class ProgramChanges {
  public:
   ProgramChanges(Program& program, Random& random) : random_(random) { add(program); }
@@ -144,7 +145,7 @@ class ProgramChanges {
     if constexpr (std::same_as<T, RankProgram>) rank_program_ = &value;
     with_fields(value, [this](auto&... fields) { (add(fields), ...); });
   }
-  // One item more, and changes of each that is there.
+  // Adds changes of each item, and a change that appends one item.
   template <class T>
   void add(std::vector<T>& items) {
     for (T& item : items) add(item);
@@ -158,7 +159,7 @@ class ProgramChanges {
   void add(std::variant<Bodies...>& body) {
     std::visit([this](auto& held) { add(held); }, body);
   }
-  // It comes or goes; where it is there, it changes too.
+  // Adds a change that sets or resets the value, and changes of the value that is there.
   template <class T>
   void add(std::optional<T>& value) {
     if (value) add(*value);
@@ -196,7 +197,8 @@ class ProgramChanges {
     else
       return T(random_.integer(0, 40));
   }
-  // Several tensors and blocks get the same one; others look like something else in a line of text.
+  // Names that make printing and reading hard: several tensors and blocks get the same name, and some names look like
+  // other parts of a line.
   static const std::vector<std::string>& names() {
     static const std::vector<std::string> all = {"x",          "layers.0.fc1",
                                                  "two words",  " lead and trail ",
@@ -210,11 +212,11 @@ class ProgramChanges {
   }
 
   Random& random_;
-  const RankProgram* rank_program_ = nullptr;  // whose fields are listed
+  const RankProgram* rank_program_ = nullptr;  // the rank program whose fields are being listed
   std::vector<std::function<void()>> all_;
 };
 
-// A Program that no compiler made: tables of few items, every field drawn.
+// A random Program that no compiler made: its tables have few items, and every field is drawn.
 inline Program any_program(Random& random) {
   const auto few = [&](auto& table, std::int64_t least = 0) { table.resize(at(random.integer(least, 3))); };
   Program program;

@@ -30,7 +30,8 @@ NodeGroup any_group(const std::string& name, Dice& dice) {
   return group;
 }
 
-// Every pair of groups: over the fast NICs where both have the kind, else over Ethernet; or all between sites.
+// Joins every pair of groups: over the fast NICs if both have the same kind, otherwise over Ethernet; or makes all
+// groups sites.
 void join_groups(Cluster& cluster, Dice& dice) {
   const bool sites = dice.once_in(3);
   for (std::size_t i = 0; i < cluster.groups.size(); ++i)
@@ -76,8 +77,8 @@ Transformer any_transformer(Dice& dice) {
   return t;
 }
 
-// What stages of one chunk may differ in: how they are cut, how often they are replicated, how what crosses their
-// boundary is sent. Some divide what experts they have.
+// Varies what stages of one chunk may differ in: how they are cut, how often they are replicated, and how data is sent
+// over their boundaries. Some divide their experts.
 void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chunk, Dice& dice) {
   const std::int64_t sequences = pipeline.replicas * std::max<std::int64_t>(pipeline.micro_batch, 1);
   const bool cuts = one_chunk && dice.once_in(3), replicates = one_chunk && dice.once_in(3);
@@ -93,7 +94,7 @@ void vary_stages(const Transformer& t, PipelineTemplate& pipeline, bool one_chun
   }
 }
 
-// Gives the stages of a pipeline without chunks all layers in order, as unevenly as it falls.
+// Gives the stages of a pipeline without chunks all layers in order, cut at random places.
 void spread_layers(const Transformer& t, PipelineTemplate& pipeline, Dice& dice) {
   std::vector<std::int64_t> cuts;
   for (std::int64_t layer = 1; layer < t.layers; ++layer) cuts.push_back(layer);
@@ -123,7 +124,7 @@ PipelineTemplate any_template(const std::vector<NodeGroup>& groups, int most_sta
     if (placed) stage.on = {groups[group].name};
     if (placed && pipeline.replicas > 1 && groups.size() > 1 && dice.once_in(3))
       stage.on.push_back(groups[(group + 1) % groups.size()].name);
-    if (dice.once_in(2)) group = (group + 1) % groups.size();  // the next stage may stand elsewhere
+    if (dice.once_in(2)) group = (group + 1) % groups.size();  // the next stage may be in another group
     if (dice.once_in(4)) stage.recompute = Recompute::full;
     pipeline.stages.push_back(stage);
   }
@@ -154,8 +155,8 @@ Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>& groups
   return strategy;
 }
 
-// What a strategy may have besides, each where nothing speaks against it: rows and sequences that are divided, parts
-// recomputed, states and activations in the node's memory, modules that predict further tokens.
+// Adds, if they are legal for the job: divided rows and sequences, recompute of parts, overlapped experts, states and
+// activations in the node's memory, modules that predict further tokens.
 void vary_what_is_held(Job& job, Dice& dice) {
   const auto take = [&](const auto& change) {
     const Transformer transformer = job.transformer;
@@ -183,7 +184,7 @@ void vary_what_is_held(Job& job, Dice& dice) {
     group.host = Host{1e12, 3e9, group.pcie ? 0 : dice.one_of({3e7, 3e8})};
 }
 
-// As many nodes of each group as the strategy's stages ask for there; sometimes one that stays idle.
+// Gives each group as many nodes as the strategy's stages need there, and sometimes one more, which stays idle.
 void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice& dice) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     NodeGroup& group = groups[i];
@@ -193,15 +194,15 @@ void count_nodes(const Strategy& strategy, std::vector<NodeGroup>& groups, Dice&
         const std::int64_t taken = pipeline.copies_of(stage) * stage.tensor_parallel;
         if (std::find(stage.on.begin(), stage.on.end(), group.name) != stage.on.end())
           chips += taken / static_cast<std::int64_t>(stage.on.size());
-        if (stage.on.empty()) chips += taken;  // wherever chips are free, perhaps all here
+        if (stage.on.empty()) chips += taken;  // they may all be placed here
       }
     group.nodes = static_cast<int>((chips + group.chips_per_node - 1) / group.chips_per_node);
     group.nodes = std::max(1, group.nodes) + (dice.once_in(4) ? 1 : 0);
   }
 }
 
-// Whether what was drawn can be divided and summed: templates that hold the same experts or layers may not suit each
-// other.
+// Whether the drawn job can be compiled: templates may divide the same experts or layers in ways that do not fit
+// together.
 bool stands(const Job& job) {
   try {
     Program program;
@@ -213,7 +214,7 @@ bool stands(const Job& job) {
   }
 }
 
-// Takes back, one by one, the divisions that keep it from standing.
+// Takes back divisions, one by one, until stands() is true.
 void make_stand(Job& job) {
   if (stands(job)) return;
   job.strategy.shard_over = 0;
@@ -253,7 +254,7 @@ Job any_job(unsigned seed) {
   for (const PipelineTemplate& each : job.strategy.templates)
     job.train.global_batch += each.replicas * each.micro_batches *
                               (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
-  Dice more(seed + 1'000'000);  // the rest is drawn as if this were not
+  Dice more(seed + 1'000'000);  // so that these draws do not change the others
   vary_what_is_held(job, more);
   count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);

@@ -1,6 +1,7 @@
-// Random jobs for laws: small clusters of one to three unlike groups, strategies of one or several pipelines on them,
-// every link shared by whoever crosses it. All from one seed, and what was drawn prints (written_out). Degrees, bytes
-// and rates are chosen so that computes, latencies and transfers take about as long: none of them may hide the others.
+// Random jobs for laws: small clusters of one to three unlike groups, and strategies of one or several pipelines on
+// them; flows share every link that they cross. One seed decides everything, and written_out() prints the drawn job.
+// Degrees, bytes and rates are chosen so that computes, latencies and transfers take about the same time, and none of
+// them hides the others.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Random values and damaged texts: for tests that print and read back.
+// Random values and damaged texts, for tests that print values and read them back.
 #pragma once
 
 #include <cmath>
@@ -23,9 +23,9 @@ class Random {
     return values[at(integer(0, static_cast<std::int64_t>(values.size()) - 1))];
   }
   bool coin() { return integer(0, 1) == 1; }
-  // Over twenty-four powers of ten, so that exponents are printed too.
+  // A number from twenty-four powers of ten, so that exponents are printed, too.
   double positive() { return std::pow(10.0, std::uniform_real_distribution<double>(-12, 12)(engine_)); }
-  // Words that a careless printer gets wrong.
+  // A word that a careless printer gets wrong.
   std::string word() {
     static const std::vector<std::string> words = {"a100-80gb-sxm",
                                                    "",
@@ -55,7 +55,7 @@ class Random {
   std::mt19937 engine_;
 };
 
-// One to three edits: a byte changed, a piece cut out or doubled, or something odd put in.
+// The text after one to three edits: a byte is changed, a piece cut out or doubled, or something odd inserted.
 inline std::string damaged(std::string text, Random& random) {
   static const std::vector<std::string> oddities = {
       ":",  "- ",     "{",     "}",    "[",    "]",  "&a ",   "*a",

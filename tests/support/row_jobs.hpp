@@ -1,5 +1,5 @@
 // Small jobs whose rows between cut matmuls are divided over the tensor-parallel ranks (sequence parallelism), and
-// small jobs that compute again a part of what a backward needs.
+// small jobs that recompute a part of what a backward needs.
 #pragma once
 
 #include "tests/support/tiny_job.hpp"
@@ -12,7 +12,8 @@ inline void set_tensor_parallel(Job& job, const std::vector<std::int64_t>& degre
   job.cluster = tiny_cluster(static_cast<int>(job.strategy.rank_count()));
 }
 
-// Degrees, schedules, everything replicas divide, stages cut in unlike ways, on up to eight ranks.
+// Jobs with divided rows in many degrees and schedules, with ZeRO and with stages cut in unlike ways, on up to eight
+// ranks.
 inline std::vector<Job> every_row_job(const Transformer& transformer) {
   std::vector<Job> jobs;
   const auto add = [&](Job job, int zero, bool overlap) {
@@ -46,7 +47,7 @@ inline std::vector<Job> every_row_job(const Transformer& transformer) {
   return jobs;
 }
 
-// Attention alone, or whole layers, of all layers or of some; with and without divided rows.
+// Jobs that recompute attention only or whole layers, in all layers or in some, with and without divided rows.
 inline std::vector<Job> every_recomputing_job(const Transformer& transformer) {
   std::vector<Job> jobs;
   for (Recompute recompute : {Recompute::selective, Recompute::full})

@@ -1,5 +1,5 @@
-// A Trace with made-up durations for tests of what reads traces: the Null world's order, each instruction as early as
-// its stream, its `after` and its other sides allow. No contention. Durations come from the caller.
+// A Trace with made-up durations, for tests of functions that read traces: each instruction begins as early as its
+// stream, its `after` and its other sides allow. There is no contention. The caller gives the durations.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +79,7 @@ class TimedRun {
     }
   }
 
-  // The last of `expected` sides to arrive matches them all.
+  // Matches all sides when the last of the `expected` sides arrives.
   void meet(const Step& step, std::vector<Step>& met, std::size_t expected) {
     met.push_back(step);
     if (met.size() == expected) match(std::exchange(met, {}));
@@ -107,11 +107,11 @@ class TimedRun {
   const Program& program_;
   Durations durations_;
   std::map<Key, TraceEvent> events_;
-  std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> transfers_;  // by the receiver and its slot
+  std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> transfers_;  // keyed by the receiver and its slot
   std::map<GroupId, std::vector<Step>> collectives_;
 };
 
-// Irregular but the same on all sides of a match: they share kind, bytes and micro-batch.
+// A trace with irregular durations that are equal on all sides of a match, which share kind, bytes and micro-batch.
 inline Trace timed_trace(const Program& program) {
   return TimedRun(program,
                   [](const Step& step, const Instruction& i) {

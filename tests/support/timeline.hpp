@@ -1,6 +1,6 @@
-// A Trace read from outside, for tests: who met whom, what crossed which links, and the recurrence that the Program's
-// order alone gives for durations of one's choosing. It asks the World for nothing but the Trace: transfers are paired
-// by the Program, loads follow from each algorithm's own messages (ring: 2(R-1)/R of the payload over each edge).
+// A Trace read from outside, for tests: which instructions met, what crossed which links, and the recurrence that the
+// order of the Program gives for chosen durations. It takes only the Trace from the World: the Program pairs transfers,
+// and loads follow from the messages of each algorithm (ring: 2(R-1)/R of the payload over each edge).
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@
 
 namespace motley::tests {
 
-// A transfer, send first, or a collective with its members in the order of their group.
+// A transfer (the send first), a collective (members in the order of their group), or a single instruction.
 struct Meeting {
   std::vector<Step> sides;
-  std::optional<GroupId> group;  // none: no collective
+  std::optional<GroupId> group;  // none: not a collective
 };
 
 // Bytes that go from one chip to another between two instants.
@@ -49,7 +49,7 @@ class Timeline {
   }
   const Group& group(const Meeting& meeting) const { return program.groups[meeting.group.value()]; }
 
-  // Seconds that computes and optimizer steps take whatever the fabric does.
+  // The seconds of a compute or optimizer step, which do not depend on the fabric.
   double work_s(const Step& step) {
     const Instruction& work = instruction(step);
     return work.op() == Op::compute || work.op() == Op::optimizer ? costs_.price(step.rank, work).seconds()
@@ -85,7 +85,7 @@ class Timeline {
     }
     return message_time_s(transport, taken, bytes);
   }
-  // What a collective is done by, and its seconds when nobody else uses the fabric.
+  // The algorithm of a collective, and its seconds if nothing else uses the fabric.
   CollectiveAlgorithm algorithm(const Meeting& meeting) {
     const Collective& done = collective(meeting);
     return costs_.algorithm_of(done.kind, meeting.group.value(), job.fidelity.algorithm,
@@ -101,8 +101,8 @@ class Timeline {
   }
   double setup_s(const Meeting& meeting) { return is_planned(meeting) ? plan(meeting).setup_s : 0; }
 
-  // What the members of a collective send, step by step: a ring's chunks from each to the next, an all_to_all's to
-  // everyone in turn, another algorithm's as models/program/collective.hpp lists them.
+  // The messages of a collective's members, step by step: in a ring from each member to the next, in an all_to_all to
+  // each other member in turn, in other algorithms as models/program/collective.hpp lists them.
   struct Message {
     int round = 0;
     Step from, to;
@@ -134,7 +134,7 @@ class Timeline {
     return sent;
   }
 
-  // A transfer is one flow; a collective has one for each two members of whom one sends the other anything.
+  // A transfer is one flow; a collective has one flow from each member to each other member to which it sends.
   std::vector<Flow> flows(const Meeting& meeting) {
     const TraceEvent& first = event(meeting.sides[0]);
     if (is_copy(meeting))
@@ -147,11 +147,11 @@ class Timeline {
     for (const Message& each : messages(meeting)) {
       const auto [entry, is_new] = by_ends.try_emplace({key(each.from), key(each.to)});
       Flow& flow = entry->second;
-      // Chunks are padded to equal size where they are sent one by one, else not: at most a byte each of these.
+      // Only chunks that are sent one by one are padded to equal size; the padding is at most one byte each.
       flow.bytes += static_cast<double>(each.bytes) - (expanded ? 0 : 1);
       if (!is_new) continue;
       flow.route = way(meeting, each.from, each.to);
-      // Step by step, members begin before all are there.
+      // In an expanded collective, members begin before all have come.
       flow.begin_s =
           expanded ? std::max(event(each.from).begin_s, event(each.to).begin_s) : event(each.from).matched_s;
       flow.end_s = std::max(event(each.from).end_s, event(each.to).end_s);
@@ -164,9 +164,9 @@ class Timeline {
     return all;
   }
 
-  // When each instruction ends if it takes the seconds given once all that the Program has it wait for are there: the
-  // recurrence without contention. Of a meeting, `seconds` of its first side counts from the last arrival, `own` of
-  // each side from its own.
+  // The recurrence without contention: when each instruction ends if it takes the given seconds after everything that
+  // the Program makes it wait for. In a meeting, `seconds` of the first side counts from the last arrival, `own` of
+  // each side from its own arrival.
   using Seconds = std::function<double(const Step&)>;
   struct Recurrence {
     std::map<StepKey, double> end_s;
@@ -201,7 +201,7 @@ class Timeline {
         result.last_s = std::max(result.last_s, end_s);
       }
     };
-    std::map<std::pair<Rank, StreamId>, std::int32_t> next;  // by stream: what it posts next
+    std::map<std::pair<Rank, StreamId>, std::int32_t> next;  // for each stream, what it posts next
     for (const auto& [step, meeting] : meeting_of_) next[{std::get<0>(step), std::get<1>(step)}] = 0;
     for (bool moved = true; moved;) {
       moved = false;
@@ -219,13 +219,15 @@ class Timeline {
   const Job& job;
   const Program& program;
   const Trace& trace;
-  std::vector<Meeting> meetings;  // computes, optimizer steps and copies too: alone
+  std::vector<Meeting> meetings;  // computes, optimizer steps and copies are meetings with one side
 
  private:
-  // The k-th sent through a slot is the k-th received through its other end; likewise of a group.
+  // The k-th message sent through a slot is the k-th received through its other end. The k-th collectives of all
+  // members of a group meet.
   void pair_up() {
-    std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> sent, received;  // by the sender's rank and slot
-    std::map<std::pair<GroupId, int>, std::vector<Step>> joined;            // by group and place in time
+    // By the sender and its slot.
+    std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> sent, received;
+    std::map<std::pair<GroupId, int>, std::vector<Step>> joined;  // keyed by group and number in time
     std::map<std::pair<GroupId, Rank>, int> place;
     for (const TraceEvent& each : trace.events) {
       const Instruction& posted = instruction(each.step);

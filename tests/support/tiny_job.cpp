@@ -351,7 +351,7 @@ std::vector<Job> every_job_of_unlike_replicas(Family family) {
     std::int64_t tp, replicas;
   };
   struct Shape {
-    std::int64_t replicas;  // of the pipeline
+    std::int64_t replicas;  // replicas of the pipeline
     std::vector<Part> stages;
   };
   std::vector<Job> jobs;
@@ -393,7 +393,7 @@ std::vector<Job> every_resharded_job(Family family) {
         const auto stages = static_cast<std::int64_t>(degrees.size());
         Job job = tiny_job({1, stages, 1}, family);
         job.strategy.schedule = schedule;
-        if (degrees.size() == 2 && degrees[0] + degrees[1] == 3) {  // two replicas too
+        if (degrees.size() == 2 && degrees[0] + degrees[1] == 3) {  // with two replicas
           job.strategy = expand(job.transformer, job.train, 1, stages, 2);
           job.strategy.zero = schedule == Schedule::gpipe && !job.transformer.tied_embeddings ? 3 : 0;
         }

@@ -1,4 +1,4 @@
-// A text for tests: a few words over and over in an order that a seed decides, so that there is something to learn.
+// A text for tests: a few words again and again in an order that a seed decides, so that there is something to learn.
 #pragma once
 
 #include <array>

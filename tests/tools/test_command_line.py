@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The command line as a person or a script meets it: help, exit codes, streams, bytes.
+"""The command line as users and scripts see it: help, exit codes, streams, bytes.
 
-Arguments: the program, the source tree. Says nothing of whether the numbers are right.
+Arguments: the program, the source tree. It does not check whether the numbers are right.
 """
 
 import json
@@ -47,7 +47,7 @@ class Help(unittest.TestCase):
             self.assertEqual((OK, ""), (answer.returncode, answer.stderr), command)
             self.assertIn("Example:\n  motley " + " ".join(command), answer.stdout)
             self.assertIn("Exit codes:", answer.stdout, command)
-            if command != ["launch"]:  # its result is that of the command it starts
+            if command != ["launch"]:  # its result is that of the command that it starts
                 self.assertIn("--json", answer.stdout, command)
 
     def test_the_readme_lists_the_same_exit_codes(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cases on the pages of tests/refusals that only the command line can trigger: those with a `command:`.
 
-Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of these cases anew.
+Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of these cases again.
 """
 
 import os
@@ -23,7 +23,7 @@ CASE = re.compile(
 
 
 def cases(page):
-    """Matches of CASE; a case with a command of another form is an error."""
+    """The matches of CASE in a page; a case with a command of another form is an error."""
     text = page.read_text(encoding="utf-8")
     for start in re.finditer(r"^## .+\ncommand: ", text, re.M):
         case = CASE.match(text, start.start())
@@ -43,7 +43,7 @@ def unescaped(text):
 
 
 def answer(case):
-    """What motley says, as pages hold it, in a folder of the case's files where `scenarios` is the source's."""
+    """What motley prints, in the form of the pages, in a folder with the case's files and the source's `scenarios`."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "scenarios").symlink_to(ROOT / "scenarios")
@@ -61,7 +61,7 @@ class Refusals(unittest.TestCase):
         asked = 0
         for page in sorted((ROOT / "tests" / "refusals").glob("*.txt")):
             text = page.read_text(encoding="utf-8")
-            for case in reversed(list(cases(page))):  # from the last, so that a new message moves none before it
+            for case in reversed(list(cases(page))):  # last case first, so that a new message moves no other case
                 asked += 1
                 with self.subTest(where(page, case)):
                     message = answer(case)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The commands on the scenarios that ship: what they answer, on which stream, and that they answer the same twice.
+"""The commands on the scenarios that ship: what they print, on which stream, and that they print the same twice.
 
-Arguments: the program, the source tree. Whether the numbers are right is asked elsewhere (tests/laws, tests/sim).
+Arguments: the program, the source tree. Other tests check whether the numbers are right (tests/laws, tests/sim).
 """
 
 import json
@@ -29,7 +29,7 @@ def motley(*arguments, cwd=ROOT, **options):
 
 
 def catches_interrupts(process):
-    """Whether the program is far enough to have set its handler."""
+    """Whether the program has already set its handler of interrupts."""
     status = pathlib.Path(f"/proc/{process}/status").read_text()
     caught = int(re.search(r"SigCgt:\s*([0-9a-f]+)", status).group(1), 16)
     return caught >> (signal.SIGINT - 1) & 1
@@ -168,7 +168,7 @@ class Simulate(Commands):
             self.assertIn("motley: error: ", answer.stderr)
 
     def test_an_interrupt_exits_with_130(self):
-        endless = self.folder / "endless.yaml"  # a pipe that nobody writes to: reading it takes until the signal
+        endless = self.folder / "endless.yaml"  # a pipe without a writer: reading it lasts until the signal
         os.mkfifo(endless)
         run = subprocess.Popen([PROGRAM, "simulate", endless], cwd=ROOT, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -289,7 +289,7 @@ class Validate(Commands):
         self.assertEqual(first, again)
         quick = self.right("validate", "zb", "--rows", "--no-memory")
         self.assertEqual(first.split("set ")[0], quick.split("set ")[0])
-        self.assertRegex(first, r"[\d.]+ of 12 +\d+\n")  # peaks that were printed
+        self.assertRegex(first, r"[\d.]+ of 12 +\d+\n")  # runs whose measured peaks were printed
         self.assertNotRegex(quick, r"[\d.]+ of 12 +\d+\n")
 
     def test_a_table_of_ones_own_with_a_run_that_says_too_little(self):
@@ -401,6 +401,6 @@ class Scenarios(Commands):
 
 
 if __name__ == "__main__":
-    # Ranks and simulated actors hand over to each other all the time: as tests/support/catch_main.cpp has it.
+    # Ranks and simulated actors hand over to each other all the time: see tests/support/catch_main.cpp.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     unittest.main()

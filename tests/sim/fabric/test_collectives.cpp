@@ -36,7 +36,7 @@ double seconds_of(CollectiveKind kind, const Cluster& cluster, CollectiveLevel l
   return end_of(p.run());
 }
 
-// Two nodes of two chips, each with one NIC.
+// Two nodes with two chips and one NIC each.
 Cluster two_nodes() {
   Cluster cluster = one_node(2, {FabricKind::loopback, 1e9, 0});
   cluster.groups[0].nodes = 2;
@@ -74,7 +74,7 @@ TEST_CASE("a reduce_scatter and an all_gather in turn take what the all_reduce t
 }
 
 TEST_CASE("an all_to_all across nodes takes what its most loaded link needs") {
-  // Each of the two chips of a node sends two of its four parts over the node's NIC.
+  // Each of the two chips of a node sends two of its four parts through the node's NIC.
   const std::int64_t bytes = 40'000'000;
   const Cluster cluster = two_nodes();
   const HandMade p = group_of(4, cluster, CollectiveLevel::formula);
@@ -87,7 +87,7 @@ TEST_CASE("an all_to_all across nodes takes what its most loaded link needs") {
   const double expanded = seconds_of(CollectiveKind::all_to_all, cluster, CollectiveLevel::expanded, bytes);
   CHECK(formula > wire_s);
   CHECK(fluid == Approx(formula).epsilon(1e-6));
-  CHECK(expanded > wire_s * (1 - 1e-9));  // step by step: the NIC idles while parts move inside the nodes
+  CHECK(expanded > wire_s * (1 - 1e-9));  // in steps, the NIC is idle while parts move inside the nodes
 }
 
 TEST_CASE("messages of an all_to_all are posted together: one latency, and little for each further one") {
@@ -99,7 +99,7 @@ TEST_CASE("messages of an all_to_all are posted together: one latency, and littl
   const double slowest_s = route(cluster, 0, 8).latency_s + message_cost_of(cluster, 0, 8).software_latency_s;
   for (CollectiveLevel level : kLevels)
     CHECK(seconds_of(CollectiveKind::all_to_all, cluster, level, 0) ==
-          Approx(slowest_s + 23 * 2e-6).epsilon(1e-6));  // 24 on other nodes; those inside are done by then
+          Approx(slowest_s + 23 * 2e-6).epsilon(1e-6));  // 24 are on other nodes; the others end earlier
   CHECK(pairwise_cost(p.program, cluster, p.program.groups.front()).latency_s ==
         Approx((slowest_s + 23 * 2e-6) / 31).epsilon(1e-9));
 }
@@ -125,7 +125,7 @@ TEST_CASE("collectives of one byte or none end at every level") {
     for (CollectiveLevel level : kLevels) {
       const std::int64_t least = kind == CollectiveKind::all_to_all ? 3 : 1;
       CAPTURE(name_of(kind), static_cast<int>(level));
-      // Both messages of an all_to_all are posted together.
+      // The two messages of an all_to_all are posted together.
       const double latency_s =
           kind == CollectiveKind::all_to_all ? 1e-5 + 0.4e-6 : collective_steps(kind, 3) * 1e-5;
       CHECK(seconds_of(kind, one_node(3), level, 0) == Approx(latency_s));
@@ -142,7 +142,7 @@ TEST_CASE("every algorithm on a uniform idle fabric takes its closed form at eve
       const HandMade p = group_of(ranks, cluster, CollectiveLevel::formula);
       for (const CollectiveCost& cost :
            collective_costs(p.program, cluster, p.program.groups.front(), kind)) {
-        const std::int64_t bytes = 16 * 2 * 3 * 5 * 7 * 1000;  // every algorithm's chunks are whole
+        const std::int64_t bytes = 16 * 2 * 3 * 5 * 7 * 1000;  // all chunks are equal
         const auto at_level = [&](CollectiveLevel level) {
           return seconds_of(kind, cluster, level, bytes, cost.algorithm);
         };
@@ -152,7 +152,7 @@ TEST_CASE("every algorithm on a uniform idle fabric takes its closed form at eve
         CHECK(at_level(CollectiveLevel::fluid) == Approx(formula).epsilon(1e-6));
         const double expanded = at_level(CollectiveLevel::expanded);
         CHECK(expanded >= cost.least_s_per_byte * bytes * (1 - 1e-9));
-        // No member waits for others' rounds, so two trees may be sooner.
+        // No member waits for rounds of other members, so two trees may end earlier.
         if (cost.algorithm == CollectiveAlgorithm::double_binary_tree)
           CHECK(expanded <= formula * (1 + 1e-6));
         else

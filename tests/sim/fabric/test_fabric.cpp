@@ -1,4 +1,5 @@
-// The fabric under contention: what shares a link shares its bandwidth, what is held back by its own end does not.
+// The fabric under contention: flows on one link share its bandwidth; a flow that its own end limits leaves the rest to
+// the others.
 #include <catch2/catch.hpp>
 
 #include "models/cost/network_cost.hpp"
@@ -14,7 +15,7 @@ Cluster cluster_of(const std::string& group) {
   return parse_cluster("name: c\ngroups:\n  - {name: all, chip: anonymous, " + group + "}\n");
 }
 
-// Messages sent at once, each of so many bytes, and when each arrived.
+// Sends messages of `bytes` bytes at once and returns when each arrives.
 std::vector<double> arrivals(const Cluster& cluster, const std::vector<std::pair<Rank, Rank>>& pairs,
                              std::int64_t bytes) {
   HandMade p(cluster);

@@ -1,4 +1,4 @@
-// Folded equals unfolded: one rank of each class that must behave alike gives the times of all, on any cluster.
+// Folded equals unfolded: one rank of each class gives the times of all ranks in the class, on any cluster.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -89,7 +89,7 @@ void check_same_breakdown(const Report& folded, const Report& all) {
   }
 }
 
-// Returns how many ranks ran of how many.
+// Returns how many ranks ran, and how many there are.
 std::pair<std::size_t, std::size_t> check_folds(Job job, const Program& program) {
   const Trace all = simulate_in_child(job, program);
   job.fidelity.fold = true;
@@ -113,7 +113,7 @@ CollectiveAlgorithm any_algorithm(Dice& dice) {
                       CollectiveAlgorithm::automatic});
 }
 
-// One to three groups of nodes, perhaps unlike in chips, inside fabric, NICs and what they share.
+// A job on one to three groups of nodes that may differ in chips, fabric inside, NICs and in what shares them.
 Job any_folded_job(Dice& dice) {
   const Degrees degrees{dice.one_of<std::int64_t>({1, 2, 4}), dice.one_of<std::int64_t>({1, 2, 4}),
                         dice.one_of<std::int64_t>({1, 2, 4})};
@@ -139,7 +139,7 @@ Job any_folded_job(Dice& dice) {
   return job;
 }
 
-// Puts ranks on other chips: what was alike is perhaps no more.
+// Puts ranks on other chips, so that ranks that were alike may differ.
 void shuffle_some(Program& program, Dice& dice) {
   std::vector<std::int32_t> chips;
   for (const RankEntry& entry : program.ranks) chips.push_back(entry.chip);
@@ -150,11 +150,11 @@ void shuffle_some(Program& program, Dice& dice) {
   for (std::size_t i = 0; i < chips.size(); ++i) program.ranks[i].chip = chips[i];
 }
 
-// The collectives of a slot become of these kinds, in turn.
+// Gives the collectives of each slot these kinds in turn.
 void change_collectives(Program& program, const std::vector<CollectiveKind>& kinds) {
-  constexpr std::int64_t kParts = 16;  // as many members as any group here has, or a multiple
+  constexpr std::int64_t kParts = 16;  // a multiple of the members of any group here
   for (RankProgram& rank_program : program.rank_programs) {
-    std::map<GroupSlot, std::size_t> turns;  // by slot
+    std::map<GroupSlot, std::size_t> turns;  // the next kind of each slot
     for (Stream& stream : rank_program.streams)
       for (Instruction& instruction : stream.instructions) {
         auto* collective = instruction.as<Collective>();
@@ -171,15 +171,15 @@ TEST_CASE("folded equals unfolded where links are shared", "[fold]") {
   struct Case {
     Nodes nodes;
     Degrees degrees;
-    std::size_t at_most;  // ranks that run
+    std::size_t at_most;  // how many ranks may run
   };
   const std::vector<Case> cases = {
       {{1, 4, 0}, {4, 1, 1}, 1},  // one node, no NIC
-      {{2, 4, 4}, {4, 2, 1}, 2},  // a NIC a chip
+      {{2, 4, 4}, {4, 2, 1}, 2},  // each chip has a NIC
       {{2, 4, 2}, {4, 1, 2}, 1},  // two chips share a NIC
-      {{2, 8, 4}, {4, 2, 2}, 2},  // 8 chips on 4 NICs, two replicas a node
-      {{2, 8, 2}, {4, 2, 2}, 2},  // four peers on a NIC of their own
-      {{2, 8, 1}, {2, 4, 2}, 4},  // everybody on one NIC
+      {{2, 8, 4}, {4, 2, 2}, 2},  // 8 chips on 4 NICs, two replicas on each node
+      {{2, 8, 2}, {4, 2, 2}, 2},  // four peers have a NIC of their own
+      {{2, 8, 1}, {2, 4, 2}, 4},  // all chips of a node share one NIC
       {{4, 4, 1}, {4, 2, 2}, 2},
   };
   for (const Case& each : cases)
@@ -223,7 +223,7 @@ TEST_CASE("folded equals unfolded for random strategies on random clusters", "[f
     ran += some;
     ranks += all;
   }
-  CHECK(ran < ranks);  // else nothing was tested
+  CHECK(ran < ranks);  // otherwise nothing was tested
 }
 
 TEST_CASE("folded equals unfolded for every kind of collective on random clusters", "[fold]") {
@@ -286,12 +286,12 @@ TEST_CASE("ranks that differ in a link, a chip or a sharer are not folded", "[fo
   Job equal_groups = job_on({fast, slow}, replicas);
   slow.nics[0].bandwidth /= 2;
   Job unlike_nics = job_on({fast, slow}, replicas);
-  // Every second edge of the ring joins two unlike groups.
+  // Every second edge of the ring connects two unlike groups.
   CHECK(classes_of(unlike_nics, compile(unlike_nics)) > classes_of(alike, compile(alike)));
   CHECK(classes_of(equal_groups, compile(equal_groups)) ==
-        2);  // chips of two groups are never taken for equal
+        2);  // chips of two groups are never treated as equal
 
-  // Four chips on three NICs: two share one, two have one each.
+  // Of four chips on three NICs, two share one NIC and two have one each.
   Job shared = job_on({2, 4, 3}, {4, 2, 1});
   CHECK(classes_of(shared, compile(shared)) == 4);
 }

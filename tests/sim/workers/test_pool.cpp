@@ -1,5 +1,5 @@
-// The pool of processes: what its tasks return and throw, how it ends them, and what it takes of memory. Where an order
-// matters, tasks wait for each other by pipes; nothing here waits for time to pass.
+// The pool of processes: what its tasks return and throw, how it ends them, and how much memory it needs. Tasks whose
+// order matters wait for each other through pipes; no test waits for time to pass.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ using namespace motley;
 
 namespace {
 
-// Bytes from one process to another.
+// A pipe that carries bytes from one process to another.
 class Pipe {
  public:
   Pipe() { REQUIRE(pipe(ends_.data()) == 0); }
@@ -40,7 +40,7 @@ class Pipe {
     const char byte = '.';
     if (write(ends_[1], &byte, 1) != 1) _exit(1);
   }
-  // Waits for a byte; false: nobody is left who could write one.
+  // Waits for a byte. Returns false if no process is left that could write one.
   bool take() const {
     char byte = 0;
     ssize_t length = 0;
@@ -76,7 +76,7 @@ TEST_CASE("values come in the order of their tasks when the tasks end in the opp
   std::vector<std::size_t> ends;
   PoolOptions options = at_once(kTasks);
   options.progress = [&](std::size_t task, std::size_t ended) {
-    if (ended == ends.size()) return;  // it begins
+    if (ended == ends.size()) return;  // the task begins
     ends.push_back(task);
     if (task > 0) may_end[task - 1].give();
   };
@@ -141,7 +141,7 @@ TEST_CASE(
                     "run-1 died: its process ended with exit code 7 and no answer");
   const auto half = [](std::size_t, MessageWriter& out) {
     write_value(out, pool::Outcome::value);
-    write_value(out, std::size_t{1000});  // characters of a text that never comes
+    write_value(out, std::size_t{1000});  // the length of a text that never comes
     out.flush();
     _exit(0);
   };
@@ -197,7 +197,7 @@ TEST_CASE("of tasks that fail the first by number counts, and later ones are end
   const auto fails = [&](std::size_t task) -> int {
     if (task == 0) first_failed.take();
     if (task == 1) fourth_failed.take();
-    if (task == 2 || task == 3) pause();  // until it is killed
+    if (task == 2 || task == 3) pause();  // waits to be killed
     if (task == 1 || task == 4) throw RunFailure("task " + std::to_string(task) + " failed");
     return 0;
   };
@@ -315,12 +315,13 @@ TEST_CASE("whatever is thrown in this process, no child is left") {
 
 namespace {
 
-// A process that uses the pool, as `motley` does, and is ended in the middle of it.
+// A process that uses the pool, as `motley` does, and is ended while the pool works. Each task writes to `begun`;
+// `lives` is open as long as any of the processes exists.
 struct PoolProgram {
   Pipe begun,
       lives;  // each task writes to the first; the second is open as long as any of the processes is there
   pid_t process = 0;
-  static constexpr int kTasks = 4;  // the last of them a task of a task
+  static constexpr int kTasks = 4;  // the first runs a task of its own
 
   void start() {
     process = fork();
@@ -338,9 +339,9 @@ struct PoolProgram {
         kTasks, [&](std::size_t task) { return task == 0 ? run_in_child(stays) : stays(); }, at_once(kTasks));
     _exit(0);
   }
-  // Whether all of its processes go by themselves; those that stay are killed.
+  // Whether all of its processes end by themselves; those that do not are killed.
   bool all_end() const {
-    constexpr int kLongEnough = 30'000;  // ms: processes that are there beyond it are taken to stay for ever
+    constexpr int kLongEnough = 30'000;  // ms: processes that live longer are assumed to stay for ever
     pollfd end{lives.reader(), POLLIN, 0};
     if (poll(&end, 1, kLongEnough) == 1) return !lives.take();
     kill(-process, SIGKILL);
@@ -367,7 +368,7 @@ TEST_CASE("a program that is interrupted or killed leaves no process behind") {
 
 namespace {
 
-// Bytes, of this process: "VmRSS" or "VmHWM" of /proc/self/status.
+// Memory of this process in bytes: "VmRSS" or "VmHWM" in /proc/self/status.
 std::int64_t memory_of(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -381,7 +382,7 @@ TEST_CASE("the last of many tasks takes no more memory than the first") {
   constexpr std::int64_t kTaken = 64 << 20, kSlack = 32 << 20;  // bytes
   constexpr std::size_t kTasks = 12;
   const std::int64_t before = memory_of("VmRSS");
-  const auto takes = [](std::size_t) {  // and never gives back
+  const auto takes = [](std::size_t) {  // allocates memory and never frees it
     void* const taken =
         mmap(nullptr, kTaken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (taken == MAP_FAILED) throw RunFailure("no memory");

@@ -1,4 +1,4 @@
-// What has a closed form comes out of the Sim world to 1e-6 or better.
+// Where a closed form exists, the Sim world agrees with it to 1e-6 or better.
 #include <catch2/catch.hpp>
 #include <limits>
 
@@ -36,7 +36,7 @@ struct EqualStages {
   PipelineShape shape() const {
     return {static_cast<int>(stages), standard_chunks(schedule), static_cast<int>(micro_batches)};
   }
-  double work_s() const {  // of a rank
+  double work_s() const {  // the work of one rank
     return static_cast<double>(standard_chunks(schedule) * micro_batches) *
            (times.forward_s + times.duration(Pass::backward));
   }
@@ -46,12 +46,12 @@ struct Simulated {
   Trace trace;
 };
 Simulated simulate_program(const EqualStages& shape) {
-  Job job = tiny_job({1, 1, 1}, Family::llama);  // untied: no reduction of embeddings
+  Job job = tiny_job({1, 1, 1}, Family::llama);  // embeddings are untied, so they need no reduction
   job.transformer.layers = shape.stages * standard_chunks(shape.schedule);
   job.cluster = one_node(static_cast<int>(shape.stages), {FabricKind::loopback, 1e24, 0});
   job.train.global_batch = shape.micro_batches * job.train.micro_batch;
   job.strategy = expand(job.transformer, job.train, 1, shape.stages, 1);
-  // Weight gradients where these times have them, not where those of the tiny model's kernels would.
+  // Weight gradients are placed for these times, not for those of the tiny model's kernels.
   use_schedule(job.transformer, job.strategy,
                make_timetable(shape.schedule, shape.shape(), {{shape.times}, 0}));
   Program program = compile(job);
@@ -132,7 +132,7 @@ TEST_CASE("a collective starts when its last member has come") {
     CHECK(early.waited == Waited::peer);
     CHECK(early.waited_rank == 1);
     CHECK(event_of(trace, 1, {StreamId{1}, 0}).waited == Waited::step);
-    if (level != CollectiveLevel::expanded)  // there, the first chunks of early members have gone before
+    if (level != CollectiveLevel::expanded)  // expanded: early members have already sent their first chunks
       CHECK(early.end_s == Approx(2.0 + 4 * (1e-5 + 1e-3)).epsilon(1e-9));
   }
 }
@@ -165,7 +165,7 @@ TEST_CASE("every schedule of equal stages, simulated, has the bubble of its clos
       CHECK(bubble_s(Schedule::interleaved, unequal) == Approx(others * 3).epsilon(1e-6));  // (p-1)(F+B)
       CHECK(bubble_s(Schedule::zb_h1, unequal) == Approx(others * 1.5).epsilon(1e-6));      // (p-1)(F+I-W)
       CHECK(bubble_s(Schedule::dualpipe_v, equal) == Approx(others).epsilon(1e-6));
-      // Ranks begin a forward apart; within a rank there is no bubble.
+      // Ranks begin one forward after each other; within a rank there is no bubble.
       CHECK(bubble_s(Schedule::zb_h2, equal) == Approx(others).epsilon(1e-6));
       CHECK(bubble_s(Schedule::zb_v, equal) == Approx(others).epsilon(1e-6));
     }
@@ -194,7 +194,7 @@ TEST_CASE("every schedule, simulated, begins each compute when the recurrence sa
     for (const TraceEvent& event : trace.events) {
       const auto& begins = expected.begin_s[at(event.step.rank)];
       const std::size_t index = at(event.step.index);
-      if (event.step.stream == kComputeStream && index < begins.size())  // the last is the optimizer step
+      if (event.step.stream == kComputeStream && index < begins.size())  // the last is the optimizer
         CHECK(event.begin_s == Approx(begins[index]).epsilon(1e-6).margin(1e-9));
     }
   }
@@ -219,8 +219,9 @@ TEST_CASE(
 }
 
 TEST_CASE("a ring on unlike links frees no healthy link early") {
-  // Ranks 0 and 1 share a node with rank 2; the ring 0-1-3 crosses a slow NIC, so it moves at the NIC's rate on the
-  // inside links too, and a bystander from rank 0 to rank 2 has the rest of rank 0's link all the while.
+  // Ranks 0 and 1 share a node with rank 2. The ring 0-1-3 crosses a slow NIC, so it moves at the NIC's rate on the
+  // links inside the node, too, and a message from rank 0 to rank 2 has the rest of rank 0's link during the whole
+  // ring.
   Cluster cluster = one_node(3, {FabricKind::loopback, 1e9, 0});
   cluster.groups[0].chips_per_node = 2;
   cluster.groups[0].nodes = 2;
@@ -235,7 +236,7 @@ TEST_CASE("a ring on unlike links frees no healthy link early") {
   p.send(0, kNext, 1'000'000'000);
   const After received = p.recv(1, kPrevious, 1'000'000'000);
   const Trace trace = p.run();
-  // The ring's edge 0-1 is held at 0.96e8 of 1e9 bytes/s.
+  // The ring's edge 0-1 is limited to 0.96e8 of 1e9 bytes/s.
   const double bystander_s = event_of(trace, 1, received).end_s;
   CHECK(bystander_s == Approx(1e9 / (1e9 - 0.96e8)).epsilon(1e-2));
 }

@@ -1,4 +1,4 @@
-// Sequences cut over ranks in the Sim world: one rank of a class stands for all, and what is gathered is exposed.
+// Sequences cut over ranks in the Sim world: one rank of a class stands for all, and the time of gathers is exposed.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"

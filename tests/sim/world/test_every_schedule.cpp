@@ -1,7 +1,7 @@
-// What holds of every step in virtual time, whatever the schedule, what is recomputed and how pipelines are shaped:
-// memory comes back, streams do one thing at a time, the critical path and its gaps fill the step. Small models, drawn
-// from a seed that is printed; links are shared, so transfers slow each other. Facts are checked from the Program and
-// the Trace, not from what the compiler derived for them.
+// Laws of every step in virtual time, for any schedule, recompute and shape of pipelines: all memory is freed, streams
+// do one thing at a time, the critical path and its gaps fill the step. The models are small and drawn from a seed that
+// is printed; links are shared, so transfers slow each other. Facts are checked from the Program and the Trace, not
+// from what the compiler derived for them.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -20,13 +20,14 @@ using namespace motley::tests;
 
 namespace {
 
-// One choice of an axis: what it does to the text of a strategy.
+// One choice of an axis: its name, and the text that it adds to a strategy.
 struct Choice {
   std::string name, text;
 };
 using Axis = std::vector<Choice>;
 
-// Templates without their layers' chunks: those are the schedule's. Micro-batches are enough for every schedule.
+// Templates whose layers are not yet divided into chunks, because schedules do that. There are enough micro-batches for
+// every schedule.
 const Axis kShapes = {
     {"one stage", "templates: [{micro_batches: 4, stages: [{layers: 0-7}]}]"},
     {"two stages", "templates: [{micro_batches: 8, stages: [{layers: 0-3}, {layers: 4-7}]}]"},
@@ -51,7 +52,7 @@ const Axis kRecompute = {{"none", "recompute: none"}, {"full", "recompute: full"
 const Axis kSharding = {
     {"nothing", ""}, {"optimizer", "zero: 1"}, {"gradients", "zero: 2"}, {"parameters", "zero: 3"}};
 
-// The same for the same choices, in whatever order they are tried.
+// A seed that depends only on the choices, not on the order in which they are tried.
 unsigned seed_of(const std::string& name) {
   unsigned seed = 2166136261U;  // FNV-1a
   for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 16777619U;
@@ -75,7 +76,7 @@ std::int64_t sequences_of(const Strategy& strategy, std::int64_t micro_batch) {
   return sum;
 }
 
-// One node, or as many as there are stages: then every transfer and reduction goes through one NIC a node.
+// A cluster with one node, or with several, where each node has one NIC for all transfers and reductions.
 Cluster random_cluster(int chips, Dice& dice) {
   Cluster cluster = tiny_cluster(chips);
   NodeGroup& group = cluster.groups[0];
@@ -126,7 +127,7 @@ void check_spans(const Program& program, const Trace& trace) {
   }
 }
 
-// From the kernels alone: what is written when, read when and given back when, of every micro-batch on a rank.
+// When the tensors of each micro-batch on a rank are written, read and freed, from its kernels alone.
 class Lifetimes {
  public:
   explicit Lifetimes(const RankProgram& rank_program) : rank_program_(rank_program) {}
@@ -183,7 +184,7 @@ class Lifetimes {
       REQUIRE(instance.touched_last_s <= instance.end_s);
     }
   }
-  // Bytes live above those that stay, most at once; the last must be none.
+  // The most bytes live at once beyond those that are held throughout. At the end none must be live.
   std::int64_t peak() const {
     std::vector<std::tuple<double, int, std::int64_t>> changes;
     for (const auto& [key, instance] : instances_) {
@@ -204,7 +205,7 @@ class Lifetimes {
     double begin_s = 0, end_s = 0, touched_first_s = 1e300, touched_last_s = 0;
   };
   bool lives_shortly(TensorId tensor) const { return per_micro_batch(rank_program_.tensors[tensor].role); }
-  // The gradient of a parameter's tensor, held or gathered; throws where there is none.
+  // The gradient of a parameter's tensor, held or gathered. Throws if there is none.
   TensorId gradient_of(TensorId tensor) const {
     const std::optional<int> parameter = rank_program_.tensors[tensor].parameter;
     for (TensorId id : rank_program_.tensors.ids()) {
@@ -243,7 +244,7 @@ bool is_after(const Program& program, const Step& step, const Step& before) {
          std::find(after.begin(), after.end(), After{before.stream, before.index}) != after.end();
 }
 
-// Whether both are sides of one transfer or collective.
+// Whether the two events are sides of one transfer or collective.
 bool meet(const Program& program, const TraceEvent& a, const TraceEvent& b) {
   const Instruction& one = program.at(a.step.rank, a.step.stream, a.step.index);
   const Instruction& other = program.at(b.step.rank, b.step.stream, b.step.index);
@@ -270,7 +271,7 @@ void check_critical_path(const Job& job, const Program& program, const Trace& tr
   const CriticalPath path = find_critical_path(program, trace);
   REQUIRE_FALSE(path.links.empty());
   REQUIRE(path.duration_s() + path.gap_s() == Approx(whole_s).epsilon(1e-9));
-  REQUIRE(path.gap_s() == 0);  // in virtual time whatever waits, waits for something
+  REQUIRE(path.gap_s() == 0);  // in virtual time nothing waits without a cause
   REQUIRE(path.links.front().begin_s == 0);
   REQUIRE(path.links.back().end_s == whole_s);
   for (std::size_t i = 0; i < path.links.size(); ++i) {
@@ -299,7 +300,7 @@ void check_critical_path(const Job& job, const Program& program, const Trace& tr
           Approx(whole_s).epsilon(1e-9));
 }
 
-// Where ranks stand for others, the path is found through stand-ins.
+// If ranks stand for others, the path is found through stand-ins.
 void check_folded(Job job, const Program& program) {
   job.fidelity.fold = true;
   const Trace trace = simulate_in_child(job, program);
@@ -321,7 +322,7 @@ void check_all(const Choice& shape, const Choice& recompute, const Choice& shard
       program = compile(job);
     } catch (const Refusal& refusal) {
       if (refusal.kind() != "impossible-sharding") throw;
-      continue;  // unlike templates divide less
+      continue;  // unlike templates cannot divide everything
     }
     ++checked;
     check(program, job.cluster);
@@ -343,7 +344,7 @@ TEST_CASE(
     for (const Choice& recompute : kRecompute)
       for (const Choice& sharding : kSharding)
         for (int draw = 0; draw < 2; ++draw) check_all(shape, recompute, sharding, draw, joints, checked);
-  CHECK(checked >= 448);  // of 896
+  CHECK(checked >= 448);  // half of 896
   for (const Joint joint : {Joint::first, Joint::stream, Joint::after, Joint::peer_stream, Joint::peer_after})
     CHECK(joints[joint] > 0);
 }

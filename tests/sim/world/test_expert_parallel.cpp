@@ -1,5 +1,5 @@
-// Tokens on their way to experts and back, in the Sim world: what they take on an idle fabric, and that ranks which
-// exchange them fold.
+// Exchanges of tokens with experts in the Sim world: their time on an idle fabric, and folding of the ranks that
+// exchange them.
 #include <catch2/catch.hpp>
 
 #include "models/check/check.hpp"

@@ -1,5 +1,5 @@
 // Trends that Holmes publishes (arXiv:2312.03549, abstract and table), on its clusters of four nodes. The times
-// themselves are not checked: its batch sizes and NIC speeds are not known to us.
+// themselves are not checked, because its batch sizes and NIC speeds are not published.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
@@ -20,7 +20,7 @@ double iteration_s(Job job) {
 
 Job hybrid() { return load_scenario(MOTLEY_SOURCE_DIR "/scenarios/holmes-hybrid.yaml").job; }
 
-// The same job with as many layers a stage, on one island.
+// The same job with equal stages, on one island.
 Job on(const std::string& cluster) {
   Job job = hybrid();
   job.cluster = load_cluster(cluster);

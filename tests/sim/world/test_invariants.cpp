@@ -1,6 +1,6 @@
-// What holds of every trace, checked from outside over random strategies on random clusters, with contention: order,
-// matching, what links carry, bounds from below and above, sums. Each draw has a seed, printed with what it drew when
-// it fails. It does not say how contention is shared (two runs compared: tests/sim/world/test_laws.cpp).
+// Invariants of every trace, checked from outside over random strategies on random clusters, with contention: order,
+// matching, bytes on links, lower and upper bounds, sums. Each draw has a seed, which is printed with the drawn job if
+// a check fails. How contention is shared is not checked here (tests/sim/world/test_laws.cpp compares two runs).
 #include <cmath>
 
 #include "models/check/check.hpp"
@@ -17,9 +17,9 @@ using namespace motley::tests;
 namespace {
 
 constexpr unsigned kDraws = 48;
-constexpr double kClose = 1e-9;  // of the iteration
+constexpr double kClose = 1e-9;  // share of the iteration
 
-// Simulated once, for all the tests here.
+// A draw, simulated once for all tests of this file.
 struct Run {
   Job job;
   Program program;
@@ -48,7 +48,8 @@ void for_every_draw(const Check& check) {
   }
 }
 
-// The least that each side of a meeting takes, from when all are there and from when it is itself: on an idle fabric.
+// The least seconds that a side of a meeting takes on an idle fabric: `together_s` after all sides have come, `own_s`
+// after this side has come.
 struct Idle {
   double together_s = 0, own_s = 0;
 };
@@ -60,7 +61,7 @@ Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
                                payload_bytes(timeline.instruction(side))),
             0};
   if (!timeline.is_expanded(meeting)) return {timeline.collective_s_of(meeting), 0};
-  // Every round of a member waits for its messages both ways.
+  // In every round a member waits for its messages in both directions.
   std::map<int, double> rounds;
   for (const Timeline::Message& each : timeline.messages(meeting))
     if (each.from == side || each.to == side) {
@@ -72,7 +73,7 @@ Idle idle_of(Timeline& timeline, const Meeting& meeting, const Step& side) {
   return {0, sum_s};
 }
 
-// One after the other, alone on the fabric.
+// The seconds of a meeting whose messages go one after the other, alone on the fabric.
 double alone_s(Timeline& timeline, const Meeting& meeting) {
   if (!meeting.group) return idle_of(timeline, meeting, meeting.sides[0]).together_s;
   double sum_s =
@@ -82,8 +83,8 @@ double alone_s(Timeline& timeline, const Meeting& meeting) {
   return sum_s;
 }
 
-// Whether every rank of a tensor-parallel group that has the token does it: routers; and where rows are not divided,
-// the projections before a further prediction.
+// Whether every rank of a tensor-parallel group does the same work: routers, and, if rows are not divided, the
+// projections before a further prediction.
 bool is_done_by_all(const RankProgram& rank_program, const Kernel& kernel) {
   const auto names = [&](const char* part) {
     return std::any_of(kernel.parameters.begin(), kernel.parameters.end(), [&](TensorId id) {
@@ -150,9 +151,9 @@ TEST_CASE("no link carries more than its bandwidth between any two instants") {
     for (auto& [link, flows] : flows_of_links(timeline)) {
       std::sort(flows.begin(), flows.end(), [](const Flow& a, const Flow& b) { return a.end_s < b.end_s; });
       const double most = capacity(timeline.job, link);
-      double worst = 0;  // share of what the link can carry in a window, beyond rounding of a byte
+      double worst = 0;  // the most of any window: bytes carried over bytes possible
       for (const Flow& first : flows) {
-        double bytes = 0;  // of the flows that begin no earlier, by order of their ends
+        double bytes = 0;  // of the flows that begin no earlier, in the order of their ends
         for (const Flow& flow : flows) {
           if (flow.begin_s < first.begin_s) continue;
           bytes += flow.bytes;
@@ -164,7 +165,7 @@ TEST_CASE("no link carries more than its bandwidth between any two instants") {
       CHECK(worst <= 1 + 1e-6);
     }
   });
-  CHECK(shared > kDraws);  // else nothing was contended
+  CHECK(shared > kDraws);  // otherwise there was no contention
 }
 
 TEST_CASE("a transfer takes what it takes on an idle fabric, or more where others cross its links") {
@@ -281,7 +282,7 @@ TEST_CASE("what is allocated is freed, and the matrix products are the model's, 
         if (kernel.recompute) again += kernel.flops;
         if (!kernel.recompute && is_done_by_all(rank_program, kernel))
           again += kernel.flops * (1 - 1.0 / static_cast<double>(rank_program.tensor_parallel));
-        // The fused backward of attention makes the scores once more: 10 where 8 are the model's.
+        // The fused backward of attention computes the scores again: 10 products where the model needs 8.
         if (kernel.op == KernelOp::attention_backward) again += kernel.flops / 5;
       }
     }

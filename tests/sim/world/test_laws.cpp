@@ -1,8 +1,9 @@
-// What two runs of one Program owe each other, over random strategies on random clusters, with contention: the same
-// again, in other units, under other names, beside idle neighbours, folded, on a better fabric. Under fair sharing
-// better parts can lengthen a step (tests/sim/world/test_closed_forms.cpp has the example), so that law holds only of
-// the recurrence over an idle fabric and of a message alone: the last two tests. What contention may add is bounded, by
-// everything one after the other. Invariants of one trace: tests/sim/world/test_invariants.cpp.
+// Laws that relate two runs of one Program, over random strategies on random clusters, with contention: run again, in
+// other units, with other names, beside idle neighbours, folded, on a better fabric. Under fair sharing better parts
+// can lengthen a step (tests/sim/world/test_closed_forms.cpp has the example), so the law of better parts holds only
+// for the recurrence over an idle fabric and for a single message: the last two tests. A bound on what contention may
+// add is the sum of everything, one after the other. Invariants of one trace are in
+// tests/sim/world/test_invariants.cpp.
 #include <cmath>
 #include <numeric>
 
@@ -19,6 +20,7 @@ using namespace motley::tests;
 
 namespace {
 
+// The same if SimGrid sees flows in another order and so rounds in another way.
 constexpr unsigned kFirst = 5000, kLawDraws = 30;
 constexpr double kTolerance = 1e-9;  // of the iteration
 constexpr double kReordered =
@@ -57,8 +59,8 @@ Trace on(const LawRun& run, Cluster cluster) {
   return simulate_in_child(job, run.program);
 }
 
-// Furthest that an event of one lies from the same of the other, where rank r is called names[r] if there are names;
-// times of the other count `scale` times.
+// The largest difference in time between an event of one trace and the same event of the other, whose times are
+// multiplied by `scale`. If there are names, rank r of one is rank names[r] of the other.
 double apart(const Trace& one, const Trace& other, const std::vector<Rank>& names = {}, double scale = 1) {
   REQUIRE(one.events.size() == other.events.size());
   std::map<StepKey, const TraceEvent*> there;
@@ -75,7 +77,7 @@ double apart(const Trace& one, const Trace& other, const std::vector<Rank>& name
   return most;
 }
 
-// Every rate of chips and wires becomes so many times as high.
+// Multiplies every rate of chips by `chips` and every rate of wires by `wires`.
 void multiply_rates(Cluster& cluster, double chips, double wires) {
   for (NodeGroup& group : cluster.groups) {
     for (auto& [format, peak] : group.chip.peak_flops) peak.value *= chips;
@@ -96,8 +98,8 @@ void multiply_rates(Cluster& cluster, double chips, double wires) {
   }
 }
 
-// Half of every rate, and of every message and kernel twice the latency: that of software is no figure of the cluster,
-// so that the wire has to make up for it.
+// Halves every rate and doubles the latency of every message and kernel. The latency of software is not a figure of the
+// cluster, so that of the wire grows by as much.
 Cluster at_half_speed(Cluster cluster) {
   multiply_rates(cluster, 0.5, 0.5);
   for (NodeGroup& group : cluster.groups) {
@@ -112,8 +114,8 @@ Cluster at_half_speed(Cluster cluster) {
   for (Network& network : cluster.networks) network.latency_s *= 2;
   return cluster;
 }
-// Software that takes another time than the NIC's own, a constant rate, or what a switch or a library takes by itself:
-// not a matter of units.
+// Whether the job uses constants that do not scale with units: other transports than the NIC's own, staging, site links
+// over RDMA, and algorithms that depend on times of a switch or a library.
 bool has_constants(const Job& job) {
   const Cluster& cluster = job.cluster;
   using Algorithm = CollectiveAlgorithm;
@@ -145,7 +147,7 @@ bool has_switches(const Cluster& cluster) {
                      [](const Network& network) { return network.shape != NetworkShape::single; });
 }
 
-// Seconds of the longest path when nothing shares a link. Collectives as wholes.
+// The seconds of the longest path if flows never share a link. Collectives are taken as wholes.
 double idle_s(const Job& job, const Program& program, const Trace& any) {
   Job whole = job;
   whole.fidelity.data_parallel = whole.fidelity.tensor_parallel = CollectiveLevel::formula;
@@ -231,7 +233,7 @@ TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
     apart_from_all.name = "apart";
     if (!has_switches(more)) more.groups.back().nodes += 2;
     more.groups.push_back(apart_from_all);
-    for (Network& network : more.networks)  // which were of all groups
+    for (Network& network : more.networks)  // an empty list meant all groups
       for (const NodeGroup& group : run.job.cluster.groups) network.groups.push_back(group.name);
     CHECK(apart(run.trace, on(run, more)) <= kReordered * end_of(run.trace));
   });
@@ -251,8 +253,8 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
     }
     CHECK(on(run, named) == run.trace);
 
-    // Only a lone group is cut: what joins a group to others is listed for each part, and its own nodes stand on one
-    // network.
+    // A group is cut only if it is the only one: several groups would need links from each part, and its own nodes are
+    // on one network.
     Cluster parts = run.job.cluster;
     if (parts.groups.size() > 1 || parts.groups[0].nodes < 2 || parts.transport == TransportPolicy::sockets)
       return;

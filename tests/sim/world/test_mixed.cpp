@@ -1,4 +1,4 @@
-// Mixed and Replay: measured seconds enter virtual time, and a tape gives the same run again.
+// Mixed and Replay: measured seconds enter virtual time, and a tape repeats the same run.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
@@ -11,7 +11,7 @@ using namespace motley::tests;
 
 namespace {
 
-// Seconds that no cost model gives, different each time; uses some stack, as real kernels do.
+// An executor whose seconds no cost model gives and which differ each time. It uses some stack, as real kernels do.
 class Device : public Executor {
  public:
   double execute(const Step& step, const Instruction&) override {

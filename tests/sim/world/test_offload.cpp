@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 1'000'000'000;
 
-// Chips behind PCIe switches, of which every uplink is as wide as one chip's link.
+// A cluster with chips behind PCIe switches. The uplink of a switch is as wide as the link of one chip.
 Cluster pcie_cluster(int chips, int switches) {
   Cluster cluster = one_node(chips, {FabricKind::pcie, 0, 0});
   Pcie pcie;
@@ -25,7 +25,7 @@ Cluster pcie_cluster(int chips, int switches) {
 
 double link_rate(const Cluster& cluster) { return host_route(cluster, 0, true).rate; }
 
-// A stream that copies a gradient of the rank to its host (down), or back.
+// Adds a stream that copies a gradient of the rank to its host (`down`) or back.
 void add_copy(RankProgram& rank_program, bool down) {
   Tensor here;
   here.name = "here";
@@ -47,7 +47,7 @@ void add_copy(RankProgram& rank_program, bool down) {
       {down ? StreamKind::to_host : StreamKind::from_host, ChunkId{}, {instruction}});
 }
 
-// A copy of each rank, down or up.
+// A run in which each rank copies once, down or up.
 Trace copies(const Cluster& cluster, const std::vector<bool>& down) {
   HandMade p(cluster);
   for (std::size_t rank = 0; rank < down.size(); ++rank)
@@ -102,7 +102,7 @@ TEST_CASE("offloading costs the time of its copies and of the host's step, as a 
   CHECK(before.breakdown.at(0).offload_s == 0);
   CHECK(after.breakdown.at(0).optimizer_s == 0);
   const double elements = static_cast<double>(parameter_count(job.transformer));
-  // One bucket: gradients down, the step, parameters up.
+  // One bucket: gradients go down, the host steps, parameters go up.
   const double expected_s = elements * 4 / 1e9 + elements * 28 / (0.8 * 1e10) + elements * 4 / 1e9;
   CHECK(after.breakdown.at(0).offload_s == Approx(expected_s).epsilon(1e-6));
   CHECK(to_text(before).find("offload") == std::string::npos);

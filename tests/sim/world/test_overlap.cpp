@@ -1,4 +1,4 @@
-// Computes beside communication: timelines worked out by hand, for a chip whose computes then take twice as long.
+// Computes beside communication: timelines worked out by hand, for chips whose computes then take longer.
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
@@ -11,7 +11,7 @@ using namespace motley::tests;
 
 namespace {
 
-// 1 GB/s and no latency: a message of 1e9 bytes takes 1 s.
+// A cluster with 1 GB/s and no latency, so that a message of 1e9 bytes takes 1 s.
 Cluster slowed(int chips, double factor) {
   Cluster cluster = one_node(chips, {FabricKind::loopback, 1e9, 0});
   cluster.groups[0].chip.software.overlap_slowdown = {factor, "assumed"};
@@ -24,8 +24,9 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 TEST_CASE("a compute is slowed from a transfer's begin to its end", "[overlap]") {
   HandMade p(slowed(2, 2));
   p.join(0, 1);
-  // Rank 1 posts its recv at 1 s; the message moves from 1 to 3 s. Rank 0 computes 4 s: 1 s alone, 1 s of work in
-  // those 2 s, 2 s alone: it ends at 5. Rank 1 computes 1 s alone, then 3 s: 1 s in 2 s, 2 s alone: at 5.
+  // Rank 1 posts its recv at 1 s; the message moves from 1 to 3 s. Rank 0 has 4 s of work: it does 1 s alone, 1 s
+  // during these 2 s, and 2 s alone, and ends at 5 s. Rank 1 has 1 s of work alone, then 3 s: it does 1 s of them
+  // during the 2 s and 2 s alone, and ends at 5 s.
   const After long_one = p.compute(0, 4);
   p.send(0, kNext, 2 * kSecond);
   const After first = p.compute(1, 1);
@@ -42,7 +43,7 @@ TEST_CASE("two transfers at once slow a compute no more than one, for as long as
   HandMade p(slowed(3, 2));
   p.join(0, 1);
   p.join(1, 2);
-  // Into rank 1 from 0 s to 1 s, out of it from 0 s to 3 s: of 2 s of work 1.5 s are done then.
+  // A message into rank 1 moves from 0 to 1 s, one out of it from 0 to 3 s. At 3 s, 1.5 s of 2 s of work are done.
   p.send(0, kNext, kSecond);
   p.recv(1, kPrevious, kSecond);
   p.send(1, kNext, 3 * kSecond);
@@ -61,8 +62,8 @@ TEST_CASE("a collective slows its members' computes at every level, and nobody e
     fidelity.data_parallel = level;
     HandMade p(slowed(3, 1.5), fidelity);
     p.group(GroupKind::data, kDataGroup, {0, 1});
-    // Rank 1 joins at 1 s. Two members: 2 * (1/2) of 3e9 bytes: from 1 to 4 s. Of rank 0's 5 s: 1 s, then 2 s in 3 s,
-    // then 2 s: at 6.
+    // Rank 1 joins at 1 s. Two members move 2 * (1/2) of 3e9 bytes, from 1 to 4 s. Rank 0 has 5 s of work: it does 1 s
+    // before, 2 s during these 3 s, and 2 s after, and ends at 6 s.
     const After first = p.compute(1, 1);
     p.all_reduce(0, kDataGroup, 3 * kSecond);
     p.all_reduce(1, kDataGroup, 3 * kSecond, {first});

@@ -1,4 +1,4 @@
-// The Sim world on programs small enough to time by hand.
+// The Sim world on programs that are small enough to be timed by hand.
 #include <catch2/catch.hpp>
 
 #include "models/base/refusal.hpp"
