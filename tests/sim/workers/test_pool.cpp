@@ -318,8 +318,7 @@ namespace {
 // A process that uses the pool, as `motley` does, and is ended while the pool works. Each task writes to `begun`;
 // `lives` is open as long as any of the processes exists.
 struct PoolProgram {
-  Pipe begun,
-      lives;  // each task writes to the first; the second is open as long as any of the processes is there
+  Pipe begun, lives;
   pid_t process = 0;
   static constexpr int kTasks = 4;  // the first runs a task of its own
 

@@ -20,11 +20,10 @@ using namespace motley::tests;
 
 namespace {
 
-// The same if SimGrid sees flows in another order and so rounds in another way.
 constexpr unsigned kFirst = 5000, kLawDraws = 30;
-constexpr double kTolerance = 1e-9;  // of the iteration
-constexpr double kReordered =
-    1e-8;  // the same, where SimGrid meets flows in another order and rounds otherwise
+constexpr double kTolerance = 1e-9;  // share of the iteration
+// The same if SimGrid sees flows in another order and so rounds in another way.
+constexpr double kReordered = 1e-8;
 
 struct LawRun {
   Job job;
