@@ -15,7 +15,7 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  // That of the first rank that failed (128 + signal if a signal ended it); 0: none failed.
+  // The exit code of the first rank that failed (128 + signal if a signal ended it); 0: none failed.
   int exit_code = 0;
   std::string message;  // "rank 2 (process 4711) ended with exit code 3"; empty when all went well
 };

@@ -37,7 +37,7 @@ class Memory {
   float* at(TensorId tensor, std::int32_t micro_batch) const;
 
   std::int64_t count(TensorId tensor) const;  // elements of a tensor
-  std::int64_t live_bytes() const;            // of all tensors except those on the host
+  std::int64_t live_bytes() const;            // the live bytes of all tensors not on the host
   std::int64_t peak_bytes() const;            // the most that was ever live
   std::int64_t static_bytes() const { return static_bytes_; }
   void forget_peak();  // peak_bytes() starts again at live_bytes()

@@ -1,6 +1,6 @@
 // A Cluster as SimGrid sees it: a host for each rank that runs, a link for each class of links in use, and for each
 // class of lanes the path that one of them takes. It prices latencies by models/cost and leaves bandwidth to
-// SimGrid's max-min sharing. It knows nothing of instructions: see sim/simulate.cpp. Include it only in sim/.
+// SimGrid's max-min sharing. It knows nothing about instructions: see sim/simulate.cpp. Include it only in sim/.
 #pragma once
 
 #include <cstdint>

@@ -225,7 +225,7 @@ class Timeline {
   // The k-th message sent through a slot is the k-th received through its other end. The k-th collectives of all
   // members of a group meet.
   void pair_up() {
-    // By the sender and its slot.
+    // The messages of each sender and slot.
     std::map<std::pair<Rank, PeerSlot>, std::vector<Step>> sent, received;
     std::map<std::pair<GroupId, int>, std::vector<Step>> joined;  // keyed by group and number in time
     std::map<std::pair<GroupId, Rank>, int> place;

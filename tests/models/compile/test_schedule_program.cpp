@@ -59,7 +59,7 @@ TEST_CASE(
     build_topology(job.cluster);
     const Timetable slow = timetable_of(compile(job), 0);
     CHECK_FALSE(slow == timetable_of(even, 0));
-    CHECK_FALSE(slow == make_timetable(schedule, {4, standard_chunks(schedule), 16}));  // of equal pass times
+    CHECK_FALSE(slow == make_timetable(schedule, {4, standard_chunks(schedule), 16}));  // equal pass times
     // Only weight gradients have moved.
     for (std::size_t rank = 0; rank < 4; ++rank)
       CHECK(without_weights(slow.ranks[rank]) == without_weights(timetable_of(even, 0).ranks[rank]));

@@ -334,7 +334,7 @@ TEST_CASE("a token that goes once to each node takes what DeepEP's dispatch and 
     const CollectiveCost& cost =
         costs.collective(CollectiveKind::all_to_all, GroupId{}, CollectiveAlgorithm::once_a_node);
     const double a_node = distinct_copies(program.routing, 8 * nodes, 8).a_node * 8 / (8.0 * nodes);
-    // With the part for its own node.
+    // The bytes include those for the sender's own node.
     const double moved = static_cast<double>(tokens * row) * a_node * nodes;
     CAPTURE(nodes, bytes);
     CHECK(moved / cost.seconds(8 * tokens * row) / 1e9 == Approx(logical).epsilon(within));

@@ -153,7 +153,7 @@ TEST_CASE("no link carries more than its bandwidth between any two instants") {
       const double most = capacity(timeline.job, link);
       double worst = 0;  // the most of any window: bytes carried over bytes possible
       for (const Flow& first : flows) {
-        double bytes = 0;  // of the flows that begin no earlier, in the order of their ends
+        double bytes = 0;  // the sum over flows that begin no earlier, in the order of their ends
         for (const Flow& flow : flows) {
           if (flow.begin_s < first.begin_s) continue;
           bytes += flow.bytes;
