@@ -216,9 +216,10 @@ void check_reachable(const Program& program, const Cluster& cluster) {
   const auto chip = [&](Rank rank) {
     const int index = program.ranks[at(rank)].chip;
     if (index < 0 || index >= cluster.chip_count())
-      throw Refusal(Exit::infeasible, "no-such-chip", {},
-                    fmt::format("rank {} stands on chip {}, cluster `{}` has {}", rank, index, cluster.name,
-                                cluster.chip_count()));
+      throw Refusal(
+          Exit::infeasible, "no-such-chip", {},
+          fmt::format("rank {} is on chip {}, but cluster `{}` has only {} {}", rank, index, cluster.name,
+                      cluster.chip_count(), cluster.chip_count() == 1 ? "chip" : "chips"));
     return index;
   };
   for (Rank rank = 0; rank < program.rank_count(); ++rank)
@@ -239,8 +240,8 @@ bool recomputes(const Program& program) {
 void check_host_fits(const StageMemory& stage) {
   if (stage.host_capacity == 0 || stage.host <= stage.host_capacity) return;
   throw Refusal(Exit::infeasible, "out-of-host-memory", {},
-                fmt::format("a node of stage {} is to keep {} for its chips, its memory is {}", stage.stage,
-                            format_bytes(static_cast<double>(stage.host)),
+                fmt::format("a node of stage {} must hold {} for its chips, but has only {} of memory",
+                            stage.stage, format_bytes(static_cast<double>(stage.host)),
                             format_bytes(static_cast<double>(stage.host_capacity))),
                 "a smaller share of `offload`, or `zero: 1`, which divides what is offloaded");
 }

@@ -148,7 +148,7 @@ void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share
   share.over = members / share.copies;
   if (members % share.copies != 0 || (share.divided > 1 && common % share.over != 0))
     refuse_division(
-        fmt::format("shard_over {} keeps {} copies of what {} replicas hold, and {} ranks hold the same {}",
+        fmt::format("shard_over {} makes {} copies over {} replicas, but {} ranks hold the same {}",
                     job.strategy.shard_over, share.copies, replicas, members,
                     share.experts ? "experts" : "parameters"),
         "as many ranks of each copy, all of one template; or a smaller expert_parallel");

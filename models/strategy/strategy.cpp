@@ -179,8 +179,8 @@ Complaint find_in_offload(const Strategy& strategy) {
   for (const PipelineTemplate& pipeline : strategy.templates)
     for (const Stage& stage : pipeline.stages) legal = legal && (!stage.offload || whole(*stage.offload));
   if (legal) return std::nullopt;
-  return StrategyComplaint{"impossible-offload", "templates",
-                           "`offload` of more than there is, or of less than nothing", "shares, 0 to 1"};
+  return StrategyComplaint{"impossible-offload", "templates", "`offload` shares must be between 0 and 1",
+                           "0 moves nothing, 1 moves everything"};
 }
 
 // Checks that sequence parallelism can divide the rows over tensor-parallel ranks.
@@ -194,10 +194,10 @@ Complaint find_in_rows(const Train& train, const PipelineTemplate& pipeline) {
                                            micro_batch * train.sequence, stage.tensor_parallel),
                                "a sequence that it divides, or `sequence_parallel: false`"};
     if (stage.resharding == Resharding::gather)
-      return StrategyComplaint{
-          "impossible-resharding", "sequence_parallel",
-          "`resharding: gather` where ranks have only their own rows of what crosses a boundary",
-          "leave one of the two out"};
+      return StrategyComplaint{"impossible-resharding", "sequence_parallel",
+                               "`resharding: gather` is impossible: each rank has only its own rows of the "
+                               "activations at a boundary",
+                               "leave out `resharding: gather` or `sequence_parallel`"};
   }
   return std::nullopt;
 }

@@ -54,15 +54,15 @@ std::optional<StrategyComplaint> find_in_expert_overlap(const Strategy& strategy
     return StrategyComplaint{
         "impossible-schedule", "schedule",
         fmt::format(
-            "`overlap: {{experts: true}}` with {}: a forward and a backward at the same time would have each "
-            "stage wait for the next",
+            "`overlap: {{experts: true}}` with {}: a forward and a backward at the same time would make each "
+            "stage wait for the next stage",
             name_of(strategy.schedule)),
         "interleaved or dualpipe-v; 1f1b where a pipeline has one stage"};
   if (strategy.zero >= 2)
     return StrategyComplaint{
         "impossible-sharding", "zero",
         fmt::format("`overlap: {{experts: true}}` with `zero: {}`: parameters are gathered in the "
-                    "order of layers, which no longer is that of computes",
+                    "order of layers, but with this overlap computes run in another order",
                     strategy.zero),
         "`zero: 1`, or without that overlap"};
   bool offloads = strategy.offload != Offload{};
@@ -71,8 +71,8 @@ std::optional<StrategyComplaint> find_in_expert_overlap(const Strategy& strategy
   if (offloads)
     return StrategyComplaint{
         "impossible-offload", "templates",
-        "`overlap: {experts: true}` with `offload`: copies are made in the order of layers, which "
-        "no longer is that of computes",
+        "`overlap: {experts: true}` with `offload`: copies are made in the order of layers, but with "
+        "this overlap computes run in another order",
         "one of the two"};
   return std::nullopt;
 }

@@ -115,15 +115,15 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
   const bool simple = strategy.schedule == Schedule::gpipe || strategy.schedule == Schedule::one_f_one_b;
   if (!strategy.overlap_p2p && !simple)
     return complaint(
-        fmt::format("{} without `overlap: {{p2p: true}}`: each rank would wait with its next compute for a "
-                    "transfer that its neighbour takes later",
+        fmt::format("{} without `overlap: {{p2p: true}}`: each rank would delay its next compute until "
+                    "its neighbour accepts a transfer",
                     name_of(strategy.schedule)),
         "`p2p: false` is for gpipe and 1f1b");
   const bool whole_backwards = simple || strategy.schedule == Schedule::interleaved;
   if (!whole_backwards && has_lone_ends(pipeline))
     return complaint(
-        fmt::format("{} where the embedding or the head stands alone: there is nothing of a layer to "
-                    "split",
+        fmt::format("{} where the embedding or the head is alone in a chunk: a chunk without layers "
+                    "has no backward of a layer to split",
                     name_of(strategy.schedule)),
         "gpipe, 1f1b or interleaved, or at least one layer in every chunk");
   if (strategy.schedule == Schedule::custom) {
@@ -145,8 +145,8 @@ std::optional<StrategyComplaint> find_in_schedule(const Strategy& strategy,
     return complaint(*message, "the schedules: " + fmt::format("{}", fmt::join(schedule_names(), ", ")));
   if (placement(strategy.schedule, shape) != stages)
     return complaint(
-        fmt::format("the layers do not go through the stages as {} has them: {}", name_of(strategy.schedule),
-                    fmt::join(placement(strategy.schedule, shape), " ")),
+        fmt::format("the order of layers over the stages is not the one that {} needs: {}",
+                    name_of(strategy.schedule), fmt::join(placement(strategy.schedule, shape), " ")),
         "each stage lists its chunks, as `layers: [0-3, 12-15]`");
   return std::nullopt;
 }

@@ -246,7 +246,8 @@ double to_share_in_host(const Yaml& node) {
   const double share = to_number(node, Sign::not_negative);
   if (share > 1)
     throw Refusal(Exit::infeasible, "impossible-offload", node->where,
-                  fmt::format("`{}` is more than there is", node->text), "a share: 0 to 1");
+                  fmt::format("`offload` shares must be between 0 and 1, not `{}`", node->text),
+                  "0 moves nothing, 1 moves everything");
   return share;
 }
 

@@ -26,14 +26,14 @@ double to_tokens(const Yaml& node) {
   const double tokens = to_quantity(node, Dimension::count, Sign::positive);
   if (tokens < 1 || tokens > kMostTokens)
     throw Refusal(Exit::usage, "out-of-bounds", node->where,
-                  fmt::format("`{}` tokens make no run", shortened(node->text)), "must be 1 to 1000000 T");
+                  fmt::format("`{}` is not a possible number of tokens for a run", shortened(node->text)),
+                  "must be 1 to 1000000 T");
   return tokens;
 }
 
 double to_goodput(const Yaml& node) {
   const double share = to_number(node, Sign::positive);
-  if (share > 1)
-    refuse_bounds(node, "the share of the time in which steps are made that count: more than 0, at most 1");
+  if (share > 1) refuse_bounds(node, "the share of the run's time that is not lost: more than 0, at most 1");
   return share;
 }
 
@@ -41,7 +41,7 @@ double to_expert_room(const Yaml& node) {
   const double room = to_number(node, Sign::positive);
   if (room < 1)
     throw Refusal(Exit::infeasible, "impossible-expert-room", node->where,
-                  fmt::format("expert_room {} does not hold even an even share", room), "1 or more");
+                  fmt::format("expert_room {} is less than 1, the even share", room), "1 or more");
   return room;
 }
 
