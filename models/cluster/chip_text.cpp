@@ -144,7 +144,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   if (slowdown > 0 && slowdown < 1)
     throw Refusal(Exit::usage, "out-of-bounds", fields.where("overlap_slowdown"),
                   fmt::format("`overlap_slowdown` is {}, less than 1", slowdown),
-                  "communication beside a compute makes it so many times as long");
+                  "it is the factor on a compute's time while communication runs");
   return chip;
 }
 

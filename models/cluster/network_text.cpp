@@ -37,7 +37,7 @@ void read_site(const Fields& fields, GroupLink& link) {
   for (const char* key : {"latency", "per_flow"})
     if (fields.find(key) && !link.is_site_link())
       throw Refusal(Exit::usage, "site-link", fields.where(key),
-                    fmt::format("`{}` is that of a link between two sites", key),
+                    fmt::format("only links between sites have `{}`", key),
                     "give the link its `bandwidth`, or leave this out: the groups then stand on one network");
   if (link.per_flow > link.bandwidth)
     throw Refusal(Exit::usage, "faster-than-line", fields.where("per_flow"),

@@ -19,7 +19,7 @@ double read_share_of(const Yaml& value, double bandwidth) {
     throw Refusal(Exit::usage, "faster-than-line", value->where,
                   fmt::format("`{}` is more than the bandwidth, {}", value->text,
                               format_exact(bandwidth, Dimension::bytes_per_second)),
-                  "what is measured of a line is no more than the line");
+                  "a measured rate cannot exceed the bandwidth");
   return rate;
 }
 
@@ -85,7 +85,7 @@ InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
     for (const char* key : {"bandwidth", "reaches"})
       if (fields.find(key))
         throw Refusal(Exit::usage, "pcie-tree", fields.where(key),
-                      fmt::format("`{}` is that of the group's `pcie`", key), "leave it out here");
+                      fmt::format("`{}` follows from the group's `pcie`", key), "leave it out here");
     inside.bandwidth = pcie_bandwidth(pcie->generation, pcie->lanes);
   } else {
     inside.bandwidth = to_quantity(fields.need("bandwidth"), Dimension::bytes_per_second, Sign::positive);

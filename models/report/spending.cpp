@@ -47,7 +47,6 @@ Bill bill_of_step(const Job& job, const std::vector<GroupUse>& uses, double iter
   double usd = 0, kwh = 0, kwh_at_most = 0, electricity_usd = 0, grams = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].used) continue;
-    ++spending.groups;
     const NodeGroup& group = job.cluster.groups[i];
     const Site site = job.cluster.site_of(static_cast<int>(i));
     if (group.chip.price_per_hour.value <= 0) add_once(spending.unpriced, group.chip.name);
@@ -73,6 +72,12 @@ Bill bill_of_step(const Job& job, const std::vector<GroupUse>& uses, double iter
   return bill;
 }
 
+bool gives_carbon(const Cluster& cluster) {
+  const auto gives = [](const std::optional<Site>& site) { return site && site->carbon; };
+  return gives(cluster.site) || std::any_of(cluster.groups.begin(), cluster.groups.end(),
+                                            [&](const NodeGroup& group) { return gives(group.site); });
+}
+
 }  // namespace
 
 Bill operator*(const Bill& bill, double times) {
@@ -86,6 +91,7 @@ Bill operator*(const Bill& bill, double times) {
 Spending find_spending(const Job& job, const Program& program, const std::vector<ChipTime>& times,
                        double iteration_s) {
   Spending spending;
+  spending.carbon_given = gives_carbon(job.cluster);
   spending.step = bill_of_step(job, use_of_groups(job, program, times, iteration_s), iteration_s, spending);
   const double step_tokens =
       static_cast<double>(program.global_batch) * static_cast<double>(program.sequence);

@@ -56,7 +56,7 @@ struct Spending {
   std::optional<TrainingRun> run;                      // set if `train: {tokens: ...}` is given
   std::vector<std::string> unpriced, unpowered;        // chips in use that lack a price, or a power
   std::vector<std::string> no_electricity, no_carbon;  // groups in use whose site lacks the figure
-  std::size_t groups = 0;                              // number of groups in use
+  bool carbon_given = false;  // the cluster's site, or any group's, in use or not, has the figure
   bool beyond_chips = false;  // the energy counts a PUE other than 1, or power of nodes besides their chips
 };
 

@@ -57,8 +57,8 @@ std::string carbon_of(const Spending& spending) {
     return fmt::format("{} a step, {} a billion tokens", carbon(*spending.step.kg_co2e),
                        carbon(*spending.billion_tokens.kg_co2e));
   if (spending.no_carbon.empty()) return "unknown: no power of " + names_of(spending.unpowered);
-  if (spending.no_carbon.size() == spending.groups)
-    return "unknown: the cluster says no `site: {carbon: ...}`";
+  if (!spending.carbon_given)
+    return "unknown: neither the scenario nor the cluster has `site: {carbon: ...}`";
   return "unknown: no `site: {carbon: ...}` for group " + names_of(spending.no_carbon);
 }
 
@@ -69,7 +69,7 @@ void add_spending(const Spending& spending, Table& figures) {
   figures.add({"energy", energy_of(spending)});
   if (spending.step.electricity_usd)
     figures.add(
-        {"electricity", fmt::format("{} a step, {} a billion tokens: where it is paid apart from the rent",
+        {"electricity", fmt::format("{} a step, {} a billion tokens: if it is paid separately from the rent",
                                     dollars(*spending.step.electricity_usd),
                                     dollars(*spending.billion_tokens.electricity_usd))});
   figures.add({"carbon", carbon_of(spending)});

@@ -172,10 +172,12 @@ void check_is_of(const Program& program, const Trace& trace) {
                        static_cast<std::size_t>(step.index) <
                            program.program_of(step.rank).streams[step.stream].instructions.size();
     if (!known)
-      throw Refusal(Exit::mismatch, "different-programs", {},
-                    fmt::format("a trace has rank {} stream {} instruction {}, its program {} has not",
-                                step.rank, step.stream, step.index, trace.program_hash),
-                    "was the trace edited?");
+      throw Refusal(
+          Exit::mismatch, "different-programs", {},
+          fmt::format(
+              "a trace has an event of rank {} stream {} instruction {}, which its program {} does not have",
+              step.rank, step.stream, step.index, trace.program_hash),
+          "was the trace edited?");
   }
 }
 

@@ -76,8 +76,8 @@ std::string print_totals(const Comparison& comparison) {
     table.add({fmt::to_string(total.stage), std::string(motley::name_of(total.stream)),
                std::string(name_of(total.op)), fmt::to_string(total.count), seconds.print(total.a_s),
                seconds.print(total.b_s), print_ratio(total.a_s, total.b_s)});
-  return fmt::format("\nwork in {}, transfers and collectives once all sides are there:\n{}", seconds.unit(),
-                     table.print());
+  return fmt::format("\nwork in {}; transfers and collectives are counted from when all sides are ready:\n{}",
+                     seconds.unit(), table.print());
 }
 
 std::string print_deviations(const Comparison& comparison) {

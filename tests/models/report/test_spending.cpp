@@ -111,7 +111,12 @@ TEST_CASE("what one group does not say is unknown for all, and named") {
   CHECK_THAT(text, Catch::Contains("unknown: no `site: {carbon: ...}` for group `west`"));
   CHECK_THAT(text, !Catch::Contains("electricity"));
   job.cluster.groups[0].site->carbon = {};
-  CHECK_THAT(text_of(spend(job)), Catch::Contains("unknown: the cluster says no `site: {carbon: ...}`"));
+  CHECK_THAT(text_of(spend(job)),
+             Catch::Contains("unknown: neither the scenario nor the cluster has `site: {carbon: ...}`"));
+  // A site of the cluster that no group in use has.
+  job.cluster.site = Site{.pue = 1, .electricity = {}, .carbon = 400, .node_watts = 0};
+  CHECK_THAT(text_of(spend(job)),
+             Catch::Contains("unknown: no `site: {carbon: ...}` for group `east`, `west`"));
 }
 
 TEST_CASE("without some chip's power there is no energy, and so no carbon, whatever its site says") {
