@@ -11,8 +11,6 @@ using namespace motley;
 using tests::check_same;
 using tests::train;
 
-namespace {}  // namespace
-
 TEST_CASE("sequences cut over ranks train the same function as one rank") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const std::vector<double> alone = train(tests::tiny_job({1, 1, 1}, family));

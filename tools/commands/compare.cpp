@@ -72,10 +72,9 @@ Exit run(const CompareArguments& options) {
 
 void add_compare(const Command& program) {
   const auto options = std::make_shared<CompareArguments>();
-  const Command command =
-      program.subcommand("compare", "Lay two traces side by side, instruction by instruction");
+  const Command command = program.subcommand("compare", "Compare two traces, instruction by instruction");
   command.option("a", options->a, "a trace, or a scenario, which then runs in its world").required();
-  command.option("b", options->b, "another; left out: the scenario simulated against really run");
+  command.option("b", options->b, "a second trace or scenario; default: the real run of the first scenario");
   command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
       .not_negative();
   command.option("--steps", options->steps, "of a real run; the last is compared").between(1, 1'000'000);

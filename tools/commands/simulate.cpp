@@ -106,9 +106,8 @@ void add_simulate(const Command& program) {
             "simulate one rank of each class that must behave alike: the default, and as exact")
       .not_with(whole);
   command.option("--tokens", options->tokens,
-                 "what a run over so many takes, for example 15T: days, price, energy");
-  command.option("--goodput", options->goodput,
-                 "share of the run's time in which steps are made that count; default: 1");
+                 "tokens of a whole run, for example 15T: prints its days, price, energy");
+  command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley simulate scenarios/quickstart.yaml --trace run.json");

@@ -82,12 +82,13 @@ Exit run(const ValidateArguments& options) {
 
 void add_validate(const Command& program) {
   const auto options = std::make_shared<ValidateArguments>();
-  const Command command =
-      program.subcommand("validate", "Predict training runs that others measured, and say how wrong that is");
-  const Option what = command.option(
-      "what", options->what, "tables of runs (.csv), and sets to take of them; default: the runs that ship");
-  command.flag("--rows", options->rows, "print every run, not the summary alone");
-  command.option("--show", options->show, "print what is made of this run, instead of predicting it");
+  const Command command = program.subcommand(
+      "validate", "Predict training runs that others measured, and say how wrong the predictions are");
+  const Option what =
+      command.option("what", options->what,
+                     "tables of runs (.csv), and sets to choose from them; default: the runs that ship");
+  command.flag("--rows", options->rows, "print every run, not only the summary");
+  command.option("--show", options->show, "print the scenario that this run becomes, without predicting it");
   const Option collectives =
       command.flag("--collectives", options->collectives, "collectives that others timed, instead of runs");
   command.flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")

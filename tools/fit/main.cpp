@@ -160,7 +160,7 @@ Exit run_command_line(int argc, char** argv) {
       .shows_default();
   program.flag("--go-on", options.go_on, "begin at platforms/software/, not at the priors");
   program.option("--only", options.only,
-                 "fit this software alone, to its own runs; all other stays, as prior");
+                 "fit only this software, to its own runs; all other software keeps its figures");
   program.flag("--write", options.write, "write platforms/software/ and platforms/published/");
   program.option("--month", options.month, "that sources name").shows_default();
   program.flag("--json", options.json, "print JSON (schema motley.fit/1)");

@@ -120,7 +120,7 @@ Plan read_plan(const Yaml& node) {
   plan.alike_chip = to_number(alike.need("chip"), Sign::not_negative);
   if (plan.alike_all + plan.alike_software + plan.alike_chip >= 1)
     throw Refusal(Exit::usage, "out-of-bounds", file.where("alike"),
-                  "nothing of the priors' variance is a figure's own",
+                  "the shares of `alike` leave no variance to a single figure",
                   "what is alike must sum up to less than 1");
   for (const YamlEntry& entry : file.need("figures")->entries) {
     plan.figures.push_back(read_figure(entry));

@@ -55,7 +55,7 @@ Table read_table(const std::string& path, const Plan& plan) {
   }
   if (table.runs.empty())
     throw Refusal(Exit::usage, "bad-csv", {.file = path}, "no run in it takes part in the fit",
-                  fmt::format("of these sets runs do: {}", fmt::join(plan.sets(), ", ")));
+                  fmt::format("runs of these sets take part: {}", fmt::join(plan.sets(), ", ")));
   return table;
 }
 
