@@ -19,7 +19,7 @@
 namespace motley {
 namespace {
 
-struct Options {
+struct CheckArguments {
   std::string scenario;
   bool json = false;
 };
@@ -67,18 +67,18 @@ std::string to_text(const Program& program, const std::vector<StageMemory>& memo
   return text + fmt::format("\nstrategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 
-Exit run(const Options& options) {
-  const Scenario scenario = load_scenario(options.scenario);
-  const Program program = compile(scenario);
-  const std::vector<StageMemory> memory = check(program, scenario);
-  write_result(options.json ? to_json(program, memory) : to_text(program, memory), "");
+Exit run(const CheckArguments& options) {
+  const Prepared prepared = prepare(load_scenario(options.scenario));
+  write_result(
+      options.json ? to_json(prepared.program, prepared.memory) : to_text(prepared.program, prepared.memory),
+      "");
   return Exit::ok;
 }
 
 }  // namespace
 
 void add_check(const Command& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CheckArguments>();
   const Command command =
       program.subcommand("check", "Prove that a scenario's Program ends and fits in memory");
   command.option("scenario", options->scenario, "a file of scenarios/").required();

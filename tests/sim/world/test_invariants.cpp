@@ -9,6 +9,7 @@
 #include "models/trace/critical_path.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/simulated_draw.hpp"
 #include "tests/support/timeline.hpp"
 
 using namespace motley;
@@ -19,30 +20,13 @@ namespace {
 constexpr unsigned kDraws = 48;
 constexpr double kClose = 1e-9;  // share of the iteration
 
-// A draw, simulated once for all tests of this file.
-struct Run {
-  Job job;
-  Program program;
-  Trace trace;
-};
-const Run& run_of(unsigned seed) {
-  static std::map<unsigned, Run> runs;
-  const auto kept = runs.find(seed);
-  if (kept != runs.end()) return kept->second;
-  Run run;
-  run.job = any_job(seed);
-  run.program = compile(run.job);
-  run.trace = simulate_in_child(run.job, run.program);
-  return runs[seed] = std::move(run);
-}
-
 template <class Check>
 void for_every_draw(const Check& check) {
   for (unsigned seed = 0; seed < kDraws; ++seed) {
     CAPTURE(seed);
     const Job drawn = any_job(seed);
     INFO(written_out(drawn));
-    const Run& run = run_of(seed);
+    const SimulatedDraw& run = simulated_draw(seed);
     Timeline timeline(run.job, run.program, run.trace);
     check(timeline);
   }

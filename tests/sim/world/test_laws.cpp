@@ -13,6 +13,7 @@
 #include "sim/workers/child.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/simulated_draw.hpp"
 #include "tests/support/timeline.hpp"
 
 using namespace motley;
@@ -25,33 +26,17 @@ constexpr double kTolerance = 1e-9;  // share of the iteration
 // The same if SimGrid sees flows in another order and so rounds in another way.
 constexpr double kReordered = 1e-8;
 
-struct LawRun {
-  Job job;
-  Program program;
-  Trace trace;
-};
-const LawRun& law_run_of(unsigned seed) {
-  static std::map<unsigned, LawRun> runs;
-  const auto kept = runs.find(seed);
-  if (kept != runs.end()) return kept->second;
-  LawRun run;
-  run.job = any_job(seed);
-  run.program = compile(run.job);
-  run.trace = simulate_in_child(run.job, run.program);
-  return runs[seed] = std::move(run);
-}
-
 template <class Check>
 void for_every_law_draw(const Check& check) {
   for (unsigned seed = kFirst; seed < kFirst + kLawDraws; ++seed) {
     CAPTURE(seed);
-    const LawRun& run = law_run_of(seed);
+    const SimulatedDraw& run = simulated_draw(seed);
     INFO(written_out(run.job));
     check(run, seed);
   }
 }
 
-Trace on(const LawRun& run, Cluster cluster) {
+Trace on(const SimulatedDraw& run, Cluster cluster) {
   Job job = run.job;
   job.cluster = std::move(cluster);
   build_topology(job.cluster);
@@ -170,7 +155,7 @@ double idle_s(const Job& job, const Program& program, const Trace& any) {
 }  // namespace
 
 TEST_CASE("the same job twice: the same program, trace and report, byte for byte") {
-  for_every_law_draw([](const LawRun& run, unsigned seed) {
+  for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     const Job again = any_job(seed);
     const Program program = compile(again);
     CHECK(print(program) == print(run.program));
@@ -183,7 +168,7 @@ TEST_CASE("the same job twice: the same program, trace and report, byte for byte
 
 TEST_CASE("half of every rate and twice every latency make all times twice as long") {
   unsigned tried = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     if (has_constants(run.job)) return;
     ++tried;
     CHECK(apart(on(run, at_half_speed(run.job.cluster)), run.trace, {}, 2) <= kReordered * end_of(run.trace));
@@ -192,7 +177,7 @@ TEST_CASE("half of every rate and twice every latency make all times twice as lo
 }
 
 TEST_CASE("ranks under other numbers do the same at the same time") {
-  for_every_law_draw([](const LawRun& run, unsigned seed) {
+  for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     std::vector<Rank> names(run.program.ranks.size());
     std::iota(names.begin(), names.end(), 0);
     Dice(seed).shuffle(names);
@@ -203,7 +188,7 @@ TEST_CASE("ranks under other numbers do the same at the same time") {
 
 TEST_CASE("equal nodes under one switch change places, and nothing changes") {
   unsigned moved = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned seed) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned seed) {
     if (has_switches(run.job.cluster)) return;
     Dice dice(seed);
     std::vector<int> chip_of;
@@ -226,7 +211,7 @@ TEST_CASE("equal nodes under one switch change places, and nothing changes") {
 }
 
 TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
-  for_every_law_draw([](const LawRun& run, unsigned) {
+  for_every_law_draw([](const SimulatedDraw& run, unsigned) {
     Cluster more = run.job.cluster;
     NodeGroup apart_from_all = more.groups[0];
     apart_from_all.name = "apart";
@@ -240,7 +225,7 @@ TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
 
 TEST_CASE("groups under other names, or cut in two that one network joins, do the same") {
   unsigned cut = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Cluster named = run.job.cluster;
     const auto other_name = [](const std::string& name) {
       return "z" + std::string(name.rbegin(), name.rend());
@@ -271,7 +256,7 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
 
 TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers are unlike") {
   std::size_t stand_ins = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Job job = run.job;
     job.fidelity.fold = true;
     const Trace folded = simulate_in_child(job, run.program);
@@ -289,7 +274,7 @@ TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers a
 
 TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null world takes none") {
   unsigned shorter = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Cluster infinite = run.job.cluster;
     multiply_rates(infinite, 1, 1e12);
     const Trace bound = on(run, infinite);
@@ -306,7 +291,7 @@ TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null
 }
 
 TEST_CASE("without contention faster chips, wider links and lower latencies never lengthen a step") {
-  for_every_law_draw([](const LawRun& run, unsigned seed) {
+  for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     Dice dice(seed);
     Job better = run.job;
     multiply_rates(better.cluster, dice.one_of({1.0, 1.5}), dice.one_of({1.0, 1.3}));
@@ -322,7 +307,7 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
 
 TEST_CASE("a message alone takes its closed form, longer for more bytes, no longer over better links") {
   unsigned sent = 0;
-  for_every_law_draw([&](const LawRun& run, unsigned seed) {
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned seed) {
     const int chips = run.job.cluster.chip_count();
     if (chips < 2) return;
     ++sent;
