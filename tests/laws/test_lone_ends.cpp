@@ -48,7 +48,7 @@ TEST_CASE("a schedule that splits backwards is refused where the embedding or th
     Job job = job_of({1, 6, 1}, Family::llama, Schedule::one_f_one_b, 1);
     CHECK_NOTHROW(compile(job));
     job.strategy.schedule = schedule;
-    CHECK_THROWS_WITH(compile(job), Catch::Contains("stands alone"));
+    CHECK_THROWS_WITH(compile(job), Catch::Contains("alone in a chunk"));
   }
 }
 
