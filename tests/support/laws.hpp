@@ -9,6 +9,7 @@
 #include "models/compile/compile.hpp"
 #include "models/trace/compare.hpp"
 #include "sim/workers/child.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
 
@@ -26,11 +27,7 @@ inline std::vector<double> train(const Job& job, std::int64_t steps = 20) {
 
 // How many steps of two jobs are compared: an error in one step shows in the losses of the next. With sanitizers a step
 // takes three times as long, and they see all that a step does in the first step and, with its results, in the second.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr std::size_t compared_steps = 2;
-#else
-inline constexpr std::size_t compared_steps = 6;
-#endif
+inline constexpr std::size_t compared_steps = kSanitized ? 2 : 6;
 
 // Requires that the job has these losses, within the precision of fp32, for at most compared_steps steps.
 inline void check_same(const Job& job, const std::vector<double>& expected) {

@@ -20,6 +20,9 @@ TRAIN = "scenarios/quickstart-train.yaml"
 QUICKSTART = "scenarios/quickstart.yaml"
 LARGE = "scenarios/gpt3-175b-1024.yaml"
 
+# A sanitized build takes five times as long; what these tests run, others run with fewer or smaller jobs.
+unless_sanitized = unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "takes minutes with sanitizers")
+
 OK, FAILED, USAGE, INFEASIBLE, MISMATCH, MISSING = range(6)
 
 
@@ -274,6 +277,7 @@ class Explain(Commands):
 class Validate(Commands):
     SETS = ["seqsel", "sc21", "zb"]
 
+    @unless_sanitized
     def test_published_runs_are_predicted_within_a_twentieth(self):
         report = json.loads(self.right("validate", *self.SETS, "--no-memory", "--json"))
         self.assertEqual("motley.validate/1", report["schema"])
@@ -347,6 +351,7 @@ class Train(Commands):
         self.assertLess(report["loss"][-1], report["loss"][0])
         self.assertGreater(report["tokens_per_s"], 0)
 
+    @unless_sanitized
     def test_plain_and_fast_kernels_train_the_same_function(self):
         plain, fast = (self.right_json("train", TRAIN, "--steps", "3", "--kernels", kernels)["loss"]
                        for kernels in ["reference", "fast"])
@@ -382,6 +387,7 @@ class Train(Commands):
 
 
 class Scenarios(Commands):
+    @unless_sanitized
     def test_the_answers_that_the_readme_names_are_those_of_simulate(self):
         page = (ROOT / "scenarios" / "README.md").read_text()
         rows = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \|.*\| ([\d.]+) (ms|s) \| ([\d.]+) % \|$",

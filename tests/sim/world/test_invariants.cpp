@@ -9,6 +9,7 @@
 #include "models/trace/critical_path.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/simulated_draw.hpp"
 #include "tests/support/timeline.hpp"
 
@@ -17,7 +18,7 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr unsigned kDraws = 48;
+constexpr unsigned kDraws = kSanitized ? 16 : 48;
 constexpr double kClose = 1e-9;  // share of the iteration
 
 template <class Check>
