@@ -5,10 +5,26 @@
 #include "hw/device/probe.hpp"
 #include "hw/kernels/fast.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
 using namespace motley;
 
+namespace {
+
+// Leaks of vendors' runtimes, which the probe loads, are not counted.
+std::vector<PartReport> parts_of_machine(const std::string& module_folder) {
+#if defined(__SANITIZE_ADDRESS__)
+  const __lsan::ScopedDisabler vendors_leaks;
+#endif
+  return probe_hardware(module_folder);
+}
+
+}  // namespace
+
 TEST_CASE("the probe says that oneDNN ran where the fast kernels were built with it, and nowhere else") {
-  const std::vector<PartReport> parts = probe_hardware(".");
+  const std::vector<PartReport> parts = parts_of_machine(".");
   const auto onednn =
       std::find_if(parts.begin(), parts.end(), [](const PartReport& part) { return part.name == "oneDNN"; });
   REQUIRE(onednn != parts.end());
@@ -18,6 +34,6 @@ TEST_CASE("the probe says that oneDNN ran where the fast kernels were built with
 }
 
 TEST_CASE("a module that is not in the folder of modules did not run, and its report says why") {
-  for (const PartReport& part : probe_hardware("no-such-folder"))
+  for (const PartReport& part : parts_of_machine("no-such-folder"))
     if (part.state != PartState::ran) CHECK_FALSE(part.detail.empty());
 }
