@@ -99,7 +99,7 @@ std::string hash_of_this_binary() {
 
 Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   try {
-    options_.rank == 0 ? lead() : follow();
+    options_.rank == kLeader ? lead() : follow();
   } catch (const SocketFailure& failure) {
     throw RunFailure(fmt::format("rank {}: at the rendezvous {}:{}: {}", options_.rank, options_.at.host,
                                  options_.at.port, failure.what()));
@@ -111,18 +111,18 @@ void Rendezvous::lead() {
   listener_ = listen_on({});
   members_.resize(static_cast<std::size_t>(options_.rank_count));
   addresses_.resize(members_.size());
-  addresses_[0] = {options_.at.host, listener_.local_port()};
+  addresses_[kLeader] = {options_.at.host, listener_.local_port()};
   std::optional<json> refused;
   const double until_s = monotonic_s() + options_.timeout_s;
-  for (Rank arrived = 1; arrived < options_.rank_count;) {
+  for (std::int32_t arrived = 1; arrived < options_.rank_count;) {
     Socket socket;
     std::optional<json> hello;
     try {
       socket = accept_from(door, until_s - monotonic_s());
     } catch (const SocketFailure&) {
       std::vector<Rank> missing;
-      for (Rank rank = 1; rank < options_.rank_count; ++rank)
-        if (!members_[static_cast<std::size_t>(rank)].open()) missing.push_back(rank);
+      for (Rank rank : members_.ids())
+        if (rank != kLeader && !members_[rank].open()) missing.push_back(rank);
       throw RunFailure(fmt::format("rank 0: rank {} did not come to {}:{} within {} s",
                                    fmt::join(missing, ", "), options_.at.host, options_.at.port,
                                    options_.timeout_s));
@@ -133,20 +133,20 @@ void Rendezvous::lead() {
     }
     if (!hello) continue;  // not a process of this job
     if (!refused) refused = complaint(options_, *hello);
-    const Rank rank = (*hello)["rank"];
-    const bool known =
-        rank > 0 && rank < options_.rank_count && !members_[static_cast<std::size_t>(rank)].open();
+    const std::int64_t number = (*hello)["rank"];
+    const Rank rank(number);
+    const bool known = number > 0 && number < options_.rank_count && !members_[rank].open();
     if (!known) {
       if (!refused)
         refused =
             json{{"kind", "rank-conflict"},
-                 {"message", fmt::format("rank {} of {} came twice or is none", rank, options_.rank_count)},
+                 {"message", fmt::format("rank {} of {} came twice or is none", number, options_.rank_count)},
                  {"hint", "give every process a rank of its own, from 0"}};
       write_message(socket, options_.timeout_s, json{{"refused", *refused}}.dump());
       break;
     }
-    addresses_[static_cast<std::size_t>(rank)] = {socket.peer_host(), (*hello)["port"]};
-    members_[static_cast<std::size_t>(rank)] = std::move(socket);
+    addresses_[rank] = {socket.peer_host(), (*hello)["port"]};
+    members_[rank] = std::move(socket);
     ++arrived;
   }
   json answer = json::object();
@@ -166,12 +166,12 @@ void Rendezvous::follow() {
                       {"binary", options_.binary_hash},
                       {"program", options_.program_hash},
                       {"port", listener_.local_port()}};
-  write_message(members_[0], options_.timeout_s, hello.dump());
+  write_message(members_[kLeader], options_.timeout_s, hello.dump());
   // Rank 0 answers when the last rank has come, which may take its whole timeout.
-  const json answer = json::parse(read_message(members_[0], 2 * options_.timeout_s, kMessageBytesMax));
+  const json answer = json::parse(read_message(members_[kLeader], 2 * options_.timeout_s, kMessageBytesMax));
   if (answer.contains("refused")) refuse(answer["refused"]);
   for (const json& address : answer["addresses"]) addresses_.push_back({address[0], address[1]});
-  addresses_[0].host = options_.at.host;
+  addresses_[kLeader].host = options_.at.host;
 }
 
 std::string Rendezvous::receive(const Socket& socket, Rank rank) const {
@@ -191,21 +191,21 @@ void Rendezvous::send(const Socket& socket, Rank rank, const std::string& messag
   }
 }
 
-std::vector<std::string> Rendezvous::gather(const std::string& mine) {
-  if (options_.rank != 0) {
-    send(members_[0], 0, mine);
+IdTable<Rank, std::string> Rendezvous::gather(const std::string& mine) {
+  if (options_.rank != kLeader) {
+    send(members_[kLeader], kLeader, mine);
     return {};
   }
-  std::vector<std::string> all = {mine};
-  for (Rank rank = 1; rank < options_.rank_count; ++rank)
-    all.push_back(receive(members_[static_cast<std::size_t>(rank)], rank));
+  IdTable<Rank, std::string> all = {mine};
+  for (Rank rank : members_.ids())
+    if (rank != kLeader) all.push_back(receive(members_[rank], rank));
   return all;
 }
 
 std::string Rendezvous::release(const std::string& message) {
-  if (options_.rank != 0) return receive(members_[0], 0);
-  for (Rank rank = 1; rank < options_.rank_count; ++rank)
-    send(members_[static_cast<std::size_t>(rank)], rank, message);
+  if (options_.rank != kLeader) return receive(members_[kLeader], kLeader);
+  for (Rank rank : members_.ids())
+    if (rank != kLeader) send(members_[rank], rank, message);
   return message;
 }
 

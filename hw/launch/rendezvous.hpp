@@ -11,8 +11,11 @@
 
 namespace motley {
 
+inline constexpr Rank kLeader{0};  // the rank that listens at the rendezvous
+
 struct RendezvousOptions {
-  Rank rank = 0, rank_count = 1;
+  Rank rank;
+  std::int32_t rank_count = 1;
   Address at;  // where rank 0 listens
   // A listening descriptor that rank 0 inherited and takes over. -1: rank 0 listens at `at`.
   int listener = -1;
@@ -28,7 +31,7 @@ class Rendezvous {
   explicit Rendezvous(const RendezvousOptions& options);
 
   const Socket& listener() const { return listener_; }  // the transport accepts on it
-  const std::vector<Address>& addresses() const { return addresses_; }
+  const IdTable<Rank, Address>& addresses() const { return addresses_; }
 
   // Every rank calls these in the same order. They throw RunFailure, which names the rank that is gone.
   void barrier();
@@ -36,14 +39,14 @@ class Rendezvous {
   // is exact among processes of one host.
   // Assumes: processes of other hosts leave the barrier at the same moment, which is true within a few round trips.
   double start_clock();
-  // Returns `mine` of every rank, indexed by rank, on rank 0; an empty list on the other ranks.
-  std::vector<std::string> gather(const std::string& mine);
+  // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
+  IdTable<Rank, std::string> gather(const std::string& mine);
 
  private:
   RendezvousOptions options_;
   Socket listener_;
-  std::vector<Socket> members_;  // on rank 0: indexed by rank, [0] closed; on others: [0] leads to rank 0
-  std::vector<Address> addresses_;
+  IdTable<Rank, Socket> members_;  // on rank 0: to each other rank; on others: only [kLeader], to rank 0
+  IdTable<Rank, Address> addresses_;
 
   std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
 

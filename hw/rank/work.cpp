@@ -13,7 +13,7 @@ RankWork::RankWork(const Program& program, const Transformer& transformer, const
                    KernelLibrary library, RunTensorCollective run_tensor_collective)
     : program_(program),
       rank_(rank),
-      entry_(program.ranks[at(rank)]),
+      entry_(program.ranks[rank]),
       rank_program_(program.program_of(rank)),
       train_(train),
       parameters_(parameters(transformer)),

@@ -77,8 +77,8 @@ IdTable<GroupId, bool> exchanges_pairwise(const Program& program) {
 
 std::vector<Link> links_of(const Program& program) {
   std::set<Link> links;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     for (const PeerSlot slot : entry.peers.ids())
       // Activations go to the next stage, gradients to the previous one.
       if (const auto peer = entry.peers[slot])

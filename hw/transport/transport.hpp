@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -34,16 +35,16 @@ Channel channel_of(GroupKind kind);
 // When a rank was ready for a transfer, in seconds of the run's common clock.
 struct Posted {
   double at_s = 0;
-  Rank rank = -1;  // -1: no rank is known to have been ready
+  std::optional<Rank> rank;  // none: no rank is known to have been ready
 };
 
 // At most one transfer in each direction. Both sides of a transfer give the same tag and the same number of bytes.
 struct Exchange {
   Channel channel = Channel::activation;
   std::uint64_t tag = 0;
-  Rank to = -1;  // -1: sends nothing
+  std::optional<Rank> to;  // none: sends nothing
   std::span<const std::byte> outgoing = {};
-  Rank from = -1;  // -1: receives nothing
+  std::optional<Rank> from;  // none: receives nothing
   std::span<std::byte> incoming = {};
   int lane = 0;  // Link::lane
 };
@@ -51,7 +52,7 @@ struct Exchange {
 // One direction between two ranks that a Program uses. `lane`: for activations and gradients the sender's chunk, so
 // that boundaries of virtual stages never wait for each other; 0 for all others.
 struct Link {
-  Rank from = 0, to = 0;
+  Rank from, to;
   Channel channel = Channel::activation;
   int lane = 0;
   auto operator<=>(const Link&) const = default;

@@ -149,7 +149,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
 
 void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {
   const PeerMessage& message = *instruction.message();
-  const RankEntry& entry = program_.ranks[at(rank_)];
+  const RankEntry& entry = program_.ranks[rank_];
   const Rank peer = entry.peers[message.slot].value();
   const bool sends = instruction.op() == Op::send;
   if (makes_received(instruction)) work_.memory().allocate(message.tensor, instruction.micro_batch, ledger);
@@ -224,7 +224,7 @@ std::vector<float> RealWorld::shard_values(const Collective& collective, const S
 void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
                                MemoryLedger& ledger) {
   const Shard& shard = program_.program_of(rank_).shards[collective.shard.value()];
-  const Group& members = program_.groups[program_.ranks[at(rank_)].groups[shard.slot].value()];
+  const Group& members = program_.groups[program_.ranks[rank_].groups[shard.slot].value()];
   std::vector<float> whole = shard_values(collective, shard, micro_batch, ledger);
   const auto own = part(whole, place_in(members, rank_), members.ranks.size());
   if (gathers_parameters(collective, shard))
@@ -274,7 +274,7 @@ void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micr
 }
 
 Posted RealWorld::run_over_group(const Collective& collective, std::span<float> values, double begin_s) {
-  const std::optional<GroupId> id = program_.ranks[at(rank_)].groups[collective.slot];
+  const std::optional<GroupId> id = program_.ranks[rank_].groups[collective.slot];
   if (!id) return {begin_s, rank_};  // the group has one rank only
   const Group& group = program_.groups[*id];
   const Channel channel = channel_of(group.kind);

@@ -61,7 +61,7 @@ class RankRun {
     rendezvous_.barrier();
     const double seconds = monotonic_s() - begin_s;
     const auto timed = static_cast<double>(options_.steps > 1 ? options_.steps - 1 : options_.steps);
-    if (rank_ == 0) result_.tokens_per_s = timed * tokens / seconds;
+    if (rank_ == kLeader) result_.tokens_per_s = timed * tokens / seconds;
     for (const std::string& peak : rendezvous_.gather(packed(std::vector{work_.memory().peak_bytes()})))
       result_.peak_bytes.push_back(unpacked<std::int64_t>(peak).at(0));
     return result_;
@@ -97,7 +97,7 @@ class RankRun {
       sum += sums.at(0);
       extra_sum += sums.at(1);
     }
-    if (rank_ != 0) return;
+    if (rank_ != kLeader) return;
     result_.losses.push_back(sum / tokens);
     if (extra_modules_ > 0)
       result_.extra_losses.push_back(extra_sum / tokens / static_cast<double>(extra_modules_));
@@ -109,7 +109,7 @@ class RankRun {
     result_.trace.program_hash = program_hash(program_);
     for (const std::string& part : rendezvous_.gather(packed(events)))
       for (const TraceEvent& event : unpacked<TraceEvent>(part)) result_.trace.events.push_back(event);
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank) result_.trace.measured_ranks.push_back(rank);
+    for (Rank rank : program_.ranks.ids()) result_.trace.measured_ranks.push_back(rank);
     sort_events(result_.trace);
   }
 };
@@ -171,10 +171,10 @@ std::optional<Place> place_from(const Environment& environment) {
   }
   if (!agreed) return std::nullopt;
   Place place;
-  place.rank = static_cast<Rank>(agreed->rank);
-  place.rank_count = static_cast<Rank>(agreed->rank_count);
+  place.rank = Rank(agreed->rank);
+  place.rank_count = static_cast<std::int32_t>(agreed->rank_count);
   if (place.rank_count > 1) place.rendezvous = rendezvous_from(environment);
-  if (environment("MOTLEY_RENDEZVOUS_LISTENER") != nullptr && place.rank == 0)
+  if (environment("MOTLEY_RENDEZVOUS_LISTENER") != nullptr && place.rank == kLeader)
     place.listener = static_cast<int>(number(environment, "MOTLEY_RENDEZVOUS_LISTENER", 0));
   return place;
 }
@@ -213,13 +213,13 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
     const std::lock_guard lock(mutex);
     if (!first) first = failure;
   };
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+  for (Rank rank : program.ranks.ids())
     ranks.emplace_back([&, rank] {
       try {
         Place place{rank, program.rank_count(), address, -1};
-        if (rank == 0) place.listener = door.release();
+        if (rank == kLeader) place.listener = door.release();
         TrainResult mine = train_rank(job, program, text, place, noting);
-        if (rank == 0) result = std::move(mine);
+        if (rank == kLeader) result = std::move(mine);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

@@ -22,7 +22,8 @@ class RankWork;
 
 // Which rank this process is, and where the ranks meet.
 struct Place {
-  Rank rank = 0, rank_count = 1;
+  Rank rank;
+  std::int32_t rank_count = 1;
   Address rendezvous;
   int listener = -1;  // rank 0: an inherited listening descriptor; -1: none
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/base/fields.hpp"
+#include "models/base/index.hpp"
 #include "models/base/units.hpp"
 #include "models/base/words.hpp"
 #include "models/base/yaml_reader.hpp"
@@ -28,6 +29,19 @@ struct Integer {
   template <std::integral Whole>
   void read(const Yaml& node, Whole& value) const {
     value = static_cast<Whole>(to_integer(node, range));
+  }
+};
+
+// An id, written as its index.
+struct Index {
+  IntegerRange range = {};
+  template <class Tag>
+  std::string text(Id<Tag> id) const {
+    return std::to_string(id.value());
+  }
+  template <class Tag>
+  void read(const Yaml& node, Id<Tag>& id) const {
+    id = Id<Tag>(to_integer(node, range));
   }
 };
 

@@ -40,6 +40,12 @@ constexpr std::size_t at(Id<Tag> id) {
   return static_cast<std::size_t>(id.value());
 }
 
+// JSON holds an id as its index; nlohmann::json calls this function.
+template <class Json, class Tag>
+void to_json(Json& json, Id<Tag> id) {
+  json = id.value();
+}
+
 // All ids from 0 to count - 1: for (TensorId id : IdRange<TensorId>(count)).
 template <class I>
 class IdRange {

@@ -103,7 +103,7 @@ bool has_group(const RankEntry& entry, GroupSlot slot) {
 }
 
 void check_instruction_of_rank(const Program& program, Rank rank, const Instruction& instruction) {
-  const RankEntry& entry = program.ranks[at(rank)];
+  const RankEntry& entry = program.ranks[rank];
   if (const PeerMessage* message = instruction.message()) {
     if (!entry.peers.has(message->slot) || !entry.peers[message->slot])
       refuse_program("a transfer without a peer");
@@ -121,13 +121,13 @@ void check_instruction_of_rank(const Program& program, Rank rank, const Instruct
 }
 
 void check_rank(const Program& program, Rank rank) {
-  const RankEntry& entry = program.ranks[at(rank)];
+  const RankEntry& entry = program.ranks[rank];
   const RankProgram& rank_program = program.rank_programs[entry.rank_program];
   const std::int64_t parts = rank_program.context_parallel;
   if (entry.context_index < 0 || entry.context_index >= parts)
     refuse_program(fmt::format("part {} of sequences cut into {}", entry.context_index, parts));
   for (std::optional<Rank> peer : entry.peers)
-    if (peer && (*peer < 0 || *peer >= program.rank_count())) refuse_program("a peer that is no rank");
+    if (peer && !program.ranks.has(*peer)) refuse_program("a peer that is no rank");
   for (std::optional<GroupId> group : entry.groups)
     if (group && !program.groups.has(*group)) refuse_program("a group that is not there");
   for (const Shard& shard : rank_program.shards)
@@ -158,7 +158,7 @@ void check_indices(const Program& program) {
   }
   for (const RankEntry& entry : program.ranks)
     if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) check_rank(program, rank);
+  for (Rank rank : program.ranks.ids()) check_rank(program, rank);
 }
 
 // Counts, for each tensor of each micro-batch, the writes that allocate it and the instructions that free it. The
@@ -214,7 +214,7 @@ void check_lifetimes(const RankProgram& rank_program) {
 
 void check_reachable(const Program& program, const Cluster& cluster) {
   const auto chip = [&](Rank rank) {
-    const int index = program.ranks[at(rank)].chip;
+    const int index = program.ranks[rank].chip;
     if (index < 0 || index >= cluster.chip_count())
       throw Refusal(
           Exit::infeasible, "no-such-chip", {},
@@ -222,8 +222,8 @@ void check_reachable(const Program& program, const Cluster& cluster) {
                       cluster.chip_count(), cluster.chip_count() == 1 ? "chip" : "chips"));
     return index;
   };
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
-    for (std::optional<Rank> peer : program.ranks[at(rank)].peers)
+  for (Rank rank : program.ranks.ids())
+    for (std::optional<Rank> peer : program.ranks[rank].peers)
       if (peer) route(cluster, chip(rank), chip(*peer));
   for (const Group& group : program.groups)
     for (std::size_t i = 0; i < group.ranks.size(); ++i)
@@ -290,7 +290,7 @@ void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
 }  // namespace
 
 std::vector<Blocked> find_deadlock(const Program& program) {
-  std::vector<RankMemory> memory;
+  IdTable<Rank, RankMemory> memory;
   return run_null(program, memory);
 }
 
@@ -298,10 +298,10 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster, d
   check_indices(program);
   for (const RankProgram& rank_program : program.rank_programs) check_lifetimes(rank_program);
   check_reachable(program, cluster);
-  std::vector<RankMemory> memory;
+  IdTable<Rank, RankMemory> memory;
   const auto stuck = run_null(program, memory);
   if (!stuck.empty()) refuse_deadlock(program, stuck);
-  for (std::size_t rank = 0; rank < memory.size(); ++rank)
+  for (Rank rank : memory.ids())
     if (memory[rank].live != 0)
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
   auto stages = keeps_otherwise(cluster) ? memory_by_stage(program, cluster, fragmentation)

@@ -79,17 +79,17 @@ std::int64_t host_bytes(const RankProgram& rank_program, const std::vector<Tenso
 }
 
 std::vector<Blocked> run_null(const Program& program, const Arrangement& arrangement,
-                              const Symmetry& symmetry, std::vector<RankMemory>& memory) {
-  memory.assign(program.ranks.size(), {});
+                              const Symmetry& symmetry, IdTable<Rank, RankMemory>& memory) {
+  memory = IdTable<Rank, RankMemory>(program.ranks.size());
   const LogitsUses uses = logits_uses(program);
   const auto logits = [&](const Step& step) {
-    const auto program_uses = uses.find(program.ranks[at(step.rank)].rank_program);
+    const auto program_uses = uses.find(program.ranks[step.rank].rank_program);
     return program_uses == uses.end() ? LogitsUse{} : program_uses->second[step.stream].at(at(step.index));
   };
   NullWorld world(
       program, arrangement, symmetry,
       [&](const Step& step, const Instruction& instruction) {
-        RankMemory& held = memory[at(step.rank)];
+        RankMemory& held = memory[step.rank];
         if (held.live + instruction.peak > held.peak) {
           held.peak = held.live + instruction.peak;
           held.logits = held.live_logits + logits(step).at_peak;
@@ -101,7 +101,7 @@ std::vector<Blocked> run_null(const Program& program, const Arrangement& arrange
         held.host = std::max(held.host, held.live_host);
       },
       [&](const Step& step, const Instruction& instruction) {
-        RankMemory& held = memory[at(step.rank)];
+        RankMemory& held = memory[step.rank];
         held.live -= instruction.freed;
         held.live_logits += logits(step).left;
         if (instruction.op() == Op::copy)
@@ -119,7 +119,7 @@ std::int64_t bytes_of_role(const RankProgram& rank_program, TensorRole role) {
 
 // Most bytes that the ranks of each node offload: states and copies that stay, and activations at their own peaks.
 std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Cluster& cluster,
-                                              const std::vector<RankMemory>& memory) {
+                                              const IdTable<Rank, RankMemory>& memory) {
   IdTable<RankProgramId, std::int64_t> stays;
   for (const RankProgram& rank_program : program.rank_programs) {
     stays.push_back(0);
@@ -127,9 +127,9 @@ std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Clus
       if (tensor.on_host && !per_micro_batch(tensor.role)) stays.back() += tensor.bytes;
   }
   std::map<int, std::int64_t> nodes;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
-    nodes[cluster.chip_node[at(entry.chip)]] += stays[entry.rank_program] + memory[at(rank)].host;
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
+    nodes[cluster.chip_node[at(entry.chip)]] += stays[entry.rank_program] + memory[rank].host;
   }
   return nodes;
 }
@@ -138,13 +138,12 @@ std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Clus
 
 // Runs one rank of each class of equal ranks for all of them. A Program that fails runs again with all ranks, to name
 // every blocked one.
-std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory) {
+std::vector<Blocked> run_null(const Program& program, IdTable<Rank, RankMemory>& memory) {
   const Arrangement arrangement = arrange(program);
   const Symmetry symmetry = find_symmetry(program, arrangement);
   try {
     if (run_null(program, arrangement, symmetry, memory).empty()) {
-      for (std::size_t rank = 0; rank < memory.size(); ++rank)
-        memory[rank] = memory[at(symmetry.ranks.stand_in(static_cast<std::int64_t>(rank)))];
+      for (Rank rank : memory.ids()) memory[rank] = memory[symmetry.ranks.stand_in(rank)];
       return {};
     }
   } catch (const Refusal&) {
@@ -153,27 +152,27 @@ std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& m
 }
 
 std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
-                                  const std::vector<RankMemory>& memory, double fragmentation) {
+                                  const IdTable<Rank, RankMemory>& memory, double fragmentation) {
   std::map<int, StageMemory> stages;
-  const std::vector<std::int64_t> buffers = communication_buffers(program, cluster);
+  const IdTable<Rank, std::int64_t> buffers = communication_buffers(program, cluster);
   const std::map<int, std::int64_t> offloaded = offloaded_by_node(program, cluster, memory);
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     const auto [stage_entry, fresh] = stages.try_emplace(entry.stage);
     StageMemory& stage = stage_entry->second;
     const auto capacity = static_cast<std::int64_t>(cluster.chip_of(entry.chip).memory_bytes.value);
     stage.capacity = fresh ? capacity : std::min(stage.capacity, capacity);
-    if (fresh || memory[at(rank)].peak > stage.activations_peak) stage.logits = memory[at(rank)].logits;
-    stage.activations_peak = std::max(stage.activations_peak, memory[at(rank)].peak);
+    if (fresh || memory[rank].peak > stage.activations_peak) stage.logits = memory[rank].logits;
+    stage.activations_peak = std::max(stage.activations_peak, memory[rank].peak);
     const Chip& chip = cluster.chip_of(entry.chip);
     const NodeGroup& nodes = cluster.groups[at(cluster.chip_group[at(entry.chip)])];
     const auto room = nodes.host ? static_cast<std::int64_t>(nodes.host->memory) : 0;
     stage.host_capacity = fresh ? room : std::min(stage.host_capacity, room);
     stage.host = std::max(stage.host, offloaded.at(cluster.chip_node[at(entry.chip)]));
-    stage.buffers = std::max(stage.buffers, buffers[at(rank)]);
+    stage.buffers = std::max(stage.buffers, buffers[rank]);
     stage.runtime = std::max(stage.runtime, reserved_by_runtime(chip));
     stage.fragmentation =
-        std::max(stage.fragmentation, lost_to_fragmentation(chip, memory[at(rank)].peak, fragmentation));
+        std::max(stage.fragmentation, lost_to_fragmentation(chip, memory[rank].peak, fragmentation));
     if (!fresh) continue;
     const RankProgram& rank_program = program.program_of(rank);
     if (chip.kind != "cpu") stage.buckets = copied_buckets(rank_program);
@@ -194,7 +193,7 @@ std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster
 namespace {
 
 std::vector<StageMemory> counted(const Program& program, const Cluster& cluster, double fragmentation) {
-  std::vector<RankMemory> memory;
+  IdTable<Rank, RankMemory> memory;
   run_null(program, memory);
   return by_stage(program, cluster, memory, fragmentation);
 }

@@ -46,9 +46,9 @@ struct RankMemory {
 
 // Runs the Program in no time and fills in the memory of each rank. Returns the ranks that are blocked (empty: the
 // Program ends).
-std::vector<Blocked> run_null(const Program& program, std::vector<RankMemory>& memory);
+std::vector<Blocked> run_null(const Program& program, IdTable<Rank, RankMemory>& memory);
 // Sums the figures of ranks up by stage.
 std::vector<StageMemory> by_stage(const Program& program, const Cluster& cluster,
-                                  const std::vector<RankMemory>& memory, double fragmentation);
+                                  const IdTable<Rank, RankMemory>& memory, double fragmentation);
 
 }  // namespace motley

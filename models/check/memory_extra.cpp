@@ -35,8 +35,8 @@ std::int64_t channels_inside(FabricKind kind) {
 std::int64_t buffers_of(const Program& program, const Cluster& cluster, const Group& group) {
   if (group.ranks.size() < 2) return 0;
   std::map<int, std::int64_t> members;  // by node
-  for (Rank rank : group.ranks) ++members[cluster.chip_node[at(program.ranks[at(rank)].chip)]];
-  const auto first = at(program.ranks[at(group.ranks[0])].chip);
+  for (Rank rank : group.ranks) ++members[cluster.chip_node[at(program.ranks[rank].chip)]];
+  const auto first = at(program.ranks[group.ranks[0]].chip);
   if (members.size() == 1)
     return channels_inside(cluster.groups[at(cluster.chip_group[first])].inside.kind) * kConnectionsAChannel *
            kConnection;
@@ -57,10 +57,10 @@ bool copies(const RankProgram& rank_program, const Instruction& instruction) {
 
 }  // namespace
 
-std::vector<std::int64_t> communication_buffers(const Program& program, const Cluster& cluster) {
+IdTable<Rank, std::int64_t> communication_buffers(const Program& program, const Cluster& cluster) {
   IdTable<GroupId, std::int64_t> group_buffers;
   for (const Group& group : program.groups) group_buffers.push_back(buffers_of(program, cluster, group));
-  std::vector<std::int64_t> buffers;
+  IdTable<Rank, std::int64_t> buffers;
   for (const RankEntry& entry : program.ranks) {
     std::int64_t bytes = 0;
     const std::set<std::optional<GroupId>> groups(entry.groups.begin(), entry.groups.end());
@@ -70,7 +70,7 @@ std::vector<std::int64_t> communication_buffers(const Program& program, const Cl
     for (std::optional<Rank> peer : peers) {
       if (!peer) continue;
       const bool inside =
-          cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[at(*peer)].chip)];
+          cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[*peer].chip)];
       bytes += kNeighbourChannels * (inside ? 1 : 2) * kConnection;
     }
     buffers.push_back(has_extra(cluster.chip_of(entry.chip)) ? bytes : 0);

@@ -26,7 +26,7 @@ namespace motley {
 // measured here).
 // Assumes: a transfer to and from a neighbour uses 2 channels. Buffers of chips that reach their switch (NVLink
 // SHARP) are not counted.
-std::vector<std::int64_t> communication_buffers(const Program& program, const Cluster& cluster);
+IdTable<Rank, std::int64_t> communication_buffers(const Program& program, const Cluster& cluster);
 
 // Bytes of copies that a rank of the program needs: the largest copy on each stream that communicates, because all
 // may be under way at once.

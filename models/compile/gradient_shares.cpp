@@ -89,8 +89,8 @@ class RanksByCopy {
  public:
   explicit RanksByCopy(const Program& program)
       : program_(program), first_(program.rank_programs.size()), counts_(program.rank_programs.size()) {
-    for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-      const RankProgramId rank_program = program.ranks[at(rank)].rank_program;
+    for (Rank rank : program.ranks.ids()) {
+      const RankProgramId rank_program = program.ranks[rank].rank_program;
       if (counts_[rank_program] == 0) first_[rank_program] = rank;
       ++counts_[rank_program];
     }
@@ -100,13 +100,13 @@ class RanksByCopy {
   }
   std::int64_t count(RankProgramId rank_program) const { return counts_[rank_program]; }
   Rank rank(RankProgramId rank_program, std::int64_t copy, std::int64_t tensor) const {
-    return static_cast<Rank>(first_[rank_program] +
-                             copy * program_.rank_programs[rank_program].tensor_parallel + tensor);
+    return first_[rank_program] + (copy * program_.rank_programs[rank_program].tensor_parallel + tensor);
   }
 
  private:
   const Program& program_;
-  IdTable<RankProgramId, std::int64_t> first_, counts_;  // first_ is valid only where counts_ is not 0
+  IdTable<RankProgramId, Rank> first_;  // valid only where counts_ is not 0
+  IdTable<RankProgramId, std::int64_t> counts_;
 };
 
 bool reduces_anything(const GradientShare& share, const RanksByCopy& ranks) {
@@ -289,7 +289,7 @@ using SlotByRankProgram = IdTable<RankProgramId, std::optional<GroupSlot>>;
 void enter(Program& program, Group group, const SlotByRankProgram& slots) {
   const GroupId id = program.groups.push_back(std::move(group));
   for (Rank rank : program.groups[id].ranks) {
-    RankEntry& entry = program.ranks[at(rank)];
+    RankEntry& entry = program.ranks[rank];
     entry.groups[slots[entry.rank_program].value()] = id;
   }
 }
@@ -345,8 +345,8 @@ void add_gradient_groups(const Job& job, Program& program) {
     GroupSlot most = kEmbeddingGroup;
     for (const ShareSlot& slot : slots.back())
       most = std::max({most, slot.slot, slot.gather_slot.value_or(most), slot.replica_slot.value_or(most)});
-    for (std::int64_t rank = 0; rank < ranks.count(id); ++rank) {
-      auto& groups = program.ranks[at(ranks.rank(id, 0, 0) + rank)].groups;
+    for (std::int64_t tensor = 0; tensor < ranks.count(id); ++tensor) {
+      auto& groups = program.ranks[ranks.rank(id, 0, tensor)].groups;
       groups.resize(std::max(groups.size(), at(most) + 1));
     }
   }

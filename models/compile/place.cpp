@@ -70,17 +70,15 @@ class FreeChips {
 GroupId next_group(const Program& program) { return GroupId(program.groups.size()); }
 
 void add_tensor_groups(Program& program) {
-  for (Rank rank = 0; rank < program.rank_count();) {
-    const auto tp = static_cast<Rank>(program.program_of(rank).tensor_parallel);
-    if (tp > 1) {
-      Group group{GroupKind::tensor, {}};
-      for (Rank peer = rank; peer < rank + tp; ++peer) {
-        program.ranks[at(peer)].groups[kTensorGroup] = next_group(program);
-        group.ranks.push_back(peer);
-      }
-      program.groups.push_back(std::move(group));
+  for (Rank first : program.ranks.ids()) {
+    const std::int64_t tp = program.program_of(first).tensor_parallel;
+    if (tp == 1 || program.ranks[first].tensor_index > 0) continue;
+    Group group{GroupKind::tensor, {}};
+    for (std::int64_t index = 0; index < tp; ++index) {
+      group.ranks.push_back(first + index);
+      program.ranks[first + index].groups[kTensorGroup] = next_group(program);
     }
-    rank += tp;
+    program.groups.push_back(std::move(group));
   }
 }
 
@@ -93,13 +91,13 @@ bool holds_experts(const Transformer& transformer, const RankProgram& rank_progr
 
 // Ranks with the same tensor index that have parts of the same sequences are tp ranks apart.
 void add_context_groups(Program& program) {
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+  for (Rank rank : program.ranks.ids()) {
     const RankProgram& rank_program = program.program_of(rank);
-    if (rank_program.context_parallel == 1 || program.ranks[at(rank)].context_index > 0) continue;
+    if (rank_program.context_parallel == 1 || program.ranks[rank].context_index > 0) continue;
     Group group{GroupKind::context, {}};
     for (std::int64_t index = 0; index < rank_program.context_parallel; ++index) {
-      group.ranks.push_back(rank + static_cast<Rank>(index * rank_program.tensor_parallel));
-      auto& groups = program.ranks[at(group.ranks.back())].groups;
+      group.ranks.push_back(rank + index * rank_program.tensor_parallel);
+      auto& groups = program.ranks[group.ranks.back()].groups;
       groups.resize(at(context_slot(rank_program)) + 1);
       groups.back() = next_group(program);
     }
@@ -110,16 +108,16 @@ void add_context_groups(Program& program) {
 // The members of a group are in the order of the parts of the experts that they hold.
 void add_expert_groups(Program& program) {
   std::map<std::tuple<RankProgramId, std::int64_t, std::int64_t>, std::vector<Rank>> groups;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     const ExpertPlace place = expert_place(program.program_of(rank), entry);
     if (program.program_of(rank).expert_parallel > 1)
       groups[{entry.rank_program, place.copy, place.tensor_index}].push_back(rank);
   }
   for (auto& [where, ranks] : groups) {
     for (const Rank rank : ranks) {
-      program.ranks[at(rank)].groups.resize(at(kExpertGroup) + 1);
-      program.ranks[at(rank)].groups[kExpertGroup] = next_group(program);
+      program.ranks[rank].groups.resize(at(kExpertGroup) + 1);
+      program.ranks[rank].groups[kExpertGroup] = next_group(program);
     }
     program.groups.push_back({GroupKind::expert, std::move(ranks)});
   }
@@ -138,7 +136,7 @@ void add_tensor_gradient_groups(const Job& job, Program& program) {
     const bool needed = program.program_of(group.ranks[0]).sequence_parallel || job.transformer.lora.used();
     if (group.kind != GroupKind::tensor || !needed) continue;
     group.kind = GroupKind::tensor_gradient;
-    for (Rank rank : group.ranks) program.ranks[at(rank)].groups.push_back(next_group(program));
+    for (Rank rank : group.ranks) program.ranks[rank].groups.push_back(next_group(program));
     program.groups.push_back(std::move(group));
   }
 }
@@ -151,7 +149,7 @@ void add_boundary_groups(const Job& job, Program& program) {
       if (group.kind != GroupKind::tensor || !gathers(job, program.program_of(group.ranks[0]), kind))
         continue;
       group.kind = kind;
-      for (Rank rank : group.ranks) program.ranks[at(rank)].groups.push_back(next_group(program));
+      for (Rank rank : group.ranks) program.ranks[rank].groups.push_back(next_group(program));
       program.groups.push_back(std::move(group));
     }
 }
@@ -181,7 +179,7 @@ class PipelineRanks {
   PipelineRanks(const PipelineTemplate& pipeline, Rank first_rank) : pipeline_(pipeline) {
     for (const Stage& stage : pipeline.stages) {
       first_.push_back(first_rank);
-      first_rank += static_cast<Rank>(pipeline.copies_of(stage) * stage.tensor_parallel);
+      first_rank = first_rank + pipeline.copies_of(stage) * stage.tensor_parallel;
     }
   }
   // Partner k of a rank in a neighbouring stage. If the neighbour has r times the degree or the replicas, the rank
@@ -192,7 +190,7 @@ class PipelineRanks {
     const std::int64_t replica = replicas.partner(entry.replica, k / tensors.partners());
     const std::int64_t tensor = tensors.partner(entry.tensor_index, k % tensors.partners());
     const std::int64_t copy = replica * pipeline_.context_parallel + entry.context_index;
-    return first_[at(neighbour)] + static_cast<Rank>(copy * tensors.theirs + tensor);
+    return first_[at(neighbour)] + (copy * tensors.theirs + tensor);
   }
   std::int64_t most_partners(int stage) const {
     std::int64_t most = 1;
@@ -331,7 +329,7 @@ void place(const Job& job, Program& program) {
   for (std::size_t t = 0; t < job.strategy.templates.size(); ++t) {
     const PipelineTemplate& pipeline = job.strategy.templates[t];
     const int stages = static_cast<int>(pipeline.stages.size());
-    const Rank first_rank = program.rank_count();
+    const Rank first_rank(program.ranks.size());
     for (int stage = 0; stage < stages; ++stage) {
       program.rank_programs.push_back(rank_program_of(job, static_cast<int>(t), stage));
       place_stage(pipeline, pipeline.stages[at(stage)], first_rank, chips, first_sequence, program);

@@ -20,7 +20,7 @@ class Prediction {
 
   void add(Rank rank) {
     const RankProgram& rank_program = program_.program_of(rank);
-    const RankEntry& entry = program_.ranks[at(rank)];
+    const RankEntry& entry = program_.ranks[rank];
     for (PeerSlot slot : entry.peers.ids())
       times_.transfer_s = std::max(times_.transfer_s, transfer_s(rank, slot));
     std::optional<GroupId> group;
@@ -67,7 +67,7 @@ class Prediction {
     return costs_.price(rank, instruction).seconds();
   }
   double transfer_s(Rank from, PeerSlot slot) const {
-    const RankEntry& entry = program_.ranks[at(from)];
+    const RankEntry& entry = program_.ranks[from];
     const std::optional<Rank> peer = entry.peers[slot];
     if (!peer) return 0;
     const RankProgram& rank_program = program_.program_of(from);
@@ -75,7 +75,7 @@ class Prediction {
         rank_program, chunk_of(rank_program, slot),
         is_next(slot) ? TensorUse::chunk_output : TensorUse::chunk_input, TensorRole::activation);
     if (!moved) return 0;
-    const Route path = route(cluster_, entry.chip, program_.ranks[at(*peer)].chip);
+    const Route path = route(cluster_, entry.chip, program_.ranks[*peer].chip);
     return path.latency_s + static_cast<double>(rank_program.tensors[*moved].bytes) / path.bandwidth;
   }
 
@@ -117,7 +117,7 @@ bool depends_on_times(Schedule schedule) {
 
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline) {
   Prediction prediction(program, cluster);
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+  for (Rank rank : program.ranks.ids())
     if (program.program_of(rank).pipeline == pipeline) prediction.add(rank);
   return prediction.take();
 }

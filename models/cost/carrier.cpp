@@ -48,10 +48,10 @@ CarrierChoice by_sockets(const Cluster& cluster, const std::vector<int>& groups,
 std::vector<int> chips_of_pipeline(const Program& program, Rank rank) {
   std::vector<Rank> ranks = {rank};
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    for (std::optional<Rank> peer : program.ranks[at(ranks[i])].peers)
+    for (std::optional<Rank> peer : program.ranks[ranks[i]].peers)
       if (peer && std::find(ranks.begin(), ranks.end(), *peer) == ranks.end()) ranks.push_back(*peer);
   std::vector<int> chips;
-  for (Rank each : ranks) chips.push_back(program.ranks[at(each)].chip);
+  for (Rank each : ranks) chips.push_back(program.ranks[each].chip);
   return chips;
 }
 
@@ -72,12 +72,12 @@ CarrierChoice choose_carrier(const Cluster& cluster, std::span<const int> chips)
 
 CarrierChoice choose_carrier(const Program& program, const Cluster& cluster, const Group& group) {
   std::vector<int> chips;
-  for (Rank rank : group.ranks) chips.push_back(program.ranks[at(rank)].chip);
+  for (Rank rank : group.ranks) chips.push_back(program.ranks[rank].chip);
   return choose_carrier(cluster, chips);
 }
 
 CarrierChoice choose_carrier(const Program& program, const Cluster& cluster, Rank from, Rank to) {
-  const std::vector<int> pair = {program.ranks[at(from)].chip, program.ranks[at(to)].chip};
+  const std::vector<int> pair = {program.ranks[from].chip, program.ranks[to].chip};
   if (cluster.transport != TransportPolicy::holmes) return choose_carrier(cluster, pair);
   const CarrierChoice own = choose_carrier(cluster, pair);
   if (own.reason == CarrierReason::one_node) return own;

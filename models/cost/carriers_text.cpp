@@ -35,7 +35,7 @@ class CarrierLister {
       if (group.ranks.size() < 2) continue;
       add(std::string(name_of(group.kind)), group.ranks, choose_carrier(program_, cluster_, group));
     }
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+    for (Rank rank : program_.ranks.ids())
       for (std::optional<Rank> peer :
            std::set<std::optional<Rank>>(entry(rank).peers.begin(), entry(rank).peers.end()))
         if (peer && *peer > rank)
@@ -56,7 +56,7 @@ class CarrierLister {
     int count = 0, rank_count = 0;
   };
 
-  const RankEntry& entry(Rank rank) const { return program_.ranks[at(rank)]; }
+  const RankEntry& entry(Rank rank) const { return program_.ranks[rank]; }
   const NodeGroup& group_of(Rank rank) const {
     return cluster_.groups[at(cluster_.chip_group[at(entry(rank).chip)])];
   }

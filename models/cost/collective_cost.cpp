@@ -20,7 +20,7 @@ class Pricer {
  public:
   Pricer(const Program& program, const Cluster& cluster, const Group& group)
       : cluster_(cluster), carrier_(choose_carrier(program, cluster, group).carrier) {
-    for (Rank rank : group.ranks) chips_.push_back(program.ranks[static_cast<std::size_t>(rank)].chip);
+    for (Rank rank : group.ranks) chips_.push_back(program.ranks[rank].chip);
   }
 
   CollectiveCost price(CollectiveAlgorithm algorithm, const CollectiveSteps& steps) {
@@ -115,8 +115,7 @@ double reduction_of(const Program& program, const Cluster& cluster, const Group&
   if (shape.rank_count < 2 || (shape.per_node != shape.rank_count && !of_two_nodes)) return 0;
   double most = 0;
   for (int first = 0; first < shape.rank_count; first += shape.per_node) {
-    const int chip =
-        program.ranks[static_cast<std::size_t>(group.ranks[static_cast<std::size_t>(first)])].chip;
+    const int chip = program.ranks[group.ranks[static_cast<std::size_t>(first)]].chip;
     const InsideFabric& inside =
         cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])].inside;
     if (inside.in_switch <= 0) return 0;

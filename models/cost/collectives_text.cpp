@@ -16,8 +16,8 @@ std::vector<ListedCollective> list_collectives(const Job& job, const Program& pr
   std::set<RankProgramId> visited;
   std::set<std::tuple<RankProgramId, GroupSlot, CollectiveKind, std::int64_t>> priced;
   std::set<std::tuple<GroupKind, CollectiveKind, int, std::int64_t, std::string>> seen;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[static_cast<std::size_t>(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     if (!visited.insert(entry.rank_program).second) continue;
     for (const Stream& stream : program.program_of(rank).streams)
       for (const Instruction& instruction : stream.instructions) {

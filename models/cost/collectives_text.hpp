@@ -11,7 +11,7 @@
 namespace motley {
 
 struct ListedCollective {
-  Rank rank = 0;  // the first rank of its class; others of the same price are not listed again
+  Rank rank;  // the first rank of its class; others of the same price are not listed again
   GroupKind group = GroupKind::tensor;
   CollectiveKind kind = CollectiveKind::all_reduce;
   int members = 1;

@@ -335,7 +335,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
 CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
 
 const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
-  const RankEntry& entry = program_.ranks[at(rank)];
+  const RankEntry& entry = program_.ranks[rank];
   const std::optional<GroupId> group =
       entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
   const RingCost* ring_cost = group ? &ring(*group) : nullptr;

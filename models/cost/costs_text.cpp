@@ -34,9 +34,9 @@ class PassPricer {
       : program_(program),
         rank_(rank),
         rank_program_(program.program_of(rank)),
-        nodes_(job.cluster.groups[at(job.cluster.chip_group[at(program.ranks[at(rank)].chip)])]),
+        nodes_(job.cluster.groups[at(job.cluster.chip_group[at(program.ranks[rank].chip)])]),
         chip_(nodes_.chip) {
-    const auto& groups = program.ranks[at(rank)].groups;
+    const auto& groups = program.ranks[rank].groups;
     if (groups.has(kTensorGroup) && groups[kTensorGroup])
       ring_ = ring_cost(program, job.cluster, program.groups[*groups[kTensorGroup]]);
     if (rank_program_.expert_parallel > 1)
@@ -63,7 +63,7 @@ class PassPricer {
 
   PassCost empty_pass(const std::string& name) const {
     PassCost pass;
-    pass.stage = program_.ranks[at(rank_)].stage;
+    pass.stage = program_.ranks[rank_].stage;
     pass.chip = chip_.name;
     pass.rank = rank_;
     pass.pass = name;
@@ -210,8 +210,8 @@ std::string_view name_of(Bound bound) {
 
 std::vector<PassCost> price_passes(const Job& job, const Program& program) {
   std::map<std::pair<int, std::string>, Rank> first;  // first rank, by stage and chip
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     first.try_emplace({entry.stage, job.cluster.chip_of(entry.chip).name}, rank);
   }
   std::vector<PassCost> passes;

@@ -29,7 +29,7 @@ struct KernelCost {  // all kernels of one op in a block, run once
 struct PassCost {  // one pass of one micro-batch
   int stage = 0;
   std::string chip;                 // name of the chip
-  Rank rank = 0;                    // the first rank of this stage on such a chip; prices are for that rank
+  Rank rank;                        // the first rank of this stage on such a chip; prices are for that rank
   std::string pass;                 // name of a block, or "optimizer"
   std::int64_t times = 0;           // passes in a step
   double seconds = 0;               // seconds of one pass

@@ -102,9 +102,7 @@ double switch_s(const NcclTuning& tuning, double bytes) {
 NcclTuning nccl_tuning(const Program& program, const Cluster& cluster, const Group& group) {
   NcclTuning tuning;
   tuning.shape = shape_of(program, cluster, group);
-  const auto chip = [&](std::size_t i) {
-    return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
-  };
+  const auto chip = [&](std::size_t i) { return program.ranks[group.ranks[i % group.ranks.size()]].chip; };
   const Carrier carrier = choose_carrier(program, cluster, group).carrier;
   std::set<int> nodes;
   for (std::size_t i = 0; i < group.ranks.size(); ++i) {

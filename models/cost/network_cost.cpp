@@ -44,7 +44,7 @@ double message_time_s(const MessageCost& transport, const Route& route, std::int
 int members_per_node(const Program& program, const Cluster& cluster, const Group& group) {
   std::vector<std::pair<int, int>> nodes;  // nodes, and the members on each, in the group's order
   for (Rank rank : group.ranks) {
-    const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
+    const int chip = program.ranks[rank].chip;
     const int node = cluster.chip_node[static_cast<std::size_t>(chip)];
     if (nodes.empty() || nodes.back().first != node)
       nodes.emplace_back(node, 1);
@@ -94,9 +94,7 @@ class RingLoad {
   double latency_s = 0, kappa = 0;
 
  private:
-  int chip(std::size_t place) const {
-    return program_.ranks[static_cast<std::size_t>(group_.ranks[place])].chip;
-  }
+  int chip(std::size_t place) const { return program_.ranks[group_.ranks[place]].chip; }
   const Program& program_;
   const Cluster& cluster_;
   const Group& group_;
@@ -106,7 +104,7 @@ class RingLoad {
 };
 
 const NodeGroup& nodes_of(const Program& program, const Cluster& cluster, Rank rank) {
-  const int chip = program.ranks[static_cast<std::size_t>(rank)].chip;
+  const int chip = program.ranks[rank].chip;
   return cluster.groups[static_cast<std::size_t>(cluster.chip_group[static_cast<std::size_t>(chip)])];
 }
 
@@ -148,9 +146,7 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
   if (ring.rank_count < 2) return ring;
   const int per_node = members_per_node(program, cluster, group);
   if (per_node > 1 && per_node < ring.rank_count) return rings_over_nodes(program, cluster, group, per_node);
-  const auto chip = [&](std::size_t i) {
-    return program.ranks[static_cast<std::size_t>(group.ranks[i % group.ranks.size()])].chip;
-  };
+  const auto chip = [&](std::size_t i) { return program.ranks[group.ranks[i % group.ranks.size()]].chip; };
   const Carrier carrier = choose_carrier(program, cluster, group).carrier;
   std::vector<Route> routes;
   std::map<int, int> edges_on_link;
@@ -198,8 +194,8 @@ RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Gro
     int inside = 0, over = 0;
     for (const Rank to : group.ranks) {
       if (from == to) continue;
-      const int from_chip = program.ranks[static_cast<std::size_t>(from)].chip;
-      const int to_chip = program.ranks[static_cast<std::size_t>(to)].chip;
+      const int from_chip = program.ranks[from].chip;
+      const int to_chip = program.ranks[to].chip;
       const Route way = route(cluster, from_chip, to_chip, carrier);
       const MessageCost transport = message_cost_of(cluster, from_chip, to_chip, carrier);
       for (int link : way.links) ++pairs_on_link[link];

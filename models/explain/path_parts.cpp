@@ -69,7 +69,7 @@ class PathPartition {
 
  private:
   const NodeGroup& group_of(int chip) const { return cluster_.groups[at(cluster_.chip_group[at(chip)])]; }
-  int chip_of(Rank rank) const { return program_.ranks[at(rank)].chip; }
+  int chip_of(Rank rank) const { return program_.ranks[rank].chip; }
 
   void add_seconds(Spent spent, bool recompute, const Where& where, double seconds) {
     PathPart& part = parts_[{spent, recompute, where.on, where.group}];
@@ -100,7 +100,7 @@ class PathPartition {
         return add_seconds(Spent::pipeline, false, way_of_transfer(step.rank, instruction), seconds);
       case Op::collective: {
         const auto& collective = std::get<Collective>(instruction.body);
-        const GroupId group = program_.ranks[at(step.rank)].groups[collective.slot].value();
+        const GroupId group = program_.ranks[step.rank].groups[collective.slot].value();
         return add_seconds(spent_by(collective.kind, group), false, way_of_group(group), seconds);
       }
     }
@@ -140,8 +140,7 @@ class PathPartition {
         if (part_s <= 0) continue;
         const auto kind = static_cast<Spent>(spent);
         if (kind == Spent::tensor_parallel) {
-          add_seconds(kind, false, way_of_group(program_.ranks[at(rank)].groups[kTensorGroup].value()),
-                      part_s);
+          add_seconds(kind, false, way_of_group(program_.ranks[rank].groups[kTensorGroup].value()), part_s);
           continue;
         }
         Where where = chips;
@@ -153,7 +152,7 @@ class PathPartition {
   }
 
   const ComputeShares& priced(Rank rank, const Compute& compute) {
-    const RankEntry& entry = program_.ranks[at(rank)];
+    const RankEntry& entry = program_.ranks[rank];
     const std::optional<GroupId> group =
         entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
     const RingCost* ring = group ? &costs_.ring(*group) : nullptr;
@@ -174,7 +173,7 @@ class PathPartition {
   }
 
   Where way_of_transfer(Rank rank, const Instruction& transfer) {
-    const Rank peer = program_.ranks[at(rank)].peers[transfer.message()->slot].value();
+    const Rank peer = program_.ranks[rank].peers[transfer.message()->slot].value();
     const bool sends = transfer.op() == Op::send;
     const Rank from = sends ? rank : peer, to = sends ? peer : rank;
     const auto [known, is_new] = ways_.try_emplace({from, to});

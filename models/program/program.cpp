@@ -197,9 +197,9 @@ ExpertPlace expert_place(const RankProgram& rank_program, const RankEntry& entry
 
 std::optional<PeerSlot> other_end(const Program& program, Rank rank, PeerSlot slot) {
   const RankProgram& mine = program.program_of(rank);
-  const Rank peer = program.ranks[at(rank)].peers[slot].value();
+  const Rank peer = program.ranks[rank].peers[slot].value();
   const RankProgram& theirs = program.program_of(peer);
-  const auto& their_peers = program.ranks[at(peer)].peers;
+  const auto& their_peers = program.ranks[peer].peers;
   const int virtual_stage = mine.chunks[chunk_of(mine, slot)].virtual_stage + (is_next(slot) ? 1 : -1);
   const auto chunk = chunk_at(theirs, virtual_stage);
   if (!chunk) return std::nullopt;
@@ -243,7 +243,7 @@ std::string program_hash(const Program& program) {
 }
 
 std::string describe(const Program& program, Rank rank, StreamId stream, int index) {
-  const RankEntry& entry = program.ranks[at(rank)];
+  const RankEntry& entry = program.ranks[rank];
   const RankProgram& rank_program = program.program_of(rank);
   const Instruction& instruction = program.at(rank, stream, index);
   std::string what;

@@ -15,7 +15,7 @@
 
 namespace motley {
 
-using Rank = std::int32_t;
+using Rank = Id<struct RankTag>;                  // indexes Program::ranks
 using RankProgramId = Id<struct RankProgramTag>;  // indexes Program::rank_programs
 using GroupId = Id<struct GroupTag>;              // indexes Program::groups
 using TensorId = Id<struct TensorTag>;            // indexes RankProgram::tensors
@@ -25,6 +25,9 @@ using StreamId = Id<struct StreamTag>;            // indexes RankProgram::stream
 using ShardId = Id<struct ShardTag>;              // indexes RankProgram::shards
 using PeerSlot = Id<struct PeerSlotTag>;          // indexes RankEntry::peers
 using GroupSlot = Id<struct GroupSlotTag>;        // indexes RankEntry::groups
+
+// The rank that is `distance` after `rank`: ranks of one rank program follow one another.
+constexpr Rank operator+(Rank rank, std::int64_t distance) { return Rank(rank.value() + distance); }
 
 // What a kernel does: hw/kernels runs it, models/cost prices it. N = B*T rows. `in`, `out` and `par` of a Kernel list
 // tensors in the order given here; those in [] are there only when the family has them. "+=" accumulates into the
@@ -509,13 +512,11 @@ struct Program {
   ExpertRouting routing;
   IdTable<RankProgramId, RankProgram> rank_programs;
   IdTable<GroupId, Group> groups;
-  std::vector<RankEntry> ranks;
+  IdTable<Rank, RankEntry> ranks;
   bool operator==(const Program&) const = default;
 
-  Rank rank_count() const { return static_cast<Rank>(ranks.size()); }
-  const RankProgram& program_of(Rank rank) const {
-    return rank_programs[ranks[motley::at(rank)].rank_program];
-  }
+  std::int32_t rank_count() const { return static_cast<std::int32_t>(ranks.size()); }
+  const RankProgram& program_of(Rank rank) const { return rank_programs[ranks[rank].rank_program]; }
   const Instruction& at(Rank rank, StreamId stream, int index) const {
     return program_of(rank).streams[stream].instructions[motley::at(index)];
   }

@@ -164,7 +164,7 @@ class LineReader {
   }
   template <class Number>
   void list(const char* key, std::vector<Number>& numbers) {
-    for (const std::string& part : parts_of(key)) numbers.push_back(line_.to_number<Number>(part));
+    for (const std::string& part : parts_of(key)) read(part, numbers.emplace_back());
   }
   void list(const char* key, std::vector<TensorId>& tensors) {
     for (const std::string& part : parts_of(key)) tensors.push_back(tensor(part));

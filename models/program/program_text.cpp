@@ -103,12 +103,12 @@ struct Runners {
 
   std::string note_of_peer(PeerSlot slot) const {
     if (ranks.size() != 1) return "";
-    const auto& peers = program.ranks[at(ranks[0])].peers;
+    const auto& peers = program.ranks[ranks[0]].peers;
     return peers.has(slot) && peers[slot] ? fmt::format(" (rank {})", *peers[slot]) : "";
   }
   std::string note_of_group(GroupSlot slot) const {
     for (Rank rank : ranks) {
-      const auto& groups = program.ranks[at(rank)].groups;
+      const auto& groups = program.ranks[rank].groups;
       if (groups.has(slot) && groups[slot] && program.groups.has(*groups[slot]))
         return fmt::format(" ({})", name_of(program.groups[*groups[slot]].kind));
     }
@@ -249,8 +249,8 @@ std::string print(const Program& program) {
     fmt::format_to(out, "\n");
   }
   IdTable<RankProgramId, std::vector<Rank>> runners(program.rank_programs.size());
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
-    if (const RankProgramId runs = program.ranks[at(rank)].rank_program; runners.has(runs))
+  for (Rank rank : program.ranks.ids())
+    if (const RankProgramId runs = program.ranks[rank].rank_program; runners.has(runs))
       runners[runs].push_back(rank);
   for (RankProgramId id : program.rank_programs.ids())
     ProgramPrinter(out, program.rank_programs[id], {runners[id], program}).print();

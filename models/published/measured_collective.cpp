@@ -126,11 +126,11 @@ Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
     entry.peers.resize(2);
     if (measured.kind) {
       entry.groups[kDataGroup] = GroupId(0);
-      program.groups.front().ranks.push_back(i);
+      program.groups.front().ranks.push_back(Rank(i));
     } else {
       entry.rank_program = RankProgramId(i / half);
       entry.stage = i / half;
-      entry.peers[i < half ? next_slot(kOnly) : previous_slot(kOnly)] = i < half ? i + half : i - half;
+      entry.peers[i < half ? next_slot(kOnly) : previous_slot(kOnly)] = Rank(i < half ? i + half : i - half);
     }
     program.ranks.push_back(std::move(entry));
   }

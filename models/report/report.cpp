@@ -68,7 +68,7 @@ void attribute_compute(const ComputeTime& priced, double seconds, Row& row) {
 }
 
 const Group& group_of(const Program& program, Rank rank, const Collective& collective) {
-  return program.groups[program.ranks[at(rank)].groups[collective.slot].value()];
+  return program.groups[program.ranks[rank].groups[collective.slot].value()];
 }
 
 // The figure to which the seconds of a collective are added.
@@ -119,7 +119,7 @@ class ComputeStreamBreakdown {
  public:
   ComputeStreamBreakdown(const Program& program, CostTable& costs, const Trace& trace, Rank rank)
       : program_(program), costs_(costs), events_(trace, rank) {
-    result_.stage = program.ranks[at(rank)].stage;
+    result_.stage = program.ranks[rank].stage;
     result_.rank = rank;
   }
 
@@ -212,7 +212,7 @@ class ComputeStreamBreakdown {
 std::map<int, Rank> slowest_ranks(const Program& program, const Trace& trace) {
   std::map<int, std::pair<double, Rank>> slowest;
   for (const TraceEvent& event : trace.events) {
-    const int stage = program.ranks[at(event.step.rank)].stage;
+    const int stage = program.ranks[event.step.rank].stage;
     const auto [entry, is_new] = slowest.try_emplace(stage, event.end_s, event.step.rank);
     if (!is_new && event.end_s > entry->second.first) entry->second = {event.end_s, event.step.rank};
   }
@@ -278,27 +278,26 @@ struct MeanTime {
 // Times by rank. A rank that the Trace lacks gets the mean of the ranks it has (counted as often as they stand in for
 // others) of the same rank program and group of chips, or of any group if there are none. Where these ranks are
 // alike, sums are the same as if all were there.
-std::vector<ChipTime> chip_times(const Job& job, const Program& program, CostTable& costs, const Trace& trace,
-                                 StepSpan iteration) {
+IdTable<Rank, ChipTime> chip_times(const Job& job, const Program& program, CostTable& costs,
+                                   const Trace& trace, StepSpan iteration) {
   std::map<Rank, double> held;
   for (const TraceEvent& event : trace.events)
     if (held.empty() || held.rbegin()->first != event.step.rank) held.try_emplace(event.step.rank, 1);
   for (const StandIn& each : trace.stand_ins) held[each.rank] = static_cast<double>(each.count);
-  std::vector<ChipTime> times(program.ranks.size());
+  IdTable<Rank, ChipTime> times(program.ranks.size());
   std::map<std::pair<RankProgramId, int>, MeanTime> means;  // by program and group of chips; -1: all groups
   const auto group_of = [&](const RankEntry& entry) { return job.cluster.chip_group[at(entry.chip)]; };
   for (const auto& [rank, count] : held) {
-    times[at(rank)] = chip_time(ComputeStreamBreakdown(program, costs, trace, rank).run(iteration));
-    const RankEntry& entry = program.ranks[at(rank)];
-    for (const int group : {group_of(entry), -1})
-      means[{entry.rank_program, group}].add(times[at(rank)], count);
+    times[rank] = chip_time(ComputeStreamBreakdown(program, costs, trace, rank).run(iteration));
+    const RankEntry& entry = program.ranks[rank];
+    for (const int group : {group_of(entry), -1}) means[{entry.rank_program, group}].add(times[rank], count);
   }
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+  for (Rank rank : program.ranks.ids()) {
     if (held.contains(rank) && trace.stand_ins.empty()) continue;
-    const RankEntry& entry = program.ranks[at(rank)];
+    const RankEntry& entry = program.ranks[rank];
     auto mean = means.find({entry.rank_program, group_of(entry)});
     if (mean == means.end()) mean = means.find({entry.rank_program, -1});
-    if (mean != means.end()) times[at(rank)] = mean->second.mean();
+    if (mean != means.end()) times[rank] = mean->second.mean();
   }
   return times;
 }

@@ -17,7 +17,7 @@ namespace motley {
 // Seconds of the stage's slowest rank (whose last step ends last; lowest rank on ties). They sum to iteration_s.
 struct StageBreakdown {
   int stage = 0;
-  Rank rank = 0;
+  Rank rank;
   double compute_s = 0, recompute_s = 0;
   double tensor_parallel_s = 0;   // exposed by construction: inside computes or in the compute stream
   double expert_parallel_s = 0;   // exposed in the same way: tokens that travel to and from their experts

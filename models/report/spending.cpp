@@ -24,9 +24,9 @@ struct GroupUse {
 };
 
 std::vector<GroupUse> use_of_groups(const Job& job, const Program& program,
-                                    const std::vector<ChipTime>& times, double iteration_s) {
+                                    const IdTable<Rank, ChipTime>& times, double iteration_s) {
   std::vector<GroupUse> uses(job.cluster.groups.size());
-  for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
+  for (Rank rank : program.ranks.ids()) {
     const std::int32_t chip = program.ranks[rank].chip;
     const std::int32_t group = job.cluster.chip_group[at(chip)];
     const Chip& figures = job.cluster.groups[at(group)].chip;
@@ -88,7 +88,7 @@ Bill operator*(const Bill& bill, double times) {
   return product;
 }
 
-Spending find_spending(const Job& job, const Program& program, const std::vector<ChipTime>& times,
+Spending find_spending(const Job& job, const Program& program, const IdTable<Rank, ChipTime>& times,
                        double iteration_s) {
   Spending spending;
   spending.carbon_given = gives_carbon(job.cluster);

@@ -60,8 +60,7 @@ struct Spending {
   bool beyond_chips = false;  // the energy counts a PUE other than 1, or power of nodes besides their chips
 };
 
-// `times`: by rank.
-Spending find_spending(const Job& job, const Program& program, const std::vector<ChipTime>& times,
+Spending find_spending(const Job& job, const Program& program, const IdTable<Rank, ChipTime>& times,
                        double iteration_s);
 
 }  // namespace motley

@@ -35,10 +35,11 @@ struct FidelityFields {
 
 struct WorldChoiceFields {
   using Struct = WorldChoice;
-  std::int64_t rank_count = std::numeric_limits<Rank>::max();  // number of ranks of the scenario's strategy
+  std::int64_t rank_count =
+      std::numeric_limits<std::int32_t>::max();  // number of ranks of the scenario's strategy
   constexpr void each(auto&& visit) const {
     visit(field("kind", Word<WorldKind>{}, &WorldChoice::kind).needed());
-    visit(field("real_ranks", Several<Integer>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)
+    visit(field("real_ranks", Several<Index>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)
               .unless_standard());
   }
 };

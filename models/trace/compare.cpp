@@ -101,7 +101,7 @@ class TracePairs {
     double a = 0, b = 0;
   };
   void note_routed(const TraceEvent& a, const TraceEvent& b) {
-    const GroupId group = program_.ranks[at(a.step.rank)].groups.get(kExpertGroup).value();
+    const GroupId group = program_.ranks[a.step.rank].groups.get(kExpertGroup).value();
     Routed& routed = routed_[{group, a.step.stream, a.step.index}];
     if (routed.ranks++ == 0) routed.first = a.step;
     routed.a += a.flops;
@@ -129,7 +129,7 @@ class TracePairs {
     if (std::abs(peak_a - peak_b) > options_.peak_tolerance * std::max(peak_a, peak_b))
       differ(step, "peak", peak_a, peak_b);
 
-    const int stage = program_.ranks[static_cast<std::size_t>(step.rank)].stage;
+    const int stage = program_.ranks[step.rank].stage;
     const StreamKind stream = program_.program_of(step.rank).streams[step.stream].kind;
     const Op op = program_.at(step.rank, step.stream, step.index).op();
     OpTotal& total = totals_[{stage, stream, op}];
@@ -167,7 +167,7 @@ class TracePairs {
 void check_is_of(const Program& program, const Trace& trace) {
   for (const TraceEvent& event : trace.events) {
     const Step& step = event.step;
-    const bool known = step.rank >= 0 && step.rank < program.rank_count() && step.index >= 0 &&
+    const bool known = program.ranks.has(step.rank) && step.index >= 0 &&
                        program.program_of(step.rank).streams.has(step.stream) &&
                        static_cast<std::size_t>(step.index) <
                            program.program_of(step.rank).streams[step.stream].instructions.size();

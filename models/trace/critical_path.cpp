@@ -80,14 +80,14 @@ class PathFinder {
 
   // Returns the event itself, or the other side of its transfer or collective if that came later.
   const TraceEvent* last_side(const TraceEvent& event) {
-    if (event.waited != Waited::peer || event.waited_rank < 0) return &event;
-    const Rank other = event.waited_rank;
+    if (event.waited != Waited::peer || !event.waited_rank) return &event;
+    const Rank other = *event.waited_rank;
     const auto place = place_of(other, meeting_of(event.step, other));
     if (!place) return &event;
     if (const TraceEvent* there = find_event({other, place->stream, place->index})) return there;
     // In a folded trace a rank that stands for the other side came at the same instant.
     for (const Rank rank : representatives_) {
-      if (program_.ranks[at(rank)].rank_program != program_.ranks[at(other)].rank_program) continue;
+      if (program_.ranks[rank].rank_program != program_.ranks[other].rank_program) continue;
       const TraceEvent* there = find_event({rank, place->stream, place->index});
       if (there != nullptr && there->begin_s == event.matched_s) return there;
     }
@@ -96,10 +96,10 @@ class PathFinder {
 
   Meeting meeting_of(const Step& step, Rank other) {
     const Instruction& mine = instruction_of(step);
-    const RankEntry& entry = program_.ranks[at(step.rank)];
+    const RankEntry& entry = program_.ranks[step.rank];
     Meeting meeting;
     if (const auto* collective = mine.as<Collective>()) {
-      const auto& groups = program_.ranks[at(other)].groups;
+      const auto& groups = program_.ranks[other].groups;
       const std::optional<GroupId> group = entry.groups[collective->slot];
       const auto first = std::find(groups.begin(), groups.end(), group);
       if (groups.has(collective->slot) && groups[collective->slot] == group)
@@ -116,7 +116,7 @@ class PathFinder {
     return meeting;
   }
   std::optional<After> place_of(Rank rank, const Meeting& meeting) {
-    const auto& alike = places(program_.ranks[at(rank)].rank_program, meeting.op, meeting.slot);
+    const auto& alike = places(program_.ranks[rank].rank_program, meeting.op, meeting.slot);
     return meeting.ordinal < alike.size() ? std::optional(alike[meeting.ordinal]) : std::nullopt;
   }
   // The program's sends, recvs or collectives of a slot, in their order.

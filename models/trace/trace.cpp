@@ -95,7 +95,7 @@ Span span_of(const TraceEvent& event) { return {nanoseconds(event.begin_s), nano
 
 void append_name(fmt::memory_buffer& text, const Program& program, const Step& step) {
   const Instruction& instruction = program.at(step.rank, step.stream, step.index);
-  const RankEntry& entry = program.ranks[at(step.rank)];
+  const RankEntry& entry = program.ranks[step.rank];
   switch (instruction.op()) {
     case Op::compute:
       append(text, FMT_COMPILE("{}"),
@@ -150,7 +150,7 @@ void append_args(fmt::memory_buffer& text, const TraceEvent& event) {
   if (event.waited_for != Step{})
     append(text, FMT_COMPILE(",\"waited_for\":[{},{},{}]"), event.waited_for.rank, event.waited_for.stream,
            event.waited_for.index);
-  if (event.waited_rank != -1) append(text, FMT_COMPILE(",\"waited_rank\":{}"), event.waited_rank);
+  if (event.waited_rank) append(text, FMT_COMPILE(",\"waited_rank\":{}"), *event.waited_rank);
   if (event.bytes != 0) append(text, FMT_COMPILE(",\"bytes\":{}"), event.bytes);
   if (event.flops != 0) append(text, FMT_COMPILE(",\"flops\":{}"), event.flops);
   if (event.allocated != 0) append(text, FMT_COMPILE(",\"allocated\":{}"), event.allocated);
@@ -186,11 +186,11 @@ std::string count_of(const Trace& trace, Rank rank) {
 }
 
 void write_names(TraceFile& file, const Program& program, const Trace& trace, const Events& events) {
-  Rank last = -1;
+  std::optional<Rank> last;
   for (const TraceEvent* event : events) {
     const Rank rank = event->step.rank;
     if (rank == std::exchange(last, rank)) continue;
-    const RankEntry& entry = program.ranks[at(rank)];
+    const RankEntry& entry = program.ranks[rank];
     append(
         file.next_line(),
         FMT_COMPILE(
@@ -269,12 +269,12 @@ void write_flows(TraceFile& file, const Program& program, const Events& events) 
     const Step& step = send->step;
     const auto* message = program.at(step.rank, step.stream, step.index).as<Send>();
     if (message == nullptr) continue;
-    const RankEntry& entry = program.ranks[at(step.rank)];
+    const RankEntry& entry = program.ranks[step.rank];
     const auto& sends = transfers[entry.rank_program].sends.at(message->slot);
     std::size_t& ordinal = sent[{step.rank, message->slot}];
     while (sends[ordinal] != After{step.stream, step.index}) ++ordinal;
     const Rank peer = entry.peers[message->slot].value();
-    const auto& received = transfers[program.ranks[at(peer)].rank_program].recvs;
+    const auto& received = transfers[program.ranks[peer].rank_program].recvs;
     const auto slot = received.find(other_end(program, step.rank, message->slot).value());
     if (slot == received.end() || ordinal >= slot->second.size()) continue;
     const After place = slot->second[ordinal];

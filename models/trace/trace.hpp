@@ -26,7 +26,7 @@ struct TraceEvent {
   double end_s = 0;
   Waited waited = Waited::no;
   Step waited_for;
-  Rank waited_rank = -1;  // -1: it waited for no rank
+  std::optional<Rank> waited_rank;  // none: it waited for no rank
   // What was really done, not copied from the Program, if the World can know it.
   std::int64_t bytes = 0;  // payload
   double flops = 0;
@@ -36,7 +36,7 @@ struct TraceEvent {
 
 // A rank whose events stand for those of `count` ranks that must behave alike, itself included.
 struct StandIn {
-  Rank rank = 0;
+  Rank rank;
   std::int64_t count = 1;
   bool operator==(const StandIn&) const = default;
 };

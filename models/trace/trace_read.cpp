@@ -284,11 +284,11 @@ void TraceReader::close() {
   if (ended == Where::head_list && field_ == Field::stand_ins) {
     if (list_.size() % 2 != 0) refuse("stand_ins is [rank, count, rank, count, ...]");
     for (std::size_t i = 0; i < list_.size(); i += 2)
-      trace_.stand_ins.push_back({narrow<Rank>(list_[i]), list_[i + 1]});
+      trace_.stand_ins.push_back({Rank(narrow<std::int32_t>(list_[i])), list_[i + 1]});
   }
   if (ended == Where::args_list) {
     if (list_.size() != 3) refuse("waited_for is [rank, stream, index]");
-    event_.waited_for = {narrow<Rank>(list_[0]), StreamId(narrow<std::int16_t>(list_[1])),
+    event_.waited_for = {Rank(narrow<std::int32_t>(list_[0])), StreamId(narrow<std::int16_t>(list_[1])),
                          narrow<std::int32_t>(list_[2])};
   }
   field_ = Field::none;
@@ -385,17 +385,17 @@ void TraceReader::take_integer(std::int64_t value) {
   if (std::int64_t* count = count_of(field_)) {
     *count = value;
   } else if (field_ == Field::pid) {
-    event_.step.rank = narrow<Rank>(value);
+    event_.step.rank = Rank(narrow<std::int32_t>(value));
   } else if (field_ == Field::tid) {
     event_.step.stream = StreamId(narrow<std::int16_t>(value));
   } else if (field_ == Field::index) {
     event_.step.index = narrow<std::int32_t>(value);
   } else if (field_ == Field::waited_rank) {
-    event_.waited_rank = narrow<Rank>(value);
+    event_.waited_rank = Rank(narrow<std::int32_t>(value));
   } else if (where() == Where::head_list && field_ == Field::stand_ins) {
     list_.push_back(value);
   } else if (where() == Where::head_list) {
-    trace_.measured_ranks.push_back(narrow<Rank>(value));
+    trace_.measured_ranks.push_back(Rank(narrow<std::int32_t>(value)));
   } else if (where() == Where::args_list) {
     list_.push_back(value);
   } else {

@@ -23,7 +23,7 @@ NullWorld::NullWorld(const Program& program, const Arrangement& arrangement, con
       gang_sizes_(gang_sizes(program, symmetry)),
       arrived_(symmetry.groups.first.size()),
       is_ready_(program.ranks.size()) {
-  for (Rank rank : symmetry.ranks.first) states_[at(rank)].resize(program.program_of(rank).streams.size());
+  for (Rank rank : symmetry.ranks.first) states_[rank].resize(program.program_of(rank).streams.size());
 }
 
 void NullWorld::issue(const Step& step, const Instruction&, std::span<const Step>) {
@@ -42,8 +42,8 @@ bool NullWorld::passed(Rank rank, const std::vector<After>& after) const {
 }
 
 void NullWorld::wake(Rank rank) {
-  if (is_ready_[at(rank)]) return;
-  is_ready_[at(rank)] = true;
+  if (is_ready_[rank]) return;
+  is_ready_[rank] = true;
   ready_.push_back(rank);
 }
 
@@ -70,7 +70,7 @@ bool NullWorld::match_transfer(Rank rank, StreamId stream) {
   std::optional<StreamId>& there = (sends ? receiver_ : sender_)[meeting];
   here = stream;
   if (!there) return false;
-  const Rank peer = symmetry_.ranks.stand_in(program_.ranks[at(rank)].peers[message.slot].value());
+  const Rank peer = symmetry_.ranks.stand_in(program_.ranks[rank].peers[message.slot].value());
   const StreamId other_stream = *std::exchange(there, std::nullopt);
   here.reset();
   const Instruction& theirs = current(peer, other_stream);
@@ -86,7 +86,7 @@ bool NullWorld::match_transfer(Rank rank, StreamId stream) {
 
 bool NullWorld::match_collective(Rank rank, StreamId stream) {
   const auto& mine = std::get<Collective>(current(rank, stream).body);
-  const auto gang = at(symmetry_.groups.class_of[at(program_.ranks[at(rank)].groups[mine.slot].value())]);
+  const auto gang = at(symmetry_.groups.class_of[at(program_.ranks[rank].groups[mine.slot].value())]);
   auto& arrivals = arrived_[gang];
   arrivals.push_back({rank, stream});
   if (arrivals.size() < gang_sizes_[gang]) return false;
@@ -121,7 +121,7 @@ bool NullWorld::advance(Rank rank, StreamId stream) {
 void NullWorld::progress(Rank rank) {
   for (bool moved = true; moved;) {
     moved = false;
-    for (StreamId stream : states_[at(rank)].ids())
+    for (StreamId stream : states_[rank].ids())
       while (stream != kComputeStream && advance(rank, stream)) moved = true;
     if (!moved) moved = advance(rank, kComputeStream);
   }
@@ -132,7 +132,7 @@ std::string NullWorld::why(Rank rank, StreamId stream) const {
   for (const After& awaited : instruction.after)
     if (state(rank, awaited.stream).next <= awaited.index)
       return fmt::format("waits for {}", describe(program_, rank, awaited.stream, awaited.index));
-  const RankEntry& entry = program_.ranks[at(rank)];
+  const RankEntry& entry = program_.ranks[rank];
   if (const PeerMessage* message = instruction.message())
     return fmt::format("waits for rank {} to {}", entry.peers[message->slot].value(),
                        instruction.op() == Op::send ? "post its recv" : "send");
@@ -151,7 +151,7 @@ std::string NullWorld::why(Rank rank, StreamId stream) const {
 std::vector<Blocked> NullWorld::blocked() const {
   std::vector<Blocked> stuck;
   for (Rank rank : symmetry_.ranks.first)
-    for (StreamId stream : states_[at(rank)].ids())
+    for (StreamId stream : states_[rank].ids())
       if (const StreamState& here = state(rank, stream); here.next < here.issued)
         stuck.push_back({rank, stream, here.next, why(rank, stream)});
   return stuck;
@@ -159,13 +159,13 @@ std::vector<Blocked> NullWorld::blocked() const {
 
 std::vector<Blocked> NullWorld::run() {
   for (Rank rank : symmetry_.ranks.first) {
-    for (StreamId stream : states_[at(rank)].ids()) run_stream(program_, rank, stream, *this);
+    for (StreamId stream : states_[rank].ids()) run_stream(program_, rank, stream, *this);
     wake(rank);
   }
   while (!ready_.empty()) {
     const Rank rank = ready_.front();
     ready_.pop_front();
-    is_ready_[at(rank)] = false;
+    is_ready_[rank] = false;
     progress(rank);
   }
   return blocked();

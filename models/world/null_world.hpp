@@ -16,7 +16,7 @@
 namespace motley {
 
 struct Blocked {
-  Rank rank = 0;
+  Rank rank;
   StreamId stream;
   int index = 0;
   std::string why;  // "waits for rank 3 to send activation of micro-batch 2"
@@ -45,8 +45,8 @@ class NullWorld : public World {
     int next = 0;         // index of the first instruction that has not ended
     bool posted = false;  // it has begun and waits for its other side
   };
-  StreamState& state(Rank rank, StreamId stream) { return states_[at(rank)][stream]; }
-  const StreamState& state(Rank rank, StreamId stream) const { return states_[at(rank)][stream]; }
+  StreamState& state(Rank rank, StreamId stream) { return states_[rank][stream]; }
+  const StreamState& state(Rank rank, StreamId stream) const { return states_[rank][stream]; }
   const Instruction& current(Rank rank, StreamId stream) const {
     return program_.at(rank, stream, state(rank, stream).next);
   }
@@ -67,7 +67,7 @@ class NullWorld : public World {
   const Arrangement& arrangement_;
   const Symmetry& symmetry_;
   Observer posted_, ended_;
-  std::vector<IdTable<StreamId, StreamState>> states_;  // by rank; filled only for ranks that run
+  IdTable<Rank, IdTable<StreamId, StreamState>> states_;  // filled only for ranks that run
   std::vector<std::optional<StreamId>> sender_,
       receiver_;                         // by class of lanes: stream whose next instruction is posted there
   std::vector<std::size_t> gang_sizes_;  // by class of groups
@@ -77,7 +77,7 @@ class NullWorld : public World {
   };
   std::vector<std::vector<Arrival>> arrived_;  // by class of groups
   std::deque<Rank> ready_;
-  std::vector<bool> is_ready_;
+  IdTable<Rank, bool> is_ready_;
 };
 
 }  // namespace motley

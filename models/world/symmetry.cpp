@@ -125,14 +125,15 @@ class Colours {
   std::vector<Change> split();
 
   // The classes, numbered in the order of their first members.
-  Partition partition() const {
-    Partition classes;
+  template <class Member>
+  Partition<Member> partition() const {
+    Partition<Member> classes;
     std::vector<std::int32_t> number(sizes_.size(), -1);
     for (std::size_t i = 0; i < colours_.size(); ++i) {
       std::int32_t& given = number[at(colours_[i])];
       if (given < 0) {
         given = static_cast<std::int32_t>(classes.first.size());
-        classes.first.push_back(static_cast<std::int32_t>(i));
+        classes.first.push_back(Member(static_cast<std::int32_t>(i)));
       }
       classes.class_of.push_back(given);
     }
@@ -216,13 +217,13 @@ class Refinement {
     see_all();
     while (round()) continue;
     Numbering numbering(marks_.size());
-    Partition lanes;
+    Partition<std::int32_t> lanes;
     for (std::size_t i = 0; i < marks_.size(); ++i) {
       lanes.class_of.push_back(numbering.number(marks_[i]));
       if (lanes.class_of.back() == static_cast<std::int32_t>(lanes.first.size()))
         lanes.first.push_back(static_cast<std::int32_t>(i));
     }
-    return {ranks_.partition(), groups_.partition(), lanes, links_.partition()};
+    return {ranks_.partition<Rank>(), groups_.partition<GroupId>(), lanes, links_.partition<std::int32_t>()};
   }
 
  private:
@@ -235,8 +236,8 @@ class Refinement {
       link(arrangement_.links[i], i - lane.first_link);
     if (lane.group) group(lane.group->value());
     if (!lane.by_ranks) return;
-    end(lane.from, 0);
-    end(lane.to, 1);
+    end(lane.from.value(), 0);
+    end(lane.to.value(), 1);
   }
 
   void index_lanes() {
@@ -244,17 +245,17 @@ class Refinement {
       each_of(
           i, [&](std::int32_t link, auto) { link_lanes_.count(link); },
           [&](std::int32_t group) { group_lanes_.count(group); },
-          [&](Rank rank, int) { rank_lanes_.count(rank); });
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+          [&](std::int32_t rank, int) { rank_lanes_.count(rank); });
+    for (Rank rank : program_.ranks.ids())
       each_collective(rank, [&](std::int32_t group, int) { members_.count(group); });
     for (Lists* each : {&rank_lanes_, &group_lanes_, &link_lanes_, &members_}) each->make_room();
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+    for (Rank rank : program_.ranks.ids())
       each_collective(rank, [&](std::int32_t group, int) { members_.put(group, at(rank)); });
     for (std::size_t i = 0; i < marks_.size(); ++i)
       each_of(
           i, [&](std::int32_t link, auto) { link_lanes_.put(link, i); },
           [&](std::int32_t group) { group_lanes_.put(group, i); },
-          [&](Rank rank, int) { rank_lanes_.put(rank, i); });
+          [&](std::int32_t rank, int) { rank_lanes_.put(rank, i); });
   }
 
   // The marks of two lanes are equal if the lanes and all their neighbours are equal.
@@ -264,7 +265,7 @@ class Refinement {
               lane.group ? static_cast<std::uint64_t>(groups_.colour(lane.group->value())) : kNone};
     if (lane.by_ranks)
       for (Rank rank : {lane.from, lane.to})
-        words_.push_back(static_cast<std::uint64_t>(ranks_.colour(rank)));
+        words_.push_back(static_cast<std::uint64_t>(ranks_.colour(rank.value())));
     for (std::uint32_t link = lane.first_link; link < lane.last_link; ++link)
       words_.push_back(static_cast<std::uint64_t>(links_.colour(arrangement_.links[link])));
     return XXH3_128bits(words_.data(), words_.size() * sizeof words_[0]);
@@ -276,7 +277,7 @@ class Refinement {
         lane,
         [&](std::int32_t link, auto place) { links_.see(link, mark(shown.low64, shown.high64, place)); },
         [&](std::int32_t group) { groups_.see(group, shown); },
-        [&](Rank rank, int end) { ranks_.see(rank, mark(shown.low64, shown.high64, end)); });
+        [&](std::int32_t rank, int end) { ranks_.see(rank, mark(shown.low64, shown.high64, end)); });
   }
   void hide(std::size_t lane) {
     const Mark shown = marks_[lane];
@@ -284,21 +285,21 @@ class Refinement {
         lane,
         [&](std::int32_t link, auto place) { links_.forget(link, mark(shown.low64, shown.high64, place)); },
         [&](std::int32_t group) { groups_.forget(group, shown); },
-        [&](Rank rank, int end) { ranks_.forget(rank, mark(shown.low64, shown.high64, end)); });
+        [&](std::int32_t rank, int end) { ranks_.forget(rank, mark(shown.low64, shown.high64, end)); });
   }
 
   void see_all() {
     for (std::size_t i = 0; i < marks_.size(); ++i) show(i);
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+    for (Rank rank : program_.ranks.ids())
       each_collective(rank, [&](std::int32_t group, int slot) {
-        groups_.see(group, mark(ranks_.colour(rank), slot));
-        ranks_.see(rank, mark(groups_.colour(group), slot));
+        groups_.see(group, mark(ranks_.colour(rank.value()), slot));
+        ranks_.see(rank.value(), mark(groups_.colour(group), slot));
       });
   }
 
   template <class Do>
   void each_collective(Rank rank, Do act) const {
-    const RankEntry& entry = program_.ranks[at(rank)];
+    const RankEntry& entry = program_.ranks[rank];
     for (GroupSlot slot : collectives_[entry.rank_program])
       act(entry.groups[slot].value().value(), slot.value());
   }
@@ -321,7 +322,7 @@ class Refinement {
       is_stale_[lane] = 0;
     }
     for (const Colours::Change& rank : ranks)
-      each_collective(rank.member, [&](std::int32_t group, int slot) {
+      each_collective(Rank(rank.member), [&](std::int32_t group, int slot) {
         groups_.forget(group, mark(rank.before, slot));
         groups_.see(group, mark(ranks_.colour(rank.member), slot));
       });
@@ -332,9 +333,9 @@ class Refinement {
   void show_members(const Colours::Change& group) {
     std::int32_t last = -1;
     for (std::uint32_t member : members_[group.member]) {
-      const auto rank = static_cast<Rank>(member);
+      const auto rank = static_cast<std::int32_t>(member);
       if (std::exchange(last, rank) == rank) continue;  // a rank in several slots is handled once
-      each_collective(rank, [&](std::int32_t joined, int slot) {
+      each_collective(Rank(rank), [&](std::int32_t joined, int slot) {
         if (joined != group.member) return;
         ranks_.forget(rank, mark(group.before, slot));
         ranks_.see(rank, mark(groups_.colour(joined), slot));
@@ -352,11 +353,12 @@ class Refinement {
   std::vector<std::uint64_t> words_;
 };
 
-Partition singletons(std::size_t count) {
-  Partition alone;
+template <class Member>
+Partition<Member> singletons(std::size_t count) {
+  Partition<Member> alone;
   alone.class_of.resize(count);
   std::iota(alone.class_of.begin(), alone.class_of.end(), 0);
-  alone.first = alone.class_of;
+  for (std::int32_t member : alone.class_of) alone.first.push_back(Member(member));
   return alone;
 }
 
@@ -387,8 +389,8 @@ void add_transfers(const Program& program, Arrangement& into) {
   }
   into.sent.assign(slots, -1);
   into.received.assign(slots, -1);
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    const RankEntry& entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    const RankEntry& entry = program.ranks[rank];
     for (PeerSlot slot : sends[entry.rank_program]) {
       into.sent[into.slot_of(rank, slot)] = static_cast<std::int32_t>(into.lanes.size());
       Lane lane;
@@ -412,12 +414,6 @@ std::vector<GroupSlot> collective_slots(const RankProgram& rank_program) {
   });
 }
 
-std::vector<std::int64_t> Partition::counts() const {
-  std::vector<std::int64_t> counts(first.size());
-  for (std::int32_t each : class_of) ++counts[at(each)];
-  return counts;
-}
-
 Arrangement arrange(const Program& program) {
   Arrangement arrangement;
   for (const RankEntry& entry : program.ranks)
@@ -433,8 +429,9 @@ Symmetry find_symmetry(const Program& program, const Arrangement& arrangement) {
 }
 
 Symmetry no_symmetry(const Program& program, const Arrangement& arrangement) {
-  return {singletons(program.ranks.size()), singletons(program.groups.size()),
-          singletons(arrangement.lanes.size()), singletons(arrangement.link_traits.size())};
+  return {singletons<Rank>(program.ranks.size()), singletons<GroupId>(program.groups.size()),
+          singletons<std::int32_t>(arrangement.lanes.size()),
+          singletons<std::int32_t>(arrangement.link_traits.size())};
 }
 
 std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symmetry) {
@@ -446,12 +443,12 @@ std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symm
     for (GroupSlot slot : slots[entry.rank_program]) ++joining[entry.groups[slot].value()];
   std::vector<std::size_t> sizes(symmetry.groups.first.size());
   for (Rank rank : symmetry.ranks.first) {
-    const RankEntry& entry = program.ranks[at(rank)];
+    const RankEntry& entry = program.ranks[rank];
     for (GroupSlot slot : slots[entry.rank_program])
       ++sizes[at(symmetry.groups.class_of[at(entry.groups[slot].value())])];
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const GroupId group(symmetry.groups.first[i]);
+    const GroupId group = symmetry.groups.first[i];
     if (joining[group] != program.groups[group].ranks.size())
       sizes[i] = std::numeric_limits<std::size_t>::max();
   }

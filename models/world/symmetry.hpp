@@ -17,7 +17,7 @@ namespace motley {
 
 // One path of bytes: the messages that a rank sends through one slot, or an edge of a collective.
 struct Lane {
-  Rank from = 0, to = 0;
+  Rank from, to;
   std::optional<PeerSlot> out, in;  // transfers: slots at the two ends
   std::optional<GroupId> group;     // edges of a collective: its group
   // 1: copies from a rank to its host; 2: copies from the host to it; `from` and `to` are the rank. 0: neither.
@@ -40,14 +40,12 @@ struct Arrangement {
   std::vector<Lane> lanes;
   std::vector<std::int32_t> links;  // ids, in the order in which a lane crosses them
   // By rank and peer slot: index into `lanes`; -1: ranks of this program never send (receive) through the slot.
-  std::vector<std::size_t> first_slot;
+  IdTable<Rank, std::size_t> first_slot;
   std::vector<std::int32_t> sent, received;
 
   std::int32_t sent_lane(Rank rank, PeerSlot slot) const { return sent[slot_of(rank, slot)]; }
   std::int32_t received_lane(Rank rank, PeerSlot slot) const { return received[slot_of(rank, slot)]; }
-  std::size_t slot_of(Rank rank, PeerSlot slot) const {
-    return first_slot[static_cast<std::size_t>(rank)] + at(slot);
-  }
+  std::size_t slot_of(Rank rank, PeerSlot slot) const { return first_slot[rank] + at(slot); }
 };
 
 // Slots of groups through which the program's instructions run collectives, ascending.
@@ -57,17 +55,23 @@ std::vector<GroupSlot> collective_slots(const RankProgram& rank_program);
 // links.
 Arrangement arrange(const Program& program);
 
+// Members are named by their id, or by their index where they have none.
+template <class Member>
 struct Partition {
   std::vector<std::int32_t> class_of;  // class of each member
-  std::vector<std::int32_t> first;     // lowest member of each class
-  std::int32_t stand_in(std::int64_t member) const {
-    return first[static_cast<std::size_t>(class_of[static_cast<std::size_t>(member)])];
+  std::vector<Member> first;           // lowest member of each class
+  Member stand_in(Member member) const { return first[at(class_of[at(member)])]; }
+  std::vector<std::int64_t> counts() const {  // members of each class
+    std::vector<std::int64_t> counts(first.size());
+    for (std::int32_t each : class_of) ++counts[at(each)];
+    return counts;
   }
-  std::vector<std::int64_t> counts() const;  // members of each class
 };
 
 struct Symmetry {
-  Partition ranks, groups, lanes, links;
+  Partition<Rank> ranks;
+  Partition<GroupId> groups;
+  Partition<std::int32_t> lanes, links;
 };
 
 // Finds the coarsest equitable partition that is finer than the traits.

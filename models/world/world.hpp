@@ -12,7 +12,7 @@ namespace motley {
 
 // An instruction of a rank; it also names the event of its end. It is known before it is issued.
 struct Step {
-  Rank rank = 0;
+  Rank rank;
   StreamId stream;
   std::int32_t index = 0;
   auto operator<=>(const Step&) const = default;

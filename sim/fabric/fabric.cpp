@@ -112,7 +112,7 @@ void Fabric::make_hosts() {
   for (auto* side : {&senders_, &receivers_})
     for (std::size_t i = 0; i < side_; ++i) side->push_back(make());
   hosts_.resize(program_.ranks.size());
-  for (Rank rank : folding_.symmetry.ranks.first) hosts_[static_cast<std::size_t>(rank)] = make();
+  for (Rank rank : folding_.symmetry.ranks.first) hosts_[rank] = make();
 }
 
 sg::Link* Fabric::link_of(std::int32_t link_class, std::int64_t parts) {
@@ -149,8 +149,8 @@ void Fabric::make_paths(const Crossings& crossings) {
   const std::vector<std::int32_t>& lanes = folding_.symmetry.lanes.first;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const Lane& lane = folding_.arrangement.lanes[static_cast<std::size_t>(lanes[i])];
-    const int from = program_.ranks[static_cast<std::size_t>(lane.from)].chip;
-    const int to = program_.ranks[static_cast<std::size_t>(lane.to)].chip;
+    const int from = program_.ranks[lane.from].chip;
+    const int to = program_.ranks[lane.to].chip;
     Path path;
     if (lane.host != 0) {
       path.route = host_route(cluster_, from, lane.host == 1);

@@ -31,7 +31,7 @@ class Fabric {
          Latency latency = Latency::callers);
 
   // The host of a rank that runs.
-  simgrid::s4u::Host* host_of(Rank rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
+  simgrid::s4u::Host* host_of(Rank rank) const { return hosts_[rank]; }
   // The two hosts between which SimGrid's Comms of a lane run. They have no other use.
   std::pair<simgrid::s4u::Host*, simgrid::s4u::Host*> ends_of(std::int32_t lane) const;
   // Seconds before the bytes move: route latency + message_overhead_s. Zero on the lanes of a collective that its group
@@ -64,7 +64,7 @@ class Fabric {
   FabricZone* zone_;
   std::size_t side_;  // class of lanes c runs from senders_[c / side_] to receivers_[c % side_]
   std::vector<simgrid::s4u::Host*> senders_, receivers_;         // the zone's first hosts
-  std::vector<simgrid::s4u::Host*> hosts_;                       // indexed by rank
+  IdTable<Rank, simgrid::s4u::Host*> hosts_;                     // null: the rank does not run
   std::vector<Path> paths_;                                      // indexed by class of lanes
   std::unordered_map<std::int32_t, simgrid::s4u::Link*> links_;  // by class of links
 };

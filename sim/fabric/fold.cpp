@@ -100,7 +100,7 @@ class FoldBuilder {
     std::uint64_t rounds = 0;  // CollectivePlan::Way::rounds; 0: not planned, or all rounds are one flow
   };
 
-  int chip(Rank rank) const { return program_.ranks[at(rank)].chip; }
+  int chip(Rank rank) const { return program_.ranks[rank].chip; }
 
   // Gives the lane its links and traits.
   void lay(Lane& lane, const Terms& terms) {
@@ -215,10 +215,10 @@ class FoldBuilder {
           std::any_of(rank_program.streams.begin(), rank_program.streams.end(), [](const Stream& stream) {
             return stream.kind == StreamKind::to_host || stream.kind == StreamKind::from_host;
           }));
-    folding_.first_host.assign(program_.ranks.size(), -1);
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
-      if (!copies[program_.ranks[at(rank)].rank_program]) continue;
-      folding_.first_host[at(rank)] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
+    folding_.first_host = IdTable<Rank, std::int32_t>(program_.ranks.size(), -1);
+    for (Rank rank : program_.ranks.ids()) {
+      if (!copies[program_.ranks[rank].rank_program]) continue;
+      folding_.first_host[rank] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
       for (const std::int32_t way : {1, 2}) {
         Lane lane;
         lane.from = lane.to = rank;
@@ -279,15 +279,16 @@ class FoldBuilder {
       }
     }
     std::vector<std::uint64_t> words;
-    for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
+    for (Rank rank : program_.ranks.ids()) {
       const RankEntry& entry = program_.ranks[rank];
       words = {static_cast<std::uint64_t>(job_.cluster.chip_group[at(entry.chip)])};
       for (std::optional<GroupId> group : entry.groups) words.push_back(group ? rings[*group] : 0);
-      std::uint64_t& traits = folding_.arrangement.rank_traits[rank];
+      std::uint64_t& traits = folding_.arrangement.rank_traits[at(rank)];
       traits = XXH3_64bits_withSeed(words.data(), words.size() * sizeof words[0], traits);
     }
     for (Rank rank : apart)
-      folding_.arrangement.rank_traits[at(rank)] = traits_of(rank, folding_.arrangement.rank_traits.size());
+      folding_.arrangement.rank_traits[at(rank)] =
+          traits_of(rank.value(), folding_.arrangement.rank_traits.size());
   }
 
   const Job& job_;
@@ -320,7 +321,7 @@ Folding fold(const Job& job, const Program& program, CostTable& costs, const Fol
 
 Crossings crossings(const Folding& folding) {
   const Arrangement& arrangement = folding.arrangement;
-  const Partition& links = folding.symmetry.links;
+  const Partition<std::int32_t>& links = folding.symmetry.links;
   std::vector<std::pair<std::int32_t, std::int32_t>> seen;  // class of lanes, class of links
   for (std::size_t i = 0; i < arrangement.lanes.size(); ++i)
     for (std::uint32_t each = arrangement.lanes[i].first_link; each < arrangement.lanes[i].last_link;

@@ -42,7 +42,7 @@ struct Folding {
   IdTable<GroupId, std::vector<PlannedLanes>> planned;  // lanes of all other algorithms
 
   // Indexed by rank: the rank's lane to its host; the lane from its host is the next. -1: the rank copies nothing.
-  std::vector<std::int32_t> first_host;
+  IdTable<Rank, std::int32_t> first_host;
 
   // The lane from one member to another, given by place, in a group where first_pair is not -1.
   std::int32_t pair_lane(GroupId group, std::size_t from, std::size_t to, std::size_t members) const {

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "models/base/index.hpp"
+
 namespace motley {
 
 // The process at the other end has ended, perhaps in the middle of a message.
@@ -54,6 +56,8 @@ class MessageReader {
 // of all its fields; written with a structured binding, they no longer compile once the struct has another field.
 template <class T>
 constexpr bool kSentAsBytes = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+template <class Tag>
+inline constexpr bool kSentAsBytes<Id<Tag>> = true;
 
 template <class T>
 struct IsVector : std::false_type {};

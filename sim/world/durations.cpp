@@ -25,7 +25,7 @@ Durations::Durations(const Job& job, const Program& program, const SimOptions& o
   if (ranks.empty()) return;
   MOTLEY_CHECK(options.tape != nullptr || options.executor != nullptr);
   measured_.resize(program.ranks.size());
-  for (Rank rank : ranks) measured_.at(static_cast<std::size_t>(rank)) = true;
+  for (Rank rank : ranks) measured_.get(rank) = true;
 }
 
 void Durations::check_tape() const {
@@ -36,7 +36,7 @@ void Durations::check_tape() const {
                               options_.tape->program_hash, hash),
                   "record it again, or replay it with the scenario it was recorded with");
   for (Rank rank : options_.tape->measured_ranks)
-    if (rank < 0 || rank >= program_.rank_count())
+    if (!program_.ranks.has(rank))
       throw Refusal(
           Exit::usage, "wrong-tape", {},
           fmt::format("the tape has rank {} measured, the program has {} ranks", rank, program_.rank_count()),
@@ -65,7 +65,7 @@ double Durations::seconds(const Step& step, const Instruction& instruction) {
 
 std::vector<Rank> Durations::measured_ranks() const {
   std::vector<Rank> ranks;
-  for (Rank rank = 0; rank < program_.rank_count(); ++rank)
+  for (Rank rank : program_.ranks.ids())
     if (is_measured(rank)) ranks.push_back(rank);
   return ranks;
 }

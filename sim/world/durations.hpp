@@ -28,9 +28,7 @@ class Durations {
   // Whether the rank's computes are really executed, on the stack of its actor.
   bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
   std::vector<Rank> measured_ranks() const;
-  bool is_measured(Rank rank) const {
-    return !measured_.empty() && measured_[static_cast<std::size_t>(rank)];
-  }
+  bool is_measured(Rank rank) const { return !measured_.empty() && measured_[rank]; }
 
  private:
   double recorded_s(const Step& step) const;
@@ -39,7 +37,7 @@ class Durations {
   const Program& program_;
   const SimOptions& options_;
   CostTable costs_;
-  std::vector<bool> measured_;  // indexed by rank; empty: no rank is measured
+  IdTable<Rank, bool> measured_;  // empty: no rank is measured
 };
 
 }  // namespace motley

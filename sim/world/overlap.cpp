@@ -7,7 +7,7 @@ namespace motley {
 namespace sg = simgrid::s4u;
 
 Overlap::Overlap(const Program& program, const Cluster& cluster) {
-  for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
+  for (Rank rank : program.ranks.ids()) {
     const double factor = cluster.chip_of(program.ranks[rank].chip).software.overlap_slowdown.value;
     if (factor <= 1) continue;
     slowed_.resize(program.ranks.size());

@@ -30,10 +30,8 @@ class Overlap {
     simgrid::s4u::MutexPtr mutex = simgrid::s4u::Mutex::create();
     simgrid::s4u::ConditionVariablePtr changed = simgrid::s4u::ConditionVariable::create();
   };
-  Slowed* slowed_of(Rank rank) const {
-    return slowed_.empty() ? nullptr : slowed_[static_cast<std::size_t>(rank)].get();
-  }
-  std::vector<std::unique_ptr<Slowed>> slowed_;  // indexed by rank; empty: no chip has the figure
+  Slowed* slowed_of(Rank rank) const { return slowed_.empty() ? nullptr : slowed_[rank].get(); }
+  IdTable<Rank, std::unique_ptr<Slowed>> slowed_;  // empty: no chip has the figure
 };
 
 }  // namespace motley

@@ -49,7 +49,7 @@ void SimWorld::lay_out_streams() {
   std::size_t events = 0;
   first_stream_.resize(program_.ranks.size());
   for (Rank rank : folding_.symmetry.ranks.first) {
-    first_stream_[at(rank)] = streams_.size();
+    first_stream_[rank] = streams_.size();
     for (const Stream& stream : program_.program_of(rank).streams) {
       StreamState fresh;
       fresh.first_event = events;
@@ -168,7 +168,7 @@ void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
 void SimWorld::copy(const Step& step, const Instruction& instruction) {
   if (options_.null) return;
   const bool down = goes_to_host(program_.program_of(step.rank), instruction);
-  const std::int32_t lane = folding_.first_host[at(step.rank)] + (down ? 0 : 1);
+  const std::int32_t lane = folding_.first_host[step.rank] + (down ? 0 : 1);
   const std::int64_t bytes = payload_bytes(instruction);
   sleep(fabric_.latency_s(lane, bytes));
   fabric_.start(lane, bytes)->wait();
@@ -227,17 +227,17 @@ void SimWorld::release(const Posted& posted) {
 // holds the stand-ins of the peers, and this function returns the peer itself.
 Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last) const {
   const Instruction& instruction = program_.at(event.step.rank, event.step.stream, event.step.index);
-  const RankEntry& entry = program_.ranks[at(event.step.rank)];
+  const RankEntry& entry = program_.ranks[event.step.rank];
   if (const PeerMessage* message = instruction.message()) return entry.peers[message->slot].value();
-  Rank lowest = -1;
   if (trace_.stand_ins.empty()) return *std::min_element(last.begin(), last.end());
+  std::optional<Rank> lowest;
   for (Rank member :
        program_.groups[entry.groups[std::get<Collective>(instruction.body).slot].value()].ranks) {
     const bool came_last =
         std::find(last.begin(), last.end(), folding_.symmetry.ranks.stand_in(member)) != last.end();
-    if (came_last && (lowest < 0 || member < lowest)) lowest = member;
+    if (came_last && (!lowest || member < *lowest)) lowest = member;
   }
-  return lowest;
+  return lowest.value();
 }
 
 void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
@@ -281,7 +281,7 @@ void SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessag
 // sends and receives its own messages.
 void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
-  const GroupId index = program_.ranks[at(rank)].groups[collective.slot].value();
+  const GroupId index = program_.ranks[rank].groups[collective.slot].value();
   Gang& gang = gang_of(index);
   const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
   const bool each_works = level == CollectiveLevel::expanded && !options_.null;
@@ -459,7 +459,7 @@ std::string SimWorld::why(Rank rank, StreamId stream) {
     return "waits for " +
            describe(program_, here.waits_for.rank, here.waits_for.stream, here.waits_for.index);
   const Instruction& instruction = program_.at(rank, stream, here.ended);
-  const RankEntry& entry = program_.ranks[at(rank)];
+  const RankEntry& entry = program_.ranks[rank];
   if (const PeerMessage* message = instruction.message())
     return fmt::format("waits for rank {} to {}", entry.peers[message->slot].value(),
                        instruction.op() == Op::send ? "post its recv" : "send");

@@ -60,7 +60,7 @@ class SimWorld : public World {
     simgrid::s4u::CommPtr message;
   };
 
-  StreamState& state(Rank rank, StreamId stream) { return streams_[first_stream_[at(rank)] + at(stream)]; }
+  StreamState& state(Rank rank, StreamId stream) { return streams_[first_stream_[rank] + at(stream)]; }
   TraceEvent& event_of(const Step& step) {
     return trace_.events[state(step.rank, step.stream).first_event + static_cast<std::size_t>(step.index)];
   }
@@ -107,7 +107,7 @@ class SimWorld : public World {
   const Folding folding_;
   Fabric fabric_;
   Overlap overlap_;
-  std::vector<std::size_t> first_stream_;               // indexed by rank: index into streams_
+  IdTable<Rank, std::size_t> first_stream_;             // index into streams_
   std::vector<StreamState> streams_;                    // the streams of the ranks that run
   std::vector<Posted> meetings_;                        // indexed by class of lanes
   std::vector<std::shared_ptr<Handshake>> handshakes_;  // indexed by class of lanes

@@ -106,7 +106,7 @@ class UpFrontDag {
   };
 
   void each(const std::function<void(const Step&, const Instruction&)>& visit) {
-    for (Rank rank = 0; rank < program_.rank_count(); ++rank) {
+    for (Rank rank : program_.ranks.ids()) {
       const auto& streams = program_.program_of(rank).streams;
       for (StreamId stream : streams.ids())
         for (std::size_t index = 0; index < streams[stream].instructions.size(); ++index)
@@ -115,17 +115,17 @@ class UpFrontDag {
   }
 
   Key key_of(const Step& step, const Instruction& instruction) const {
-    const RankEntry& entry = program_.ranks[at(step.rank)];
+    const RankEntry& entry = program_.ranks[step.rank];
     if (const auto* collective = instruction.as<Collective>())
       return {-1 - entry.groups[collective->slot].value().value(), 0, step.index};
     const Recv* recv = instruction.as<Recv>();
-    if (recv == nullptr) return {step.rank, step.stream.value(), step.index};
+    if (recv == nullptr) return {step.rank.value(), step.stream.value(), step.index};
     const Rank sender = entry.peers[recv->slot].value();
     const auto& streams = program_.program_of(sender).streams;
     for (StreamId stream : streams.ids()) {
       const Send* first = streams[stream].instructions.front().as<Send>();
       if (first != nullptr && first->slot == PeerSlot(1 - recv->slot.value()))
-        return {sender, stream.value(), step.index};
+        return {sender.value(), stream.value(), step.index};
     }
     throw std::logic_error("a recv without its send");
   }
@@ -133,7 +133,7 @@ class UpFrontDag {
   const Activity& activity(const Step& step, const Instruction& instruction) {
     Activity& activity = activities_[key_of(step, instruction)];
     if (activity.exec != nullptr || activity.comm != nullptr) return activity;
-    const RankEntry& entry = program_.ranks[at(step.rank)];
+    const RankEntry& entry = program_.ranks[step.rank];
     sg::Host* host = fabric_.host_of(step.rank);
     if (const PeerMessage* message = instruction.message()) {
       const Arrangement& arrangement = folding_.arrangement;

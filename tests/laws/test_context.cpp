@@ -67,8 +67,8 @@ TEST_CASE("sequences cut over ranks do the same in the real and the imagined wor
     const auto memory = check(program, job.cluster);
     const TrainResult real = tests::check_same_structure(job, program).real;
     if (job.strategy.overlap_p2p) continue;  // timing decides how many messages wait in buffers
-    for (Rank rank = 0; rank < program.rank_count(); ++rank)
-      REQUIRE(static_cast<double>(memory[at(program.ranks[at(rank)].stage)].peak) ==
+    for (Rank rank : program.ranks.ids())
+      REQUIRE(static_cast<double>(memory[at(program.ranks[rank].stage)].peak) ==
               Approx(real.peak_bytes[at(rank)]).epsilon(0.02));
   }
 }

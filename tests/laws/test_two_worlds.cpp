@@ -80,8 +80,8 @@ void check_two_worlds(const Job& job) {
   const auto [real, imagined] = tests::check_same_structure(job, program);
   REQUIRE(moves(program, real.trace) == moves(program, imagined));
   const auto peaks = peak_by_rank(imagined);
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    INFO("rank " << rank);
+  for (Rank rank : program.ranks.ids()) {
+    INFO("rank " << rank.value());
     const double states = static_cast<double>(program.program_of(rank).static_bytes);
     const double really = static_cast<double>(real.peak_bytes[at(rank)]);
     if (job.strategy.zero >= 2 || on_their_way(program.program_of(rank)) > 0) {
@@ -93,7 +93,7 @@ void check_two_worlds(const Job& job) {
       continue;
     }
     REQUIRE(states + peaks.at(rank) == Approx(really).epsilon(0.02));
-    const int stage = program.ranks[at(rank)].stage;
+    const int stage = program.ranks[rank].stage;
     REQUIRE(static_cast<double>(memory[at(stage)].peak) == Approx(really).epsilon(0.02));
   }
 }

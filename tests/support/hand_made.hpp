@@ -52,16 +52,16 @@ class HandMade {
     job.cluster = std::move(cluster);
     job.fidelity = fidelity;
     program.precision = Format::fp32;
-    for (Rank rank = 0; rank < job.cluster.chip_count(); ++rank) {
+    for (int chip = 0; chip < job.cluster.chip_count(); ++chip) {
       RankProgram rank_program;
       rank_program.name = "rank";
       rank_program.streams.resize(1);
       rank_program.blocks.resize(1);
       rank_program.blocks.front().name = "work";
-      rank_program.chunks = {{rank, 0, 0}};
+      rank_program.chunks = {{chip, 0, 0}};
       RankEntry entry;
       entry.rank_program = program.rank_programs.push_back(rank_program);
-      entry.chip = entry.stage = rank;
+      entry.chip = entry.stage = chip;
       entry.peers.resize(2);
       entry.groups.resize(3);
       program.ranks.push_back(entry);
@@ -114,7 +114,7 @@ class HandMade {
     return add(rank, StreamKind::collective, collective, std::move(after));
   }
 
-  RankEntry& entry(Rank rank) { return program.ranks[at(rank)]; }
+  RankEntry& entry(Rank rank) { return program.ranks[rank]; }
   Trace run(const SimOptions& options = {}) const { return simulate_in_child(job, program, options); }
 
   Job job;

@@ -14,16 +14,16 @@ namespace motley::tests {
 // Every link of a ring over `ranks` ranks, for transfers and for collectives.
 inline std::vector<Link> ring_links(int ranks) {
   std::vector<Link> links;
-  for (Rank rank = 0; rank < ranks && ranks > 1; ++rank)
-    links.push_back({rank, (rank + 1) % ranks, Channel::data_group});
+  for (int rank = 0; rank < ranks && ranks > 1; ++rank)
+    links.push_back({Rank(rank), Rank((rank + 1) % ranks), Channel::data_group});
   return links;
 }
 
 // The links from every rank to every other, for collectives.
 inline std::vector<Link> all_links(int ranks) {
   std::vector<Link> links;
-  for (Rank from = 0; from < ranks; ++from)
-    for (Rank to = 0; to < ranks; ++to)
+  for (Rank from : IdRange<Rank>(at(ranks)))
+    for (Rank to : IdRange<Rank>(at(ranks)))
       if (from != to) links.push_back({from, to, Channel::data_group});
   return links;
 }
@@ -33,7 +33,7 @@ inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<
                                                    const std::function<void(Transport&)>& work,
                                                    double timeout_s = 60) {
   std::vector<Socket> listeners;
-  std::vector<Address> addresses;
+  IdTable<Rank, Address> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
     listeners.push_back(listen_on({"127.0.0.1", 0}));
     addresses.push_back({"127.0.0.1", listeners.back().local_port()});
@@ -44,7 +44,7 @@ inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<
     threads.emplace_back([&, rank] {
       try {
         const auto transport = make_tcp_transport(listeners[static_cast<std::size_t>(rank)],
-                                                  {rank, links, addresses, timeout_s});
+                                                  {Rank(rank), links, addresses, timeout_s});
         work(*transport);
       } catch (...) {
         thrown[static_cast<std::size_t>(rank)] = std::current_exception();

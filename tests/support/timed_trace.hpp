@@ -42,13 +42,13 @@ class TimedRun {
   static Key key_of(const Step& step) { return {step.rank, step.stream, step.index}; }
 
   GroupId group_of(const Step& step, const Collective& collective) const {
-    return program_.ranks[at(step.rank)].groups[collective.slot].value();
+    return program_.ranks[step.rank].groups[collective.slot].value();
   }
   // The two sides of a message meet at the peer slot that receives it.
   std::vector<Step>& meeting(const Step& step, const Instruction& instruction) {
     const PeerSlot slot = instruction.message()->slot;
     if (instruction.op() == Op::recv) return transfers_[{step.rank, slot}];
-    const Rank receiver = program_.ranks[at(step.rank)].peers[slot].value();
+    const Rank receiver = program_.ranks[step.rank].peers[slot].value();
     return transfers_[{receiver, other_end(program_, step.rank, slot).value()}];
   }
 
@@ -115,7 +115,8 @@ class TimedRun {
 inline Trace timed_trace(const Program& program) {
   return TimedRun(program,
                   [](const Step& step, const Instruction& i) {
-                    if (i.op() == Op::compute) return 1e-9 * (i.flops + 1) * (1 + 0.01 * (step.rank % 3));
+                    if (i.op() == Op::compute)
+                      return 1e-9 * (i.flops + 1) * (1 + 0.01 * (step.rank.value() % 3));
                     if (i.op() == Op::optimizer) return 1.0 / 3000;
                     return 1.1e-6 + static_cast<double>(payload_bytes(i)) / 7e8 + 1e-8 * i.micro_batch;
                   })

@@ -43,7 +43,7 @@ class Timeline {
   const Instruction& instruction(const Step& step) const {
     return program.at(step.rank, step.stream, step.index);
   }
-  int chip(Rank rank) const { return program.ranks[at(rank)].chip; }
+  int chip(Rank rank) const { return program.ranks[rank].chip; }
   bool is_expanded(const Meeting& meeting) const {
     return meeting.group && level_of(job.fidelity, group(meeting)) == CollectiveLevel::expanded;
   }
@@ -232,7 +232,7 @@ class Timeline {
     for (const TraceEvent& each : trace.events) {
       const Instruction& posted = instruction(each.step);
       const Rank rank = each.step.rank;
-      const RankEntry& entry = program.ranks[at(rank)];
+      const RankEntry& entry = program.ranks[rank];
       if (const auto* send = posted.as<Send>()) {
         sent[{rank, send->slot}].push_back(each.step);
       } else if (const auto* recv = posted.as<Recv>()) {

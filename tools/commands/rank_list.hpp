@@ -10,6 +10,6 @@ namespace motley {
 
 // Returns the ranks in ascending order, without duplicates. Throws Refusal("bad-rank-list") if the text is not a
 // list or names a rank that the Program does not have.
-std::vector<Rank> parse_ranks(const std::string& text, Rank rank_count);
+std::vector<Rank> parse_ranks(const std::string& text, std::int32_t rank_count);
 
 }  // namespace motley

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
@@ -116,7 +117,7 @@ Exit run(const TrainArguments& options) {
     result = train_rank(job, prepared.program, text, place.value_or(Place{}),
                         train_options(options, job, progress));
   }
-  if (place && place->rank != 0) return Exit::ok;
+  if (place && place->rank != kLeader) return Exit::ok;
   if (!options.trace.empty()) write_trace(result.trace, prepared.program, options.trace);
   const Trained trained{.prepared = prepared, .result = result};
   write_result(options.json ? to_json(trained) : to_text(trained), options.out);

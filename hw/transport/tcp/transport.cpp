@@ -17,7 +17,7 @@ namespace {
 struct Control {
   std::uint64_t tag = 0, bytes = 0;
   double posted_s = 0;
-  std::int64_t posted_rank = -1;  // Posted::rank
+  std::int64_t posted_rank = -1;  // Posted::rank; -1: none
 };
 struct Hello {  // the first bytes on a connection
   std::uint32_t magic = 0x4d4f544c;
@@ -25,6 +25,14 @@ struct Hello {  // the first bytes on a connection
   std::uint32_t channel = 0;
   std::int32_t lane = 0;
 };
+
+Control control_of(std::uint64_t tag, std::size_t bytes, const Posted& posted) {
+  return {tag, bytes, posted.at_s, posted.rank ? posted.rank->value() : -1};
+}
+Posted posted_of(const Control& control) {
+  if (control.posted_rank < 0) return {control.posted_s, std::nullopt};
+  return {control.posted_s, Rank(control.posted_rank)};
+}
 
 template <typename T>
 std::span<const std::byte> bytes_of_value(const T& value) {
@@ -62,16 +70,16 @@ class Transfer {
  public:
   Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
       : transport_(transport), exchange_(exchange), latest_(mine) {
-    if (exchange.to >= 0) {
-      out_ = &transport.socket_of({transport.rank_, exchange.to, exchange.channel, exchange.lane});
+    if (exchange.to) {
+      out_ = &transport.socket_of({transport.rank_, *exchange.to, exchange.channel, exchange.lane});
       out_state_ = Out::await_ready;
       out_left_ = {};
       ready_in_left_ = writable_bytes_of_value(ready_in_);
     }
-    if (exchange.from >= 0) {
-      in_ = &transport.socket_of({exchange.from, transport.rank_, exchange.channel, exchange.lane});
+    if (exchange.from) {
+      in_ = &transport.socket_of({*exchange.from, transport.rank_, exchange.channel, exchange.lane});
       in_state_ = In::send_ready;
-      ready_out_ = {exchange.tag, exchange.incoming.size(), mine.at_s, mine.rank};
+      ready_out_ = control_of(exchange.tag, exchange.incoming.size(), mine);
       ready_out_left_ = bytes_of_value(ready_out_);
       begin_in_left_ = writable_bytes_of_value(begin_in_);
       in_left_ = exchange.incoming;
@@ -111,7 +119,7 @@ class Transfer {
                       "{:x} of {} bytes",
                       transport_.rank_, peer, control.tag, control.bytes, name_of(exchange_.channel),
                       exchange_.tag, bytes));
-    if (control.posted_s > latest_.at_s) latest_ = {control.posted_s, static_cast<Rank>(control.posted_rank)};
+    if (control.posted_s > latest_.at_s) latest_ = posted_of(control);
   }
 
   template <typename Span, typename Move>
@@ -129,8 +137,8 @@ class Transfer {
     const auto read = [&](std::span<std::byte> into) { return out_->read_some(into); };
     const auto write = [&](std::span<const std::byte> from) { return out_->write_some(from); };
     if (out_state_ == Out::await_ready && move_some(ready_in_left_, read)) {
-      learn(ready_in_, exchange_.to, exchange_.outgoing.size());
-      begin_out_ = {exchange_.tag, exchange_.outgoing.size(), latest_.at_s, latest_.rank};
+      learn(ready_in_, exchange_.to.value(), exchange_.outgoing.size());
+      begin_out_ = control_of(exchange_.tag, exchange_.outgoing.size(), latest_);
       out_left_ = bytes_of_value(begin_out_);
       out_state_ = Out::send_begin;
     }
@@ -146,7 +154,7 @@ class Transfer {
     const auto write = [&](std::span<const std::byte> from) { return in_->write_some(from); };
     if (in_state_ == In::send_ready && move_some(ready_out_left_, write)) in_state_ = In::await_begin;
     if (in_state_ == In::await_begin && move_some(begin_in_left_, read)) {
-      learn(begin_in_, exchange_.from, exchange_.incoming.size());
+      learn(begin_in_, exchange_.from.value(), exchange_.incoming.size());
       in_state_ = In::data;
     }
     if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;
@@ -155,13 +163,13 @@ class Transfer {
   // Moves what can be moved without waiting. Returns false when both directions are done.
   bool advance() {
     moved_ = false;
-    Rank peer = exchange_.from;
+    std::optional<Rank> peer = exchange_.from;
     try {
       if (in_state_ != In::done) advance_in();
       peer = exchange_.to;
       if (out_state_ != Out::done) advance_out();
     } catch (const SocketFailure& failure) {
-      throw_failure(peer, fmt::format("is gone ({})", failure.what()));
+      throw_failure(peer.value(), fmt::format("is gone ({})", failure.what()));
     }
     return in_state_ != In::done || out_state_ != Out::done;
   }
@@ -186,7 +194,7 @@ class Transfer {
     const int ready = poll(waiting, count, timeout_ms);
     MOTLEY_CHECK(ready >= 0 || errno == EINTR);
     if (ready == 0 && monotonic_s() > progress_s + transport_.timeout_s_)
-      throw_failure(in_state_ != In::done ? exchange_.from : exchange_.to,
+      throw_failure((in_state_ != In::done ? exchange_.from : exchange_.to).value(),
                     fmt::format("was silent for {} s", transport_.timeout_s_));
   }
 };
@@ -212,11 +220,10 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
     try {
       // The peer's backlog takes the connection and the hello before the peer accepts, so no rank waits for another
       // here.
-      Socket connection =
-          connect_to(options.addresses.at(static_cast<std::size_t>(link.to)), options.timeout_s);
+      Socket connection = connect_to(options.addresses.get(link.to), options.timeout_s);
       Hello hello;
-      hello.from = link.from;
-      hello.to = link.to;
+      hello.from = link.from.value();
+      hello.to = link.to.value();
       hello.channel = static_cast<std::uint32_t>(link.channel);
       hello.lane = link.lane;
       connection.write_all(bytes_of_value(hello), options.timeout_s);
@@ -232,7 +239,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
       Hello hello;
       hello.magic = 0;
       connection.read_all(writable_bytes_of_value(hello), options.timeout_s);
-      const Link link{hello.from, hello.to, static_cast<Channel>(hello.channel), hello.lane};
+      const Link link{Rank(hello.from), Rank(hello.to), static_cast<Channel>(hello.channel), hello.lane};
       if (hello.magic != Hello{}.magic || link.to != options.rank ||
           std::find(options.links.begin(), options.links.end(), link) == options.links.end())
         continue;  // not a link of this job

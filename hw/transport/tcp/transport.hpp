@@ -16,10 +16,10 @@
 namespace motley {
 
 struct TcpOptions {
-  Rank rank = 0;
-  std::vector<Link> links;         // the links of all ranks; those between other ranks are ignored
-  std::vector<Address> addresses;  // indexed by rank: the address of its listener
-  double timeout_s = 300;          // a peer that makes no progress for this time counts as dead
+  Rank rank;
+  std::vector<Link> links;           // the links of all ranks; those between other ranks are ignored
+  IdTable<Rank, Address> addresses;  // the address of each rank's listener
+  double timeout_s = 300;            // a peer that makes no progress for this time counts as dead
 };
 
 // Connects to every peer that this rank sends to, and accepts every peer that it receives from. All ranks call it at

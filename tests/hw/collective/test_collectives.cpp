@@ -13,7 +13,7 @@ using Values = std::vector<float>;
 
 Group group_of(int ranks) {
   Group group{GroupKind::data, {}};
-  for (Rank rank = 0; rank < ranks; ++rank) group.ranks.push_back(rank);
+  for (Rank rank : IdRange<Rank>(at(ranks))) group.ranks.push_back(rank);
   return group;
 }
 
@@ -24,8 +24,8 @@ std::vector<Values> run(CollectiveKind kind, std::vector<Values> values, ReduceO
   const auto thrown = tests::on_loopback(ranks, tests::all_links(ranks), [&](Transport& transport) {
     const Rank rank = transport.rank();
     const Posted latest = run_collective(kind, transport, group, Channel::data_group, 1, reduce,
-                                         values[static_cast<std::size_t>(rank)], {1.0 + rank, rank});
-    if (latest.rank != ranks - 1) throw std::logic_error("the last to come was not known");
+                                         values[at(rank)], {1.0 + rank.value(), rank});
+    if (latest.rank != Rank(ranks - 1)) throw std::logic_error("the last to come was not known");
   });
   tests::rethrow_first(thrown);
   return values;

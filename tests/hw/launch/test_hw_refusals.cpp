@@ -11,6 +11,7 @@
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/refusals/pages.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -39,8 +40,8 @@ void place_with(const std::map<std::string, std::string>& variables) {
 // Rank 1 connects to rank 0 with another binary or Program.
 void meet(const std::string& binary, const std::string& program) {
   Socket door = listen_on({"127.0.0.1", 0});
-  RendezvousOptions lead{0, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
-  const RendezvousOptions other{1, 2, lead.at, -1, 30, binary, program};
+  RendezvousOptions lead{0_rank, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
+  const RendezvousOptions other{1_rank, 2, lead.at, -1, 30, binary, program};
   lead.listener = door.release();
   std::thread follows([&] { refusal_by([&] { Rendezvous{other}; }); });
   const std::string refusal = refusal_by([&] { Rendezvous{lead}; });
@@ -95,7 +96,7 @@ TEST_CASE("more or fewer ranks than the strategy has are refused with their mess
   const Program program = compile(job);
   const Text text(std::string(1000, 'a'));
   CHECK(refusal_by([&] {
-          train_rank(job, program, text, {0, 3, {}, -1}, {});
+          train_rank(job, program, text, {0_rank, 3, {}, -1}, {});
         }) == expected_refusal("rank-count: more ranks than the strategy has"));
 }
 

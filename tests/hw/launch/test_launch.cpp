@@ -15,6 +15,7 @@
 #include "hw/world/train.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
 
@@ -134,7 +135,7 @@ TEST_CASE("trains as one rank of a launch", "[.][rank of a launch]") {
   TrainOptions options;
   options.steps = 3;
   const auto result = train_rank(job, compile(job), tests::tiny_text(), *place, options);
-  if (place->rank != 0) return;
+  if (place->rank != 0_rank) return;
   std::ofstream file(std::getenv("MOTLEY_TEST_LOSSES"));
   file << std::hexfloat;
   for (double loss : result.losses) file << loss << "\n";

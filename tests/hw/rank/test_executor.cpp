@@ -4,6 +4,7 @@
 
 #include "hw/rank/executor.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -12,17 +13,20 @@ TEST_CASE("any rank of any small strategy can be executed alone, and all it allo
   for (Family family : {Family::gpt2, Family::llama})
     for (const Job& job : tests::every_small_job(family)) {
       const Program program = compile(job);
-      for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+      for (Rank rank : program.ranks.ids()) {
         HostExecutor executor(program, job.transformer, job.train, rank);
         const auto& instructions = program.program_of(rank).streams[kComputeStream].instructions;
+        int executed = 0;
         for (int training_step = 0; training_step < 2; ++training_step)
           for (std::size_t i = 0; i < instructions.size(); ++i)
             if (instructions[i].op() == Op::compute || instructions[i].op() == Op::optimizer) {
               const double seconds =
                   executor.execute({rank, kComputeStream, static_cast<std::int32_t>(i)}, instructions[i]);
               REQUIRE(seconds >= 0);
+              ++executed;
             }
-        INFO(print(job.strategy) << " rank " << rank);
+        INFO(print(job.strategy) << " rank " << rank.value());
+        REQUIRE(executed >= 2 * 3);  // in each step a forward, a backward and the optimizer
         REQUIRE(executor.memory().live_bytes() == executor.memory().static_bytes());
       }
     }
@@ -31,11 +35,11 @@ TEST_CASE("any rank of any small strategy can be executed alone, and all it allo
 TEST_CASE("what the executor makes up stays finite") {
   const Job job = tests::tiny_job({2, 4, 1});
   const Program program = compile(job);
-  HostExecutor executor(program, job.transformer, job.train, 3);
-  const auto& rank_program = program.program_of(3);
+  HostExecutor executor(program, job.transformer, job.train, 3_rank);
+  const auto& rank_program = program.program_of(3_rank);
   const auto& instructions = rank_program.streams[kComputeStream].instructions;
   for (std::size_t i = 0; i < instructions.size(); ++i)
-    executor.execute({3, kComputeStream, static_cast<std::int32_t>(i)}, instructions[i]);
+    executor.execute({3_rank, kComputeStream, static_cast<std::int32_t>(i)}, instructions[i]);
   for (TensorId id : rank_program.tensors.ids())
     if (rank_program.tensors[id].role == TensorRole::parameter) {
       const float* values = executor.memory().at(id, kNoMicroBatch);

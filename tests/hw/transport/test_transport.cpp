@@ -7,6 +7,7 @@
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/loopback.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -14,15 +15,16 @@ using namespace motley;
 namespace {
 
 std::byte pattern(std::size_t i, Rank rank) {
-  return static_cast<std::byte>(i * 31 + i / 251 + 7U * static_cast<unsigned>(rank));
+  return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(rank));
 }
 
 // Every rank sends to the next rank and receives from the previous one at the same time.
 void pass_round(Transport& transport, int ranks, std::size_t bytes) {
-  const Rank rank = transport.rank(), previous = (rank + ranks - 1) % ranks;
+  const Rank rank = transport.rank(), next((rank.value() + 1) % ranks),
+             previous((rank.value() + ranks - 1) % ranks);
   std::vector<std::byte> out(bytes), in(bytes);
   for (std::size_t i = 0; i < bytes; ++i) out[i] = pattern(i, rank);
-  transport.exchange({Channel::data_group, bytes, (rank + 1) % ranks, out, previous, in}, {1.0 + rank, rank});
+  transport.exchange({Channel::data_group, bytes, next, out, previous, in}, {1.0 + rank.value(), rank});
   for (std::size_t i = 0; i < bytes; ++i)
     if (in[i] != pattern(i, previous)) throw std::logic_error("wrong byte");
 }
@@ -49,23 +51,25 @@ TEST_CASE("bytes of any number arrive whole, whatever the number of ranks") {
 
 TEST_CASE("a send does not end before its recv is posted") {
   std::atomic<bool> posted{false}, early{false};
-  const std::vector<Link> links = {{0, 1, Channel::activation}, {0, 1, Channel::gradient}};
+  const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation},
+                                   {0_rank, 1_rank, Channel::gradient}};
   const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
     std::vector<std::byte> byte(1);
-    if (transport.rank() == 0) {
+    if (transport.rank() == 0_rank) {
       // Another channel is free while this one waits.
       std::thread waits([&] {
-        transport.exchange({Channel::activation, 1, 1, byte, -1, {}}, {0.5, 0});
+        transport.exchange({Channel::activation, 1, 1_rank, byte, {}, {}}, {0.5, 0_rank});
         if (!posted) early = true;
       });
       std::vector<std::byte> other(1);
-      transport.exchange({Channel::gradient, 2, 1, other, -1, {}}, {0.5, 0});
+      transport.exchange({Channel::gradient, 2, 1_rank, other, {}, {}}, {0.5, 0_rank});
       waits.join();
     } else {
-      transport.exchange({Channel::gradient, 2, -1, {}, 0, byte}, {0.5, 1});
+      transport.exchange({Channel::gradient, 2, {}, {}, 0_rank, byte}, {0.5, 1_rank});
       posted = true;
-      const Posted latest = transport.exchange({Channel::activation, 1, -1, {}, 0, byte}, {0.25, 1});
-      if (latest.at_s != 0.5 || latest.rank != 0) throw RunFailure("the later side was not told");
+      const Posted latest =
+          transport.exchange({Channel::activation, 1, {}, {}, 0_rank, byte}, {0.25, 1_rank});
+      if (latest.at_s != 0.5 || latest.rank != 0_rank) throw RunFailure("the later side was not told");
     }
   });
   REQUIRE_NOTHROW(tests::rethrow_first(thrown));
@@ -73,27 +77,27 @@ TEST_CASE("a send does not end before its recv is posted") {
 }
 
 TEST_CASE("a peer that dies is named") {
-  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation}};
   const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
     std::vector<std::byte> bytes(100);
-    if (transport.rank() == 1) transport.exchange({Channel::activation, 1, -1, {}, 0, bytes}, {});
+    if (transport.rank() == 1_rank) transport.exchange({Channel::activation, 1, {}, {}, 0_rank, bytes}, {});
   });
   REQUIRE(message_of(thrown[0]).empty());
   REQUIRE_THAT(message_of(thrown[1]), Catch::Contains("rank 1: rank 0 is gone"));
 }
 
 TEST_CASE("a peer that is silent too long is named") {
-  const std::vector<Link> links = {{0, 1, Channel::gradient}};
+  const std::vector<Link> links = {{0_rank, 1_rank, Channel::gradient}};
   std::atomic<bool> ended{false};
   const auto thrown = tests::on_loopback(
       2, links,
       [&](Transport& transport) {
         std::vector<std::byte> bytes(100);
-        if (transport.rank() == 0) {
+        if (transport.rank() == 0_rank) {
           while (!ended) std::this_thread::yield();
         } else {
           try {
-            transport.exchange({Channel::gradient, 1, -1, {}, 0, bytes}, {});
+            transport.exchange({Channel::gradient, 1, {}, {}, 0_rank, bytes}, {});
           } catch (...) {
             ended = true;
             throw;
@@ -105,27 +109,27 @@ TEST_CASE("a peer that is silent too long is named") {
 }
 
 TEST_CASE("two sides that speak of different transfers both fail") {
-  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation}};
   const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
     std::vector<std::byte> bytes(8);
-    if (transport.rank() == 0)
-      transport.exchange({Channel::activation, 1, 1, bytes, -1, {}}, {});
+    if (transport.rank() == 0_rank)
+      transport.exchange({Channel::activation, 1, 1_rank, bytes, {}, {}}, {});
     else
-      transport.exchange({Channel::activation, 2, -1, {}, 0, bytes}, {});
+      transport.exchange({Channel::activation, 2, {}, {}, 0_rank, bytes}, {});
   });
   REQUIRE_THAT(message_of(thrown[0]), Catch::Contains("spoke of transfer 2 of 8 bytes"));
   REQUIRE(thrown[1]);
 }
 
 TEST_CASE("aborting ends an exchange under way") {
-  const std::vector<Link> links = {{0, 1, Channel::activation}};
+  const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation}};
   std::atomic<bool> ended{false};
   const auto thrown = tests::on_loopback(2, links, [&](Transport& transport) {
     std::vector<std::byte> bytes(8);
-    if (transport.rank() == 0) {
+    if (transport.rank() == 0_rank) {
       std::thread stops([&] { transport.abort(); });
       try {
-        transport.exchange({Channel::activation, 1, 1, bytes, -1, {}}, {});
+        transport.exchange({Channel::activation, 1, 1_rank, bytes, {}, {}}, {});
       } catch (...) {
         stops.join();
         ended = true;
@@ -141,17 +145,16 @@ TEST_CASE("after a ring all-reduce every rank holds each contribution exactly on
   const int ranks = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9);
   for (std::size_t count : {0U, 1U, 2U, 5U, 9U, 10U, 1000U}) {
     Group group{GroupKind::data, {}};
-    for (Rank rank = 0; rank < ranks; ++rank) group.ranks.push_back(rank);
+    for (Rank rank : IdRange<Rank>(at(ranks))) group.ranks.push_back(rank);
     const auto thrown = tests::on_loopback(ranks, tests::ring_links(ranks), [&](Transport& transport) {
       const Rank rank = transport.rank();
       // Contribution r is 4^r: the base-4 digits of a sum say how often it has each contribution. Exact up to 2^24.
-      std::vector<float> digits(count, static_cast<float>(1 << (2 * rank)));
+      std::vector<float> digits(count, static_cast<float>(1 << (2 * rank.value())));
       std::vector<float> maxima(count);
       for (std::size_t i = 0; i < count; ++i)
-        maxima[i] =
-            static_cast<float>((i + static_cast<std::size_t>(rank)) % static_cast<std::size_t>(ranks));
+        maxima[i] = static_cast<float>((i + at(rank)) % static_cast<std::size_t>(ranks));
       const Posted latest = ring_all_reduce(transport, group, Channel::data_group, 1, ReduceOp::sum, digits,
-                                            {1.0 + rank, rank});
+                                            {1.0 + rank.value(), rank});
       ring_all_reduce(transport, group, Channel::data_group, 2, ReduceOp::maximum, maxima, {});
       float once = 0;
       for (int r = 0; r < ranks; ++r) once += static_cast<float>(1 << (2 * r));
@@ -159,7 +162,7 @@ TEST_CASE("after a ring all-reduce every rank holds each contribution exactly on
         if (value != once) throw std::logic_error("not each contribution once");
       for (float value : maxima)
         if (value != static_cast<float>(ranks - 1)) throw std::logic_error("not the maximum");
-      if (latest.rank != ranks - 1) throw std::logic_error("the last to come was not known");
+      if (latest.rank != Rank(ranks - 1)) throw std::logic_error("the last to come was not known");
     });
     INFO(ranks << " ranks, " << count << " values");
     REQUIRE_NOTHROW(tests::rethrow_first(thrown));

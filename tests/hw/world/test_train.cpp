@@ -8,6 +8,7 @@
 #include "hw/world/train.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
 
@@ -50,6 +51,8 @@ TEST_CASE("the fast kernels train as the reference kernels do") {
   const auto reference =
       train_in_process(job, program, tests::tiny_text(), {.steps = 10, .library = KernelLibrary::reference});
   const auto fast = train_in_process(job, program, tests::tiny_text(), {.steps = 10});
+  REQUIRE(reference.losses.size() == 10);
+  REQUIRE(fast.losses.size() == 10);
   for (std::size_t i = 0; i < 10; ++i) REQUIRE(fast.losses[i] == Approx(reference.losses[i]).margin(1e-5));
 }
 
@@ -61,6 +64,8 @@ TEST_CASE(
     job.strategy.overlap_experts = false;
     const auto in_turn = train_in_process(job, compile(job), tests::tiny_text(), {.steps = 3});
     CAPTURE(print(job.strategy));
+    REQUIRE(beside.losses.size() == 3);
+    REQUIRE(in_turn.losses.size() == 3);
     for (std::size_t i = 0; i < 3; ++i) REQUIRE(beside.losses[i] == Approx(in_turn.losses[i]).margin(1e-6));
   }
 }
@@ -72,7 +77,7 @@ TEST_CASE(
   const Program program = compile(job);
   const auto result = train_in_process(job, program, tests::tiny_text(), {.steps = 2, .trace_step = 1});
   std::size_t next = 0;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
+  for (Rank rank : program.ranks.ids()) {
     const auto& streams = program.program_of(rank).streams;
     for (StreamId stream : streams.ids()) {
       double free_s = 0;
@@ -104,17 +109,17 @@ TEST_CASE("a rank that fails ends the others, and its own message is the one tha
   const Program program = compile(job);
   TrainOptions options{.steps = 3};
   options.on_start = [](Rank rank, RankWork&) {
-    if (rank == 1) throw RunFailure("rank 1 broke");
+    if (rank == 1_rank) throw RunFailure("rank 1 broke");
   };
   REQUIRE_THROWS_WITH(train_in_process(job, program, tests::tiny_text(), options), "rank 1 broke");
 }
 
 TEST_CASE(
     "ranks with another binary, another Program, another count or a taken rank are refused on every side") {
-  const auto meet = [](Rank rank, Rank rank_count, const char* binary, const char* of_program) {
+  const auto meet = [](int rank, int rank_count, const char* binary, const char* of_program) {
     Socket door = listen_on({"127.0.0.1", 0});
-    RendezvousOptions lead{0, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
-    const RendezvousOptions other{rank, rank_count, lead.at, -1, 30, binary, of_program};
+    RendezvousOptions lead{0_rank, 2, {"127.0.0.1", door.local_port()}, -1, 30, "b0", "p0"};
+    const RendezvousOptions other{Rank(rank), rank_count, lead.at, -1, 30, binary, of_program};
     lead.listener = door.release();
     std::string theirs;
     std::thread follows([&] { theirs = refused([&] { Rendezvous{other}; }); });
@@ -137,21 +142,35 @@ TEST_CASE("a stranger at the rendezvous is left alone, and who is missing is nam
   const Address at{"127.0.0.1", door.local_port()};
   const Socket stranger = connect_to(at, 10);
   stranger.write_all(std::as_bytes(std::span("GET / HTTP/1.1\r\n\r\n", 18)), 10);
-  REQUIRE_THROWS_WITH((Rendezvous({0, 3, at, door.release(), 0.3, "b", "p"})),
+  REQUIRE_THROWS_WITH((Rendezvous({0_rank, 3, at, door.release(), 0.3, "b", "p"})),
                       Catch::Contains("rank 1, 2 did not come"));
+}
+
+TEST_CASE("a number that is too large for a rank is not taken for another rank") {
+  Socket door = listen_on({"127.0.0.1", 0});
+  const Address at{"127.0.0.1", door.local_port()};
+  const Socket other = connect_to(at, 10);
+  // 2^32 + 1: its lowest 32 bits name rank 1.
+  const std::string hello =
+      R"({"protocol": 1, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1})";
+  const auto length = static_cast<std::uint32_t>(hello.size());
+  other.write_all(std::as_bytes(std::span(&length, 1)), 10);
+  other.write_all(std::as_bytes(std::span(hello)), 10);
+  REQUIRE_THROWS_WITH((Rendezvous({0_rank, 2, at, door.release(), 30, "b", "p"})),
+                      Catch::Contains("rank 4294967297 of 2 came twice or is none"));
 }
 
 TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm, and they must agree") {
   REQUIRE_FALSE(place_of({}));
   const auto mine =
       place_of({{"MOTLEY_RANK", "1"}, {"MOTLEY_RANK_COUNT", "4"}, {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"}});
-  REQUIRE(mine->rank == 1);
+  REQUIRE(mine->rank == 1_rank);
   REQUIRE(mine->rank_count == 4);
   REQUIRE(mine->rendezvous.host == "10.0.0.1");
   REQUIRE(mine->rendezvous.port == 29500);
   const auto torch =
       place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "7"}});
-  REQUIRE(torch->rank == 2);
+  REQUIRE(torch->rank == 2_rank);
   REQUIRE(torch->rendezvous.host == "h");
   REQUIRE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->rank_count == 1);
 

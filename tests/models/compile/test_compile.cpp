@@ -24,7 +24,7 @@ std::vector<Job> all_jobs() {
 // of 3D + 2V.
 double matmul_flops(const Program& program, double attention_share = 0.8) {
   double flops = 0;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+  for (Rank rank : program.ranks.ids())
     for (const Stream& stream : program.program_of(rank).streams)
       for (const Instruction& instruction : stream.instructions) {
         const auto* compute = instruction.as<Compute>();
@@ -109,14 +109,14 @@ TEST_CASE("all ranks together hold each parameter once a replica, tied embedding
   for (const Job& job : all_jobs()) {
     const Program program = compile(job);
     std::int64_t held = 0;
-    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (Rank rank : program.ranks.ids())
       for (const Tensor& tensor : program.program_of(rank).tensors)
         if (tensor.role == TensorRole::parameter) {
           const Parameter parameter = parameters(job.transformer)[at(tensor.parameter.value())];
           const bool copy = tensor.name == "embedding.token.weight" && !program.program_of(rank).first_stage;
           const std::int64_t count = tensor.bytes / bytes_of(tensor.format);
           if (!copy)
-            held += parameter.cut == Cut::replicated ? (program.ranks[at(rank)].tensor_index == 0 ? count : 0)
+            held += parameter.cut == Cut::replicated ? (program.ranks[rank].tensor_index == 0 ? count : 0)
                                                      : count;
         }
     REQUIRE(held == parameter_count(job.transformer) * job.strategy.dp());

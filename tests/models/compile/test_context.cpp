@@ -10,6 +10,7 @@
 #include "models/cost/costs_text.hpp"
 #include "models/transformer/sequence_layout.hpp"
 #include "tests/support/context_jobs.hpp"
+#include "tests/support/ranks.hpp"
 
 using namespace motley;
 
@@ -68,19 +69,19 @@ TEST_CASE("ranks of a context group have every token once, and as many pairs of 
 TEST_CASE("ranks that have parts of the same sequences stand between tensor-parallel peers and replicas") {
   const Program program = compile(job_of(2, {2, 2, 2}));
   REQUIRE(program.rank_count() == 16);
-  const RankEntry& entry = program.ranks.at(2);
+  const RankEntry& entry = program.ranks.get(2_rank);
   CHECK(entry.context_index == 1);
   CHECK(entry.replica == 0);
   CHECK(entry.tensor_index == 0);
-  CHECK(program.ranks.at(4).replica == 1);
-  CHECK(program.ranks.at(4).first_sequence == 8);
+  CHECK(program.ranks.get(4_rank).replica == 1);
+  CHECK(program.ranks.get(4_rank).first_sequence == 8);
   CHECK(entry.first_sequence == 0);
   const auto group = [&](GroupSlot slot) { return program.groups.get(entry.groups.get(slot).value()); };
-  CHECK(group(context_slot(program.program_of(2))).ranks == std::vector<Rank>{0, 2});
+  CHECK(group(context_slot(program.program_of(2_rank))).ranks == std::vector<Rank>{0_rank, 2_rank});
   CHECK(group(kDataGroup).ranks ==
-        std::vector<Rank>{0, 2, 4, 6});  // all ranks that hold the parameters sum their gradients
-  CHECK(entry.peers.get(next_slot(ChunkId{})) == 10);
-  CHECK(program.ranks.at(10).context_index == 1);
+        std::vector{0_rank, 2_rank, 4_rank, 6_rank});  // all who hold the parameters sum their gradients
+  CHECK(entry.peers.get(next_slot(ChunkId{})) == 10_rank);
+  CHECK(program.ranks.get(10_rank).context_index == 1);
 }
 
 TEST_CASE("keys and values are gathered forward and backward, and their gradients scattered") {

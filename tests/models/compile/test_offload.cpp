@@ -7,6 +7,7 @@
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/plan/remedies.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -137,7 +138,7 @@ TEST_CASE("the host's step is bound by the bandwidth of the node's memory, share
   CostTable costs(program, job.cluster);
   double seconds = 0;
   for (const Instruction& each : find(program.rank_programs.front(), StreamKind::host)->instructions)
-    seconds += costs.price(0, each).seconds();
+    seconds += costs.price(0_rank, each).seconds();
   // Both moments and the parameter (fp32 has no master weights) are read and written; the gradient is read.
   CHECK(seconds == Approx(elements * (2 * 8 + 2 * 4 + 4) / (0.8 * 1e10 / 2)));
 }

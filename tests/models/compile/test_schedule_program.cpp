@@ -5,6 +5,7 @@
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/compile/predicted_order.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -102,10 +103,10 @@ TEST_CASE("a V has no transfer where it turns, and its first rank holds both end
   CHECK(program.rank_programs.front().first_stage);
   CHECK(program.rank_programs.front().last_stage);
   using Peers = std::vector<std::optional<Rank>>;
-  CHECK(program.ranks[0].peers.items() == Peers{{}, 1, 1, {}});
-  CHECK(program.ranks[3].peers.items() == Peers{2, {}, {}, 2});
+  CHECK(program.ranks[0_rank].peers.items() == Peers{{}, 1_rank, 1_rank, {}});
+  CHECK(program.ranks[3_rank].peers.items() == Peers{2_rank, {}, {}, 2_rank});
   for (const ChunkId chunk : {ChunkId(0), ChunkId(1)})
-    CHECK(other_end(program, chunk.value(), next_slot(chunk)) == previous_slot(chunk));
+    CHECK(other_end(program, Rank(chunk.value()), next_slot(chunk)) == previous_slot(chunk));
   // The embedding has one copy.
   for (const Group& group : program.groups) CHECK(group.kind != GroupKind::embedding);
 }

@@ -6,6 +6,7 @@
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/compile/compile_passes.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -85,8 +86,10 @@ TEST_CASE("copies of a divided state sum their parts once a step") {
   CHECK(moved(program)[CollectiveKind::all_reduce] == Approx(4 * elements(job) / 2).epsilon(1e-3));
   std::map<GroupKind, std::vector<std::vector<Rank>>> groups;
   for (const Group& group : program.groups) groups[group.kind].push_back(group.ranks);
-  CHECK(groups[GroupKind::gather] == std::vector<std::vector<Rank>>{{0, 1}, {2, 3}});
-  CHECK(groups[GroupKind::data] == std::vector<std::vector<Rank>>{{0, 1}, {2, 3}, {0, 2}, {1, 3}});
+  CHECK(groups[GroupKind::gather] == std::vector<std::vector<Rank>>{{0_rank, 1_rank}, {2_rank, 3_rank}});
+  CHECK(
+      groups[GroupKind::data] ==
+      std::vector<std::vector<Rank>>{{0_rank, 1_rank}, {2_rank, 3_rank}, {0_rank, 2_rank}, {1_rank, 3_rank}});
 }
 
 TEST_CASE("experts are divided among those who hold the same ones, the rest among all replicas") {

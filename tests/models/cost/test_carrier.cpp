@@ -10,6 +10,7 @@
 #include "models/cost/carriers_text.hpp"
 #include "models/cost/network_cost.hpp"
 #include "models/scenario/scenario.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -133,9 +134,9 @@ TEST_CASE("Holmes's policy moves the transfers of a pipeline over one transport"
   Job job = tests::tiny_job({1, 4, 1}, Family::llama);
   job.cluster = blocks(2, 1, 2, 1);
   const Program program = compile(job);
-  CHECK(choose_carrier(program, job.cluster, 0, 1).reason == CarrierReason::one_group);
+  CHECK(choose_carrier(program, job.cluster, 0_rank, 1_rank).reason == CarrierReason::one_group);
   job.cluster.transport = TransportPolicy::holmes;
-  for (Rank rank = 0; rank < 3; ++rank) {
+  for (Rank rank : {0_rank, 1_rank, 2_rank}) {
     CHECK(choose_carrier(program, job.cluster, rank, rank + 1).carrier == Carrier{NicKind::ethernet, true});
     CHECK(carrier_between(program, job.cluster, rank, rank + 1) == Carrier{NicKind::ethernet, true});
   }

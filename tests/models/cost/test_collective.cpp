@@ -11,6 +11,7 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/program/routing.hpp"
 #include "models/scenario/scenario.hpp"
+#include "tests/support/ranks.hpp"
 
 using namespace motley;
 
@@ -107,10 +108,9 @@ Cluster nodes_of(int nodes, int chips, double inside, double outside, double lat
 Program ranks_on(int ranks) {
   Program program;
   program.groups.push_back({GroupKind::data, {}});
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    program.ranks.emplace_back();
-    program.ranks.back().chip = rank;
-    program.groups.front().ranks.push_back(rank);
+  for (Rank rank : IdRange<Rank>(at(ranks))) {
+    program.groups.front().ranks.push_back(program.ranks.emplace_back());
+    program.ranks.back().chip = rank.value();
   }
   return program;
 }
@@ -279,11 +279,11 @@ TEST_CASE("only groups that stand node by node, evenly, go by rails") {
   Program program = ranks_on(6);
   Group& group = program.groups.front();
   CHECK(shape_of(program, cluster, group).per_node == 3);
-  group.ranks = {0, 3, 1, 4};
+  group.ranks = {0_rank, 3_rank, 1_rank, 4_rank};
   CHECK(shape_of(program, cluster, group).per_node == 1);
-  group.ranks = {0, 1, 3};
+  group.ranks = {0_rank, 1_rank, 3_rank};
   CHECK(shape_of(program, cluster, group).per_node == 1);
-  group.ranks = {1, 2, 4, 5};
+  group.ranks = {1_rank, 2_rank, 4_rank, 5_rank};
   CHECK(shape_of(program, cluster, group).per_node == 2);
 }
 

@@ -195,8 +195,8 @@ TEST_CASE("the cost table says what compute_time says, once for every distinct i
     const Program program = compile(job);
     CostTable table(program, job.cluster);
     std::map<const Instruction*, const ComputeTime*> priced;
-    for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-      const RankEntry& entry = program.ranks[at(rank)];
+    for (Rank rank : program.ranks.ids()) {
+      const RankEntry& entry = program.ranks[rank];
       const std::optional<GroupId> group = entry.groups.empty() ? std::nullopt : entry.groups[kTensorGroup];
       for (const Stream& stream : program.program_of(rank).streams)
         for (const Instruction& instruction : stream.instructions) {

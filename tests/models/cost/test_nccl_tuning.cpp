@@ -24,10 +24,9 @@ NcclTuning on(double nvlink, int nodes, int per_node, double nics) {
   build_topology(cluster);
   Program program;
   program.groups.push_back({GroupKind::data, {}});
-  for (Rank rank = 0; rank < cluster.chip_count(); ++rank) {
-    program.ranks.emplace_back();
-    program.ranks.back().chip = rank;
-    program.groups.front().ranks.push_back(rank);
+  for (Rank rank : IdRange<Rank>(at(cluster.chip_count()))) {
+    program.groups.front().ranks.push_back(program.ranks.emplace_back());
+    program.ranks.back().chip = rank.value();
   }
   return nccl_tuning(program, cluster, program.groups.front());
 }

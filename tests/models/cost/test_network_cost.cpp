@@ -32,10 +32,9 @@ Program ring_over(const std::vector<int>& chips) {
   Program program;
   Group group;
   for (int chip : chips) {
-    group.ranks.push_back(program.rank_count());
     RankEntry entry;
     entry.chip = chip;
-    program.ranks.push_back(entry);
+    group.ranks.push_back(program.ranks.push_back(entry));
   }
   program.groups.push_back(group);
   return program;

@@ -31,7 +31,7 @@ Trace priced_trace(const Job& job, const Program& program) {
                     if (i.op() == Op::compute || i.op() == Op::optimizer)
                       return costs.price(step.rank, i).seconds();
                     if (const auto* collective = i.as<Collective>()) {
-                      const auto group = program.ranks[at(step.rank)].groups[collective->slot];
+                      const auto group = program.ranks[step.rank].groups[collective->slot];
                       return collective_s(collective->kind, costs.ring(group.value()), collective->bytes);
                     }
                     const InsideFabric& inside = job.cluster.groups[0].inside;

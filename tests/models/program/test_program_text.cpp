@@ -7,6 +7,7 @@
 #include "tests/support/context_jobs.hpp"
 #include "tests/support/program_changes.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/row_jobs.hpp"
 #include "tests/support/sanitized.hpp"
 
@@ -82,18 +83,19 @@ std::string where_and_why(const std::string& text) {
 TEST_CASE("a Program's text says what it does in names") {
   const Program program = parse_program(kText);
   CHECK(print(program) == kText);
-  const RankProgram& stage = program.program_of(0);
+  const RankProgram& stage = program.program_of(0_rank);
   const auto& computes = stage.streams[kComputeStream].instructions;
   CHECK(computes[0].body == InstructionBody(Compute{BlockId(0), 0, 1}));
   CHECK(computes[2].body == InstructionBody(Compute{BlockId(1), 0, 0}));
   CHECK(computes[2].after == std::vector<After>{{kComputeStream, 0}, {StreamId(1), 0}});
   CHECK(computes[3].body == InstructionBody(OptimizerStep{}));
   CHECK(computes[3].micro_batch == kNoMicroBatch);
-  const PeerMessage& sent = *program.at(0, StreamId(2), 0).message();
+  const PeerMessage& sent = *program.at(0_rank, StreamId(2), 0).message();
   CHECK(sent.slot == next_slot(ChunkId(1)));
   CHECK(sent.tensor == TensorId(2));
-  CHECK(program.at(0, StreamId(4), 0).body == InstructionBody(Copy{{TensorId(0)}, {TensorId(4)}, {}, 16}));
-  CHECK(program.ranks[0].peers.items() == std::vector<std::optional<Rank>>{{}, 1, {}, 1});
+  CHECK(program.at(0_rank, StreamId(4), 0).body ==
+        InstructionBody(Copy{{TensorId(0)}, {TensorId(4)}, {}, 16}));
+  CHECK(program.ranks[0_rank].peers.items() == std::vector<std::optional<Rank>>{{}, 1_rank, {}, 1_rank});
   const Kernel& matmul = stage.blocks.front().kernels[0];
   CHECK(matmul.parameters == std::vector<TensorId>{TensorId(0)});
   CHECK(matmul.factor == 1);

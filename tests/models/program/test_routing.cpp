@@ -10,6 +10,7 @@
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/program/routing.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -155,7 +156,7 @@ TEST_CASE("divided experts are held once by those who divide them, whatever is c
     const Stage& stage = job.strategy.templates[0].stages[0];
     const std::int64_t ranks = job.strategy.templates[0].replicas * stage.tensor_parallel;
     std::map<int, std::int64_t> held;
-    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (Rank rank : program.ranks.ids())
       for (const Tensor& tensor : program.program_of(rank).tensors)
         if (tensor.role == TensorRole::parameter) held[tensor.parameter.value()] += tensor.bytes / 4;
     for (const auto& [parameter, count] : held) {
@@ -172,7 +173,7 @@ TEST_CASE("expert parallelism divides the work: its FLOPs are the model's, howev
   const auto grouped_flops = [](const Job& job) {
     const Program program = compile(job);
     double flops = 0;
-    for (Rank rank = 0; rank < program.rank_count(); ++rank)
+    for (Rank rank : program.ranks.ids())
       for (const Stream& stream : program.program_of(rank).streams)
         for (const Instruction& instruction : stream.instructions) {
           const auto* compute = instruction.as<Compute>();
@@ -201,8 +202,10 @@ TEST_CASE("experts' ranks are folded as Megatron-LM folds them: tensor cut, expe
     if (group.kind == GroupKind::expert) exchanges.push_back(group.ranks);
     if (group.kind == GroupKind::data && group.ranks.size() == 2) copies.push_back(group.ranks);
   }
-  CHECK(exchanges == std::vector<std::vector<Rank>>{{0, 1, 2, 3}, {4, 5, 6, 7}});
-  CHECK(copies == std::vector<std::vector<Rank>>{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+  CHECK(exchanges ==
+        std::vector<std::vector<Rank>>{{0_rank, 1_rank, 2_rank, 3_rank}, {4_rank, 5_rank, 6_rank, 7_rank}});
+  CHECK(copies == std::vector<std::vector<Rank>>{
+                      {0_rank, 4_rank}, {1_rank, 5_rank}, {2_rank, 6_rank}, {3_rank, 7_rank}});
 }
 
 TEST_CASE("an exchange moves what is expected and keeps room for the most") {

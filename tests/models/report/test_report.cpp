@@ -8,6 +8,7 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/cost/costs_text.hpp"
 #include "models/report/report.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -36,7 +37,7 @@ Trace seconds_trace(const Program& program, double transfer_s, double collective
 // The predicted seconds of the first instruction on the rank that runs the block of this name.
 double priced(const Job& job, const Program& program, Rank rank, const std::string& block) {
   const RankProgram& rank_program = program.program_of(rank);
-  const RankEntry& entry = program.ranks[at(rank)];
+  const RankEntry& entry = program.ranks[rank];
   RingCost ring;
   if (job.strategy.tp() > 1)
     ring = ring_cost(program, job.cluster, program.groups[entry.groups[kTensorGroup].value()]);
@@ -120,15 +121,15 @@ TEST_CASE("a separated tensor-parallel collective is exposed from the instant al
   job.fidelity.tensor_parallel = CollectiveLevel::fluid;
   const Program program = compile(job);
   std::int64_t collectives = 0;
-  for (const Instruction& i : program.program_of(0).streams[kComputeStream].instructions)
+  for (const Instruction& i : program.program_of(0_rank).streams[kComputeStream].instructions)
     collectives += i.op() == Op::collective;
   REQUIRE(collectives > 0);
   const Trace trace = TimedRun(program, [](const Step& step, const Instruction& i) {
-                        if (i.op() == Op::compute) return step.rank == 0 ? 1.0 : 1.5;
+                        if (i.op() == Op::compute) return step.rank == 0_rank ? 1.0 : 1.5;
                         return i.op() == Op::collective ? 0.25 : 0.5;
                       }).run();
   const Report report = make_report(job, program, trace);
-  REQUIRE(report.breakdown[0].rank == 1);
+  REQUIRE(report.breakdown[0].rank == 1_rank);
   REQUIRE(report.breakdown[0].tensor_parallel_s == Approx(0.25 * static_cast<double>(collectives)));
   REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-9));
 }
@@ -158,7 +159,7 @@ TEST_CASE("a folded trace, of one rank a stage, reports the same but for the ran
   Trace folded = whole;
   folded.events.erase(
       std::remove_if(folded.events.begin(), folded.events.end(),
-                     [&](const TraceEvent& e) { return program.ranks[at(e.step.rank)].tensor_index != 0; }),
+                     [&](const TraceEvent& e) { return program.ranks[e.step.rank].tensor_index != 0; }),
       folded.events.end());
   REQUIRE(folded.events.size() < whole.events.size());
   REQUIRE(to_json(make_report(job, program, folded)) == to_json(make_report(job, program, whole)));

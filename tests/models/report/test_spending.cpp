@@ -210,15 +210,13 @@ TEST_CASE("a folded trace takes the energy that the whole one does, of ranks tha
   // Replicas differ, tensor-parallel peers do not.
   const Trace whole = TimedRun(program, [&](const Step& step, const Instruction& i) {
                         if (i.op() != Op::compute) return 0.25;
-                        return program.ranks[static_cast<std::size_t>(step.rank)].replica == 0 ? 1.0 : 1.5;
+                        return program.ranks[step.rank].replica == 0 ? 1.0 : 1.5;
                       }).run();
   Trace folded = whole;
-  std::erase_if(folded.events, [&](const TraceEvent& event) {
-    return program.ranks[static_cast<std::size_t>(event.step.rank)].tensor_index != 0;
-  });
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
-    if (program.ranks[static_cast<std::size_t>(rank)].tensor_index == 0)
-      folded.stand_ins.push_back({rank, 2});
+  std::erase_if(folded.events,
+                [&](const TraceEvent& event) { return program.ranks[event.step.rank].tensor_index != 0; });
+  for (Rank rank : program.ranks.ids())
+    if (program.ranks[rank].tensor_index == 0) folded.stand_ins.push_back({rank, 2});
   const double all = make_report(job, program, whole).spending.step.kwh.value();
   CHECK(make_report(job, program, folded).spending.step.kwh.value() == Approx(all).epsilon(1e-12));
   folded.stand_ins.front().count = 5;  // the counts of stand-ins matter

@@ -14,6 +14,7 @@
 #include "models/plan/prepare.hpp"
 #include "models/program/collective.hpp"
 #include "models/scenario/scenario.hpp"
+#include "tests/support/ranks.hpp"
 
 using namespace motley;
 
@@ -142,7 +143,7 @@ TEST_CASE("worlds, fidelity and training figures are read as written") {
                      "fidelity: {data_parallel: expanded, tensor_parallel: fluid, "
                      "fold: true}"));
   CHECK(mixed.name == "two");
-  CHECK(mixed.world == WorldChoice{WorldKind::mixed, {1}});
+  CHECK(mixed.world == WorldChoice{WorldKind::mixed, {1_rank}});
   CHECK(mixed.job.fidelity == Fidelity{CollectiveLevel::expanded, CollectiveLevel::fluid, true});
   for (CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,

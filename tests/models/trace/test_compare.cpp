@@ -5,6 +5,7 @@
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "models/trace/compare.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -85,7 +86,7 @@ TEST_CASE("ranks that divide experts are held to the same FLOPs together, not ea
   routed.events[first].flops += 1000;
   REQUIRE_FALSE(compare(program, trace, routed).equal_structure());
   for (TraceEvent& event : routed.events)
-    if (event.step.rank == 1 && event.step.stream == trace.events[first].step.stream &&
+    if (event.step.rank == 1_rank && event.step.stream == trace.events[first].step.stream &&
         event.step.index == trace.events[first].step.index)
       event.flops -= 1000;
   REQUIRE(compare(program, trace, routed).equal_structure());
@@ -114,11 +115,11 @@ TEST_CASE("an instruction that one world left out is found, a rank that one trac
 
   Trace folded = trace;
   folded.events.erase(std::remove_if(folded.events.begin(), folded.events.end(),
-                                     [](const TraceEvent& e) { return e.step.rank == 1; }),
+                                     [](const TraceEvent& e) { return e.step.rank == 1_rank; }),
                       folded.events.end());
   const Comparison fewer = compare(program, trace, folded);
   REQUIRE(fewer.equal_structure());
-  REQUIRE(fewer.a.own_ranks == std::vector<Rank>{1});
+  REQUIRE(fewer.a.own_ranks == std::vector<Rank>{1_rank});
   REQUIRE(fewer.compared == static_cast<std::int64_t>(folded.events.size()));
 }
 

@@ -4,6 +4,7 @@
 #include "models/compile/compile.hpp"
 #include "models/report/report.hpp"
 #include "models/trace/critical_path.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -22,7 +23,7 @@ double end_of(const Trace& trace) {
 double computing_s(const Program& program, const CriticalPath& path, int stage) {
   double sum_s = 0;
   for (const CriticalLink& link : path.links)
-    if (link.step.stream == kComputeStream && program.ranks[at(link.step.rank)].stage == stage)
+    if (link.step.stream == kComputeStream && program.ranks[link.step.rank].stage == stage)
       sum_s += link.end_s - link.begin_s;
   return sum_s;
 }
@@ -36,7 +37,7 @@ Trace slow_second_stage(const Program& program) {
                     const auto* compute = i.as<Compute>();
                     if (compute == nullptr) return 0.0;
                     const double pass_s = compute->block == BlockId{} ? 1.0 : 2.0;
-                    return program.ranks[at(step.rank)].stage == 1 ? 3 * pass_s : pass_s;
+                    return program.ranks[step.rank].stage == 1 ? 3 * pass_s : pass_s;
                   })
       .run();
 }
@@ -80,13 +81,13 @@ TEST_CASE("the side of a collective that came last is where the critical path ca
   const Job job = tiny_job({1, 1, 2});
   const Program program = compile(job);
   const Trace trace = TimedRun(program, [](const Step& step, const Instruction& i) {
-                        return i.op() == Op::collective ? 0.5 : step.rank == 1 ? 2.0 : 1.0;
+                        return i.op() == Op::collective ? 0.5 : step.rank == 1_rank ? 2.0 : 1.0;
                       }).run();
   const CriticalPath path = find_critical_path(program, trace);
   CHECK(path.duration_s() == Approx(end_of(trace)));
   for (const CriticalLink& link : path.links)
     if (program.at(link.step.rank, link.step.stream, link.step.index).op() == Op::compute)
-      CHECK(link.step.rank == 1);
+      CHECK(link.step.rank == 1_rank);
 }
 
 TEST_CASE("what nobody waited for is a gap of the critical path") {

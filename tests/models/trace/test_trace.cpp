@@ -14,6 +14,7 @@
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -67,11 +68,11 @@ TEST_CASE("a trace written and read is the same trace, for every small strategy"
     for (const Job& job : every_small_job(family)) {
       const Program program = compile(job);
       Trace trace = timed_trace(program);
-      trace.measured_ranks = {0};
+      trace.measured_ranks = {0_rank};
       trace.events[0].free_s = 0.1 + 0.2;
       trace.events[0].begin_s = std::nextafter(0.3, 1);
       trace.events[0].matched_s = 1e-300;
-      trace.events[0].waited_rank = 0;
+      trace.events[0].waited_rank = 0_rank;
       trace.events[0].end_s = std::max(trace.events[0].end_s, 0.4);
       const ScratchFile file;
       write_trace(trace, program, file.path);
@@ -146,7 +147,7 @@ TEST_CASE("the memory counter never falls below what a rank holds throughout, an
   std::map<Rank, std::vector<std::int64_t>> counters;
   const json written = json::parse(file.read());
   for (const json& event : written["traceEvents"])
-    if (event["ph"] == "C") counters[event["pid"]].push_back(event["args"]["bytes"]);
+    if (event["ph"] == "C") counters[Rank(event["pid"].get<int>())].push_back(event["args"]["bytes"]);
   REQUIRE(counters.size() == static_cast<std::size_t>(program.rank_count()));
   for (const auto& [rank, values] : counters) {
     const std::int64_t held = program.program_of(rank).static_bytes;
@@ -159,14 +160,14 @@ TEST_CASE("the memory counter never falls below what a rank holds throughout, an
 TEST_CASE("only the ranks asked for are written, and no flow leads out of them") {
   const Program program = compile(pipeline_job());
   const ScratchFile file;
-  write_trace(timed_trace(program), program, file.path, {1});
+  write_trace(timed_trace(program), program, file.path, {1_rank});
   const json written = json::parse(file.read());
   for (const json& event : written["traceEvents"]) {
     REQUIRE(event["pid"] == 1);
     REQUIRE(event["ph"] != "s");
     REQUIRE(event["ph"] != "f");
   }
-  for (const TraceEvent& event : read_trace(file.path).events) REQUIRE(event.step.rank == 1);
+  for (const TraceEvent& event : read_trace(file.path).events) REQUIRE(event.step.rank == 1_rank);
 }
 
 TEST_CASE("a file that is no trace is refused at its line and column") {

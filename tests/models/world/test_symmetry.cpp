@@ -37,7 +37,7 @@ Case random_case(std::mt19937_64& random) {
     drawn.program.rank_programs.push_back(rank_program);
   }
   drawn.program.groups.resize(at(groups));
-  for (Rank rank = 0; rank < ranks; ++rank) {
+  for (Rank rank : IdRange<Rank>(at(ranks))) {
     RankEntry entry;
     entry.rank_program = RankProgramId(below(2));
     for (int slot = 0; slot < slots; ++slot) {
@@ -53,8 +53,8 @@ Case random_case(std::mt19937_64& random) {
   const bool ring = below(2) == 0;  // long chains of small differences
   for (int i = 0, count = ring ? ranks : below(20); i < count; ++i) {
     Lane lane;
-    lane.from = ring ? i : below(at(ranks));
-    lane.to = ring ? (i + 1) % ranks : below(at(ranks));
+    lane.from = Rank(ring ? i : below(at(ranks)));
+    lane.to = Rank(ring ? (i + 1) % ranks : below(at(ranks)));
     lane.out = lane.in = PeerSlot(below(2));
     lane.traits = i == 0 ? 1 : 0;
     if (below(3) == 0) lane.group = GroupId(below(at(groups)));
@@ -125,7 +125,7 @@ class PlainRefinement {
       rank_sees[at(lane.to)].push_back({lanes[i], 1});
     }
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      const RankEntry& entry = case_.program.ranks[rank];
+      const RankEntry& entry = case_.program.ranks[Rank(rank)];
       for (GroupSlot slot : collective_slots(case_.program.rank_programs[entry.rank_program])) {
         const GroupId group = entry.groups[slot].value();
         group_sees[at(group)].push_back({ranks[rank], slot.value(), -1});

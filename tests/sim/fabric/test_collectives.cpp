@@ -7,6 +7,7 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/cost/network_cost.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/ranks.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -23,7 +24,7 @@ HandMade group_of(int ranks, Cluster cluster, CollectiveLevel level) {
   fidelity.data_parallel = level;
   HandMade p(std::move(cluster), fidelity);
   std::vector<Rank> members;
-  for (Rank rank = 0; rank < ranks; ++rank) members.push_back(rank);
+  for (Rank rank : IdRange<Rank>(at(ranks))) members.push_back(rank);
   p.group(GroupKind::data, kDataGroup, members);
   return p;
 }
@@ -32,7 +33,7 @@ double seconds_of(CollectiveKind kind, const Cluster& cluster, CollectiveLevel l
                   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring) {
   HandMade p = group_of(cluster.chip_count(), cluster, level);
   p.job.fidelity.algorithm = algorithm;
-  for (Rank rank = 0; rank < cluster.chip_count(); ++rank) p.collective(kind, rank, kDataGroup, bytes);
+  for (Rank rank : IdRange<Rank>(at(cluster.chip_count()))) p.collective(kind, rank, kDataGroup, bytes);
   return end_of(p.run());
 }
 
@@ -64,7 +65,7 @@ TEST_CASE("each kind of collective on an idle fabric takes its closed form at ev
 TEST_CASE("a reduce_scatter and an all_gather in turn take what the all_reduce takes") {
   for (CollectiveLevel level : kLevels) {
     HandMade p = group_of(4, one_node(4), level);
-    for (Rank rank = 0; rank < 4; ++rank) {
+    for (Rank rank : IdRange<Rank>(at(4))) {
       p.collective(CollectiveKind::reduce_scatter, rank, kDataGroup, 4'000'000);
       p.collective(CollectiveKind::all_gather, rank, kDataGroup, 4'000'000);
     }
@@ -108,14 +109,14 @@ TEST_CASE("a fluid collective of each kind slows a transfer on its links, and is
   for (CollectiveKind kind : kKinds) {
     const std::int64_t bytes = 1'200'000'000;
     HandMade p = group_of(4, one_node(4, {FabricKind::loopback, 1e9, 0}), CollectiveLevel::fluid);
-    for (Rank rank = 0; rank < 4; ++rank) p.collective(kind, rank, kDataGroup, bytes);
-    p.join(0, 1);
-    p.send(0, kNext, 100'000'000);
-    const After received = p.recv(1, kPrevious, 100'000'000);
+    for (Rank rank : IdRange<Rank>(at(4))) p.collective(kind, rank, kDataGroup, bytes);
+    p.join(0_rank, 1_rank);
+    p.send(0_rank, kNext, 100'000'000);
+    const After received = p.recv(1_rank, kPrevious, 100'000'000);
     const Trace trace = p.run();
     const double alone = collective_steps(kind, 4) * 0.3;
     CAPTURE(name_of(kind));
-    CHECK(event_of(trace, 1, received).end_s > 0.1 * 1.5);
+    CHECK(event_of(trace, 1_rank, received).end_s > 0.1 * 1.5);
     CHECK(end_of(trace) > alone * 1.01);
   }
 }
@@ -229,7 +230,7 @@ TEST_CASE("tokens that go once to each node take at every level what their most 
     cluster.groups[0].nics = {{NicKind::infiniband, 4, 1e8, 5e-6}};
     build_topology(cluster);
     std::vector<Rank> members;
-    for (Rank rank = 0; rank < cluster.chip_count(); ++rank) members.push_back(rank);
+    for (Rank rank : IdRange<Rank>(at(cluster.chip_count()))) members.push_back(rank);
     const auto seconds = [&](CollectiveLevel level, bool fold, std::int64_t experts) {
       Fidelity fidelity;
       fidelity.data_parallel = level;

@@ -10,6 +10,7 @@
 #include "sim/fabric/fold.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -147,7 +148,7 @@ void shuffle_some(Program& program, Dice& dice) {
     std::shuffle(chips.begin(), chips.end(), dice.engine());
   else
     std::swap(chips.front(), chips[dice.engine()() % chips.size()]);
-  for (std::size_t i = 0; i < chips.size(); ++i) program.ranks[i].chip = chips[i];
+  for (std::size_t i = 0; i < chips.size(); ++i) program.ranks[Rank(i)].chip = chips[i];
 }
 
 // Gives the collectives of each slot these kinds in turn.
@@ -300,23 +301,19 @@ TEST_CASE("a rank that really computes stands for nobody else", "[fold]") {
   Job job = job_on({2, 4, 4}, {4, 2, 1});
   const Program program = compile(job);
   CostTable costs(program, job.cluster);
-  const Folding folding = fold(job, program, costs, {true, {2}});
+  const Folding folding = fold(job, program, costs, {true, {2_rank}});
   CHECK(folding.symmetry.ranks.counts() == std::vector<std::int64_t>{3, 1, 3, 1});
-  CHECK(folding.runs(2));
+  CHECK(folding.runs(2_rank));
 }
 
 TEST_CASE("everyone shifts to the next: one rank that sends to itself stands for a ring", "[fold]") {
   Job job = job_on({4, 1, 1}, {1, 1, 4});
   Program program = compile(job);
   std::size_t ran = 0;
-  for (RankEntry& entry : program.ranks) {
-    const Rank rank = entry.chip;
-    entry.peers = {(rank + 3) % 4, (rank + 1) % 4};
-  }
   RankProgram& rank_program = program.rank_programs.front();
   rank_program.chunks = {{0, 0, 2}, {1, 2, 4}};
   for (RankEntry& entry : program.ranks)
-    entry.peers = {std::nullopt, (entry.chip + 1) % 4, (entry.chip + 3) % 4, std::nullopt};
+    entry.peers = {std::nullopt, Rank((entry.chip + 1) % 4), Rank((entry.chip + 3) % 4), std::nullopt};
   Send send;
   Recv recv;
   send.slot = next_slot(ChunkId{0});

@@ -7,6 +7,7 @@
 #include "models/cost/network_cost.hpp"
 #include "models/report/published_metrics.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -22,7 +23,7 @@ HandMade ring_of(int ranks, Cluster cluster, CollectiveLevel level, std::int64_t
   fidelity.data_parallel = level;
   HandMade p(std::move(cluster), fidelity);
   std::vector<Rank> members;
-  for (Rank rank = 0; rank < ranks; ++rank) members.push_back(rank);
+  for (Rank rank : IdRange<Rank>(at(ranks))) members.push_back(rank);
   p.group(GroupKind::data, kDataGroup, members);
   for (Rank rank : members) p.all_reduce(rank, kDataGroup, bytes);
   return p;
@@ -119,19 +120,19 @@ TEST_CASE("a collective starts when its last member has come") {
     Fidelity fidelity;
     fidelity.data_parallel = level;
     HandMade p(one_node(3), fidelity);
-    p.group(GroupKind::data, kDataGroup, {0, 1, 2});
-    for (Rank rank : {0, 1, 2}) {
-      const After work = p.compute(rank, rank == 1 ? 2.0 : 1.0);
+    p.group(GroupKind::data, kDataGroup, {0_rank, 1_rank, 2_rank});
+    for (Rank rank : {0_rank, 1_rank, 2_rank}) {
+      const After work = p.compute(rank, rank == 1_rank ? 2.0 : 1.0);
       p.all_reduce(rank, kDataGroup, 3'000'000, {work});
     }
     const Trace trace = p.run();
     CAPTURE(static_cast<int>(level));
-    const TraceEvent& early = event_of(trace, 0, {StreamId{1}, 0});
+    const TraceEvent& early = event_of(trace, 0_rank, {StreamId{1}, 0});
     CHECK(early.begin_s == Approx(1.0));
     CHECK(early.matched_s == Approx(2.0));
     CHECK(early.waited == Waited::peer);
-    CHECK(early.waited_rank == 1);
-    CHECK(event_of(trace, 1, {StreamId{1}, 0}).waited == Waited::step);
+    CHECK(early.waited_rank == 1_rank);
+    CHECK(event_of(trace, 1_rank, {StreamId{1}, 0}).waited == Waited::step);
     if (level != CollectiveLevel::expanded)  // expanded: early members have already sent their first chunks
       CHECK(early.end_s == Approx(2.0 + 4 * (1e-5 + 1e-3)).epsilon(1e-9));
   }
@@ -147,7 +148,7 @@ TEST_CASE("GPipe and 1F1B with p equal stages and m micro-batches take m+p-1 of 
         const Trace trace = run(shape);
         CAPTURE(static_cast<int>(schedule), stages, micro_batches);
         CHECK(end_of(trace) == Approx((m + p - 1) * one_s).epsilon(1e-6));
-        for (Rank rank = 0; rank < stages; ++rank)  // the bubble is (p-1)/m of the work
+        for (Rank rank : IdRange<Rank>(at(stages)))  // the bubble is (p-1)/m of the work
           CHECK(end_of(trace) / busy_s(trace, rank) - 1 == Approx((p - 1) / m).epsilon(1e-6));
       }
 }
@@ -204,14 +205,14 @@ TEST_CASE(
     "under fair sharing a faster compute can lengthen: two senders on one link, 20 s to 10 s, 120 to 130 s") {
   const auto makespan = [](double compute_s) {
     HandMade p(one_node(3, {FabricKind::loopback, 1e9, 0}));
-    p.join(0, 1);
-    p.join(1, 2);
-    p.send(0, kNext, 20'000'000'000);
-    const After received = p.recv(1, kPrevious, 20'000'000'000);
-    p.compute(1, 100, {received});
-    const After work = p.compute(2, compute_s);
-    p.send(2, kPrevious, 20'000'000'000, {work});
-    p.recv(1, kNext, 20'000'000'000);
+    p.join(0_rank, 1_rank);
+    p.join(1_rank, 2_rank);
+    p.send(0_rank, kNext, 20'000'000'000);
+    const After received = p.recv(1_rank, kPrevious, 20'000'000'000);
+    p.compute(1_rank, 100, {received});
+    const After work = p.compute(2_rank, compute_s);
+    p.send(2_rank, kPrevious, 20'000'000'000, {work});
+    p.recv(1_rank, kNext, 20'000'000'000);
     return end_of(p.run());
   };
   CHECK(makespan(20) == Approx(120).epsilon(1e-9));
@@ -230,14 +231,14 @@ TEST_CASE("a ring on unlike links frees no healthy link early") {
   Fidelity fidelity;
   fidelity.data_parallel = CollectiveLevel::fluid;
   HandMade p(cluster, fidelity);
-  p.group(GroupKind::data, kDataGroup, {0, 1, 2});
-  for (Rank rank : {0, 1, 2}) p.all_reduce(rank, kDataGroup, 960'000'000);
-  p.join(0, 1);
-  p.send(0, kNext, 1'000'000'000);
-  const After received = p.recv(1, kPrevious, 1'000'000'000);
+  p.group(GroupKind::data, kDataGroup, {0_rank, 1_rank, 2_rank});
+  for (Rank rank : {0_rank, 1_rank, 2_rank}) p.all_reduce(rank, kDataGroup, 960'000'000);
+  p.join(0_rank, 1_rank);
+  p.send(0_rank, kNext, 1'000'000'000);
+  const After received = p.recv(1_rank, kPrevious, 1'000'000'000);
   const Trace trace = p.run();
   // The ring's edge 0-1 is limited to 0.96e8 of 1e9 bytes/s.
-  const double bystander_s = event_of(trace, 1, received).end_s;
+  const double bystander_s = event_of(trace, 1_rank, received).end_s;
   CHECK(bystander_s == Approx(1e9 / (1e9 - 0.96e8)).epsilon(1e-2));
 }
 

@@ -112,7 +112,7 @@ Job job_of(Schedule schedule, const std::vector<const Choice*>& choices, Dice& d
 
 void check_spans(const Program& program, const Trace& trace) {
   std::size_t expected = 0;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank)
+  for (Rank rank : program.ranks.ids())
     for (const Stream& stream : program.program_of(rank).streams) expected += stream.instructions.size();
   REQUIRE(trace.events.size() == expected);
   const TraceEvent* before = nullptr;
@@ -221,20 +221,20 @@ class Lifetimes {
 };
 
 void check_memory(const Job& job, const Program& program, const Trace& trace) {
-  std::vector<Lifetimes> of_ranks;
-  std::vector<std::int64_t> live(at(program.rank_count()));
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) of_ranks.emplace_back(program.program_of(rank));
+  IdTable<Rank, Lifetimes> lifetimes;
+  IdTable<Rank, std::int64_t> live(program.ranks.size());
+  for (Rank rank : program.ranks.ids()) lifetimes.push_back(Lifetimes(program.program_of(rank)));
   for (const TraceEvent& event : trace.events) {
-    const std::size_t rank = at(event.step.rank);
-    of_ranks[rank].add(program.at(event.step.rank, event.step.stream, event.step.index), event);
+    const Rank rank = event.step.rank;
+    lifetimes[rank].add(program.at(event.step.rank, event.step.stream, event.step.index), event);
     live[rank] += event.allocated - event.freed;
   }
-  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    CAPTURE(rank);
+  for (Rank rank : lifetimes.ids()) {
+    CAPTURE(rank.value());
     REQUIRE(live[rank] == 0);
-    of_ranks[rank].check();
-    REQUIRE(of_ranks[rank].peak() > 0);
-    REQUIRE(program.program_of(static_cast<Rank>(rank)).static_bytes + of_ranks[rank].peak() <=
+    lifetimes[rank].check();
+    REQUIRE(lifetimes[rank].peak() > 0);
+    REQUIRE(program.program_of(rank).static_bytes + lifetimes[rank].peak() <=
             static_cast<std::int64_t>(job.cluster.chip_of(program.ranks[rank].chip).memory_bytes.value));
   }
 }
@@ -249,7 +249,7 @@ bool is_after(const Program& program, const Step& step, const Step& before) {
 bool meet(const Program& program, const TraceEvent& a, const TraceEvent& b) {
   const Instruction& one = program.at(a.step.rank, a.step.stream, a.step.index);
   const Instruction& other = program.at(b.step.rank, b.step.stream, b.step.index);
-  const RankEntry &mine = program.ranks[at(a.step.rank)], &theirs = program.ranks[at(b.step.rank)];
+  const RankEntry &mine = program.ranks[a.step.rank], &theirs = program.ranks[b.step.rank];
   if (payload_bytes(one) != payload_bytes(other) || a.matched_s != b.matched_s) return false;
   const Collective *collective = one.as<Collective>(), *other_collective = other.as<Collective>();
   if (collective != nullptr)

@@ -8,6 +8,7 @@
 #include "models/cost/network_cost.hpp"
 #include "models/report/report.hpp"
 #include "sim/workers/child.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -36,7 +37,7 @@ TEST_CASE("exchanges on an idle fabric take what is expected of them, not what m
         Job job = divided(parts, skew, 0);
         job.fidelity.data_parallel = level;
         const Program program = compile(job);
-        const Group& group = program.groups[program.ranks[0].groups.get(kExpertGroup).value()];
+        const Group& group = program.groups[program.ranks[0_rank].groups.get(kExpertGroup).value()];
         const RingCost pairs = pairwise_cost(program, job.cluster, group);
         double closed_s = 0, most_s = 0;
         const Stream& computes = program.rank_programs.front().streams[kComputeStream];

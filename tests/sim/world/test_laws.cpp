@@ -115,9 +115,9 @@ bool has_constants(const Job& job) {
 Program renamed(const Program& program, const std::vector<Rank>& names) {
   const auto name = [&](Rank rank) { return names[at(rank)]; };
   Program copy = program;
-  for (Rank rank = 0; rank < program.rank_count(); ++rank) {
-    RankEntry& entry = copy.ranks[at(name(rank))];
-    entry = program.ranks[at(rank)];
+  for (Rank rank : program.ranks.ids()) {
+    RankEntry& entry = copy.ranks[name(rank)];
+    entry = program.ranks[rank];
     for (std::optional<Rank>& peer : entry.peers)
       if (peer) peer = name(*peer);
   }
@@ -178,8 +178,8 @@ TEST_CASE("half of every rate and twice every latency make all times twice as lo
 
 TEST_CASE("ranks under other numbers do the same at the same time") {
   for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
-    std::vector<Rank> names(run.program.ranks.size());
-    std::iota(names.begin(), names.end(), 0);
+    std::vector<Rank> names;
+    for (Rank rank : run.program.ranks.ids()) names.push_back(rank);
     Dice(seed).shuffle(names);
     const Trace trace = simulate_in_child(run.job, renamed(run.program, names));
     CHECK(apart(run.trace, trace, names) <= kReordered * end_of(run.trace));
@@ -312,19 +312,19 @@ TEST_CASE("a message alone takes its closed form, longer for more bytes, no long
     if (chips < 2) return;
     ++sent;
     Dice dice(seed);
-    const auto from = static_cast<Rank>(dice.engine()() % static_cast<unsigned>(chips));
-    const auto to = static_cast<Rank>(
-        (from + 1 + static_cast<Rank>(dice.engine()() % static_cast<unsigned>(chips - 1))) % chips);
+    const auto count = static_cast<unsigned>(chips);
+    const unsigned first = dice.engine()() % count;
+    const Rank from(first), to((first + 1 + dice.engine()() % (count - 1)) % count);
     const auto seconds = [&](const Cluster& cluster, std::int64_t bytes) {
       HandMade p(cluster);
       p.join(from, to);
-      p.program.rank_programs[RankProgramId(from)].chunks.front().virtual_stage = 0;
-      p.program.rank_programs[RankProgramId(to)].chunks.front().virtual_stage = 1;
+      p.program.rank_programs[RankProgramId(from.value())].chunks.front().virtual_stage = 0;
+      p.program.rank_programs[RankProgramId(to.value())].chunks.front().virtual_stage = 1;
       p.send(from, kNext, bytes);
       p.recv(to, kPrevious, bytes);
       const Carrier carrier = carrier_between(p.program, cluster, from, to);
-      const double closed_s = message_time_s(message_cost_of(cluster, from, to, carrier),
-                                             route(cluster, from, to, carrier), bytes);
+      const double closed_s = message_time_s(message_cost_of(cluster, from.value(), to.value(), carrier),
+                                             route(cluster, from.value(), to.value(), carrier), bytes);
       const double simulated_s = end_of(p.run());
       CHECK(simulated_s == Approx(closed_s).epsilon(kTolerance));
       return simulated_s;

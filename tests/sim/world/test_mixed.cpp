@@ -4,6 +4,7 @@
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -27,7 +28,7 @@ class Device : public Executor {
 class Broken : public Executor {
  public:
   double execute(const Step& step, const Instruction&) override {
-    throw RunFailure("rank " + std::to_string(step.rank) + " ran out of memory");
+    throw RunFailure(fmt::format("rank {} ran out of memory", step.rank));
   }
 };
 
@@ -60,11 +61,11 @@ TEST_CASE("the measured seconds of a real rank enter virtual time") {
   Device device;
   SimOptions options;
   options.executor = &device;
-  options.real_ranks = {1};
+  options.real_ranks = {1_rank};
   const Trace mixed = simulate_in_child(job, program, options);
-  CHECK(mixed.measured_ranks == std::vector<Rank>{1});
+  CHECK(mixed.measured_ranks == std::vector<Rank>{1_rank});
   CHECK(mixed.world == "sim");
-  const TraceEvent& third = event_of(mixed, 1, {kComputeStream, 2});
+  const TraceEvent& third = event_of(mixed, 1_rank, {kComputeStream, 2});
   CHECK(third.end_s - third.begin_s == Approx(3e-4).epsilon(1e-4));
   CHECK(mixed.events != simulate_in_child(job, program).events);
 }
@@ -76,7 +77,7 @@ TEST_CASE("a tape of a mixed run replays to the same trace without an executor")
     Device device;
     SimOptions options;
     options.executor = &device;
-    options.real_ranks = {0, 3};
+    options.real_ranks = {0_rank, 3_rank};
     const Trace tape = simulate_in_child(job, program, options);
     SimOptions replay;
     replay.tape = &tape;
@@ -89,7 +90,7 @@ TEST_CASE("what an executor throws ends the run") {
   Broken broken;
   SimOptions options;
   options.executor = &broken;
-  options.real_ranks = {1};
+  options.real_ranks = {1_rank};
   CHECK_THROWS_WITH(simulate_in_child(job, compile(job), options), "rank 1 ran out of memory");
 }
 
@@ -97,15 +98,17 @@ TEST_CASE("a tape of another program, of unknown ranks or with gaps is refused")
   const Job job = tiny_job({1, 2, 1});
   const Program program = compile(job);
   Trace tape = simulate_in_child(job, program);
-  tape.measured_ranks = {1};
+  tape.measured_ranks = {1_rank};
   CHECK(refused(job, program, tape) == "replayed");
   Trace other = tape;
   other.program_hash = "0123456789abcdef";
   CHECK_THAT(refused(job, program, other), Catch::Contains("recorded of program 0123456789abcdef"));
   Trace crowded = tape;
-  crowded.measured_ranks = {7};
+  crowded.measured_ranks = {7_rank};
   CHECK_THAT(refused(job, program, crowded), Catch::Contains("has rank 7 measured, the program has 2 ranks"));
   Trace gap = tape;
-  std::erase_if(gap.events, [](const TraceEvent& event) { return event.step == Step{1, kComputeStream, 3}; });
+  std::erase_if(gap.events, [](const TraceEvent& event) {
+    return event.step == Step{1_rank, kComputeStream, 3};
+  });
   CHECK_THAT(refused(job, program, gap), Catch::Contains("the tape lacks stage 1 rank 1 compute[3]"));
 }

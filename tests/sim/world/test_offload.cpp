@@ -4,6 +4,7 @@
 #include "models/compile/compile.hpp"
 #include "models/report/report.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -79,9 +80,9 @@ TEST_CASE("a transfer that leaves a switch and a copy of a chip behind it slow e
   const auto run = [&](bool copies_too, bool transfers_too) {
     HandMade p(cluster);
     if (transfers_too) {
-      p.join(1, 2);
-      p.send(1, kNext, kBytes);
-      p.recv(2, kPrevious, kBytes);
+      p.join(1_rank, 2_rank);
+      p.send(1_rank, kNext, kBytes);
+      p.recv(2_rank, kPrevious, kBytes);
     }
     if (copies_too) add_copy(p.program.rank_programs.front(), true);
     return last_end_s(p.run());
