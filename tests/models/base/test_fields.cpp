@@ -75,6 +75,12 @@ class Draw {
   void into_member(const Maybe<Form>& form, std::optional<Value>& value) {
     into_member(form.form, value.emplace());
   }
+  template <typename Tag>
+  void into_member(const Index& form, Id<Tag>& id) {
+    std::int64_t number = 0;
+    into_member(Integer{form.range}, number);
+    id = Id<Tag>(number);
+  }
   template <typename Form, typename Value>
   void into_member(const Several<Form>& form, std::vector<Value>& values) {
     for (std::int64_t count = integer(1, 3); count > 0; --count)
@@ -166,6 +172,23 @@ void check_laws(const List& list) {
   CHECK(seen_to_differ.size() == member_count<Struct>());
 }
 
+// Calls `check` for every field of two drawn values: with the first value as it is, with this one field taken from the
+// second, and whether the two then differ.
+template <typename List, typename Check>
+void for_each_change(const List& list, std::uint32_t seed, const Check& check) {
+  Draw draw(seed);
+  const auto a = draw.value(list), b = draw.value(list);
+  list.each([&](const auto& entry) {
+    auto changed = a;
+    const auto take = [&](auto member) { changed.*member = b.*member; };
+    if constexpr (detail::is_part<decltype(entry.form)>)
+      each_member(entry.form.list, take);
+    else
+      std::apply([&](auto... member) { (take(member), ...); }, entry.members);
+    check(std::string(entry.key), a, changed, differ(entry, a, b));
+  });
+}
+
 struct Pair {
   int first = 0;
   std::optional<int> second;
@@ -210,4 +233,34 @@ TEMPLATE_TEST_CASE("every field is printed, read back, and told apart", "", Trai
                    StageFields, PipelineTemplateFields, StrategyFields, LatentAttentionFields, ExpertsFields,
                    TransformerFields, FidelityFields, WorldChoiceFields) {
   check_laws(TestType{});
+}
+
+TEST_CASE("a strategy's hash changes with every field on which the Program depends, and with no other") {
+  std::set<std::string> of_program;
+  TrainFields{}.each_of_program([&](const auto& entry) { of_program.insert(std::string(entry.key)); });
+  std::set<std::string> changed_it;
+  const auto check = [&](const std::string& key, bool expected, const std::string& before,
+                         const std::string& after) {
+    INFO("changed " << key);
+    CHECK((before != after) == expected);
+    if (expected) changed_it.insert(key);
+  };
+  for (std::uint32_t seed = 1; seed <= 50; ++seed) {
+    INFO("seed " << seed);
+    for_each_change(TransformerFields{}, seed,
+                    [&](const auto& key, const auto& a, const auto& b, bool differs) {
+                      check(key, differs && key != "name" && key != "source", strategy_hash(a, {}, {}),
+                            strategy_hash(b, {}, {}));
+                    });
+    for_each_change(TrainFields{}, seed, [&](const auto& key, const auto& a, const auto& b, bool differs) {
+      check(key, differs && of_program.contains(key), strategy_hash({}, a, {}), strategy_hash({}, b, {}));
+    });
+    for_each_change(StrategyFields{}, seed, [&](const auto& key, const auto& a, const auto& b, bool differs) {
+      check(key, differs, strategy_hash({}, {}, a), strategy_hash({}, {}, b));
+    });
+  }
+  for (const std::string& key : of_program) CHECK(changed_it.contains(key));
+  for (const char* key : {"hidden", "layers", "experts", "schedule", "overlap", "templates"})
+    CHECK(changed_it.contains(key));
+  for (const char* key : {"seed", "learning_rate"}) CHECK_FALSE(of_program.contains(key));
 }

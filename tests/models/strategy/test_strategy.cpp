@@ -9,6 +9,7 @@
 #include "models/base/data_files.hpp"
 #include "models/scenario/scenario.hpp"
 #include "models/scenario/software.hpp"
+#include "tests/support/ranks.hpp"
 
 using namespace motley;
 
@@ -77,7 +78,7 @@ TEST_CASE("short form, long names and explicit form are one strategy") {
   CHECK(hash(short_form) != hash(load(kSmall + "strategy: {tp: 2, dp: 2}\n").job));
 }
 
-TEST_CASE("the strategy hash ignores names, seeds and learning rates, and nothing else") {
+TEST_CASE("the strategy hash ignores names, seeds and learning rates") {
   const Job job = load(kSmall + "strategy: {tp: 2}\n").job;
   const auto hash = [&](auto change) {
     Job changed = job;
@@ -112,7 +113,7 @@ TEST_CASE("worlds are chosen by name or by map, and `null` is a world") {
   CHECK(load(kSmall + "strategy: {}\nworld: null\n").world.kind == WorldKind::null);
   const WorldChoice mixed = load(kSmall + "strategy: {pp: 2}\nworld: {kind: mixed, real_ranks: [1]}\n").world;
   CHECK(mixed.kind == WorldKind::mixed);
-  CHECK(mixed.real_ranks == std::vector<Rank>{1});
+  CHECK(mixed.real_ranks == std::vector<Rank>{1_rank});
 }
 
 TEST_CASE("a model can be written inline in our words or in those of a config.json") {
