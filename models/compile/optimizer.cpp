@@ -15,12 +15,7 @@ namespace {
 // Gathers parameters that are held whole but renewed in parts by the members of the group.
 Instruction gather_of(const RankProgram& rank_program, ShardId id) {
   const Shard& shard = rank_program.shards[id];
-  Collective gather;
-  gather.kind = CollectiveKind::all_gather;
-  gather.slot = shard.gather_slot;
-  gather.shard = id;
-  gather.part = shard.part;
-  gather.parts = shard.parts;
+  Collective gather = collective_on(rank_program, id, CollectiveKind::all_gather, shard.gather_slot);
   gather.tensors = shard.parameters;
   for (const TensorId parameter : shard.parameters)
     gather.bytes += rank_program.tensors[parameter].bytes / shard.parts;

@@ -151,12 +151,7 @@ class ShardCollectives {
       if (!uses.first_read || *uses.first_read < piece.first_kernel || *uses.first_read >= piece.last_kernel)
         continue;
       const Shard& shard = rank_program_.shards[id];
-      Collective gather;
-      gather.kind = CollectiveKind::all_gather;
-      gather.slot = shard.gather_slot;
-      gather.shard = id;
-      gather.part = shard.part;
-      gather.parts = shard.parts;
+      Collective gather = collective_on(rank_program_, id, CollectiveKind::all_gather, shard.gather_slot);
       gather.tensors = in_shard_order(shard, uses.gathered);
       MOTLEY_CHECK(gather.tensors.size() == shard.parameters.size());
       gather.bytes = bytes_of_all(gather.tensors) / shard.parts;
@@ -203,12 +198,7 @@ class ShardCollectives {
   }
   Instruction reduction(ShardId id, std::int32_t micro_batch, int index) const {
     const Shard& shard = rank_program_.shards[id];
-    Collective scatter;
-    scatter.kind = CollectiveKind::reduce_scatter;
-    scatter.slot = shard.slot;
-    scatter.shard = id;
-    scatter.part = shard.part;
-    scatter.parts = shard.parts;
+    Collective scatter = collective_on(rank_program_, id, CollectiveKind::reduce_scatter, shard.slot);
     scatter.tensors = shard.gradients;
     scatter.bytes = bytes_of_all(shard.gradients) / shard.parts;
     Instruction instruction;

@@ -51,6 +51,17 @@ std::vector<TensorId> gradients_in_parts(const RankProgram& rank_program, const 
   return in_parts;
 }
 
+Collective collective_on(const RankProgram& rank_program, ShardId id, CollectiveKind kind, GroupSlot slot) {
+  const Shard& shard = rank_program.shards[id];
+  Collective collective;
+  collective.kind = kind;
+  collective.slot = slot;
+  collective.shard = id;
+  collective.part = shard.part;
+  collective.parts = shard.parts;
+  return collective;
+}
+
 Instruction sum_of_parts(const RankProgram& rank_program, GroupSlot slot, std::vector<TensorId> gradients,
                          int micro_batch, int after) {
   Collective sum;

@@ -30,6 +30,9 @@ std::vector<TensorId> gradients_in_parts(const RankProgram& rank_program, const 
 Instruction sum_of_parts(const RankProgram& rank_program, GroupSlot slot, std::vector<TensorId> gradients,
                          int micro_batch, int after);
 
+// A collective over the shard's part, which still lacks its tensors and bytes.
+Collective collective_on(const RankProgram& rank_program, ShardId id, CollectiveKind kind, GroupSlot slot);
+
 // Names of a chunk's boundary tensors: "stage.input", "stage.output.gradient", ...; in a program of several chunks
 // "stage 5.input" with the number of the virtual stage.
 std::string boundary_name(const RankProgram& rank_program, ChunkId chunk, const char* what);
