@@ -72,8 +72,8 @@ std::string print_path(const Explained& explained) {
   if (small_s > 0) add("all else", "", small_s);
   add("sum", "", sum_s);
   return fmt::format(
-      "where the step goes, along its critical path of {} instructions, each of which let the next "
-      "begin:\n{}",
+      "where the step goes, along its critical path ({} instructions, each one waits for the one "
+      "before):\n{}",
       explained.path_links, table.print());
 }
 
@@ -84,9 +84,10 @@ std::string print_waiting(const Explained& explained) {
   const auto most = std::max_element(
       rows.begin(), rows.end(),
       [](const StageBreakdown& x, const StageBreakdown& y) { return x.bubble_s < y.bubble_s; });
-  return fmt::format("  beside it the stages wait for each other {} of the step, stage {} most, {}\n",
-                     format_percent(stages_wait_share(explained)), most->stage,
-                     format_percent(most->bubble_s / explained.report.iteration_s));
+  return fmt::format(
+      "  not on the path: the stages wait for each other {} of the step, stage {} longest, {}\n",
+      format_percent(stages_wait_share(explained)), most->stage,
+      format_percent(most->bubble_s / explained.report.iteration_s));
 }
 
 std::string print_value(const Lever& lever, double value) {
@@ -121,10 +122,10 @@ class LeverTable {
     for (const LeverGain* gain : gains) add(*gain);
     if (explained_.all) add(*explained_.all);
     return fmt::format(
-        "what parts that are {:.4g} % better bring, each simulated anew:\n{}{}{}",
+        "what each part brings if it is {:.4g} % better (each simulated):\n{}{}{}",
         (explained_.factor - 1) * 100, table_.print(), print_idle(),
-        "  on the path: what the critical path would lose; less comes of it where another chain of "
-        "instructions is nearly as long\n");
+        "  on the path: what the critical path alone would lose; the step loses less where another path is "
+        "nearly as long\n");
   }
 
  private:
@@ -172,10 +173,10 @@ std::string print_changes(const Explained& explained) {
       table.add(
           {gain.what, seconds.print(gain.trial.step_s), signed_percent(gain.trial.step_s / step_s - 1)});
     else
-      refused += fmt::format("  cannot be: `{}`: {}\n", gain.what, in_short(gain.trial.refused));
+      refused += fmt::format("  not possible: `{}`: {}\n", gain.what, in_short(gain.trial.refused));
   }
-  return fmt::format("what other strategies bring on the same chips, each simulated anew:\n{}{}",
-                     table.print(), refused);
+  return fmt::format("what other strategies bring on the same chips (each simulated):\n{}{}", table.print(),
+                     refused);
 }
 
 bool is_of_chips(const Lever& lever) {
@@ -191,7 +192,7 @@ std::string print_advice(const Explained& explained) {
     text += fmt::format("to change first: `{}` ({})\n", explained.changes[0].what,
                         signed_percent(explained.changes[0].trial.step_s / step_s - 1));
   else if (!explained.changes.empty())
-    text += "nothing tried of the strategy makes the step shorter\n";
+    text += "no strategy that was tried makes the step shorter\n";
   for (const bool of_chips : {true, false}) {
     const LeverGain* best = nullptr;
     for (const auto* list : {&explained.levers, &explained.sets})
@@ -200,7 +201,7 @@ std::string print_advice(const Explained& explained) {
           best = &gain;
     if (best == nullptr || best->step_s >= (1 - kWorthALine) * step_s) continue;
     text += fmt::format("to buy first, of {}: {}, {} ({} for {:.4g} % better)\n",
-                        of_chips ? "chips" : "all else", best->lever.what, best->lever.where,
+                        of_chips ? "chips" : "all other parts", best->lever.what, best->lever.where,
                         signed_percent(best->step_s / step_s - 1), (explained.factor - 1) * 100);
   }
   return text;
@@ -261,12 +262,13 @@ std::string print_exchange(const char* what, const Trial& trial, double step_s) 
   return fmt::format("    {}  {}\n", what,
                      trial.stands() ? fmt::format("{} ({})", format_seconds(trial.step_s),
                                                   signed_percent(trial.step_s / step_s - 1))
-                                    : "does not stand: " + in_short(trial.refused));
+                                    : "not possible: " + in_short(trial.refused));
 }
 
 std::string print_parts(const Why& why) {
   if (why.parts.empty()) return "the two jobs are the same\n";
-  std::string text = "what is not the same, and each with that part of the other, simulated anew:\n";
+  std::string text =
+      "what differs, and what each job would take with that part of the other (each simulated):\n";
   for (const PartDifference& part : why.parts) {
     const bool stands = part.a_with_b.stands() || part.b_with_a.stands();
     if (part.keys.empty() && !stands) continue;  // two parts that are refused together too
@@ -301,8 +303,9 @@ std::string to_text(const Why& why) {
                         format_seconds(more_s - less_s), less_s / more_s, a_first ? "B" : "A");
   if (why.a_tokens != why.b_tokens)
     text += fmt::format(
-        "but it is not as long in both: {} tokens in A, {} in B; a token of B takes {:.3f} of what one of A "
-        "takes\n",
+        "but the steps have unlike numbers of tokens: {} in A, {} in B; a token of B takes {:.3f} of what "
+        "one of "
+        "A takes\n",
         format_count(why.a_tokens), format_count(why.b_tokens), a.tokens_per_s / b.tokens_per_s);
   return fmt::format("{}\n{}\n{}", text, print_difference(why), print_parts(why));
 }

@@ -52,9 +52,9 @@ std::string counted(std::int64_t count, const char* what) {
 
 std::string describe_active(const Transformer& t) {
   const std::int64_t active = active_parameter_count(t), table = t.vocabulary * t.hidden;
-  std::string text = fmt::format("# active a token: {}", counted(active, "parameters"));
+  std::string text = fmt::format("# used for each token: {}", counted(active, "parameters"));
   if (!t.tied_embeddings)
-    text += fmt::format("; without the embedding table, of which it reads a row: {}",
+    text += fmt::format("; {} without the embedding table, of which a token reads one row",
                         format_count(static_cast<double>(active - table)));
   text += "\n";
   if (t.extra_predictions > 0)
@@ -201,9 +201,9 @@ std::string show_schedule(const ShowArguments& options) {
   const auto result = evaluate(timetable, times, strategy.p2p_buffers).value();
   Json ranks = Json::array();
   std::string text = to_grid(timetable, times);
-  text +=
-      fmt::format("# {}: {}, were a transfer {} and all links each one's own\n", name_of(strategy.schedule),
-                  format_seconds(result.makespan_s), format_seconds(times.transfer_s));
+  text += fmt::format("# {}: {}, if a transfer takes {} and transfers share no link\n",
+                      name_of(strategy.schedule), format_seconds(result.makespan_s),
+                      format_seconds(times.transfer_s));
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankTimes& rank_times = result.ranks[rank];
     const double waits = 1 - rank_times.busy_s / result.makespan_s;
