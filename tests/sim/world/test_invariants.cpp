@@ -96,7 +96,8 @@ double capacity(const Job& job, int link) {
 }  // namespace
 
 TEST_CASE(
-    "an instruction begins when its stream is free and all it waits for has ended, not an instant later") {
+    "an instruction begins when its stream is free and all it waits for has ended, not an instant later",
+    "[invariants]") {
   for_every_draw([](Timeline& timeline) {
     for (const TraceEvent& event : timeline.trace.events) {
       const Step before{event.step.rank, event.step.stream, event.step.index - 1};
@@ -110,7 +111,8 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("every send has one recv of the same bytes, every collective all its members, at one instant") {
+TEST_CASE("every send has one recv of the same bytes, every collective all its members, at one instant",
+          "[invariants]") {
   for_every_draw([](Timeline& timeline) {
     std::size_t sides = 0;
     for (const Meeting& meeting : timeline.meetings) {
@@ -130,7 +132,7 @@ TEST_CASE("every send has one recv of the same bytes, every collective all its m
   });
 }
 
-TEST_CASE("no link carries more than its bandwidth between any two instants") {
+TEST_CASE("no link carries more than its bandwidth between any two instants", "[invariants]") {
   std::size_t shared = 0;
   for_every_draw([&](Timeline& timeline) {
     for (auto& [link, flows] : flows_of_links(timeline)) {
@@ -153,7 +155,8 @@ TEST_CASE("no link carries more than its bandwidth between any two instants") {
   CHECK(shared > kDraws);  // otherwise there was no contention
 }
 
-TEST_CASE("a transfer takes what it takes on an idle fabric, or more where others cross its links") {
+TEST_CASE("a transfer takes what it takes on an idle fabric, or more where others cross its links",
+          "[invariants]") {
   std::size_t alone = 0, slowed = 0;
   for_every_draw([&](Timeline& timeline) {
     const FlowsOfLinks all = flows_of_links(timeline);
@@ -187,7 +190,8 @@ TEST_CASE("a transfer takes what it takes on an idle fabric, or more where other
   CHECK(slowed > kDraws);
 }
 
-TEST_CASE("the longest path over an idle fabric <= the iteration <= everything one after the other") {
+TEST_CASE("the longest path over an idle fabric <= the iteration <= everything one after the other",
+          "[invariants]") {
   double tightest = 0;
   for_every_draw([&](Timeline& timeline) {
     std::map<StepKey, Idle> idle;
@@ -209,7 +213,8 @@ TEST_CASE("the longest path over an idle fabric <= the iteration <= everything o
   CHECK(tightest > 0.99);
 }
 
-TEST_CASE("the iteration is no shorter than the work of its busiest rank or the bytes of its busiest link") {
+TEST_CASE("the iteration is no shorter than the work of its busiest rank or the bytes of its busiest link",
+          "[invariants]") {
   for_every_draw([](Timeline& timeline) {
     const double iteration_s = end_of(timeline.trace) * (1 + kClose);
     std::map<Rank, double> work_s;
@@ -224,7 +229,7 @@ TEST_CASE("the iteration is no shorter than the work of its busiest rank or the 
   });
 }
 
-TEST_CASE("the breakdown of every stage and of the critical path adds up to the iteration") {
+TEST_CASE("the breakdown of every stage and of the critical path adds up to the iteration", "[invariants]") {
   for_every_draw([](Timeline& timeline) {
     const Report report = make_report(timeline.job, timeline.program, timeline.trace);
     CHECK(report.iteration_s == end_of(timeline.trace));
@@ -249,7 +254,8 @@ TEST_CASE("the breakdown of every stage and of the critical path adds up to the 
   });
 }
 
-TEST_CASE("what is allocated is freed, and the matrix products are the model's, once a sequence") {
+TEST_CASE("what is allocated is freed, and the matrix products are the model's, once a sequence",
+          "[invariants]") {
   for_every_draw([](Timeline& timeline) {
     std::map<Rank, std::int64_t> live;
     for (const TraceEvent& event : timeline.trace.events)

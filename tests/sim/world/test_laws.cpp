@@ -154,7 +154,7 @@ double idle_s(const Job& job, const Program& program, const Trace& any) {
 
 }  // namespace
 
-TEST_CASE("the same job twice: the same program, trace and report, byte for byte") {
+TEST_CASE("the same job twice: the same program, trace and report, byte for byte", "[laws]") {
   for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     const Job again = any_job(seed);
     const Program program = compile(again);
@@ -166,7 +166,7 @@ TEST_CASE("the same job twice: the same program, trace and report, byte for byte
   });
 }
 
-TEST_CASE("half of every rate and twice every latency make all times twice as long") {
+TEST_CASE("half of every rate and twice every latency make all times twice as long", "[laws]") {
   unsigned tried = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     if (has_constants(run.job)) return;
@@ -176,7 +176,7 @@ TEST_CASE("half of every rate and twice every latency make all times twice as lo
   CHECK(tried > kLawDraws / 8);
 }
 
-TEST_CASE("ranks under other numbers do the same at the same time") {
+TEST_CASE("ranks under other numbers do the same at the same time", "[laws]") {
   for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     std::vector<Rank> names;
     for (Rank rank : run.program.ranks.ids()) names.push_back(rank);
@@ -186,7 +186,7 @@ TEST_CASE("ranks under other numbers do the same at the same time") {
   });
 }
 
-TEST_CASE("equal nodes under one switch change places, and nothing changes") {
+TEST_CASE("equal nodes under one switch change places, and nothing changes", "[laws]") {
   unsigned moved = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned seed) {
     if (has_switches(run.job.cluster)) return;
@@ -210,7 +210,7 @@ TEST_CASE("equal nodes under one switch change places, and nothing changes") {
   CHECK(moved > kLawDraws / 8);
 }
 
-TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
+TEST_CASE("nodes that stay idle, beside the others or apart, change nothing", "[laws]") {
   for_every_law_draw([](const SimulatedDraw& run, unsigned) {
     Cluster more = run.job.cluster;
     NodeGroup apart_from_all = more.groups[0];
@@ -223,7 +223,7 @@ TEST_CASE("nodes that stay idle, beside the others or apart, change nothing") {
   });
 }
 
-TEST_CASE("groups under other names, or cut in two that one network joins, do the same") {
+TEST_CASE("groups under other names, or cut in two that one network joins, do the same", "[laws]") {
   unsigned cut = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Cluster named = run.job.cluster;
@@ -254,7 +254,7 @@ TEST_CASE("groups under other names, or cut in two that one network joins, do th
   CHECK(cut > 2);
 }
 
-TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers are unlike") {
+TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers are unlike", "[laws]") {
   std::size_t stand_ins = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Job job = run.job;
@@ -272,7 +272,8 @@ TEST_CASE("folded equals unfolded where pipelines, chips, fabrics and carriers a
   CHECK(stand_ins > 0);
 }
 
-TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null world takes none") {
+TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null world takes none",
+          "[laws]") {
   unsigned shorter = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Cluster infinite = run.job.cluster;
@@ -290,7 +291,8 @@ TEST_CASE("no instruction ends sooner than with infinite bandwidth, and the null
   CHECK(shorter > kLawDraws / 2);
 }
 
-TEST_CASE("without contention faster chips, wider links and lower latencies never lengthen a step") {
+TEST_CASE("without contention faster chips, wider links and lower latencies never lengthen a step",
+          "[laws]") {
   for_every_law_draw([](const SimulatedDraw& run, unsigned seed) {
     Dice dice(seed);
     Job better = run.job;
@@ -305,7 +307,8 @@ TEST_CASE("without contention faster chips, wider links and lower latencies neve
   });
 }
 
-TEST_CASE("a message alone takes its closed form, longer for more bytes, no longer over better links") {
+TEST_CASE("a message alone takes its closed form, longer for more bytes, no longer over better links",
+          "[laws]") {
   unsigned sent = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned seed) {
     const int chips = run.job.cluster.chip_count();
