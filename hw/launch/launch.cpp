@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/refusal.hpp"
 
@@ -25,7 +26,7 @@ constexpr const char* kRemovedVariables[] = {
     "RANK",         "WORLD_SIZE",        "MASTER_ADDR",       "MASTER_PORT",
     "SLURM_PROCID", "SLURM_NTASKS"};
 
-std::vector<std::string> environment_of(int rank, int rank_count, const Socket& door) {
+std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket& door) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
@@ -37,7 +38,7 @@ std::vector<std::string> environment_of(int rank, int rank_count, const Socket& 
   variables.push_back(fmt::format("MOTLEY_RANK={}", rank));
   variables.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
   variables.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
-  if (rank == 0) variables.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
+  if (rank == kLeader) variables.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
   return variables;
 }
 
@@ -85,7 +86,7 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   void start_all() {
-    for (int rank = 0; rank < options_.rank_count; ++rank) start(rank);
+    for (Rank rank : IdRange<Rank>(at(options_.rank_count))) start(rank);
     door_ = Socket();  // rank 0 has inherited it
   }
 
@@ -103,7 +104,7 @@ class RankProcesses {
 
  private:
   struct Child {
-    int rank = 0;
+    Rank rank;
     pid_t process = 0;
     bool running = true;
   };
@@ -127,7 +128,7 @@ class RankProcesses {
     passed_on_ = true;
   }
 
-  void start(int rank) {
+  void start(Rank rank) {
     auto environment = environment_of(rank, options_.rank_count, door_);
     auto command = options_.command;
     const auto environment_pointers = pointers_to(environment), command_pointers = pointers_to(command);
@@ -154,12 +155,12 @@ class RankProcesses {
   }
 
   // Runs in the child and makes only system calls. It returns only if the command cannot be run; errno says why.
-  void execute(int rank, pid_t launcher, const std::vector<char*>& command,
+  void execute(Rank rank, pid_t launcher, const std::vector<char*>& command,
                const std::vector<char*>& environment) const {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(127);  // the launcher died before prctl
-    if (rank == 0) fcntl(door_.descriptor(), F_SETFD, 0);
+    if (rank == kLeader) fcntl(door_.descriptor(), F_SETFD, 0);
     if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigset_t none;
     sigemptyset(&none);

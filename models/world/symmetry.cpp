@@ -205,8 +205,8 @@ class Refinement {
         group_lanes_(arrangement.group_traits.size()),
         link_lanes_(arrangement.link_traits.size()),
         members_(arrangement.group_traits.size()) {
-    ranks_.assign(arrangement.rank_traits);
-    groups_.assign(arrangement.group_traits);
+    ranks_.assign(arrangement.rank_traits.items());
+    groups_.assign(arrangement.group_traits.items());
     links_.assign(arrangement.link_traits);
     for (const RankProgram& rank_program : program.rank_programs)
       collectives_.push_back(collective_slots(rank_program));

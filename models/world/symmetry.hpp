@@ -35,8 +35,9 @@ struct Lane {
 
 // The initial knowledge. Traits are equal only for members that differ at most in their neighbours.
 struct Arrangement {
-  std::vector<std::uint64_t> rank_traits, group_traits;  // traits by rank and by group
-  std::vector<std::uint64_t> link_traits;                // traits by link id
+  IdTable<Rank, std::uint64_t> rank_traits;
+  IdTable<GroupId, std::uint64_t> group_traits;
+  std::vector<std::uint64_t> link_traits;  // by link id
   std::vector<Lane> lanes;
   std::vector<std::int32_t> links;  // ids, in the order in which a lane crosses them
   // By rank and peer slot: index into `lanes`; -1: ranks of this program never send (receive) through the slot.

@@ -270,7 +270,7 @@ class FoldBuilder {
     IdTable<GroupId, std::uint64_t> rings;
     for (GroupId group : program_.groups.ids()) {
       rings.push_back(traits_of_cost(costs_.ring(group)));
-      std::uint64_t& traits = folding_.arrangement.group_traits[at(group)];
+      std::uint64_t& traits = folding_.arrangement.group_traits[group];
       traits = XXH3_64bits_withSeed(&rings[group], sizeof rings[group], traits);
       for (const Algorithm& used : used_[group]) {
         if (used.second == CollectiveAlgorithm::ring) continue;
@@ -283,11 +283,11 @@ class FoldBuilder {
       const RankEntry& entry = program_.ranks[rank];
       words = {static_cast<std::uint64_t>(job_.cluster.chip_group[at(entry.chip)])};
       for (std::optional<GroupId> group : entry.groups) words.push_back(group ? rings[*group] : 0);
-      std::uint64_t& traits = folding_.arrangement.rank_traits[at(rank)];
+      std::uint64_t& traits = folding_.arrangement.rank_traits[rank];
       traits = XXH3_64bits_withSeed(words.data(), words.size() * sizeof words[0], traits);
     }
     for (Rank rank : apart)
-      folding_.arrangement.rank_traits[at(rank)] =
+      folding_.arrangement.rank_traits[rank] =
           traits_of(rank.value(), folding_.arrangement.rank_traits.size());
   }
 

@@ -83,7 +83,7 @@ void check_two_worlds(const Job& job) {
   for (Rank rank : program.ranks.ids()) {
     INFO("rank " << rank.value());
     const double states = static_cast<double>(program.program_of(rank).static_bytes);
-    const double really = static_cast<double>(real.peak_bytes[at(rank)]);
+    const double really = static_cast<double>(real.peak_bytes[rank]);
     if (job.strategy.zero >= 2 || on_their_way(program.program_of(rank)) > 0) {
       // Timing decides which parameters are gathered ahead and which gradients are still being reduced; in_flight()
       // bounds their bytes.

@@ -53,7 +53,7 @@ std::string to_json(const Trained& trained) {
                                   {"steps", trained.result.losses.size()},
                                   {"loss", trained.result.losses},
                                   {"tokens_per_s", trained.result.tokens_per_s},
-                                  {"peak_bytes", trained.result.peak_bytes}};
+                                  {"peak_bytes", trained.result.peak_bytes.items()}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
   return whole.dump(2) + "\n";
 }

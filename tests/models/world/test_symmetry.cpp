@@ -86,8 +86,8 @@ class PlainRefinement {
  public:
   explicit PlainRefinement(const Case& refined)
       : case_(refined),
-        ranks(number(words_of(refined.arrangement.rank_traits))),
-        groups(number(words_of(refined.arrangement.group_traits))),
+        ranks(number(words_of(refined.arrangement.rank_traits.items()))),
+        groups(number(words_of(refined.arrangement.group_traits.items()))),
         links(number(words_of(refined.arrangement.link_traits))) {
     for (;;) {
       look_at_lanes();
