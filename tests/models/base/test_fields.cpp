@@ -131,6 +131,23 @@ typename List::Struct read_back(const List& list, const std::string& text) {
   return value;
 }
 
+// Calls `check` for every field of two drawn values: with the first value as it is, with this one field taken from the
+// second, and whether the two then differ.
+template <typename List, typename Check>
+void for_each_change(const List& list, std::uint32_t seed, const Check& check) {
+  Draw draw(seed);
+  const auto a = draw.value(list), b = draw.value(list);
+  list.each([&](const auto& entry) {
+    auto changed = a;
+    const auto take = [&](auto member) { changed.*member = b.*member; };
+    if constexpr (detail::is_part<decltype(entry.form)>)
+      each_member(entry.form.list, take);
+    else
+      std::apply([&](auto... member) { (take(member), ...); }, entry.members);
+    check(std::string(entry.key), a, changed, differ(entry, a, b));
+  });
+}
+
 template <typename List>
 void check_laws(const List& list) {
   using Struct = typename List::Struct;
@@ -153,40 +170,18 @@ void check_laws(const List& list) {
       CHECK((one_of_b == a) == !differs);
     });
     REQUIRE(all_of_b == b);  // no member is listed twice instead of another
-    list.each([&](const auto& entry) {
-      Struct changed = a;
-      const auto take = [&](auto member) { changed.*member = b.*member; };
-      if constexpr (detail::is_part<decltype(entry.form)>)
-        each_member(entry.form.list, take);
-      else
-        std::apply([&](auto... member) { (take(member), ...); }, entry.members);
-      INFO("changed " << entry.key);
-      const bool differs = differ(entry, a, b);
-      CHECK(differs == (changed != a));
-      CHECK(differs == (print_lines(list, changed) != text));
-      const std::vector<KeyDifference> keys = key_differences(text, print_lines(list, changed));
-      if (entry.key != "source") CHECK(differs == !keys.empty());  // the source of a figure is no difference
-      for (const KeyDifference& each : keys) CHECK(each.key.substr(0, each.key.find('.')) == entry.key);
-    });
+    for_each_change(
+        list, seed, [&](const std::string& key, const Struct& one, const Struct& changed, bool differs) {
+          INFO("changed " << key);
+          REQUIRE(one == a);
+          CHECK(differs == (changed != a));
+          CHECK(differs == (print_lines(list, changed) != text));
+          const std::vector<KeyDifference> keys = key_differences(text, print_lines(list, changed));
+          if (key != "source") CHECK(differs == !keys.empty());  // the source of a figure is no difference
+          for (const KeyDifference& each : keys) CHECK(each.key.substr(0, each.key.find('.')) == key);
+        });
   }
   CHECK(seen_to_differ.size() == member_count<Struct>());
-}
-
-// Calls `check` for every field of two drawn values: with the first value as it is, with this one field taken from the
-// second, and whether the two then differ.
-template <typename List, typename Check>
-void for_each_change(const List& list, std::uint32_t seed, const Check& check) {
-  Draw draw(seed);
-  const auto a = draw.value(list), b = draw.value(list);
-  list.each([&](const auto& entry) {
-    auto changed = a;
-    const auto take = [&](auto member) { changed.*member = b.*member; };
-    if constexpr (detail::is_part<decltype(entry.form)>)
-      each_member(entry.form.list, take);
-    else
-      std::apply([&](auto... member) { (take(member), ...); }, entry.members);
-    check(std::string(entry.key), a, changed, differ(entry, a, b));
-  });
 }
 
 struct Pair {
