@@ -10,7 +10,7 @@ namespace motley {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kConnection = 4 * kMiB + 8 * 512 * 8 * 16 + 8 * 640 * 120 * 8;
+constexpr std::int64_t kConnection = 4 * kMiB + 8LL * 512 * 8 * 16 + 8LL * 640 * 120 * 8;
 constexpr std::int64_t kConnectionsAChannel = 3;  // a ring connection, and a tree's up and down
 constexpr std::int64_t kNeighbourChannels = 2;
 

@@ -136,6 +136,7 @@ void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share
     replicas += ranks.copies(holder);
     common = std::gcd(common, members_of(share, ranks, holder));
   }
+  MOTLEY_CHECK(replicas > 0 && common > 0);
   if (const std::int64_t over = job.strategy.shard_over; over > 0) {
     if (replicas % over != 0)
       refuse_division(fmt::format("shard_over {} does not divide the {} ranks that hold the same parameters",
@@ -325,9 +326,9 @@ PartSlots part_slots(const IdTable<RankProgramId, std::vector<ShareSlot>>& slots
 void enter_divided(Program& program, const Group& group, const PartSlots& slots, std::int64_t over) {
   const std::size_t members = group.ranks.size(), run = at(over);
   for (std::size_t first = 0; first < members; first += run) {
-    Group reduces = every(group, first, 1, run), gathers = reduces;
+    Group gathers = every(group, first, 1, run);
     gathers.kind = GroupKind::gather;
-    enter(program, std::move(reduces), slots.reduce);
+    enter(program, every(group, first, 1, run), slots.reduce);
     enter(program, std::move(gathers), slots.gather);
   }
   for (std::size_t i = 0; run < members && i < run; ++i)

@@ -148,7 +148,7 @@ std::vector<MeasuredCollective> read_measured_collectives(const std::string& pat
 double bus_rate(const MeasuredCollective& collective, double seconds) {
   const double moved = collective.kind ? collective_steps(*collective.kind, collective.chips) /
                                              static_cast<double>(collective.chips)
-                                       : collective.chips / 2;
+                                       : static_cast<double>(collective.chips / 2);
   return moved * static_cast<double>(collective.bytes) / seconds / 1e9;
 }
 

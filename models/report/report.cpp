@@ -172,14 +172,11 @@ class ComputeStreamBreakdown {
     const TraceEvent* awaited = event.waited == Waited::step ? events_.find(event.waited_for) : nullptr;
     if (awaited != nullptr) {
       const Instruction& instruction = instruction_of(*awaited);
-      if (instruction.message() != nullptr) {
-        wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
-        result_.pipeline_s += wire_s;
-      } else if (program_.program_of(result_.rank).streams[event.waited_for.stream].kind >=
-                 StreamKind::to_host) {
+      const StreamKind stream = program_.program_of(result_.rank).streams[event.waited_for.stream].kind;
+      if (stream >= StreamKind::to_host) {
         wire_s = offloading_s(idle);
         result_.offload_s += wire_s;
-      } else if (at_boundary(instruction)) {
+      } else if (instruction.message() != nullptr || at_boundary(instruction)) {
         wire_s = idle.overlap_s(awaited->matched_s, awaited->end_s);
         result_.pipeline_s += wire_s;
       } else if (const auto* collective = instruction.as<Collective>()) {

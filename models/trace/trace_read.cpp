@@ -392,12 +392,10 @@ void TraceReader::take_integer(std::int64_t value) {
     event_.step.index = narrow<std::int32_t>(value);
   } else if (field_ == Field::waited_rank) {
     event_.waited_rank = Rank(narrow<std::int32_t>(value));
-  } else if (where() == Where::head_list && field_ == Field::stand_ins) {
+  } else if (where() == Where::args_list || (where() == Where::head_list && field_ == Field::stand_ins)) {
     list_.push_back(value);
   } else if (where() == Where::head_list) {
     trace_.measured_ranks.push_back(Rank(narrow<std::int32_t>(value)));
-  } else if (where() == Where::args_list) {
-    list_.push_back(value);
   } else {
     refuse(fmt::format("{} where text or a list belongs", value));
   }
