@@ -120,7 +120,7 @@ Remedy measured(std::string change, const Job& job) {
         return stage.host_capacity > 0 && stage.host > stage.host_capacity;
       }))
     throw Refusal(Exit::infeasible, "out-of-host-memory", {},
-                  "the nodes' memory holds less than is offloaded");
+                  "the memory of the nodes is too small for what is offloaded");
   const auto fullest =
       std::max_element(stages.begin(), stages.end(), [](const StageMemory& a, const StageMemory& b) {
         return share_of(a.peak, a.capacity) < share_of(b.peak, b.capacity);
@@ -159,10 +159,12 @@ std::string describe(const std::vector<Remedy>& tried) {
   const auto best = std::min_element(tried.begin(), tried.end(), [](const Remedy& a, const Remedy& b) {
     return share_of(a.peak, a.capacity) < share_of(b.peak, b.capacity);
   });
-  if (best == tried.end()) return "chips with more memory, or more of them";
-  return fmt::format("nothing of {} changes tried fits; nearest is `{}` with {} of {}: more chips would help",
-                     tried.size(), best->change, format_bytes(static_cast<double>(best->peak)),
-                     format_bytes(static_cast<double>(best->capacity)));
+  if (best == tried.end()) return "use chips with more memory, or more chips";
+  return fmt::format(
+      "none of the {} changes that were tried fits; nearest is `{}` with {} on a chip of {}; more chips "
+      "would help",
+      tried.size(), best->change, format_bytes(static_cast<double>(best->peak)),
+      format_bytes(static_cast<double>(best->capacity)));
 }
 
 }  // namespace motley

@@ -98,16 +98,18 @@ Exit run(const ExplainArguments& options) {
 void add_explain(const Command& program) {
   const auto options = std::make_shared<ExplainArguments>();
   const Command command = program.subcommand(
-      "explain", "Why a step takes as long as it does in virtual time, and what would make it shorter");
+      "explain", "Show what a step spends its time on, and simulate what would make it shorter");
   command.option("scenario", options->scenario, "a file of scenarios/").required();
-  command.option("other", options->other, "another: why is one of the two faster?");
+  command.option("other", options->other, "a second scenario, to show why one of the two is faster");
   command
       .option("--better", options->better,
-              "percent by which each rate is made higher (latencies that much shorter); default: 10")
+              "percent by which each part is made better (10: rates times 1.1, latencies divided by 1.1); "
+              "default: 10")
       .between(0.001, 1000000.0);
-  command.flag("--no-parts", options->no_levers, "simulate no better parts");
-  command.flag("--no-changes", options->no_changes, "simulate no other strategies");
-  command.flag("--no-fold", options->no_fold, "simulate every rank");
+  command.flag("--no-parts", options->no_levers, "do not simulate better parts");
+  command.flag("--no-changes", options->no_changes, "do not simulate other strategies");
+  command.flag("--no-fold", options->no_fold,
+               "simulate every rank, not one rank of each class that must behave alike");
   command.flag("--json", options->json, "print JSON (schema motley.explain/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley explain scenarios/holmes-hybrid.yaml");

@@ -52,17 +52,17 @@ std::string counted(std::int64_t count, const char* what) {
 
 std::string describe_active(const Transformer& t) {
   const std::int64_t active = active_parameter_count(t), table = t.vocabulary * t.hidden;
-  std::string text = fmt::format("# used for each token: {}", counted(active, "parameters"));
+  std::string text = fmt::format("# active for each token: {}", counted(active, "parameters"));
   if (!t.tied_embeddings)
-    text += fmt::format("; {} without the embedding table, of which a token reads one row",
+    text += fmt::format("; without the embedding table (a token reads one row of it): {}",
                         format_count(static_cast<double>(active - table)));
   text += "\n";
   if (t.extra_predictions > 0)
-    text += fmt::format("# not counted: {} to predict further tokens, which {}\n",
+    text += fmt::format("# not counted: {} for multi-token prediction, which {}\n",
                         counted(extra_prediction_count(t), "parameters"),
-                        t.trained_extra() > 0 ? "are trained too" : "take no part");
+                        t.trained_extra() > 0 ? "are trained, too" : "are not used");
   if (t.lora.used())
-    text += fmt::format("# trained: {} of adapters; all else is frozen\n",
+    text += fmt::format("# trained: {} of adapters; all other parameters are frozen\n",
                         counted(trained_parameter_count(t), "parameters"));
   return text;
 }
@@ -100,13 +100,11 @@ std::string show_cluster(const ShowArguments& options) {
   std::string text = print(cluster);
   text += fmt::format("# {} chips, {} directed links\n", cluster.chip_count(), cluster.link_count);
   text +=
-      "# routes: inside a node over its fabric; between nodes out of the ports nearest the source, of the "
-      "NIC kind\n"
-      "# that joins the two groups, into those nearest the destination; from leaf to leaf over the spine "
-      "that a hash\n"
-      "# of the two ports chooses (ecmp) or over all of them (adaptive); through a dragonfly the one minimal "
-      "way;\n"
-      "# between sites over the link that joins them\n";
+      "# A flow inside a node takes the fabric of the node. A flow between nodes takes NICs of the kind\n"
+      "# that joins the two groups: it leaves by the ports nearest to its source and arrives at those\n"
+      "# nearest to its destination. From leaf to leaf it takes the spine that a hash of the two ports\n"
+      "# chooses (ecmp), or all spines (adaptive). Through a dragonfly it takes the only shortest route.\n"
+      "# Between sites it takes the link that joins them.\n";
   int previous_group = -1;
   for (int chip = 1; chip < cluster.chip_count(); ++chip) {
     const bool another_node = cluster.chip_node[static_cast<std::size_t>(chip)] !=
@@ -190,10 +188,10 @@ std::string show_schedule(const ShowArguments& options) {
   const Scenario scenario = load_scenario(options.what);
   const Strategy& strategy = scenario.job.strategy;
   if (options.pipeline >= static_cast<int>(strategy.templates.size()))
-    throw Refusal(
-        Exit::usage, "no-such-pipeline", {},
-        fmt::format("--pipeline {}: the strategy has {}", options.pipeline, strategy.templates.size()),
-        "pipelines count from 0, in the order of the strategy's templates");
+    throw Refusal(Exit::usage, "no-such-pipeline", {},
+                  fmt::format("--pipeline {}: the number of templates in the strategy is {}",
+                              options.pipeline, strategy.templates.size()),
+                  "templates are numbered from 0, in the order of the strategy");
   const Program program = compile(scenario);
   const Timetable timetable = timetable_of(program, options.pipeline);
   if (options.csv) return to_csv(timetable);
@@ -201,14 +199,14 @@ std::string show_schedule(const ShowArguments& options) {
   const auto result = evaluate(timetable, times, strategy.p2p_buffers).value();
   Json ranks = Json::array();
   std::string text = to_grid(timetable, times);
-  text += fmt::format("# {}: {}, if a transfer takes {} and transfers share no link\n",
-                      name_of(strategy.schedule), format_seconds(result.makespan_s),
-                      format_seconds(times.transfer_s));
+  text += fmt::format(
+      "# {}: the pipeline takes {} if each transfer takes {} and shares no link with others\n",
+      name_of(strategy.schedule), format_seconds(result.makespan_s), format_seconds(times.transfer_s));
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankTimes& rank_times = result.ranks[rank];
     const double waits = 1 - rank_times.busy_s / result.makespan_s;
-    text += fmt::format("# rank {}: computes {}, waits {:.1f} %, at most {} in flight\n", rank,
-                        format_seconds(rank_times.busy_s), 100 * waits, rank_times.in_flight);
+    text += fmt::format("# rank {}: computes {}, waits {:.1f} %, has at most {} micro-batches in flight\n",
+                        rank, format_seconds(rank_times.busy_s), 100 * waits, rank_times.in_flight);
     ranks.push_back({{"rank", rank},
                      {"busy_s", rank_times.busy_s},
                      {"waits", waits},
@@ -262,24 +260,26 @@ struct Part {
 constexpr Part kParts[] = {
     {"model", "The Transformer: its figures, parameters and FLOP formula",
      "a scenario, a shipped model's name, or a config.json", show_model},
-    {"cluster", "The Cluster: groups, links, how routes are chosen",
+    {"cluster", "The Cluster: its groups and links, and how routes are chosen",
      "a scenario, or a cluster's name or file", show_cluster},
     {"strategy", "The Strategy, written out in full", "a scenario", show_strategy},
-    {"schedule", "The schedule: a row a rank, which computes it does in which order", "a scenario",
+    {"schedule", "The schedule: one row for each rank, with its computes in order", "a scenario",
      show_schedule},
-    {"program", "The Program: what every rank does, as text that parses back", "a scenario", show_program},
-    {"costs", "What every kind of kernel costs, and which side of the roofline holds it", "a scenario",
-     show_costs},
-    {"formats", "The number formats that chips multiply matrices in, and how fast",
+    {"program", "The Program: the instructions of every rank, as text that Motley can read back",
+     "a scenario", show_program},
+    {"costs", "The cost of every kind of kernel, and what bounds it (compute, memory, overhead or network)",
+     "a scenario", show_costs},
+    {"formats", "The peak rate of matrix products on each chip, for every number format",
      "a scenario, a cluster, a chip, or `all`", show_formats},
-    {"collectives", "The algorithm of every collective, what it takes, and why that one", "a scenario",
+    {"collectives", "The algorithm of every collective, its time, and why it was chosen", "a scenario",
      show_collectives},
 };
 
 }  // namespace
 
 void add_show(const Command& program) {
-  const Command command = program.subcommand("show", "Print a stage of the way from scenario to Program");
+  const Command command =
+      program.subcommand("show", "Print a part of a scenario, or what Motley derives from it");
   command.example("motley show program scenarios/quickstart.yaml");
   for (const Part& part : kParts) {
     const auto options = std::make_shared<ShowArguments>();
@@ -290,8 +290,10 @@ void add_show(const Command& program) {
     if (part.show == show_program)
       shown.flag("--passes", options->passes, "list the passes of the compiler instead");
     if (part.show == show_schedule) {
-      shown.flag("--csv", options->csv, "write it as PyTorch's pipelining and torchtitan read it");
-      shown.option("--pipeline", options->pipeline, "of which of the strategy's templates, from 0")
+      shown.flag("--csv", options->csv, "print CSV that PyTorch's pipelining and torchtitan can read");
+      shown
+          .option("--pipeline", options->pipeline,
+                  "which template of the strategy to show; default: 0, the first")
           .not_negative();
     }
     shown.example(fmt::format("motley show {} scenarios/quickstart.yaml", part.name));
