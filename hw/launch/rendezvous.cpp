@@ -159,7 +159,7 @@ void Rendezvous::lead() {
 
 void Rendezvous::follow() {
   listener_ = listen_on({});
-  members_.push_back(connect_to(options_.at, options_.timeout_s));
+  members_.add(connect_to(options_.at, options_.timeout_s));
   const json hello = {{"protocol", kProtocol},
                       {"rank", options_.rank},
                       {"rank_count", options_.rank_count},
@@ -170,7 +170,7 @@ void Rendezvous::follow() {
   // Rank 0 answers when the last rank has come, which may take its whole timeout.
   const json answer = json::parse(read_message(members_[kLeader], 2 * options_.timeout_s, kMessageBytesMax));
   if (answer.contains("refused")) refuse(answer["refused"]);
-  for (const json& address : answer["addresses"]) addresses_.push_back({address[0], address[1]});
+  for (const json& address : answer["addresses"]) addresses_.add({address[0], address[1]});
   addresses_[kLeader].host = options_.at.host;
 }
 
@@ -198,7 +198,7 @@ IdTable<Rank, std::string> Rendezvous::gather(const std::string& mine) {
   }
   IdTable<Rank, std::string> all = {mine};
   for (Rank rank : members_.ids())
-    if (rank != kLeader) all.push_back(receive(members_[rank], rank));
+    if (rank != kLeader) all.add(receive(members_[rank], rank));
   return all;
 }
 

@@ -63,7 +63,7 @@ class RankRun {
     const auto timed = static_cast<double>(options_.steps > 1 ? options_.steps - 1 : options_.steps);
     if (rank_ == kLeader) result_.tokens_per_s = timed * tokens / seconds;
     for (const std::string& peak : rendezvous_.gather(packed(std::vector{work_.memory().peak_bytes()})))
-      result_.peak_bytes.push_back(unpacked<std::int64_t>(peak).at(0));
+      result_.peak_bytes.add(unpacked<std::int64_t>(peak).at(0));
     return result_;
   }
 

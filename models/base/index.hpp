@@ -87,12 +87,8 @@ class IdTable {
   typename Items::const_reference get(I id) const { return items_.at(at(id)); }
   bool has(I id) const { return id.value() >= 0 && at(id) < items_.size(); }
 
-  I push_back(T item) {  // returns the id of the new item
+  I add(T item = {}) {  // returns the id of the new item
     items_.push_back(std::move(item));
-    return I(items_.size() - 1);
-  }
-  I emplace_back() {
-    items_.emplace_back();
     return I(items_.size() - 1);
   }
   IdRange<I> ids() const { return IdRange<I>(items_.size()); }

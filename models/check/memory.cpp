@@ -62,7 +62,7 @@ LogitsUses logits_uses(const Program& program) {
       std::vector<LogitsUse> stream_uses;
       for (const Instruction& instruction : stream.instructions)
         stream_uses.push_back(logits_use(rank_program, instruction));
-      uses[id].push_back(std::move(stream_uses));
+      uses[id].add(std::move(stream_uses));
     }
   }
   return uses;
@@ -122,7 +122,7 @@ std::map<int, std::int64_t> offloaded_by_node(const Program& program, const Clus
                                               const IdTable<Rank, RankMemory>& memory) {
   IdTable<RankProgramId, std::int64_t> stays;
   for (const RankProgram& rank_program : program.rank_programs) {
-    stays.push_back(0);
+    stays.add(0);
     for (const Tensor& tensor : rank_program.tensors)
       if (tensor.on_host && !per_micro_batch(tensor.role)) stays.back() += tensor.bytes;
   }

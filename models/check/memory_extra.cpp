@@ -59,7 +59,7 @@ bool copies(const RankProgram& rank_program, const Instruction& instruction) {
 
 IdTable<Rank, std::int64_t> communication_buffers(const Program& program, const Cluster& cluster) {
   IdTable<GroupId, std::int64_t> group_buffers;
-  for (const Group& group : program.groups) group_buffers.push_back(buffers_of(program, cluster, group));
+  for (const Group& group : program.groups) group_buffers.add(buffers_of(program, cluster, group));
   IdTable<Rank, std::int64_t> buffers;
   for (const RankEntry& entry : program.ranks) {
     std::int64_t bytes = 0;
@@ -73,7 +73,7 @@ IdTable<Rank, std::int64_t> communication_buffers(const Program& program, const 
           cluster.chip_node[at(entry.chip)] == cluster.chip_node[at(program.ranks[*peer].chip)];
       bytes += kNeighbourChannels * (inside ? 1 : 2) * kConnection;
     }
-    buffers.push_back(has_extra(cluster.chip_of(entry.chip)) ? bytes : 0);
+    buffers.add(has_extra(cluster.chip_of(entry.chip)) ? bytes : 0);
   }
   return buffers;
 }

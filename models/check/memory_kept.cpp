@@ -55,7 +55,7 @@ void keep_logits(RankProgram& rank_program, Kernel& kernel, double bytes) {
   between.name += ".between";
   between.role = TensorRole::activation_gradient;
   between.bytes = more;
-  const TensorId id = rank_program.tensors.push_back(between);
+  const TensorId id = rank_program.tensors.add(between);
   kernel.out.push_back(id);
   kernel.frees.push_back(id);
 }
@@ -80,7 +80,7 @@ void keep_weight_gradients(RankProgram& rank_program, double bytes) {
     dummy.role = TensorRole::gradient;
     dummy.shape = {n, k};
     dummy.bytes = times(bytes, n * k);
-    rank_program.tensors.push_back(dummy);
+    rank_program.tensors.add(dummy);
   }
 }
 

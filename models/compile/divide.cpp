@@ -59,7 +59,7 @@ class StateDivision {
       const Tensor& tensor = rank_program_.tensors[id];
       if (tensor.role == TensorRole::optimizer && tensor.parameter && divided.contains(*tensor.parameter))
         continue;
-      moved[id] = kept.push_back(tensor);
+      moved[id] = kept.add(tensor);
     }
     rank_program_.tensors = std::move(kept);
     const auto renumber = [&](std::vector<TensorId>& ids) {
@@ -137,7 +137,7 @@ class StateDivision {
     tensor.shape = std::move(shape);
     tensor.bytes = bytes_of(format);
     for (std::int64_t extent : tensor.shape) tensor.bytes *= extent;
-    return rank_program_.tensors.push_back(std::move(tensor));
+    return rank_program_.tensors.add(std::move(tensor));
   }
 
   void add_shard(const ShareSlot& slot, const std::vector<int>& unit) {
@@ -165,7 +165,7 @@ class StateDivision {
       shard.gradient_part =
           add_tensor(name + ".gradient", TensorRole::gradient, job_.train.gradients, {part});
     if (divided >= 3) shard.parameter_part = add_tensor(name, TensorRole::parameter, format, {part});
-    rank_program_.shards.push_back(std::move(shard));
+    rank_program_.shards.add(std::move(shard));
   }
 };
 
@@ -235,7 +235,7 @@ class WholeTensors {
     for (const TensorId id : shard.parameters) {
       Tensor again = rank_program_.tensors[id];
       again.name += " for " + block;
-      copies.push_back(rank_program_.tensors.push_back(std::move(again)));
+      copies.push_back(rank_program_.tensors.add(std::move(again)));
     }
     return copies;
   }

@@ -185,7 +185,7 @@ void add_share(IdTable<ShareId, GradientShare>& shares, GradientShare share, std
       return;
     }
   share.parameters = {parameter};
-  shares.push_back(std::move(share));
+  shares.add(std::move(share));
 }
 
 // The groups of part `fine` of the share: one group; for an embedding one for each pipeline, which sums its two
@@ -248,7 +248,7 @@ IdTable<ShareId, GradientShare> gradient_shares(const Job& job, const Program& p
       add_share(embeddings, share, static_cast<std::int32_t>(i));
     }
   }
-  for (GradientShare& embedding : embeddings) shares.push_back(std::move(embedding));
+  for (GradientShare& embedding : embeddings) shares.add(std::move(embedding));
   return shares;
 }
 
@@ -288,7 +288,7 @@ namespace {
 using SlotByRankProgram = IdTable<RankProgramId, std::optional<GroupSlot>>;
 
 void enter(Program& program, Group group, const SlotByRankProgram& slots) {
-  const GroupId id = program.groups.push_back(std::move(group));
+  const GroupId id = program.groups.add(std::move(group));
   for (Rank rank : program.groups[id].ranks) {
     RankEntry& entry = program.ranks[rank];
     entry.groups[slots[entry.rank_program].value()] = id;
@@ -342,7 +342,7 @@ void add_gradient_groups(const Job& job, Program& program) {
   const RanksByCopy ranks(program);
   IdTable<RankProgramId, std::vector<ShareSlot>> slots;
   for (const RankProgramId id : program.rank_programs.ids()) {
-    slots.push_back(share_slots(shares, program, id));
+    slots.add(share_slots(shares, program, id));
     GroupSlot most = kEmbeddingGroup;
     for (const ShareSlot& slot : slots.back())
       most = std::max({most, slot.slot, slot.gather_slot.value_or(most), slot.replica_slot.value_or(most)});

@@ -40,7 +40,7 @@ TensorId KernelWriter::add_tensor(std::string name, TensorRole role, Format form
   tensor.shape = std::move(shape);
   tensor.bytes = count * bytes_of(format);
   tensor.parameter = parameter;
-  return rank_program_.tensors.push_back(std::move(tensor));
+  return rank_program_.tensors.add(std::move(tensor));
 }
 
 TensorId KernelWriter::boundary(ChunkId chunk, TensorUse use, TensorRole role) {

@@ -71,8 +71,7 @@ class StageKernels {
 
   void enter(Pass pass, ChunkId chunk) {
     chunk_ = chunk;
-    writer_.set_block(
-        rank_program_.blocks.push_back({block_name(rank_program_, pass, chunk), pass, chunk, {}}));
+    writer_.set_block(rank_program_.blocks.add({block_name(rank_program_, pass, chunk), pass, chunk, {}}));
   }
 
   TensorId chunk_input() {

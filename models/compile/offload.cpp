@@ -36,7 +36,7 @@ TensorId add_copy(RankProgram& rank_program, TensorId id, const char* suffix, bo
     copy.use = TensorUse::plain;
     copy.chunk = {};
   }
-  return rank_program.tensors.push_back(std::move(copy));
+  return rank_program.tensors.add(std::move(copy));
 }
 
 // Offloads the activations of one rank program.
@@ -266,7 +266,7 @@ class OptimizerOffload {
     part.format = format;
     part.shape = {rank_program_.tensors[optimizer].shape.at(1)};
     part.bytes = part.shape[0] * bytes_of(format);
-    return rank_program_.tensors.push_back(std::move(part));
+    return rank_program_.tensors.add(std::move(part));
   }
 
   // Copies gradients to the host, steps, and copies parameters to the chip.

@@ -78,7 +78,7 @@ void add_tensor_groups(Program& program) {
       group.ranks.push_back(first + index);
       program.ranks[first + index].groups[kTensorGroup] = next_group(program);
     }
-    program.groups.push_back(std::move(group));
+    program.groups.add(std::move(group));
   }
 }
 
@@ -101,7 +101,7 @@ void add_context_groups(Program& program) {
       groups.resize(at(context_slot(rank_program)) + 1);
       groups.back() = next_group(program);
     }
-    program.groups.push_back(std::move(group));
+    program.groups.add(std::move(group));
   }
 }
 
@@ -119,7 +119,7 @@ void add_expert_groups(Program& program) {
       program.ranks[rank].groups.resize(at(kExpertGroup) + 1);
       program.ranks[rank].groups[kExpertGroup] = next_group(program);
     }
-    program.groups.push_back({GroupKind::expert, std::move(ranks)});
+    program.groups.add({GroupKind::expert, std::move(ranks)});
   }
 }
 
@@ -136,8 +136,8 @@ void add_tensor_gradient_groups(const Job& job, Program& program) {
     const bool needed = program.program_of(group.ranks[0]).sequence_parallel || job.transformer.lora.used();
     if (group.kind != GroupKind::tensor || !needed) continue;
     group.kind = GroupKind::tensor_gradient;
-    for (Rank rank : group.ranks) program.ranks[rank].groups.push_back(next_group(program));
-    program.groups.push_back(std::move(group));
+    for (Rank rank : group.ranks) program.ranks[rank].groups.add(next_group(program));
+    program.groups.add(std::move(group));
   }
 }
 
@@ -149,8 +149,8 @@ void add_boundary_groups(const Job& job, Program& program) {
       if (group.kind != GroupKind::tensor || !gathers(job, program.program_of(group.ranks[0]), kind))
         continue;
       group.kind = kind;
-      for (Rank rank : group.ranks) program.ranks[rank].groups.push_back(next_group(program));
-      program.groups.push_back(std::move(group));
+      for (Rank rank : group.ranks) program.ranks[rank].groups.add(next_group(program));
+      program.groups.add(std::move(group));
     }
 }
 
@@ -229,7 +229,7 @@ IdTable<PeerSlot, std::optional<Rank>> peers_of(const RankProgram& placed,
     for (const Chunk& chunk : placed.chunks)
       for (const int neighbour : {chunk.virtual_stage - 1, chunk.virtual_stage + 1}) {
         const std::optional<int> stage = stage_beside(all, chunk.virtual_stage, neighbour);
-        peers.push_back(stage ? ranks.partner(entry, placed.stage, *stage, k) : std::nullopt);
+        peers.add(stage ? ranks.partner(entry, placed.stage, *stage, k) : std::nullopt);
       }
   return peers;
 }
@@ -263,7 +263,7 @@ void place_stage(const PipelineTemplate& pipeline, const Stage& stage, Rank firs
       entry.first_sequence = first_sequence + replica * sequences * placed.micro_batch;
       entry.peers = peers_of(placed, all, ranks, entry);
       entry.groups.resize(at(kEmbeddingGroup) + 1);
-      program.ranks.push_back(entry);
+      program.ranks.add(entry);
     }
   }
 }
@@ -293,7 +293,7 @@ RankProgram rank_program_of(const Job& job, int pipeline_index, int stage_index)
   placed.stage = stage_index;
   for (std::size_t v = 0; v < all.size(); ++v)
     if (all[v].stage == stage_index)
-      placed.chunks.push_back({static_cast<int>(v), all[v].layers.first, all[v].layers.last});
+      placed.chunks.add({static_cast<int>(v), all[v].layers.first, all[v].layers.last});
   placed.first_stage = all.front().stage == stage_index;
   placed.last_stage = all.back().stage == stage_index;
   placed.tensor_parallel = stage.tensor_parallel;
@@ -331,7 +331,7 @@ void place(const Job& job, Program& program) {
     const int stages = static_cast<int>(pipeline.stages.size());
     const Rank first_rank(program.ranks.size());
     for (int stage = 0; stage < stages; ++stage) {
-      program.rank_programs.push_back(rank_program_of(job, static_cast<int>(t), stage));
+      program.rank_programs.add(rank_program_of(job, static_cast<int>(t), stage));
       place_stage(pipeline, pipeline.stages[at(stage)], first_rank, chips, first_sequence, program);
     }
     first_sequence += pipeline.replicas * pipeline.micro_batches *

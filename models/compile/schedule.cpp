@@ -23,7 +23,7 @@ void split_backward(RankProgram& rank_program, ChunkId chunk) {
   input.name = block_name(rank_program, input.pass, chunk);
   input.kernels.clear();
   for (Kernel& kernel : whole) (only_weights(kernel) ? weight : input).kernels.push_back(std::move(kernel));
-  rank_program.blocks.push_back(std::move(weight));
+  rank_program.blocks.add(std::move(weight));
 }
 
 // Adds the blocks of a split backward. If some micro-batches have a whole backward, the chunk has all three blocks.

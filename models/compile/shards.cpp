@@ -37,7 +37,7 @@ class ShardCollectives {
       if (rank_program_.shards[id].gradient_part)
         for (const TensorId parameter : rank_program_.shards[id].parameters)
           shards_of_[rank_program_.tensors[parameter].parameter.value()].push_back(id);
-    for (const Block& block : rank_program_.blocks) uses_.push_back(uses_in(block));
+    for (const Block& block : rank_program_.blocks) uses_.add(uses_in(block));
   }
 
   void run() {

@@ -17,7 +17,7 @@ std::optional<StreamId> find_stream(const RankProgram& rank_program, StreamKind 
 
 StreamId stream_of(RankProgram& rank_program, StreamKind kind, ChunkId chunk) {
   if (const auto stream = find_stream(rank_program, kind, chunk)) return *stream;
-  return rank_program.streams.push_back({kind, chunk, {}});
+  return rank_program.streams.add({kind, chunk, {}});
 }
 
 BlockId block_of(const RankProgram& rank_program, Pass pass, ChunkId chunk) {

@@ -180,7 +180,7 @@ class LineReader {
     for (const std::string& part : parts_of(key)) {
       std::optional<T> entry;
       if (part != "-") read(part, entry);
-      table.push_back(entry);
+      table.add(entry);
     }
   }
   void tensors(const char* keyword, std::vector<TensorId>& ids) {
@@ -243,13 +243,13 @@ class ProgramParser {
       RankProgram rank_program;
       rank_program.name = line.need_word("", "a name").text;
       fields(line, rank_program);
-      program_.rank_programs.push_back(std::move(rank_program));
+      program_.rank_programs.add(std::move(rank_program));
     } else if (line.head() == "group") {
       parse_group(line);
     } else if (line.head() == "rank") {
       RankEntry entry;
       fields(line, entry);
-      program_.ranks.push_back(std::move(entry));
+      program_.ranks.add(std::move(entry));
     } else if (program_.rank_programs.empty()) {
       line.refuse(fmt::format("unknown line `{}`", line.head()));
     } else {
@@ -289,7 +289,7 @@ class ProgramParser {
     Group group;
     group.kind = line.to_choice<GroupKind>(line.need_word("", "a kind").text, program_words().groups);
     LineReader(line, nullptr).list("ranks", group.ranks);
-    program_.groups.push_back(std::move(group));
+    program_.groups.add(std::move(group));
   }
 
   // Parses a line inside a program; the deepest open level takes it.
@@ -298,17 +298,17 @@ class ProgramParser {
       Chunk chunk;
       LineReader(line, nullptr).number("virtual_stage", chunk.virtual_stage);
       line.take_pair(line.take_value("layers").value_or(""), "layers", chunk.first_layer, chunk.last_layer);
-      rank_program.chunks.push_back(chunk);
+      rank_program.chunks.add(chunk);
     } else if (line.head() == "tensor" && rank_program.blocks.empty()) {
       Tensor tensor;
       tensor.name = line.need_word("", "a name").text;
       fields(line, tensor);
-      rank_program.tensors.push_back(std::move(tensor));
+      rank_program.tensors.add(std::move(tensor));
     } else if (line.head() == "shard" && rank_program.blocks.empty()) {
       Shard shard;
       names(rank_program);
       fields(line, shard);
-      rank_program.shards.push_back(std::move(shard));
+      rank_program.shards.add(std::move(shard));
     } else if (line.head() == "block" && rank_program.streams.empty()) {
       parse_block(line, rank_program);
     } else if (line.head() == "stream") {
@@ -328,14 +328,14 @@ class ProgramParser {
     LineReader reader(line, nullptr);
     reader.word("pass", block.pass, program_words().passes);
     reader.number("chunk", block.chunk);
-    rank_program.blocks.push_back(std::move(block));
+    rank_program.blocks.add(std::move(block));
   }
 
   static void parse_stream(Line& line, RankProgram& rank_program) {
     Stream stream;
     stream.kind = line.to_choice<StreamKind>(line.need_word("", "a kind").text, program_words().streams);
     LineReader(line, nullptr).number("chunk", stream.chunk);
-    rank_program.streams.push_back(std::move(stream));
+    rank_program.streams.add(std::move(stream));
   }
 
   void parse_kernel(Line& line, RankProgram& rank_program) {

@@ -96,7 +96,7 @@ void add_program(Program& program, const char* name, InstructionBody body, Strea
   rank_program.tensors.resize(1);  // the tensor that is sent
   rank_program.blocks.resize(1);
   rank_program.chunks = {{static_cast<int>(program.rank_programs.size()), 0, 0}};
-  program.rank_programs.push_back(std::move(rank_program));
+  program.rank_programs.add(std::move(rank_program));
 }
 
 Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
@@ -109,7 +109,7 @@ Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
     collective.slot = kDataGroup;
     collective.bytes = measured.bytes;
     add_program(program, "member", std::move(collective), StreamKind::collective);
-    program.groups.push_back({GroupKind::data, {}});
+    program.groups.add({GroupKind::data, {}});
   } else {
     PeerMessage message;
     message.bytes = measured.bytes;
@@ -132,7 +132,7 @@ Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
       entry.stage = i / half;
       entry.peers[i < half ? next_slot(kOnly) : previous_slot(kOnly)] = Rank(i < half ? i + half : i - half);
     }
-    program.ranks.push_back(std::move(entry));
+    program.ranks.add(std::move(entry));
   }
   return program;
 }

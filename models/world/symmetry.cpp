@@ -209,7 +209,7 @@ class Refinement {
     groups_.assign(arrangement.group_traits.items());
     links_.assign(arrangement.link_traits);
     for (const RankProgram& rank_program : program.rank_programs)
-      collectives_.push_back(collective_slots(rank_program));
+      collectives_.add(collective_slots(rank_program));
     index_lanes();
   }
 
@@ -381,10 +381,10 @@ std::vector<PeerSlot> transfer_slots(const RankProgram& rank_program, Op op) {
 void add_transfers(const Program& program, Arrangement& into) {
   IdTable<RankProgramId, std::vector<PeerSlot>> sends;
   for (const RankProgram& rank_program : program.rank_programs)
-    sends.push_back(transfer_slots(rank_program, Op::send));
+    sends.add(transfer_slots(rank_program, Op::send));
   std::size_t slots = 0;
   for (const RankEntry& entry : program.ranks) {
-    into.first_slot.push_back(slots);
+    into.first_slot.add(slots);
     slots += entry.peers.size();
   }
   into.sent.assign(slots, -1);
@@ -417,9 +417,9 @@ std::vector<GroupSlot> collective_slots(const RankProgram& rank_program) {
 Arrangement arrange(const Program& program) {
   Arrangement arrangement;
   for (const RankEntry& entry : program.ranks)
-    arrangement.rank_traits.push_back(mark(entry.rank_program.value(), entry.stage).low64);
+    arrangement.rank_traits.add(mark(entry.rank_program.value(), entry.stage).low64);
   for (const Group& group : program.groups)
-    arrangement.group_traits.push_back(mark(group.kind, group.ranks.size()).low64);
+    arrangement.group_traits.add(mark(group.kind, group.ranks.size()).low64);
   add_transfers(program, arrangement);
   return arrangement;
 }
@@ -436,8 +436,7 @@ Symmetry no_symmetry(const Program& program, const Arrangement& arrangement) {
 
 std::vector<std::size_t> gang_sizes(const Program& program, const Symmetry& symmetry) {
   IdTable<RankProgramId, std::vector<GroupSlot>> slots;
-  for (const RankProgram& rank_program : program.rank_programs)
-    slots.push_back(collective_slots(rank_program));
+  for (const RankProgram& rank_program : program.rank_programs) slots.add(collective_slots(rank_program));
   IdTable<GroupId, std::size_t> joining(program.groups.size());
   for (const RankEntry& entry : program.ranks)
     for (GroupSlot slot : slots[entry.rank_program]) ++joining[entry.groups[slot].value()];

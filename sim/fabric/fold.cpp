@@ -211,7 +211,7 @@ class FoldBuilder {
   void add_hosts() {
     IdTable<RankProgramId, char> copies;
     for (const RankProgram& rank_program : program_.rank_programs)
-      copies.push_back(
+      copies.add(
           std::any_of(rank_program.streams.begin(), rank_program.streams.end(), [](const Stream& stream) {
             return stream.kind == StreamKind::to_host || stream.kind == StreamKind::from_host;
           }));
@@ -269,7 +269,7 @@ class FoldBuilder {
   void add_traits(const std::vector<Rank>& apart) {
     IdTable<GroupId, std::uint64_t> rings;
     for (GroupId group : program_.groups.ids()) {
-      rings.push_back(traits_of_cost(costs_.ring(group)));
+      rings.add(traits_of_cost(costs_.ring(group)));
       std::uint64_t& traits = folding_.arrangement.group_traits[group];
       traits = XXH3_64bits_withSeed(&rings[group], sizeof rings[group], traits);
       for (const Algorithm& used : used_[group]) {

@@ -60,11 +60,11 @@ class HandMade {
       rank_program.blocks.front().name = "work";
       rank_program.chunks = {{chip, 0, 0}};
       RankEntry entry;
-      entry.rank_program = program.rank_programs.push_back(rank_program);
+      entry.rank_program = program.rank_programs.add(rank_program);
       entry.chip = entry.stage = chip;
       entry.peers.resize(2);
       entry.groups.resize(3);
-      program.ranks.push_back(entry);
+      program.ranks.add(entry);
     }
   }
 
@@ -75,7 +75,7 @@ class HandMade {
     entry(to).peers[kPrevious] = from;
   }
   void group(GroupKind kind, GroupSlot slot, const std::vector<Rank>& ranks) {
-    const GroupId group = program.groups.push_back({kind, ranks});
+    const GroupId group = program.groups.add({kind, ranks});
     for (Rank rank : ranks) entry(rank).groups[slot] = group;
   }
 

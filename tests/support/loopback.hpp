@@ -36,7 +36,7 @@ inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<
   IdTable<Rank, Address> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
     listeners.push_back(listen_on({"127.0.0.1", 0}));
-    addresses.push_back({"127.0.0.1", listeners.back().local_port()});
+    addresses.add({"127.0.0.1", listeners.back().local_port()});
   }
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;

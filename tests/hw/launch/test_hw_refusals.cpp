@@ -59,7 +59,7 @@ TEST_CASE("a rendezvous without a port is refused with its message") {
 
 TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
   RankProgram rank_program;
-  rank_program.tensors.emplace_back();
+  rank_program.tensors.add();
   rank_program.tensors.front().name = "layers.0.qkv.weight";
   rank_program.tensors.front().format = Format::bf16;
   CHECK(refusal_by([&] { Memory{rank_program}; }) ==
@@ -68,7 +68,7 @@ TEST_CASE("a host rank refuses tensors that are not fp32 with its message") {
 
 TEST_CASE("a host rank refuses matmuls of narrow operands with its message") {
   RankProgram rank_program;
-  rank_program.blocks.emplace_back();
+  rank_program.blocks.add();
   rank_program.blocks.front().kernels.emplace_back();
   rank_program.blocks.front().kernels[0].format = Format::fp8;
   CHECK(refusal_by([&] { Memory{rank_program}; }) ==

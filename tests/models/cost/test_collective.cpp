@@ -107,9 +107,9 @@ Cluster nodes_of(int nodes, int chips, double inside, double outside, double lat
 
 Program ranks_on(int ranks) {
   Program program;
-  program.groups.push_back({GroupKind::data, {}});
+  program.groups.add({GroupKind::data, {}});
   for (Rank rank : IdRange<Rank>(at(ranks))) {
-    program.groups.front().ranks.push_back(program.ranks.emplace_back());
+    program.groups.front().ranks.push_back(program.ranks.add());
     program.ranks.back().chip = rank.value();
   }
   return program;

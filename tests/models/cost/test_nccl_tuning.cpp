@@ -23,9 +23,9 @@ NcclTuning on(double nvlink, int nodes, int per_node, double nics) {
   cluster.groups.push_back(group);
   build_topology(cluster);
   Program program;
-  program.groups.push_back({GroupKind::data, {}});
+  program.groups.add({GroupKind::data, {}});
   for (Rank rank : IdRange<Rank>(at(cluster.chip_count()))) {
-    program.groups.front().ranks.push_back(program.ranks.emplace_back());
+    program.groups.front().ranks.push_back(program.ranks.add());
     program.ranks.back().chip = rank.value();
   }
   return nccl_tuning(program, cluster, program.groups.front());

@@ -34,9 +34,9 @@ Program ring_over(const std::vector<int>& chips) {
   for (int chip : chips) {
     RankEntry entry;
     entry.chip = chip;
-    group.ranks.push_back(program.ranks.push_back(entry));
+    group.ranks.push_back(program.ranks.add(entry));
   }
-  program.groups.push_back(group);
+  program.groups.add(group);
   return program;
 }
 

@@ -34,7 +34,7 @@ Case random_case(std::mt19937_64& random) {
       join.body = collective;
       rank_program.streams[kComputeStream].instructions.push_back(join);
     }
-    drawn.program.rank_programs.push_back(rank_program);
+    drawn.program.rank_programs.add(rank_program);
   }
   drawn.program.groups.resize(at(groups));
   for (Rank rank : IdRange<Rank>(at(ranks))) {
@@ -42,13 +42,13 @@ Case random_case(std::mt19937_64& random) {
     entry.rank_program = RankProgramId(below(2));
     for (int slot = 0; slot < slots; ++slot) {
       const GroupId group(below(at(groups)));
-      entry.groups.push_back(group);
+      entry.groups.add(group);
       drawn.program.groups[group].ranks.push_back(rank);
     }
-    drawn.program.ranks.push_back(entry);
-    drawn.arrangement.rank_traits.push_back(random() % 2);
+    drawn.program.ranks.add(entry);
+    drawn.arrangement.rank_traits.add(random() % 2);
   }
-  for (int i = 0; i < groups; ++i) drawn.arrangement.group_traits.push_back(random() % 2);
+  for (int i = 0; i < groups; ++i) drawn.arrangement.group_traits.add(random() % 2);
   for (int i = 0; i < links; ++i) drawn.arrangement.link_traits.push_back(random() % 2);
   const bool ring = below(2) == 0;  // long chains of small differences
   for (int i = 0, count = ring ? ranks : below(20); i < count; ++i) {

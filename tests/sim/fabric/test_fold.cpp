@@ -322,8 +322,8 @@ TEST_CASE("everyone shifts to the next: one rank that sends to itself stands for
   Instruction sends, receives;
   sends.body = send;
   receives.body = recv;
-  rank_program.streams.push_back({StreamKind::send_activation, ChunkId{}, {sends}});
-  rank_program.streams.push_back({StreamKind::recv_activation, ChunkId{}, {receives}});
+  rank_program.streams.add({StreamKind::send_activation, ChunkId{}, {sends}});
+  rank_program.streams.add({StreamKind::recv_activation, ChunkId{}, {receives}});
   ran = check_folds(job, program).first;
   CHECK(ran == 1);
 }

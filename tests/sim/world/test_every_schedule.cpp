@@ -223,7 +223,7 @@ class Lifetimes {
 void check_memory(const Job& job, const Program& program, const Trace& trace) {
   IdTable<Rank, Lifetimes> lifetimes;
   IdTable<Rank, std::int64_t> live(program.ranks.size());
-  for (Rank rank : program.ranks.ids()) lifetimes.push_back(Lifetimes(program.program_of(rank)));
+  for (Rank rank : program.ranks.ids()) lifetimes.add(Lifetimes(program.program_of(rank)));
   for (const TraceEvent& event : trace.events) {
     const Rank rank = event.step.rank;
     lifetimes[rank].add(program.at(event.step.rank, event.step.stream, event.step.index), event);

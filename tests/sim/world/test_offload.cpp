@@ -44,8 +44,7 @@ void add_copy(RankProgram& rank_program, bool down) {
   copy.bytes = kBytes;
   Instruction instruction;
   instruction.body = copy;
-  rank_program.streams.push_back(
-      {down ? StreamKind::to_host : StreamKind::from_host, ChunkId{}, {instruction}});
+  rank_program.streams.add({down ? StreamKind::to_host : StreamKind::from_host, ChunkId{}, {instruction}});
 }
 
 // A run in which each rank copies once, down or up.
