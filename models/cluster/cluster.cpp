@@ -131,6 +131,13 @@ void add_between(const Cluster& c, std::vector<int>& path, const Gate& out, cons
   if (in.network.exit != in.network.first_leaf) path.push_back(in.network.exits + 2 * in.leaf + 1);
 }
 
+// Bytes/s that sockets reach through a gate, over all NICs of its port.
+double socket_limit(const Place& end, const Gate& gate) {
+  const Nic& nic = end.links.group.nics[at(gate.kind)];
+  if (nic.kind == NicKind::ethernet) return std::numeric_limits<double>::infinity();  // the limit of its link
+  return socket_rate(nic) * end.links.layout.ports[at(gate.kind)].width[at(gate.port)];
+}
+
 double flow_limit(const Cluster& c, const Gate& out, const Gate& in) {
   if (&out.network == &in.network) return std::numeric_limits<double>::infinity();
   const double limit = c.links[*joining_link(c, out.group, in.group)].per_flow;
@@ -242,9 +249,7 @@ Route route(const Cluster& c, int from_chip, int to_chip, const Carrier& carrier
   sum_up(c, route);
   route.rate = std::min({route.rate, affinity_limit(c, from, out.kind), affinity_limit(c, to, in.kind),
                          flow_limit(c, out, in)});
-  const Nic& nic = from.links.group.nics[at(out.kind)];
-  if (carrier.sockets && nic.kind != NicKind::ethernet)
-    route.rate = std::min(route.rate, route.bandwidth * socket_message_cost(nic.bandwidth).efficiency);
+  if (carrier.sockets) route.rate = std::min({route.rate, socket_limit(from, out), socket_limit(to, in)});
   if (is_staged(c, from_chip, to_chip)) route.rate = std::min(route.rate, staged_rate());
   return route;
 }

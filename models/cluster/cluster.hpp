@@ -57,6 +57,8 @@ struct Nic {
   std::vector<std::vector<int>> near = {};
   double far = 1;      // share of its end's rate that a chip keeps on a NIC that is not near it
   double reaches = 0;  // measured rate of one flow over one NIC; 0: the transport's usual share
+  int streams = 0;     // sockets that carry bytes over one NIC at a time; 0: the usual number
+  int processors = 0;  // processors that serve the sockets of one NIC; 0: one for each
   bool operator==(const Nic&) const = default;
 };
 

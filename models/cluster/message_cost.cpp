@@ -1,5 +1,7 @@
 #include "models/cluster/message_cost.hpp"
 
+#include <algorithm>
+
 #include "models/cluster/cluster_layout.hpp"
 
 namespace motley {
@@ -23,12 +25,14 @@ constexpr MessageCost kPcie{0.88, kKappa, 1.0e-6, kKappa};
 // of the bulk protocol of NCCL 2.30, in a ring over the network. Single messages show no kappa: latency plus bytes over
 // bandwidth is within 17 % of every size of DLSlime's send and receive.
 constexpr MessageCost kRdma{0.96, kKappa, 14e-6, 0.0};
-// TCP reaches 30.6 to 31.4 of 32 Gb/s with one GPU a node, a share of 0.45 to 0.72 with eight (NVIDIA/nccl#209), and of
-// 0.32 to 0.48 at 100 Gb/s (NVIDIA/nccl#450). Assumes: sockets reach 0.92 of lines up to 32 Gb/s and 0.4 of faster
-// lines; a message costs 30 us.
+// TCP reaches 0.92 of 1 and 25 Gb/s (github:eth-easl/sailor@cf2c8e3) and 30.6 to 31.4 of 32 Gb/s with one GPU a node, a
+// share of 0.45 to 0.72 with eight (NVIDIA/nccl#209, 2019). Assumes: a message costs 30 us.
 constexpr MessageCost kTcp{0.92, kKappa, 30e-6, kKappa};
-constexpr MessageCost kFastTcp{0.40, kKappa, 30e-6, kKappa};
-constexpr double kTcpKeepsUp = 32e9 / 8;
+// Four sockets with a thread each reach 4 to 6 of the 12.5 GB/s of a 100 Gb/s line (NVIDIA/nccl#450, 2021), and one
+// with a core of its own 1.07 of 5 GB/s (pytorch/gloo#248). Assumes: a processor moves 1.25 GB/s through its sockets,
+// so that the copies of the kernel, not the line, limit lines faster than 43 Gb/s; a library opens four sockets.
+constexpr double kStreamRate = 1.25e9;
+constexpr int kUsualStreams = 4;
 // Device-direct RDMA between vendors has 17 to 19 times the bandwidth of Gloo: arXiv:2605.31000, abstract.
 // Assumes: this was over NICs of 400 Gb/s, and copying, not the NIC, limits a staged flow.
 constexpr double kStaged = 400e9 / 8 * kRdma.efficiency / 18;
@@ -54,19 +58,23 @@ const MessageCost& inside_message_cost(FabricKind kind) {
 }
 
 const MessageCost& rdma_message_cost() { return kRdma; }
-const MessageCost& socket_message_cost(double bandwidth) {
-  return bandwidth <= kTcpKeepsUp ? kTcp : kFastTcp;
+const MessageCost& socket_message_cost() { return kTcp; }
+double socket_rate(const Nic& nic) {
+  const int streams = nic.streams > 0 ? nic.streams : kUsualStreams;
+  const int busy = nic.processors > 0 ? std::min(streams, nic.processors) : streams;
+  return std::min(kTcp.efficiency * nic.bandwidth, busy * kStreamRate);
 }
 double staged_rate() { return kStaged; }
 const MessageCost& native_message_cost(const Nic& nic) {
-  return nic.kind == NicKind::ethernet ? socket_message_cost(nic.bandwidth) : kRdma;
+  return nic.kind == NicKind::ethernet ? kTcp : kRdma;
 }
 
 double efficiency_of(const InsideFabric& inside) {
   return inside.reaches > 0 ? inside.reaches / inside.bandwidth : inside_message_cost(inside.kind).efficiency;
 }
 double efficiency_of(const Nic& nic) {
-  return nic.reaches > 0 ? nic.reaches / nic.bandwidth : native_message_cost(nic).efficiency;
+  if (nic.reaches > 0) return nic.reaches / nic.bandwidth;
+  return nic.kind == NicKind::ethernet ? socket_rate(nic) / nic.bandwidth : kRdma.efficiency;
 }
 double efficiency_of(const Pcie& pcie) {
   return pcie.reaches > 0 ? pcie.reaches / pcie_bandwidth(pcie.generation, pcie.lanes) : kPcie.efficiency;

@@ -17,8 +17,10 @@ struct MessageCost {
 
 const MessageCost& inside_message_cost(FabricKind kind);
 const MessageCost& rdma_message_cost();
-// The cost over sockets on a line of `bandwidth` bytes/s.
-const MessageCost& socket_message_cost(double bandwidth);
+// The cost over sockets on a line that they can fill. See socket_rate() for faster lines.
+const MessageCost& socket_message_cost();
+// Bytes/s that the sockets of one NIC reach: a share of the line, and no more than its streams and processors move.
+double socket_rate(const Nic& nic);
 // Bytes/s that one flow reaches when it is staged through host memory and TCP.
 double staged_rate();
 // The usual cost over a NIC: that of sockets for Ethernet, that of RDMA for other kinds.

@@ -145,7 +145,9 @@ Host read_host(const Yaml& node, bool has_pcie) {
 }
 
 Nic read_nic(const Yaml& node, int chips_per_node) {
-  const Fields fields(node, "a NIC", {"kind", "count", "bandwidth", "latency", "near", "far", "reaches"});
+  const Fields fields(
+      node, "a NIC",
+      {"kind", "count", "bandwidth", "latency", "near", "far", "reaches", "streams", "processors"});
   Nic nic;
   nic.kind = to_nic_kind(fields.need("kind"));
   nic.count = static_cast<int>(to_integer(fields.need("count"), {1, 1024}));
@@ -161,6 +163,9 @@ Nic read_nic(const Yaml& node, int chips_per_node) {
                     "`far` is the share of the rate that a chip keeps on a NIC that is not near it");
   }
   nic.reaches = read_reaches(fields, nic.bandwidth);
+  if (const Yaml value = fields.find("streams")) nic.streams = static_cast<int>(to_integer(value, {1, 1024}));
+  if (const Yaml value = fields.find("processors"))
+    nic.processors = static_cast<int>(to_integer(value, {1, 1024}));
   return nic;
 }
 
@@ -196,7 +201,10 @@ std::string print(const Nic& nic) {
                                  format_exact(nic.latency_s, Dimension::seconds));
   if (!nic.near.empty()) text += fmt::format(", near: {}", nic.near);
   if (nic.far != 1) text += fmt::format(", far: {}", format_exact(nic.far));
-  return text + print_reaches(nic.reaches) + "}";
+  text += print_reaches(nic.reaches);
+  if (nic.streams > 0) text += fmt::format(", streams: {}", nic.streams);
+  if (nic.processors > 0) text += fmt::format(", processors: {}", nic.processors);
+  return text + "}";
 }
 
 }  // namespace motley

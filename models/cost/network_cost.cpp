@@ -20,7 +20,7 @@ MessageCost message_cost_of(const Cluster& cluster, int from_chip, int to_chip, 
   } else {
     const Nic& nic = joining_nic(cluster, from_chip, to_chip, carrier);
     const bool tcp = carrier.sockets || is_staged(cluster, from_chip, to_chip);
-    transport = tcp ? socket_message_cost(nic.bandwidth) : native_message_cost(nic);
+    transport = tcp ? socket_message_cost() : native_message_cost(nic);
   }
   if (from_chip == to_chip) return transport;
   const Route way = route(cluster, from_chip, to_chip, carrier);
@@ -220,12 +220,28 @@ int collective_steps(CollectiveKind kind, int rank_count) {
   return (kind == CollectiveKind::all_reduce ? 2 : 1) * (rank_count - 1);
 }
 
+namespace {
+
+struct StepsCost {
+  double latency_s = 0, wire_s = 0;
+};
+StepsCost cost_of_steps(CollectiveKind kind, const RingCost& cost, std::int64_t bytes) {
+  const double steps = collective_steps(kind, cost.rank_count);
+  return {steps * cost.latency_s, steps * static_cast<double>(bytes) / (cost.rank_count * cost.bandwidth)};
+}
+
+}  // namespace
+
+double collective_overhead_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes) {
+  if (cost.rank_count < 2) return 0;
+  const StepsCost steps = cost_of_steps(kind, cost, bytes);
+  return 2 * cost.kappa * std::sqrt(steps.latency_s * steps.wire_s);
+}
+
 double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes) {
   if (cost.rank_count < 2) return 0;
-  const double steps = collective_steps(kind, cost.rank_count);
-  const double latency_s = steps * cost.latency_s;
-  const double wire_s = steps * static_cast<double>(bytes) / (cost.rank_count * cost.bandwidth);
-  return latency_s + wire_s + 2 * cost.kappa * std::sqrt(latency_s * wire_s);
+  const StepsCost steps = cost_of_steps(kind, cost, bytes);
+  return steps.latency_s + steps.wire_s + collective_overhead_s(kind, cost, bytes);
 }
 
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes) {

@@ -68,6 +68,8 @@ int collective_steps(CollectiveKind kind, int rank_count);
 // Returns steps (alpha + bytes/(R*beta)) (+ the kappa term): a ring (Patarasuk & Yuan 2009), or the pairwise exchange
 // of an all_to_all, whose `cost` is pairwise_cost().
 double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
+// The kappa term alone.
+double collective_overhead_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes);
 
 }  // namespace motley

@@ -130,13 +130,8 @@ class ClusterLevers {
     add(named(kind + " bandwidth", where, nic_key(nodes, nic.kind)), nic.bandwidth,
         [group, index](Cluster& cluster, double factor) {
           Nic& better = cluster.groups[group].nics[index];
-          const double share = efficiency_of(better);
           better.bandwidth *= factor;
           better.reaches *= factor;
-          // Sockets reach a smaller share of faster lines. The share drops in a step, which a few per cent must
-          // not cause.
-          if (better.reaches <= 0 && efficiency_of(better) != share)
-            better.reaches = share * better.bandwidth;
         });
     add(in_seconds(named(kind + " latency", where, "")), nic.latency_s,
         [group, index](Cluster& cluster, double factor) {

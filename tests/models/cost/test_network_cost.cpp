@@ -92,6 +92,33 @@ TEST_CASE("sockets reach less of a line than RDMA, and little of a fast one") {
   REQUIRE(efficiency(NicKind::ethernet, 12.5e9) < efficiency(NicKind::ethernet, 3e9));
 }
 
+TEST_CASE("what sockets reach never falls and never jumps with the line, the streams or the processors") {
+  const auto reached = [](double bandwidth, int streams = 0, int processors = 0) {
+    Nic nic{NicKind::ethernet, 1, bandwidth, 30e-6};
+    nic.streams = streams;
+    nic.processors = processors;
+    const Cluster cluster = nodes_of(2, 1, {nic});
+    return route(cluster, 0, 1).rate;
+  };
+  // The measured points that models/cluster/message_cost.cpp names.
+  CHECK(reached(1e9 / 8) == Approx(0.115e9).epsilon(0.01));
+  CHECK(reached(25e9 / 8) == Approx(2.86e9).epsilon(0.01));
+  CHECK(reached(32e9 / 8) == Approx(31e9 / 8).epsilon(0.06));
+  CHECK(reached(100e9 / 8) >= 4e9);
+  CHECK(reached(100e9 / 8) <= 6e9);
+  CHECK(reached(40e9 / 8, 1) == Approx(1.07e9).epsilon(0.2));
+  for (int streams : {0, 1, 4, 16})
+    for (int processors : {0, 1, 3, 16})
+      for (double gigabits = 1; gigabits < 500; gigabits *= 1.01) {
+        const double line = gigabits * 1e9 / 8, rate = reached(line, streams, processors);
+        const double faster = reached(line * 1.01, streams, processors);
+        REQUIRE(faster >= rate * (1 - 1e-12));
+        REQUIRE(faster <= rate * 1.0101);
+        REQUIRE(reached(line, streams == 0 ? 5 : streams + 1, processors) >= rate * (1 - 1e-12));
+        if (processors > 0) REQUIRE(reached(line, streams, processors + 1) >= rate * (1 - 1e-12));
+      }
+}
+
 TEST_CASE("a ring all-reduce takes 2(R-1)(alpha + bytes/(R*beta)) without kappa, and nothing alone") {
   for (int R : {2, 3, 8, 1000}) {
     const RingCost ring{R, 7e-6, 3e9, 0, true};
