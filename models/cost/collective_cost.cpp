@@ -101,8 +101,11 @@ CollectiveCost plain_cost(const Program& program, const Cluster& cluster, const 
 }  // namespace
 
 double CollectiveCost::seconds(std::int64_t bytes) const {
-  const double wire_s = s_per_byte * static_cast<double>(bytes);
-  return latency_s + wire_s + 2 * kappa * std::sqrt(latency_s * wire_s);
+  return latency_s + s_per_byte * static_cast<double>(bytes) + overhead_s(bytes);
+}
+
+double CollectiveCost::overhead_s(std::int64_t bytes) const {
+  return 2 * kappa * std::sqrt(latency_s * s_per_byte * static_cast<double>(bytes));
 }
 
 namespace {

@@ -34,6 +34,7 @@ struct CollectiveCost {
   // Seconds that the most loaded link needs in all rounds: no order of the messages takes less.
   double least_s_per_byte = 0;
   double seconds(std::int64_t bytes) const;
+  double overhead_s(std::int64_t bytes) const;  // the kappa term alone
 };
 
 GroupShape shape_of(const Program& program, const Cluster& cluster, const Group& group);

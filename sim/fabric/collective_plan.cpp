@@ -17,8 +17,10 @@ std::int64_t CollectivePlan::wire_bytes(int of_chunks, std::int64_t payload) con
 CollectivePlan make_plan(const CollectiveSteps& steps) {
   CollectivePlan plan;
   plan.chunks = steps.chunks;
+  plan.rounds = steps.rounds;
   plan.stretch = steps.stretch;
   plan.setup_s = steps.setup_s;
+  plan.pipelined = steps.pipelined;
   plan.of_member.resize(static_cast<std::size_t>(steps.rank_count));
   const std::vector<CollectiveMessage> all = messages(steps);
   std::map<std::pair<int, int>, int> ways;

@@ -22,10 +22,10 @@ struct CollectivePlan {
     bool sends = false;
     int chunks = 0;
   };
-  int chunks = 1;
-  double stretch = 1, setup_s = 0;           // see CollectiveSteps
-  std::vector<Way> ways;                     // sorted by `from`, then by `to`
-  std::vector<std::vector<Part>> of_member;  // each member's parts, in the order of rounds
+  int chunks = 1, rounds = 0;
+  double stretch = 1, setup_s = 0, pipelined = 0;  // see CollectiveSteps
+  std::vector<Way> ways;                           // sorted by `from`, then by `to`
+  std::vector<std::vector<Part>> of_member;        // each member's parts, in the order of rounds
 
   // Assumes: the chunks are padded to equal size.
   std::int64_t wire_bytes(int of_chunks, std::int64_t payload) const;

@@ -34,8 +34,8 @@ class Fabric {
   simgrid::s4u::Host* host_of(Rank rank) const { return hosts_[rank]; }
   // The two hosts between which SimGrid's Comms of a lane run. They have no other use.
   std::pair<simgrid::s4u::Host*, simgrid::s4u::Host*> ends_of(std::int32_t lane) const;
-  // Seconds before the bytes move: route latency + message_overhead_s. Zero on the lanes of a collective that its group
-  // posts as a whole: the latency of that collective is one delay.
+  // Seconds before the bytes move: route latency + message_overhead_s. On the lanes of a collective it leaves out the
+  // kappa term, and is zero where the group posts the collective as a whole.
   double latency_s(std::int32_t lane, std::int64_t bytes) const;
   // Starts moving the bytes now, without latency; they share their links max-min.
   simgrid::s4u::CommPtr start(std::int32_t lane, std::int64_t bytes) const;

@@ -12,6 +12,7 @@
 #include "models/base/refusal.hpp"
 #include "models/cost/carrier.hpp"
 #include "models/cost/network_cost.hpp"
+#include "sim/fabric/crowding.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -89,6 +90,7 @@ class FoldBuilder {
       folding_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
     folding_.symmetry = options.fold ? find_symmetry(program_, folding_.arrangement)
                                      : no_symmetry(program_, folding_.arrangement);
+    find_crowding(job_, program_, costs_, folding_);
     return std::move(folding_);
   }
 
@@ -96,7 +98,6 @@ class FoldBuilder {
   struct Terms {  // what makes lanes of a collective unlike, beyond their routes
     bool pays_latency = true;
     double rate = 0;           // rate of a ring's edge, or CollectivePlan::Way::share
-    std::size_t step = 0;      // step of a pairwise exchange that uses the lane; 0: no such step
     std::uint64_t rounds = 0;  // CollectivePlan::Way::rounds; 0: not planned, or all rounds are one flow
   };
 
@@ -108,7 +109,7 @@ class FoldBuilder {
     const MessageCost transport = message_cost_of(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier);
     lane.traits = traits_of(way.latency_s, way.bandwidth, way.rate, transport.efficiency, transport.kappa,
                             transport.message_kappa, transport.software_latency_s, terms.pays_latency,
-                            lane.cap, lane.parts, lane.latency_s, terms.rate, terms.step);
+                            lane.cap, lane.parts, lane.latency_s, terms.rate);
     if (terms.rounds != 0)
       lane.traits = XXH3_64bits_withSeed(&terms.rounds, sizeof terms.rounds, lane.traits);
     add_links(lane, way);
@@ -165,12 +166,10 @@ class FoldBuilder {
       }
   }
 
-  // Adds a lane for each ordered pair of members. Step s of a pairwise exchange goes from every member to the s-th
-  // member after it.
+  // Adds a lane for each ordered pair of members.
   void add_pairs(GroupId index, CollectiveLevel level) {
     const auto& ranks = program_.groups[index].ranks;
     const Carrier carrier = choose_carrier(program_, job_.cluster, program_.groups[index]).carrier;
-    const double latency_s = costs_.pairwise(index).latency_s;
     folding_.first_pair[index] = static_cast<std::int32_t>(folding_.arrangement.lanes.size());
     for (std::size_t i = 0; i < ranks.size(); ++i)
       for (std::size_t j = 0; j < ranks.size(); ++j) {
@@ -181,8 +180,7 @@ class FoldBuilder {
         pair.group = index;
         pair.carrier = carrier;
         pair.by_ranks = level == CollectiveLevel::expanded;
-        pair.latency_s = latency_s;
-        lay(pair, Terms{pair.by_ranks, 0, pair.by_ranks ? (j + ranks.size() - i) % ranks.size() : 0});
+        lay(pair, Terms{pair.by_ranks});
         folding_.arrangement.lanes.push_back(pair);
       }
   }
@@ -257,7 +255,7 @@ class FoldBuilder {
       lane.by_ranks = !fluid;
       lane.carrier = carrier;
       lane.cap = fluid ? way.share / whole : 0;
-      lay(lane, {!fluid, way.share, 0, fluid ? 0 : way.rounds});
+      lay(lane, {!fluid, way.share, fluid ? 0 : way.rounds});
       lane.traits = XXH3_64bits_withSeed(&algorithm, sizeof algorithm, lane.traits);
       folding_.arrangement.lanes.push_back(lane);
     }

@@ -28,6 +28,7 @@ struct PlannedLanes {
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
   std::shared_ptr<const CollectivePlan> plan;
   std::int32_t first_lane = 0;
+  double crowding = 1;  // see Folding::ring_crowding
 };
 
 struct Folding {
@@ -40,6 +41,10 @@ struct Folding {
   // group has no flows of a pairwise exchange.
   IdTable<GroupId, std::int32_t> first_pair;
   IdTable<GroupId, std::vector<PlannedLanes>> planned;  // lanes of all other algorithms
+  // Load of the most loaded link of the group's ring, or of its pairwise exchange, if all groups that run the same
+  // collectives at the same places of the same programs do so together, over its load if this group does alone. Held
+  // for the groups that stand for their class.
+  IdTable<GroupId, double> ring_crowding, pair_crowding;
 
   // Indexed by rank: the rank's lane to its host; the lane from its host is the next. -1: the rank copies nothing.
   IdTable<Rank, std::int32_t> first_host;

@@ -307,8 +307,7 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     if (posted.stream != &stream) release(posted);
 }
 
-// Runs a collective by formula, or as a delay and then one flow for each edge (for each pair in an all_to_all) with all
-// its wire bytes. On an idle fabric the two agree: the delay is the formula less the wire time of the slowest flow.
+// Runs a collective by formula, or as one flow for each edge (for each pair in an all_to_all) with all its wire bytes.
 // Assumes: of several rings inside a mesh, only the flows of the first ring load the fabric.
 void SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
   const CollectiveKind kind = collective.kind;
@@ -329,17 +328,29 @@ void SimWorld::run_whole(GroupId group, const Collective& collective, Collective
   const bool pairwise = kind == CollectiveKind::all_to_all;
   const std::int64_t parts = pairwise ? cost.rank_count - 1 : cost.rings;
   const std::int64_t part_bytes = wire_bytes / parts;
-  sleep(seconds - static_cast<double>(part_bytes * parts) / cost.bandwidth);
-  if (part_bytes == 0) return;
   const Gang& gang = gang_of(group);
-  std::vector<sg::CommPtr> flows;
+  std::vector<Message> flows;
   for (std::int32_t lane : pairwise ? gang.pairs : gang.edges)
-    flows.push_back(fabric_.start(lane, part_bytes * folding_.arrangement.lanes[at(lane)].parts));
-  wait_for_flows(flows);
+    flows.push_back({lane, part_bytes * folding_.arrangement.lanes[at(lane)].parts});
+  const GroupId first(folding_.symmetry.groups.first[at(folding_.symmetry.groups.class_of[at(group)])]);
+  const double crowding = (pairwise ? folding_.pair_crowding : folding_.ring_crowding)[first];
+  run_flows(flows, {seconds, static_cast<double>(part_bytes * parts) / cost.bandwidth, crowding});
 }
 
-void SimWorld::wait_for_flows(const std::vector<sg::CommPtr>& flows) {
-  for (const sg::CommPtr& flow : flows) flow->wait();
+// Moves the bytes of all lanes at once and returns when the collective has ended: on an idle fabric after its closed
+// form, where links are shared later.
+// Assumes: where unlike collectives share links, the bytes of one move while the other waits for its latencies. Those
+// of groups that do the same at the same time wait for their latencies together, and then share the links.
+void SimWorld::run_flows(const std::vector<Message>& flows, const FlowTimes& idle) {
+  const double begin_s = now_s();
+  std::vector<sg::CommPtr> under_way;
+  for (const Message& flow : flows)
+    if (flow.bytes > 0) under_way.push_back(fabric_.start(flow.lane, flow.bytes));
+  for (const sg::CommPtr& flow : under_way) flow->wait();
+  const double shared_s = now_s() - begin_s, beside_wire_s = idle.whole_s - idle.wire_s;
+  const double together_s = beside_wire_s + idle.wire_s * idle.crowding;
+  const double end_s = std::max(idle.whole_s, std::min(beside_wire_s + shared_s, together_s));
+  sleep(begin_s + end_s - now_s());
 }
 
 // The same for an algorithm with a plan: one flow for each way of the plan that carries bytes.
@@ -349,16 +360,13 @@ void SimWorld::run_planned(GroupId group, const Collective& collective, Collecti
   const auto bytes = static_cast<double>(expected_bytes(collective));
   const double seconds = cost.seconds(expected_bytes(collective));
   if (level == CollectiveLevel::formula) return sleep(seconds);
-  sleep(seconds - cost.least_s_per_byte * bytes);
   const auto group_class = at(folding_.symmetry.groups.class_of[at(group)]);
   const GroupId first(folding_.symmetry.groups.first[group_class]);
   const PlannedLanes& lanes = folding_.planned_for(first, collective.kind, algorithm);
-  std::vector<sg::CommPtr> flows;
-  for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())]) {
-    const auto wire = std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes);
-    if (wire > 0) flows.push_back(fabric_.start(lane, wire));
-  }
-  wait_for_flows(flows);
+  std::vector<Message> flows;
+  for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())])
+    flows.push_back({lane, std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes)});
+  run_flows(flows, {seconds, cost.least_s_per_byte * bytes, lanes.crowding});
 }
 
 std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Actor* actor) {
@@ -368,62 +376,77 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Acto
   return std::exchange(open, nullptr);
 }
 
-// A ring uses the same two edges of each hop in every step; step s of a pairwise exchange goes to the s-th member after
-// this one and comes from the s-th before it.
+// A ring uses the same two edges of each hop in every step.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
 void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective) {
   const auto& ranks = program_.groups[group].ranks;
   const std::size_t count = ranks.size();
   if (count < 2) return;
   const CollectiveKind kind = collective.kind;
+  const std::int64_t bytes = expected_bytes(collective);
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(collective));
-  if (algorithm != plain_algorithm(kind))
-    return run_rounds(stream, member, folding_.planned_for(group, kind, algorithm),
-                      expected_bytes(collective));
+  const CollectiveAlgorithm algorithm = durations_.algorithm_of(kind, group, job_.fidelity.algorithm, bytes);
+  if (algorithm != plain_algorithm(kind)) return run_plan(group, stream, member, collective, algorithm);
+  if (kind == CollectiveKind::all_to_all) return run_pairs(group, stream, member, bytes);
   const RingCost& cost = durations_.cost(kind, group);
   const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
-  const std::int64_t chunk = (expected_bytes(collective) + parts - 1) / parts;
-  const std::int32_t first = folding_.first_edge[group];
+  const std::int64_t chunk = (bytes + parts - 1) / parts;
   const int steps = collective_steps(kind, static_cast<int>(count));
+  const double overhead_s = collective_overhead_s(kind, cost, bytes) / steps;
   std::vector<Message> messages;
-  for (std::size_t step = 1; step <= at(steps); ++step) {
+  for (int step = 0; step < steps; ++step) {
     messages.clear();
-    if (kind == CollectiveKind::all_to_all) {
-      const std::size_t to = (member + step) % count, from = (member + count - step) % count;
-      messages.push_back({folding_.pair_lane(group, member, to, count), chunk});
-      messages.push_back({folding_.pair_lane(group, from, member, count), chunk});
-    } else {
-      std::size_t hop_lanes = at(first);
-      // Class of lanes, whether this member sends: as in run_rounds.
-      std::set<std::pair<std::int32_t, bool>> seen;
-      for (const RingHop& hop : cost.hops) {
-        for (const std::size_t sender : {member, hop.from(member, count)}) {
-          const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
-          if (seen.emplace(folding_.lane_class(lane), sender == member).second)
-            messages.push_back({lane, hop.parts * chunk});
-        }
-        hop_lanes += count;
+    std::size_t hop_lanes = at(folding_.first_edge[group]);
+    std::set<LaneEnd> seen;
+    for (const RingHop& hop : cost.hops) {
+      for (const std::size_t sender : {member, hop.from(member, count)}) {
+        const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
+        if (seen.insert(end_of(lane, sender == member)).second)
+          messages.push_back({lane, hop.parts * chunk, fabric_.latency_s(lane, 0) + overhead_s});
       }
+      hop_lanes += count;
     }
     exchange(stream, messages);
   }
 }
 
-// Posts all messages of a member in a round at once, then goes to the next round. One lane of a class is enough: the
-// other lanes of the class begin and end with it.
-void SimWorld::run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
-                          std::int64_t bytes) {
+// Posts the messages of an all_to_all together, as its closed form does.
+void SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes) {
+  const std::size_t count = program_.groups[group].ranks.size();
+  const RingCost& cost = durations_.cost(CollectiveKind::all_to_all, group);
+  const std::int64_t part = (bytes + cost.rank_count - 1) / cost.rank_count;
+  const double latency_s = collective_steps(CollectiveKind::all_to_all, cost.rank_count) * cost.latency_s +
+                           collective_overhead_s(CollectiveKind::all_to_all, cost, bytes);
+  std::vector<Message> messages;
+  std::set<LaneEnd> seen;
+  for (std::size_t other = 0; other < count; ++other) {
+    if (other == member) continue;
+    const std::int32_t out = folding_.pair_lane(group, member, other, count);
+    const std::int32_t in = folding_.pair_lane(group, other, member, count);
+    if (seen.insert(end_of(out, true)).second) messages.push_back({out, part, latency_s});
+    if (seen.insert(end_of(in, false)).second) messages.push_back({in, part, latency_s});
+  }
+  exchange(stream, messages);
+}
+
+// Posts all messages of a member in a round at once, then goes to the next round.
+void SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
+                        CollectiveAlgorithm algorithm) {
+  const std::int64_t bytes = expected_bytes(collective);
+  const PlannedLanes& lanes = folding_.planned_for(group, collective.kind, algorithm);
   const CollectivePlan& plan = *lanes.plan;
+  const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
+  if (plan.pipelined > 0) return run_pipelined(stream, member, lanes, cost, bytes);
   sleep(plan.setup_s);
+  const double overhead_s = cost.overhead_s(bytes) / plan.rounds;
   const std::vector<CollectivePlan::Part>& parts = plan.of_member[member];
   std::vector<Message> messages;
-  std::set<std::pair<std::int32_t, bool>> seen;  // class of lanes, whether this member sends
+  std::set<LaneEnd> seen;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::int32_t lane = lanes.first_lane + parts[i].way;
-    if (seen.emplace(folding_.lane_class(lane), parts[i].sends).second)
-      messages.push_back({lane, plan.wire_bytes(parts[i].chunks, bytes)});
+    if (seen.insert(end_of(lane, parts[i].sends)).second)
+      messages.push_back(
+          {lane, plan.wire_bytes(parts[i].chunks, bytes), fabric_.latency_s(lane, 0) + overhead_s});
     if (i + 1 < parts.size() && parts[i + 1].round == parts[i].round) continue;
     exchange(stream, messages);
     messages.clear();
@@ -431,13 +454,29 @@ void SimWorld::run_rounds(StreamState& stream, std::size_t member, const Planned
   }
 }
 
+// Rounds that follow each other segment by segment are one message over each way, after the latencies of all rounds.
+void SimWorld::run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
+                             const CollectiveCost& cost, std::int64_t bytes) {
+  const CollectivePlan& plan = *lanes.plan;
+  const double latency_s = cost.latency_s + cost.overhead_s(bytes);
+  std::vector<Message> messages;
+  std::set<LaneEnd> seen;
+  for (const CollectivePlan::Part& part : plan.of_member[member]) {
+    const std::int32_t lane = lanes.first_lane + part.way;
+    const double wire_bytes = plan.ways[at(part.way)].share * static_cast<double>(bytes) / plan.pipelined;
+    if (seen.insert(end_of(lane, part.sends)).second)
+      messages.push_back({lane, std::llround(wire_bytes), latency_s});
+  }
+  exchange(stream, messages);
+}
+
 void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
   std::vector<std::shared_ptr<Handshake>> met;
-  // Latency, index into messages: the least begins first.
-  std::vector<std::pair<double, std::size_t>> in_turn;
+  std::vector<std::pair<double, std::size_t>>
+      in_turn;  // latency, index into messages: the least begins first
   for (std::size_t i = 0; i < messages.size(); ++i) {
     met.push_back(shake(messages[i].lane, stream.actor));
-    in_turn.emplace_back(fabric_.latency_s(messages[i].lane, messages[i].bytes), i);
+    in_turn.emplace_back(messages[i].latency_s, i);
   }
   const double begin_s = now_s();
   std::sort(in_turn.begin(), in_turn.end());

@@ -87,14 +87,27 @@ class SimWorld : public World {
   void run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
   void run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                    CollectiveLevel level);
-  void run_rounds(StreamState& stream, std::size_t member, const PlannedLanes& lanes, std::int64_t bytes);
+  void run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes);
+  void run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
+                CollectiveAlgorithm algorithm);
+  void run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
+                     const CollectiveCost& cost, std::int64_t bytes);
+  // Class of lanes, whether the member sends. One lane of a class is enough: the others begin and end with it.
+  using LaneEnd = std::pair<std::int32_t, bool>;
+  LaneEnd end_of(std::int32_t lane, bool sends) const { return {folding_.lane_class(lane), sends}; }
   struct Message {
     std::int32_t lane = 0;
     std::int64_t bytes = 0;
+    double latency_s = 0;  // seconds after it is posted in which no byte moves
   };
-  // Takes part in messages that begin together, as their sender or receiver.
+  // Takes part in messages that are posted together, as their sender or receiver.
   void exchange(StreamState& stream, std::vector<Message>& messages);
-  void wait_for_flows(const std::vector<simgrid::s4u::CommPtr>& flows);
+  struct FlowTimes {  // seconds of a collective on an idle fabric
+    double whole_s = 0;
+    double wire_s = 0;    // of its slowest flow
+    double crowding = 1;  // see Folding::ring_crowding
+  };
+  void run_flows(const std::vector<Message>& flows, const FlowTimes& idle);
   std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
   std::string describe_deadlock();
   std::string why(Rank rank, StreamId stream);

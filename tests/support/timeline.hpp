@@ -76,14 +76,37 @@ class Timeline {
     Route taken = way(meeting, from, to);
     const bool ring = meeting.group && algorithm(meeting) == CollectiveAlgorithm::ring;
     if (meeting.group && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
-      taken.latency_s = costs_.pairwise(*meeting.group).latency_s;
+      const RingCost& pairs = costs_.pairwise(*meeting.group);
+      taken.latency_s = (pairs.rank_count - 1) * pairs.latency_s;
       transport.software_latency_s = 0;
     }
     if (ring && costs_.ring(*meeting.group).over_nodes()) {
       taken.latency_s = costs_.ring(*meeting.group).latency_s;
       transport.software_latency_s = 0;
     }
-    return message_time_s(transport, taken, bytes);
+    if (is_pipelined(meeting)) {
+      taken.latency_s =
+          costs_.collective(collective(meeting).kind, *meeting.group, algorithm(meeting)).latency_s;
+      transport.software_latency_s = 0;
+    }
+    if (meeting.group) transport.message_kappa = 0;
+    return message_time_s(transport, taken, bytes) + (meeting.group ? overhead_of_round_s(meeting) : 0);
+  }
+  // Whether the rounds of a collective follow each other segment by segment, so that each way is one message.
+  bool is_pipelined(const Meeting& meeting) {
+    return meeting.group && is_planned(meeting) && plan(meeting).pipelined > 0;
+  }
+  // The kappa term of a collective, spread evenly over its rounds.
+  double overhead_of_round_s(const Meeting& meeting) {
+    const Collective& done = collective(meeting);
+    const GroupId group = meeting.group.value();
+    if (is_planned(meeting))
+      return costs_.collective(done.kind, group, algorithm(meeting)).overhead_s(expected_bytes(done)) /
+             (is_pipelined(meeting) ? 1 : plan(meeting).rounds);
+    if (done.kind == CollectiveKind::all_to_all)
+      return collective_overhead_s(done.kind, costs_.pairwise(group), expected_bytes(done));
+    return collective_overhead_s(done.kind, costs_.ring(group), expected_bytes(done)) /
+           collective_steps(done.kind, static_cast<int>(meeting.sides.size()));
   }
   // The algorithm of a collective, and its seconds if nothing else uses the fabric.
   CollectiveAlgorithm algorithm(const Meeting& meeting) {
@@ -99,10 +122,12 @@ class Timeline {
     const bool pairs = done.kind == CollectiveKind::all_to_all;
     return collective_s(done.kind, pairs ? costs_.pairwise(group) : costs_.ring(group), expected_bytes(done));
   }
-  double setup_s(const Meeting& meeting) { return is_planned(meeting) ? plan(meeting).setup_s : 0; }
+  double setup_s(const Meeting& meeting) {
+    return is_planned(meeting) && !is_pipelined(meeting) ? plan(meeting).setup_s : 0;
+  }
 
   // The messages of a collective's members, step by step: in a ring from each member to the next, in an all_to_all to
-  // each other member in turn, in other algorithms as models/program/collective.hpp lists them.
+  // all other members at once, in other algorithms as models/program/collective.hpp lists them.
   struct Message {
     int round = 0;
     Step from, to;
@@ -115,6 +140,7 @@ class Timeline {
     const std::int64_t payload = expected_bytes(done);
     if (is_planned(meeting)) {
       const CollectiveSteps steps = plan(meeting);
+      if (steps.pipelined > 0 && is_expanded(meeting)) return one_for_each_way(meeting, steps, payload);
       const std::int64_t chunk = (payload + steps.chunks - 1) / steps.chunks;
       for (const CollectiveMessage& each : motley::messages(steps))
         sent.push_back({each.round, meeting.sides[at(each.from)], meeting.sides[at(each.to)],
@@ -128,9 +154,21 @@ class Timeline {
     for (int round = 1; round <= collective_steps(done.kind, static_cast<int>(count)); ++round)
       for (std::size_t i = 0; i < count; ++i)
         for (const RingHop& hop : hops)
-          sent.push_back({round, meeting.sides[i],
+          sent.push_back({pairs ? 1 : round, meeting.sides[i],
                           meeting.sides[pairs ? (i + at(round)) % count : hop.to(i, count)],
                           hop.parts * ((payload + parts - 1) / parts)});
+    return sent;
+  }
+
+  std::vector<Message> one_for_each_way(const Meeting& meeting, const CollectiveSteps& steps,
+                                        std::int64_t payload) const {
+    std::map<std::pair<int, int>, double> share;
+    for (const CollectiveMessage& each : motley::messages(steps))
+      share[{each.from, each.to}] += steps.share(each.chunks);
+    std::vector<Message> sent;
+    for (const auto& [ends, part] : share)
+      sent.push_back({1, meeting.sides[at(ends.first)], meeting.sides[at(ends.second)],
+                      std::llround(part * static_cast<double>(payload) / steps.pipelined)});
     return sent;
   }
 
