@@ -37,9 +37,11 @@ Trial Experiments::run(const Experiment& experiment) const {
     if (!experiment.surely_stands) check(program, job.cluster, job.train.fragmentation);
     trial.step_s = duration_s(simulation_(job, program));
   } catch (const Refusal& refusal) {
-    const bool is_of_the_job = refusal.exit_code() == Exit::infeasible || refusal.exit_code() == Exit::usage;
+    const bool is_of_the_job = refusal.exit_code() == Exit::infeasible ||
+                               refusal.exit_code() == Exit::usage || refusal.kind() == "deadlock";
     if (experiment.surely_stands || !is_of_the_job) throw;
-    trial.refused = refusal.message();
+    const std::string message = refusal.message();
+    trial.refused = message.substr(0, message.find('\n'));
   }
   return trial;
 }

@@ -210,13 +210,7 @@ void exchange_parts(const Job& a, const Job& b, const std::vector<const Part*>& 
 
 }  // namespace
 
-double stages_wait_share(const Explained& explained) {
-  const std::vector<StageBreakdown>& rows = explained.report.breakdown;
-  double sum_s = 0;
-  for (const StageBreakdown& row : rows) sum_s += row.bubble_s;
-  const double whole_s = explained.report.iteration_s * static_cast<double>(rows.size());
-  return whole_s > 0 ? sum_s / whole_s : 0;
-}
+double stages_wait_share(const Explained& explained) { return share_of(explained.report, Purpose::bubble); }
 
 Explained explain(const Job& job, const Program& program, const Trace& trace, std::vector<StageMemory> memory,
                   const Simulation& simulation, const ExplainOptions& options) {

@@ -42,7 +42,7 @@ struct Explained {
   std::vector<ChangeGain> changes;  // the shortest step first; refused changes last
 };
 
-// Share of the step that a stage, on average, waits for other stages (StageBreakdown::bubble_s).
+// Share of the step that a chip, on average, waits for other stages of its pipeline (Purpose::bubble).
 double stages_wait_share(const Explained& explained);
 
 struct ExplainOptions {

@@ -80,14 +80,15 @@ std::string print_path(const Explained& explained) {
 // Chips beside the path wait while it computes; their waiting is not part of the path.
 std::string print_waiting(const Explained& explained) {
   const auto& rows = explained.report.breakdown;
-  if (rows.size() < 2) return "";
+  const std::string for_slower = print_waits(explained.report);
+  if (rows.size() < 2) return for_slower;
   const auto most = std::max_element(
       rows.begin(), rows.end(),
       [](const StageBreakdown& x, const StageBreakdown& y) { return x.bubble_s < y.bubble_s; });
   return fmt::format(
-      "  not on the path: the stages wait for each other {} of the step, stage {} longest, {}\n",
+      "  not on the path: the stages wait for each other {} of the step, stage {} longest, {}\n{}",
       format_percent(stages_wait_share(explained)), most->stage,
-      format_percent(most->bubble_s / explained.report.iteration_s));
+      format_percent(most->bubble_s / explained.report.iteration_s), for_slower);
 }
 
 std::string print_value(const Lever& lever, double value) {

@@ -14,6 +14,7 @@
 #include "models/cost/carrier.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/plan/levers.hpp"
+#include "models/report/attribution.hpp"
 #include "models/trace/critical_path.hpp"
 
 namespace motley {
@@ -40,6 +41,22 @@ KernelShares shares_of(const Kernel& kernel, const KernelTime& time, const Chip&
   if (time.work_s >= time.memory_s && time.work_s > 0)
     shares.spent = is_attention(kernel.op) ? Spent::attention : Spent::matmul;
   return shares;
+}
+
+// What the report's purpose of a collective is called here.
+Spent spent_on_collective(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::tensor_parallel:
+      return Spent::tensor_parallel;
+    case Purpose::expert_parallel:
+      return Spent::expert_parallel;
+    case Purpose::context_parallel:
+      return Spent::context_parallel;
+    case Purpose::pipeline:
+      return Spent::pipeline;
+    default:
+      return Spent::data_parallel;
+  }
 }
 
 // The price of one compute instruction: seconds by Spent, for kernels that do not recompute and for those that do.
@@ -99,33 +116,13 @@ class PathPartition {
       case Op::recv:
         return add_seconds(Spent::pipeline, false, way_of_transfer(step.rank, instruction), seconds);
       case Op::collective: {
-        const auto& collective = std::get<Collective>(instruction.body);
-        const GroupId group = program_.ranks[step.rank].groups[collective.slot].value();
-        return add_seconds(spent_by(collective.kind, group), false, way_of_group(group), seconds);
+        const GroupSlot slot = std::get<Collective>(instruction.body).slot;
+        const GroupId group = program_.ranks[step.rank].groups[slot].value();
+        Spent spent = spent_on_collective(purpose_of(program_, step.rank, instruction));
+        if (program_.groups[group].kind == GroupKind::embedding) spent = Spent::tied_embedding;
+        return add_seconds(spent, false, way_of_group(group), seconds);
       }
     }
-  }
-
-  Spent spent_by(CollectiveKind kind, GroupId group) const {
-    if (kind == CollectiveKind::all_to_all) return Spent::expert_parallel;
-    switch (program_.groups[group].kind) {
-      case GroupKind::tensor:
-      case GroupKind::tensor_gradient:
-        return Spent::tensor_parallel;
-      case GroupKind::expert:
-        return Spent::expert_parallel;
-      case GroupKind::context:
-        return Spent::context_parallel;
-      case GroupKind::activation_gather:
-      case GroupKind::gradient_gather:
-        return Spent::pipeline;
-      case GroupKind::embedding:
-        return Spent::tied_embedding;
-      case GroupKind::data:
-      case GroupKind::gather:
-        return Spent::data_parallel;
-    }
-    return Spent::data_parallel;
   }
 
   // Divides the seconds of a compute in proportion to the prices of its kernels.
@@ -295,14 +292,6 @@ std::vector<PathPart> path_parts(const Job& job, const Program& program, const T
   return PathPartition(job, program).parts(trace);
 }
 
-double duration_s(const Trace& trace) {
-  if (trace.events.empty()) return 0;
-  double begin_s = trace.events[0].free_s, end_s = trace.events[0].end_s;
-  for (const TraceEvent& event : trace.events) {
-    begin_s = std::min(begin_s, event.free_s);
-    end_s = std::max(end_s, event.end_s);
-  }
-  return end_s - begin_s;
-}
+double duration_s(const Trace& trace) { return span_of(trace).seconds(); }
 
 }  // namespace motley

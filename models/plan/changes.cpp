@@ -70,6 +70,39 @@ bool is_near(const Move& move, const Job& job, const std::optional<Stages>& unev
   return true;
 }
 
+// The kinds of moves that may shorten a purpose, the likeliest first.
+std::vector<MoveKind> kinds_against(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::compute:
+      return {MoveKind::micro_batch, MoveKind::degrees};
+    case Purpose::recompute:
+      return {MoveKind::recompute};
+    case Purpose::bubble:
+      return {MoveKind::schedule, MoveKind::micro_batch, MoveKind::layers, MoveKind::degrees};
+    case Purpose::tensor_parallel:
+      return {MoveKind::sequence_parallel, MoveKind::degrees};
+    case Purpose::expert_parallel:
+      return {MoveKind::expert_overlap, MoveKind::degrees};
+    case Purpose::pipeline:
+      return {MoveKind::overlap, MoveKind::resharding, MoveKind::schedule, MoveKind::degrees};
+    case Purpose::data_parallel:
+      return {MoveKind::overlap, MoveKind::zero, MoveKind::micro_batch, MoveKind::degrees};
+    case Purpose::optimizer:
+      return {MoveKind::zero, MoveKind::degrees};
+    case Purpose::waiting:
+    case Purpose::context_parallel:
+    case Purpose::offload:
+      return {MoveKind::degrees};
+  }
+  return {};
+}
+
+// Overlap of transfers is no change against gradients, nor the other way round.
+bool is_against(const Move& move, Purpose purpose) {
+  const auto* turn_on = std::get_if<TurnOnOverlap>(&move.edits.front());
+  return turn_on == nullptr || (turn_on->overlap == OverlapEdit::p2p) == (purpose == Purpose::pipeline);
+}
+
 // A row for a change of degrees names all three.
 std::string described(const Move& move) {
   const auto* to = std::get_if<SetDegrees>(&move.edits.front());
@@ -84,6 +117,22 @@ std::vector<Change> changes(const Job& job, const Report& report) {
   for (const MoveKind kind : kTried)
     for (Move& move : moves(job, kind))
       if (is_near(move, job, uneven)) list.push_back({described(move), std::move(move)});
+  return list;
+}
+
+std::vector<Change> changes_against_loss(const Job& job, const Report& report, std::size_t most) {
+  const std::vector<Change> all = changes(job, report);
+  std::vector<std::vector<const Change*>> by_kind;
+  const Purpose loss = bound_by(report);
+  for (const MoveKind kind : kinds_against(loss)) {
+    by_kind.emplace_back();
+    for (const Change& change : all)
+      if (change.move.kind == kind && is_against(change.move, loss)) by_kind.back().push_back(&change);
+  }
+  std::vector<Change> list;
+  for (std::size_t i = 0; i < all.size(); ++i)  // first the first of each kind, then the second of each
+    for (const auto& changes_of_kind : by_kind)
+      if (i < changes_of_kind.size() && list.size() < most) list.push_back(*changes_of_kind[i]);
   return list;
 }
 

@@ -3,6 +3,7 @@
 // models/explain/explain.hpp.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,8 @@ struct Change {
 // Lists the changes. They keep the ranks and the batch of a step, so that steps can be compared. `report` is that of
 // the job: it tells which stages wait.
 std::vector<Change> changes(const Job& job, const Report& report);
+// The changes, at most `most` of them, that may shorten what the step loses most to (bound_by()). They are of as many
+// kinds as possible.
+std::vector<Change> changes_against_loss(const Job& job, const Report& report, std::size_t most);
 
 }  // namespace motley

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/check/check.hpp"
+#include "models/report/attribution.hpp"
 #include "models/report/spending.hpp"
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
@@ -14,29 +15,42 @@
 
 namespace motley {
 
-// Seconds of the stage's slowest rank (whose last step ends last; lowest rank on ties). They sum to iteration_s.
-struct StageBreakdown {
-  int stage = 0;
-  Rank rank;
-  double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s = 0;   // exposed by construction: inside computes or in the compute stream
-  double expert_parallel_s = 0;   // exposed in the same way: tokens that travel to and from their experts
-  double context_parallel_s = 0;  // exposed in the same way: keys, values and their gradients that travel
-  double pipeline_s = 0;          // compute stream idle while an awaited transfer is on the wire
-  double data_parallel_s = 0;     // idle while a gradient reduction is on the wire
-  double offload_s = 0;           // idle while the host copies or steps for the rank
-  double bubble_s = 0;            // all other idle time: late peers, the tail
-  double optimizer_s = 0;
+// Where a rank stands: "v100-32gb-sxm" in the group "s" of the cluster.
+struct StandsOn {
+  std::string chip, group;
 };
 
-// The seconds of the critical path by their purpose (models/trace/critical_path.hpp). They sum to iteration_s.
-struct PathBreakdown {
-  double compute_s = 0, recompute_s = 0;
-  double tensor_parallel_s = 0, expert_parallel_s = 0, context_parallel_s = 0, pipeline_s = 0,
-         data_parallel_s = 0, offload_s = 0;
-  double optimizer_s = 0;
+// How the rank of a stage that works most spent the step (the lowest rank on ties). The seconds sum to iteration_s.
+struct StageBreakdown : Breakdown {
+  int stage = 0;
+  Rank rank;
+  StandsOn on;
+};
+
+// The rank of a stage that waits longest for slower members of its groups, and the rank for which it waits longest.
+struct StageWait {
+  int stage = 0;
+  Rank rank;
+  StandsOn on;
+  double waiting_s = 0;
+  int slower_stage = 0;
+  Rank slower;
+  StandsOn slower_on;
+  double for_slower_s = 0;
+};
+
+// The seconds of the critical path by their purpose (models/trace/critical_path.hpp); none of them are bubble or
+// waiting. With gap_s they sum to iteration_s.
+struct PathBreakdown : Breakdown {
   double gap_s = 0;        // waiting for nothing in the Program
   std::int64_t links = 0;  // instructions on the path
+};
+
+// Changes of the strategy that were simulated, because they might shorten what the step loses most to.
+struct Advice {
+  std::int64_t simulated = 0;  // 0: none was simulated
+  std::string change;  // the best one, as in the scenario: "schedule: zb-h2"; empty: none shortens the step
+  double step_s = 0;   // with that change
 };
 
 struct Report {
@@ -48,9 +62,13 @@ struct Report {
   double tflops_per_chip_megatron =
       0;                    // as Megatron-LM and Holmes print it: with a full recompute, done or not
   double mfu = 0, hfu = 0;  // against the peak of the training precision
-  std::vector<StageBreakdown> breakdown;
+  std::vector<StageBreakdown> breakdown;  // by stage
+  Breakdown all_chips;                    // the mean of all chips
+  std::vector<StageWait> waits;           // by stage; stages that do not wait for slower ranks are left out
+  bool has_unlike_groups = false;         // ranks stand on several groups of the cluster
   std::vector<StageMemory> memory;
   PathBreakdown critical_path;
+  Advice advice;
   Spending spending;
   std::int64_t chips = 0;
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
@@ -60,6 +78,14 @@ struct Report {
 Report make_report(const Job& job, const Program& program, const Trace& trace,
                    std::vector<StageMemory> memory = {});
 
+// The purpose that takes the largest share of all chips' time. Computing only if it takes more than half, and no other
+// a tenth.
+Purpose bound_by(const Report& report);
+// Share of the step that a chip, on average, spends on a purpose.
+double share_of(const Report& report, Purpose purpose);
+
+// A line for each stage that waits long for a slower rank; empty: none does.
+std::string print_waits(const Report& report);
 std::string to_json(const Report& report);  // schema "motley.simulate/1"; keys in a fixed order
 std::string to_text(const Report& report);  // for a terminal
 

@@ -1,6 +1,8 @@
 // The Report as JSON, schema "motley.simulate/1": keys in a fixed order, seconds and bytes unrounded. A key is never
 // renamed within a schema; new ones may be added.
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "models/report/report.hpp"
 
@@ -9,19 +11,73 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// A name of a purpose as a key has it: "exposed_data_parallel".
+std::string_view name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::compute:
+      return "compute";
+    case Purpose::recompute:
+      return "recompute";
+    case Purpose::bubble:
+      return "bubble";
+    case Purpose::waiting:
+      return "waiting_for_slower";
+    case Purpose::tensor_parallel:
+      return "exposed_tensor_parallel";
+    case Purpose::expert_parallel:
+      return "exposed_expert_parallel";
+    case Purpose::context_parallel:
+      return "exposed_context_parallel";
+    case Purpose::pipeline:
+      return "exposed_pipeline_parallel";
+    case Purpose::data_parallel:
+      return "exposed_data_parallel";
+    case Purpose::offload:
+      return "exposed_offload";
+    case Purpose::optimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+void add_seconds(const Breakdown& row, ordered_json& json) {
+  for (int i = 0; i < kPurposes; ++i) {
+    const auto purpose = static_cast<Purpose>(i);
+    json[std::string(name_of(purpose)) + "_s"] = row[purpose];
+  }
+}
+
 ordered_json json_of(const StageBreakdown& row) {
-  return {{"stage", row.stage},
-          {"rank", row.rank},
-          {"compute_s", row.compute_s},
-          {"recompute_s", row.recompute_s},
-          {"bubble_s", row.bubble_s},
-          {"exposed_tensor_parallel_s", row.tensor_parallel_s},
-          {"exposed_expert_parallel_s", row.expert_parallel_s},
-          {"exposed_context_parallel_s", row.context_parallel_s},
-          {"exposed_pipeline_parallel_s", row.pipeline_s},
-          {"exposed_data_parallel_s", row.data_parallel_s},
-          {"exposed_offload_s", row.offload_s},
-          {"optimizer_s", row.optimizer_s}};
+  ordered_json json = {
+      {"stage", row.stage}, {"rank", row.rank}, {"chip", row.on.chip}, {"group", row.on.group}};
+  add_seconds(row, json);
+  return json;
+}
+
+ordered_json json_of(const StageWait& wait) {
+  return {{"stage", wait.stage},
+          {"rank", wait.rank},
+          {"chip", wait.on.chip},
+          {"group", wait.on.group},
+          {"waiting_for_slower_s", wait.waiting_s},
+          {"slower_stage", wait.slower_stage},
+          {"slower_rank", wait.slower},
+          {"slower_chip", wait.slower_on.chip},
+          {"slower_group", wait.slower_on.group},
+          {"for_slower_rank_s", wait.for_slower_s}};
+}
+
+ordered_json finding_of(const Report& report) {
+  const Purpose purpose = bound_by(report);
+  return {{"bound_by", name_of(purpose)}, {"share", share_of(report, purpose)}};
+}
+
+// A change is null if none that was simulated makes the step shorter.
+ordered_json json_of(const Advice& advice) {
+  const bool helps = !advice.change.empty();
+  return {{"simulated", advice.simulated},
+          {"change", helps ? ordered_json(advice.change) : ordered_json(nullptr)},
+          {"iteration_s", helps ? ordered_json(advice.step_s) : ordered_json(nullptr)}};
 }
 
 ordered_json json_of(const StageMemory& row) {
@@ -126,9 +182,13 @@ std::string to_json(const Report& report) {
   json["flop_formula"] = report.flop_formula;
   json["chips"] = report.chips;
   json["breakdown"] = list_of(report.breakdown);
+  add_seconds(report.all_chips, json["all_chips"]);
+  json["waits"] = list_of(report.waits);
   json["memory"] = list_of(report.memory);
   json["spending"] = json_of(report.spending);
   json["critical_path"] = json_of(report.critical_path);
+  json["finding"] = finding_of(report);
+  json["advice"] = json_of(report.advice);
   return json.dump(2) + "\n";
 }
 

@@ -1,5 +1,5 @@
-// The Report for a terminal: the figures, how each stage spent its step, memory, and one line on what bounds the
-// step. Advice follows rules from the breakdown alone; only a new simulation tells whether it helps.
+// The Report for a terminal: the figures, how each stage spent its step, memory, what the step loses most to, and what
+// was simulated against that.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,80 +14,79 @@
 namespace motley {
 namespace {
 
-struct Part {
+struct Column {
+  Purpose purpose;
   const char* name;
-  double StageBreakdown::*seconds;
-  const char* helps;
+  bool may_be_missing;  // true: the column is left out where it is 0
 };
-constexpr std::array<Part, 10> kParts = {{
-    {"compute", &StageBreakdown::compute_s,
-     "chips with more FLOP/s or larger kernels (a larger micro-batch, less tensor parallelism) would help"},
-    {"recompute", &StageBreakdown::recompute_s,
-     "`recompute: none` would help where memory allows, or more stages to make room"},
-    {"bubble", &StageBreakdown::bubble_s, "more micro-batches a step or fewer stages would help"},
-    {"exposed TP", &StageBreakdown::tensor_parallel_s,
-     "less tensor parallelism, or a faster fabric inside the node, would help"},
-    {"exposed EP", &StageBreakdown::expert_parallel_s,
-     "a smaller expert_parallel, or one that stays inside the node, would help"},
-    {"exposed CP", &StageBreakdown::context_parallel_s,
-     "a smaller context_parallel, or a faster fabric between its ranks, would help"},
-    {"exposed PP", &StageBreakdown::pipeline_s,
-     "`overlap_p2p`, fewer stages or faster links between stages would help"},
-    {"exposed DP", &StageBreakdown::data_parallel_s,
-     "overlapping gradients with the backward, a larger batch or faster links between replicas would help"},
-    {"exposed offload", &StageBreakdown::offload_s,
-     "a smaller share of `offload`, or a faster link to the host, would help"},
-    {"optimizer", &StageBreakdown::optimizer_s,
-     "more tensor or pipeline parallelism (fewer parameters a chip) would help"},
+constexpr std::array<Column, kPurposes> kColumns = {{
+    {Purpose::compute, "compute", false},
+    {Purpose::recompute, "recompute", false},
+    {Purpose::bubble, "bubble", false},
+    {Purpose::waiting, "waiting for slower", true},
+    {Purpose::tensor_parallel, "exposed TP", false},
+    {Purpose::expert_parallel, "exposed EP", true},
+    {Purpose::context_parallel, "exposed CP", true},
+    {Purpose::pipeline, "exposed PP", false},
+    {Purpose::data_parallel, "exposed DP", false},
+    {Purpose::offload, "exposed offload", true},
+    {Purpose::optimizer, "optimizer", false},
 }};
-static_assert(kParts.size() * sizeof(double) + 2 * sizeof(int) == sizeof(StageBreakdown),
-              "every column is printed");
 
-double sum_of(const StageBreakdown& row) {
-  double sum = 0;
-  for (const Part& part : kParts) sum += row.*part.seconds;
-  return sum;
-}
+// The least share of the step that a table shows: less rounds to 0.0 %.
+constexpr double kShown = 0.0005;
+// Share of the step from which a stage that waits for slower ranks has a line, and the most lines.
+constexpr double kWorthALine = 0.01;
+constexpr std::size_t kMostLines = 4;
 
-// Mean of a part over the stages, as a share of the step.
-double share_of(const Report& report, const Part& part) {
-  double sum = 0;
-  for (const StageBreakdown& row : report.breakdown) sum += row.*part.seconds;
-  const double whole = report.iteration_s * static_cast<double>(report.breakdown.size());
-  return whole > 0 ? sum / whole : 0;
-}
-
-// Columns of expert parallelism, context parallelism and offload are left out where they are 0.
-std::vector<Part> columns_of(const Report& report) {
-  std::vector<Part> columns;
-  for (const Part& part : kParts)
-    if ((part.seconds != &StageBreakdown::expert_parallel_s &&
-         part.seconds != &StageBreakdown::context_parallel_s && part.seconds != &StageBreakdown::offload_s) ||
-        share_of(report, part) > 0)
-      columns.push_back(part);
+std::vector<Column> columns_of(const Report& report) {
+  std::vector<Column> columns;
+  for (const Column& column : kColumns)
+    if (!column.may_be_missing ||
+        std::any_of(
+            report.breakdown.begin(), report.breakdown.end(),
+            [&](const StageBreakdown& row) { return row[column.purpose] > kShown * report.iteration_s; }) ||
+        share_of(report, column.purpose) > kShown)
+      columns.push_back(column);
   return columns;
+}
+
+std::string print_place(const StandsOn& on) { return fmt::format("{} ({})", on.group, on.chip); }
+
+// "rank 24 (stage 0, s, v100-32gb-sxm)"
+std::string print_rank(Rank rank, const StandsOn& on, int stage) {
+  return fmt::format("rank {} (stage {}, {}, {})", rank, stage, on.group, on.chip);
 }
 
 std::string print_breakdown(const Report& report) {
   const SecondsColumn seconds(report.iteration_s);
-  std::vector<std::string> header = {"stage", "rank"}, shares = {"mean", ""};
-  const std::vector<Part> columns = columns_of(report);
-  for (const Part& part : columns) {
-    header.emplace_back(part.name);
-    shares.push_back(format_percent(share_of(report, part)));
+  std::vector<std::string> header = {"stage", "rank"}, mean = {"all chips", ""}, path = {"path", ""};
+  std::string alignment = "lr";
+  if (report.has_unlike_groups) {
+    for (auto* row : {&header, &mean, &path}) row->emplace_back(row == &header ? "on" : "");
+    alignment += "l";
+  }
+  const std::vector<Column> columns = columns_of(report);
+  for (const Column& column : columns) {
+    header.emplace_back(column.name);
+    mean.push_back(format_percent(share_of(report, column.purpose)));
+    path.push_back(format_percent(report.critical_path[column.purpose] / report.iteration_s));
   }
   header.emplace_back("sum");
-  shares.emplace_back("");
-  Table table(fmt::format("l{:r>{}}", "", header.size() - 1), header);
+  mean.emplace_back("");
+  path.emplace_back("");
+  Table table(alignment + std::string(columns.size() + 1, 'r'), header);
   for (const StageBreakdown& row : report.breakdown) {
     std::vector<std::string> cells = {fmt::to_string(row.stage), fmt::to_string(row.rank)};
-    for (const Part& part : columns) cells.push_back(seconds.print(row.*part.seconds));
-    cells.push_back(seconds.print(sum_of(row)));
+    if (report.has_unlike_groups) cells.push_back(print_place(row.on));
+    for (const Column& column : columns) cells.push_back(seconds.print(row[column.purpose]));
+    cells.push_back(seconds.print(row.sum_s()));
     table.add(cells);
   }
-  table.add(shares);
-  return fmt::format("where the step went, in {}, of each stage's slowest rank:\n{}", seconds.unit(),
-                     table.print());
+  table.add(mean);
+  table.add(path);
+  return fmt::format("where the step went, in {}, of the rank of each stage that works most:\n{}{}",
+                     seconds.unit(), table.print(), print_waits(report));
 }
 
 std::string print_memory(const Report& report) {
@@ -120,8 +119,8 @@ std::string print_imbalance(const Report& report) {
       std::minmax_element(report.breakdown.begin(), report.breakdown.end(),
                           [&](const auto& a, const auto& b) { return work_s(a) < work_s(b); });
   if (report.breakdown.size() < 2 || work_s(*most) < 1.1 * work_s(*least) || work_s(*least) <= 0) return "";
-  return fmt::format("; stage {} works {:.2f} times as long as stage {}: layers moved off it would help",
-                     most->stage, work_s(*most) / work_s(*least), least->stage);
+  return fmt::format("; stage {} works {:.2f} times as long as stage {}", most->stage,
+                     work_s(*most) / work_s(*least), least->stage);
 }
 
 // Tells how much memory is free to keep activations instead of computing them again.
@@ -133,21 +132,29 @@ std::string print_room(const Report& report) {
   return fmt::format("; the fullest stage uses {} of its memory", format_percent(fullest));
 }
 
-// The largest loss; or computing, if it takes more than half of the step and no loss takes a tenth.
-std::string print_verdict(const Report& report) {
-  if (report.breakdown.empty()) return "";
-  const Part& compute = kParts[0];
-  const Part* worst = &kParts[1];
-  for (const Part& part : kParts)
-    if (&part != &compute && share_of(report, part) > share_of(report, *worst)) worst = &part;
-  const std::string computing = format_percent(share_of(report, compute));
-  if (share_of(report, *worst) < 0.1 && share_of(report, compute) > 0.5)
-    return fmt::format("bound by compute ({} of the step): {}\n", computing, compute.helps);
+// What the step loses most to, and where that points.
+std::string print_finding(const Report& report) {
+  const Purpose purpose = bound_by(report);
+  const std::string computing = format_percent(share_of(report, Purpose::compute));
+  if (purpose == Purpose::compute) return fmt::format("bound by compute: {} of the step\n", computing);
   std::string more;
-  if (worst->seconds == &StageBreakdown::bubble_s) more = print_imbalance(report);
-  if (worst->seconds == &StageBreakdown::recompute_s) more = print_room(report);
-  return fmt::format("computing is {} of the step; most is lost to {} ({}): {}{}\n", computing, worst->name,
-                     format_percent(share_of(report, *worst)), worst->helps, more);
+  if (purpose == Purpose::bubble) more = print_imbalance(report);
+  if (purpose == Purpose::recompute) more = print_room(report);
+  const auto column = std::find_if(kColumns.begin(), kColumns.end(),
+                                   [&](const Column& each) { return each.purpose == purpose; });
+  return fmt::format("computing is {} of the step; most is lost to {} ({}){}\n", computing, column->name,
+                     format_percent(share_of(report, purpose)), more);
+}
+
+std::string print_advice(const Report& report) {
+  const Advice& advice = report.advice;
+  if (advice.simulated == 0) return "`motley explain` simulates what would make the step shorter\n";
+  if (advice.change.empty())
+    return fmt::format(
+        "{} simulated and did not make the step shorter; `motley explain` tries more\n",
+        advice.simulated == 1 ? "1 change was" : fmt::format("{} changes were", advice.simulated));
+  return fmt::format("`{}`: {} a step, {:+.1f} %, simulated; `motley explain` tries more\n", advice.change,
+                     format_seconds(advice.step_s), 100 * (advice.step_s / report.iteration_s - 1));
 }
 
 // Describes an interval: "5.1 s to 6.2 s, as 8 of 10 published runs of this software".
@@ -162,6 +169,22 @@ std::string describe(const Interval& interval, double seconds) {
 
 }  // namespace
 
+std::string print_waits(const Report& report) {
+  std::vector<StageWait> longest = report.waits;
+  std::stable_sort(longest.begin(), longest.end(),
+                   [](const StageWait& a, const StageWait& b) { return a.waiting_s > b.waiting_s; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(longest.size(), kMostLines); ++i) {
+    const StageWait& wait = longest[i];
+    const double share = wait.waiting_s / report.iteration_s;
+    if (share < kWorthALine) break;
+    text += fmt::format("  {} waits {} of the step for slower ranks, longest for {}\n",
+                        print_rank(wait.rank, wait.on, wait.stage), format_percent(share),
+                        print_rank(wait.slower, wait.slower_on, wait.slower_stage));
+  }
+  return text;
+}
+
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
@@ -175,9 +198,10 @@ std::string to_text(const Report& report) {
   figures.add({"formula", report.flop_formula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
+  const std::string verdict = report.breakdown.empty() ? "" : print_finding(report) + print_advice(report);
   return fmt::format("{}{}{}\n{}{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
                      figures.print(), print_run(report.spending), print_breakdown(report),
-                     print_memory(report), print_verdict(report));
+                     print_memory(report), verdict);
 }
 
 }  // namespace motley

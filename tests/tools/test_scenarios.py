@@ -127,10 +127,25 @@ class Simulate(Commands):
         report = self.right_json("simulate", QUICKSTART)
         self.assertEqual("motley.simulate/1", report["schema"])
         for key in ["strategy_hash", "iteration_s", "tokens_per_s", "tokens_per_s_per_chip",
-                    "tflops_per_chip", "mfu", "hfu", "breakdown", "memory", "critical_path"]:
+                    "tflops_per_chip", "mfu", "hfu", "breakdown", "all_chips", "waits", "memory", "critical_path",
+                    "finding", "advice"]:
             self.assertIn(key, report)
         path = report["critical_path"]
-        self.assertAlmostEqual(report["iteration_s"], sum(path[key] for key in path if key.endswith("_s")), 9)
+        for row in [path, report["all_chips"], *report["breakdown"]]:
+            self.assertAlmostEqual(report["iteration_s"], sum(row[key] for key in row if key.endswith("_s")), 9)
+
+    def test_advice_is_what_simulate_finds_of_the_edited_scenario(self):
+        advice = self.right_json("simulate", QUICKSTART)["advice"]
+        self.assertGreater(advice["simulated"], 0)
+        scenario = self.folder / "advised.yaml"
+        text = (ROOT / QUICKSTART).read_text()
+        key = advice["change"].split(":")[0]
+        edited = re.sub(rf"\b{key}: \w+", advice["change"], text)
+        self.assertNotEqual(text, edited)
+        scenario.write_text(edited)
+        step = self.right_json("simulate", scenario)["iteration_s"]
+        self.assertAlmostEqual(advice["iteration_s"], step, delta=1e-9 * step)
+        self.assertLess(step, self.right_json("simulate", QUICKSTART)["iteration_s"])
 
     def test_the_same_scenario_twice_gives_the_same_bytes(self):
         for extra in [[], ["--json"]]:

@@ -6,8 +6,6 @@
 
 #include <memory>
 #include <string>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,15 +13,9 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/trials.hpp"
 
 namespace motley {
-
-template <class T>
-requires std::is_same_v<std::remove_const_t<T>, Trial>
-auto fields_of(T& trial) {
-  auto& [step_s, refused] = trial;
-  return std::tie(step_s, refused);
-}
 
 namespace {
 
@@ -36,15 +28,6 @@ struct ExplainArguments {
   std::string out;
 };
 
-// The simulation of a trial, which has a process of its own already.
-Trace simulated(const Job& job, const Program& program) { return simulate(job, program); }
-
-std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
-                               const std::function<void(std::size_t trial, std::size_t ended)>& progress) {
-  return map_in_pool(count, trial,
-                     {.name = [](std::size_t) { return "a simulation"; }, .progress = progress});
-}
-
 Prepared prepare_side(const ExplainArguments& options, const std::string& path) {
   Scenario scenario = load_scenario(path);
   std::optional<bool>& fold = scenario.job.fidelity.fold;
@@ -56,7 +39,7 @@ Prepared prepare_side(const ExplainArguments& options, const std::string& path) 
 Explained explain_side(const Prepared& prepared, const ExplainOptions& options) {
   const Job& job = prepared.scenario.job;
   const Trace trace = simulate_in_child(job, prepared.program);
-  Explained explained = explain(job, prepared.program, trace, prepared.memory, simulated, options);
+  Explained explained = explain(job, prepared.program, trace, prepared.memory, simulate_trial, options);
   explained.report.scenario = prepared.scenario.name;
   return explained;
 }
@@ -84,7 +67,7 @@ std::string answer(const ExplainArguments& options) {
   const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false};
   const Explained explained_a = explain_side(a, path_alone), explained_b = explain_side(b, path_alone);
   const Why reasons =
-      why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulated, in_pool(path_alone));
+      why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulate_trial, in_pool(path_alone));
   return options.json ? to_json(reasons) : to_text(reasons);
 }
 

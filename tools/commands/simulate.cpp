@@ -1,6 +1,7 @@
-// motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes and
-// what memory it takes. With --world mixed some ranks really compute, and their durations enter virtual time; --record
-// keeps them for --world replay. Read next: runs.hpp, models/report/report.hpp.
+// motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes, what
+// memory it takes, and which change of the strategy would help, if one of the few that it also simulates does. With
+// --world mixed some ranks really compute, and their durations enter virtual time; --record keeps them for --world
+// replay. Read next: runs.hpp, trials.hpp, models/report/report.hpp.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -9,12 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "models/explain/advice.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/rank_list.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/trials.hpp"
 
 namespace motley {
 namespace {
@@ -25,6 +28,7 @@ struct SimulateArguments {
   std::string trace, trace_ranks;
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
+  bool no_changes = false;
   bool json = false;
   std::string out;
 };
@@ -65,6 +69,23 @@ Yaml node_of(const std::string& option, const std::string& text) {
   return std::make_shared<const YamlNode>(std::move(node));
 }
 
+// How many changes of the job are simulated for its advice. Those of a large job would take too long, and real ranks
+// would have to compute again.
+std::size_t changes_to_try(const SimulateArguments& options, const Prepared& prepared) {
+  constexpr std::size_t kSmall = 10000, kLarge = 40000;  // at 40,000 a simulation takes about half a second
+  if (options.no_changes || kind_of(options, prepared.scenario) != WorldKind::sim) return 0;
+  std::size_t size = prepared.program.ranks.size();
+  for (const RankProgram& each : prepared.program.rank_programs)
+    for (const Stream& stream : each.streams) size += stream.instructions.size();
+  return size < kSmall ? 4 : size < kLarge ? 2 : 0;
+}
+
+Advice advice_for(const Job& job, const Report& report, std::size_t most) {
+  Job folded = job;
+  folded.fidelity.fold = true;
+  return advise(folded, report, simulate_trial, {.most = most, .run_trials = run_in_pool});
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
@@ -73,11 +94,14 @@ Exit run(const SimulateArguments& options) {
   const Prepared prepared = prepare(std::move(scenario));
   std::vector<Rank> traced;
   if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
-  const Trace trace = simulate_world(prepared, world_of(options, prepared));
+  // A process simulates only once, so the job is simulated in a child where changes of it follow.
+  const std::size_t most = changes_to_try(options, prepared);
+  const Trace trace = simulate_world(prepared, world_of(options, prepared), most > 0);
   if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.scenario = prepared.scenario.name;
+  if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
   const auto& groups = prepared.scenario.job.cluster.groups;
   if (std::none_of(groups.begin(), groups.end(),
                    [](const NodeGroup& group) { return group.chip.kind == "cpu"; }))
@@ -108,6 +132,8 @@ void add_simulate(const Command& program) {
   command.option("--tokens", options->tokens,
                  "tokens of a whole run, for example 15T: prints its days, price, energy");
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
+  command.flag("--no-changes", options->no_changes,
+               "do not simulate the few other strategies that the advice comes from");
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley simulate scenarios/quickstart.yaml --trace run.json");

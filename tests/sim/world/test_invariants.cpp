@@ -245,7 +245,7 @@ TEST_CASE("the breakdown of every stage and of the critical path adds up to the 
     for (const StageBreakdown& stage : report.breakdown)
       adds_up({stage.compute_s, stage.recompute_s, stage.tensor_parallel_s, stage.expert_parallel_s,
                stage.context_parallel_s, stage.pipeline_s, stage.data_parallel_s, stage.offload_s,
-               stage.bubble_s, stage.optimizer_s});
+               stage.bubble_s, stage.waiting_s, stage.optimizer_s});
     const PathBreakdown& path = report.critical_path;
     adds_up({path.compute_s, path.recompute_s, path.tensor_parallel_s, path.expert_parallel_s,
              path.context_parallel_s, path.pipeline_s, path.data_parallel_s, path.offload_s,

@@ -1,0 +1,20 @@
+// How explain and simulate try changed jobs: each in a child process, as many at once as there are processors. Read
+// next: models/explain/experiments.hpp, sim/workers/pool.hpp.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "models/explain/experiments.hpp"
+
+namespace motley {
+
+// The simulation of a trial, which has a process of its own already.
+Trace simulate_trial(const Job& job, const Program& program);
+
+// A TrialRunner.
+std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
+                               const std::function<void(std::size_t trial, std::size_t ended)>& progress);
+
+}  // namespace motley
