@@ -310,13 +310,15 @@ TEST_CASE(
 
 TEST_CASE("what explain tries and what is proposed against too little memory are moves of the list") {
   int changed = 0, proposed = 0;
+  std::size_t against = 0;
   for (unsigned seed = 500; seed < 530; ++seed) {
     Job job = any_job(seed);
     Dice dice(seed);
     const std::vector<Move> list = moves(job);
     const std::set<std::string> names = names_of(list);
     std::set<std::string> rows;
-    for (const Change& change : changes(job, uneven_report(job, dice))) {
+    Report report = uneven_report(job, dice);
+    for (const Change& change : changes(job, report)) {
       CAPTURE(seed, change.what);
       CHECK(names.contains(change.move.what));
       CHECK(rows.insert(change.what).second);
@@ -330,6 +332,17 @@ TEST_CASE("what explain tries and what is proposed against too little memory are
             CHECK(keys_of(change.what).at(key) == std::to_string(degree));
       ++changed;
     }
+    for (int i = 0; i < kPurposes; ++i) {
+      report.all_chips = {};
+      report.all_chips[static_cast<Purpose>(i)] = report.iteration_s;
+      std::set<std::string> tried;
+      for (const Change& change : changes_against_loss(job, report, 3)) {
+        CHECK(rows.contains(change.what));
+        CHECK(tried.insert(change.what).second);
+      }
+      CHECK(tried.size() <= 3);
+      against += tried.size();
+    }
     for (NodeGroup& group : job.cluster.groups) group.chip.memory_bytes.value = 1;
     build_topology(job.cluster);
     for (const Remedy& remedy : remedies(job)) {
@@ -342,6 +355,7 @@ TEST_CASE("what explain tries and what is proposed against too little memory are
     }
   }
   CHECK(changed > 200);
+  CHECK(against > 200);
   CHECK(proposed > 60);
 }
 

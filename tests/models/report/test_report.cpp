@@ -126,6 +126,14 @@ TEST_CASE("a separated tensor-parallel collective is exposed from the instant al
   REQUIRE(report.breakdown[0].rank == 1_rank);
   REQUIRE(report.breakdown[0].tensor_parallel_s == Approx(0.25 * static_cast<double>(collectives)));
   REQUIRE(report.breakdown[0].bubble_s == Approx(0).margin(1e-9));
+  REQUIRE(report.breakdown[0].waiting_s == Approx(0).margin(1e-9));
+  REQUIRE(report.waits.size() == 1);
+  const double longer_s = report.breakdown[0].compute_s / 3;  // 1.5 s instead of 1 s
+  REQUIRE(report.waits[0].rank == 0_rank);
+  REQUIRE(report.waits[0].slower == 1_rank);
+  REQUIRE(report.waits[0].waiting_s == Approx(longer_s));
+  REQUIRE(report.waits[0].for_slower_s == Approx(longer_s - 0.5));  // no collective follows the last compute
+  REQUIRE(report.all_chips.waiting_s == Approx(longer_s / 2));
 }
 
 TEST_CASE("throughput and MFU follow from the transformer, the batch and the peaks; HFU counts recompute") {
