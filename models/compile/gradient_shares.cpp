@@ -239,11 +239,15 @@ IdTable<ShareId, GradientShare> gradient_shares(const Job& job, const Program& p
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (together || !all[i].trained || !is_tied_embedding(job, all[i])) continue;
     const auto first = holders_of(job, program, all[i], false), last = holders_of(job, program, all[i], true);
-    for (const RankProgramId head : last) {  // the first stage of the same template is the nearest one before
-                                             // the head
+    for (const RankProgramId head : last) {
+      // A schedule that is read may give the last virtual stage to an earlier rank than the first.
+      const auto same_template = std::find_if(first.begin(), first.end(), [&](RankProgramId id) {
+        return program.rank_programs[id].pipeline == program.rank_programs[head].pipeline;
+      });
+      MOTLEY_CHECK(same_template != first.end());
       GradientShare share;
       share.kind = GroupKind::embedding;
-      share.holders = {*(std::upper_bound(first.begin(), first.end(), head) - 1), head};
+      share.holders = {*same_template, head};
       set_finest(job, program, all[i], share);
       add_share(embeddings, share, static_cast<std::int32_t>(i));
     }
