@@ -57,6 +57,9 @@ void HostExecutor::make_up_missing(const Compute& compute, std::int32_t micro_ba
         make_up_missing(*gradient, micro_batch);
     }
     written.insert(kernel.out.begin(), kernel.out.end());
+    // A gathered parameter is freed by the last kernel that has it, even if no kernel of this rank reads it.
+    for (const TensorId id : kernel.frees)
+      if (!written.contains(id)) make_up_missing(id, micro_batch);
   }
 }
 
