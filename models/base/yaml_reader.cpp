@@ -10,16 +10,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "models/base/text_file.hpp"
+
 namespace motley {
 namespace {
 
-// Limits far above what people write in a scenario or config.json (a few kB, a few hundred values, four levels).
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+// Limits far above what people write in a scenario or config.json (a few hundred values, four levels).
 constexpr std::int64_t kMostNodes = 100'000;
 constexpr int kMostLevels = 32;
 
@@ -182,45 +182,6 @@ class TreeBuilder : public YAML::EventHandler {
   Yaml root_;
 };
 
-// Length of the UTF-8 character that begins at `at`; 0 when none does (RFC 3629).
-std::size_t character_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
-  };
-  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\r' || first == '\t' ? 1 : 0;
-  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool overlong = first == 0xE0 && second < 0xA0;
-    const bool surrogate = first == 0xED && second > 0x9F;
-    return tail(1) && tail(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool overlong = first == 0xF0 && second < 0x90;
-    const bool beyond = first == 0xF4 && second > 0x8F;
-    return tail(1) && tail(2) && tail(3) && !overlong && !beyond ? 4 : 0;
-  }
-  return 0;
-}
-
-void refuse_not_utf8(const std::string& text, const std::string& file) {
-  int line = 1, column = 1;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = character_length(text, at);
-    if (length == 0)
-      throw Refusal(Exit::usage, "not-utf8", {file, line, column},
-                    fmt::format("byte 0x{:02x} is not text in UTF-8", static_cast<unsigned char>(text[at])),
-                    "save the file as UTF-8, without control characters");
-    ++column;
-    if (text[at] == '\n') {
-      ++line;
-      column = 1;
-    }
-    at += length;
-  }
-}
-
 // Finds a tab in an indent: the messages of yaml-cpp never name this mistake.
 std::string hint_about_tabs(const std::string& text) {
   std::istringstream lines(text);
@@ -292,25 +253,12 @@ const YamlEntry* YamlNode::find(std::string_view key) const {
   return match == entries.end() ? nullptr : &*match;
 }
 
-std::string read_text_file(const std::string& path, const Location& asked_from) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file && !file.eof())
-    throw Refusal(Exit::usage, "file-not-found", asked_from, fmt::format("cannot read the file `{}`", path));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes)
-    throw Refusal(Exit::usage, "file-too-large", {path, 0, 0},
-                  fmt::format("larger than {}", format_bytes(static_cast<double>(kMostBytes))));
-  return text;
-}
-
 Yaml parse_yaml(const std::string& text, const std::string& file) {
   refuse_not_utf8(text, file);
   const Yaml root = build_tree(text, file);
   if (text.find_first_of("\"'") != std::string::npos) build_tree(fmt::format("{}\n{}\n", text, kEnd), file);
   if (!root || root->kind == YamlNode::Kind::null)
-    throw Refusal(Exit::usage, "empty-file", {file, 0, 0}, "nothing is written here");
+    throw Refusal(Exit::usage, "empty-file", {file, 1, 1}, "nothing is written here");
   return root;
 }
 

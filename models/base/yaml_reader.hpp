@@ -43,9 +43,6 @@ struct YamlNode {
   const YamlEntry* find(std::string_view key) const;
 };
 
-// Returns the whole text of a file. Throws Refusal file-not-found, file-too-large.
-std::string read_text_file(const std::string& path, const Location& asked_from = {});
-
 // Throws Refusal empty-file, not-utf8, yaml-syntax, duplicate-key, alias-bomb, cyclic-alias, too-deep. `file` is the
 // name in locations.
 Yaml parse_yaml(const std::string& text, const std::string& file);

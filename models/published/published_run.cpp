@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "models/base/text_file.hpp"
 #include "models/published/printed_row.hpp"
 #include "models/scenario/software.hpp"
 #include "models/strategy/strategy_complaint.hpp"

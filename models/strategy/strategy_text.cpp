@@ -5,6 +5,7 @@
 
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #include "models/strategy/partition.hpp"
 #include "models/strategy/strategy.hpp"
 #include "models/strategy/strategy_complaint.hpp"

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "models/base/data_files.hpp"
+#include "models/base/text_file.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/fit_world.hpp"
 #include "tools/fit/plan.hpp"

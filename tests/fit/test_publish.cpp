@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "models/base/data_files.hpp"
+#include "models/base/text_file.hpp"
 #include "models/scenario/scenario.hpp"
 #include "models/scenario/software.hpp"
 #include "tests/support/fit_world.hpp"

@@ -7,6 +7,7 @@ Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of
 import os
 import pathlib
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -42,6 +43,12 @@ def unescaped(text):
     return one.sub(lambda escape: bytes.fromhex(escape[1].decode()) if escape[1] else b"\\", text.encode())
 
 
+def limit_memory():
+    """No input that is refused takes more than 1 GiB."""
+    if not os.environ.get("MOTLEY_SANITIZED"):  # its shadow memory is terabytes of address space
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+
 def answer(case):
     """What motley prints, in the form of the pages, in a folder with the case's files and the source's `scenarios`."""
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +57,7 @@ def answer(case):
         for name, escaped, text in re.findall(BLOCK, case["blocks"]):
             (folder / name).write_bytes(unescaped(text) if escaped else text.encode())
         run = subprocess.run([PROGRAM, *shlex.split(case["arguments"])], capture_output=True, text=True, cwd=folder,
-                             stdin=subprocess.DEVNULL, timeout=120)
+                             stdin=subprocess.DEVNULL, timeout=120, preexec_fn=limit_memory)
     return run.stderr.replace("motley: error: ", "", 1) + f"exit {run.returncode}\n"
 
 

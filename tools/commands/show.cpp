@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "models/base/data_files.hpp"
+#include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/cluster/formats_text.hpp"
 #include "models/compile/compile.hpp"
@@ -38,7 +39,8 @@ struct ShowArguments {
 
 // Whether the file is a scenario: only scenarios have the key `cluster` at the left margin.
 bool names_a_cluster(const std::string& what) {
-  std::ifstream file(what);
+  if (!std::filesystem::is_regular_file(what)) return false;
+  std::istringstream file(read_text_file(what));
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("cluster:")) return true;
   return false;

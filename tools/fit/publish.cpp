@@ -6,6 +6,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "models/base/text_file.hpp"
+
 namespace motley::fit {
 namespace {
 
