@@ -3,9 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "models/base/text_file.hpp"
 
 namespace motley {
 namespace {
+
+// Far above what a table says in one cell; regular expressions over it stay within the stack.
+constexpr std::size_t kMostCellBytes = 8192;
+
+// Every whole number up to this one is exact as a double.
+constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
 
 [[noreturn]] void refuse(const Location& where, std::string message, std::string hint) {
   throw Refusal(Exit::usage, "bad-csv", where, std::move(message), std::move(hint));
@@ -42,6 +51,13 @@ class Reader {
     return true;
   }
   CsvCell cell() {
+    CsvCell cell = read_cell();
+    if (cell.text.size() > kMostCellBytes)
+      refuse(cell.where, fmt::format("a cell of {} bytes", cell.text.size()),
+             fmt::format("at most {}", kMostCellBytes));
+    return cell;
+  }
+  CsvCell read_cell() {
     CsvCell cell{"", here_};
     if (take('"')) return quoted(std::move(cell));
     while (!at_end() && text_[next_] != ',' && text_[next_] != '\n' && text_[next_] != '\r') {
@@ -83,9 +99,33 @@ Location CsvRow::where(std::string_view column) const {
   return cell == nullptr ? cells_.at(0).where : cell->where;
 }
 
+double to_number(const CsvRow& row, std::string_view column, NumberRange range) {
+  double value = 0;
+  if (read_number(row[column], value) != NumberFault::none)
+    refuse(row.where(column), fmt::format("`{}` in column `{}` is no number", shortened(row[column]), column),
+           "a plain number");
+  if (!(value >= range.least && value <= range.most))
+    refuse(row.where(column),
+           fmt::format("`{}` in column `{}` is out of bounds", shortened(row[column]), column),
+           fmt::format("must be {} to {}", range.least, range.most));
+  return value;
+}
+
+std::int64_t to_count(const CsvRow& row, std::string_view column, IntegerRange range) {
+  MOTLEY_CHECK(range.most <= kMostExact);
+  const double value =
+      to_number(row, column, {static_cast<double>(range.least), static_cast<double>(range.most)});
+  if (value != std::floor(value))
+    refuse(row.where(column),
+           fmt::format("`{}` in column `{}` is no whole number", shortened(row[column]), column),
+           fmt::format("must be {} to {}", range.least, range.most));
+  return static_cast<std::int64_t>(value);
+}
+
 std::vector<CsvRow> parse_csv_table(const std::string& text, const std::string& file) {
+  refuse_not_utf8(text, file);
   Reader reader(text, file);
-  if (reader.at_end()) refuse({file, 0, 0}, "an empty table", "its first line names the columns");
+  if (reader.at_end()) refuse({file, 1, 1}, "an empty table", "its first line names the columns");
   const auto columns = std::make_shared<std::vector<std::string>>();
   for (CsvCell& cell : reader.row()) {
     if (std::find(columns->begin(), columns->end(), cell.text) != columns->end())

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley {
 
@@ -30,8 +32,13 @@ class CsvRow {
   const CsvCell* find(std::string_view column) const;
 };
 
+// Each of these readers refuses ("bad-csv"), at the cell, a text that is no such number, and a number out of bounds. A
+// count may be written as any number that is whole: 2048, 2048.0, 2e3.
+double to_number(const CsvRow& row, std::string_view column, NumberRange range);
+std::int64_t to_count(const CsvRow& row, std::string_view column, IntegerRange range);
+
 // Refuses ("bad-csv") a row that has more or fewer cells than the first, a quote that is not closed or stands inside
-// a cell, a column named twice, and an empty text.
+// a cell, a cell longer than 8 KiB, a column named twice, and an empty text; ("not-utf8") bytes that are not text.
 std::vector<CsvRow> parse_csv_table(const std::string& text, const std::string& file);
 
 }  // namespace motley

@@ -22,8 +22,12 @@ enum class Dimension : std::uint8_t {
   count,               // no unit, k M B T: "15T", "300 B"
 };
 
+struct NumberRange {
+  double least = 0, most = 0;
+};
+
 // Reads "<number> <unit>". Returns nullopt when the unit is missing, unknown or of another dimension, and when the
-// number is not finite, overflows, or looks octal ("010"). `why` then names the fault and a hint.
+// number is not finite, is out of its dimension's bounds, or looks octal ("010"). `why` then names fault and hint.
 std::optional<double> parse_quantity(std::string_view text, Dimension dimension, std::string& why);
 
 // The fault of a number or quantity; `none`: it has no fault.
@@ -35,17 +39,24 @@ enum class NumberFault : std::uint8_t {
   not_finite,    // nan, inf
   missing_unit,
   unknown_unit,
+  out_of_bounds,  // far from every chip, network and job that there is
 };
+
+// The bounds of a quantity's absolute value, in its base unit; 0 is in bounds, too. Every real figure lies far
+// inside, and products of a few figures stay finite.
+NumberRange bounds_of(Dimension dimension);
 
 // Read decimal numbers only: an optional minus, digits without a leading zero, fraction, exponent.
 NumberFault read_number(std::string_view text, double& value);
 NumberFault read_integer(std::string_view text, std::int64_t& value);
-// Reads what parse_quantity() reads. `hint` lists the units of the dimension where the unit is at fault.
+// Reads what parse_quantity() reads. `hint` lists the units of the dimension where the unit is at fault, and says the
+// bounds of the dimension where the value is.
 NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint);
 // Describes a fault in one sentence: "`010` looks octal".
 std::string describe(NumberFault fault, std::string_view text);
 
-// "1.50 GiB", "312 TFLOP/s", "1.25 ms": three significant digits, for people. Never parsed back.
+// "1.50 GiB", "312 TFLOP/s", "1.25 ms": three significant digits, for people. Never parsed back. Refuse ("not-finite")
+// infinities and NaN.
 std::string format_bytes(double bytes);
 std::string format_seconds(double seconds);
 std::string format_rate(double bytes_per_second);

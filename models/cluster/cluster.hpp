@@ -16,6 +16,10 @@
 
 namespace motley {
 
+// Chips of a cluster and of a node, at most. The largest cluster that was announced has 200,000 in one place (xAI
+// Colossus, 2025); a cluster of 262,144 takes about 1 GB here.
+inline constexpr IntegerRange kChips{1, 1 << 18}, kChipsOfNode{1, 1024};
+
 enum class FabricKind : std::uint8_t { nvswitch, nvlink_mesh, xgmi_mesh, pcie, loopback };
 template <>
 inline constexpr auto kWords<FabricKind> = words("nvswitch", "nvlink_mesh", "xgmi_mesh", "pcie", "loopback");

@@ -11,8 +11,6 @@
 namespace motley {
 namespace {
 
-constexpr IntegerRange kCount{1, 1 << 20};
-
 Chip read_chip_of(const Yaml& node, const std::string& folder) {
   if (!node->is_scalar()) return read_chip(node, "chip");
   const std::string path = find_file(to_text(node), folder, "platforms/chips", ".yaml", node->where);
@@ -24,9 +22,9 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
                       {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "site", "nics"});
   NodeGroup group;
   group.name = to_text(fields.need("name"));
-  group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kCount));
+  group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kChips));
   group.chip = read_chip_of(fields.need("chip"), folder);
-  group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), {1, 1024}));
+  group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), kChipsOfNode));
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
   group.inside = read_inside(fields.need("inside"), group.pcie);
   if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
@@ -74,16 +72,20 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   }
   std::int64_t chips = 0;
   for (const NodeGroup& group : cluster.groups) chips += std::int64_t{group.nodes} * group.chips_per_node;
-  if (chips < 1 || chips > kCount.most)
+  if (chips < 1 || chips > kChips.most)
     throw Refusal(Exit::usage, "out-of-bounds", groups->where, fmt::format("{} chips in this cluster", chips),
-                  fmt::format("must be 1 to {}", kCount.most));
+                  fmt::format("must be 1 to {}", kChips.most));
   if (const Yaml links = fields.find("links"))
     for (const Yaml& item : to_sequence(links)) cluster.links.push_back(read_link(item, cluster));
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);
   if (const Yaml site = fields.find("site")) cluster.site = read_site(site);
-  build_topology(cluster);
+  try {
+    build_topology(cluster);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, groups->where);
+  }
   return cluster;
 }
 

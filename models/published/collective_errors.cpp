@@ -30,14 +30,14 @@ constexpr std::array<Form, 7> kForms = {{{"ring, NVLink", 5.2},
                                          {"messages, NIC", 3.2},
                                          {"messages, NVLink", 3.5}}};
 
-double stated_of(const std::string& form) {
+double stated_of(const MeasuredCollective& row) {
   std::vector<std::string> known;
   for (const Form& each : kForms) {
-    if (form == each.name) return each.stated_pct;
+    if (row.form == each.name) return each.stated_pct;
     known.emplace_back(each.name);
   }
-  throw Refusal(Exit::usage, "bad-csv", {}, fmt::format("no form `{}` of a collective", form),
-                suggest(form, known));
+  throw Refusal(Exit::usage, "bad-csv", row.places.form,
+                fmt::format("no form `{}` of a collective", row.form), suggest(row.form, known));
 }
 
 const SizeClass& size_class_of(std::int64_t bytes) {
@@ -135,7 +135,7 @@ std::vector<CollectiveErrors> errors_by_form(const std::vector<CollectiveOutcome
   for (const Form& form : kForms)
     for (const CollectiveOutcome& each : outcomes) {
       if (each.row.form.empty()) continue;
-      const double stated_pct = stated_of(each.row.form);
+      const double stated_pct = stated_of(each.row);
       if (each.row.form != form.name) continue;
       CollectiveErrors& entry = entry_of(by_form, each.row.source, form.name, stated_pct);
       const double measured = bus_rate(each.row, each.row.seconds),

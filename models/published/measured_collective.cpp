@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "models/base/csv.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/index.hpp"
+#include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/base/yaml_reader.hpp"
 #include "models/cost/network_cost.hpp"
@@ -36,18 +36,9 @@ constexpr std::array<CollectiveAlgorithm, 4> kAlgorithms = {
                 fmt::format("`{}` cannot be a {}", row[column], column), hint);
 }
 
-double number(const CsvRow& row, const char* column) {
-  double value = 0;
-  if (read_number(row[column], value) != NumberFault::none || value <= 0)
-    refuse(row, column, "a number above 0");
-  return value;
-}
-
-std::int64_t count(const CsvRow& row, const char* column) {
-  const double value = number(row, column);
-  if (value != std::floor(value)) refuse(row, column, "a whole number");
-  return static_cast<std::int64_t>(value);
-}
+// Bounds far beyond what can be measured: a message of 1 PiB, a nanosecond, a rate of 1 EB/s.
+constexpr IntegerRange kMessage_bytes{1, std::int64_t{1} << 50};
+constexpr NumberRange kSeconds{1e-9, 1e6}, kBusRate{1e-6, 1e9};
 
 MeasuredCollective read_row(const CsvRow& row) {
   MeasuredCollective collective;
@@ -58,16 +49,17 @@ MeasuredCollective read_row(const CsvRow& row) {
   collective.library = row["library"];
   collective.date = row["date"];
   collective.form = row["form"];
+  collective.places = {row.where("cluster"), row.where("chips"), row.where("form")};
   if (collective.id.empty()) refuse(row, "id", "every row has a name of its own");
   const std::vector<std::string> kinds(kKinds.begin(), kKinds.end());
   const auto kind = std::find(kinds.begin(), kinds.end(), collective.what);
   if (kind == kinds.end()) refuse(row, "collective", suggest(collective.what, kinds));
   if (collective.what != kKinds.back()) collective.kind = static_cast<CollectiveKind>(kind - kinds.begin());
-  collective.nodes = static_cast<int>(count(row, "nodes"));
-  collective.chips = static_cast<int>(count(row, "chips"));
+  collective.nodes = static_cast<int>(to_count(row, "nodes", kChips));
+  collective.chips = static_cast<int>(to_count(row, "chips", kChips));
   if (collective.chips < 2 || collective.chips % collective.nodes != 0)
     refuse(row, "chips", "as many on each node, two at least");
-  collective.bytes = count(row, "bytes");
+  collective.bytes = to_count(row, "bytes", kMessage_bytes);
   if (!row["algorithm"].empty()) {
     const auto named = std::find_if(kAlgorithms.begin(), kAlgorithms.end(), [&](CollectiveAlgorithm each) {
       return name_of(each) == row["algorithm"];
@@ -81,10 +73,24 @@ MeasuredCollective read_row(const CsvRow& row) {
   if (row["seconds"].empty() == row["bus_rate"].empty())
     refuse(row, "seconds", "one of seconds and bus_rate stands in each row");
   if (!row["seconds"].empty())
-    collective.seconds = number(row, "seconds");
+    collective.seconds = to_number(row, "seconds", kSeconds);
   else
-    collective.seconds = bus_rate(collective, 1) / number(row, "bus_rate");
+    collective.seconds = bus_rate(collective, 1) / to_number(row, "bus_rate", kBusRate);
   return collective;
+}
+
+void keep_first_group(Cluster& cluster) {
+  cluster.groups.resize(1);
+  cluster.links.clear();
+  const NodeGroup& kept = cluster.groups[0];
+  std::erase_if(cluster.networks, [&](const Network& network) {
+    const auto& groups = network.groups;
+    const bool here = groups.empty() || std::find(groups.begin(), groups.end(), kept.name) != groups.end();
+    return !here || std::none_of(kept.nics.begin(), kept.nics.end(),
+                                 [&](const Nic& nic) { return nic.kind == network.over; });
+  });
+  for (Network& network : cluster.networks)
+    if (!network.groups.empty()) network.groups = {kept.name};
 }
 
 void add_program(Program& program, const char* name, InstructionBody body, StreamKind kind) {
@@ -157,14 +163,19 @@ double launch_s(const MeasuredCollective& collective) { return collective.queued
 CollectiveRun make_run(const MeasuredCollective& measured) {
   CollectiveRun run;
   const bool shipped = measured.cluster.starts_with("tests/");
-  run.job.cluster = load_cluster(shipped ? data_folder() + "/" + measured.cluster : measured.cluster);
+  run.job.cluster = find_cluster(shipped ? data_folder() + "/" + measured.cluster : measured.cluster, ".",
+                                 measured.places.cluster);
+  keep_first_group(run.job.cluster);
   NodeGroup& group = run.job.cluster.groups.at(0);
-  run.job.cluster.groups.resize(1);
   group.nodes = measured.nodes;
   if (measured.chips / measured.nodes > group.chips_per_node)
-    throw Refusal(Exit::usage, "bad-csv", {},
+    throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
                   fmt::format("{}: a node of {} has {} chips, not {}", measured.id, measured.cluster,
                               group.chips_per_node, measured.chips / measured.nodes));
+  if (std::int64_t{group.nodes} * group.chips_per_node > kChips.most)
+    throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
+                  fmt::format("{}: {} nodes of {} chips", measured.id, group.nodes, group.chips_per_node),
+                  fmt::format("at most {} chips", kChips.most));
   build_topology(run.job.cluster);
   run.job.fidelity.data_parallel = CollectiveLevel::fluid;
   run.job.fidelity.algorithm = measured.algorithm;

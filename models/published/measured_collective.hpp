@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/base/refusal.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
 
@@ -27,6 +28,10 @@ struct MeasuredCollective {
   // not one of these.
   std::string form;
   bool queued = false;  // true: calls are queued ahead, as in training; false: launched one by one
+  struct Places {
+    Location cluster, chips, form;
+  };
+  Places places;  // where the table says these
 };
 // Reads a table. Refuses ("bad-csv") invalid rows.
 std::vector<MeasuredCollective> read_measured_collectives(const std::string& path);

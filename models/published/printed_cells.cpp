@@ -4,12 +4,32 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
+#include <map>
 #include <regex>
+#include <string_view>
 
-#include "models/base/units.hpp"
+#include "models/cluster/cluster.hpp"
+#include "models/strategy/strategy_fields.hpp"
+#include "models/transformer/train_fields.hpp"
+#include "models/transformer/transformer_text.hpp"
 
 namespace motley {
+namespace {
+
+// What seconds of a step, a rate or a share of the peak can have been measured as, far beyond any run.
+constexpr NumberRange kMeasured{1e-9, 1e12};
+
+// The bounds of a count, by its column: those of the keys of a scenario that say the same.
+IntegerRange range_of(std::string_view column) {
+  static const std::map<std::string_view, IntegerRange> ranges = {
+      {"n_accelerators", kChips}, {"per_node", kChipsOfNode}, {"hidden", kWidth},     {"heads", kWidth},
+      {"kv_heads", kWidth},       {"ffn_hidden", kRows},      {"vocab", kRows},       {"layers", kLayers},
+      {"seq_len", kTokens},       {"global_batch", kBatch},   {"micro_batch", kBatch}};
+  const auto known = ranges.find(column);
+  return known == ranges.end() ? kDegree : known->second;
+}
+
+}  // namespace
 
 void pass_over(std::string reason) { throw UnknownRun{std::move(reason)}; }
 
@@ -28,21 +48,10 @@ std::string bare_name(const std::string& text) {
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-double PrintedCells::number(const char* column) const {
-  double value = 0;
-  if (read_number(text(column), value) != NumberFault::none)
-    throw Refusal(Exit::usage, "bad-csv", where(column), fmt::format("`{}` is no number", text(column)),
-                  "a plain number, or nothing");
-  return value;
-}
+double PrintedCells::number(const char* column) const { return to_number(row_, column, kMeasured); }
 
 std::int64_t PrintedCells::count_or(const char* column, std::int64_t otherwise) const {
-  if (text(column).empty()) return otherwise;
-  const double value = number(column);
-  if (value != std::floor(value) || value < 0)
-    throw Refusal(Exit::usage, "bad-csv", where(column), fmt::format("`{}` is no count", text(column)),
-                  "a whole number, or nothing");
-  return static_cast<std::int64_t>(value);
+  return text(column).empty() ? otherwise : to_count(row_, column, range_of(column));
 }
 
 std::int64_t PrintedCells::count(const char* column) const {
@@ -50,11 +59,17 @@ std::int64_t PrintedCells::count(const char* column) const {
   return count_or(column, 0);
 }
 
-std::int64_t PrintedCells::noted(const char* name, std::int64_t otherwise) const {
+std::optional<double> PrintedCells::noted(const char* form, NumberRange range) const {
   std::smatch match;
-  return std::regex_search(text("notes"), match, std::regex(fmt::format("\\b{}=([0-9]+)", name)))
-             ? std::stoll(match[1])
-             : otherwise;
+  if (!std::regex_search(text("notes"), match, std::regex(fmt::format("\\b{}([0-9.]+)", form))))
+    return std::nullopt;
+  double value = 0;
+  const std::string number = match[1];
+  if (read_number(number, value) != NumberFault::none || value < range.least || value > range.most)
+    throw Refusal(Exit::usage, "bad-csv", where("notes"),
+                  fmt::format("`{}{}` among the notes is out of bounds", form, shortened(number)),
+                  fmt::format("must be {} to {}", range.least, range.most));
+  return value;
 }
 
 }  // namespace motley

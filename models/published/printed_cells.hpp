@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "models/published/published_run.hpp"
@@ -26,14 +27,16 @@ class PrintedCells {
 
   const std::string& text(const char* column) const { return row_[column]; }
   Location where(const char* column) const { return row_.where(column); }
-  // Refuses ("bad-csv") a text that is no number.
+  // Refuses ("bad-csv") a text that is no number, and what no run can have measured.
   double number(const char* column) const;
-  // Returns `otherwise` for an empty cell. Refuses ("bad-csv") a text that is no whole number, and a negative number.
+  // Returns `otherwise` for an empty cell. Refuses ("bad-csv") a text that is no whole number, and a number out of the
+  // column's bounds.
   std::int64_t count_or(const char* column, std::int64_t otherwise) const;
   // Passes over the run if the cell is empty.
   std::int64_t count(const char* column) const;
-  // The value of a note such as "dense_layers=1"; `otherwise` if the notes do not have it.
-  std::int64_t noted(const char* name, std::int64_t otherwise) const;
+  // The number behind a form such as "dense_layers=" among the notes; nothing: the notes do not have it. Refuses
+  // ("bad-csv") a number out of bounds.
+  std::optional<double> noted(const char* form, NumberRange range) const;
 
  private:
   const CsvRow& row_;

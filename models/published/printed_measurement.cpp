@@ -1,8 +1,6 @@
 // The measurement of a published row: the seconds of a step, and the bytes of the fullest chip.
 #include <fmt/format.h>
 
-#include <regex>
-
 #include "models/published/printed_row.hpp"
 #include "models/report/published_metrics.hpp"
 
@@ -14,7 +12,6 @@ double measured_step_s(const PrintedRow& row, const Job& job) {
                chips = static_cast<double>(row.cells.count("n_accelerators"));
   const auto sequences = static_cast<double>(job.train.global_batch);
   const double tokens = sequences * static_cast<double>(job.train.sequence);
-  if (!(value > 0)) pass_over("the measured value is not positive");
   if (metric == "iteration_time") return value;
   if (metric == "tokens_per_s_per_gpu") return tokens / (value * chips);
   if (metric == "samples_per_s_per_gpu") return sequences / (value * chips);
@@ -28,13 +25,12 @@ double measured_step_s(const PrintedRow& row, const Job& job) {
 
 // Tables print peaks of memory among the notes, if at all.
 std::optional<double> measured_peak_bytes(const PrintedRow& row) {
-  std::smatch match;
-  const std::string& notes = row.cells.text("notes");
-  for (const auto& [name, unit] : {std::pair{"max_mem_bytes=([0-9.]+)", 1.0},
-                                   {"mem_gib=([0-9.]+)", 1024.0 * 1024 * 1024},
-                                   {"max_mem_gb=([0-9.]+)", 1e9},
-                                   {"real_alloc_gib=([0-9.]+)", 1024.0 * 1024 * 1024}})
-    if (std::regex_search(notes, match, std::regex(name))) return std::stod(match[1]) * unit;
+  constexpr double kMostBytes = 1e15;
+  for (const auto& [form, unit] : {std::pair{"max_mem_bytes=", 1.0},
+                                   {"mem_gib=", 1024.0 * 1024 * 1024},
+                                   {"max_mem_gb=", 1e9},
+                                   {"real_alloc_gib=", 1024.0 * 1024 * 1024}})
+    if (const auto number = row.cells.noted(form, {0, kMostBytes / unit})) return *number * unit;
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "models/base/size.hpp"
 #include "models/published/printed_row.hpp"
 #include "models/published/published_stages.hpp"
 #include "models/strategy/strategy_complaint.hpp"
@@ -17,11 +18,11 @@ namespace {
 std::int64_t chunks(const PrintedRow& row, std::int64_t stages) {
   const PrintedCells& cells = row.cells;
   if (stages == 1) return 1;
-  if (!cells.text("vpp").empty()) return std::max<std::int64_t>(1, cells.count("vpp"));
+  if (!cells.text("vpp").empty()) return cells.count("vpp");
   for (const PublishedRun& other : row.table)
     if (other.set == row.run.set && other.row["model_name"] == cells.text("model_name") &&
         other.row["pp"] == cells.text("pp") && !other.row["vpp"].empty())
-      return std::max<std::int64_t>(1, std::stoll(other.row["vpp"]));
+      return PrintedCells(other.row).count("vpp");
   if (row.set.virtual_stages > 0) return row.set.virtual_stages;
   const std::string schedule = lower(cells.text("schedule"));
   if (schedule.empty() || (contains(schedule, "interleaved") && !contains(schedule, "1 layer per chunk")))
@@ -33,7 +34,8 @@ std::int64_t chunks(const PrintedRow& row, std::int64_t stages) {
 std::int64_t replicas(const PrintedCells& cells, std::int64_t chips_of_one) {
   const std::int64_t dp = cells.count("dp"), chips = cells.count("n_accelerators"),
                      ep = cells.count_or("ep", 1);
-  const bool of_experts = chips_of_one * dp != chips && chips_of_one * dp * ep == chips;
+  const bool of_experts =
+      size_product({chips_of_one, dp}) != chips && size_product({chips_of_one, dp, ep}) == chips;
   return of_experts ? dp * ep : dp;
 }
 
@@ -92,7 +94,7 @@ void set_division(const PrintedRow& row, Job& job, std::int64_t copies) {
     strategy.shard_over = job.cluster.groups[0].chips_per_node;  // PyTorch's default
   if (copies == 1) strategy.zero = 0;
   std::smatch group;
-  if (strategy.zero == 1 && std::regex_search(kind, group, std::regex("group ([0-9]+)")))
+  if (strategy.zero == 1 && std::regex_search(kind, group, std::regex("group ([0-9]{1,9})")))
     strategy.shard_over = std::min<std::int64_t>(std::stoll(group[1]), copies);
   if (strategy.shard_over == copies) strategy.shard_over = 0;
 }
@@ -133,8 +135,8 @@ void read_train(const PrintedRow& row, Job& job) {
 void read_strategy(const PrintedRow& row, Job& job) {
   const PrintedCells& cells = row.cells;
   const std::int64_t tp = cells.count("tp"), pp = cells.count("pp"), cp = cells.count_or("cp", 1);
-  const std::int64_t dp = replicas(cells, tp * pp * cp);
   try {
+    const std::int64_t dp = replicas(cells, size_product({tp, pp, cp}));
     job.strategy = expand(job.transformer, job.train, tp, pp, dp, cp);
     set_schedule(row, job, pp);
     set_printed_stages(row, job);

@@ -46,9 +46,16 @@ Transformer printed_transformer(const PrintedRow& row) {
     inner = inner * 2 / 3;  // two matrices replace a gated part's three: equal weights and FLOPs
   if ((t.hidden != hidden || t.heads != heads) && !t.latent.used()) t.head_dim = t.hidden / t.heads;
   t.max_positions = std::max(t.max_positions, row.sequence());
-  const std::int64_t dense = cells.noted("dense_layers", t.layers);
+  const auto dense =
+      static_cast<std::int64_t>(cells.noted("dense_layers=", {0, static_cast<double>(kLayers.most)})
+                                    .value_or(static_cast<double>(t.layers)));
   std::erase_if(t.experts.dense_layers, [&](std::int64_t layer) { return layer >= dense; });
   std::erase_if(t.full_attention, [&](std::int64_t layer) { return layer >= t.layers; });
+  try {
+    refuse_impossible(t, cells.where("model_name"));
+  } catch (const Refusal& refusal) {
+    pass_over(refusal.message());
+  }
   return t;
 }
 
