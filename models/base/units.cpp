@@ -10,6 +10,8 @@
 #include <cmath>
 #include <span>
 
+#include "models/base/refusal.hpp"
+
 namespace motley {
 namespace {
 
@@ -120,6 +122,13 @@ std::string list_units(Dimension dimension) {
   return list;
 }
 
+// No figure that people read is infinite or NaN: what led to it cannot be believed either.
+void refuse_not_finite(double figure) {
+  if (!std::isfinite(figure))
+    throw Refusal(Exit::infeasible, "not-finite", {}, fmt::format("a figure of the result is {}", figure),
+                  "are the figures of chips and networks in the right units?");
+}
+
 // Three significant digits of a value in [1, 1000); all digits before the point for a larger value.
 std::string three_digits(double value) {
   const double size = std::fabs(value);
@@ -141,6 +150,26 @@ std::string with_unit(double value, double step, std::span<const std::string_vie
 
 }  // namespace
 
+NumberRange bounds_of(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::seconds:
+      return {1e-15, 1e12};
+    case Dimension::bytes:
+    case Dimension::bytes_per_second:
+      return {1e-12, 1e18};
+    case Dimension::flops:
+      return {1e-12, 1e24};
+    case Dimension::count:
+      return {1e-12, 1e21};
+    case Dimension::watts:
+    case Dimension::dollars_per_hour:
+    case Dimension::dollars_per_energy:
+    case Dimension::carbon_per_energy:
+      return {1e-12, 1e12};
+  }
+  return {};
+}
+
 NumberFault read_number(std::string_view text, double& value) {
   if (names_no_number(text)) return NumberFault::not_finite;
   if (text.empty() || number_length(text) != text.size()) return NumberFault::not_a_number;
@@ -161,7 +190,10 @@ NumberFault read_integer(std::string_view text, std::int64_t& value) {
   return NumberFault::none;
 }
 
-NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint) {
+namespace {
+
+// Reads a quantity of any size.
+NumberFault read_unbounded(std::string_view text, Dimension dimension, double& value, std::string& hint) {
   const std::size_t length = number_length(text);
   std::size_t unit_at = length;
   while (unit_at < text.size() && text[unit_at] == ' ') ++unit_at;
@@ -183,6 +215,20 @@ NumberFault read_quantity(std::string_view text, Dimension dimension, double& va
   return NumberFault::unknown_unit;
 }
 
+}  // namespace
+
+NumberFault read_quantity(std::string_view text, Dimension dimension, double& value, std::string& hint) {
+  const NumberFault fault = read_unbounded(text, dimension, value, hint);
+  const NumberRange bounds = bounds_of(dimension);
+  const double size = std::fabs(value);
+  if (fault != NumberFault::none || value == 0 || (size >= bounds.least && size <= bounds.most)) return fault;
+  const auto base =
+      std::find_if(units_of(dimension).begin(), units_of(dimension).end(),
+                   [](const Unit& unit) { return unit.numerator == 1 && unit.denominator == 1; });
+  hint = fmt::format("must be {:g} to {:g} {}", bounds.least, bounds.most, base->name);
+  return NumberFault::out_of_bounds;
+}
+
 std::string describe(NumberFault fault, std::string_view text) {
   switch (fault) {
     case NumberFault::none:
@@ -199,6 +245,8 @@ std::string describe(NumberFault fault, std::string_view text) {
       return fmt::format("`{}` has no unit", text);
     case NumberFault::unknown_unit:
       return fmt::format("`{}` has a unit that does not fit here", text);
+    case NumberFault::out_of_bounds:
+      return fmt::format("`{}` is out of bounds", text);
   }
   return {};
 }
@@ -213,11 +261,13 @@ std::optional<double> parse_quantity(std::string_view text, Dimension dimension,
 }
 
 std::string format_bytes(double bytes) {
+  refuse_not_finite(bytes);
   static constexpr std::array<std::string_view, 6> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   return with_unit(bytes, 1024, units);
 }
 
 std::string format_seconds(double seconds) {
+  refuse_not_finite(seconds);
   const double size = std::fabs(seconds);
   if (seconds == 0) return "0 s";
   if (size < 0.9995e-6) return three_digits(seconds * 1e9) + " ns";
@@ -230,17 +280,20 @@ std::string format_seconds(double seconds) {
 }
 
 std::string format_rate(double bytes_per_second) {
+  refuse_not_finite(bytes_per_second);
   static constexpr std::array<std::string_view, 6> units = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"};
   return with_unit(bytes_per_second, 1000, units);
 }
 
 std::string format_flops(double flop_per_second) {
+  refuse_not_finite(flop_per_second);
   static constexpr std::array<std::string_view, 7> units = {"FLOP/s",  "kFLOP/s", "MFLOP/s", "GFLOP/s",
                                                             "TFLOP/s", "PFLOP/s", "EFLOP/s"};
   return with_unit(flop_per_second, 1000, units);
 }
 
 std::string format_count(double count) {
+  refuse_not_finite(count);
   static constexpr std::array<std::string_view, 5> units = {"", " k", " M", " B", " T"};
   std::size_t unit = 0;
   while (unit + 1 < units.size() && std::fabs(count) >= 999.95) {
@@ -262,7 +315,7 @@ std::string format_exact(double value, Dimension dimension) {
       const std::string text = fmt::format("{}{}{}", digits, unit.name.empty() ? "" : " ", unit.name);
       double read = 0;
       std::string hint;
-      if (read_quantity(text, dimension, read, hint) != NumberFault::none || read != value) continue;
+      if (read_unbounded(text, dimension, read, hint) != NumberFault::none || read != value) continue;
       if (shortest.empty() || text.size() < shortest.size()) shortest = text;
     }
   };

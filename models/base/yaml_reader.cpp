@@ -22,6 +22,8 @@ namespace {
 // Limits far above what people write in a scenario or config.json (a few hundred values, four levels).
 constexpr std::int64_t kMostNodes = 100'000;
 constexpr int kMostLevels = 32;
+// The absolute value of a number without a unit: shares, factors, learning rates, exponents.
+constexpr NumberRange kPlainNumber{1e-30, 1e18};
 
 // A comment that is appended to the text. If it ends up in a value, a quote before it was never closed, which
 // yaml-cpp does not report. No file contains it, because control characters are refused.
@@ -235,6 +237,8 @@ void refuse_fault(NumberFault fault, const Yaml& node, std::string_view wanted, 
       throw Refusal(Exit::usage, "missing-unit", node->where, says, hint);
     case NumberFault::unknown_unit:
       throw Refusal(Exit::usage, "unknown-unit", node->where, says, hint);
+    case NumberFault::out_of_bounds:
+      throw Refusal(Exit::usage, "out-of-bounds", node->where, says, hint);
   }
 }
 
@@ -315,6 +319,10 @@ std::int64_t to_integer(const Yaml& node, IntegerRange range) {
 double to_number(const Yaml& node, Sign sign) {
   double value = 0;
   refuse_fault(read_number(plain(node, "a number"), value), node, "a number", {});
+  if (value != 0 && (std::fabs(value) < kPlainNumber.least || std::fabs(value) > kPlainNumber.most))
+    throw Refusal(Exit::usage, "out-of-bounds", node->where,
+                  fmt::format("`{}` is out of bounds", shortened(node->text)),
+                  fmt::format("must be {} to {}, or 0", kPlainNumber.least, kPlainNumber.most));
   refuse_sign(value, sign, node);
   return value;
 }

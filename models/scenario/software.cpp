@@ -25,6 +25,15 @@ double half_peak(const Chip& chip) {
   return 0;
 }
 
+// The chip that a key of `on` names.
+Chip chip_of(const YamlEntry& entry) {
+  try {
+    return load_chip(entry.key);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, entry.where);
+  }
+}
+
 // Takes the chip's figures from the nearest related chip that the software knows.
 // Assumes: software that reaches a larger share of one chip's peak reaches a larger share of the related chip's peak,
 // and its launches and steps take equally long on both.
@@ -33,7 +42,7 @@ void inherit(const Yaml& on, Chip& chip) {
   Yaml figures;
   double nearest = 0;
   for (const YamlEntry& entry : on->entries) {
-    const Chip other = load_chip(entry.key);
+    const Chip other = chip_of(entry);
     const double away = std::abs(std::log(half_peak(other) / half_peak(chip)));
     if (other.vendor != chip.vendor || !std::isfinite(away) || (kin && away >= nearest)) continue;
     kin = other;

@@ -1,7 +1,11 @@
 // Quantities in the form in which users write them: which are read, and which are refused.
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
 #include <random>
 
+#include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/base/units.hpp"
 
 using namespace motley;
@@ -79,10 +83,43 @@ TEST_CASE("an exactly printed quantity is short and reads back as the same doubl
   CHECK(format_exact(80.0 * (1 << 30), Dimension::bytes) == "80 GiB");
   CHECK(format_exact(19.5e12, Dimension::flops) == "19.5 TFLOP/s");
   std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> exponent(-12, 12);  // within the bounds of every dimension
   for (int i = 0; i < 3000; ++i) {
-    const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 600) - 300);
+    const double value = std::pow(10.0, exponent(random));
     const auto dimension = static_cast<Dimension>(i % 9);
     std::string why;
     REQUIRE(parse_quantity(format_exact(value, dimension), dimension, why) == value);
   }
+}
+
+TEST_CASE("quantities far from anything real are out of bounds, and no such figure is printed for people") {
+  std::string why;
+  for (const char* text : {"1e18 s", "1e-320 s", "-1e18 s", "1e18 d"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_quantity(text, Dimension::seconds, why));
+    CHECK_THAT(why, Catch::Contains("out of bounds") && Catch::Contains("1e-15 to 1e+12 s"));
+  }
+  CHECK(parse_quantity("0 s", Dimension::seconds, why) == 0);
+  for (int i = 0; i < 9; ++i) {
+    const auto dimension = static_cast<Dimension>(i);
+    CHECK(parse_quantity(format_exact(bounds_of(dimension).least, dimension), dimension, why));
+    CHECK(parse_quantity(format_exact(bounds_of(dimension).most, dimension), dimension, why));
+  }
+  for (const double figure : {INFINITY, -INFINITY, NAN}) {
+    CHECK_THROWS_AS(format_seconds(figure), Refusal);
+    CHECK_THROWS_AS(format_bytes(figure), Refusal);
+    CHECK_THROWS_AS(format_rate(figure), Refusal);
+    CHECK_THROWS_AS(format_flops(figure), Refusal);
+    CHECK_THROWS_AS(format_count(figure), Refusal);
+  }
+}
+
+TEST_CASE("products and sums of sizes are exact or refused") {
+  CHECK(size_product({}) == 1);
+  CHECK(size_product({3, 0, kMostSize}) == 0);
+  CHECK(size_product({kMostSize, 1}) == kMostSize);
+  CHECK(size_sum(kMostSize - 1, 1) == kMostSize);
+  CHECK_THROWS_AS(size_product({kMostSize, 2}), Refusal);
+  CHECK_THROWS_AS(size_product({INT64_MAX, INT64_MAX}), Refusal);
+  CHECK_THROWS_AS(size_sum(kMostSize, 1), Refusal);
 }
