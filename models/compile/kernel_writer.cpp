@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/base/size.hpp"
 #include "models/program/edit.hpp"
 
 namespace motley {
@@ -31,14 +32,14 @@ KernelWriter::KernelWriter(const Job& job, RankProgram& rank_program)
 
 TensorId KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
                                   std::vector<std::int64_t> shape, std::optional<int> parameter) {
-  std::int64_t count = 1;
-  for (std::int64_t extent : shape) count *= extent;
+  std::int64_t bytes = bytes_of(format);
+  for (const std::int64_t extent : shape) bytes = size_product({bytes, extent});
   Tensor tensor;
   tensor.name = std::move(name);
   tensor.role = role;
   tensor.format = format;
   tensor.shape = std::move(shape);
-  tensor.bytes = count * bytes_of(format);
+  tensor.bytes = bytes;
   tensor.parameter = parameter;
   return rank_program_.tensors.add(std::move(tensor));
 }
@@ -366,7 +367,8 @@ void KernelWriter::add_parameter_tensors(const std::vector<Parameter>& all, cons
     shape.insert(shape.begin(), bytes_of(format_) < 4 ? 3 : 2);
     add(index, ".optimizer", TensorRole::optimizer, Format::fp32, std::move(shape));
   }
-  for (const Tensor& tensor : rank_program_.tensors) rank_program_.static_bytes += tensor.bytes;
+  for (const Tensor& tensor : rank_program_.tensors)
+    rank_program_.static_bytes = size_sum(rank_program_.static_bytes, tensor.bytes);
 }
 
 }  // namespace motley

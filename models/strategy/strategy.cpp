@@ -18,6 +18,11 @@
 namespace motley {
 namespace {
 
+// Tokens of a micro-batch, far more than any chip holds; products with two widths still fit an int64.
+constexpr std::int64_t kMostTokensAtOnce = std::int64_t{1} << 30;
+// Ranks of a stage, more than the chips of any cluster that is read.
+constexpr std::int64_t kMostRanksOfStage = std::int64_t{1} << 20;
+
 // Nothing: the checked part is legal.
 using Complaint = std::optional<StrategyComplaint>;
 
@@ -50,6 +55,21 @@ Complaint find_in_tensor_parallel(const Transformer& t, std::int64_t tp) {
       fmt::format("tensor_parallel {} does not divide heads {}, kv_heads {} and ffn {} of `{}`", tp, t.heads,
                   t.kv_heads, t.ffn, t.name),
       "legal: " + divisors(t.heads, t.kv_heads, t.ffn)};
+}
+
+// Checks bounds that are far beyond any job, so that later products fit their integers.
+Complaint find_in_tokens(const Train& train, std::int64_t micro_batch) {
+  if (micro_batch * train.sequence <= kMostTokensAtOnce) return std::nullopt;
+  return StrategyComplaint{
+      "impossible-batch", "micro_batch",
+      fmt::format("a micro-batch of {} sequences of {} tokens", micro_batch, train.sequence),
+      fmt::format("at most {} tokens", kMostTokensAtOnce)};
+}
+Complaint find_in_ranks(std::int64_t tp, std::int64_t copies) {
+  if (tp <= kMostRanksOfStage && copies <= kMostRanksOfStage / tp) return std::nullopt;
+  return StrategyComplaint{"too-many-ranks", "data_parallel",
+                           fmt::format("a stage of {} copies of tensor_parallel {}", copies, tp),
+                           fmt::format("at most {} ranks", kMostRanksOfStage)};
 }
 
 Complaint find_in_data_parallel(const Train& train, std::int64_t dp) {
@@ -153,6 +173,7 @@ Complaint find_in_stages(const Transformer& t, const PipelineTemplate& pipeline,
                              fmt::format("the last stage must end at layer {}", t.layers - 1)};
   for (const Stage& stage : pipeline.stages) {
     if (auto complaint = find_in_tensor_parallel(t, stage.tensor_parallel)) return complaint;
+    if (auto complaint = find_in_ranks(stage.tensor_parallel, pipeline.copies_of(stage))) return complaint;
     if (auto complaint = find_in_expert_parallel(t, pipeline, stage)) return complaint;
     if (!stage.on.empty() && pipeline.replicas_of(stage) % static_cast<std::int64_t>(stage.on.size()) != 0)
       return StrategyComplaint{"uneven-placement", "stages",
@@ -224,7 +245,10 @@ Complaint find_in_templates(const Transformer& t, const Train& train, const Stra
     const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
     if (auto complaint = find_in_replicas(pipeline, micro_batch, strategy.sequence_parallel))
       return complaint;
-    sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
+    if (auto complaint = find_in_tokens(train, micro_batch)) return complaint;
+    // Once there are too many, more cannot mend it, and the sum could not hold them.
+    if (sequences <= train.global_batch)
+      sequences += pipeline.replicas * pipeline.micro_batches * micro_batch;
     sum += fmt::format("{}{} replicas x {} micro_batches x micro_batch {}", sum.empty() ? "" : " + ",
                        pipeline.replicas, pipeline.micro_batches, micro_batch);
     if (pipeline.replicas < 1 || pipeline.micro_batches < 1) sequences = -1;  // -1: equal to no global batch
@@ -279,6 +303,7 @@ std::optional<StrategyComplaint> find_batch_complaint(const Transformer& t, cons
         fmt::format("{} {} is longer than the {} positions of `{}`",
                     documents.empty() ? "sequence" : "a document of", longest, t.max_positions, t.name),
         fmt::format("at most {}", t.max_positions)};
+  if (auto complaint = find_in_tokens(train, train.micro_batch)) return complaint;
   if (train.global_batch % train.micro_batch != 0)
     return StrategyComplaint{
         "impossible-batch", "micro_batch",
@@ -306,7 +331,8 @@ std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Trai
         fmt::format("pipeline_parallel {} is more than the {} layers of `{}`", pp, t.layers, t.name),
         fmt::format("legal: 1 to {}", t.layers)};
   if (auto complaint = find_in_context_parallel(train, cp)) return complaint;
-  return find_in_data_parallel(train, dp);
+  if (auto complaint = find_in_data_parallel(train, dp)) return complaint;
+  return find_in_ranks(tp, dp * cp);
 }
 
 std::optional<StrategyComplaint> find_complaint(const Transformer& t, const Train& train,

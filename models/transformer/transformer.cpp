@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 
 namespace motley {
 namespace {
@@ -187,7 +187,9 @@ std::int64_t divided(std::int64_t size, std::int64_t tp) {
 }  // namespace
 
 std::int64_t Parameter::count() const {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) count = size_product({count, extent});
+  return count;
 }
 
 std::vector<Parameter> parameters(const Transformer& t) {
@@ -246,7 +248,8 @@ bool Lora::beside(const std::string& linear) const {
 std::int64_t parameter_count(const Transformer& transformer) {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters(transformer))
-    if (!parameter.adapter && parameter.layer <= transformer.layers) count += parameter.count();
+    if (!parameter.adapter && parameter.layer <= transformer.layers)
+      count = size_sum(count, parameter.count());
   return count;
 }
 

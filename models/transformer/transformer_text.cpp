@@ -145,6 +145,14 @@ void refuse_impossible(const Transformer& t, const Location& where) {
                      !t.latent.used() && t.experts.count == 0 && t.extra_predictions == 0;
   if (t.family == Family::gpt2 && !plain)
     refuse_model(where, "gpt2 has its own biases, and none of the llama family's variants", "family: llama");
+  if (const std::int64_t widest = t.heads * std::max(t.head_dim, t.value_dim()); widest > kRows.most)
+    refuse_model(where, fmt::format("its heads are {} wide together", widest),
+                 fmt::format("at most {}", kRows.most));
+  try {
+    parameter_count(t);
+  } catch (const Refusal& refusal) {
+    throw located(refusal, where);
+  }
 }
 
 Transformer read_transformer(const Yaml& node, const std::string& default_name) {
