@@ -1,9 +1,84 @@
 // The list of passes: the one page that shows how a Program is made.
 #include "models/compile/compile.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/compile/compile_passes.hpp"
 
 namespace motley {
+namespace {
+
+// The largest program that is compiled. Published runs have up to 65,536 forwards in all their stages together (1,024
+// micro-batches through 64 virtual stages); a program of a million instructions takes several seconds and half a GB.
+constexpr std::int64_t kMostInstructions = 1'000'000;
+
+// Instructions that each layer has of its own in a forward and its backward: the cut computes, gathers and reductions of
+// its parameters, exchanges of its experts, tensor-parallel collectives.
+std::int64_t instructions_of_layer(const Job& job, const Stage& stage) {
+  std::int64_t count = 0;
+  if (job.strategy.zero > 1) count += 4;
+  if (stage.expert_parallel > 1) count += 8;
+  if (stage.tensor_parallel > 1 && job.fidelity.tensor_parallel != CollectiveLevel::formula) count += 8;
+  return count;
+}
+
+// What the passes will make, without making it.
+std::int64_t estimated_instructions(const Job& job) {
+  std::int64_t sum = 0;
+  for (const PipelineTemplate& pipeline : job.strategy.templates)
+    for (const VirtualStage& stage : virtual_stages(pipeline)) {
+      const std::int64_t of_layer = instructions_of_layer(job, pipeline.stages[at(stage.stage)]);
+      const std::int64_t of_micro_batch = 2 + of_layer * (stage.layers.last - stage.layers.first);
+      sum = size_sum(sum, size_product({pipeline.micro_batches, of_micro_batch}));
+    }
+  return sum;
+}
+
+// What is counted for each tensor and micro-batch takes memory, too.
+std::int64_t most_layer_passes(const Strategy& strategy) {
+  std::int64_t most = 0;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      std::int64_t layers = pipeline.stages[i].last_layer - pipeline.stages[i].first_layer;
+      for (const Layers& more : pipeline.stages[i].more) layers += more.last - more.first;
+      most = std::max(most, size_product({layers, pipeline.micro_batches}));
+    }
+  return most;
+}
+
+void refuse_too_many(std::int64_t count, const char* what) {
+  if (count > kMostInstructions)
+    throw Refusal(Exit::infeasible, "program-too-large", {},
+                  fmt::format("the program would have {} {} or more, and at most {} are compiled", count,
+                              what, kMostInstructions),
+                  "fewer micro-batches in a step: a larger micro_batch, or a smaller global_batch");
+}
+
+std::int64_t count_instructions(const Program& program) {
+  std::int64_t count = 0;
+  for (const RankProgram& rank_program : program.rank_programs)
+    for (const Stream& stream : rank_program.streams)
+      count += static_cast<std::int64_t>(stream.instructions.size());
+  return count;
+}
+
+// Refuses tensors whose bytes, with those of all micro-batches, cannot be added up.
+void refuse_uncountable(const Program& program) {
+  for (const RankProgram& rank_program : program.rank_programs) {
+    std::int64_t held = 0, of_micro_batch = 0;
+    for (const Tensor& tensor : rank_program.tensors) {
+      std::int64_t& sum = per_micro_batch(tensor.role) ? of_micro_batch : held;
+      sum = size_sum(sum, tensor.bytes);
+    }
+    size_sum(held, size_product({of_micro_batch, rank_program.micro_batches}));
+  }
+}
+
+}  // namespace
 
 const std::vector<CompilePass>& compile_passes() {
   static const std::vector<CompilePass> passes = {
@@ -32,8 +107,14 @@ const std::vector<CompilePass>& compile_passes() {
 
 Program compile(const Job& job) {
   validate(job.transformer, job.train, job.strategy);
+  refuse_too_many(estimated_instructions(job), "instructions");
+  refuse_too_many(most_layer_passes(job.strategy), "layers of micro-batches in a stage");
   Program program;
-  for (const CompilePass& pass : compile_passes()) pass.run(job, program);
+  for (const CompilePass& pass : compile_passes()) {
+    pass.run(job, program);
+    refuse_too_many(count_instructions(program), "instructions");
+  }
+  refuse_uncountable(program);
   return program;
 }
 
