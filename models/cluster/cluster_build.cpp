@@ -282,6 +282,28 @@ class NodeBuilder {
   GraphBuilder& graph_;
 };
 
+// A cluster of 262,144 chips with a NIC each has half as many links; these take 2 GB.
+constexpr std::int64_t kMostLinks = std::int64_t{1} << 22;
+
+// Refuses a cluster whose links could not be kept or counted.
+void refuse_too_many_links(const Cluster& cluster) {
+  std::int64_t links = 0;
+  for (std::size_t group = 0; group < cluster.groups.size(); ++group)
+    links += std::int64_t{cluster.groups[group].nodes} * cluster.layout[group].links_per_node;
+  for (const NetworkLayout& layout : cluster.network_layout) {
+    if (!has_inner_links(layout)) continue;
+    const std::int64_t leaves = layout.leaves;
+    const bool dragonfly = layout.network.shape == NetworkShape::dragonfly;
+    const std::int64_t groups = dragonfly ? leaves / layout.network.routers_per_group : 0;
+    links +=
+        dragonfly ? leaves * layout.network.routers_per_group + groups * groups : 2 * leaves * layout.ways;
+  }
+  if (links > kMostLinks)
+    throw Refusal(Exit::infeasible, "too-many-links", {},
+                  fmt::format("cluster `{}` has {} links", cluster.name, links),
+                  fmt::format("at most {}: fewer nodes, or fewer spines", kMostLinks));
+}
+
 void clear_derived(Cluster& cluster) {
   cluster.link_table.clear();
   cluster.chip_vertex.clear();
@@ -298,6 +320,7 @@ void build_topology(Cluster& cluster) {
   clear_derived(cluster);
   for (const NodeGroup& group : cluster.groups) cluster.layout.push_back(lay_out(group));
   lay_out_networks(cluster);
+  refuse_too_many_links(cluster);
   GraphBuilder graph(cluster);
   NetworkBuilder networks(cluster, graph);
   NodeBuilder nodes(cluster, graph);
