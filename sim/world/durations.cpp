@@ -11,6 +11,9 @@
 namespace motley {
 namespace {
 
+// An instruction that takes longer than 31 years is a mistake; the sum of a million such is still exact to a second.
+constexpr double kLongest_s = 1e9;
+
 // Rounds to whole nanoseconds, the unit of clocks. The difference of two instants of a trace, rounded in this way, is
 // again exactly the duration that was put in; a difference of doubles alone is not.
 double whole_nanoseconds(double seconds) { return std::round(seconds * 1e9) / 1e9; }
@@ -58,6 +61,16 @@ double Durations::recorded_s(const Step& step) const {
 
 double Durations::seconds(const Step& step, const Instruction& instruction) {
   if (options_.null) return 0;
+  const double seconds = unbounded_s(step, instruction);
+  if (!(seconds <= kLongest_s))
+    throw Refusal(
+        Exit::infeasible, "too-slow", {},
+        fmt::format("{} takes {} s", describe(program_, step.rank, step.stream, step.index), seconds),
+        "are the chip's figures in the right units?");
+  return seconds;
+}
+
+double Durations::unbounded_s(const Step& step, const Instruction& instruction) {
   if (!is_measured(step.rank)) return costs_.price(step.rank, instruction).seconds();
   if (options_.tape != nullptr) return recorded_s(step);
   return whole_nanoseconds(options_.executor->execute(step, instruction));

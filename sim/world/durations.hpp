@@ -15,7 +15,8 @@ class Durations {
  public:
   // Keeps references to all arguments, which must outlive it. Throws Refusal("wrong-tape").
   Durations(const Job& job, const Program& program, const SimOptions& options);
-  // Seconds of a compute or optimizer instruction; executes the instruction if its rank is real.
+  // Seconds of a compute or optimizer instruction; executes the instruction if its rank is real. Throws
+  // Refusal("too-slow").
   double seconds(const Step& step, const Instruction& instruction);
   const RingCost& cost(CollectiveKind kind, GroupId group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
@@ -31,6 +32,7 @@ class Durations {
   bool is_measured(Rank rank) const { return !measured_.empty() && measured_[rank]; }
 
  private:
+  double unbounded_s(const Step& step, const Instruction& instruction);
   double recorded_s(const Step& step) const;
   void check_tape() const;
 

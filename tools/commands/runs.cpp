@@ -81,8 +81,13 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
     options.tape = &tape;
   }
   const Job& job = prepared.scenario.job;
-  return in_child ? simulate_in_child(job, prepared.program, options)
-                  : simulate(job, prepared.program, options);
+  try {
+    return in_child ? simulate_in_child(job, prepared.program, options)
+                    : simulate(job, prepared.program, options);
+  } catch (const Refusal& refusal) {
+    if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
+    throw located(refusal, prepared.scenario.cluster_location);
+  }
 }
 
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
