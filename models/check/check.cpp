@@ -137,30 +137,6 @@ void check_rank(const Program& program, Rank rank) {
       check_instruction_of_rank(program, rank, instruction);
 }
 
-void check_indices(const Program& program) {
-  for (const RankProgram& rank_program : program.rank_programs) {
-    if (rank_program.micro_batches < 1 || rank_program.micro_batches > 1'000'000)
-      refuse_program(fmt::format("{} micro-batches", rank_program.micro_batches));
-    const std::int64_t cut = rank_program.expert_tensor_parallel;
-    if (rank_program.expert_parallel < 1 || cut < 1 || rank_program.tensor_parallel % cut != 0)
-      refuse_program(fmt::format("{}: experts divided by {} and cut by {}", rank_program.name,
-                                 rank_program.expert_parallel, cut));
-    const std::int64_t parts = rank_program.context_parallel;
-    if (parts < 1 || parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
-      refuse_program(
-          fmt::format("{}: sequences of {} cut over {} ranks", rank_program.name, program.sequence, parts));
-    if (rank_program.streams.empty() || rank_program.streams[kComputeStream].kind != StreamKind::compute)
-      refuse_rank_program(rank_program, "the first stream is not compute");
-    check_kernels(rank_program);
-    check_shards(rank_program);
-    for (const Stream& stream : rank_program.streams)
-      for (const Instruction& instruction : stream.instructions) check_instruction(rank_program, instruction);
-  }
-  for (const RankEntry& entry : program.ranks)
-    if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
-  for (Rank rank : program.ranks.ids()) check_rank(program, rank);
-}
-
 // Counts, for each tensor of each micro-batch, the writes that allocate it and the instructions that free it. The
 // order of streams does not matter.
 class LifetimeCounts {
@@ -292,6 +268,33 @@ void check_fit(const Program& program, const std::vector<StageMemory>& stages) {
 std::vector<Blocked> find_deadlock(const Program& program) {
   IdTable<Rank, RankMemory> memory;
   return run_null(program, memory);
+}
+
+void check_indices(const Program& program) {
+  for (const RankProgram& rank_program : program.rank_programs) {
+    if (rank_program.micro_batches < 1 || rank_program.micro_batches > 1'000'000)
+      refuse_program(fmt::format("{} micro-batches", rank_program.micro_batches));
+    const std::int64_t cut = rank_program.expert_tensor_parallel;
+    if (rank_program.expert_parallel < 1 || cut < 1 || rank_program.tensor_parallel % cut != 0)
+      refuse_program(fmt::format("{}: experts divided by {} and cut by {}", rank_program.name,
+                                 rank_program.expert_parallel, cut));
+    const std::int64_t parts = rank_program.context_parallel;
+    if (parts < 1 || parts > program.sequence || (parts > 1 && program.sequence % (2 * parts) != 0))
+      refuse_program(
+          fmt::format("{}: sequences of {} cut over {} ranks", rank_program.name, program.sequence, parts));
+    if (rank_program.streams.empty() || rank_program.streams[kComputeStream].kind != StreamKind::compute)
+      refuse_rank_program(rank_program, "the first stream is not compute");
+    check_kernels(rank_program);
+    check_shards(rank_program);
+    for (const Stream& stream : rank_program.streams)
+      for (const Instruction& instruction : stream.instructions) check_instruction(rank_program, instruction);
+  }
+  for (const Group& group : program.groups)
+    for (const Rank rank : group.ranks)
+      if (!program.ranks.has(rank)) refuse_program("a group of a rank that is not there");
+  for (const RankEntry& entry : program.ranks)
+    if (!program.rank_programs.has(entry.rank_program)) refuse_program("a rank of no class");
+  for (Rank rank : program.ranks.ids()) check_rank(program, rank);
 }
 
 std::vector<StageMemory> check(const Program& program, const Cluster& cluster, double fragmentation) {

@@ -15,6 +15,9 @@ namespace motley {
 // (empty: the Program ends). Programs are deterministic dataflow, so one order stands for all.
 std::vector<Blocked> find_deadlock(const Program& program);
 
+// Refuses ("broken-program") an id or an index that points nowhere, as the text of an edited Program may have.
+void check_indices(const Program& program);
+
 // Throws Refusal: unmatched transfer, unequal bytes, collective members that disagree, deadlock (exit 1), out of
 // memory (exit 3: which stage, how many GiB, what would help), a tensor freed twice or never. Returns the memory that
 // it found, so that callers need not run the Null world again.

@@ -3,17 +3,23 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <sstream>
+#include <type_traits>
 
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/base/units.hpp"
 #include "models/program/program_fields.hpp"
 #include "models/program/program_names.hpp"
 
 namespace motley {
 namespace {
+
+// FLOPs and factors are far below; products of two of these are finite.
+constexpr double kMostNumber = 1e30;
 
 struct Word {
   std::string text;
@@ -78,8 +84,12 @@ class Line {
   Number to_number(const std::string& text) const {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size())
-      refuse(fmt::format("`{}` is not a number that fits", text));
+    bool fits = error == std::errc{} && end == text.data() + text.size();
+    if constexpr (std::is_floating_point_v<Number>)
+      fits = fits && std::fabs(value) <= kMostNumber;  // a comparison with NaN is false
+    else if constexpr (sizeof(Number) == sizeof(std::int64_t) && std::is_signed_v<Number>)
+      fits = fits && value >= -kMostSize && value <= kMostSize;
+    if (!fits) refuse(fmt::format("`{}` is not a number that fits", text));
     return value;
   }
   template <class E>

@@ -119,7 +119,9 @@ class TracePairs {
     ++result_.compared;
     const Step& step = a.step;
     expect_equal(step, "bytes", static_cast<double>(a.bytes), static_cast<double>(b.bytes));
-    if (program_.program_of(step.rank).expert_parallel > 1)
+    const auto& groups = program_.ranks[step.rank].groups;
+    if (program_.program_of(step.rank).expert_parallel > 1 && groups.has(kExpertGroup) &&
+        groups[kExpertGroup])
       note_routed(a, b);
     else
       expect_equal(step, "flops", a.flops, b.flops);

@@ -39,9 +39,12 @@ ordered_json json_of(const Step& step) {
   return {{"rank", step.rank}, {"stream", step.stream.value()}, {"index", step.index}};
 }
 
-// The ratio b / a; null if a is 0, because JSON has no infinity.
-ordered_json ratio(double a, double b) { return a > 0 ? ordered_json(b / a) : ordered_json(nullptr); }
-std::string print_ratio(double a, double b) { return a > 0 ? fmt::format("{:.3f}", b / a) : "-"; }
+// The ratio b / a; null if a is so short that it says nothing, because JSON has no infinity.
+constexpr double kShortest_s = 1e-15;
+ordered_json ratio(double a, double b) {
+  return a > kShortest_s ? ordered_json(b / a) : ordered_json(nullptr);
+}
+std::string print_ratio(double a, double b) { return a > kShortest_s ? fmt::format("{:.3f}", b / a) : "-"; }
 
 std::string print_differences(const Comparison& comparison) {
   if (!comparison.same_program)

@@ -4,11 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #include "models/trace/trace.hpp"
 
 namespace motley {
 
 Program read_program_of_trace(const std::string& path) {
+  refuse_irregular_file(path);
   std::ifstream file(path, std::ios::binary);
   std::string line;
   if (!std::getline(file, line))

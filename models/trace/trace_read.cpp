@@ -4,20 +4,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <unordered_map>
 
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
+#include "models/base/text_file.hpp"
 #include "models/trace/trace.hpp"
 
 namespace motley {
 namespace {
 
 using nlohmann::json;
+
+// Traces have hundreds of megabytes at most; a step takes hours at most; no machine counts 1e30 operations.
+constexpr std::size_t kMostTraceBytes = std::size_t{1} << 30;
+constexpr double kMost_s = 1e9, kMostFlops = 1e30;
 
 Location place_of(const std::string& path, std::string_view text, std::size_t position) {
   const std::string_view before = text.substr(0, std::min(position, text.size()));
@@ -374,6 +380,8 @@ void TraceReader::take_real(double value) {
   if (field_ == Field::none) return;
   double* real = real_of(field_);
   if (real == nullptr) refuse(fmt::format("{} where a whole number belongs", value));
+  const double most = field_ == Field::flops ? kMostFlops : kMost_s;
+  if (!(std::fabs(value) <= most)) refuse(fmt::format("{} is out of bounds: at most {}", value, most));
   *real = value;
   seen_ |= 1U << static_cast<int>(field_);
 }
@@ -383,6 +391,8 @@ void TraceReader::take_integer(std::int64_t value) {
   if (real_of(field_) != nullptr) return take_real(static_cast<double>(value));
   seen_ |= 1U << static_cast<int>(field_);
   if (std::int64_t* count = count_of(field_)) {
+    if (value < 0 || value > kMostSize)
+      refuse(fmt::format("{} is out of bounds: 0 to {} bytes", value, kMostSize));
     *count = value;
   } else if (field_ == Field::pid) {
     event_.step.rank = Rank(narrow<std::int32_t>(value));
@@ -404,11 +414,9 @@ void TraceReader::take_integer(std::int64_t value) {
 }  // namespace
 
 Trace read_trace(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  if (!file) throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
-  const std::string text = std::move(content).str();
+  if (!std::filesystem::exists(path))
+    throw Refusal(Exit::usage, "bad-trace", {.file = path}, "cannot be read", "is the path right?");
+  const std::string text = read_text_file(path, {}, kMostTraceBytes);
   return TraceReader(path, text).read();
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "models/check/check.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/runs.hpp"
 
@@ -35,7 +36,15 @@ bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") 
 
 // `world`: none means the scenario's own world.
 ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
-  if (!is_scenario_path(path)) return {.program = read_program_of_trace(path), .trace = read_trace(path)};
+  if (!is_scenario_path(path)) {
+    ComparedSide side{.program = read_program_of_trace(path), .trace = read_trace(path)};
+    try {
+      check_indices(side.program);
+    } catch (const Refusal& refusal) {
+      throw located(refusal, {.file = path, .line = 1, .column = 1});
+    }
+    return side;
+  }
   const Prepared prepared = prepare(load_scenario(path));
   const WorldKind kind = world.value_or(prepared.scenario.world.kind);
   Trace trace = kind == WorldKind::real ? train_world(prepared, path, steps)
