@@ -53,9 +53,21 @@ std::int64_t most_layer_passes(const Strategy& strategy) {
 void refuse_too_many(std::int64_t count, const char* what) {
   if (count > kMostInstructions)
     throw Refusal(Exit::infeasible, "program-too-large", {},
-                  fmt::format("the program would have {} {} or more, and at most {} are compiled", count,
-                              what, kMostInstructions),
+                  fmt::format("the program would have about {} {}, and at most {} are compiled", count, what,
+                              kMostInstructions),
                   "fewer micro-batches in a step: a larger micro_batch, or a smaller global_batch");
+}
+
+// Passes over layers that are divided one by one take time that grows with the square of their number.
+void refuse_too_many_divided_layers(const Strategy& strategy) {
+  constexpr std::int64_t kMostDivided = 1024;
+  if (strategy.zero < 2) return;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const VirtualStage& stage : virtual_stages(pipeline))
+      if (const std::int64_t layers = stage.layers.last - stage.layers.first; layers > kMostDivided)
+        throw Refusal(Exit::infeasible, "program-too-large", {},
+                      fmt::format("a stage has {} layers, each divided by `zero: {}`", layers, strategy.zero),
+                      fmt::format("at most {} layers in a stage: more stages, or `zero: 1`", kMostDivided));
 }
 
 std::int64_t count_instructions(const Program& program) {
@@ -109,6 +121,7 @@ Program compile(const Job& job) {
   validate(job.transformer, job.train, job.strategy);
   refuse_too_many(estimated_instructions(job), "instructions");
   refuse_too_many(most_layer_passes(job.strategy), "layers of micro-batches in a stage");
+  refuse_too_many_divided_layers(job.strategy);
   Program program;
   for (const CompilePass& pass : compile_passes()) {
     pass.run(job, program);
