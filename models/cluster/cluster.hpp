@@ -17,8 +17,10 @@
 namespace motley {
 
 // Chips of a cluster and of a node, at most. The largest cluster that was announced has 200,000 in one place (xAI
-// Colossus, 2025); a cluster of 262,144 takes about 1 GB here.
-inline constexpr IntegerRange kChips{1, 1 << 18}, kChipsOfNode{1, 1024};
+// Colossus, 2025); one of a million takes about 4 GB here.
+inline constexpr IntegerRange kChips{1, 1 << 20}, kChipsOfNode{1, 1024};
+// Chips of a published measurement, at most: many are read at once, and nobody measured as many.
+inline constexpr IntegerRange kPublishedChips{1, 1 << 18};
 
 enum class FabricKind : std::uint8_t { nvswitch, nvlink_mesh, xgmi_mesh, pcie, loopback };
 template <>

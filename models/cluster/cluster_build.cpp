@@ -282,8 +282,8 @@ class NodeBuilder {
   GraphBuilder& graph_;
 };
 
-// A cluster of 262,144 chips with a NIC each has half as many links; these take 2 GB.
-constexpr std::int64_t kMostLinks = std::int64_t{1} << 22;
+// A cluster of a million chips with a NIC each has half as many links.
+constexpr std::int64_t kMostLinks = std::int64_t{1} << 24;
 
 // Refuses a cluster whose links could not be kept or counted.
 void refuse_too_many_links(const Cluster& cluster) {

@@ -16,8 +16,8 @@ namespace {
 // micro-batches through 64 virtual stages); a program of a million instructions takes several seconds and half a GB.
 constexpr std::int64_t kMostInstructions = 1'000'000;
 
-// Instructions that each layer has of its own in a forward and its backward: the cut computes, gathers and reductions of
-// its parameters, exchanges of its experts, tensor-parallel collectives.
+// Instructions that each layer has of its own in a forward and its backward: the cut computes, gathers and reductions
+// of its parameters, exchanges of its experts, tensor-parallel collectives.
 std::int64_t instructions_of_layer(const Job& job, const Stage& stage) {
   std::int64_t count = 0;
   if (job.strategy.zero > 1) count += 4;

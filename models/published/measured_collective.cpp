@@ -55,8 +55,8 @@ MeasuredCollective read_row(const CsvRow& row) {
   const auto kind = std::find(kinds.begin(), kinds.end(), collective.what);
   if (kind == kinds.end()) refuse(row, "collective", suggest(collective.what, kinds));
   if (collective.what != kKinds.back()) collective.kind = static_cast<CollectiveKind>(kind - kinds.begin());
-  collective.nodes = static_cast<int>(to_count(row, "nodes", kChips));
-  collective.chips = static_cast<int>(to_count(row, "chips", kChips));
+  collective.nodes = static_cast<int>(to_count(row, "nodes", kPublishedChips));
+  collective.chips = static_cast<int>(to_count(row, "chips", kPublishedChips));
   if (collective.chips < 2 || collective.chips % collective.nodes != 0)
     refuse(row, "chips", "as many on each node, two at least");
   collective.bytes = to_count(row, "bytes", kMessage_bytes);
@@ -172,10 +172,10 @@ CollectiveRun make_run(const MeasuredCollective& measured) {
     throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
                   fmt::format("{}: a node of {} has {} chips, not {}", measured.id, measured.cluster,
                               group.chips_per_node, measured.chips / measured.nodes));
-  if (std::int64_t{group.nodes} * group.chips_per_node > kChips.most)
+  if (std::int64_t{group.nodes} * group.chips_per_node > kPublishedChips.most)
     throw Refusal(Exit::usage, "bad-csv", measured.places.chips,
                   fmt::format("{}: {} nodes of {} chips", measured.id, group.nodes, group.chips_per_node),
-                  fmt::format("at most {} chips", kChips.most));
+                  fmt::format("at most {} chips", kPublishedChips.most));
   build_topology(run.job.cluster);
   run.job.fidelity.data_parallel = CollectiveLevel::fluid;
   run.job.fidelity.algorithm = measured.algorithm;

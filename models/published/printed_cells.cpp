@@ -21,10 +21,17 @@ constexpr NumberRange kMeasured{1e-9, 1e12};
 
 // The bounds of a count, by its column: those of the keys of a scenario that say the same.
 IntegerRange range_of(std::string_view column) {
-  static const std::map<std::string_view, IntegerRange> ranges = {
-      {"n_accelerators", kChips}, {"per_node", kChipsOfNode}, {"hidden", kWidth},     {"heads", kWidth},
-      {"kv_heads", kWidth},       {"ffn_hidden", kRows},      {"vocab", kRows},       {"layers", kLayers},
-      {"seq_len", kTokens},       {"global_batch", kBatch},   {"micro_batch", kBatch}};
+  static const std::map<std::string_view, IntegerRange> ranges = {{"n_accelerators", kPublishedChips},
+                                                                  {"per_node", kChipsOfNode},
+                                                                  {"hidden", kWidth},
+                                                                  {"heads", kWidth},
+                                                                  {"kv_heads", kWidth},
+                                                                  {"ffn_hidden", kRows},
+                                                                  {"vocab", kRows},
+                                                                  {"layers", kLayers},
+                                                                  {"seq_len", kTokens},
+                                                                  {"global_batch", kBatch},
+                                                                  {"micro_batch", kBatch}};
   const auto known = ranges.find(column);
   return known == ranges.end() ? kDegree : known->second;
 }

@@ -22,9 +22,9 @@ const AcceleratorRule& accelerator_of(const PrintedRow& row, const std::string& 
 Cluster mixed_cluster(const PrintedRow& row, const std::map<std::string, std::int64_t>& counts) {
   std::int64_t chips = 0;
   for (const auto& [kind, count] : counts) chips += count;
-  if (chips > kChips.most)
+  if (chips > kPublishedChips.most)
     throw Refusal(Exit::usage, "bad-csv", row.cells.where("accelerator"), fmt::format("{} chips", chips),
-                  fmt::format("at most {}", kChips.most));
+                  fmt::format("at most {}", kPublishedChips.most));
   Cluster cluster = load_cluster(accelerator_of(row, counts.begin()->first).cluster);
   cluster.name = row.run.set;
   if (!keep_chips(counts, cluster))
