@@ -186,10 +186,10 @@ class Simulate(Commands):
             self.assertIn("motley: error: ", answer.stderr)
 
     def test_an_interrupt_exits_with_130(self):
-        endless = self.folder / "endless.yaml"  # a pipe without a writer: reading it lasts until the signal
+        endless = self.folder / "endless.txt"  # a pipe without a reader: opening it lasts until the signal
         os.mkfifo(endless)
-        run = subprocess.Popen([PROGRAM, "simulate", endless], cwd=ROOT, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+        run = subprocess.Popen([PROGRAM, "simulate", QUICKSTART, "--out", endless], cwd=ROOT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not catches_interrupts(run.pid):
             self.assertIsNone(run.poll())
         run.send_signal(signal.SIGINT)
