@@ -16,6 +16,7 @@ namespace motley {
 struct Chip {
   std::string name;                      // a100-80gb-sxm
   std::string vendor;                    // nvidia
+  std::string family;                    // ampere: the architecture; empty: unknown
   std::string kind;                      // gpu, cpu, tpu or npu
   std::map<Format, Sourced> peak_flops;  // flop/s of dense matrix products
   Sourced memory_bytes;

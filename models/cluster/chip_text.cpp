@@ -112,7 +112,7 @@ void read_peaks(const Yaml& node, Chip& chip) {
 }  // namespace
 
 std::vector<std::string> datasheet_keys() {
-  std::vector<std::string> keys = {"name", "vendor", "kind", "peak"};
+  std::vector<std::string> keys = {"name", "vendor", "family", "kind", "peak"};
   for (const Figure& figure : figures())
     if (in_datasheet(figure)) keys.push_back(figure.key);
   return keys;
@@ -133,6 +133,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   const Yaml name = fields.find("name");
   chip.name = name ? to_text(name) : default_name;
   chip.vendor = to_text(fields.need("vendor"));
+  if (const Yaml family = fields.find("family")) chip.family = to_text(family);
   chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu", "tpu", "npu"});
   read_peaks(fields.need("peak"), chip);
   for (const Figure& figure : figures()) {
@@ -162,9 +163,11 @@ void replace_figures(const Yaml& node, Chip& chip) {
 }
 
 std::string print(const Chip& chip, const std::string& indent) {
+  const std::string family =
+      chip.family.empty() ? "" : fmt::format("{}family: {}\n", indent, quote(chip.family));
   std::string text =
-      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{0}kind: {3}\n{0}peak:{4}\n", indent, quote(chip.name),
-                  quote(chip.vendor), chip.kind, chip.peak_flops.empty() ? " {}" : "");
+      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{3}{0}kind: {4}\n{0}peak:{5}\n", indent, quote(chip.name),
+                  quote(chip.vendor), family, chip.kind, chip.peak_flops.empty() ? " {}" : "");
   for (const auto& [format, peak] : chip.peak_flops)
     text += fmt::format("{}  {}: {}\n", indent, name_of(format), print(peak, Dimension::flops));
   for (const Figure& figure : figures()) text += print_figure(figure, chip, indent);

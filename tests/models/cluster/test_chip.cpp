@@ -50,6 +50,7 @@ const std::string kTimes =
 const std::map<std::string, std::array<std::string, 2>> kOthers = {
     {"name", {"one", "other"}},
     {"vendor", {"nvidia", "amd"}},
+    {"family", {"ampere", "hopper"}},
     {"kind", {"gpu", "npu"}},
     {"peak", {"{fp32: {value: 1 TFLOP/s, source: a}}", "{fp32: {value: 2 TFLOP/s, source: a}}"}},
     {"layers",
