@@ -36,7 +36,7 @@ Interval use_trial_or_shipped(const PrintedRow& row, Cluster& cluster) {
   const Yaml trial = row.rules.trial_figures(row.set.software);
   if (!trial) return use_software(row.set.software, cluster);
   use_kept(row.set.software, cluster);
-  return use_figures(trial, cluster);
+  return use_figures(trial, cluster, row.set.software);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ Cluster printed_cluster(const PrintedRow& row) {
 
 Interval use_software_of_set(const PrintedRow& row, Cluster& cluster) {
   const std::string& software = row.set.software;
-  if (software.empty()) return interval_of_unseen();
+  if (software.empty()) return use_usual_software(cluster);
   Cluster shipped = cluster;
   const Interval interval = use_trial_or_shipped(row, shipped);
   const FitWithoutRuns* const fit = row.rules.fit_without_run(row.run.id);

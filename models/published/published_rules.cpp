@@ -222,10 +222,6 @@ void PublishedRules::use(const TrialFigures& trial) {
   for (const Yaml& fit : trial.left_out) fits_.push_back(read_fit(fit));
 }
 
-void PublishedRules::forget_software() {
-  for (auto& [name, set] : sets_) set.software.clear();
-}
-
 std::optional<std::string> PublishedRules::chip_of(const std::string& accelerator) const {
   const AcceleratorRule* const rule = this->accelerator(accelerator);
   return rule ? std::optional(rule->chip) : std::nullopt;

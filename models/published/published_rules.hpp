@@ -91,8 +91,6 @@ class PublishedRules {
 
   // Uses these figures from now on in place of the files of their names, and these fits in place of all of left_out/.
   void use(const TrialFigures& trial);
-  // Forgets the software of every set.
-  void forget_software();
 
   // Nothing: the accelerator, the set, or the set's software is unknown.
   std::optional<std::string> chip_of(const std::string& accelerator) const;

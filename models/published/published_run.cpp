@@ -72,7 +72,10 @@ Measured read_row(const PrintedRow& row) {
   measured.unseen = cluster_without_set(row, job, bare);
   if (measured.unseen) measured.unseen_interval = interval_of_left_out();
   measured.experts = transformer.experts.count > 0;
-  if (measured.experts) measured.scenario.interval = measured.unseen_interval = interval_of_experts();
+  if (measured.experts) {
+    measured.scenario.interval = interval_with_experts(measured.scenario.interval);
+    measured.unseen_interval = interval_with_experts(measured.unseen_interval);
+  }
   measured.runs_on = row.set.runs_on;
   measured.recompute_known = !row.cells.text("recompute").empty() || row.set.recompute || measured.peak_bytes;
   return measured;

@@ -72,6 +72,7 @@ struct Report {
   Spending spending;
   std::int64_t chips = 0;
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
+  double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
 // Makes the report. `memory` is what check() returned; if it is empty, the Null world runs again to count it. A
 // folded Trace has representatives only: sums over ranks come from the Program.

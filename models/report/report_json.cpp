@@ -167,11 +167,15 @@ std::string to_json(const Report& report) {
   json["program_hash"] = report.program_hash;
   json["iteration_s"] = report.iteration_s;
   if (report.interval)
-    json["interval"] = {{"low_s", report.interval->low * report.iteration_s},
-                        {"high_s", report.interval->high * report.iteration_s},
-                        {"share", kIntervalShare},
-                        {"regime", name_of(report.interval->regime)},
-                        {"source", report.interval->source}};
+    json["interval"] = {
+        {"low_s", report.interval->low * report.iteration_s},
+        {"high_s", report.interval->high * report.iteration_s},
+        {"share", kIntervalShare},
+        {"regime", name_of(report.interval->regime)},
+        {"software",
+         report.interval->software.empty() ? ordered_json(nullptr) : ordered_json(report.interval->software)},
+        {"source", report.interval->source}};
+  if (report.own_s > 0) json["own_figures_s"] = report.own_s;
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
   json["sequences_per_s"] = report.sequences_per_s;

@@ -157,14 +157,23 @@ std::string print_advice(const Report& report) {
                      format_seconds(advice.step_s), 100 * (advice.step_s / report.iteration_s - 1));
 }
 
+// The runs that an interval rests on, and what is predicted where that is not the software's own.
+std::string describe_basis(const Interval& interval) {
+  const std::string& software = interval.software;
+  if (software.empty()) return "of any software; predicted are the chips' own figures alone";
+  if (software == kUsualSoftware)
+    return "of any software; predicted is the usual one (`software` in the scenario names yours)";
+  if (interval.regime == Regime::calibrated) return "of this software";
+  return interval.regime == Regime::similar
+             ? fmt::format("of any software; `{}` was not measured on just these chips and networks",
+                           software)
+             : fmt::format("of any software; nothing is known of `{}` on some of these chips", software);
+}
+
 // Describes an interval: "5.1 s to 6.2 s, as 8 of 10 published runs of this software".
 std::string describe(const Interval& interval, double seconds) {
-  const char* const basis = interval.regime == Regime::calibrated ? "of this software"
-                            : interval.regime == Regime::similar
-                                ? "of any software: nothing is known of this one on these chips"
-                                : "of any software: `software` in the scenario names yours";
-  return fmt::format("{} to {} when measured, as 8 of 10 published runs {}",
-                     format_seconds(interval.low * seconds), format_seconds(interval.high * seconds), basis);
+  return fmt::format("{} to {}, as 8 of 10 published runs {}", format_seconds(interval.low * seconds),
+                     format_seconds(interval.high * seconds), describe_basis(interval));
 }
 
 }  // namespace
@@ -188,19 +197,22 @@ std::string print_waits(const Report& report) {
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
+  if (report.own_s > 0)
+    figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",
+                                        format_seconds(report.own_s))});
   figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),
                                      format_count(report.tokens_per_s_per_chip))});
   figures.add({"model FLOPs", fmt::format("{} a chip on {} chips",
                                           format_flops(report.tflops_per_chip * 1e12), report.chips)});
   figures.add({"MFU", format_percent(report.mfu)});
   figures.add({"HFU", format_percent(report.hfu) + ", recompute counted"});
-  add_spending(report.spending, figures);
+  add_spending(report.spending, figures, report.interval);
   figures.add({"formula", report.flop_formula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
   const std::string verdict = report.breakdown.empty() ? "" : print_finding(report) + print_advice(report);
   return fmt::format("{}{}{}\n{}{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
-                     figures.print(), print_run(report.spending), print_breakdown(report),
+                     figures.print(), print_run(report.spending, report.interval), print_breakdown(report),
                      print_memory(report), verdict);
 }
 

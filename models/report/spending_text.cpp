@@ -38,10 +38,18 @@ std::string names_of(const std::vector<std::string>& names) {
   return fmt::format("`{}`", fmt::join(names, "`, `"));
 }
 
-std::string price_of(const Spending& spending) {
+// " (124 USD to 156 USD)": a value that grows with the step, at both ends of the step's interval.
+template <class Print>
+std::string both_ends(double value, const std::optional<Interval>& interval, Print print) {
+  return interval ? fmt::format(" ({} to {})", print(value * interval->low), print(value * interval->high))
+                  : "";
+}
+
+std::string price_of(const Spending& spending, const std::optional<Interval>& interval) {
   if (!spending.step.usd) return "unknown: no list price of " + names_of(spending.unpriced);
-  return fmt::format("{} a step, {} a billion tokens: the chips at their list prices",
-                     dollars(*spending.step.usd), dollars(*spending.billion_tokens.usd));
+  const double billion = *spending.billion_tokens.usd;
+  return fmt::format("{} a step, {}{} a billion tokens: the chips at their list prices",
+                     dollars(*spending.step.usd), dollars(billion), both_ends(billion, interval, dollars));
 }
 
 std::string energy_of(const Spending& spending) {
@@ -64,8 +72,8 @@ std::string carbon_of(const Spending& spending) {
 
 }  // namespace
 
-void add_spending(const Spending& spending, Table& figures) {
-  figures.add({"price", price_of(spending)});
+void add_spending(const Spending& spending, Table& figures, const std::optional<Interval>& interval) {
+  figures.add({"price", price_of(spending, interval)});
   figures.add({"energy", energy_of(spending)});
   if (spending.step.electricity_usd)
     figures.add(
@@ -75,15 +83,17 @@ void add_spending(const Spending& spending, Table& figures) {
   figures.add({"carbon", carbon_of(spending)});
 }
 
-std::string print_run(const Spending& spending) {
+std::string print_run(const Spending& spending, const std::optional<Interval>& interval) {
   if (!spending.run) return "";
   const TrainingRun& run = *spending.run;
   Table rows("ll", {"steps", grouped(run.steps)});
-  const std::string of_steps = format_seconds(run.seconds * run.goodput);
-  rows.add({"time", run.goodput < 1 ? fmt::format("{}: {} of steps at a goodput of {}",
-                                                  format_seconds(run.seconds), of_steps, run.goodput)
-                                    : of_steps + ": no failures, no evaluation, no checkpoints"});
-  rows.add({"price", run.bill.usd ? dollars(*run.bill.usd) : "unknown"});
+  const std::string of_steps = format_seconds(run.seconds * run.goodput),
+                    time = format_seconds(run.seconds) + both_ends(run.seconds, interval, format_seconds);
+  rows.add({"time", run.goodput < 1
+                        ? fmt::format("{}: {} of steps at a goodput of {}", time, of_steps, run.goodput)
+                        : time + ": no failures, no evaluation, no checkpoints"});
+  rows.add({"price",
+            run.bill.usd ? dollars(*run.bill.usd) + both_ends(*run.bill.usd, interval, dollars) : "unknown"});
   rows.add({"energy",
             run.bill.kwh ? fmt::format("{}, at most {}", energy(*run.bill.kwh), energy(*run.bill.kwh_at_most))
                          : "unknown"});

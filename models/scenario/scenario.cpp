@@ -114,8 +114,13 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
                                      : read_cluster(cluster, scenario.name, folder);
   const Yaml software = fields.find("software");
-  scenario.interval = software ? use_software(software, folder, job.cluster) : interval_of_unseen();
-  if (software && job.transformer.experts.count > 0) scenario.interval = interval_of_experts();
+  if (software) {
+    scenario.interval = use_software(software, folder, job.cluster);
+  } else {
+    scenario.own = own_figures(job.cluster);
+    scenario.interval = use_usual_software(job.cluster);
+  }
+  if (job.transformer.experts.count > 0) scenario.interval = interval_with_experts(scenario.interval);
   if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
   if (const Yaml site = fields.find("site")) job.cluster.site = read_site(site);
   job.train = read_train(fields.need("train"), folder);

@@ -1,6 +1,7 @@
 // Reads scenarios/*.yaml and platforms/*.yaml into values; refuses every mistake at file:line:column.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "models/program/program.hpp"
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
+#include "models/scenario/software.hpp"
 
 namespace motley {
 
@@ -30,7 +32,8 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
-  Interval interval;  // interval of measured steps around the predicted ones
+  Interval interval;              // interval of measured steps around the predicted ones
+  std::optional<OwnFigures> own;  // the cluster's own figures; nothing: the scenario names its software
   // Locations of these keys in the file, for later refusals.
   Location model_location, cluster_location, strategy_location;
 };

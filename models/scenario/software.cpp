@@ -3,19 +3,54 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <optional>
 
 #include "models/base/data_files.hpp"
+#include "models/scenario/measured_on.hpp"
 
 namespace motley {
 namespace {
 
+// Figures that a software carries from chip to chip. A share is a part of the chip's peak; the others are the
+// software's own.
+struct CarriedFigure {
+  const char* key;
+  Sourced ChipSoftware::*member;
+  bool share;
+};
+constexpr std::array kCarried = {
+    CarriedFigure{"gemm_efficiency", &ChipSoftware::gemm_efficiency, true},
+    CarriedFigure{"attention_efficiency", &ChipSoftware::attention_efficiency, true},
+    CarriedFigure{"gemm_backward", &ChipSoftware::gemm_backward, false},
+    CarriedFigure{"elementwise_passes", &ChipSoftware::elementwise_passes, false},
+    CarriedFigure{"unfused_attention", &ChipSoftware::unfused_attention, false},
+    CarriedFigure{"layer_launch", &ChipSoftware::layer_launch, false},
+    CarriedFigure{"expert_launch", &ChipSoftware::expert_launch, false},
+    CarriedFigure{"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, false},
+    CarriedFigure{"collective_share", &ChipSoftware::collective_share, false},
+    CarriedFigure{"straggling", &ChipSoftware::straggling, false},
+    CarriedFigure{"step_overhead", &ChipSoftware::step_overhead, false},
+    CarriedFigure{"overlap_slowdown", &ChipSoftware::overlap_slowdown, false},
+};
+
+// How much a file of figures knows of a chip.
+enum class Known : std::uint8_t { chip, family, nothing };
+
+Fields file_of(const Yaml& software) {
+  return {software, "software", {"on", "any", "network", "interval", "measured"}};
+}
+
 Interval read_interval(const Yaml& node, Regime regime) {
   const Fields fields(node, "an interval", {"low", "high", "source"});
-  return {regime, to_number(fields.need("low"), Sign::positive),
-          to_number(fields.need("high"), Sign::positive), to_text(fields.need("source"))};
+  return {regime,
+          to_number(fields.need("low"), Sign::positive),
+          to_number(fields.need("high"), Sign::positive),
+          to_text(fields.need("source")),
+          {}};
 }
 
 double half_peak(const Chip& chip) {
@@ -34,61 +69,159 @@ Chip chip_of(const YamlEntry& entry) {
   }
 }
 
-// Takes the chip's figures from the nearest related chip that the software knows.
-// Assumes: software that reaches a larger share of one chip's peak reaches a larger share of the related chip's peak,
-// and its launches and steps take equally long on both.
-void inherit(const Yaml& on, Chip& chip) {
-  std::optional<Chip> kin;
-  Yaml figures;
+bool is_kin(const Chip& a, const Chip& b) {
+  return a.vendor == b.vendor && !a.family.empty() && a.family == b.family;
+}
+
+// The entry of `on` for the kin of the chip with the nearest 16-bit peak; nullptr: it has no kin.
+const YamlEntry* kin_of(const Chip& chip, const Yaml& on) {
+  const YamlEntry* kin = nullptr;
   double nearest = 0;
   for (const YamlEntry& entry : on->entries) {
     const Chip other = chip_of(entry);
     const double away = std::abs(std::log(half_peak(other) / half_peak(chip)));
-    if (other.vendor != chip.vendor || !std::isfinite(away) || (kin && away >= nearest)) continue;
-    kin = other;
-    figures = entry.value;
+    if (!is_kin(other, chip) || !std::isfinite(away) || (kin != nullptr && away >= nearest)) continue;
+    kin = &entry;
     nearest = away;
   }
-  if (!kin) return;
-  Chip reached = *kin;
-  replace_figures(figures, reached);
-  const std::string source = fmt::format("inherited from {}", kin->name);
-  for (Sourced ChipSoftware::*share : {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency})
-    if ((reached.software.*share).value != (kin->software.*share).value)
-      chip.software.*share = {
-          (chip.software.*share).value * (reached.software.*share).value / (kin->software.*share).value,
-          source};
-  for (Sourced ChipSoftware::*figure :
-       {&ChipSoftware::gemm_backward, &ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
-        &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
-        &ChipSoftware::collective_share, &ChipSoftware::straggling, &ChipSoftware::step_overhead,
-        &ChipSoftware::overlap_slowdown})
-    if ((reached.software.*figure).value != (kin->software.*figure).value)
-      chip.software.*figure = {(reached.software.*figure).value, source};
+  return kin;
+}
+
+// Assumes: software that reaches a larger share of one chip's peak reaches a larger share of the related chip's peak,
+// and its launches and steps take equally long on both.
+void inherit(const YamlEntry& entry, Chip& chip) {
+  const Chip kin = chip_of(entry);
+  Chip reached = kin;
+  replace_figures(entry.value, reached);
+  const std::string source = fmt::format("inherited from {}", kin.name);
+  for (const CarriedFigure& each : kCarried) {
+    const double before = (kin.software.*each.member).value, after = (reached.software.*each.member).value;
+    if (after == before) continue;
+    Sourced& figure = chip.software.*each.member;
+    figure = {each.share ? figure.value * after / before : after, source};
+  }
+}
+
+Known use_figures_of_chip(const Yaml& on, const ChipSoftware& neutral, Chip& chip) {
+  if (on) {
+    if (const YamlEntry* const figures = on->find(chip.name)) {
+      replace_figures(figures->value, chip);
+      return Known::chip;
+    }
+    if (const YamlEntry* const kin = kin_of(chip, on)) {
+      inherit(*kin, chip);
+      return Known::family;
+    }
+  }
+  use_neutral_figures(neutral, chip);
+  return Known::nothing;
 }
 
 Interval interval_of(const char* key, Regime regime) {
   const Yaml file = read_yaml(data_folder() + "/platforms/published/unseen.yaml");
-  return read_interval(Fields(file, "a regime", {"interval", "left_out", "experts"}).need(key), regime);
+  return read_interval(Fields(file, "a regime", {"interval", "left_out", "experts", "own"}).need(key),
+                       regime);
+}
+
+std::string path_of_kept(const std::string& name) {
+  return data_folder() + "/platforms/kept/" + name + ".yaml";
+}
+
+// Assumes: nothing is known of what a software keeps in memory on chips of which it has no figures.
+void use_kept_where_known(const std::string& name, const Yaml& software, Cluster& cluster) {
+  const std::string path = path_of_kept(name);
+  const Yaml on = file_of(software).find("on");
+  if (!on || !std::filesystem::is_regular_file(path)) return;
+  const Yaml kept = read_yaml(path);
+  for (NodeGroup& group : cluster.groups)
+    if (group.chip.kind != "cpu" &&
+        (on->find(group.chip.name) != nullptr || kin_of(group.chip, on) != nullptr))
+      replace_figures(kept, group.chip);
 }
 
 }  // namespace
 
-Interval interval_of_unseen() { return interval_of("interval", Regime::unseen); }
+Interval interval_of_unnamed() { return interval_of("interval", Regime::unseen); }
 Interval interval_of_left_out() { return interval_of("left_out", Regime::similar); }
 Interval interval_of_experts() { return interval_of("experts", Regime::similar); }
+Interval interval_of_own() { return interval_of("own", Regime::unseen); }
 
-Interval use_figures(const Yaml& software, Cluster& cluster) {
-  const Fields file(software, "software", {"on", "network", "interval"});
-  const Yaml on = file.need("on");
-  bool all_known = true;
-  for (NodeGroup& group : cluster.groups) {
-    if (const YamlEntry* const figures = on->find(group.chip.name)) {
-      replace_figures(figures->value, group.chip);
-    } else {
-      all_known = false;
-      inherit(on, group.chip);
+Interval widened(const Interval& interval, const Interval& other) {
+  Interval wider = interval;
+  if (other.low < wider.low || other.high > wider.high)
+    wider.source = fmt::format("{}; and {}", interval.source, other.source);
+  wider.low = std::min(wider.low, other.low);
+  wider.high = std::max(wider.high, other.high);
+  return wider;
+}
+
+Interval interval_with_experts(const Interval& interval) {
+  Interval wider = widened(interval, interval_of_experts());
+  wider.regime = std::max(interval.regime, Regime::similar);
+  return wider;
+}
+
+ChipSoftware neutral_figures(const Yaml& software) {
+  const Fields file = file_of(software);
+  Chip neutral;
+  if (const Yaml any = file.find("any")) {
+    static_cast<void>(Fields(any, "figures of any chip", neutral_keys()));
+    replace_figures(any, neutral);
+    return neutral.software;
+  }
+  const Yaml on = file.find("on");
+  if (!on) return neutral.software;
+  for (const CarriedFigure& each : kCarried) {
+    double logs = 0;
+    int chips = 0;
+    for (const YamlEntry& entry : on->entries) {
+      if (entry.value->find(each.key) == nullptr) continue;
+      const Chip own = chip_of(entry);
+      Chip reached = own;
+      replace_figures(entry.value, reached);
+      const double figure = (reached.software.*each.member).value,
+                   ratio = each.share ? figure / (own.software.*each.member).value : figure;
+      if (ratio <= 0) continue;
+      logs += std::log(ratio);
+      ++chips;
     }
+    if (chips > 0)
+      neutral.software.*
+          each.member = {std::exp(logs / chips), fmt::format("mean over {} chips of the software", chips)};
+  }
+  return neutral.software;
+}
+
+void use_neutral_figures(const ChipSoftware& neutral, Chip& chip) {
+  for (const CarriedFigure& each : kCarried) {
+    const Sourced& from = neutral.*each.member;
+    Sourced& figure = chip.software.*each.member;
+    if (from.value <= 0) continue;
+    if (each.share)
+      figure = {figure.value * from.value, from.source};
+    else if (figure.value == 0)
+      figure = from;
+  }
+}
+
+std::vector<std::string> neutral_keys() {
+  std::vector<std::string> keys;
+  for (const CarriedFigure& each : kCarried) keys.emplace_back(each.key);
+  return keys;
+}
+
+Interval use_figures(const Yaml& software, Cluster& cluster, const std::string& name) {
+  const Fields file = file_of(software);
+  const Yaml on = file.find("on"), any = file.find("any");
+  if (!on && !any) static_cast<void>(file.need("on"));
+  const ChipSoftware neutral = neutral_figures(software);
+  Known known = Known::chip;
+  for (NodeGroup& group : cluster.groups) {
+    if (group.chip.kind == "cpu") {
+      known = Known::nothing;
+      continue;
+    }
+    known = std::max(known, use_figures_of_chip(on, neutral, group.chip));
     if (const Yaml network = file.find("network"))
       for (Nic& nic : group.nics)
         nic.bandwidth *=
@@ -96,18 +229,42 @@ Interval use_figures(const Yaml& software, Cluster& cluster) {
   }
   build_topology(cluster);
   const Yaml interval = file.find("interval");
-  if (interval && all_known) return read_interval(interval, Regime::calibrated);
-  return interval_of_left_out();
+  Interval result = interval ? read_interval(interval, Regime::calibrated) : interval_of_left_out();
+  const Yaml measured = file.find("measured");
+  const bool elsewhere = measured && !was_measured(read_measured_on(measured), cluster);
+  if (interval && (known >= Known::family || elsewhere)) result = widened(interval_of_left_out(), result);
+  if (known == Known::nothing) result = widened(interval_of_unnamed(), result);
+  result.software = name;
+  return result;
 }
 
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster) {
+  if (to_text(name) == kNoSoftware) return interval_of_own();
   const std::string path = find_file(to_text(name), folder, "platforms/software", ".yaml", name->where);
-  use_kept(stem_of(path), cluster);
-  return use_figures(read_yaml(path, name->where), cluster);
+  const Yaml software = read_yaml(path, name->where);
+  use_kept_where_known(stem_of(path), software, cluster);
+  return use_figures(software, cluster, stem_of(path));
+}
+
+Interval use_usual_software(Cluster& cluster) { return use_software(kUsualSoftware, cluster); }
+
+OwnFigures own_figures(const Cluster& cluster) {
+  OwnFigures own;
+  for (const NodeGroup& group : cluster.groups) own.push_back(group.chip.software);
+  return own;
+}
+
+void use_own_figures(const OwnFigures& own, Cluster& cluster) {
+  for (std::size_t i = 0; i < cluster.groups.size(); ++i) {
+    ChipSoftware& software = cluster.groups[i].chip.software;
+    const Sourced hidden = software.collective_share;
+    software = own.at(i);
+    software.collective_share = hidden;
+  }
 }
 
 void use_kept(const std::string& name, Cluster& cluster) {
-  const std::string path = data_folder() + "/platforms/kept/" + name + ".yaml";
+  const std::string path = path_of_kept(name);
   if (!std::filesystem::is_regular_file(path)) return;
   for (NodeGroup& group : cluster.groups)
     if (group.chip.kind != "cpu") replace_figures(read_yaml(path), group.chip);

@@ -86,6 +86,23 @@ Advice advice_for(const Job& job, const Report& report, std::size_t most) {
   return advise(folded, report, simulate_trial, {.most = most, .run_trials = run_in_pool});
 }
 
+// No published run is like one on host processors, or like one in which some ranks really compute.
+bool rests_on_published_runs(const SimulateArguments& options, const Prepared& prepared) {
+  const auto& groups = prepared.scenario.job.cluster.groups;
+  return kind_of(options, prepared.scenario) == WorldKind::sim &&
+         std::none_of(groups.begin(), groups.end(),
+                      [](const NodeGroup& group) { return group.chip.kind == "cpu"; });
+}
+
+// Seconds of the step without any software's figures; 0: the scenario names its software.
+double simulate_own_figures(const Scenario& scenario) {
+  if (!scenario.own) return 0;
+  Job job = scenario.job;
+  job.fidelity.fold = true;
+  use_own_figures(*scenario.own, job.cluster);
+  return run_in_pool(1, [&](std::size_t) { return try_job(job, simulate_trial); }, {}).at(0).step_s;
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
@@ -102,10 +119,10 @@ Exit run(const SimulateArguments& options) {
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.scenario = prepared.scenario.name;
   if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
-  const auto& groups = prepared.scenario.job.cluster.groups;
-  if (std::none_of(groups.begin(), groups.end(),
-                   [](const NodeGroup& group) { return group.chip.kind == "cpu"; }))
-    report.interval = prepared.scenario.interval;  // the interval was not found with runs on host processors
+  if (rests_on_published_runs(options, prepared)) {
+    report.interval = prepared.scenario.interval;
+    if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
+  }
   write_result(options.json ? to_json(report) : to_text(report), options.out);
   return Exit::ok;
 }

@@ -102,7 +102,7 @@ Eigen::VectorXd Figures::values_in(const std::string& folder) const {
     const FigureName& name = names_[i];
     const auto file = files.find(name.software);
     if (file == files.end()) continue;
-    const Fields fields(file->second, "software", {"on", "network", "interval"});
+    const Fields fields(file->second, "software", {"on", "any", "network", "interval", "measured"});
     Yaml from = file->second;
     if (!name.chip.empty()) {
       const YamlEntry* const chip = fields.need("on")->find(name.chip);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/published/published_run.hpp"
+#include "models/scenario/measured_on.hpp"
 #include "tools/fit/plan.hpp"
 
 namespace motley::fit {
@@ -19,6 +20,7 @@ struct FitRun {
   std::string id, set, software, chip;
   std::string size;  // equal for runs that are left out together: see size_of()
   double measured_s = 0;
+  MeasuredOn place = {};
 };
 
 struct FigureName {

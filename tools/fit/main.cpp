@@ -57,7 +57,8 @@ std::string to_text(const Told& told, bool written) {
   if (told.folder.empty()) return "as it begins:\n" + to_text(told.rounds.at(0));
   const Publication& publication = told.publication;
   return "of the fit:\n" + to_text(told.rounds.back()) + "\nleft out by size:\n" +
-         to_text(publication.by_size) + "\nleft out by set:\n" + to_text(publication.by_set) + "\n" +
+         to_text(publication.by_size) + "\nleft out by set:\n" + to_text(publication.by_set) +
+         "\nsoftware unnamed:\n" + to_text(publication.unnamed) + "\n" +
          fmt::format("{}", fmt::join(publication.intervals, "")) + (written ? "written: " : "kept: ") +
          told.folder + "\n";
 }
@@ -70,6 +71,7 @@ std::string to_json(const Told& told, const Figures& figures, const Fit& fit) {
   if (told.folder.empty()) return json.dump(1) + "\n";
   json["left_out_by_size"] = nlohmann::ordered_json::parse(to_json(told.publication.by_size));
   json["left_out_by_set"] = nlohmann::ordered_json::parse(to_json(told.publication.by_set));
+  json["unnamed"] = nlohmann::ordered_json::parse(to_json(told.publication.unnamed));
   for (std::size_t i = 0; i < figures.names().size(); ++i) {
     const auto at = static_cast<Eigen::Index>(i);
     if (!fit.moves(at)) continue;

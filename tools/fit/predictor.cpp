@@ -21,7 +21,13 @@ FitRun fit_run(const PublishedRun& run, const Measured& measured, const Plan& pl
                const PublishedRules& rules) {
   const auto chip = rules.chip_of(run.row["accelerator"]);
   MOTLEY_CHECK(chip.has_value());
-  return {run.id, run.set, plan.of_set(run.set)->name, *chip, size_of(run, plan), measured.step_s};
+  return {run.id,
+          run.set,
+          plan.of_set(run.set)->name,
+          *chip,
+          size_of(run, plan),
+          measured.step_s,
+          measured_on(measured.scenario.job.cluster)};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "models/base/text_file.hpp"
+#include "tools/fit/usual.hpp"
 
 namespace motley::fit {
 namespace {
@@ -98,10 +99,59 @@ std::size_t sets_in(const std::vector<Ratio>& ratios) {
   return sets.size();
 }
 
+// Every software predicted as if it were unnamed: by the usual software, made of all others.
+class Unnamed {
+ public:
+  using Predict = std::function<std::vector<Ratio>(const TrialFigures&)>;
+  Unnamed(const Figures& figures, const Fit& fit, const Table& table, const std::string& month,
+          const Predict& predict)
+      : figures_(figures), month_(month) {
+    for (const std::string& software : figures.software())
+      values_[software] = fit.leave_out_software(software).values;
+    const auto runs_at = [&](double scale) {
+      const std::vector<Ratio> ratios = predict(trial([=](const std::string&) { return scale; }));
+      std::vector<UsualRun> runs;
+      for (std::size_t i = 0; i < ratios.size(); ++i)
+        runs.push_back({table.runs.at(i).software, ratios[i].set, -std::log(ratios[i].value)});
+      return runs;
+    };
+    at_one_ = runs_at(1);
+    at_other_ = runs_at(kOther);
+    ratios_ = predict(trial([&](const std::string& software) { return scale_without(software); }));
+  }
+  const std::vector<Ratio>& ratios() const { return ratios_; }
+  // The scale of all software, if `left_out` is empty.
+  double scale_without(const std::string& left_out) const {
+    return scale_without_bias(at_one_, at_other_, kOther, left_out);
+  }
+
+ private:
+  static constexpr double kOther = 0.9;
+  const Figures& figures_;
+  std::string month_;
+  std::map<std::string, Eigen::VectorXd> values_;  // fitted without that software
+  std::vector<UsualRun> at_one_, at_other_;
+  std::vector<Ratio> ratios_;
+
+  TrialFigures trial(const std::function<double(const std::string& software)>& scale) const {
+    TrialFigures trial;
+    for (const auto& [software, values] : values_)
+      trial.software[software] = parse_yaml(usual_text(figures_, values, software, month_, scale(software)),
+                                            "the usual software without " + software);
+    return trial;
+  }
+};
+
+std::string usual_file(const Figures& figures, const Fit& fit, const std::string& month, double gemm_scale) {
+  return "# usual: what is predicted for a scenario that names no software. Written by tools/fit-published.\n"
+         "# Shares (gemm_efficiency, attention_efficiency) are factors on the chip's own.\n" +
+         usual_text(figures, fit.values(), "", month, gemm_scale);
+}
+
 void add_interval(Publication& publication, std::string& text, const std::string& key,
-                  const std::vector<Ratio>& ratios, const std::string& told) {
+                  const std::vector<Ratio>& ratios, const std::string& told, const Bounds& at_least = {}) {
   if (ratios.empty()) return;
-  text = with_interval(text, key, ratios, told);
+  text = with_interval(text, key, ratios, told, at_least);
   publication.intervals.push_back(text.substr(text.rfind('\n', text.size() - 2) + 1));
 }
 
@@ -129,21 +179,33 @@ Publication publish(const Figures& figures, const Fit& fit, const Table& table, 
   std::string unseen = read_text_file(shipped + "/" + kUnseen);
   add_interval(publication, unseen, "left_out", by_set,
                fmt::format("{} sets, each predicted without its own, {}", sets_in(by_set), month));
-  PublishedRules nobodys = rules;
-  nobodys.forget_software();
-  const std::vector<Ratio> alone = ratios_of(predict(nobodys, table.taking_part, false));
-  add_interval(publication, unseen, "interval", alone,
-               fmt::format("{} sets, predicted by their chips' own figures, {}", sets_in(alone), month));
+  const auto predict_with = [&](const TrialFigures& trial) {
+    PublishedRules others;
+    others.use(trial);
+    return ratios_of(predict(others, table.taking_part, false));
+  };
+  const Unnamed unnamed(figures, fit, table, month, predict_with);
+  const std::vector<Ratio> own = predict_with(no_figures(figures.plan()));
+  publication.unnamed = table_of(unnamed.ratios());
+  // Who does not name the software knows less than who names one without runs.
+  add_interval(publication, unseen, "interval", unnamed.ratios(),
+               fmt::format("{} sets, predicted by the usual software made of all other, {}",
+                           sets_in(unnamed.ratios()), month),
+               by_set.empty() ? Bounds{} : interval_of(by_set).bounds);
+  add_interval(publication, unseen, "own", own,
+               fmt::format("{} sets, predicted by their chips' own figures, {}", sets_in(own), month));
   add_interval(publication, unseen, "experts", ratios_of(predict(rules, table.with_experts, false)),
                fmt::format("models with experts, of which none took part, {}", month));
   publication.files[kUnseen] = unseen;
+  publication.files["platforms/software/usual.yaml"] =
+      usual_file(figures, fit, month, unnamed.scale_without(""));
 
   for (const std::string& software : fit.moving()) {
-    std::vector<Ratio> own;
+    std::vector<Ratio> its_own;
     for (std::size_t i = 0; i < table.runs.size(); ++i)
-      if (table.runs[i].software == software) own.push_back(by_size[i]);
-    publication.files["platforms/software/" + software + ".yaml"] =
-        software_file(figures, fit, software, table.runs, interval_of_software(own, by_size, month), month);
+      if (table.runs[i].software == software) its_own.push_back(by_size[i]);
+    publication.files["platforms/software/" + software + ".yaml"] = software_file(
+        figures, fit, software, table.runs, interval_of_software(its_own, by_size, month), month);
   }
   return publication;
 }

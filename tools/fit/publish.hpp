@@ -15,10 +15,11 @@ using PredictRuns = std::function<std::vector<RunOutcome>(
     const PublishedRules& rules, const std::vector<const PublishedRun*>& runs, bool unseen)>;
 
 struct Publication {
-  // The files of platforms/software/ for the software that was fitted, unseen.yaml, and all of
+  // The files of platforms/software/ for the software that was fitted and for the usual one, unseen.yaml, and all of
   // platforms/published/left_out/.
   Files files;
   ErrorTable by_size, by_set;          // errors of runs that were left out by size, and by set
+  ErrorTable unnamed;                  // errors of runs whose software was left out and is not named
   std::vector<std::string> intervals;  // the lines of unseen.yaml
 };
 // `shipped`: the data folder. The files of other software are read from it; nothing is written to it.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "models/published/prediction_errors.hpp"
 
@@ -31,6 +32,35 @@ std::string interval_text(const Bounds& bounds, const std::string& source) {
 }
 
 }  // namespace
+
+// The places of those runs, without those that another one covers.
+std::vector<MeasuredOn> places_of(const std::vector<FitRun>& runs, const std::string& software) {
+  std::vector<MeasuredOn> places;
+  for (const FitRun& run : runs) {
+    if (run.software != software) continue;
+    const auto alike = std::find_if(places.begin(), places.end(), [&](const MeasuredOn& each) {
+      return each.chip == run.place.chip && each.nic == run.place.nic &&
+             each.bandwidth_a_chip == run.place.bandwidth_a_chip &&
+             each.chips_per_node == run.place.chips_per_node;
+    });
+    if (alike == places.end())
+      places.push_back(run.place);
+    else
+      alike->chips = std::max(alike->chips, run.place.chips);
+  }
+  std::erase_if(places, [&](const MeasuredOn& each) {
+    return each.bandwidth_a_chip == 0 &&
+           std::any_of(places.begin(), places.end(), [&](const MeasuredOn& other) {
+             return other != each && other.chip == each.chip && other.chips_per_node >= each.chips_per_node &&
+                    (other.bandwidth_a_chip > 0 || other.chips_per_node > each.chips_per_node);
+           });
+  });
+  std::sort(places.begin(), places.end(), [](const MeasuredOn& a, const MeasuredOn& b) {
+    return std::tie(a.chip, a.chips, a.chips_per_node, a.bandwidth_a_chip) <
+           std::tie(b.chip, b.chips, b.chips_per_node, b.bandwidth_a_chip);
+  });
+  return places;
+}
 
 ErrorTable table_of(const std::vector<double>& errors, const std::vector<std::string>& sets) {
   std::map<std::string, std::vector<double>> by_set;
@@ -105,8 +135,8 @@ std::string software_file(const Figures& figures, const Fit& fit, const std::str
   return fmt::format(
              "# {}: what this software makes of chips and networks. Written by tools/fit-published.\n",
              software) +
-         "interval: " + interval_text(interval.bounds, interval.source) +
-         figures.text(software, fit.values(), source_of);
+         "interval: " + interval_text(interval.bounds, interval.source) + "measured:\n" +
+         print(places_of(runs, software)) + figures.text(software, fit.values(), source_of);
 }
 
 std::string left_out_text(const Figures& figures, const LeftOut& left_out, const std::string& month) {
@@ -126,15 +156,26 @@ std::string left_out_text(const Figures& figures, const LeftOut& left_out, const
 }
 
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
-                          const std::string& told) {
+                          const std::string& told, const Bounds& at_least) {
   const HeldBounds interval = interval_of(ratios);
+  const Bounds bounds = {std::min(interval.bounds.low, at_least.low),
+                         std::max(interval.bounds.high, at_least.high)};
   std::istringstream lines(text);
   std::string kept, line;
   while (std::getline(lines, line))
     if (!line.starts_with(key + ":")) kept += line + "\n";
   return kept + key + ": " +
-         interval_text(interval.bounds, fmt::format("{} runs of {}; made of the other sets it held {:.0f} %",
-                                                    ratios.size(), told, 100 * interval.held));
+         interval_text(bounds,
+                       fmt::format("{} runs of {}; made of the other sets it held {:.0f} %, bias {:+.1f} %",
+                                   ratios.size(), told, 100 * interval.held, 100 * bias_of(ratios)));
+}
+
+double bias_of(const std::vector<Ratio>& ratios) {
+  std::map<std::string, std::vector<double>> by_set;
+  for (const Ratio& each : ratios) by_set[each.set].push_back(-std::log(each.value));
+  std::vector<double> means;
+  for (const auto& [set, logs] : by_set) means.push_back(mean_of(logs));
+  return mean_of(means);
 }
 
 void write_files(const Files& files, const std::string& folder) {

@@ -44,9 +44,11 @@ std::string software_file(const Figures& figures, const Fit& fit, const std::str
 // The text of a file of platforms/published/left_out/.
 std::string left_out_text(const Figures& figures, const LeftOut& left_out, const std::string& month);
 // The text without its line for that key, and with a new line for it at the end. `told`: "12 sets, ...", what the runs
-// are.
+// are. The interval is at least as wide as `at_least`.
 std::string with_interval(const std::string& text, const std::string& key, const std::vector<Ratio>& ratios,
-                          const std::string& told);
+                          const std::string& told, const Bounds& at_least = {});
+// The mean over sets of the mean logarithm of predicted over measured: how far predictions lie to one side.
+double bias_of(const std::vector<Ratio>& ratios);
 
 // Throws Refusal("unwritable-file").
 void write_files(const Files& files, const std::string& folder);

@@ -100,6 +100,10 @@ LeftOut Fit::without(const std::function<bool(const FitRun&)>& left_out) const {
   return refit;
 }
 
+LeftOut Fit::leave_out_software(const std::string& software) const {
+  return without([&](const FitRun& run) { return run.software == software; });
+}
+
 std::vector<LeftOut> Fit::leave_out() const {
   std::set<std::string> sets, sizes;
   for (const FitRun& run : runs_) {

@@ -43,6 +43,8 @@ class Fit {
   // First fits that leave out whole sizes of all sets at once (the plan's folds, to which sizes are dealt in order),
   // then fits that leave out a whole set. Call it after a round.
   std::vector<LeftOut> leave_out() const;
+  // The fit without all runs of that software. Call it after a round.
+  LeftOut leave_out_software(const std::string& software) const;
 
  private:
   const Figures& figures_;

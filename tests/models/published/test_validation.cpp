@@ -292,13 +292,11 @@ TEST_CASE(
 }
 
 TEST_CASE("a chip that the software does not know inherits from its nearest kin, and the interval widens") {
-  Cluster known = load_cluster("dgx-h100-pod"), kin = known, stranger = known;
+  Cluster known = load_cluster("dgx-h100-pod"), kin = known;
   kin.groups[0].chip = load_chip("h200");
-  stranger.groups[0].chip = load_chip("mi300x");
-  const Chip own = kin.groups[0].chip, strange = stranger.groups[0].chip, h100 = known.groups[0].chip;
+  const Chip own = kin.groups[0].chip, h100 = known.groups[0].chip;
   CHECK(use_software("llm-foundry-2024", known).regime == Regime::calibrated);
   CHECK(use_software("llm-foundry-2024", kin).regime == Regime::similar);
-  CHECK(use_software("nemo-2024", stranger).regime == Regime::similar);
   const Chip& fitted = known.groups[0].chip;
   const Chip& inherited = kin.groups[0].chip;
   CHECK(inherited.software.layer_launch.value == fitted.software.layer_launch.value);
@@ -306,12 +304,7 @@ TEST_CASE("a chip that the software does not know inherits from its nearest kin,
   CHECK(inherited.software.gemm_efficiency.value / own.software.gemm_efficiency.value ==
         Approx(fitted.software.gemm_efficiency.value / h100.software.gemm_efficiency.value).epsilon(1e-12));
   CHECK(inherited.memory_bandwidth == own.memory_bandwidth);
-  CHECK(stranger.groups[0].chip == strange);
-  use_software("llm-foundry-2024", stranger);
-  // What software keeps does not depend on the chip.
-  CHECK(stranger.groups[0].chip.software.one_master.value);
-  stranger.groups[0].chip.software.one_master = {};
-  CHECK(stranger.groups[0].chip == strange);
+  CHECK(inherited.software.one_master == fitted.software.one_master);
 }
 
 TEST_CASE("embedding and head count as layers where that makes stages even, down to chunks of no layer") {

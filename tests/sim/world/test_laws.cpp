@@ -12,6 +12,7 @@
 #include "models/compile/compile.hpp"
 #include "models/plan/levers.hpp"
 #include "models/report/report.hpp"
+#include "models/scenario/software.hpp"
 #include "sim/workers/child.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/random_jobs.hpp"
@@ -408,4 +409,19 @@ TEST_CASE("a message alone takes its closed form, longer for more bytes, no long
     }
   });
   CHECK(sent > kLawDraws / 2);
+}
+
+TEST_CASE("the usual software makes no step shorter than the chips' own figures allow", "[laws]") {
+  int longer = 0;
+  for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
+    Cluster usual = run.job.cluster;
+    const OwnFigures own = own_figures(usual);
+    use_usual_software(usual);
+    Cluster bound = usual;
+    use_own_figures(own, bound);
+    const double bound_s = end_of(on(run, bound)), usual_s = end_of(on(run, usual));
+    CHECK(bound_s <= 1.005 * usual_s);
+    longer += usual_s > 1.01 * bound_s ? 1 : 0;
+  });
+  CHECK(longer > 10);
 }
