@@ -2,8 +2,11 @@
 // parts.
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -52,25 +55,41 @@ std::optional<ComputePoint> first_read(const RankProgram& rank_program, const Sh
   return std::nullopt;
 }
 
+// Inserts instructions before all others of a stream.
+void insert_first(RankProgram& rank_program, StreamId into, std::vector<Instruction> first) {
+  const auto count = static_cast<int>(first.size());
+  for (Stream& stream : rank_program.streams)
+    for (Instruction& instruction : stream.instructions)
+      for (After& after : instruction.after)
+        if (after.stream == into) after.index += count;
+  auto& instructions = rank_program.streams[into].instructions;
+  instructions.insert(instructions.begin(), std::make_move_iterator(first.begin()),
+                      std::make_move_iterator(first.end()));
+}
+
 // Gathers the parameters that the step before renewed, from the first layer to the last; shards stand in the opposite
-// order. The first step gathers initial values, which all ranks hold already.
+// order. The first step gathers initial values, which all ranks hold already. These gathers come before those of each
+// use (zero 3), which wait for computes that read what is gathered here.
 void gather_before_use(RankProgram& rank_program) {
   std::vector<ComputePoint> cuts;
   for (const Shard& shard : rank_program.shards)
     if (!shard.parameter_part)
       if (const auto read = first_read(rank_program, shard)) cuts.push_back(*read);
   cut_computes(rank_program, cuts);
+  std::vector<Instruction> gathers;
+  std::vector<std::pair<int, int>> awaited;  // index of a compute, and of the gather for which it waits
   for (std::size_t s = rank_program.shards.size(); s-- > 0;) {
-    const ShardId id(s);
-    const Shard& shard = rank_program.shards[id];
+    const Shard& shard = rank_program.shards[ShardId(s)];
     if (shard.parameter_part) continue;
-    const StreamId stream = stream_of(rank_program, StreamKind::gather);
-    auto& gathers = rank_program.streams[stream].instructions;
-    gathers.push_back(gather_of(rank_program, id));
     if (const auto read = first_read(rank_program, shard))
-      rank_program.streams[kComputeStream].instructions[at(read->index)].after.push_back(
-          {stream, static_cast<int>(gathers.size()) - 1});
+      awaited.emplace_back(read->index, static_cast<int>(gathers.size()));
+    gathers.push_back(gather_of(rank_program, ShardId(s)));
   }
+  if (gathers.empty()) return;
+  const StreamId stream = stream_of(rank_program, StreamKind::gather);
+  insert_first(rank_program, stream, std::move(gathers));
+  for (const auto& [compute, gather] : awaited)
+    rank_program.streams[kComputeStream].instructions[at(compute)].after.push_back({stream, gather});
 }
 
 }  // namespace

@@ -65,10 +65,9 @@ double work_s(const Breakdown& row) {
          row.context_parallel_s + row.optimizer_s;
 }
 
-// Returns whether the job was checked: programs of `zero: 3` with unlike templates may never end.
+// Returns whether the job was checked: with sanitizers, large ones take too long.
 bool check_agreement(const Job& job) {
   const Program program = compile(job);
-  if (!find_deadlock(program).empty()) return false;
   if (kSanitized && program.ranks.size() > 4096) return false;
   const Trace trace = simulated_step(job, program);
   const Report report = make_report(job, program, trace);

@@ -5,6 +5,8 @@
 #include "models/base/refusal.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -184,6 +186,22 @@ TEST_CASE("two stages that each receive before they send are named as a deadlock
   const auto stuck = find_deadlock(program);
   REQUIRE_FALSE(stuck.empty());
   REQUIRE(refusal_kind(program, job.cluster) == "deadlock");
+}
+
+// Seed 83 has `zero: 3`, templates of unlike tensor_parallel, and overlapped parameters, of which some are held whole.
+TEST_CASE("no Program that is compiled from a random job deadlocks") {
+  constexpr unsigned kDraws = kSanitized ? 40 : 400;
+  unsigned overlapped = 0;
+  const auto ends = [&](unsigned seed) {
+    CAPTURE(seed);
+    const Job job = any_job(seed);
+    overlapped += job.strategy.zero == 3 && job.strategy.overlap_parameters ? 1 : 0;
+    INFO(written_out(job));
+    CHECK(find_deadlock(compile(job)).empty());
+  };
+  for (unsigned seed = 0; seed < kDraws; ++seed) ends(seed);
+  for (const unsigned seed : {425U, 451U, 7373U, 9035U}) ends(seed);
+  CHECK(overlapped > kDraws / 20);
 }
 
 TEST_CASE("a tensor that is never freed is refused") {

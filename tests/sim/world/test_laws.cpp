@@ -8,7 +8,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/plan/levers.hpp"
 #include "models/report/report.hpp"
@@ -354,21 +353,16 @@ TEST_CASE("one better part lengthens no step, but where fair sharing alone does"
 TEST_CASE("one better part lengthens no step of 1,000 jobs, but where fair sharing alone does",
           "[.thousand]") {
   BetterParts sum;
-  int refused = 0;
   for (unsigned seed = 20'000; seed < 21'000; ++seed) {
     CAPTURE(seed);
     SimulatedDraw run;
     run.job = any_job(seed);
     run.program = compile(run.job);
-    if (!find_deadlock(run.program).empty()) {
-      ++refused;
-      continue;
-    }
     run.trace = simulate_in_child(run.job, run.program);
     Dice dice(seed);
     try_better_parts(run, dice, 5, sum);
   }
-  WARN(sum.tried << " better parts, " << sum.longer << " longer steps, " << refused << " jobs refused");
+  WARN(sum.tried << " better parts, " << sum.longer << " longer steps");
   CHECK(sum.longer * 200 <= sum.tried);
 }
 
