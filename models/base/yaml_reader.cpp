@@ -20,7 +20,7 @@ namespace motley {
 namespace {
 
 // Limits far above what people write in a scenario or config.json (a few hundred values, four levels).
-constexpr std::int64_t kMostNodes = 100'000;
+constexpr std::int64_t kMostNodes = 100'000;  // more where larger files are read
 constexpr int kMostLevels = 32;
 // The absolute value of a number without a unit: shares, factors, learning rates, exponents.
 constexpr NumberRange kPlainNumber{1e-30, 1e18};
@@ -139,9 +139,9 @@ class TreeBuilder : public YAML::EventHandler {
     parent.node->depth = std::max(parent.node->depth, node->depth + 1);
     total_ += node->size;
     refuse_depth(static_cast<int>(stack_.size()) + node->depth, where);
-    if (parent.node->size > kMostNodes || total_ > kMostNodes * kMostLevels)
+    if (parent.node->size > most_nodes_ || total_ > most_nodes_ * kMostLevels)
       throw Refusal(Exit::usage, "alias-bomb", where,
-                    fmt::format("this expands to more than {} values", kMostNodes),
+                    fmt::format("this expands to more than {} values", most_nodes_),
                     "aliases of aliases multiply: write less, or without aliases");
     if (!parent.node->is_map()) {
       parent.node->items.push_back(node);
@@ -177,6 +177,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   std::string file_;
+  const std::int64_t most_nodes_ =
+      kMostNodes * std::max<std::int64_t>(1, static_cast<std::int64_t>(most_text_bytes() / kMostTextBytes));
   int documents_ = 0;
   std::int64_t total_ = 0;
   std::vector<Open> stack_;
@@ -249,6 +251,28 @@ void refuse_sign(double value, Sign sign, const Yaml& node) {
                 sign == Sign::positive ? "must be more than 0" : "must not be negative");
 }
 
+// The map with other spellings of the key `on` written as `on`.
+Yaml with_on(const Yaml& map, const std::vector<std::string>& known) {
+  const auto is_known = [&](std::string_view key) {
+    return std::find(known.begin(), known.end(), key) != known.end();
+  };
+  Yaml result = map;
+  if (!is_known("on")) return result;
+  for (const std::string_view spelling : {"where", "true"}) {
+    const YamlEntry* const written = result->find(spelling);
+    if (written == nullptr || is_known(spelling)) continue;
+    if (result->find("on") != nullptr)
+      throw Refusal(Exit::usage, "duplicate-key", written->where,
+                    fmt::format("`{}` and `on` are the same key", spelling),
+                    "keep one; YAML 1.1 reads a plain `on` as `true`");
+    auto renamed = std::make_shared<YamlNode>(*result);
+    for (YamlEntry& entry : renamed->entries)
+      if (entry.key == spelling) entry.key = "on";
+    result = std::move(renamed);
+  }
+  return result;
+}
+
 }  // namespace
 
 const YamlEntry* YamlNode::find(std::string_view key) const {
@@ -273,6 +297,7 @@ Yaml read_yaml(const std::string& path, const Location& asked_from) {
 Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
     : map_(std::move(map)), what_(std::move(what)) {
   if (!map_->is_map()) refuse_type(map_, fmt::format("{} (a map of keys)", what_));
+  map_ = with_on(map_, known);
   for (const YamlEntry& entry : map_->entries)
     if (std::find(known.begin(), known.end(), entry.key) == known.end())
       throw Refusal(Exit::usage, "unknown-key", entry.where,

@@ -49,7 +49,8 @@ Yaml parse_yaml(const std::string& text, const std::string& file);
 Yaml read_yaml(const std::string& path, const Location& asked_from = {});
 
 // A map with known keys. The constructor refuses a node that is no map and keys that are not in `known`; need()
-// refuses a missing key. A key with a null value counts as missing.
+// refuses a missing key. A key with a null value counts as missing. Where `on` is known it may also be written
+// `where`, or `true`: YAML 1.1 reads the plain word `on` as true, and its writers (PyYAML) write that.
 class Fields {
  public:
   Fields(Yaml map, std::string what, std::vector<std::string> known);

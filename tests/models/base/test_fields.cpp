@@ -224,6 +224,22 @@ TEST_CASE("a field is read by its short name too, and refused by both") {
   CHECK_THROWS_WITH(read("{third: 3}"), Catch::Contains("a pair has no key `third`"));
 }
 
+TEST_CASE("`on` may be written `where`, or `true` as YAML 1.1 reads it, but not twice") {
+  const auto fields = [](const std::string& text, const char* known) {
+    return Fields(parse_yaml(text, "a page"), "a map", {known, "other"});
+  };
+  for (const char* spelling : {"on", "where", "true"}) {
+    CAPTURE(spelling);
+    const Fields map = fields(std::string("{other: 2, ") + spelling + ": 3}", "on");
+    CHECK(to_integer(map.need("on"), {}) == 3);
+    CHECK(map.where("on").column == 12);
+  }
+  for (const char* twice : {"{on: 3, where: 4}", "{on: 3, true: 4}", "{where: 3, true: 4}"})
+    CHECK_THROWS_WITH(fields(twice, "on"), Catch::Contains("are the same key"));
+  CHECK_THROWS_WITH(fields("{where: 3}", "off"), Catch::Contains("a map has no key `where`"));
+  CHECK_THROWS_WITH(fields("{true: 3}", "where"), Catch::Contains("a map has no key `true`"));
+}
+
 TEMPLATE_TEST_CASE("every field is printed, read back, and told apart", "", TrainFields, OffloadFields,
                    StageFields, PipelineTemplateFields, StrategyFields, LatentAttentionFields, ExpertsFields,
                    TransformerFields, FidelityFields, WorldChoiceFields) {
