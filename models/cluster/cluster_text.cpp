@@ -75,8 +75,7 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   if (chips < 1 || chips > kChips.most)
     throw Refusal(Exit::usage, "out-of-bounds", groups->where, fmt::format("{} chips in this cluster", chips),
                   fmt::format("must be 1 to {}", kChips.most));
-  if (const Yaml links = fields.find("links"))
-    for (const Yaml& item : to_sequence(links)) cluster.links.push_back(read_link(item, cluster));
+  if (const Yaml links = fields.find("links")) read_links(links, cluster);
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);

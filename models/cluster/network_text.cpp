@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <utility>
 
 #include "models/base/refusal.hpp"
 #include "models/cluster/cluster_layout.hpp"
@@ -111,32 +113,85 @@ void check_only(const Cluster& cluster, const Network& network, const Location& 
   }
 }
 
+// Reads links into a cluster. A link of two groups stands for itself. A link of more groups, or of all, stands for one
+// between each pair of them that has no link of its own.
+class LinkReader {
+ public:
+  explicit LinkReader(Cluster& cluster) : cluster_(cluster) {
+    for (const NodeGroup& group : cluster.groups) names_.push_back(group.name);
+  }
+
+  // Reads the link if it is one of two groups and `of_pairs` is true, or if neither is so.
+  void read(const Yaml& node, bool of_pairs) {
+    const Fields fields(node, "a link", {"between", "over", "bandwidth", "latency", "per_flow", "staged"});
+    const Yaml between = fields.need("between");
+    const bool pair = between->kind == YamlNode::Kind::sequence && between->items.size() == 2;
+    if (pair != of_pairs) return;
+    const std::vector<std::size_t> ends = ends_of(between);
+    const Yaml over = fields.need("over");
+    GroupLink link;
+    link.over = to_nic_kind(over);
+    for (const std::size_t end : ends)
+      need_nic(cluster_.groups[end], link.over, over, "a link joins NICs of one kind that its groups have");
+    if (const Yaml staged = fields.find("staged")) link.staged = to_bool(staged);
+    read_site(fields, link);
+    for (std::size_t i = 0; i < ends.size(); ++i)
+      for (std::size_t j = i + 1; j < ends.size(); ++j) join(ends[i], ends[j], link, pair, node->where);
+  }
+
+ private:
+  using Pair = std::pair<std::size_t, std::size_t>;  // of groups, the lower index first
+
+  // The groups that the link names: a list, or `all`.
+  std::vector<std::size_t> ends_of(const Yaml& between) const {
+    std::vector<std::size_t> ends;
+    if (between->is_scalar()) {
+      to_choice(between, {"all"});
+      for (std::size_t i = 0; i < names_.size(); ++i) ends.push_back(i);
+    } else {
+      for (const Yaml& name : to_sequence(between)) ends.push_back(index_of(name, between->where, ends));
+    }
+    if (ends.size() < 2)
+      throw Refusal(Exit::usage, "wrong-type", between->where,
+                    fmt::format("expected two groups or more, found {}", ends.size()),
+                    "as `between: [a, b]`, or `between: all` for every pair of groups");
+    return ends;
+  }
+  std::size_t index_of(const Yaml& name, const Location& between,
+                       const std::vector<std::size_t>& ends) const {
+    const auto named = std::find(names_.begin(), names_.end(), to_choice(name, names_));
+    const auto index = static_cast<std::size_t>(named - names_.begin());
+    if (std::find(ends.begin(), ends.end(), index) != ends.end())
+      throw Refusal(Exit::usage, "listed-twice", between,
+                    fmt::format("group `{}` is linked with itself", names_[index]),
+                    "nodes of one group talk over its first NIC kind");
+    return index;
+  }
+
+  void join(std::size_t from, std::size_t to, GroupLink link, bool pair, const Location& where) {
+    const Pair ends = std::minmax(from, to);
+    if (!pair && of_their_own_.contains(ends)) return;
+    if (!linked_.insert(ends).second)
+      throw Refusal(Exit::usage, "listed-twice", where,
+                    fmt::format("groups `{}` and `{}` are already linked", names_[from], names_[to]),
+                    "two groups talk over one kind of NIC: keep one link");
+    if (pair) of_their_own_.insert(ends);
+    link.from = names_[from];
+    link.to = names_[to];
+    cluster_.links.push_back(std::move(link));
+  }
+
+  Cluster& cluster_;
+  std::vector<std::string> names_;  // of the groups
+  std::set<Pair> linked_, of_their_own_;
+};
+
 }  // namespace
 
-GroupLink read_link(const Yaml& node, const Cluster& cluster) {
-  const Fields fields(node, "a link", {"between", "over", "bandwidth", "latency", "per_flow", "staged"});
-  const Yaml between = fields.need("between");
-  const std::vector<Yaml>& ends = to_sequence(between);
-  if (ends.size() != 2)
-    throw Refusal(Exit::usage, "wrong-type", between->where,
-                  fmt::format("expected two groups, found {}", ends.size()), "as `between: [a, b]`");
-  const NodeGroup &from = find_group(cluster, ends[0]), &to = find_group(cluster, ends[1]);
-  const Yaml over = fields.need("over");
-  GroupLink link{from.name, to.name, to_nic_kind(over)};
-  for (const NodeGroup* group : {&from, &to})
-    need_nic(*group, link.over, over, "a link joins NICs of one kind that both groups have");
-  for (const GroupLink& other : cluster.links)
-    if ((other.from == from.name && other.to == to.name) || (other.from == to.name && other.to == from.name))
-      throw Refusal(Exit::usage, "listed-twice", node->where,
-                    fmt::format("groups `{}` and `{}` are already linked", from.name, to.name),
-                    "two groups talk over one kind of NIC: keep one link");
-  if (&from == &to)
-    throw Refusal(Exit::usage, "listed-twice", between->where,
-                  fmt::format("group `{}` is linked with itself", from.name),
-                  "nodes of one group talk over its first NIC kind");
-  if (const Yaml staged = fields.find("staged")) link.staged = to_bool(staged);
-  read_site(fields, link);
-  return link;
+void read_links(const Yaml& node, Cluster& cluster) {
+  LinkReader reader(cluster);
+  for (const bool pairs : {true, false})
+    for (const Yaml& item : to_sequence(node)) reader.read(item, pairs);
 }
 
 Network read_network(const Yaml& node, const Cluster& cluster) {

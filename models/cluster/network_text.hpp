@@ -7,8 +7,9 @@
 
 namespace motley {
 
-// Reads a link. `cluster` has all groups, and the links that are listed before this one.
-GroupLink read_link(const Yaml& node, const Cluster& cluster);
+// Reads `links` into a cluster that has all groups: links between two groups, and after them those that stand for
+// every other pair of several groups.
+void read_links(const Yaml& node, Cluster& cluster);
 // Reads a network. `cluster` has all groups and links, and the networks that are listed before this one.
 Network read_network(const Yaml& node, const Cluster& cluster);
 

@@ -137,6 +137,32 @@ TEST_CASE("two sites: one link for all, a flow held to what one connection reach
   CHECK(parse_cluster(print(c)) == c);
 }
 
+TEST_CASE("a link of several groups is one between each pair that has none of its own") {
+  const std::string nics =
+      "{kind: infiniband, count: 1, bandwidth: 200 Gb/s}, {kind: ethernet, count: 1, bandwidth: 25 Gb/s}";
+  std::mt19937 random(7);
+  for (int draw = 0; draw < 20; ++draw) {
+    const int count = 2 + static_cast<int>(random() % 6);
+    std::string groups = "name: c\ngroups:\n", own, rest;
+    for (int i = 0; i < count; ++i) groups += group_of("g" + std::to_string(i), 1, 1, nics);
+    const auto link = [](int a, int b, const char* over) {
+      return "  - {between: [g" + std::to_string(a) + ", g" + std::to_string(b) + "], over: " + over + "}\n";
+    };
+    for (int a = 0; a < count; ++a)
+      for (int b = a + 1; b < count; ++b)
+        (random() % 3 == 0 ? own += link(b, a, "infiniband") : rest += link(a, b, "ethernet"));
+    std::string list = "[g0";
+    for (int i = 1; i < count; ++i) list += ", g" + std::to_string(i);
+    const Cluster pairs = parse_cluster(groups + "links:\n" + own + rest);
+    INFO(print(pairs));
+    CHECK(parse_cluster(print(pairs)) == pairs);
+    CHECK(parse_cluster(groups + "links:\n  - {between: all, over: ethernet}\n" + own) == pairs);
+    if (count > 2)
+      CHECK(parse_cluster(groups + "links:\n" + own + "  - {between: " + list + "], over: ethernet}\n") ==
+            pairs);
+  }
+}
+
 TEST_CASE("routes are the same each time, there and back over links that pair, and print and parse back") {
   for (const char* network :
        {"shape: leaf_spine, nodes_per_leaf: 3, spines: 5, uplink: 100 Gb/s, routing: adaptive",
