@@ -7,17 +7,13 @@
 #include <filesystem>
 
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #include "models/base/yaml_reader.hpp"
 
 namespace motley {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_file(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
 
 bool is_folder(const std::string& path) {
   std::error_code ignored;
@@ -41,7 +37,9 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-std::string stem_of(const std::string& path) { return fs::path(path).stem().string(); }
+std::string stem_of(const std::string& path) {
+  return path == "-" ? "stdin" : fs::path(path).stem().string();
+}
 
 std::string data_folder() {
   if (const char* named = std::getenv("MOTLEY_DATA"); named && *named) return named;
@@ -69,6 +67,7 @@ std::string find_file(const std::string& name, const std::string& folder, const 
                       const std::string& extension, const Location& asked_from) {
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(extension);
   const std::string file = name.ends_with(extension) ? name : name + extension;
+  if (name == "-") return name;
   std::vector<std::string> places;
   if (!name.empty() && name[0] == '/') {
     places = {file, name};
@@ -78,7 +77,7 @@ std::string find_file(const std::string& name, const std::string& folder, const 
     if (is_path) places.insert(places.begin(), {beside + name, name});
   }
   for (const std::string& place : places)
-    if (is_file(place) && !is_scenario(place)) return place;
+    if (is_text_source(place) && !is_scenario(place)) return place;
   const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
   throw Refusal(Exit::usage, "file-not-found", asked_from,
                 fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),

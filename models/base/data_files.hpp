@@ -15,11 +15,11 @@ std::string data_folder();
 std::string default_text_path();
 
 // Searches `folder`, the working directory and `<data>/<under>`, in this order, for a file of that name that is not a
-// scenario. `extension` is appended to a name that lacks it. A name that begins with `/` is an absolute path. Throws
-// Refusal file-not-found, which lists the files that ship.
+// scenario. `extension` is appended to a name that lacks it. A name that begins with `/` is an absolute path, and `-`
+// is standard input. Throws Refusal file-not-found, which lists the files that ship.
 std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
                       const std::string& extension, const Location& asked_from);
 std::string folder_of(const std::string& path);  // "." when the path has no folder
-std::string stem_of(const std::string& path);    // "a/b.yaml" -> "b"
+std::string stem_of(const std::string& path);    // "a/b.yaml" -> "b", "-" -> "stdin"
 
 }  // namespace motley

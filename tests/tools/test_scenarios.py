@@ -14,6 +14,11 @@ import sys
 import tempfile
 import unittest
 
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 TRAIN = "scenarios/quickstart-train.yaml"
@@ -112,6 +117,66 @@ class Show(Commands):
         answer = motley("show", "programme", QUICKSTART)
         self.assertEqual(USAGE, answer.returncode)
         self.assertIn("did you mean `program`?", answer.stderr)
+
+
+class Input(Commands):
+    """Where scenarios come from: pipes, standard input, large files, other writers of YAML."""
+
+    def read(self, *arguments, text, cwd=ROOT, returns=OK):
+        answer = subprocess.run([PROGRAM, *arguments], input=text, capture_output=True, text=True, cwd=cwd,
+                                timeout=300, check=False)
+        self.assertEqual(returns, answer.returncode, answer.stderr)
+        return answer.stdout if returns == OK else answer.stderr
+
+    def shell(self, command):
+        answer = subprocess.run(["bash", "-c", command, PROGRAM], capture_output=True, text=True, cwd=ROOT,
+                                timeout=300, check=False)
+        return answer.returncode, answer.stdout + answer.stderr
+
+    def test_a_pipe_and_standard_input_are_read_as_a_file_is(self):
+        text = (ROOT / TRAIN).read_text()
+        for part in ["model", "cluster", "strategy", "program"]:
+            expected = self.right("show", part, TRAIN).replace("quickstart-train", "stdin")
+            for path in ["-", "/dev/stdin"]:
+                self.assertEqual(expected, self.read("show", part, path, text=text), (part, path))
+        for part in ["strategy", "program"]:
+            self.assertEqual((OK, self.right("show", part, TRAIN)), self.shell(f'"$0" show {part} <(cat {TRAIN})'))
+        self.assertIn("stdin", self.read("simulate", "-", "--json", text=text))
+        self.assertIn("is no regular file", self.read("train", "-", text=text, returns=USAGE))
+
+    def test_a_pipe_that_never_ends_and_a_device_are_not_read_to_their_end(self):
+        for command in ["yes '# a comment' | \"$0\" check -", '"$0" check <(cat /dev/zero)',
+                        '"$0" check - < /dev/zero']:
+            code, message = self.shell(command)
+            self.assertEqual(USAGE, code, command)
+            self.assertIn("larger than 1.00 MiB", message)
+        for device in ["/dev/zero", "/dev/full", "/"]:
+            self.assertIn(f"`{device}` is no file", self.read("check", device, text="", returns=USAGE))
+
+    def test_a_large_file_is_read_when_asked(self):
+        large = self.folder / "large.yaml"
+        large.write_text((ROOT / TRAIN).read_text() + "# a comment\n" * 200_000)
+        answer = motley("show", "strategy", large)
+        self.assertEqual(USAGE, answer.returncode)
+        self.assertIn("--max-input", answer.stderr)
+        self.assertEqual(self.right("show", "strategy", TRAIN),
+                         self.right("show", "strategy", large, "--max-input", "4 MiB"))
+
+    @unittest.skipIf(yaml is None, "PyYAML is not installed")
+    def test_what_pyyaml_reads_and_writes_back_is_the_same(self):
+        def written(path):
+            return yaml.safe_dump(yaml.safe_load(path.read_text()))
+
+        written_true = 0
+        for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+            text = written(path)
+            written_true += len(re.findall(r"^ *(- )?true:", text, re.MULTILINE))
+            self.assertEqual(self.right("show", "strategy", path),
+                             self.read("show", "strategy", "-", text=text, cwd=path.parent), path)
+        self.assertGreater(written_true, 10)
+        for path in sorted((ROOT / "platforms").glob("*.yaml")):
+            self.assertEqual(self.right("show", "cluster", path).replace(path.stem, "stdin"),
+                             self.read("show", "cluster", "-", text=written(path), cwd=path.parent), path)
 
 
 class Check(Commands):

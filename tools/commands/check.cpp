@@ -81,7 +81,8 @@ void add_check(const Command& program) {
   const auto options = std::make_shared<CheckArguments>();
   const Command command =
       program.subcommand("check", "Prove that a scenario's Program ends and fits in memory");
-  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.check/1)");
   command.example("motley check scenarios/quickstart.yaml");
   command.runs([options] { return run(*options); });

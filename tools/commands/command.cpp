@@ -1,6 +1,7 @@
 // How the program answers: logs, exit codes, results that are written completely or not at all.
 #include "tools/commands/command.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -13,6 +14,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+
+#include "models/base/text_file.hpp"
+#include "models/base/units.hpp"
+#include "models/base/yaml_reader.hpp"
 
 namespace motley {
 namespace {
@@ -47,6 +52,22 @@ Exit run(const CommandBody& body) {
     spdlog::error("internal: {}", bug.what());
   }
   return Exit::failed;
+}
+
+void add_max_input(const Command& command) {
+  const auto take = [](const std::string& size) {
+    constexpr double kMost = 1 << 30;  // a file of that size takes some 100 GB of memory while it is read
+    double bytes = 0;
+    std::string hint;
+    const NumberFault fault = read_quantity(size, Dimension::bytes, bytes, hint);
+    if (fault != NumberFault::none)
+      throw Refusal(Exit::usage, "bad-max-input", {}, describe(fault, shortened(size)), hint);
+    if (bytes < 1 || bytes > kMost)
+      throw Refusal(Exit::usage, "bad-max-input", {}, fmt::format("`{}` is out of bounds", shortened(size)),
+                    "must be 1 B to 1 GiB");
+    set_most_text_bytes(static_cast<std::size_t>(bytes));
+  };
+  command.option("--max-input", take, "read files of at most this size, for example 16MiB; default: 1MiB");
 }
 
 namespace {

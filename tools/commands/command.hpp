@@ -15,6 +15,9 @@ void set_up(const std::string& program);
 // Runs the body. A refusal or failure is logged as an error and returned as the exit code.
 Exit run(const CommandBody& body);
 
+// Adds the option that raises the size of the files that the command may read.
+void add_max_input(const Command& command);
+
 void add_simulate(const Command& program);
 void add_train(const Command& program);
 void add_compare(const Command& program);

@@ -65,6 +65,17 @@ Option Command::option(const std::string& names, std::optional<double>& value,
                        const std::string& description) const {
   return Option(app_->add_option(names, value, description));
 }
+Option Command::option(const std::string& names, std::function<void(const std::string&)> take,
+                       const std::string& description) const {
+  const auto taken = [names, take = std::move(take)](const std::string& value) {
+    try {
+      take(value);
+    } catch (const Refusal& refusal) {
+      throw CLI::ValidationError(names, refusal.what());
+    }
+  };
+  return Option(app_->add_option_function<std::string>(names, taken, description));
+}
 Option Command::flag(const std::string& name, bool& value, const std::string& description) const {
   return Option(app_->add_flag(name, value, description));
 }

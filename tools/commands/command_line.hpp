@@ -54,6 +54,9 @@ class Command {
   Option option(const std::string& names, std::int64_t& value, const std::string& description) const;
   Option option(const std::string& names, double& value, const std::string& description) const;
   Option option(const std::string& names, std::optional<double>& value, const std::string& description) const;
+  // Gives each value to `take`, which may throw a Refusal, while the command line is read.
+  Option option(const std::string& names, std::function<void(const std::string&)> take,
+                const std::string& description) const;
   Option flag(const std::string& name, bool& value, const std::string& description) const;
   // Ends --help with a line that a user could type, and the exit codes.
   void example(const std::string& line) const;

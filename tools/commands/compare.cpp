@@ -84,6 +84,7 @@ void add_compare(const Command& program) {
   const Command command = program.subcommand("compare", "Compare two traces, instruction by instruction");
   command.option("a", options->a, "a trace, or a scenario, which then runs in its world").required();
   command.option("b", options->b, "a second trace or scenario; default: the real run of the first scenario");
+  add_max_input(command);
   command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
       .not_negative();
   command.option("--steps", options->steps, "of a real run; the last is compared").between(1, 1'000'000);

@@ -82,7 +82,8 @@ void add_explain(const Command& program) {
   const auto options = std::make_shared<ExplainArguments>();
   const Command command = program.subcommand(
       "explain", "Show what a step spends its time on, and simulate what would make it shorter");
-  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_max_input(command);
   command.option("other", options->other, "a second scenario, to show why one of the two is faster");
   command
       .option("--better", options->better,

@@ -11,6 +11,7 @@
 
 #include "hw/launch/launch.hpp"
 #include "hw/rank/executor.hpp"
+#include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
 
 namespace motley {
@@ -93,10 +94,12 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
-  const LaunchResult launched = launch(
-      {.rank_count = prepared.program.rank_count(),
-       .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
-                   "--steps", std::to_string(steps), "--trace", trace, "--out", folder.file("result.txt")}});
+  refuse_irregular_file(scenario_path);  // every rank reads it
+  const LaunchResult launched =
+      launch({.rank_count = prepared.program.rank_count(),
+              .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
+                          "--max-input", std::to_string(most_text_bytes()) + " B", "--steps",
+                          std::to_string(steps), "--trace", trace, "--out", folder.file("result.txt")}});
   if (launched.exit_code != 0) throw RunFailure(launched.message);
   return read_trace(trace);
 }

@@ -39,7 +39,7 @@ struct ShowArguments {
 
 // Whether the file is a scenario: only scenarios have the key `cluster` at the left margin.
 bool names_a_cluster(const std::string& what) {
-  if (!std::filesystem::is_regular_file(what)) return false;
+  if (!is_text_source(what)) return false;
   std::istringstream file(read_text_file(what));
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("cluster:")) return true;
@@ -287,6 +287,7 @@ void add_show(const Command& program) {
     const auto options = std::make_shared<ShowArguments>();
     const Command shown = command.subcommand(part.name, part.description);
     shown.option("what", options->what, part.what).required();
+    add_max_input(shown);
     shown.flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));
     shown.option("--out", options->out, "write to this file instead of stdout");
     if (part.show == show_program)

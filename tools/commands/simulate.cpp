@@ -134,7 +134,8 @@ void add_simulate(const Command& program) {
   std::vector<std::string> worlds;
   for (const WorldKind kind : kImaginedWorlds) worlds.emplace_back(name_of(kind));
   const Command command = program.subcommand("simulate", "Run a scenario in virtual time: how fast, and why");
-  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_max_input(command);
   command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
   command.option("--real-rank", options->real_ranks, "mixed: ranks that really compute, for example 0,3");
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");

@@ -19,6 +19,7 @@
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
+#include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/progress.hpp"
@@ -109,7 +110,10 @@ Exit run(const TrainArguments& options) {
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_from(std::getenv);
-  if (!place && prepared.program.rank_count() > 1) return launch_ranks(prepared.program);
+  if (!place && prepared.program.rank_count() > 1) {
+    refuse_irregular_file(options.scenario);  // every rank reads it
+    return launch_ranks(prepared.program);
+  }
 
   TrainResult result;
   {
@@ -131,6 +135,7 @@ void add_train(const Command& program) {
   const Command command =
       program.subcommand("train", "Really train a scenario on host ranks of this machine");
   command.option("scenario", options->scenario, "a file of scenarios/").required();
+  add_max_input(command);
   command.option("--steps", options->steps, "training steps, instead of the scenario's")
       .between(1, 1'000'000'000);
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")

@@ -97,6 +97,7 @@ void add_validate(const Command& program) {
   command.flag("--no-memory", options->no_memory, "times alone: sooner");
   command.flag("--json", options->json, "print JSON (schema motley.validate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
+  add_max_input(command);
   command.example("motley validate sc21 --rows");
   command.runs([options] { return run(*options); });
 }
