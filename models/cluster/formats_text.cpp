@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 
 namespace motley {
@@ -33,7 +34,7 @@ std::string formats_json(const std::vector<Chip>& chips) {
       formats[std::string(name_of(format))] = {{"flops", peak.value}, {"source", peak.source}};
     list.push_back({{"name", chip.name}, {"formats", formats}});
   }
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

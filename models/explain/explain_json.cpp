@@ -2,6 +2,7 @@
 // within a schema; new ones may be added. Two scenarios have the keys `a` and `b`, beside `why`.
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/explain/explain.hpp"
 
 namespace motley {
@@ -76,7 +77,7 @@ ordered_json json_of(const Explained& explained) {
 std::string to_json(const Explained& explained) {
   ordered_json json = {{"schema", "motley.explain/1"}};
   json.update(json_of(explained));
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 std::string to_json(const Why& why) {
@@ -105,7 +106,7 @@ std::string to_json(const Why& why) {
     part["b_with_a"] = json_of(each.b_with_a, why.b.report.iteration_s);
     parts.push_back(part);
   }
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

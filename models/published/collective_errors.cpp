@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
@@ -171,7 +172,7 @@ std::string to_json(const std::vector<CollectiveOutcome>& outcomes) {
                     {"error_pct", 100 * (each.predicted_s / each.row.seconds - 1)}});
   const Json whole = {
       {"schema", "motley.validate-collectives/1"}, {"sizes", sizes}, {"forms", forms}, {"rows", rows}};
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 std::string to_text(const std::vector<CollectiveOutcome>& outcomes, bool rows) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/published/published_claim.hpp"
 
@@ -104,7 +105,7 @@ std::string to_json(const std::vector<ClaimOutcomes>& outcomes) {
                       {"rows", rows}});
   }
   const Json whole = {{"schema", "motley.validate-claims/1"}, {"claims", claims}};
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 }  // namespace motley

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/published/prediction_errors.hpp"
@@ -253,7 +254,7 @@ std::string to_json(const std::vector<RunOutcome>& outcomes) {
                       {"by_chip", json_of(summarise(outcomes, SummaryBy::chip), "chip")},
                       {"by_scale", json_of(summarise(outcomes, SummaryBy::scale), "chips")},
                       {"rows", rows}};
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 std::string to_text(const std::vector<RunOutcome>& outcomes, bool rows) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/base/json_text.hpp"
 #include "models/report/report.hpp"
 
 namespace motley {
@@ -193,7 +194,7 @@ std::string to_json(const Report& report) {
   json["critical_path"] = json_of(report.critical_path);
   json["finding"] = finding_of(report);
   json["advice"] = json_of(report.advice);
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/trace/compare.hpp"
@@ -149,7 +150,7 @@ std::string to_json(const Comparison& comparison) {
                 {"ratio", ratio(each.a_s, each.b_s)}});
     deviations.push_back(row);
   }
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "models/base/json_text.hpp"
 #include "models/base/units.hpp"
 #include "models/check/memory_text.hpp"
 #include "models/compile/compile.hpp"
@@ -46,7 +47,7 @@ std::string to_json(const Program& program, const std::vector<StageMemory>& memo
                                         {"program_hash", program_hash(program)},
                                         {"ranks", program.rank_count()},
                                         {"memory", stages}};
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 std::string to_text(const Program& program, const std::vector<StageMemory>& memory) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hw/device/probe.hpp"
+#include "models/base/json_text.hpp"
 #include "sim/version.hpp"
 #include "tools/commands/command.hpp"
 
@@ -67,7 +68,7 @@ std::string to_json(const std::vector<PartReport>& parts) {
                     {"enables", part.enables}});
   const nlohmann::ordered_json whole = {
       {"schema", "motley.doctor/1"}, {"version", MOTLEY_VERSION}, {"parts", list}};
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 std::string to_text(const std::vector<PartReport>& parts) {

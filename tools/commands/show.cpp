@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "models/base/data_files.hpp"
+#include "models/base/json_text.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/cluster/formats_text.hpp"
@@ -46,7 +47,7 @@ bool names_a_cluster(const std::string& what) {
   return false;
 }
 
-std::string dump(const Json& json) { return json.dump(2) + "\n"; }
+std::string dump(const Json& json) { return json_text(json); }
 
 std::string counted(std::int64_t count, const char* what) {
   return fmt::format("{} {} ({})", count, what, format_count(static_cast<double>(count)));

@@ -19,6 +19,7 @@
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
+#include "models/base/json_text.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
@@ -56,7 +57,7 @@ std::string to_json(const Trained& trained) {
                                   {"tokens_per_s", trained.result.tokens_per_s},
                                   {"peak_bytes", trained.result.peak_bytes.items()}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
-  return whole.dump(2) + "\n";
+  return json_text(whole);
 }
 
 std::string to_text(const Trained& trained) {
