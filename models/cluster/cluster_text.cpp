@@ -26,7 +26,7 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   group.chip = read_chip_of(fields.need("chip"), folder);
   group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), kChipsOfNode));
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
-  group.inside = read_inside(fields.need("inside"), group.pcie);
+  group.inside = read_inside(fields.need("inside"), group.chip, group.pcie);
   if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
   if (const Yaml site = fields.find("site")) group.site = read_site(site);
   const Yaml nics = fields.find("nics");

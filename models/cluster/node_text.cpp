@@ -69,15 +69,29 @@ std::vector<std::vector<int>> read_near(const Yaml& node, const Nic& nic, int ch
   return near;
 }
 
-std::string print_in_switch(double rate) {
-  return rate > 0 ? fmt::format(", in_switch: {}", format_exact(rate, Dimension::bytes_per_second)) : "";
+// The usual rate of each chip while NVSwitch reduces, in bytes/s. NVSwitches of the third generation and later do:
+// those that join NVIDIA's chips since Hopper, the first with FP8; Blackwell is the first with FP4.
+// Share of a port beside latency: 320 of 450 GB/s on 8 H100, 560 of 900 on 8 B200 (nccl-tests with NVLS, 8 GiB,
+// github:stas00/ml-engineering network/README.md, 2025).
+double usual_in_switch(FabricKind kind, const Chip& chip, double bandwidth) {
+  constexpr double kHopper = 320.0 / 450, kBlackwell = 560.0 / 900;
+  if (kind != FabricKind::nvswitch || chip.vendor != "nvidia" || !chip.peak_flops.contains(Format::fp8))
+    return 0;
+  return bandwidth * (chip.peak_flops.contains(Format::nvfp4) ? kBlackwell : kHopper);
+}
+
+std::string print_in_switch(const NodeGroup& group) {
+  const InsideFabric& inside = group.inside;
+  if (inside.in_switch == usual_in_switch(inside.kind, group.chip, inside.bandwidth)) return "";
+  if (inside.in_switch == 0) return ", in_switch: none";
+  return fmt::format(", in_switch: {}", format_exact(inside.in_switch, Dimension::bytes_per_second));
 }
 
 }  // namespace
 
 NicKind to_nic_kind(const Yaml& node) { return to_choice<NicKind>(node); }
 
-InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
+InsideFabric read_inside(const Yaml& node, const Chip& chip, const std::optional<Pcie>& pcie) {
   const Fields fields(node, "`inside`", {"fabric", "bandwidth", "latency", "reaches", "in_switch"});
   InsideFabric inside;
   inside.kind = to_choice<FabricKind>(fields.need("fabric"));
@@ -93,12 +107,14 @@ InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie) {
   }
   if (const Yaml value = fields.find("latency"))
     inside.latency_s = to_quantity(value, Dimension::seconds, Sign::not_negative);
+  inside.in_switch = usual_in_switch(inside.kind, chip, inside.bandwidth);
   if (const Yaml value = fields.find("in_switch")) {
     if (inside.kind != FabricKind::nvswitch)
       throw Refusal(Exit::usage, "no-switch", value->where,
                     fmt::format("`{}` has no switch that could reduce", name_of(inside.kind)),
                     "`in_switch` is for `fabric: nvswitch`");
-    inside.in_switch = read_share_of(value, inside.bandwidth);
+    const bool none = value->is_scalar() && value->text == "none";
+    inside.in_switch = none ? 0 : read_share_of(value, inside.bandwidth);
   }
   return inside;
 }
@@ -175,7 +191,7 @@ std::string print_inside(const NodeGroup& group) {
   if (!is_pcie_tree(group))
     text += fmt::format(", bandwidth: {}", format_exact(inside.bandwidth, Dimension::bytes_per_second));
   return text + fmt::format(", latency: {}{}}}", format_exact(inside.latency_s, Dimension::seconds),
-                            print_reaches(inside.reaches) + print_in_switch(inside.in_switch));
+                            print_reaches(inside.reaches) + print_in_switch(group));
 }
 
 std::string print(const Pcie& pcie) {

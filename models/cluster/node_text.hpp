@@ -7,8 +7,8 @@
 
 namespace motley {
 
-// Reads the fabric inside a node. `pcie` is the PCIe tree of the same group. Nothing: the group has none.
-InsideFabric read_inside(const Yaml& node, const std::optional<Pcie>& pcie);
+// Reads the fabric inside a node of such chips. `pcie` is the PCIe tree of the same group. Nothing: the group has none.
+InsideFabric read_inside(const Yaml& node, const Chip& chip, const std::optional<Pcie>& pcie);
 Pcie read_pcie(const Yaml& node, int chips_per_node);
 // Reads a host. `has_pcie`: the group's chips reach their host through a PCIe tree, so that it has no `link`.
 Host read_host(const Yaml& node, bool has_pcie);

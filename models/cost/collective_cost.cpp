@@ -148,6 +148,15 @@ CollectiveCost collective_cost(const Program& program, const Cluster& cluster, c
   return Pricer(program, cluster, group).price(algorithm, expand(kind, algorithm, shape));
 }
 
+RingCost ring_or_switch_cost(const Program& program, const Cluster& cluster, const Group& group) {
+  RingCost ring = ring_cost(program, cluster, group);
+  if (group.kind != GroupKind::tensor || shape_of(program, cluster, group).in_switch <= 0) return ring;
+  const CollectiveCost cost =
+      collective_cost(program, cluster, group, CollectiveKind::all_reduce, CollectiveAlgorithm::in_switch);
+  ring.in_switch = {cost.latency_s, cost.s_per_byte, cost.kappa};
+  return ring;
+}
+
 std::vector<CollectiveCost> collective_costs(const Program& program, const Cluster& cluster,
                                              const Group& group, CollectiveKind kind) {
   std::vector<CollectiveCost> costs = {plain_cost(program, cluster, group, kind)};
@@ -182,6 +191,8 @@ std::string explain(const std::vector<CollectiveCost>& costs, CollectiveAlgorith
       others.push_back(fmt::format("{} ({})", name_of(cost.algorithm), seconds));
   }
   if (wanted == chosen) text += ", as asked for";
+  if (wanted == CollectiveAlgorithm::ring && chosen == CollectiveAlgorithm::in_switch)
+    text += ", sooner than the ring";
   if (wanted == CollectiveAlgorithm::automatic) text += ", as NCCL would choose";
   if (!others.empty())
     text += fmt::format("{} {}", wanted == CollectiveAlgorithm::fastest ? ", before" : "; there are",

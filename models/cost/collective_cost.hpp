@@ -39,6 +39,11 @@ struct CollectiveCost {
 
 GroupShape shape_of(const Program& program, const Cluster& cluster, const Group& group);
 
+// The ring of a group. That of a tensor-parallel group knows the switch, too: libraries reduce there (NCCL's NVLS,
+// since 2.17 of 2023-02, on Hopper and later).
+// Assumes: no software for such chips has an older library.
+RingCost ring_or_switch_cost(const Program& program, const Cluster& cluster, const Group& group);
+
 // The cost of an algorithm that can do the collective on this group.
 CollectiveCost collective_cost(const Program& program, const Cluster& cluster, const Group& group,
                                CollectiveKind kind, CollectiveAlgorithm algorithm);

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "models/base/json_text.hpp"
 #include "models/base/units.hpp"
 #include "models/cost/compute_cost.hpp"
 
@@ -69,7 +70,7 @@ std::string collectives_json(const std::vector<ListedCollective>& collectives) {
                     {"algorithm", name_of(each.algorithm)},
                     {"seconds", each.seconds},
                     {"reason", each.reason}});
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

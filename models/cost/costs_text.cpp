@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/cost/compute_cost.hpp"
@@ -38,7 +39,7 @@ class PassPricer {
         chip_(nodes_.chip) {
     const auto& groups = program.ranks[rank].groups;
     if (groups.has(kTensorGroup) && groups[kTensorGroup])
-      ring_ = ring_cost(program, job.cluster, program.groups[*groups[kTensorGroup]]);
+      ring_ = ring_or_switch_cost(program, job.cluster, program.groups[*groups[kTensorGroup]]);
     if (rank_program_.expert_parallel > 1)
       pairs_ = pairwise_cost(program, job.cluster, program.groups[groups.get(kExpertGroup).value()]);
     if (rank_program_.context_parallel > 1)
@@ -265,7 +266,7 @@ std::string costs_json(const std::vector<PassCost>& passes, const std::vector<Li
                           {"over", each.over},
                           {"by", each.by},
                           {"why", each.why}});
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace motley

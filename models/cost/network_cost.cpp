@@ -244,6 +244,21 @@ double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t byte
   return steps.latency_s + steps.wire_s + collective_overhead_s(kind, cost, bytes);
 }
 
+double InSwitchCost::seconds(std::int64_t bytes) const {
+  const double wire_s = s_per_byte * static_cast<double>(bytes);
+  return latency_s + wire_s + 2 * kappa * std::sqrt(latency_s * wire_s);
+}
+
+bool RingCost::reduces_in_switch(CollectiveKind kind, std::int64_t bytes) const {
+  return kind == CollectiveKind::all_reduce && in_switch &&
+         in_switch->seconds(bytes) < collective_s(kind, *this, bytes);
+}
+
+double priced_collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes) {
+  return cost.reduces_in_switch(kind, bytes) ? cost.in_switch->seconds(bytes)
+                                             : collective_s(kind, cost, bytes);
+}
+
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes) {
   return collective_s(CollectiveKind::all_reduce, ring, bytes);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/cluster/cluster.hpp"
@@ -37,6 +38,13 @@ struct RingHop {
   }
 };
 
+// The time of an all_reduce in a switch that reduces: latency_s + bytes s_per_byte (+ the kappa term).
+struct InSwitchCost {
+  double latency_s = 0, s_per_byte = 0, kappa = 0;
+  double seconds(std::int64_t bytes) const;
+  bool operator==(const InSwitchCost&) const = default;
+};
+
 // A ring over the group's ranks in order; the slowest edge decides. If several members stand on each of several
 // nodes, there is one ring for each member of a node: all go round the node in the same way, and each leaves it at
 // another member's NIC.
@@ -53,7 +61,13 @@ struct RingCost {
   // ring for each member of a node.
   int rings = 1;
   std::vector<RingHop> hops = std::vector<RingHop>(1);
+  // Tensor-parallel groups: what an all_reduce takes in the switch that joins them, if it reduces.
+  std::optional<InSwitchCost> in_switch = {};
   bool over_nodes() const { return hops.size() > 1; }
+  // Whether an all_reduce of that many bytes goes through the switch.
+  // Assumes: the library takes the faster way. NCCL's own estimates (models/cost/nccl_tuning.hpp) choose rings on up to
+  // 4 H200, where the two are 3 % apart.
+  bool reduces_in_switch(CollectiveKind kind, std::int64_t bytes) const;
   bool operator==(const RingCost&) const = default;
 };
 RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& group);
@@ -70,6 +84,8 @@ int collective_steps(CollectiveKind kind, int rank_count);
 double collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
 // The kappa term alone.
 double collective_overhead_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
+// Seconds of a collective that is priced inside computes: the ring, or the switch where that is faster.
+double priced_collective_s(CollectiveKind kind, const RingCost& cost, std::int64_t bytes);
 double ring_all_reduce_s(const RingCost& ring, std::int64_t bytes);
 
 }  // namespace motley

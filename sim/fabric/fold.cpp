@@ -60,8 +60,9 @@ IdTable<GroupId, std::set<Algorithm>> used_algorithms(const Job& job, const Prog
 }
 
 std::uint64_t traits_of_cost(const RingCost& ring) {
+  const InSwitchCost in_switch = ring.in_switch.value_or(InSwitchCost{});
   return traits_of(ring.rank_count, ring.latency_s, ring.bandwidth, ring.kappa, ring.inside_node, ring.rings,
-                   ring.hops.size());
+                   ring.hops.size(), in_switch.latency_s, in_switch.s_per_byte, in_switch.kappa);
 }
 
 std::uint64_t traits_of_cost(CostTable& costs, GroupId group, const Algorithm& used) {

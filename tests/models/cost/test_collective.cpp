@@ -274,6 +274,50 @@ TEST_CASE("a switch that reduces carries S(1+1/R) for each chip") {
       0);
 }
 
+TEST_CASE(
+    "a tensor-parallel sum takes its ring or the switch, whichever is sooner; all else takes its ring") {
+  Program program = ranks_on(8);
+  const auto ring_of = [&](GroupKind kind, double in_switch) {
+    Cluster cluster = nodes_of(1, 8, 4.5e11, 5e10, 2e-6);
+    cluster.groups[0].inside.in_switch = in_switch;
+    program.groups.front().kind = kind;
+    return ring_or_switch_cost(program, cluster, program.groups.front());
+  };
+  const RingCost ring = ring_of(GroupKind::tensor, 0), with = ring_of(GroupKind::tensor, 3.2e11);
+  CHECK(ring_of(GroupKind::data, 3.2e11) == ring);
+  CHECK_FALSE(ring.in_switch);
+  int in_switch = 0;
+  for (std::int64_t bytes = 1024; bytes < std::int64_t{1} << 34; bytes *= 4) {
+    CAPTURE(bytes);
+    const double ring_s = collective_s(CollectiveKind::all_reduce, ring, bytes);
+    CHECK(priced_collective_s(CollectiveKind::all_reduce, ring, bytes) == ring_s);
+    CHECK(priced_collective_s(CollectiveKind::all_reduce, with, bytes) ==
+          std::min(ring_s, with.in_switch->seconds(bytes)));
+    in_switch += with.reduces_in_switch(CollectiveKind::all_reduce, bytes) ? 1 : 0;
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+      CHECK(priced_collective_s(kind, with, bytes) == collective_s(kind, ring, bytes));
+  }
+  CHECK(in_switch > 5);
+}
+
+TEST_CASE("switches reduce by the generation of the chips that they join, unless their file says otherwise") {
+  const auto rate = [](const std::string& chip, const std::string& more) {
+    const Cluster cluster = parse_cluster("groups: [{name: a, nodes: 1, chips_per_node: 8, chip: " + chip +
+                                          ", inside: {bandwidth: 400 GB/s, " + more + "}}]");
+    CHECK(parse_cluster(print(cluster)) == cluster);
+    return cluster.groups[0].inside.in_switch;
+  };
+  for (const char* chip : {"v100-32gb-sxm", "a100-80gb-sxm", "anonymous", "mi300x"})
+    CHECK(rate(chip, "fabric: nvswitch") == 0);
+  for (const char* chip : {"h100-80gb-sxm", "h200", "h800"})
+    CHECK(rate(chip, "fabric: nvswitch") == Approx(400e9 * 320 / 450));
+  for (const char* chip : {"b200", "gb200", "gb300"})
+    CHECK(rate(chip, "fabric: nvswitch") == Approx(400e9 * 560 / 900));
+  CHECK(rate("h200", "fabric: nvlink_mesh") == 0);
+  CHECK(rate("h200", "fabric: nvswitch, in_switch: none") == 0);
+  CHECK(rate("h200", "fabric: nvswitch, in_switch: 100 GB/s") == 100e9);
+}
+
 TEST_CASE("only groups that stand node by node, evenly, go by rails") {
   const Cluster cluster = nodes_of(2, 3, 1e9, 1e8, 0);
   Program program = ranks_on(6);
