@@ -88,7 +88,8 @@ class KernelCall {
     // Each of the ranks that hold parts of the sequence counts an equal share.
     const double pairs =
         attention_pairs(c_.documents, shape.tokens(), shape.window) / static_cast<double>(c_.layout.parts);
-    return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths);
+    return 2.0 * static_cast<double>(shape.B * shape.H) * pairs * static_cast<double>(widths) *
+           kernel_.factor;
   }
   void qk_norm(bool backward) const {
     if (backward)

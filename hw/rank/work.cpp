@@ -181,6 +181,8 @@ double RankWork::run(const Kernel& kernel, std::int32_t micro_batch, MemoryLedge
   MOTLEY_CHECK(!is_collective(kernel.op) || priced_in_computes(kernel));  // all others are instructions
   if (is_collective(kernel.op))
     run_tensor_collective_(kernel, values(kernel.out[0], micro_batch));
+  else if (is_share_of_attention(kernel))
+    flops = kernel.flops;
   else
     flops = run_kernel(context_, kernel, tensors_of(kernel, micro_batch, ledger));
   if (kernel.op == KernelOp::loss && context_.tensor_index == 0)

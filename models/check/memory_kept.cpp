@@ -94,7 +94,8 @@ void keep_optimizer(RankProgram& rank_program, double bytes) {
 void keep(RankProgram& rank_program, const Chip& chip) {
   for (Block& block : rank_program.blocks)
     for (Kernel& kernel : block.kernels) {
-      if (kernel.op == KernelOp::attention && chip.software.kept_scores.value > 0)
+      if (kernel.op == KernelOp::attention && !is_share_of_attention(kernel) &&
+          chip.software.kept_scores.value > 0)
         keep_scores(rank_program, kernel, chip.software.kept_scores.value);
       if (kernel.op == KernelOp::loss_backward && chip.software.kept_logits.value > 0)
         keep_logits(rank_program, kernel, chip.software.kept_logits.value);

@@ -2,6 +2,8 @@
 // and values are gathered over the ranks that have parts of the same sequences. models/compile/latent.cpp makes the
 // heads of latent attention.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "models/compile/stage_parts.hpp"
 
@@ -79,13 +81,39 @@ void shape_of_attention(const KernelWriter& w, Kernel& kernel, std::int64_t widt
 
 // The backward has five products: the scores again, and the gradients of v, scores, q and k (FlashAttention,
 // arXiv:2205.14135). 8 of the 10 count as the model's FLOPs; Program counts all ten as done.
-void shape_of_attention_backward(const KernelWriter& w, Kernel& kernel) {
-  shape_of_attention(w, kernel, 3 * w.transformer().head_dim + 2 * w.transformer().value_dim());
+std::int64_t widths_of_backward(const KernelWriter& w) {
+  return 3 * w.transformer().head_dim + 2 * w.transformer().value_dim();
 }
 
-// Gathers the keys and values of whole sequences from the ranks' parts. Llama 3 gathers them so (arXiv:2407.21783,
-// section 3.3.2); ring attention (arXiv:2310.01889) passes the same bytes on. They are not kept: the backward gathers
-// again.
+void shape_of_share(const KernelWriter& w, Kernel& kernel, std::int64_t widths, std::int64_t bytes,
+                    double share) {
+  shape_of_attention(w, kernel, widths);
+  kernel.factor = share;
+  kernel.flops *= share;
+  kernel.bytes = std::llround(static_cast<double>(bytes) * share);
+}
+
+// An attention of which the kernel itself does some share, and kernels that only take time the rest.
+class SharedAttention {
+ public:
+  SharedAttention(KernelWriter& w, KernelOp op, Ids in, Ids out, std::int64_t widths)
+      : w_(w), op_(op), in_(std::move(in)), out_(std::move(out)), widths_(widths) {
+    for (const Ids* ids : {&in_, &out_})
+      for (const TensorId id : *ids) bytes_ += w.tensor(id).bytes;
+  }
+  void itself(double share) { shape_of_share(w_, w_.emit(op_, in_, out_), widths_, bytes_, share); }
+  void only_time(double share) { shape_of_share(w_, w_.emit(op_, {}, {}), widths_, bytes_, share); }
+
+ private:
+  KernelWriter& w_;
+  const KernelOp op_;
+  const Ids in_, out_;
+  const std::int64_t widths_;
+  std::int64_t bytes_ = 0;
+};
+
+// Gathers the keys and values of whole sequences from the ranks' parts: before attention, or beside a share of it
+// (Strategy::overlap_context). A ring passes the same bytes on. They are not kept: the backward gathers again.
 TensorId gather_keys(KernelWriter& w, TensorId qkv, const char* name) {
   const std::int64_t parts = w.rank_program().context_parallel;
   const TensorId keys = w.activation(name, {parts * w.N(), Widths(w).keys});
@@ -95,14 +123,21 @@ TensorId gather_keys(KernelWriter& w, TensorId qkv, const char* name) {
 }
 
 // All ranks' queries add to this rank's keys and values, so the gradients are summed on the rank of the keys.
+// In a ring of R ranks, R-1 of R blocks of keys are attended to while R-1 blocks of keys, and R-1 of gradients, are on
+// their way; one is not. So a ring takes R-1 times the longer of computing and moving a block, and one block more.
+// Assumes: all blocks take equally long, and the gradients' bytes move beside the second half of them.
 TensorId gathered_attention_backward(KernelWriter& w, const Widths& s, const KeptAttention& kept,
                                      TensorId dheads) {
   const TensorId keys = gather_keys(w, kept.qkv, "keys.again");
   const TensorId dq = w.gradient("q", {s.N, s.queries});
   const TensorId dkeys = w.gradient("keys", w.tensor(keys).shape);
-  shape_of_attention_backward(
-      w, w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse, keys}, {dq, dkeys}));
+  SharedAttention attention(w, KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse, keys},
+                            {dq, dkeys}, widths_of_backward(w));
+  const double last = w.overlaps_context() ? 1.0 / static_cast<double>(w.rank_program().context_parallel) : 1;
+  if (last < 1) attention.only_time((1 - last) / 2);
+  attention.itself(last);
   w.over_context(KernelOp::reduce_scatter, dkeys);
+  if (last < 1) attention.only_time((1 - last) / 2);
   const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
   w.emit(KernelOp::take_keys, {dq, dkeys}, {dqkv}).bytes = 2 * w.tensor(dqkv).bytes;
   return dqkv;
@@ -118,8 +153,11 @@ void attend(KernelWriter& w, KeptAttention& kept) {
   Ids in = {kept.qkv};
   if (w.rank_program().context_parallel > 1) in.push_back(gather_keys(w, kept.qkv, "keys"));
   // The scores are a product over head_dim, the output is a product over the width of the values.
-  shape_of_attention(w, w.emit(KernelOp::attention, in, {kept.heads, kept.lse}),
-                     w.transformer().head_dim + w.transformer().value_dim());
+  SharedAttention attention(w, KernelOp::attention, in, {kept.heads, kept.lse},
+                            w.transformer().head_dim + w.transformer().value_dim());
+  const double last = w.overlaps_context() ? 1.0 / static_cast<double>(w.rank_program().context_parallel) : 1;
+  if (last < 1) attention.only_time(1 - last);
+  attention.itself(last);
 }
 
 TensorId attention_forward(KernelWriter& w, TensorId y, KeptAttention& kept) {
@@ -138,8 +176,9 @@ TensorId attend_backward(KernelWriter& w, const KeptAttention& kept, TensorId dp
       w.linear_gradients(dprojected, "attention", kept.heads, "proj", s.C, s.out, kept.proj_narrow);
   if (w.rank_program().context_parallel > 1) return gathered_attention_backward(w, s, kept, dheads);
   const TensorId dqkv = w.gradient("qkv", {s.N, s.qkv});
-  shape_of_attention_backward(
-      w, w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv}));
+  shape_of_attention(w,
+                     w.emit(KernelOp::attention_backward, {dheads, kept.qkv, kept.heads, kept.lse}, {dqkv}),
+                     widths_of_backward(w));
   return dqkv;
 }
 

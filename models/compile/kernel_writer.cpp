@@ -28,7 +28,8 @@ KernelWriter::KernelWriter(const Job& job, RankProgram& rank_program)
       B_(rank_program.micro_batch),
       T_(job.train.sequence / rank_program.context_parallel),
       N_(B_ * T_),
-      keeps_scores_(any_unfused_attention(job.cluster)) {}
+      keeps_scores_(any_unfused_attention(job.cluster)),
+      overlaps_context_(rank_program.context_parallel > 1 && job.strategy.passes_context_in_ring()) {}
 
 TensorId KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
                                   std::vector<std::int64_t> shape, std::optional<int> parameter) {

@@ -37,6 +37,8 @@ class KernelWriter {
   // Whether a chip of the cluster has no fused attention. Such attention keeps the whole softmax of its scores; a
   // fused one keeps one number for each row.
   bool keeps_scores() const { return keeps_scores_; }
+  // Whether keys and values of other ranks come while this rank attends.
+  bool overlaps_context() const { return overlaps_context_; }
 
   // The block and layer of the kernels that are appended from now on.
   void set_block(BlockId block) { block_ = block; }
@@ -138,7 +140,7 @@ class KernelWriter {
   const Train& train_;
   const Format format_, gradient_format_;
   const std::int64_t B_, T_, N_;
-  const bool keeps_scores_;
+  const bool keeps_scores_, overlaps_context_;
 
   std::map<std::string, TensorId> parameter_ids_;
   std::vector<bool> frozen_;  // by tensor; true for parameters that are not trained

@@ -1,7 +1,8 @@
 // Pass "separate": each all_to_all kernel, by which ranks exchange tokens of experts, leaves its compute and becomes
 // an instruction of the compute stream, and so does each collective over a context-parallel group. Tensor-parallel
 // collectives do so where they may contend with other traffic (fidelity.tensor_parallel: fluid or expanded). Other
-// kernels stay.
+// kernels stay. A collective that has a share of attention beside it (models/compile/attention.cpp) moves to a stream
+// of its own.
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile_passes.hpp"
@@ -41,6 +42,11 @@ std::vector<Instruction> cut_at_collectives(const RankProgram& rank_program, con
   int first = compute.first_kernel;
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
     const Kernel& kernel = kernels[at(i)];
+    if (is_share_of_attention(kernel)) {
+      add_compute(first, i);
+      add_compute(i, i + 1);
+      first = i + 1;
+    }
     if (!is_collective(kernel.op) || (!tensor_parallel && priced_in_computes(kernel))) continue;
     add_compute(first, i);
     first = i + 1;
@@ -51,6 +57,50 @@ std::vector<Instruction> cut_at_collectives(const RankProgram& rank_program, con
   add_compute(first, compute.last_kernel);
   pieces.front().after = whole.after;
   return pieces;
+}
+
+bool is_share(const RankProgram& rank_program, const Instruction& instruction) {
+  const Compute* const compute = instruction.as<Compute>();
+  return compute != nullptr &&
+         is_share_of_attention(rank_program.blocks[compute->block].kernels[at(compute->first_kernel)]);
+}
+
+// Moves each collective that stands before a share of attention into a stream of its own. It begins after the
+// instruction before it, and the instruction after the share waits for it.
+void move_beside_shares(RankProgram& rank_program) {
+  const auto leaves = [&rank_program](const std::vector<Instruction>& computes, std::size_t i) {
+    return computes[i].op() == Op::collective && i + 1 < computes.size() &&
+           is_share(rank_program, computes[i + 1]);
+  };
+  const std::vector<Instruction> before = rank_program.streams[kComputeStream].instructions;
+  std::vector<std::size_t> moved;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (leaves(before, i)) moved.push_back(i);
+  if (moved.empty()) return;
+  const StreamId exchange = stream_of(rank_program, StreamKind::exchange);
+  std::vector<After> places;
+  std::vector<Instruction> kept, exchanges;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool goes = leaves(before, i);
+    std::vector<Instruction>& into = goes ? exchanges : kept;
+    places.push_back({goes ? exchange : kComputeStream, static_cast<int>(into.size())});
+    into.push_back(before[i]);
+  }
+  rank_program.streams[kComputeStream].instructions = std::move(kept);
+  rank_program.streams[exchange].instructions = std::move(exchanges);
+  for (Stream& stream : rank_program.streams)
+    for (Instruction& instruction : stream.instructions)
+      for (After& after : instruction.after)
+        if (after.stream == kComputeStream) after = places[at(after.index)];
+  const auto make_wait = [&](std::size_t later, std::size_t earlier) {
+    const After place = places[later];
+    rank_program.streams[place.stream].instructions[at(place.index)].after.push_back(places[earlier]);
+  };
+  for (const std::size_t i : moved) {
+    MOTLEY_CHECK(i > 0 && i + 2 < before.size());
+    make_wait(i, i - 1);
+    make_wait(i + 2, i);
+  }
 }
 
 }  // namespace
@@ -72,6 +122,7 @@ void separate_tensor_collectives(const Job& job, Program& program) {
         pieces.back() = cut_at_collectives(rank_program, whole, *compute, tensor_parallel);
     }
     replace_computes(rank_program, std::move(pieces));
+    move_beside_shares(rank_program);
   }
 }
 

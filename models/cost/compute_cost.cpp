@@ -154,7 +154,7 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
   const double slowed = (1 + kNarrow / D) * (kernel.k % 8 == 0 ? 1 : kMisaligned);
   const double passes_s = (backward ? 8 : 5) * 2 * scores /
                           (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
-  return chip.software.unfused_attention.value *
+  return kernel.factor * chip.software.unfused_attention.value *
          (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
@@ -203,7 +203,7 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
     if (!priced_in_computes(kernel)) return time;  // an instruction of its own, which a World prices
     MOTLEY_CHECK(tensor_ring != nullptr);
     time.seconds = time.memory_s = factor(chip.software.collective_share) *
-                                   collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
+                                   priced_collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
@@ -216,7 +216,8 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
                   (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
   if (!is_matmul(kernel.op) && !is_attention(kernel.op))
     time.memory_s *= factor(chip.software.elementwise_passes);
-  time.seconds = std::max(time.work_s, time.memory_s) + chip.software.kernel_overhead.value;
+  const double launched = is_attention(kernel.op) ? kernel.factor : 1;  // shares are launched together
+  time.seconds = std::max(time.work_s, time.memory_s) + launched * chip.software.kernel_overhead.value;
   return time;
 }
 
@@ -359,7 +360,7 @@ const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
 const RingCost& CostTable::ring(GroupId group) {
   const auto known = rings_.find(group);
   if (known != rings_.end()) return *known->second;
-  const RingCost cost = ring_cost(program_, cluster_, program_.groups[group]);
+  const RingCost cost = ring_or_switch_cost(program_, cluster_, program_.groups[group]);
   auto ring = std::find(ring_classes_.begin(), ring_classes_.end(), cost);
   if (ring == ring_classes_.end()) ring = ring_classes_.insert(ring, cost);
   return *rings_.emplace(group, &*ring).first->second;
@@ -377,7 +378,8 @@ CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, GroupId id, Col
   if (group.ranks.size() < 2) return plain_algorithm(kind);
   if (kind == CollectiveKind::all_to_all && group.kind == GroupKind::expert && program_.routing.experts > 0)
     return CollectiveAlgorithm::once_a_node;
-  if (wanted == CollectiveAlgorithm::ring) return plain_algorithm(kind);
+  if (wanted == CollectiveAlgorithm::ring)
+    return ring(id).reduces_in_switch(kind, bytes) ? CollectiveAlgorithm::in_switch : plain_algorithm(kind);
   if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, id), bytes);
   const auto [tuning, is_new] = tunings_.try_emplace(id);
   if (is_new) tuning->second = nccl_tuning(program_, cluster_, group);

@@ -210,7 +210,7 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 0,
                busiest = 0;      // grouped_matmul*: experts, and the expected rows of the busiest expert
-  double factor = 1;             // factor of scale and loss_backward
+  double factor = 1;             // factor of scale and loss_backward; attention*: the share of its work
   std::int64_t ahead = 0;        // embed*, logits_sum, loss*: how many tokens further on the token of a row
                                  // stands
   std::optional<Format> format;  // format of the operands; nothing: the precision of training
@@ -223,6 +223,13 @@ struct Kernel {
 // collectives are instructions of their own.
 constexpr bool priced_in_computes(const Kernel& kernel) {
   return is_collective(kernel.op) && kernel.op != KernelOp::all_to_all && kernel.over == GroupKind::tensor;
+}
+
+// Whether the kernel only takes time: it stands for a share of the attention beside it, that with the keys which are
+// here while others are on their way. A real rank attends to all of them in the one kernel that has operands.
+inline bool is_share_of_attention(const Kernel& kernel) {
+  return (kernel.op == KernelOp::attention || kernel.op == KernelOp::attention_backward) &&
+         kernel.out.empty();
 }
 
 // The kernels of one pass of one chunk (a stage's layers) for one micro-batch.
@@ -371,8 +378,8 @@ enum class StreamKind : std::uint8_t {
   recv_gradient,
   send_gradient,
   collective,
-  gather,    // all-gathers of parameters
-  exchange,  // exchanges of tokens between the ranks that hold experts, where they overlap computes
+  gather,  // all-gathers of parameters
+  exchange,  // exchanges between the ranks that hold experts, or parts of sequences, where they overlap computes
   to_host,   // copies to the host
   host,      // optimizer steps of the node's processor
   from_host  // copies from the host

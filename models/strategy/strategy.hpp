@@ -122,6 +122,11 @@ struct Strategy {
   // experts and back (DualPipe, arXiv:2412.19437, section 3.2.1; Megatron-Core's 1F1B overlap). One more micro-batch
   // is in flight.
   bool overlap_experts = false;
+  // True: ranks that cut sequences pass keys and values round a ring while they attend to those that they have (ring
+  // attention, arXiv:2310.01889; Megatron-Core's `cp_comm_type: p2p`). False: they gather them first (Llama 3,
+  // arXiv:2407.21783, section 3.3.2). Where experts overlap they gather first, too.
+  bool overlap_context = true;
+  bool passes_context_in_ring() const { return overlap_context && !overlap_experts; }
   std::int64_t bucket_bytes = 100'000'000;  // bytes of gradients in a bucket, if gradients or parameters
                                             // overlap
   // True: tensors that tensor-parallel ranks would hold alike between cut matmuls (norms, residuals, boundary

@@ -256,6 +256,7 @@ Job any_job(unsigned seed) {
                               (each.micro_batch > 0 ? each.micro_batch : job.train.micro_batch);
   Dice more(seed + 1'000'000);  // so that these draws do not change the others
   vary_what_is_held(job, more);
+  job.strategy.overlap_context = !more.once_in(3);
   count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);
   job.fidelity.data_parallel =

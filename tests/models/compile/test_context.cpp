@@ -35,10 +35,11 @@ double flops_of(const Program& program) {
 std::map<CollectiveKind, std::int64_t> gathered(const Program& program) {
   std::map<CollectiveKind, std::int64_t> bytes;
   const RankProgram& rank_program = program.rank_programs.front();
-  for (const Instruction& instruction : rank_program.streams[kComputeStream].instructions)
-    if (const auto* collective = instruction.as<Collective>();
-        collective != nullptr && collective->slot == context_slot(rank_program))
-      bytes[collective->kind] += collective->bytes;
+  for (const Stream& stream : rank_program.streams)
+    for (const Instruction& instruction : stream.instructions)
+      if (const auto* collective = instruction.as<Collective>();
+          collective != nullptr && collective->slot == context_slot(rank_program))
+        bytes[collective->kind] += collective->bytes;
   return bytes;
 }
 

@@ -165,6 +165,7 @@ Strategy random_strategy(Random& random) {
   strategy.overlap_gradients = random.coin();
   strategy.overlap_parameters = random.coin();
   strategy.overlap_experts = random.coin();
+  strategy.overlap_context = random.coin();
   strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);
   const auto offload = [&] { return Offload{random.coin() ? 0.0 : 0.25, random.coin() ? 1.0 : 0.5}; };
   if (random.coin()) strategy.offload = offload();
