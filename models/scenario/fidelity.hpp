@@ -27,7 +27,8 @@ struct Fidelity {
   // and the other commands do not.
   std::optional<bool> fold = {};
   // The algorithm of collectives that are instructions of their own. Where it cannot do a kind on a group (ring: an
-  // all_to_all), the plain algorithm does. A collective that is priced inside computes is always a ring.
+  // all_to_all), the plain algorithm does. A collective that is priced inside computes is a ring. Instead of either
+  // ring, a tensor-parallel sum goes through a switch that reduces, where that is sooner.
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
   ExpertCopies expert_copies = ExpertCopies::expert;
   bool operator==(const Fidelity&) const = default;
