@@ -50,10 +50,11 @@ TEST_CASE("ranks that leave out what others' queries add to their keys train ano
   Job job = tests::context_job({1, 1, 1}, 2, tests::tiny_transformer(Family::llama));
   Program program = compile(job);
   const auto right = train(job, program, 5);
-  for (Instruction& instruction : program.rank_programs.front().streams[kComputeStream].instructions)
-    if (auto* collective = instruction.as<Collective>();
-        collective != nullptr && collective->kind == CollectiveKind::reduce_scatter)
-      collective->kind = CollectiveKind::all_gather;
+  for (Stream& stream : program.rank_programs.front().streams)
+    for (Instruction& instruction : stream.instructions)
+      if (auto* collective = instruction.as<Collective>();
+          collective != nullptr && collective->kind == CollectiveKind::reduce_scatter)
+        collective->kind = CollectiveKind::all_gather;
   const auto wrong = train(job, program, 5);
   REQUIRE(std::abs(wrong.back() - right.back()) > 1e-4);
 }
