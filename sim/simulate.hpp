@@ -1,7 +1,7 @@
-// IMAGINED: the Sim world. A Program runs in SimGrid's virtual time: computes take what models/cost says,
-// messages and collectives share the fabric's links. Every stream of a rank is an actor that runs the one interpreter
-// loop. The Sim world reorders nothing and decides nothing: what waits, waits because the Program or the fabric says
-// so. Read next: sim/fabric/fabric.hpp, sim/fabric/fold.hpp, sim/world/durations.hpp.
+// IMAGINED: the Sim world. A Program runs in virtual time: computes take what models/cost says, messages and
+// collectives share the fabric's links. Every stream of a rank is a coroutine that performs what the one interpreter
+// loop issues. The Sim world reorders nothing and decides nothing: what waits, waits because the Program or the fabric
+// says so. Read next: sim/fabric/flows.hpp, sim/fabric/fold.hpp, sim/world/durations.hpp.
 #pragma once
 
 #include "models/scenario/job.hpp"
@@ -13,8 +13,8 @@ namespace motley {
 // Runs one step of the Program from time 0. With job.fidelity.fold the trace has the events of one rank (the lowest) of
 // each class of ranks that must behave alike, otherwise of every rank. Throws RunFailure on a deadlock, naming
 // the streams that wait, and whatever the executor throws.
-// SimGrid has one engine in a process, so a process simulates once: a second call is a bug. For more simulations see
-// sim/workers/.
+// SimGrid has one engine in a process, so a process simulates once: a second call is a bug if links are shared in both.
+// For more simulations see sim/workers/.
 Trace simulate(const Job& job, const Program& program, const SimOptions& options = {});
 
 }  // namespace motley

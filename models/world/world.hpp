@@ -22,7 +22,7 @@ class World {
  public:
   virtual ~World() = default;
   // Begins `step` once everything issued earlier on its stream and every step of `after` (same rank, perhaps not yet
-  // issued) has ended. It may return before the step has ended (a device's stream) or after (a thread, an actor).
+  // issued) has ended. It may return before the step has ended (a device's stream, virtual time) or after (a thread).
   // Throws RunFailure when the step cannot be done.
   virtual void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) = 0;
   // Returns when everything issued on the stream has ended; in the Null world, where no time passes, at once.
@@ -30,7 +30,7 @@ class World {
 };
 
 // The interpreter: issues every instruction of one stream in order. Each World calls it from its own kind of stream
-// (an actor, a thread). No World reorders a stream.
+// (a coroutine, a thread). No World reorders a stream.
 void run_stream(const Program& program, Rank rank, StreamId stream, World& world);
 
 // The part of a World that does a rank's work and returns its time. It is declared here so that sim/ can let hw/

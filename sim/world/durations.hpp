@@ -26,8 +26,6 @@ class Durations {
     return costs_.algorithm_of(kind, group, wanted, bytes);
   }
   CostTable& costs() { return costs_; }
-  // Whether the rank's computes are really executed, on the stack of its actor.
-  bool executes(Rank rank) const { return options_.executor != nullptr && is_measured(rank); }
   std::vector<Rank> measured_ranks() const;
   bool is_measured(Rank rank) const { return !measured_.empty() && measured_[rank]; }
 

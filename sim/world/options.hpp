@@ -10,6 +10,8 @@ namespace motley {
 struct SimOptions {
   // True: nothing takes time, so that only the order of the Program remains.
   bool null = false;
+  // True: SimGrid shares every link, also those that nobody contends for. It gives the same answer, and is slower.
+  bool all_shared = false;
   // Mixed: the executor runs the computes and optimizer steps of `real_ranks`, and their measured seconds enter virtual
   // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;

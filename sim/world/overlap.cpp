@@ -1,12 +1,10 @@
 #include "sim/world/overlap.hpp"
 
-#include <mutex>
+#include <algorithm>
 
 namespace motley {
 
-namespace sg = simgrid::s4u;
-
-Overlap::Overlap(const Program& program, const Cluster& cluster) {
+Overlap::Overlap(const Program& program, const Cluster& cluster, Clock& clock) : clock_(clock) {
   for (Rank rank : program.ranks.ids()) {
     const double factor = cluster.chip_of(program.ranks[rank].chip).software.overlap_slowdown.value;
     if (factor <= 1) continue;
@@ -16,29 +14,45 @@ Overlap::Overlap(const Program& program, const Cluster& cluster) {
   }
 }
 
+auto Overlap::Pace::until(double at_s) {
+  clock_.set(*this, at_s);
+  return parking_.wait();
+}
+
+void Overlap::Pace::change() {
+  clock_.cancel(*this);
+  ring();
+}
+
+void Overlap::Pace::ring() { parking_.wake(clock_); }
+
 void Overlap::begin(Rank rank) {
   Slowed* slowed = slowed_of(rank);
-  if (slowed != nullptr && ++slowed->under_way == 1) slowed->changed->notify_all();
+  if (slowed != nullptr && ++slowed->under_way == 1)
+    for (Pace* pace : slowed->computes) pace->change();
 }
 
 void Overlap::end(Rank rank) {
   Slowed* slowed = slowed_of(rank);
-  if (slowed != nullptr && --slowed->under_way == 0) slowed->changed->notify_all();
+  if (slowed != nullptr && --slowed->under_way == 0)
+    for (Pace* pace : slowed->computes) pace->change();
 }
 
-void Overlap::compute(Rank rank, double seconds) {
+Task Overlap::compute(Rank rank, double seconds) {
   Slowed* slowed = slowed_of(rank);
   if (slowed == nullptr) {
-    if (seconds > 0) sg::this_actor::sleep_for(seconds);
-    return;
+    co_await clock_.sleep(seconds);
+    co_return;
   }
   constexpr double kNothing_s = 1e-12;  // just above the rounding error of times
-  std::unique_lock<sg::Mutex> lock(*slowed->mutex);
+  Pace pace(clock_);
+  slowed->computes.push_back(&pace);
   while (seconds > kNothing_s) {
-    const double times = slowed->under_way > 0 ? slowed->factor : 1, begin_s = sg::Engine::get_clock();
-    if (slowed->changed->wait_for(lock, seconds * times) == std::cv_status::timeout) return;
-    seconds -= (sg::Engine::get_clock() - begin_s) / times;
+    const double times = slowed->under_way > 0 ? slowed->factor : 1, begin_s = clock_.now_s();
+    co_await pace.until(begin_s + seconds * times);
+    seconds -= (clock_.now_s() - begin_s) / times;
   }
+  slowed->computes.erase(std::find(slowed->computes.begin(), slowed->computes.end(), &pace));
 }
 
 }  // namespace motley

@@ -6,31 +6,43 @@
 #pragma once
 
 #include <memory>
-#include <simgrid/s4u.hpp>
 #include <vector>
 
 #include "models/cluster/cluster.hpp"
 #include "models/program/program.hpp"
+#include "sim/clock/clock.hpp"
 
 namespace motley {
 
 class Overlap {
  public:
-  Overlap(const Program& program, const Cluster& cluster);
+  Overlap(const Program& program, const Cluster& cluster, Clock& clock);
   // begin(): both sides of a communication of `rank` have arrived. end(): that communication has ended.
   void begin(Rank rank);
   void end(Rank rank);
-  // Lets the time of a compute pass that takes `seconds` when alone. Call it from an actor of the rank.
-  void compute(Rank rank, double seconds);
+  // Lets the time of a compute pass that takes `seconds` when alone.
+  Task compute(Rank rank, double seconds);
 
  private:
+  // Waits for an instant, or until the pace changes before that.
+  class Pace final : public Clock::Alarm {
+   public:
+    explicit Pace(Clock& clock) : clock_(clock) {}
+    auto until(double at_s);
+    void change();
+    void ring() override;
+
+   private:
+    Clock& clock_;
+    Parking parking_;
+  };
   struct Slowed {
     double factor = 1;
     int under_way = 0;
-    simgrid::s4u::MutexPtr mutex = simgrid::s4u::Mutex::create();
-    simgrid::s4u::ConditionVariablePtr changed = simgrid::s4u::ConditionVariable::create();
+    std::vector<Pace*> computes;  // those under way
   };
   Slowed* slowed_of(Rank rank) const { return slowed_.empty() ? nullptr : slowed_[rank].get(); }
+  Clock& clock_;
   IdTable<Rank, std::unique_ptr<Slowed>> slowed_;  // empty: no chip has the figure
 };
 

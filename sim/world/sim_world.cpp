@@ -11,34 +11,18 @@
 
 namespace motley {
 
-namespace sg = simgrid::s4u;
-
-namespace {
-
-void sleep(double seconds) {
-  if (seconds > 0) sg::this_actor::sleep_for(seconds);
-}
-double now_s() { return sg::Engine::get_clock(); }
-
-// Real kernels need the stack of a Linux thread.
-constexpr unsigned kExecutorStack = 8192;  // KiB
-
-}  // namespace
-
-SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
-                   sg::Engine& engine)
+SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations)
     : job_(job),
       program_(program),
       options_(options),
       durations_(durations),
-      engine_(engine),
       folding_(fold(job, program, durations.costs(),
                     {job.fidelity.fold.value_or(false), durations.measured_ranks()})),
       fabric_(program, job.cluster, folding_),
-      overlap_(program, job.cluster) {
+      flows_(clock_, fabric_, options.all_shared),
+      overlap_(program, job.cluster, clock_) {
   lay_out_streams();
   lay_out_gangs();
-  start_actors(engine);
 }
 
 void SimWorld::lay_out_streams() {
@@ -53,8 +37,7 @@ void SimWorld::lay_out_streams() {
     for (const Stream& stream : program_.program_of(rank).streams) {
       StreamState fresh;
       fresh.first_event = events;
-      fresh.count = static_cast<std::int32_t>(stream.instructions.size());
-      events += at(fresh.count);
+      events += stream.instructions.size();
       streams_.push_back(std::move(fresh));
     }
   }
@@ -95,37 +78,37 @@ std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t 
   return lanes;
 }
 
-void SimWorld::start_actors(sg::Engine&) {
-  for (Rank rank : folding_.symmetry.ranks.first)
-    for (StreamId stream : program_.program_of(rank).streams.ids()) {
-      StreamState& here = state(rank, stream);
-      if (here.count == 0) continue;
-      auto actor = sg::Actor::init(fmt::format("{}.{}", rank, stream), fabric_.host_of(rank));
-      if (stream == kComputeStream && durations_.executes(rank)) actor->set_stacksize(kExecutorStack);
-      actor->start([this, rank, stream] { run_actor(rank, stream); });
-      here.actor = actor.get();
-    }
-}
-
-void SimWorld::run_actor(Rank rank, StreamId stream) {
-  try {
-    run_stream(program_, rank, stream, *this);
-  } catch (const std::exception&) {
-    failure_ = std::current_exception();
-    sg::Actor::kill_all();
-  }
+void SimWorld::issue(const Step& step, const Instruction&, std::span<const Step>) {
+  state(step.rank, step.stream).count = step.index + 1;
 }
 
 Trace SimWorld::run() {
-  sg::Engine::on_deadlock_cb([this] { deadlock_ = describe_deadlock(); });
-  engine_.run();
+  for (Rank rank : folding_.symmetry.ranks.first)
+    for (StreamId stream : program_.program_of(rank).streams.ids()) run_stream(program_, rank, stream, *this);
+  for (Rank rank : folding_.symmetry.ranks.first)
+    for (StreamId stream : program_.program_of(rank).streams.ids())
+      state(rank, stream).task = run_to_end(rank, stream);
+  flows_.run();
   if (failure_) std::rethrow_exception(failure_);
-  if (!deadlock_.empty()) throw RunFailure(deadlock_);
+  const std::string deadlock = describe_deadlock();
+  if (!deadlock.empty()) throw RunFailure(deadlock);
   return std::move(trace_);
 }
 
-void SimWorld::issue(const Step& step, const Instruction& instruction, std::span<const Step> after) {
+Task SimWorld::run_to_end(Rank rank, StreamId stream) {
+  StreamState& here = state(rank, stream);
+  try {
+    for (std::int32_t index = 0; index < here.count && !clock_.stopped(); ++index)
+      co_await perform({rank, stream, index});
+  } catch (const std::exception&) {
+    failure_ = std::current_exception();
+    clock_.stop();
+  }
+}
+
+Task SimWorld::perform(Step step) {
   StreamState& stream = state(step.rank, step.stream);
+  const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
   TraceEvent& event = event_of(step);
   event.step = step;
   event.free_s = now_s();
@@ -134,59 +117,66 @@ void SimWorld::issue(const Step& step, const Instruction& instruction, std::span
   event.allocated = instruction.allocated;
   event.freed = instruction.freed;
   event.peak = instruction.peak;
-  wait_for_after(stream, event, after);
+  for (const After& after : instruction.after)
+    while (must_wait(stream, {step.rank, after.stream, after.index})) co_await stream.parking.wait();
+  note_wait(event, instruction);
   event.begin_s = event.matched_s = now_s();
   switch (instruction.op()) {
     case Op::compute:
     case Op::optimizer:
-      run_compute(step, instruction);
+      co_await run_compute(step, instruction);
       break;
     case Op::send:
     case Op::recv:
-      transfer(stream, event, *instruction.message(), instruction.op() == Op::send);
+      co_await transfer(stream, event, *instruction.message(), instruction.op() == Op::send);
       overlap_.end(step.rank);
       break;
     case Op::collective:
-      collective(stream, event, std::get<Collective>(instruction.body));
+      co_await collective(stream, event, std::get<Collective>(instruction.body));
       overlap_.end(step.rank);
       break;
     case Op::copy:
-      copy(step, instruction);
+      co_await copy(step, instruction);
       break;
   }
   end(stream, event);
 }
 
-void SimWorld::run_compute(const Step& step, const Instruction& instruction) {
+Task SimWorld::run_compute(Step step, const Instruction& instruction) {
   const double seconds = durations_.seconds(step, instruction);
   if (durations_.is_measured(step.rank))
-    return sleep(seconds);  // it was measured with whatever ran beside it
-  overlap_.compute(step.rank, seconds);
+    co_await sleep(seconds);  // it was measured with whatever ran beside it
+  else
+    co_await overlap_.compute(step.rank, seconds);
 }
 
 // Assumes: a chip's copy engines work beside its computes without slowing them.
-void SimWorld::copy(const Step& step, const Instruction& instruction) {
-  if (options_.null) return;
+Task SimWorld::copy(Step step, const Instruction& instruction) {
+  if (options_.null) co_return;
   const bool down = goes_to_host(program_.program_of(step.rank), instruction);
   const std::int32_t lane = folding_.first_host[step.rank] + (down ? 0 : 1);
   const std::int64_t bytes = payload_bytes(instruction);
-  sleep(fabric_.latency_s(lane, bytes));
-  fabric_.start(lane, bytes)->wait();
+  co_await sleep(fabric_.latency_s(lane, bytes));
+  const std::shared_ptr<Flow> flow = flows_.start(lane, bytes);
+  co_await flow->arrival();
 }
 
-void SimWorld::wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after) {
-  for (const Step& step : after) {
-    StreamState& awaited = state(step.rank, step.stream);
-    while (awaited.ended <= step.index) {
-      awaited.waiters.push_back({step.index, stream.actor});
-      stream.blocked = Blocked::after;
-      stream.waits_for = step;
-      sg::this_actor::suspend();
-    }
+bool SimWorld::must_wait(StreamState& stream, Step step) {
+  StreamState& awaited = state(step.rank, step.stream);
+  if (awaited.ended > step.index) {
+    stream.blocked = Blocked::no;
+    return false;
   }
-  stream.blocked = Blocked::no;
+  awaited.waiters.push_back({step.index, &stream});
+  stream.blocked = Blocked::after;
+  stream.waits_for = step;
+  return true;
+}
+
+void SimWorld::note_wait(TraceEvent& event, const Instruction& instruction) {
   double latest_s = event.free_s;
-  for (const Step& step : after) {
+  for (const After& after : instruction.after) {
+    const Step step{event.step.rank, after.stream, after.index};
     const double end_s = event_of(step).end_s;
     if (end_s <= latest_s) continue;
     latest_s = end_s;
@@ -198,29 +188,23 @@ void SimWorld::wait_for_after(StreamState& stream, TraceEvent& event, std::span<
 void SimWorld::end(StreamState& stream, TraceEvent& event) {
   event.end_s = now_s();
   ++stream.ended;
-  auto& waiters = stream.waiters;
-  for (std::size_t i = 0; i < waiters.size();) {
-    if (waiters[i].index >= stream.ended) {
-      ++i;
-      continue;
-    }
-    sg::Actor* woken = waiters[i].actor;
-    waiters.erase(waiters.begin() + static_cast<std::ptrdiff_t>(i));
-    woken->resume();
-    i = 0;  // resume() lets other actors run, which may have added waiters
-  }
+  std::vector<Waiter>& waiters = stream.waiters;
+  const auto woken = std::stable_partition(
+      waiters.begin(), waiters.end(), [&](const Waiter& waiter) { return waiter.index >= stream.ended; });
+  for (auto waiter = woken; waiter != waiters.end(); ++waiter) waiter->stream->parking.wake(clock_);
+  waiters.erase(woken, waiters.end());
 }
 
-void SimWorld::block(StreamState& stream) {
+Task SimWorld::block(StreamState& stream) {
   stream.blocked = Blocked::other_side;
-  while (!stream.released) sg::this_actor::suspend();
+  while (!stream.released) co_await stream.parking.wait();
   stream.released = false;
   stream.blocked = Blocked::no;
 }
 
 void SimWorld::release(const Posted& posted) {
   posted.stream->released = true;
-  posted.stream->actor->resume();
+  posted.stream->parking.wake(clock_);
 }
 
 // The lowest rank among those that came last and that `event` had to wait for. When ranks stand for others, `last`
@@ -254,32 +238,33 @@ void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
 }
 
 // The side that comes second starts the message and waits for its end; the first is blocked until then.
-void SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends) {
+Task SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends) {
   const Rank rank = event.step.rank;
   const Arrangement& arrangement = folding_.arrangement;
   const std::int32_t lane =
       sends ? arrangement.sent_lane(rank, message.slot) : arrangement.received_lane(rank, message.slot);
   const Posted me{&stream, &event, sends};
-  if (lane < 0) return block(stream);  // no rank ever comes to the other side
+  if (lane < 0) co_await block(stream);  // for ever: no rank comes to the other side
   Posted& meeting = meetings_[at(folding_.lane_class(lane))];
   if (meeting.stream == nullptr) {
     meeting = me;
-    block(stream);
-    return;
+    co_await block(stream);
+    co_return;
   }
   const Posted other = std::exchange(meeting, {});
   MOTLEY_CHECK(other.sends != sends);
   match({other, me}, now_s());
   if (!options_.null) {
-    sleep(fabric_.latency_s(lane, message.bytes));
-    fabric_.start(lane, message.bytes)->wait();
+    co_await sleep(fabric_.latency_s(lane, message.bytes));
+    const std::shared_ptr<Flow> flow = flows_.start(lane, message.bytes);
+    co_await flow->arrival();
   }
   release(other);
 }
 
 // At levels formula and fluid the member that comes last runs the whole collective. At level expanded every member
 // sends and receives its own messages.
-void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
+Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
   const GroupId index = program_.ranks[rank].groups[collective.slot].value();
   Gang& gang = gang_of(index);
@@ -294,31 +279,31 @@ void SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
   }
   if (each_works) {
     stream.blocked = Blocked::other_side;
-    run_expanded(index, stream, rank, collective);
+    co_await run_expanded(index, stream, rank, collective);
     stream.blocked = Blocked::no;
-    return;
+    co_return;
   }
   if (!complete) {
-    block(stream);
-    return;
+    co_await block(stream);
+    co_return;
   }
-  if (!options_.null) run_whole(index, collective, level);
+  if (!options_.null) co_await run_whole(index, collective, level);
   for (const Posted& posted : met)
     if (posted.stream != &stream) release(posted);
 }
 
 // Runs a collective by formula, or as one flow for each edge (for each pair in an all_to_all) with all its wire bytes.
 // Assumes: of several rings inside a mesh, only the flows of the first ring load the fabric.
-void SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
+Task SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
   const CollectiveKind kind = collective.kind;
   const CollectiveAlgorithm algorithm =
       durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(collective));
-  if (algorithm != plain_algorithm(kind)) return run_planned(group, collective, algorithm, level);
+  if (algorithm != plain_algorithm(kind)) co_return co_await run_planned(group, collective, algorithm, level);
   const RingCost& cost = durations_.cost(kind, group);
   const double seconds = collective_s(kind, cost, expected_bytes(collective));
   if (level == CollectiveLevel::formula) {
-    sleep(seconds);
-    return;
+    co_await sleep(seconds);
+    co_return;
   }
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
@@ -334,60 +319,61 @@ void SimWorld::run_whole(GroupId group, const Collective& collective, Collective
     flows.push_back({lane, part_bytes * folding_.arrangement.lanes[at(lane)].parts});
   const GroupId first(folding_.symmetry.groups.first[at(folding_.symmetry.groups.class_of[at(group)])]);
   const double crowding = (pairwise ? folding_.pair_crowding : folding_.ring_crowding)[first];
-  run_flows(flows, {seconds, static_cast<double>(part_bytes * parts) / cost.bandwidth, crowding});
+  co_await run_flows(flows, {seconds, static_cast<double>(part_bytes * parts) / cost.bandwidth, crowding});
 }
 
 // Moves the bytes of all lanes at once and returns when the collective has ended: on an idle fabric after its closed
 // form, where links are shared later.
 // Assumes: where unlike collectives share links, the bytes of one move while the other waits for its latencies. Those
 // of groups that do the same at the same time wait for their latencies together, and then share the links.
-void SimWorld::run_flows(const std::vector<Message>& flows, const FlowTimes& idle) {
+Task SimWorld::run_flows(const std::vector<Message>& flows, FlowTimes idle) {
   const double begin_s = now_s();
-  std::vector<sg::CommPtr> under_way;
+  std::vector<std::shared_ptr<Flow>> under_way;
   for (const Message& flow : flows)
-    if (flow.bytes > 0) under_way.push_back(fabric_.start(flow.lane, flow.bytes));
-  for (const sg::CommPtr& flow : under_way) flow->wait();
+    if (flow.bytes > 0) under_way.push_back(flows_.start(flow.lane, flow.bytes));
+  for (const std::shared_ptr<Flow>& flow : under_way) co_await flow->arrival();
   const double shared_s = now_s() - begin_s, beside_wire_s = idle.whole_s - idle.wire_s;
   const double together_s = beside_wire_s + idle.wire_s * idle.crowding;
   const double end_s = std::max(idle.whole_s, std::min(beside_wire_s + shared_s, together_s));
-  sleep(begin_s + end_s - now_s());
+  co_await sleep(begin_s + end_s - now_s());
 }
 
 // The same for an algorithm with a plan: one flow for each way of the plan that carries bytes.
-void SimWorld::run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
+Task SimWorld::run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                            CollectiveLevel level) {
   const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
   const auto bytes = static_cast<double>(expected_bytes(collective));
   const double seconds = cost.seconds(expected_bytes(collective));
-  if (level == CollectiveLevel::formula) return sleep(seconds);
+  if (level == CollectiveLevel::formula) co_return co_await sleep(seconds);
   const auto group_class = at(folding_.symmetry.groups.class_of[at(group)]);
   const GroupId first(folding_.symmetry.groups.first[group_class]);
   const PlannedLanes& lanes = folding_.planned_for(first, collective.kind, algorithm);
   std::vector<Message> flows;
   for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())])
     flows.push_back({lane, std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes)});
-  run_flows(flows, {seconds, cost.least_s_per_byte * bytes, lanes.crowding});
+  co_await run_flows(flows, {seconds, cost.least_s_per_byte * bytes, lanes.crowding});
 }
 
-std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, sg::Actor* actor) {
+std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, StreamState* stream) {
   auto& open = handshakes_[at(folding_.lane_class(lane))];
-  if (open == nullptr) return open = std::make_shared<Handshake>(Handshake{actor, nullptr, nullptr});
-  open->second = actor;
+  if (open == nullptr) return open = std::make_shared<Handshake>(Handshake{stream, nullptr, nullptr});
+  open->second = stream;
   return std::exchange(open, nullptr);
 }
 
 // A ring uses the same two edges of each hop in every step.
 // Assumes: the R chunks are padded to equal size, less than R bytes in all.
-void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective) {
+Task SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective) {
   const auto& ranks = program_.groups[group].ranks;
   const std::size_t count = ranks.size();
-  if (count < 2) return;
+  if (count < 2) co_return;
   const CollectiveKind kind = collective.kind;
   const std::int64_t bytes = expected_bytes(collective);
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   const CollectiveAlgorithm algorithm = durations_.algorithm_of(kind, group, job_.fidelity.algorithm, bytes);
-  if (algorithm != plain_algorithm(kind)) return run_plan(group, stream, member, collective, algorithm);
-  if (kind == CollectiveKind::all_to_all) return run_pairs(group, stream, member, bytes);
+  if (algorithm != plain_algorithm(kind))
+    co_return co_await run_plan(group, stream, member, collective, algorithm);
+  if (kind == CollectiveKind::all_to_all) co_return co_await run_pairs(group, stream, member, bytes);
   const RingCost& cost = durations_.cost(kind, group);
   const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
   const std::int64_t chunk = (bytes + parts - 1) / parts;
@@ -406,12 +392,12 @@ void SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const
       }
       hop_lanes += count;
     }
-    exchange(stream, messages);
+    co_await exchange(stream, messages);
   }
 }
 
 // Posts the messages of an all_to_all together, as its closed form does.
-void SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes) {
+Task SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes) {
   const std::size_t count = program_.groups[group].ranks.size();
   const RingCost& cost = durations_.cost(CollectiveKind::all_to_all, group);
   const std::int64_t part = (bytes + cost.rank_count - 1) / cost.rank_count;
@@ -426,18 +412,18 @@ void SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member,
     if (seen.insert(end_of(out, true)).second) messages.push_back({out, part, latency_s});
     if (seen.insert(end_of(in, false)).second) messages.push_back({in, part, latency_s});
   }
-  exchange(stream, messages);
+  co_await exchange(stream, messages);
 }
 
 // Posts all messages of a member in a round at once, then goes to the next round.
-void SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
+Task SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
                         CollectiveAlgorithm algorithm) {
   const std::int64_t bytes = expected_bytes(collective);
   const PlannedLanes& lanes = folding_.planned_for(group, collective.kind, algorithm);
   const CollectivePlan& plan = *lanes.plan;
   const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
-  if (plan.pipelined > 0) return run_pipelined(stream, member, lanes, cost, bytes);
-  sleep(plan.setup_s);
+  if (plan.pipelined > 0) co_return co_await run_pipelined(stream, member, lanes, cost, bytes);
+  co_await sleep(plan.setup_s);
   const double overhead_s = cost.overhead_s(bytes) / plan.rounds;
   const std::vector<CollectivePlan::Part>& parts = plan.of_member[member];
   std::vector<Message> messages;
@@ -448,14 +434,14 @@ void SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, 
       messages.push_back(
           {lane, plan.wire_bytes(parts[i].chunks, bytes), fabric_.latency_s(lane, 0) + overhead_s});
     if (i + 1 < parts.size() && parts[i + 1].round == parts[i].round) continue;
-    exchange(stream, messages);
+    co_await exchange(stream, messages);
     messages.clear();
     seen.clear();
   }
 }
 
 // Rounds that follow each other segment by segment are one message over each way, after the latencies of all rounds.
-void SimWorld::run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
+Task SimWorld::run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
                              const CollectiveCost& cost, std::int64_t bytes) {
   const CollectivePlan& plan = *lanes.plan;
   const double latency_s = cost.latency_s + cost.overhead_s(bytes);
@@ -467,28 +453,28 @@ void SimWorld::run_pipelined(StreamState& stream, std::size_t member, const Plan
     if (seen.insert(end_of(lane, part.sends)).second)
       messages.push_back({lane, std::llround(wire_bytes), latency_s});
   }
-  exchange(stream, messages);
+  co_await exchange(stream, messages);
 }
 
-void SimWorld::exchange(StreamState& stream, std::vector<Message>& messages) {
+Task SimWorld::exchange(StreamState& stream, const std::vector<Message>& messages) {
   std::vector<std::shared_ptr<Handshake>> met;
   std::vector<std::pair<double, std::size_t>>
       in_turn;  // latency, index into messages: the least begins first
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    met.push_back(shake(messages[i].lane, stream.actor));
+    met.push_back(shake(messages[i].lane, &stream));
     in_turn.emplace_back(messages[i].latency_s, i);
   }
   const double begin_s = now_s();
   std::sort(in_turn.begin(), in_turn.end());
   for (const auto& [latency_s, i] : in_turn) {
-    if (met[i]->second != stream.actor || met[i]->message != nullptr) continue;
-    sleep(begin_s + latency_s - now_s());
-    met[i]->message = fabric_.start(messages[i].lane, messages[i].bytes);
-    if (met[i]->first != stream.actor) met[i]->first->resume();
+    if (met[i]->second != &stream || met[i]->message != nullptr) continue;
+    co_await sleep(begin_s + latency_s - now_s());
+    met[i]->message = flows_.start(messages[i].lane, messages[i].bytes);
+    if (met[i]->first != &stream) met[i]->first->parking.wake(clock_);
   }
   for (const auto& message : met) {
-    while (message->message == nullptr) sg::this_actor::suspend();
-    message->message->wait();
+    while (message->message == nullptr) co_await stream.parking.wait();
+    co_await message->message->arrival();
   }
 }
 
@@ -524,6 +510,7 @@ std::string SimWorld::describe_deadlock() {
       if (here.ended == here.count || ++waiting > kShown) continue;
       lines += fmt::format("\n  {} {}", describe(program_, rank, stream, here.ended), why(rank, stream));
     }
+  if (waiting == 0) return "";
   if (waiting > kShown) lines += fmt::format("\n  and {} more", waiting - kShown);
   return fmt::format("deadlock at {} s of virtual time, {} streams wait:{}", now_s(), waiting, lines);
 }

@@ -1,4 +1,5 @@
-// The Sim world's state while it runs: streams, meetings of transfers, gangs of collectives. Private to
+// The Sim world's state while it runs: streams, meetings of transfers, gangs of collectives. A stream is one coroutine,
+// which waits in virtual time. Private to
 // sim/simulate.cpp and sim/world/sim_world.cpp; sim/simulate.hpp is the way in.
 #pragma once
 
@@ -8,7 +9,9 @@
 #include <vector>
 
 #include "models/world/world.hpp"
+#include "sim/clock/clock.hpp"
 #include "sim/fabric/fabric.hpp"
+#include "sim/fabric/flows.hpp"
 #include "sim/fabric/fold.hpp"
 #include "sim/world/durations.hpp"
 #include "sim/world/overlap.hpp"
@@ -18,29 +21,31 @@ namespace motley {
 class SimWorld : public World {
  public:
   // All arguments must outlive the world.
-  SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
-           simgrid::s4u::Engine& engine);
+  SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations);
   // Runs every stream to its end. Throws RunFailure on a deadlock, and whatever a stream threw.
   Trace run();
 
+  // Notes that the step may begin. It ends in run(), when all streams have been issued.
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
-  void await(Rank, StreamId) override {}  // issue() returns when the instruction has ended
+  void await(Rank, StreamId) override {}  // returns at once, because time passes in run()
 
  private:
   enum class Blocked : std::uint8_t { no, after, other_side };
+  struct StreamState;
   struct Waiter {
-    std::int32_t index;  // the instruction for whose end the actor waits
-    simgrid::s4u::Actor* actor;
+    std::int32_t index;  // the instruction for whose end the stream waits
+    StreamState* stream;
   };
   struct StreamState {
-    simgrid::s4u::Actor* actor = nullptr;
     std::size_t first_event = 0;  // index into trace_.events
     std::int32_t ended = 0;       // how many instructions have ended
-    std::int32_t count = 0;       // how many instructions the stream has
+    std::int32_t count = 0;       // how many instructions have been issued
     Blocked blocked = Blocked::no;
     bool released = false;  // the other side has come
     Step waits_for;         // the step it waits for while blocked == after
     std::vector<Waiter> waiters;
+    Parking parking;
+    Task task;
   };
   struct Posted {  // one side of a transfer or a collective that has arrived and waits
     StreamState* stream = nullptr;
@@ -54,10 +59,10 @@ class SimWorld : public World {
     std::vector<std::int32_t> edges, pairs;
     std::vector<std::vector<std::int32_t>> planned;  // the same for each entry of Folding::planned
   };
-  // One message of an expanded step: the actor that comes second starts it, both wait for its end.
+  // One message of an expanded step: the stream that comes second starts it, both wait for its end.
   struct Handshake {
-    simgrid::s4u::Actor *first = nullptr, *second = nullptr;
-    simgrid::s4u::CommPtr message;
+    StreamState *first = nullptr, *second = nullptr;
+    std::shared_ptr<Flow> message;
   };
 
   StreamState& state(Rank rank, StreamId stream) { return streams_[first_stream_[rank] + at(stream)]; }
@@ -69,28 +74,31 @@ class SimWorld : public World {
   void lay_out_streams();
   void lay_out_gangs();
   std::vector<std::int32_t> one_of_each(std::int32_t first, std::size_t count) const;
-  void start_actors(simgrid::s4u::Engine& engine);
-  void run_actor(Rank rank, StreamId stream);
+  Task run_to_end(Rank rank, StreamId stream);
+  Task perform(Step step);
 
-  void wait_for_after(StreamState& stream, TraceEvent& event, std::span<const Step> after);
+  double now_s() const { return clock_.now_s(); }
+  Clock::Sleep sleep(double seconds) { return clock_.sleep(seconds); }
+  bool must_wait(StreamState& stream, Step step);  // for the end of the step, of the same rank
+  void note_wait(TraceEvent& event, const Instruction& instruction);
   void end(StreamState& stream, TraceEvent& event);
-  void block(StreamState& stream);                           // waits for release()
+  Task block(StreamState& stream);                           // waits for release()
   void release(const Posted& posted);                        // wakes a stream that is in block()
   void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited, waited_rank
-  void run_compute(const Step& step, const Instruction& instruction);
+  Task run_compute(Step step, const Instruction& instruction);
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 
-  void copy(const Step& step, const Instruction& instruction);
-  void transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends);
-  void collective(StreamState& stream, TraceEvent& event, const Collective& collective);
-  void run_whole(GroupId group, const Collective& collective, CollectiveLevel level);
-  void run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
-  void run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
+  Task copy(Step step, const Instruction& instruction);
+  Task transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends);
+  Task collective(StreamState& stream, TraceEvent& event, const Collective& collective);
+  Task run_whole(GroupId group, const Collective& collective, CollectiveLevel level);
+  Task run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
+  Task run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
                    CollectiveLevel level);
-  void run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes);
-  void run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
+  Task run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes);
+  Task run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
                 CollectiveAlgorithm algorithm);
-  void run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
+  Task run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
                      const CollectiveCost& cost, std::int64_t bytes);
   // Class of lanes, whether the member sends. One lane of a class is enough: the others begin and end with it.
   using LaneEnd = std::pair<std::int32_t, bool>;
@@ -101,14 +109,14 @@ class SimWorld : public World {
     double latency_s = 0;  // seconds after it is posted in which no byte moves
   };
   // Takes part in messages that are posted together, as their sender or receiver.
-  void exchange(StreamState& stream, std::vector<Message>& messages);
+  Task exchange(StreamState& stream, const std::vector<Message>& messages);
   struct FlowTimes {  // seconds of a collective on an idle fabric
     double whole_s = 0;
     double wire_s = 0;    // of its slowest flow
     double crowding = 1;  // see Folding::ring_crowding
   };
-  void run_flows(const std::vector<Message>& flows, const FlowTimes& idle);
-  std::shared_ptr<Handshake> shake(std::int32_t lane, simgrid::s4u::Actor* actor);
+  Task run_flows(const std::vector<Message>& flows, FlowTimes idle);
+  std::shared_ptr<Handshake> shake(std::int32_t lane, StreamState* stream);
   std::string describe_deadlock();
   std::string why(Rank rank, StreamId stream);
 
@@ -116,18 +124,18 @@ class SimWorld : public World {
   const Program& program_;
   const SimOptions& options_;
   Durations& durations_;
-  simgrid::s4u::Engine& engine_;
   const Folding folding_;
-  Fabric fabric_;
+  const Fabric fabric_;
+  Clock clock_;
+  Flows flows_;
   Overlap overlap_;
   IdTable<Rank, std::size_t> first_stream_;             // index into streams_
-  std::vector<StreamState> streams_;                    // the streams of the ranks that run
   std::vector<Posted> meetings_;                        // indexed by class of lanes
   std::vector<std::shared_ptr<Handshake>> handshakes_;  // indexed by class of lanes
   std::vector<Gang> gangs_;                             // indexed by class of groups
   Trace trace_;
   std::exception_ptr failure_;
-  std::string deadlock_;
+  std::vector<StreamState> streams_;  // the streams of the ranks that run
 };
 
 }  // namespace motley

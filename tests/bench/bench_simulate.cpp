@@ -24,7 +24,7 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/report/report.hpp"
 #include "models/scenario/scenario.hpp"
-#include "sim/fabric/fabric.hpp"
+#include "sim/fabric/simgrid_fabric.hpp"
 #include "sim/simulate.hpp"
 
 using namespace motley;
@@ -71,10 +71,10 @@ class UpFrontDag {
  public:
   UpFrontDag(const Program& program, const Job& job)
       : program_(program),
-        engine_(make_engine(0)),
         costs_(program, job.cluster),
         folding_(fold(job, program, costs_, {})),
-        fabric_(program, job.cluster, folding_, Fabric::Latency::flows) {}
+        fabric_(program, job.cluster, folding_),
+        simgrid_(fabric_, SimGridFabric::Latency::flows) {}
 
   Result run() {
     each([this](const Step& step, const Instruction& instruction) { activity(step, instruction); });
@@ -87,7 +87,7 @@ class UpFrontDag {
       if (activity.exec != nullptr) activity.exec->vetoable_start();
       if (activity.comm != nullptr) activity.comm->vetoable_start();
     }
-    engine_.run();
+    simgrid_.engine().run();
     return {sg::Engine::get_clock(), static_cast<std::int64_t>(activities_.size()), 0, 0, 0};
   }
 
@@ -134,12 +134,11 @@ class UpFrontDag {
     Activity& activity = activities_[key_of(step, instruction)];
     if (activity.exec != nullptr || activity.comm != nullptr) return activity;
     const RankEntry& entry = program_.ranks[step.rank];
-    sg::Host* host = fabric_.host_of(step.rank);
     if (const PeerMessage* message = instruction.message()) {
       const Arrangement& arrangement = folding_.arrangement;
-      const auto [from, to] =
-          fabric_.ends_of(instruction.op() == Op::send ? arrangement.sent_lane(step.rank, message->slot)
-                                                       : arrangement.received_lane(step.rank, message->slot));
+      const auto [from, to] = simgrid_.ends_of(at(fabric_.lane_class(
+          instruction.op() == Op::send ? arrangement.sent_lane(step.rank, message->slot)
+                                       : arrangement.received_lane(step.rank, message->slot))));
       activity.comm =
           sg::Comm::sendto_init(from, to)->set_payload_size(static_cast<std::uint64_t>(message->bytes));
       return activity;
@@ -149,8 +148,9 @@ class UpFrontDag {
         collective != nullptr
             ? ring_all_reduce_s(costs_.ring(entry.groups[collective->slot].value()), collective->bytes)
             : costs_.price(step.rank, instruction).seconds();
-    activity.exec =
-        sg::Exec::init()->set_host(host)->set_flops_amount(seconds);  // a host does one flop per second
+    activity.exec = sg::Exec::init()
+                        ->set_host(simgrid_.host_of(step.rank))
+                        ->set_flops_amount(seconds);  // one flop a second
     return activity;
   }
 
@@ -160,10 +160,10 @@ class UpFrontDag {
   }
 
   const Program& program_;
-  sg::Engine& engine_;
   CostTable costs_;
   Folding folding_;
   Fabric fabric_;
+  SimGridFabric simgrid_;
   std::map<Key, Activity> activities_;
   std::set<std::pair<const Activity*, const Activity*>> ordered_;
 };
@@ -241,11 +241,11 @@ void whole_run(const Target& target) {
 
 // Limits are in CPU seconds, because machines are shared.
 constexpr Target kTargets[] = {
-    {"gpt3-175b-1024, every rank an actor", "gpt3-175b-1024", false, 0, "", 0, 0},
+    {"gpt3-175b-1024, every rank", "gpt3-175b-1024", false, 0, "", 0, 0},
     {"gpt3-175b-1024, folded", "gpt3-175b-1024", true, 0, "", 0.3, 0},
     {"gpt3-175b-16384, folded", "gpt3-175b-16384", true, 0, "", 1, 0},
     {"mixed-100k, folded, 4 GB", "mixed-100k", true, 0, "", 10, 4e9 / 1048576},
-    {"gpt3-175b on 4,096, every rank an actor", "gpt3-175b-1024", false, 64, "a100-16384", 60, 0},
+    {"gpt3-175b on 4,096, every rank", "gpt3-175b-1024", false, 64, "a100-16384", 60, 0},
 };
 
 }  // namespace

@@ -268,7 +268,7 @@ TEST_CASE("the same job simulated twice gives the same trace") {
   }
 }
 
-TEST_CASE("a refusal raised deep in an actor comes out as itself") {
+TEST_CASE("a refusal raised deep in a coroutine comes out as itself") {
   Job job = tiny_job({2, 1, 1});
   const Program program = compile(job);
   job.cluster.groups[0].chip.peak_flops.erase(Format::fp32);
