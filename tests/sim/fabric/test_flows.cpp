@@ -34,6 +34,7 @@ HandMade any_crossing_messages(Dice& dice) {
   for (std::size_t i = 0; i < order.size(); i += 2) {
     const Rank sender(order[i]), receiver(order[i + 1]);
     messages.join(sender, receiver);
+    messages.program.rank_programs[RankProgramId(sender.value())].chunks.front().virtual_stage = 0;
     messages.program.rank_programs[RankProgramId(receiver.value())].chunks.front().virtual_stage = 1;
     for (int message = 0; message < 4; ++message) {
       const std::int64_t bytes = dice.one_of({1'000, 50'000, 333'333, 1'000'000});
