@@ -9,4 +9,9 @@ Trace simulate(const Job& job, const Program& program, const SimOptions& options
   return SimWorld(job, program, options, durations).run();
 }
 
+MemoryNeed memory_need(const Job& job, const Program& program) {
+  CostTable costs(program, job.cluster);
+  return memory_need(job, program, fold(job, program, costs, {job.fidelity.fold.value_or(false), {}}));
+}
+
 }  // namespace motley

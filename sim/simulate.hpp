@@ -17,4 +17,7 @@ namespace motley {
 // For more simulations see sim/workers/.
 Trace simulate(const Job& job, const Program& program, const SimOptions& options = {});
 
+// What simulate() would announce, for callers that need to know it beside a simulation in a child. It folds.
+MemoryNeed memory_need(const Job& job, const Program& program);
+
 }  // namespace motley

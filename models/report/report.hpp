@@ -71,6 +71,7 @@ struct Report {
   Advice advice;
   Spending spending;
   std::int64_t chips = 0;
+  double simulation_bytes = 0;       // memory that the simulation was expected to need; 0: not known
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };

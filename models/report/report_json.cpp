@@ -1,5 +1,6 @@
 // The Report as JSON, schema "motley.simulate/1": keys in a fixed order, seconds and bytes unrounded. A key is never
 // renamed within a schema; new ones may be added.
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -186,6 +187,7 @@ std::string to_json(const Report& report) {
   json["hfu"] = report.hfu;
   json["flop_formula"] = report.flop_formula;
   json["chips"] = report.chips;
+  if (report.simulation_bytes > 0) json["simulation_bytes"] = std::llround(report.simulation_bytes);
   json["breakdown"] = list_of(report.breakdown);
   add_seconds(report.all_chips, json["all_chips"]);
   json["waits"] = list_of(report.waits);

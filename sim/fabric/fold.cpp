@@ -84,6 +84,8 @@ class FoldBuilder {
       lane.carrier = carrier_between(program_, job_.cluster, lane.from, lane.to);
       lay(lane, {});
     }
+    used_ = used_algorithms(job_, program_, costs_);
+    if (options.counted) options.counted(count_lanes());
     add_edges();
     add_hosts();
     if (options.fold) add_traits(options.apart);
@@ -186,11 +188,26 @@ class FoldBuilder {
       }
   }
 
+  std::int64_t count_lanes() {
+    auto lanes = static_cast<std::int64_t>(folding_.arrangement.lanes.size());
+    for (GroupId index : program_.groups.ids()) {
+      const auto members = static_cast<std::int64_t>(program_.groups[index].ranks.size());
+      if (members < 2 || level_of(job_.fidelity, program_.groups[index]) == CollectiveLevel::formula)
+        continue;
+      bool rings = false;
+      for (const auto& [kind, algorithm] : used_[index]) {
+        if (algorithm == CollectiveAlgorithm::flat) lanes += members * (members - 1);
+        rings = rings || algorithm == CollectiveAlgorithm::ring;
+      }
+      if (rings) lanes += members * static_cast<std::int64_t>(costs_.ring(index).hops.size());
+    }
+    return lanes;
+  }
+
   void add_edges() {
     folding_.first_edge.resize(program_.groups.size(), -1);
     folding_.first_pair.resize(program_.groups.size(), -1);
     folding_.planned.resize(program_.groups.size());
-    used_ = used_algorithms(job_, program_, costs_);
     for (GroupId index : program_.groups.ids()) {
       const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
       if (program_.groups[index].ranks.size() < 2 || level == CollectiveLevel::formula) continue;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,9 @@ namespace motley {
 struct FoldOptions {
   bool fold = false;        // false: every rank, lane and link stands for itself
   std::vector<Rank> apart;  // ranks in a class of their own: those that really compute
+  // Called when the lanes of transfers, rings and pairwise exchanges are counted, and before those of collectives are
+  // made. It may throw.
+  std::function<void(std::int64_t lanes)> counted = {};
 };
 
 // The lanes of one algorithm on one group: way i of its plan is lane first_lane + i.

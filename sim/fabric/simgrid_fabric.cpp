@@ -13,8 +13,8 @@
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
-// SimGrid 3.32 notes each Comm between two hosts in one list, and scans all of it whenever one of them ends: the time is
-// square to their number. This definition takes the place of the library's, as a program's malloc() would, and notes
+// SimGrid 3.32 notes each Comm between two hosts in one list, and scans all of it whenever one of them ends: the time
+// is square to their number. This definition takes the place of the library's, as a program's malloc() would, and notes
 // nothing: SimGridFabric itself keeps a Comm until it has ended. Where a linker prefers the library's own definition,
 // the answers are the same.
 namespace simgrid::kernel::activity {

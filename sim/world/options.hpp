@@ -1,13 +1,18 @@
 // How a simulation runs: where its durations come from.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "models/trace/trace.hpp"
+#include "sim/world/memory_need.hpp"
 
 namespace motley {
 
 struct SimOptions {
+  // Called with what memory the simulation will need before it takes most of it: at least this, before lanes are made;
+  // then with the whole, before streams are. It may throw.
+  std::function<void(const MemoryNeed& need)> announce = {};
   // True: nothing takes time, so that only the order of the Program remains.
   bool null = false;
   // True: SimGrid shares every link, also those that nobody contends for. It gives the same answer, and is slower.

@@ -11,13 +11,26 @@
 
 namespace motley {
 
+namespace {
+
+Folding fold_and_announce(const Job& job, const Program& program, const SimOptions& options,
+                          Durations& durations) {
+  FoldOptions how{job.fidelity.fold.value_or(false), durations.measured_ranks()};
+  if (options.announce)
+    how.counted = [&](std::int64_t lanes) { options.announce(least_memory_need(job, program, lanes)); };
+  Folding folding = fold(job, program, durations.costs(), how);
+  if (options.announce) options.announce(memory_need(job, program, folding));
+  return folding;
+}
+
+}  // namespace
+
 SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations)
     : job_(job),
       program_(program),
       options_(options),
       durations_(durations),
-      folding_(fold(job, program, durations.costs(),
-                    {job.fidelity.fold.value_or(false), durations.measured_ranks()})),
+      folding_(fold_and_announce(job, program, options, durations)),
       fabric_(program, job.cluster, folding_),
       flows_(clock_, fabric_, options.all_shared),
       overlap_(program, job.cluster, clock_) {

@@ -64,6 +64,7 @@ class TemporaryFolder {
 
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
+  options.announce = world.announce;
   options.null = world.kind == WorldKind::null;
   std::unique_ptr<Executors> executors;
   Trace tape;
@@ -87,6 +88,7 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
                     : simulate(job, prepared.program, options);
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
+    if (refusal.kind() == "too-little-memory") throw;
     throw located(refusal, prepared.scenario.cluster_location);
   }
 }

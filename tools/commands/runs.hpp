@@ -2,11 +2,13 @@
 // and hw/ and prints no result. Read next: sim/simulate.hpp, hw/rank/executor.hpp, hw/world/train.hpp.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "models/plan/prepare.hpp"
 #include "models/trace/trace.hpp"
+#include "sim/world/memory_need.hpp"
 
 namespace motley {
 
@@ -15,6 +17,7 @@ struct SimulatedWorld {
   std::vector<Rank> real_ranks;     // mixed: the ranks that really compute
   std::string tape;                 // replay: the path of a trace that was recorded in a mixed run
   bool reference_kernels = false;
+  std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce
 };
 // Throws Refusal("missing-option") if something is missing that the kind needs. `in_child`: simulate in a child
 // process, because a process simulates only once.

@@ -2,6 +2,8 @@
 // memory it takes, and which change of the strategy would help, if one of the few that it also simulates does. With
 // --world mixed some ranks really compute, and their durations enter virtual time; --record keeps them for --world
 // replay. Read next: runs.hpp, trials.hpp, models/report/report.hpp.
+#include "sim/simulate.hpp"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "models/report/spending_text.hpp"
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/rank_list.hpp"
 #include "tools/commands/runs.hpp"
 #include "tools/commands/trials.hpp"
@@ -31,6 +34,7 @@ struct SimulateArguments {
   bool no_changes = false;
   bool json = false;
   std::string out;
+  std::string memory;  // empty: not given
 };
 
 constexpr std::array kImaginedWorlds = {WorldKind::sim, WorldKind::null, WorldKind::mixed, WorldKind::replay};
@@ -113,10 +117,21 @@ Exit run(const SimulateArguments& options) {
   if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
   const std::size_t most = changes_to_try(options, prepared);
-  const Trace trace = simulate_world(prepared, world_of(options, prepared), most > 0);
+  SimulatedWorld world = world_of(options, prepared);
+  const double allowed = options.memory.empty()
+                             ? machine_memory()
+                             : static_cast<double>(to_bytes(node_of("--memory", options.memory)));
+  MemoryNeed need;
+  if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
+  world.announce = [&](const MemoryNeed& announced) {
+    announce_memory(announced, prepared.scenario.job, allowed);
+    need = announced;
+  };
+  const Trace trace = simulate_world(prepared, world, most > 0);
   if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
+  report.simulation_bytes = need.bytes;
   report.scenario = prepared.scenario.name;
   if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
   if (rests_on_published_runs(options, prepared)) {
@@ -152,6 +167,8 @@ void add_simulate(const Command& program) {
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--no-changes", options->no_changes,
                "do not simulate the few other strategies that the advice comes from");
+  command.option("--memory", options->memory,
+                 "most memory that the simulation may need, for example 8GB; default: what the machine has");
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley simulate scenarios/quickstart.yaml --trace run.json");

@@ -1,0 +1,73 @@
+#include "tools/commands/memory_limit.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+
+namespace motley {
+namespace {
+
+constexpr double kWorthSaying = 2e9;  // bytes
+
+void lower_to(double& limit, const std::filesystem::path& file) {
+  std::ifstream in(file);
+  double bytes = 0;
+  if (in >> bytes && bytes > 0) limit = std::min(limit, bytes);  // "max" is no number
+}
+
+std::string what_helps(const MemoryNeed& need, const Job& job) {
+  std::string hint;
+  const bool all_run = need.ranks == job.cluster.chip_count() || need.ranks == 0;
+  if (!job.fidelity.fold.value_or(false))
+    hint += "simulate one rank of each class that must behave alike (--fold); ";
+  else if (all_run && std::any_of(job.cluster.networks.begin(), job.cluster.networks.end(),
+                                  [](const Network& network) { return network.routing == Routing::ecmp; }))
+    hint += "routes by hash make every rank unlike: try `routing: adaptive` in the cluster's networks; ";
+  if (job.fidelity.data_parallel != CollectiveLevel::formula)
+    hint += "price collectives by formula (`fidelity: {data_parallel: formula}`); ";
+  if (need.instructions > 0) hint += "take fewer micro-batches (a smaller global_batch); ";
+  return hint + "or allow more with --memory";
+}
+
+}  // namespace
+
+double machine_memory() {
+  double limit = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const std::filesystem::path groups = "/sys/fs/cgroup";
+  lower_to(limit, groups / "memory.max");
+  lower_to(limit, groups / "memory" / "memory.limit_in_bytes");
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (!line.starts_with("0::/")) continue;
+    std::filesystem::path group = groups;
+    for (const auto& part : std::filesystem::path(line.substr(4))) {
+      group /= part;
+      lower_to(limit, group / "memory.max");
+    }
+  }
+  return limit;
+}
+
+void announce_memory(const MemoryNeed& need, const Job& job, double allowed) {
+  if (need.bytes > allowed) {
+    const std::string what = need.instructions > 0
+                                 ? fmt::format("{} ranks run {} instructions", need.ranks, need.instructions)
+                                 : fmt::format("{} paths of bytes", need.lanes);
+    throw Refusal(Exit::infeasible, "too-little-memory", {},
+                  fmt::format("the simulation needs about {} of memory ({}), and may take {}",
+                              format_bytes(need.bytes), what, format_bytes(allowed)),
+                  what_helps(need, job));
+  }
+  if (need.instructions > 0 && need.bytes > kWorthSaying)
+    fmt::print(stderr, "the simulation needs about {} of memory\n", format_bytes(need.bytes));
+}
+
+}  // namespace motley

@@ -1,0 +1,19 @@
+// Memory that a simulation may take: what --memory says, or what this machine has. Larger ones say beforehand what they
+// will need. Read next: sim/world/memory_need.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "models/scenario/job.hpp"
+#include "sim/world/memory_need.hpp"
+
+namespace motley {
+
+// Bytes of memory that this process may have: what the machine has, or the least limit of a control group around it.
+double machine_memory();
+
+// Says on stderr what a large simulation will need. Throws Refusal("too-little-memory") if that is more than `allowed`
+// bytes, with what would help.
+void announce_memory(const MemoryNeed& need, const Job& job, double allowed);
+
+}  // namespace motley
