@@ -9,8 +9,7 @@
 namespace {
 
 // Keeps the test on the processor on which it started. Threads that hand over to each other all the time do so faster
-// on one processor: SimGrid's sanitized actors need a third of the time, ranks of one process half of the processor
-// time. If the system refuses, the test runs anyway.
+// on one processor: ranks of one process need half of the processor time. If the system refuses, the test runs anyway.
 void stay_on_this_processor() {
   cpu_set_t here;
   CPU_ZERO(&here);

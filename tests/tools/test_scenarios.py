@@ -487,6 +487,6 @@ class Scenarios(Commands):
 
 
 if __name__ == "__main__":
-    # Ranks and simulated actors hand over to each other all the time: see tests/support/catch_main.cpp.
+    # Ranks of one process hand over to each other all the time: see tests/support/catch_main.cpp.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     unittest.main()
