@@ -27,8 +27,8 @@ Interval use_usual_software(Cluster& cluster);
 // The figures of the chips of each group. Before any software is applied they are the chips' own.
 using OwnFigures = std::vector<ChipSoftware>;
 OwnFigures own_figures(const Cluster& cluster);
-// Gives the chips of the same cluster their own figures back, so that its steps are as short as the chips' kernels allow. The share of
-// collectives that computes hide stays the software's: it is no figure of a chip.
+// Gives the chips of the same cluster their own figures back, so that its steps are as short as the chips' kernels
+// allow. The share of collectives that computes hide stays the software's: it is no figure of a chip.
 void use_own_figures(const OwnFigures& own, Cluster& cluster);
 
 // Applies what the software keeps in memory (platforms/kept/`name`.yaml, if there is such a file) to every chip that

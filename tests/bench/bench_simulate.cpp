@@ -264,7 +264,10 @@ constexpr Target kTargets[] = {
 
 int main(int argc, char** argv) {
   const bool smoke = argc > 1 && std::strcmp(argv[1], "--smoke") == 0;
-  const Job job = load_scenario(data_folder() + "/scenarios/gpt3-175b-1024.yaml").job;
+  const Scenario scenario = load_scenario(data_folder() + "/scenarios/gpt3-175b-1024.yaml");
+  Job job = scenario.job;
+  use_own_figures(scenario.own.value(),
+                  job.cluster);  // the DAG knows no computes that communication slows down
   fmt::print("GPT-3 175B, TP 8, PP 8; CPU seconds, one process each\n");
   fmt::print("{:>6}{:>15}{:>12}{:>13}{:>16}{:>10}{:>9}{:>9}\n", "ranks", "micro-batches", "activities",
              "SimGrid DAG", "all in SimGrid", "Motley", "faster", "faster");

@@ -148,8 +148,15 @@ TEST_CASE("figures say whether runs moved them, and unseen.yaml keeps what it sa
   CHECK_THAT(unseen,
              Catch::Contains(std::to_string(table().runs.size()) + " runs of 12 sets, each predicted without "
                                                                    "its own, 2031-05; made of the other"));
-  CHECK(publication.intervals.size() == 3);
+  CHECK(publication.intervals.size() == 4);
   CHECK(publication.intervals[1].starts_with("interval: {low: "));
+  CHECK(publication.intervals[2].starts_with("own: {low: "));
+  const std::string& usual = publication.files.at("platforms/software/usual.yaml");
+  const ChipSoftware neutral = neutral_figures(parse_yaml(usual, "usual.yaml"));
+  CHECK(neutral.gemm_efficiency.value > 0);
+  CHECK(neutral.gemm_efficiency.value <= 1);
+  CHECK(neutral.unfused_attention.value == 0);
+  CHECK(nemo.find("\nmeasured:\n  - {chip: \"gb200\", ") != std::string::npos);
   CHECK(std::count(unseen.begin(), unseen.end(), '\n') == std::count(before.begin(), before.end(), '\n'));
 }
 
@@ -166,6 +173,7 @@ TEST_CASE("software that is fitted alone leaves the files of all other as they a
   CHECK(changed.erase("platforms/published/unseen.yaml") == 1);
   CHECK(changed.erase("platforms/published/left_out/set-zb.yaml") == 1);
   CHECK(changed.erase("platforms/software/megatron-2023.yaml") == 1);
+  CHECK(changed.erase("platforms/software/usual.yaml") == 1);
   CHECK_FALSE(changed.empty());
   for (const std::string& name : changed) CHECK_THAT(name, Catch::Contains("only-megatron-2023-sizes-"));
   for (const auto& [name, text] : before) CHECK(shipped.texts().contains(name));

@@ -1,5 +1,5 @@
-// The usual software: the means of what generations of software make of their chips, for any chip. A scenario that names
-// no software is predicted with it. Read next: models/scenario/software.hpp.
+// The usual software: the means of what generations of software make of their chips, for any chip. A scenario that
+// names no software is predicted with it. Read next: models/scenario/software.hpp.
 #pragma once
 
 #include <string>

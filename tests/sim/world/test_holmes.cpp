@@ -24,6 +24,7 @@ Job hybrid() { return load_scenario(MOTLEY_SOURCE_DIR "/scenarios/holmes-hybrid.
 Job on(const std::string& cluster) {
   Job job = hybrid();
   job.cluster = load_cluster(cluster);
+  use_usual_software(job.cluster);
   job.strategy.templates = expand(job.transformer, job.train, 1, 2, 16).templates;
   return job;
 }

@@ -409,6 +409,7 @@ TEST_CASE("the usual software makes no step shorter than the chips' own figures 
   int longer = 0;
   for_every_law_draw([&](const SimulatedDraw& run, unsigned) {
     Cluster usual = run.job.cluster;
+    for (NodeGroup& group : usual.groups) group.chip.kind = "gpu";  // CPUs keep their figures
     const OwnFigures own = own_figures(usual);
     use_usual_software(usual);
     Cluster bound = usual;
