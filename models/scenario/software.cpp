@@ -102,19 +102,26 @@ void inherit(const YamlEntry& entry, Chip& chip) {
   }
 }
 
-Known use_figures_of_chip(const Yaml& on, const ChipSoftware& neutral, Chip& chip) {
-  if (on) {
-    if (const YamlEntry* const figures = on->find(chip.name)) {
-      replace_figures(figures->value, chip);
-      return Known::chip;
-    }
-    if (const YamlEntry* const kin = kin_of(chip, on)) {
-      inherit(*kin, chip);
-      return Known::family;
-    }
-  }
-  use_neutral_figures(neutral, chip);
-  return Known::nothing;
+Known known_of(const Chip& chip, const Yaml& on) {
+  if (!on) return Known::nothing;
+  return on->find(chip.name) != nullptr ? Known::chip
+         : kin_of(chip, on) != nullptr  ? Known::family
+                                        : Known::nothing;
+}
+
+// How much `on` knows of the chip of which it knows least; CPUs do not count.
+Known known_of(const Cluster& cluster, const Yaml& on) {
+  Known least = Known::chip;
+  for (const NodeGroup& group : cluster.groups)
+    if (group.chip.kind != "cpu") least = std::max(least, known_of(group.chip, on));
+  return least;
+}
+
+void use_figures_of_chip(const Yaml& on, Chip& chip) {
+  if (const YamlEntry* const figures = on->find(chip.name))
+    replace_figures(figures->value, chip);
+  else
+    inherit(*kin_of(chip, on), chip);
 }
 
 Interval interval_of(const char* key, Regime regime) {
@@ -131,12 +138,10 @@ std::string path_of_kept(const std::string& name) {
 void use_kept_where_known(const std::string& name, const Yaml& software, Cluster& cluster) {
   const std::string path = path_of_kept(name);
   const Yaml on = file_of(software).find("on");
-  if (!on || !std::filesystem::is_regular_file(path)) return;
+  if (known_of(cluster, on) == Known::nothing || !std::filesystem::is_regular_file(path)) return;
   const Yaml kept = read_yaml(path);
   for (NodeGroup& group : cluster.groups)
-    if (group.chip.kind != "cpu" &&
-        (on->find(group.chip.name) != nullptr || kin_of(group.chip, on) != nullptr))
-      replace_figures(kept, group.chip);
+    if (group.chip.kind != "cpu") replace_figures(kept, group.chip);
 }
 
 }  // namespace
@@ -172,6 +177,7 @@ ChipSoftware neutral_figures(const Yaml& software) {
   const Yaml on = file.find("on");
   if (!on) return neutral.software;
   for (const CarriedFigure& each : kCarried) {
+    if (each.member == &ChipSoftware::unfused_attention) continue;
     double logs = 0;
     int chips = 0;
     for (const YamlEntry& entry : on->entries) {
@@ -215,13 +221,13 @@ Interval use_figures(const Yaml& software, Cluster& cluster, const std::string& 
   const Yaml on = file.find("on"), any = file.find("any");
   if (!on && !any) static_cast<void>(file.need("on"));
   const ChipSoftware neutral = neutral_figures(software);
-  Known known = Known::chip;
+  const Known known = known_of(cluster, on);
   for (NodeGroup& group : cluster.groups) {
-    if (group.chip.kind == "cpu") {
-      known = Known::nothing;
-      continue;
-    }
-    known = std::max(known, use_figures_of_chip(on, neutral, group.chip));
+    if (group.chip.kind == "cpu") continue;
+    if (known == Known::nothing)
+      use_neutral_figures(neutral, group.chip);
+    else
+      use_figures_of_chip(on, group.chip);
     if (const Yaml network = file.find("network"))
       for (Nic& nic : group.nics)
         nic.bandwidth *=

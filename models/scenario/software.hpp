@@ -15,10 +15,10 @@ namespace motley {
 // Replaces, in every group of the cluster, the chip's figures by those that the file platforms/software/`name`.yaml
 // gives for that chip, and multiplies the rates of NICs by its `network`. CPUs keep their figures. A chip that the file
 // lacks takes them from its kin in the file, chips of the same vendor and family: of these, the one with the nearest
-// 16-bit peak. Its shares of a peak are scaled in the ratio that the software changes those of its kin. A chip without
-// kin takes neutral_figures(). Refuses an unknown name. Returns the interval of runs of that software around their
-// predictions: never narrower the less is known of the software on these chips. `none` changes no figure: the interval
-// is then that of runs around what their chips' own figures predict.
+// 16-bit peak. Its shares of a peak are scaled in the ratio that the software changes those of its kin. If some chip
+// has no kin either, all chips take neutral_figures(): a fleet is treated alike. Refuses an unknown name. Returns the
+// interval of runs of that software around their predictions: never narrower the less is known of the software on these
+// chips. `none` changes no figure: the interval is then that of runs around what their chips' own figures predict.
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster);
 Interval use_software(const std::string& name, Cluster& cluster);
 // Predicts the usual software: what platforms/software/usual.yaml makes of any chip.
@@ -41,6 +41,7 @@ Interval use_figures(const Yaml& software, Cluster& cluster, const std::string& 
 // What a software makes of a chip of which it has no figures: the lines of the file's `any`, or where it has none, the
 // geometric means over the chips of its `on`. The shares (gemm_efficiency, attention_efficiency) are factors on the
 // chip's own. A figure of 0 is unknown.
+// Assumes: attention is fused on a chip of which nothing is known, as it is in the library of every vendor today.
 ChipSoftware neutral_figures(const Yaml& software);
 // Multiplies the chip's shares by those of `neutral`, and fills in the figures that the chip does not have.
 // Assumes: launches, steps and passes over memory are the software's own, alike on every chip.

@@ -117,11 +117,39 @@ TEST_CASE("chips of several vendors of which a software knows nothing are treate
 }
 
 TEST_CASE("what a software keeps in memory stays on the chips of whose family it has figures") {
-  Cluster cluster = cluster_of({load_chip("a100-40gb-sxm"), load_chip("h2-a"), load_chip("mi300x")});
-  use_software("megatron-2023", cluster);
-  CHECK(cluster.groups[0].chip.software.kept_scores.value == 5);
-  CHECK(cluster.groups[1].chip.software.kept_scores.value == 0);
-  CHECK(cluster.groups[2].chip.software.kept_scores.value == 0);
+  Cluster kin = cluster_of({load_chip("a100-40gb-sxm"), load_chip("rtx-3090")});
+  use_software("megatron-2023", kin);
+  for (const NodeGroup& group : kin.groups) CHECK(group.chip.software.kept_scores.value == 5);
+  Cluster strangers = cluster_of({load_chip("h2-a"), load_chip("mi300x")});
+  use_software("megatron-2023", strangers);
+  for (const NodeGroup& group : strangers.groups) {
+    CHECK(group.chip.software.kept_scores.value == 0);
+    CHECK(group.chip.software.unfused_attention.value == 0);  // scores that are written stay in memory
+  }
+}
+
+TEST_CASE("a software changes every chip of a fleet alike if it does not know one of them") {
+  const std::vector<Chip> chips = accelerators();
+  int fleets = 0;
+  for (const std::string& software : named_software())
+    for (std::size_t i = 0; i + 2 < chips.size(); ++i) {
+      const std::vector<Chip> fleet = {chips[i], chips[(7 * i + 3) % chips.size()], chips[i + 2]};
+      Cluster cluster = cluster_of(fleet);
+      if (use_software(software, cluster).regime != Regime::unseen) continue;
+      CAPTURE(software, fleet[0].name, fleet[1].name, fleet[2].name);
+      const auto change = [&](std::size_t chip) {
+        return cluster.groups[chip].chip.software.gemm_efficiency.value /
+               fleet[chip].software.gemm_efficiency.value;
+      };
+      CHECK(change(1) == Approx(change(0)));
+      CHECK(change(2) == Approx(change(0)));
+      for (const auto member : kOfSoftware)
+        for (const std::size_t chip : {1, 2})
+          CHECK((cluster.groups[chip].chip.software.*member).value ==
+                (cluster.groups[0].chip.software.*member).value);
+      ++fleets;
+    }
+  CHECK(fleets > 100);
 }
 
 TEST_CASE("kin share a vendor and a family, and a chip without a family has none") {
