@@ -44,6 +44,12 @@ Fields file_of(const Yaml& software) {
   return {software, "software", {"on", "any", "network", "interval", "measured"}};
 }
 
+// The file's `on`; null: it has none, but `any`.
+Yaml chips_of(const Yaml& software) {
+  const Fields file = file_of(software);
+  return file.find("any") ? file.find("on") : file.need("on");
+}
+
 Interval read_interval(const Yaml& node, Regime regime) {
   const Fields fields(node, "an interval", {"low", "high", "source"});
   return {regime,
@@ -130,18 +136,32 @@ Interval interval_of(const char* key, Regime regime) {
                        regime);
 }
 
-std::string path_of_kept(const std::string& name) {
-  return data_folder() + "/platforms/kept/" + name + ".yaml";
-}
-
-// Assumes: nothing is known of what a software keeps in memory on chips of which it has no figures.
-void use_kept_where_known(const std::string& name, const Yaml& software, Cluster& cluster) {
-  const std::string path = path_of_kept(name);
-  const Yaml on = file_of(software).find("on");
-  if (known_of(cluster, on) == Known::nothing || !std::filesystem::is_regular_file(path)) return;
-  const Yaml kept = read_yaml(path);
-  for (NodeGroup& group : cluster.groups)
-    if (group.chip.kind != "cpu") replace_figures(kept, group.chip);
+// Does what use_figures() does, where the file knows that much of the cluster's chips.
+Interval use_figures(const Yaml& software, Known known, const std::string& name, Cluster& cluster) {
+  const Fields file = file_of(software);
+  const Yaml on = file.find("on"), network = file.find("network");
+  const bool says_any = file.find("any") != nullptr;  // read also where it is not used: it may have a mistake
+  const ChipSoftware neutral =
+      known == Known::nothing || says_any ? neutral_figures(software) : ChipSoftware{};
+  for (NodeGroup& group : cluster.groups) {
+    if (group.chip.kind == "cpu") continue;
+    if (known == Known::nothing)
+      use_neutral_figures(neutral, group.chip);
+    else
+      use_figures_of_chip(on, group.chip);
+    if (network)
+      for (Nic& nic : group.nics)
+        nic.bandwidth *=
+            to_number(Fields(network, "a figure", {"value", "source"}).need("value"), Sign::positive);
+  }
+  build_topology(cluster);
+  const Yaml interval = file.find("interval"), measured = file.find("measured");
+  Interval result = interval ? read_interval(interval, Regime::calibrated) : interval_of_left_out();
+  const bool elsewhere = measured && !was_measured(read_measured_on(measured), cluster);
+  if (interval && (known >= Known::family || elsewhere)) result = widened(interval_of_left_out(), result);
+  if (known == Known::nothing) result = widened(interval_of_unnamed(), result);
+  result.software = name;
+  return result;
 }
 
 }  // namespace
@@ -217,39 +237,17 @@ std::vector<std::string> neutral_keys() {
 }
 
 Interval use_figures(const Yaml& software, Cluster& cluster, const std::string& name) {
-  const Fields file = file_of(software);
-  const Yaml on = file.find("on"), any = file.find("any");
-  if (!on && !any) static_cast<void>(file.need("on"));
-  const ChipSoftware neutral = neutral_figures(software);
-  const Known known = known_of(cluster, on);
-  for (NodeGroup& group : cluster.groups) {
-    if (group.chip.kind == "cpu") continue;
-    if (known == Known::nothing)
-      use_neutral_figures(neutral, group.chip);
-    else
-      use_figures_of_chip(on, group.chip);
-    if (const Yaml network = file.find("network"))
-      for (Nic& nic : group.nics)
-        nic.bandwidth *=
-            to_number(Fields(network, "a figure", {"value", "source"}).need("value"), Sign::positive);
-  }
-  build_topology(cluster);
-  const Yaml interval = file.find("interval");
-  Interval result = interval ? read_interval(interval, Regime::calibrated) : interval_of_left_out();
-  const Yaml measured = file.find("measured");
-  const bool elsewhere = measured && !was_measured(read_measured_on(measured), cluster);
-  if (interval && (known >= Known::family || elsewhere)) result = widened(interval_of_left_out(), result);
-  if (known == Known::nothing) result = widened(interval_of_unnamed(), result);
-  result.software = name;
-  return result;
+  return use_figures(software, known_of(cluster, chips_of(software)), name, cluster);
 }
 
 Interval use_software(const Yaml& name, const std::string& folder, Cluster& cluster) {
   if (to_text(name) == kNoSoftware) return interval_of_own();
   const std::string path = find_file(to_text(name), folder, "platforms/software", ".yaml", name->where);
   const Yaml software = read_yaml(path, name->where);
-  use_kept_where_known(stem_of(path), software, cluster);
-  return use_figures(software, cluster, stem_of(path));
+  const Known known = known_of(cluster, chips_of(software));
+  // Assumes: nothing is known of what a software keeps in memory on chips of which it has no figures.
+  if (known != Known::nothing) use_kept(stem_of(path), cluster);
+  return use_figures(software, known, stem_of(path), cluster);
 }
 
 Interval use_usual_software(Cluster& cluster) { return use_software(kUsualSoftware, cluster); }
@@ -270,10 +268,11 @@ void use_own_figures(const OwnFigures& own, Cluster& cluster) {
 }
 
 void use_kept(const std::string& name, Cluster& cluster) {
-  const std::string path = path_of_kept(name);
+  const std::string path = data_folder() + "/platforms/kept/" + name + ".yaml";
   if (!std::filesystem::is_regular_file(path)) return;
+  const Yaml kept = read_yaml(path);
   for (NodeGroup& group : cluster.groups)
-    if (group.chip.kind != "cpu") replace_figures(read_yaml(path), group.chip);
+    if (group.chip.kind != "cpu") replace_figures(kept, group.chip);
 }
 
 Interval use_software(const std::string& name, Cluster& cluster) {

@@ -48,8 +48,7 @@ std::shared_ptr<Flow> Flows::start(std::int32_t lane, std::int64_t bytes) {
     share(flow, static_cast<double>(bytes));
     return started;
   }
-  flow.begun_s_ = clock_.now_s();
-  flow.end_s_ = flow.begun_s_ + static_cast<double>(bytes) / flow.path_->alone;
+  flow.end_s_ = clock_.now_s() + static_cast<double>(bytes) / flow.path_->alone;
   for (const Fabric::Use& use : flow.path_->uses) {
     std::vector<Flow*>& there = loads_[at(use.link)].free_flows;
     flow.places_.push_back(static_cast<std::uint32_t>(there.size()));

@@ -39,8 +39,8 @@ class Flow final : public Clock::Alarm {
 
   Flows* flows_ = nullptr;
   const Fabric::Path* path_ = nullptr;
-  double begun_s_ = 0, end_s_ = 0;
-  std::vector<std::uint32_t> places_;  // where it is in Load::flows of each link; empty: SimGrid has it
+  double end_s_ = 0;
+  std::vector<std::uint32_t> places_;  // where it is in Load::free_flows of each link; empty: SimGrid has it
   bool arrived_ = false;
   Arrival* waiting_ = nullptr;
   std::size_t place_ = 0;  // in Flows::under_way_

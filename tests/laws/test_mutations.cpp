@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <regex>
 
@@ -27,6 +26,7 @@
 #include "sim/workers/child.hpp"
 #include "tests/support/random_text.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -121,29 +121,6 @@ std::string mutated(std::string text, Random& random) {
   }
   return text;
 }
-
-// A folder for the files of one draw.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "motley-mutations-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
 
 void limit_this_process() {
   alarm(kSanitized ? 10 * kSeconds_most : kSeconds_most);
@@ -252,7 +229,7 @@ constexpr const char* kScenario =
     "strategy: {tp: 2, pp: 2, dp: 4, zero: 1, recompute: full, schedule: 1f1b}\n"
     "fidelity: {data_parallel: fluid, tensor_parallel: formula}\n";
 
-std::vector<Form> scenario_forms(const Folder& folder) {
+std::vector<Form> scenario_forms(const TemporaryFolder& folder) {
   std::vector<Form> forms;
   const auto add = [&](const std::string& name, const std::string& text) {
     forms.push_back({name, text, [&folder, name](const std::string& mutation) {
@@ -302,7 +279,7 @@ std::vector<Form> part_forms() {
 }  // namespace
 
 TEST_CASE("a mutated scenario gives finite figures or is refused where it is wrong") {
-  const Folder folder;
+  const TemporaryFolder folder;
   check_forms(scenario_forms(folder), draws_of(40));
 }
 
@@ -312,7 +289,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a mutated table of runs or of collectives is predicted, or is refused where it is wrong") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const PublishedRules rules;
   std::vector<Form> forms;
   for (const std::size_t first : {1UL, 40UL, 200UL, 500UL})
@@ -349,7 +326,7 @@ TEST_CASE("a mutated table of runs or of collectives is predicted, or is refused
 
 TEST_CASE(
     "a mutated trace, tape or Program is read, compared and replayed, or is refused where it is wrong") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("scenario.yaml",
                                         "model: tiny-gpt2\ncluster: host-2\n"
                                         "train: {global_batch: 2, sequence: 16, precision: fp32}\n"

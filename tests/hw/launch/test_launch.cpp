@@ -16,10 +16,12 @@
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
 
 using namespace motley;
+using motley::tests::TemporaryFolder;
 
 namespace {
 
@@ -29,30 +31,15 @@ LaunchResult shell(int ranks, const std::string& script) {
 
 bool no_child_is_left() { return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD; }
 
-// A folder that is removed when the test ends.
-struct Folder {
-  std::string path;
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string read(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(path + "/" + name).rdbuf();
-    return text.str();
-  }
-};
-
 }  // namespace
 
 TEST_CASE(
     "every rank is told its number and nothing of other launchers, and when all end well so does the "
     "launch") {
   setenv("SLURM_PROCID", "7", 1);
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto result =
-      shell(3, "echo $MOTLEY_RANK of $MOTLEY_RANK_COUNT$SLURM_PROCID > " + folder.path + "/$MOTLEY_RANK");
+      shell(3, "echo $MOTLEY_RANK of $MOTLEY_RANK_COUNT$SLURM_PROCID > " + folder.path() + "/$MOTLEY_RANK");
   unsetenv("SLURM_PROCID");
   REQUIRE(result.exit_code == 0);
   REQUIRE(result.message.empty());
@@ -93,16 +80,16 @@ TEST_CASE("what cannot be run is refused, and so is a number of ranks that makes
 }
 
 TEST_CASE("a signal to the launcher reaches the ranks") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const pid_t launcher = fork();
   if (launcher == 0) {
     const auto result =
-        shell(2, "trap 'echo got it > " + folder.path + "/got$MOTLEY_RANK; exit 5' TERM; : > " + folder.path +
-                     "/ready$MOTLEY_RANK; while :; do sleep 0.05; done");
+        shell(2, "trap 'echo got it > " + folder.path() + "/got$MOTLEY_RANK; exit 5' TERM; : > " +
+                     folder.path() + "/ready$MOTLEY_RANK; while :; do sleep 0.05; done");
     _exit(result.exit_code);
   }
   for (const char* name : {"/ready0", "/ready1"})
-    while (!std::filesystem::exists(folder.path + name)) usleep(1000);
+    while (!std::filesystem::exists(folder.path() + name)) usleep(1000);
   kill(launcher, SIGTERM);
   int status = 0;
   waitpid(launcher, &status, 0);
@@ -112,12 +99,12 @@ TEST_CASE("a signal to the launcher reaches the ranks") {
 }
 
 TEST_CASE("launched processes train as threads do") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Job job = tests::tiny_job({1, 2, 1});
   TrainOptions options;
   options.steps = 3;
   const auto threads = train_in_process(job, compile(job), tests::tiny_text(), options);
-  setenv("MOTLEY_TEST_LOSSES", (folder.path + "/losses").c_str(), 1);
+  setenv("MOTLEY_TEST_LOSSES", (folder.path() + "/losses").c_str(), 1);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const auto result = launch({2, {self, "[rank of a launch]", "-o", "/dev/null"}, 5});
   INFO(result.message);

@@ -15,37 +15,26 @@
 #include "models/program/collective.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace motley;
+using motley::tests::TemporaryFolder;
 
 namespace {
 
 const std::string kSourceFolder = MOTLEY_SOURCE_DIR;
 
-// A file in a folder of its own, which the destructor removes.
+// A file in a folder of its own.
 class Written {
  public:
-  explicit Written(const std::string& text, const std::string& name = "written.yaml") {
-    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    folder_ = pattern;
-    add(text, name);
-    path_ = folder_ / name;
-  }
-  Written(const Written&) = delete;
-  Written& operator=(const Written&) = delete;
-  ~Written() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  void add(const std::string& text, const std::string& name) const {
-    std::filesystem::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
-  std::string path() const { return path_.string(); }
+  explicit Written(const std::string& text, const std::string& name = "written.yaml")
+      : path_(folder_.write(name, text)) {}
+  void add(const std::string& text, const std::string& name) const { folder_.write(name, text); }
+  const std::string& path() const { return path_; }
 
  private:
-  std::filesystem::path folder_, path_;
+  TemporaryFolder folder_;
+  std::string path_;
 };
 
 std::string text_of(const std::string& path) {
