@@ -159,6 +159,33 @@ void dispatch_backward(const CopyShape& s, const float* dcopies, const float* ro
     }
 }
 
+void dispatch_weights(const CopyShape& s, const float* weights, const float* rows, float* w) {
+  std::fill_n(w, s.R, 0.0F);
+  for (std::int64_t i = 0; i < s.N * s.K; ++i)
+    if (rows[i] >= 0) w[whole(rows[i])] = weights[i];
+}
+
+void dispatch_weights_backward(const CopyShape& s, const float* dw, const float* rows, float* dweights) {
+  for (std::int64_t i = 0; i < s.N * s.K; ++i) dweights[i] = rows[i] >= 0 ? dw[whole(rows[i])] : 0.0F;
+}
+
+void weigh_rows(const InnerShape& s, const float* weights, float* y) {
+  for (std::int64_t row = 0; row < s.N; ++row)
+    for (std::int64_t f = 0; f < s.F; ++f) y[row * s.F + f] *= weights[row];
+}
+
+void weigh_rows_backward(const InnerShape& s, const float* weights, const float* y, float* dy,
+                         float* dweights) {
+  for (std::int64_t row = 0; row < s.N; ++row) {
+    double sum = 0;
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      sum += static_cast<double>(dy[row * s.F + f]) * y[row * s.F + f];
+      dy[row * s.F + f] *= weights[row];
+    }
+    dweights[row] = static_cast<float>(sum);
+  }
+}
+
 void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y) {
   for (std::int64_t row = 0; row < s.N; ++row)
     for (std::int64_t c = 0; c < s.C; ++c) {

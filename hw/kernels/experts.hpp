@@ -42,6 +42,15 @@ struct CopyShape {
 // copies(R,C): row rows[n,k] = x(N,C)[n]; all other rows are 0
 void dispatch(const CopyShape& s, const float* x, const float* rows, float* copies);
 void dispatch_backward(const CopyShape& s, const float* dcopies, const float* rows, float* dx);
+// w(R): w[rows[n,k]] = weights(N,K)[n,k]; all other rows are 0
+void dispatch_weights(const CopyShape& s, const float* weights, const float* rows, float* w);
+// dweights(N,K); 0 for a token that is not copied
+void dispatch_weights_backward(const CopyShape& s, const float* dw, const float* rows, float* dweights);
+// Multiplies each row of y(rows, width) by its weight.
+void weigh_rows(const InnerShape& s, const float* weights, float* y);
+// dweights[row] = the product of rows of dy and y; then weighs the rows of dy.
+void weigh_rows_backward(const InnerShape& s, const float* weights, const float* y, float* dy,
+                         float* dweights);
 // y(N,C)[n] = sum over k of weights[n,k] * copies[rows[n,k]]
 void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y);
 void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,

@@ -145,9 +145,16 @@ class KernelCall {
         return reference::dispatch(copied, t_.in[0], t_.in[1], t_.out[0]);
       case KernelOp::dispatch_backward:
         return reference::dispatch_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
+      case KernelOp::dispatch_weights:
+        return reference::dispatch_weights(copied, t_.in[0], t_.in[1], t_.out[0]);
+      case KernelOp::dispatch_weights_backward:
+        return reference::dispatch_weights_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
       case KernelOp::combine:
+        // Copies that were weighed before are summed as the gradients of copies are, and their gradients are copies.
+        if (t_.in.size() == 2) return reference::dispatch_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
         return reference::combine(copied, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
       case KernelOp::combine_backward:
+        if (t_.in.size() == 2) return reference::dispatch(copied, t_.in[0], t_.in[1], t_.out[0]);
         return reference::combine_backward(copied, t_.in[0], t_.in[1], t_.in[2], t_.in[3], t_.out[0],
                                            t_.out[1]);
       case KernelOp::regroup:
@@ -162,7 +169,7 @@ class KernelCall {
   }
   void regroup() const {
     const reference::RegroupShape shape{c_.expert_parts, model().experts.count / c_.expert_parts,
-                                        segment_rows(), model().hidden};
+                                        segment_rows(), kernel_.n > 0 ? kernel_.n : model().hidden};
     if (kernel_.op == KernelOp::regroup)
       reference::regroup(shape, t_.in[0], t_.in[1], t_.out[0], optional(t_.out, 1));
     else
@@ -188,11 +195,19 @@ class KernelCall {
     const bool has_shape = kernel_.m > 0;
     const reference::InnerShape shape{has_shape ? kernel_.m : rows(),
                                       has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
+    if (backward && t_.in.size() > 2) return weighed_activation_backward(shape);
     if (backward)
       (model().gated() ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1],
                                                                                 t_.out[0]);
     else
       (model().gated() ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
+    if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
+  }
+  void weighed_activation_backward(const reference::InnerShape& shape) const {
+    std::vector<float> y(at(shape.N * shape.F)), dy(t_.in[0], t_.in[0] + shape.N * shape.F);
+    reference::swiglu(shape, t_.in[1], y.data());
+    reference::weigh_rows_backward(shape, t_.in[2], y.data(), dy.data(), t_.out[1]);
+    reference::swiglu_backward(shape, dy.data(), t_.in[1], t_.out[0]);
   }
   void residual(bool backward) const {
     if (backward)
@@ -268,6 +283,8 @@ bool is_expert_kernel(KernelOp op) {
     case KernelOp::route_backward:
     case KernelOp::dispatch:
     case KernelOp::dispatch_backward:
+    case KernelOp::dispatch_weights:
+    case KernelOp::dispatch_weights_backward:
     case KernelOp::combine:
     case KernelOp::combine_backward:
     case KernelOp::gate:

@@ -21,10 +21,12 @@ enum class Format : std::uint8_t {
 template <>
 inline constexpr auto kWords<Format> = words("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4");
 inline constexpr auto kFormats = every<Format>();
-// Narrow formats are for operands of matmuls only; no tensor of a Program is kept in one.
+// Narrow formats are for operands of matmuls only, and for the copies of them that are kept for weight gradients.
 constexpr bool is_narrow(Format format) { return format >= Format::fp8; }
 
-std::int64_t bytes_of(Format format);  // bytes of an element in memory: 4 for tf32, 1 for a narrow format
+std::int64_t bytes_of(Format format);  // bytes of an element in memory: 4 for tf32; no narrow format
+// Bytes of that many elements, with the scales of mxfp8 and nvfp4, rounded up.
+std::int64_t bytes_of(Format format, std::int64_t elements);
 inline std::optional<Format> parse_format(std::string_view text) { return parse_word<Format>(text); }
 
 }  // namespace motley

@@ -1,9 +1,9 @@
 // The words of an enum, in one table beside the enum. name_of() prints from the table, and readers of words
 // (parse_word() here, to_choice() of models/base/yaml_reader.hpp) take their choices from it.
 //
-//   enum class Recompute : std::uint8_t { none, selective };
+//   enum class Resharding : std::uint8_t { direct, gather };
 //   template <>
-//   inline constexpr auto kWords<Recompute> = words("none", "selective");
+//   inline constexpr auto kWords<Resharding> = words("direct", "gather");
 #pragma once
 
 #include <array>

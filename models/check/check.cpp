@@ -307,8 +307,8 @@ std::vector<StageMemory> check(const Program& program, const Cluster& cluster, d
   for (Rank rank : memory.ids())
     if (memory[rank].live != 0)
       refuse_program(fmt::format("rank {} ends with {} bytes not freed", rank, memory[rank].live));
-  auto stages = keeps_otherwise(cluster) ? memory_by_stage(program, cluster, fragmentation)
-                                         : by_stage(program, cluster, memory, fragmentation);
+  auto stages = keeps_otherwise(program, cluster) ? memory_by_stage(program, cluster, fragmentation)
+                                                  : by_stage(program, cluster, memory, fragmentation);
   check_fit(program, stages);
   for (const StageMemory& stage : stages) check_host_fits(stage);
   return stages;

@@ -215,7 +215,7 @@ std::int64_t peak_of(const StageMemory& stage, Counted counted) {
 
 std::vector<StageMemory> memory_by_stage(const Program& program, const Cluster& cluster,
                                          double fragmentation) {
-  if (keeps_otherwise(cluster)) return counted(as_kept(program, cluster), cluster, fragmentation);
+  if (keeps_otherwise(program, cluster)) return counted(as_kept(program, cluster), cluster, fragmentation);
   return counted(program, cluster, fragmentation);
 }
 

@@ -1,6 +1,7 @@
 #include "models/check/memory_kept.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -91,7 +92,34 @@ void keep_optimizer(RankProgram& rank_program, double bytes) {
       tensor.bytes = times(bytes, elements_of(tensor) / tensor.shape.front());
 }
 
+bool has_open_rows(const RankProgram& rank_program) {
+  return std::any_of(rank_program.tensors.begin(), rank_program.tensors.end(),
+                     [](const Tensor& tensor) { return tensor.use == TensorUse::expert_rows; });
+}
+
+// Experts' rows where no `expert_room` is given. Assumes: software of accelerators allocates rows for the copies that
+// come, and to the busiest rank come 1.5 times the expected ones. Capacity factors in use are 1 to 2 (GShard 2,
+// arXiv:2006.16668; Switch Transformer 1 to 1.5, arXiv:2101.03961, section 2.2).
+void keep_expert_rows(RankProgram& rank_program) {
+  constexpr double kRoom = 1.5;
+  std::map<int, std::int64_t> expected;  // rows by layer
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.op == KernelOp::grouped_matmul) expected[kernel.layer] = kernel.m;
+  std::set<TensorId> done;
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels)
+      for (const TensorId id : kernel.out) {
+        Tensor& tensor = rank_program.tensors[id];
+        if (tensor.use != TensorUse::expert_rows || !done.insert(id).second) continue;
+        const double rows = static_cast<double>(tensor.shape.front());
+        const double share = kRoom * static_cast<double>(expected.at(kernel.layer)) / rows;
+        tensor.bytes = times(std::min(1.0, share), tensor.bytes);
+      }
+}
+
 void keep(RankProgram& rank_program, const Chip& chip) {
+  if (chip.kind != "cpu") keep_expert_rows(rank_program);
   for (Block& block : rank_program.blocks)
     for (Kernel& kernel : block.kernels) {
       if (kernel.op == KernelOp::attention && !is_share_of_attention(kernel) &&
@@ -115,9 +143,11 @@ void keep(RankProgram& rank_program, const Chip& chip) {
 
 }  // namespace
 
-bool keeps_otherwise(const Cluster& cluster) {
-  return std::any_of(cluster.groups.begin(), cluster.groups.end(),
-                     [](const NodeGroup& group) { return keeps_otherwise(group.chip); });
+bool keeps_otherwise(const Program& program, const Cluster& cluster) {
+  const bool open = std::any_of(program.rank_programs.begin(), program.rank_programs.end(), has_open_rows);
+  return std::any_of(cluster.groups.begin(), cluster.groups.end(), [open](const NodeGroup& group) {
+    return keeps_otherwise(group.chip) || (open && group.chip.kind != "cpu");
+  });
 }
 
 Program as_kept(Program program, const Cluster& cluster) {
@@ -126,7 +156,8 @@ Program as_kept(Program program, const Cluster& cluster) {
     if (done[entry.rank_program]) continue;
     done[entry.rank_program] = true;
     const Chip& chip = cluster.chip_of(entry.chip);
-    if (keeps_otherwise(chip)) keep(program.rank_programs[entry.rank_program], chip);
+    if (keeps_otherwise(chip) || has_open_rows(program.rank_programs[entry.rank_program]))
+      keep(program.rank_programs[entry.rank_program], chip);
   }
   return program;
 }

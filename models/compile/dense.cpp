@@ -23,11 +23,17 @@ void dense_inner(KernelWriter& w, TensorId y, KeptDense& kept) {
   kept.inner = w.linear(y, inner, inner_name(w.transformer()), s.inner, s.C, kept.inner_narrow);
 }
 
+void dense_activation(KernelWriter& w, KeptDense& kept) {
+  const DenseWidths s(w);
+  kept.activated = w.activation("activated", {s.N, s.F});
+  w.emit(KernelOp::activation, {kept.inner}, {kept.activated});
+}
+
 TensorId dense_forward(KernelWriter& w, TensorId y, KeptDense& kept) {
   const DenseWidths s(w);
   dense_inner(w, y, kept);
-  kept.activated = w.activation("activated", {s.N, s.F});
-  w.emit(KernelOp::activation, {kept.inner}, {kept.activated});
+  dense_activation(w, kept);
+  kept.inner = w.keep_inner(kept.inner);
   return w.linear(kept.activated, w.activation("fc2", {s.N, s.C}), "fc2", s.C, s.F, kept.fc2_narrow);
 }
 

@@ -5,7 +5,7 @@
 // back; the numbers of copies are sent first. Where experts are cut less than the other layers, each rank of a
 // tensor-parallel group routes a slice of its tokens, and the sum that ends the feed-forward part brings the slices
 // together. There is no auxiliary loss and no capacity, so no token is dropped: a rank's tensors have room for as
-// many copies as can come.
+// many copies as can come. Where the weights of experts are applied: Strategy::expert_weights.
 #include <optional>
 
 #include "models/compile/stage_parts.hpp"
@@ -13,11 +13,12 @@
 namespace motley {
 namespace {
 
-void activate(KernelWriter& w, KernelOp op, const Ids& in, TensorId out, std::int64_t rows,
-              std::int64_t width) {
+Kernel& activate(KernelWriter& w, KernelOp op, const Ids& in, TensorId out, std::int64_t rows,
+                 std::int64_t width) {
   Kernel& kernel = w.emit(op, in, {out});
   kernel.m = rows;
   kernel.n = width;
+  return kernel;
 }
 
 struct ExpertWidths {
@@ -48,7 +49,7 @@ TensorId to_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept, T
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(kept.counts);
   w.all_to_all(sent);
-  const TensorId copies = w.expert_rows("experts.copies", s.C);
+  const TensorId copies = w.expert_rows("experts.copies", s.C, true);
   const TensorId counts = w.exact("experts.counts", {s.E / w.expert_parts()});
   w.emit(KernelOp::regroup, {sent, kept.counts}, {copies, counts});
   kept.sent_counts = kept.counts;
@@ -68,7 +69,7 @@ TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const Kept
                               TensorId sent) {
   if (w.expert_parts() == 1) return sent;
   w.all_to_all(sent);
-  const TensorId copies = w.expert_rows_gradient("experts.down", s.C);
+  const TensorId copies = w.expert_rows_gradient("experts.down", s.C, true);
   w.emit(KernelOp::regroup, {sent, kept.sent_counts.value()}, {copies});
   return copies;
 }
@@ -82,12 +83,52 @@ TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const Ke
   return returned;
 }
 
+// Sends the weights of tokens' copies with them: one number for each row of experts' inputs.
+TensorId weights_to_experts(KernelWriter& w, const KeptExperts& kept) {
+  const bool here = w.expert_parts() == 1;
+  const TensorId sent = w.expert_numbers(here ? "experts.weights" : "experts.weights.sent");
+  w.emit(KernelOp::dispatch_weights, {kept.weights, kept.rows}, {sent});
+  if (here) return sent;
+  w.all_to_all(sent);
+  const TensorId weights = w.expert_numbers("experts.weights");
+  w.emit(KernelOp::regroup, {sent, kept.sent_counts.value()}, {weights}).n = 1;
+  return weights;
+}
+
+// Returns the gradient of the router's weights, from that of each row's weight.
+TensorId weights_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
+                              TensorId dweights) {
+  constexpr TensorRole role = TensorRole::activation_gradient;
+  TensorId returned = dweights;
+  if (w.expert_parts() > 1) {
+    returned = w.expert_numbers("experts.weights.sent.gradient", role);
+    w.emit(KernelOp::ungroup, {dweights, kept.sent_counts.value()}, {returned}).n = 1;
+    w.all_to_all(returned);
+  }
+  const TensorId gradient = w.exact_gradient("router.weights", {s.N, s.K});
+  w.emit(KernelOp::dispatch_weights_backward, {returned, kept.rows}, {gradient});
+  return gradient;
+}
+
+// The activations of the experts, multiplied by the weights of their rows if these travel with the copies.
+void activate_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept) {
+  kept.activated = w.expert_rows("experts.activated", s.F);
+  Ids in = {kept.inner};
+  if (w.weighs_activations()) in.push_back(kept.row_weights);
+  activate(w, KernelOp::activation, in, kept.activated, s.R, s.F);
+}
+
+void activate_shared(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept) {
+  kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
+  activate(w, KernelOp::activation, {kept.shared_inner}, kept.shared_activated, s.N, s.S);
+}
+
 // The shared expert's output (N,C), not yet summed over tensor-parallel ranks.
 TensorId shared_forward(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept) {
   kept.shared_inner = w.activation("shared.inner", {s.N, 2 * s.S});
   w.matmul(y, kept.shared_inner, w.layer_weights({"shared.gate_up.weight"}), 2 * s.S, s.C);
-  kept.shared_activated = w.activation("shared.activated", {s.N, s.S});
-  activate(w, KernelOp::activation, {kept.shared_inner}, kept.shared_activated, s.N, s.S);
+  activate_shared(w, s, kept);
+  kept.shared_inner = w.keep_inner(kept.shared_inner);
   kept.shared_out = w.activation("shared.down", {s.N, s.C});
   w.matmul(kept.shared_activated, kept.shared_out, w.layer_weights({"shared.down.weight"}), s.C, s.S);
   if (!w.transformer().experts.shared_gate) return kept.shared_out;
@@ -133,19 +174,40 @@ InputGradients shared_backward(KernelWriter& w, const ExpertWidths& s, std::opti
   return dy;
 }
 
+// Returns the gradient of the experts' outputs, on their ranks. `dweights` gets that of the weights, if these are
+// applied where outputs are combined.
+TensorId combine_backward(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId dout,
+                          TensorId& dweights) {
+  const TensorId dreturned =
+      w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C, true);
+  if (w.weighs_activations()) {
+    w.emit(KernelOp::combine_backward, {dout, kept.rows}, {dreturned});
+  } else {
+    dweights = w.exact_gradient("router.weights", {s.N, s.K});
+    w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dreturned, dweights});
+    w.all_reduce(dweights);
+  }
+  return gradients_to_experts(w, s, kept, dreturned);
+}
+
 InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::optional<TensorId> y,
                                const KeptExperts& kept, TensorId dout) {
-  const TensorId dreturned =
-      w.expert_rows_gradient(w.expert_parts() == 1 ? "experts.down" : "experts.returned", s.C);
-  const TensorId dweights = w.exact_gradient("router.weights", {s.N, s.K});
-  w.emit(KernelOp::combine_backward, {dout, kept.out, kept.rows, kept.weights}, {dreturned, dweights});
-  w.all_reduce(dweights);
-  const TensorId dexperts = gradients_to_experts(w, s, kept, dreturned);
+  TensorId dweights;
+  const TensorId dexperts = combine_backward(w, s, kept, dout, dweights);
   const TensorId dactivated = w.expert_rows_gradient("experts.activated", s.F);
   w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
                              w.layer_weights({"experts.down.weight"}), s.C, s.F);
   const TensorId dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
-  activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
+  if (w.weighs_activations()) {
+    const TensorId drow_weights =
+        w.expert_numbers("experts.weights.gradient", TensorRole::activation_gradient);
+    activate(w, KernelOp::activation_backward, {dactivated, kept.inner, kept.row_weights}, dinner, s.R, s.F)
+        .out.push_back(drow_weights);
+    dweights = weights_from_experts(w, s, kept, drow_weights);
+    w.all_reduce(dweights);
+  } else {
+    activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
+  }
   const TensorId dcopies = w.expert_rows_gradient("experts.copies", s.C);
   w.grouped_matmul_gradients(dinner, kept.counts, dcopies, kept.copies,
                              w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
@@ -166,22 +228,38 @@ InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::opti
 TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
   const ExpertWidths s(w);
   route(w, s, y, kept);
-  const TensorId sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C);
+  const TensorId sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C, true);
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
   kept.copies = to_experts(w, s, kept, sent);
+  if (w.weighs_activations()) kept.row_weights = weights_to_experts(w, kept);
   kept.inner = w.expert_rows("experts.inner", 2 * s.F);
   w.grouped_matmul(kept.copies, kept.counts, kept.inner, w.layer_weights({"experts.gate_up.weight"}), 2 * s.F,
                    s.C);
-  kept.activated = w.expert_rows("experts.activated", s.F);
-  activate(w, KernelOp::activation, {kept.inner}, kept.activated, s.R, s.F);
+  activate_experts(w, s, kept);
+  kept.inner = w.keep_inner(kept.inner);
   const TensorId out = w.expert_rows("experts.down", s.C);
   w.grouped_matmul(kept.activated, kept.counts, out, w.layer_weights({"experts.down.weight"}), s.C, s.F);
   kept.out = from_experts(w, s, kept, out);
   const TensorId combined = w.activation("experts.combined", {s.N, s.C});
-  w.emit(KernelOp::combine, {kept.out, kept.rows, kept.weights}, {combined});
+  Ids in = {kept.out, kept.rows};
+  if (!w.weighs_activations()) in.push_back(kept.weights);
+  w.emit(KernelOp::combine, in, {combined});
   if (s.S == 0) return combined;
   const TensorId shared = shared_forward(w, s, y, kept);
   return add(w, combined, shared, "experts.sum", false);
+}
+
+void experts_again(KernelWriter& w, const Recompute& recompute, std::optional<TensorId> y,
+                   KeptExperts& kept) {
+  const ExpertWidths s(w);
+  if (recompute.has(Module::router)) {
+    const TensorId counts = kept.counts;  // those of the experts' ranks stay
+    route(w, s, y.value(), kept);
+    kept.counts = counts;
+  }
+  if (!recompute.has(Module::activation)) return;
+  activate_experts(w, s, kept);
+  if (s.S > 0) activate_shared(w, s, kept);
 }
 
 TensorId experts_backward(KernelWriter& w, std::optional<TensorId> y, const KeptExperts& kept,

@@ -20,8 +20,8 @@ KeptExtraPrediction extra_prediction_forward(KernelWriter& w, TensorId hidden) {
   return kept;
 }
 
-TensorId extra_prediction_backward(KernelWriter& w, const KeptExtraPrediction& kept, Recompute recompute,
-                                   std::optional<TensorId> dfurther) {
+TensorId extra_prediction_backward(KernelWriter& w, const KeptExtraPrediction& kept,
+                                   const Recompute& recompute, std::optional<TensorId> dfurther) {
   const std::int64_t C = w.transformer().hidden, R = w.rows_between();
   const TensorId dout = head_backward(w, kept.head, dfurther);
   KeptLayer layer = kept.layer;

@@ -29,12 +29,14 @@ KernelWriter::KernelWriter(const Job& job, RankProgram& rank_program)
       T_(job.train.sequence / rank_program.context_parallel),
       N_(B_ * T_),
       keeps_scores_(any_unfused_attention(job.cluster)),
-      overlaps_context_(rank_program.context_parallel > 1 && job.strategy.passes_context_in_ring()) {}
+      overlaps_context_(rank_program.context_parallel > 1 && job.strategy.passes_context_in_ring()),
+      weighs_activations_(job.strategy.expert_weights == ExpertWeights::activation) {}
 
 TensorId KernelWriter::add_tensor(std::string name, TensorRole role, Format format,
                                   std::vector<std::int64_t> shape, std::optional<int> parameter) {
-  std::int64_t bytes = bytes_of(format);
-  for (const std::int64_t extent : shape) bytes = size_product({bytes, extent});
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) elements = size_product({elements, extent});
+  const std::int64_t bytes = bytes_of(format, elements);
   Tensor tensor;
   tensor.name = std::move(name);
   tensor.role = role;
@@ -102,16 +104,23 @@ Kernel& KernelWriter::emit(KernelOp op, Ids in, Ids out, Ids parameters) {
   for (const Ids* ids : {&kernel.in, &kernel.out, &kernel.parameters})
     for (TensorId id : *ids) kernel.bytes += expected_bytes_of(id);
   auto& kernels = rank_program_.blocks[block_].kernels;
+  if (again_)
+    for (const TensorId id : kernel.out) recomputed_[id] = {block_, kernels.size()};
   kernels.push_back(std::move(kernel));
   return kernels.back();
 }
 
+// Head, attention, norms and router keep the precision of training.
+bool KernelWriter::has_narrow_matmuls() const {
+  return train_.matmuls && layer_ >= 0 && layer_ != transformer_.layers;
+}
+
 // Sets the format of a layer's matmul that is narrower than the activations. Assumes: its operand is read and written
 // in the narrow format, and again transposed and scaled: 1.7 x 3 bytes for each element, fitted to published FP8 runs
-// on H100 and Blackwell (2024-2025). Head, attention, norms and router keep the precision of training.
+// on H100 and Blackwell (2024-2025).
 void KernelWriter::cast(Kernel& kernel, std::int64_t elements) {
   constexpr double kCastBytes = 1.7 * 3;
-  if (!train_.matmuls || layer_ < 0 || layer_ == transformer_.layers) return;
+  if (!has_narrow_matmuls()) return;
   kernel.format = train_.matmuls;
   kernel.bytes += static_cast<std::int64_t>(kCastBytes * static_cast<double>(elements));
 }
@@ -134,6 +143,52 @@ void KernelWriter::shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t
   kernel.flops = 2.0 * static_cast<double>(rows.sent) * static_cast<double>(n) * static_cast<double>(k);
 }
 
+// The kernel that casts an operand also writes the copy that its weight gradient reads. The bytes of the copy are among
+// those of the cast. An operand that came from other ranks in a narrow format is its own copy.
+void KernelWriter::keep_copy(Kernel& kernel, TensorId operand) {
+  if (!has_narrow_matmuls() || train_.kept_operands == KeptOperands::precision) return;
+  if (is_narrow(tensor(operand).format)) return;
+  auto [copy, is_new] = copies_.try_emplace(operand);
+  if (is_new) {
+    const Tensor& wide = tensor(operand);
+    const TensorUse use = wide.use == TensorUse::expert_rows ? wide.use : TensorUse::plain;
+    copy->second = add_tensor(wide.name + ".narrow", wide.role, *train_.matmuls, wide.shape);
+    set_use(copy->second, use);
+    kernel.out.push_back(copy->second);
+  }
+}
+
+TensorId KernelWriter::kept_operand(TensorId operand) {
+  if (!has_narrow_matmuls()) return operand;
+  // No matmul follows where only the operand was computed again: the kernel that did so writes the copy.
+  if (const auto writer = recomputed_.find(operand); writer != recomputed_.end())
+    keep_copy(rank_program_.blocks[writer->second.first].kernels[writer->second.second], operand);
+  const auto copy = copies_.find(operand);
+  return copy == copies_.end() ? operand : copy->second;
+}
+
+TensorId KernelWriter::keep_inner(TensorId inner) {
+  if (!train_.kept_inner || is_narrow(tensor(inner).format)) return inner;
+  const Tensor wide = tensor(inner);
+  const TensorId copy = add_tensor(wide.name + ".kept", wide.role, *train_.kept_inner, wide.shape);
+  set_use(copy, wide.use);
+  if (expert_rows_.contains(inner)) expert_rows_.insert(copy);
+  Kernel& kernel = rank_program_.blocks[block_].kernels.back();
+  kernel.out.push_back(copy);
+  kernel.bytes += expected_bytes_of(copy);
+  return copy;
+}
+
+// Appends a weight gradient. Assumes: an operand that is kept narrow takes as long to read as one in the precision of
+// training: the time of casts was fitted so.
+Kernel& KernelWriter::emit_weight_gradient(KernelOp op, const Ids& operands, const Ids& parameters,
+                                           bool narrow) {
+  Kernel& kernel = emit(op, operands, {}, parameters);
+  if (narrow)
+    for (TensorId& operand : kernel.in) operand = kept_operand(operand);
+  return kernel;
+}
+
 // The kernel reads and writes the accumulated gradient, not the parameter.
 void KernelWriter::accumulate_bytes(Kernel& kernel, const Ids& parameters) {
   for (TensorId id : parameters)
@@ -144,7 +199,9 @@ void KernelWriter::matmul(TensorId x, TensorId y, const Ids& parameters, std::in
                           bool narrow) {
   Kernel& kernel = emit(KernelOp::matmul, {x}, {y}, parameters);
   shape_of_matmul(kernel, n, k);
-  if (narrow) cast(kernel, kernel.m * k);
+  if (!narrow) return;
+  cast(kernel, kernel.m * k);
+  if (!frozen(parameters.at(0))) keep_copy(kernel, x);
 }
 
 void KernelWriter::matmul_gradients(TensorId dy, TensorId dx, std::optional<TensorId> x,
@@ -153,7 +210,9 @@ void KernelWriter::matmul_gradients(TensorId dy, TensorId dx, std::optional<Tens
   shape_of_matmul(input, n, k);
   if (narrow) cast(input, input.m * n);
   if (frozen(parameters.at(0))) return;
-  Kernel& weight = emit(KernelOp::matmul_weight_gradient, {dy, x.value()}, {}, parameters);
+  if (narrow) keep_copy(input, dy);
+  Kernel& weight =
+      emit_weight_gradient(KernelOp::matmul_weight_gradient, {dy, x.value()}, parameters, narrow);
   shape_of_matmul(weight, n, k);
   accumulate_bytes(weight, parameters);
   if (narrow) cast(weight, 0);
@@ -222,6 +281,7 @@ void KernelWriter::grouped_matmul(TensorId x, TensorId counts, TensorId y, const
   Kernel& kernel = emit(KernelOp::grouped_matmul, {x, counts}, {y}, weight);
   shape_of_grouped(kernel, n, k);
   cast(kernel, kernel.m * k);
+  if (!frozen(weight.at(0))) keep_copy(kernel, x);
 }
 
 void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, TensorId dx, TensorId x,
@@ -230,7 +290,9 @@ void KernelWriter::grouped_matmul_gradients(TensorId dy, TensorId counts, Tensor
   shape_of_grouped(input, n, k);
   cast(input, input.m * n);
   if (frozen(weight.at(0))) return;
-  Kernel& by_weight = emit(KernelOp::grouped_matmul_weight_gradient, {dy, x, counts}, {}, weight);
+  keep_copy(input, dy);
+  Kernel& by_weight =
+      emit_weight_gradient(KernelOp::grouped_matmul_weight_gradient, {dy, x, counts}, weight, true);
   shape_of_grouped(by_weight, n, k);
   accumulate_bytes(by_weight, weight);
   cast(by_weight, 0);
@@ -241,11 +303,23 @@ ExpertExchange KernelWriter::exchange() const {
                          layer_);
 }
 
-TensorId KernelWriter::expert_rows(const std::string& name, std::int64_t width) {
-  return *expert_rows_.insert(activation(name, {exchange().rows, width})).first;
+TensorId KernelWriter::add_expert_rows(const std::string& name, TensorRole role, Format format,
+                                       std::int64_t width) {
+  const TensorId id = add_tensor(name, role, format, {exchange().rows, width});
+  if (train_.expert_room == 0 && expert_parts() > 1) set_use(id, TensorUse::expert_rows);
+  expert_rows_.insert(id);
+  return id;
 }
-TensorId KernelWriter::expert_rows_gradient(const std::string& name, std::int64_t width) {
-  return *expert_rows_.insert(gradient(name, {exchange().rows, width})).first;
+TensorId KernelWriter::expert_rows(const std::string& name, std::int64_t width, bool sent) {
+  const Format format = sent && expert_parts() > 1 ? train_.expert_dispatch.value_or(format_) : format_;
+  return add_expert_rows(prefixed(name), TensorRole::activation, format, width);
+}
+TensorId KernelWriter::expert_rows_gradient(const std::string& name, std::int64_t width, bool sent) {
+  const Format format = sent && expert_parts() > 1 ? train_.expert_dispatch.value_or(format_) : format_;
+  return add_expert_rows(prefixed(name) + ".gradient", TensorRole::activation_gradient, format, width);
+}
+TensorId KernelWriter::expert_numbers(const std::string& name, TensorRole role) {
+  return add_expert_rows(prefixed(name), role, Format::fp32, 1);
 }
 
 // A tensor of expert_rows() has room for the most rows that can come; kernels move only the expected rows.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/program/routing.hpp"
@@ -37,6 +38,8 @@ class KernelWriter {
   // Whether a chip of the cluster has no fused attention. Such attention keeps the whole softmax of its scores; a
   // fused one keeps one number for each row.
   bool keeps_scores() const { return keeps_scores_; }
+  // Whether experts' activations are multiplied by the router's weights (ExpertWeights::activation).
+  bool weighs_activations() const { return weighs_activations_; }
   // Whether keys and values of other ranks come while this rank attends.
   bool overlaps_context() const { return overlaps_context_; }
 
@@ -54,9 +57,11 @@ class KernelWriter {
   TensorId exact(const std::string& name, std::vector<std::int64_t> shape);           // in fp32
   TensorId gradient(const std::string& name, std::vector<std::int64_t> shape);        // in Train::precision
   TensorId exact_gradient(const std::string& name, std::vector<std::int64_t> shape);  // in fp32
-  // Adds a tensor with a row for each copy of a token for the experts here, for as many as an exchange can bring.
-  TensorId expert_rows(const std::string& name, std::int64_t width);
-  TensorId expert_rows_gradient(const std::string& name, std::int64_t width);
+  // Each adds a tensor with a row for each copy of a token for the experts here, for as many as an exchange can bring.
+  // `sent`: in the format in which copies travel to experts. expert_numbers(): one number a row, in fp32.
+  TensorId expert_rows(const std::string& name, std::int64_t width, bool sent = false);
+  TensorId expert_rows_gradient(const std::string& name, std::int64_t width, bool sent = false);
+  TensorId expert_numbers(const std::string& name, TensorRole role = TensorRole::activation);
   // Returns the sum a + b, a new tensor.
   TensorId sum_of(TensorId a, TensorId b, const std::string& name, TensorRole role);
   // Adds a tensor that crosses ranks at the beginning or end of a chunk: use chunk_input or chunk_output, role
@@ -92,6 +97,9 @@ class KernelWriter {
   TensorId linear_gradients(TensorId dy, const std::string& dx, std::optional<TensorId> x,
                             const std::string& name, std::int64_t n, std::int64_t k,
                             std::optional<TensorId> kept);
+  // Makes the last kernel also write a copy of its input in Train::kept_inner. Returns what is kept for the backward:
+  // the copy, or the input itself.
+  TensorId keep_inner(TensorId inner);
   // Appends a matmul of the copies of tokens that the experts have, `counts` copies for each expert.
   void grouped_matmul(TensorId x, TensorId counts, TensorId y, const Ids& weight, std::int64_t n,
                       std::int64_t k);
@@ -128,10 +136,15 @@ class KernelWriter {
   std::string prefixed(const std::string& name) const;
   void shape_of_matmul(Kernel& kernel, std::int64_t n, std::int64_t k);
   void shape_of_grouped(Kernel& kernel, std::int64_t n, std::int64_t k);
+  bool has_narrow_matmuls() const;  // in the current layer
   void cast(Kernel& kernel, std::int64_t elements);
+  void keep_copy(Kernel& kernel, TensorId operand);
+  TensorId kept_operand(TensorId operand);  // its narrow copy, if there is one
+  Kernel& emit_weight_gradient(KernelOp op, const Ids& operands, const Ids& parameters, bool narrow);
   void accumulate_bytes(Kernel& kernel, const Ids& parameters);
 
   std::int64_t expected_bytes_of(TensorId id) const;
+  TensorId add_expert_rows(const std::string& name, TensorRole role, Format format, std::int64_t width);
 
   const Transformer& transformer_;
   RankProgram& rank_program_;
@@ -140,11 +153,13 @@ class KernelWriter {
   const Train& train_;
   const Format format_, gradient_format_;
   const std::int64_t B_, T_, N_;
-  const bool keeps_scores_, overlaps_context_;
+  const bool keeps_scores_, overlaps_context_, weighs_activations_;
 
   std::map<std::string, TensorId> parameter_ids_;
   std::vector<bool> frozen_;  // by tensor; true for parameters that are not trained
   std::set<TensorId> expert_rows_;
+  std::map<TensorId, TensorId> copies_;  // narrow copies of operands that weight gradients read
+  std::map<TensorId, std::pair<BlockId, std::size_t>> recomputed_;  // the kernel that wrote a tensor again
   BlockId block_;
   int layer_ = 0;
   bool again_ = false;

@@ -23,20 +23,40 @@ struct LatentWidths {
   std::int64_t down() const { return kv_rank + rope; }
 };
 
-TensorId queries(KernelWriter& w, const LatentWidths& s, TensorId y, KeptLatent& kept) {
-  const TensorId q = w.activation("q", {s.N, s.q()});
-  if (s.q_rank == 0) {
-    w.matmul(y, q, w.layer_weights({"q.weight"}), s.q(), s.C);
-    return q;
-  }
-  kept.q_latent = w.activation("q.latent", {s.N, s.q_rank});
-  w.matmul(y, *kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+void norm_queries(KernelWriter& w, const LatentWidths& s, KeptLatent& kept) {
   kept.q_normed = w.activation("q.normed", {s.N, s.q_rank});
   kept.q_statistics = w.exact("q.statistics", {s.N, 1});
-  w.norm(*kept.q_latent, *kept.q_normed, *kept.q_statistics, w.layer_weights({"q_down_norm.weight"}),
+  w.norm(kept.q_latent.value(), *kept.q_normed, *kept.q_statistics, w.layer_weights({"q_down_norm.weight"}),
          s.q_rank);
-  w.matmul(*kept.q_normed, q, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
+}
+
+void norm_keys(KernelWriter& w, const LatentWidths& s, KeptLatent& kept) {
+  kept.kv_normed = w.activation("kv.normed", {s.N, s.kv_rank});
+  kept.kv_statistics = w.exact("kv.statistics", {s.N, 1});
+  w.norm(kept.kv_latent, kept.kv_normed, kept.kv_statistics, w.layer_weights({"kv_down_norm.weight"}),
+         s.kv_rank);
+}
+
+// The queries of every head, from their latents, or from y where they have none.
+TensorId queries(KernelWriter& w, const LatentWidths& s, std::optional<TensorId> y, const KeptLatent& kept) {
+  const TensorId q = w.activation("q", {s.N, s.q()});
+  if (s.q_rank == 0)
+    w.matmul(y.value(), q, w.layer_weights({"q.weight"}), s.q(), s.C);
+  else
+    w.matmul(kept.q_normed.value(), q, w.layer_weights({"q_up.weight"}), s.q(), s.q_rank);
   return q;
+}
+
+TensorId keys(KernelWriter& w, const LatentWidths& s, const KeptLatent& kept) {
+  const TensorId kv = w.activation("kv", {s.N, s.kv()});
+  w.matmul(kept.kv_normed, kv, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
+  return kv;
+}
+
+TensorId heads_of(KernelWriter& w, const LatentWidths& s, TensorId q, TensorId kv, const KeptLatent& kept) {
+  const TensorId qkv = w.activation("qkv", {s.N, s.heads * (2 * s.D + s.value)});
+  w.emit(KernelOp::latent_heads, {q, kv, kept.kv_latent}, {qkv});
+  return qkv;
 }
 
 TensorId queries_backward(KernelWriter& w, const LatentWidths& s, std::optional<TensorId> y,
@@ -61,18 +81,30 @@ TensorId queries_backward(KernelWriter& w, const LatentWidths& s, std::optional<
 
 TensorId latent_forward(KernelWriter& w, TensorId y, KeptLatent& kept) {
   const LatentWidths s(w);
+  if (s.q_rank > 0) {
+    kept.q_latent = w.activation("q.latent", {s.N, s.q_rank});
+    w.matmul(y, *kept.q_latent, w.layer_weights({"q_down.weight"}), s.q_rank, s.C);
+    norm_queries(w, s, kept);
+  }
   const TensorId q = queries(w, s, y, kept);
   kept.kv_latent = w.activation("kv.latent", {s.N, s.down()});
   w.matmul(y, kept.kv_latent, w.layer_weights({"kv_down.weight"}), s.down(), s.C);
-  kept.kv_normed = w.activation("kv.normed", {s.N, s.kv_rank});
-  kept.kv_statistics = w.exact("kv.statistics", {s.N, 1});
-  w.norm(kept.kv_latent, kept.kv_normed, kept.kv_statistics, w.layer_weights({"kv_down_norm.weight"}),
-         s.kv_rank);
-  const TensorId kv = w.activation("kv", {s.N, s.kv()});
-  w.matmul(kept.kv_normed, kv, w.layer_weights({"kv_up.weight"}), s.kv(), s.kv_rank);
-  const TensorId qkv = w.activation("qkv", {s.N, s.heads * (2 * s.D + s.value)});
-  w.emit(KernelOp::latent_heads, {q, kv, kept.kv_latent}, {qkv});
-  return qkv;
+  norm_keys(w, s, kept);
+  const TensorId kv = keys(w, s, kept);
+  return heads_of(w, s, q, kv, kept);
+}
+
+void latent_again(KernelWriter& w, const Recompute& recompute, std::optional<TensorId> y, KeptLatent& kept,
+                  TensorId& qkv) {
+  const LatentWidths s(w);
+  if (recompute.has(Module::norms)) {
+    if (s.q_rank > 0) norm_queries(w, s, kept);
+    norm_keys(w, s, kept);
+  }
+  if (!recompute.has(Module::latent)) return;
+  const TensorId q = queries(w, s, y, kept);
+  const TensorId kv = keys(w, s, kept);
+  qkv = heads_of(w, s, q, kv, kept);
 }
 
 TensorId latent_backward(KernelWriter& w, std::optional<TensorId> y, const KeptLatent& kept, TensorId dqkv) {

@@ -58,13 +58,26 @@ TensorId attention_part_backward(KernelWriter& w, const KeptLayer& kept, TensorI
   return dx;
 }
 
-// Computes the norms again, and in a layer without experts its first linear layer too: experts' inputs are the norm's
-// output.
-void compute_norms_again(KernelWriter& w, KeptLayer& kept) {
-  kept.y1 = w.norm_between(kept.input, "norm1", kept.statistics1);
-  kept.y2 = w.norm_between(kept.middle, "norm2", kept.statistics2);
-  if (w.transformer().has_experts(w.layer())) return;
-  dense_inner(w, w.all_rows(kept.y2, "norm2.rows"), kept.dense);
+void attention_again(KernelWriter& w, const Recompute& recompute, KeptLayer& kept) {
+  if (recompute.has(Module::norms)) kept.y1 = w.norm_between(kept.input, "norm1", kept.statistics1);
+  const LatentAttention& latent = w.transformer().latent;
+  if (latent.used()) {
+    std::optional<TensorId> y1;
+    if (recompute.has(Module::latent) && latent.q_rank == 0) y1 = w.all_rows(kept.y1, "norm1.rows");
+    latent_again(w, recompute, y1, kept.attention.latent, kept.attention.qkv);
+  }
+  if (recompute.has(Module::attention)) attend(w, kept.attention);
+}
+
+void feed_forward_again(KernelWriter& w, const Recompute& recompute, KeptLayer& kept) {
+  if (recompute.has(Module::norms)) kept.y2 = w.norm_between(kept.middle, "norm2", kept.statistics2);
+  if (w.transformer().has_experts(w.layer())) {
+    std::optional<TensorId> y2;
+    if (recompute.has(Module::router)) y2 = w.all_rows(kept.y2, "norm2.rows");
+    return experts_again(w, recompute, y2, kept.experts);
+  }
+  if (recompute.has(Module::inner)) dense_inner(w, w.all_rows(kept.y2, "norm2.rows"), kept.dense);
+  if (recompute.has(Module::activation)) dense_activation(w, kept.dense);
 }
 
 }  // namespace
@@ -89,12 +102,14 @@ TensorId layer_backward(KernelWriter& w, const KeptLayer& kept, TensorId dout,
   return attention_part_backward(w, kept, dmiddle, takes_in);
 }
 
-void compute_again(KernelWriter& w, Recompute recompute, KeptLayer& kept) {
+void compute_again(KernelWriter& w, const Recompute& recompute, KeptLayer& kept) {
   w.set_again(true);
-  if (recompute == Recompute::full)
+  if (recompute.layer) {
     kept = layer_forward(w, kept.input);  // with its collectives, as frameworks do
-  if (recompute == Recompute::selective) attend(w, kept.attention);
-  if (recompute == Recompute::alternate) compute_norms_again(w, kept);
+  } else {
+    attention_again(w, recompute, kept);
+    feed_forward_again(w, recompute, kept);
+  }
   w.set_again(false);
 }
 

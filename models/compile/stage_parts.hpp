@@ -23,6 +23,9 @@ struct KeptLatent {
 };
 // Returns qkv, with keys and queries rotated by position.
 TensorId latent_forward(KernelWriter& writer, TensorId y, KeptLatent& kept);
+// Makes what `recompute` names again, and qkv if it names `latent`; `y` is needed where queries have no latent.
+void latent_again(KernelWriter& writer, const Recompute& recompute, std::optional<TensorId> y,
+                  KeptLatent& kept, TensorId& qkv);
 // Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank.
 TensorId latent_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptLatent& kept,
                          TensorId dqkv);
@@ -51,8 +54,9 @@ struct KeptDense {
 };
 // Name of the first linear layer: "fc1", or "gate_up" if the part is gated.
 const char* inner_name(const Transformer& transformer);
-// Makes only kept.inner: a part of the forward that a backward may repeat.
+// Make only kept.inner, or only kept.activated: parts of the forward that a backward may repeat.
 void dense_inner(KernelWriter& writer, TensorId y, KeptDense& kept);
+void dense_activation(KernelWriter& writer, KeptDense& kept);
 // Returns the part's output, still to be summed over tensor-parallel ranks.
 TensorId dense_forward(KernelWriter& writer, TensorId y, KeptDense& kept);
 // Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank. `dout` is the gradient of that sum.
@@ -64,11 +68,15 @@ struct KeptExperts {
   TensorId logits, weights, taken, rows, counts;
   std::optional<TensorId> sent_counts;  // with experts divided over ranks
   TensorId copies, inner, activated, out;
+  TensorId row_weights;  // with ExpertWeights::activation: one for each row of `inner`
   TensorId shared_inner, shared_activated, shared_out;  // with a shared expert
   std::optional<TensorId> shared_gate;                  // with a gated shared expert
 };
 // Returns the sum of a token's experts, still to be summed over tensor-parallel ranks.
 TensorId experts_forward(KernelWriter& writer, TensorId y, KeptExperts& kept);
+// Makes what `recompute` names again; `y` is needed for the router.
+void experts_again(KernelWriter& writer, const Recompute& recompute, std::optional<TensorId> y,
+                   KeptExperts& kept);
 // Returns the gradient of y, summed over tensor-parallel ranks, rows of this rank. `dout` is the gradient of that sum.
 TensorId experts_backward(KernelWriter& writer, std::optional<TensorId> y, const KeptExperts& kept,
                           TensorId dout);
@@ -86,7 +94,7 @@ struct KeptLayer {
 // output stays on this rank.
 KeptLayer layer_forward(KernelWriter& writer, TensorId input, std::optional<ChunkId> gives_out = {});
 // Writes the part of the forward that a backward repeats, and puts its tensors into `kept`.
-void compute_again(KernelWriter& writer, Recompute recompute, KeptLayer& kept);
+void compute_again(KernelWriter& writer, const Recompute& recompute, KeptLayer& kept);
 // Returns the gradient of the input. This and `dout`, the gradient of the output, are rows of this rank. `takes_in`
 // is the chunk that received the input from another rank; none: this rank made the input.
 TensorId layer_backward(KernelWriter& writer, const KeptLayer& kept, TensorId dout,
@@ -114,7 +122,7 @@ struct KeptExtraPrediction {
 KeptExtraPrediction extra_prediction_forward(KernelWriter& writer, TensorId hidden);
 // Returns the gradient of that hidden vector. `recompute` says what the module's layer repeats; `dfurther` is as for
 // head_backward().
-TensorId extra_prediction_backward(KernelWriter& writer, const KeptExtraPrediction& kept, Recompute recompute,
-                                   std::optional<TensorId> dfurther);
+TensorId extra_prediction_backward(KernelWriter& writer, const KeptExtraPrediction& kept,
+                                   const Recompute& recompute, std::optional<TensorId> dfurther);
 
 }  // namespace motley

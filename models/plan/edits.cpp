@@ -15,20 +15,6 @@
 namespace motley {
 namespace {
 
-std::string_view name_of(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none:
-      return "none";
-    case Recompute::selective:
-      return "selective";
-    case Recompute::full:
-      return "full";
-    case Recompute::alternate:
-      return "alternate";
-  }
-  return "?";
-}
-
 std::string_view name_of(OverlapEdit overlap) {
   switch (overlap) {
     case OverlapEdit::p2p:
@@ -152,7 +138,7 @@ struct Typed {
   const Job& before;
 
   std::string operator()(const SetRecompute& edit) const {
-    return fmt::format("recompute: {}", name_of(edit.recompute));
+    return fmt::format("recompute: {}", text_of(edit.recompute));
   }
 
   std::string operator()(const SetRecomputeLayers& edit) const {

@@ -61,6 +61,8 @@ std::string_view name_of(KernelOp op) {
                                                                          "route_backward",
                                                                          "dispatch",
                                                                          "dispatch_backward",
+                                                                         "dispatch_weights",
+                                                                         "dispatch_weights_backward",
                                                                          "grouped_matmul",
                                                                          "grouped_matmul_input_gradient",
                                                                          "grouped_matmul_weight_gradient",

@@ -53,18 +53,20 @@ constexpr Rank operator+(Rank rank, std::int64_t distance) { return Rank(rank.va
 //   place_keys              qkv(N,row)                        keys(P*N,..): only this rank's rows are defined
 //                           keys and values of the P ranks of the context group, in the order of the ranks
 //   take_keys               dq, dkeys                         dqkv, from this rank's rows of dkeys
-//   activation              u                                 GELU(u) or SiLU(gate)*up
-//   activation_backward     da, u                             du
+//   activation              u[, w]                            GELU(u) or SiLU(gate)*up; each row times its w
+//   activation_backward     da, u[, w]                        du[, dw]
 //   route                   logits(N,E)                       weights, taken, rows (N,K), counts(E)   [bias]
 //                           fp32, and whole numbers kept as such (hw/kernels/experts.hpp); K experts a token, R = N*K
 //   route_backward          dweights, logits, taken           dlogits             [bias]
 //   dispatch                x(N,C), rows                      copies(R,C), expert by expert; unused rows are 0
 //   dispatch_backward       dcopies, rows                     dx
+//   dispatch_weights        weights(N,K), rows                w(R,1): the weight of each copy; unused rows are 0
+//   dispatch_weights_backward   dw, rows                      dweights
 //   grouped_matmul          x(R,k), counts                    y(R,n)              weight(E*n,k): one for each expert
 //   grouped_matmul_input_gradient   dy, counts                dx                  weight
 //   grouped_matmul_weight_gradient  dy, x, counts             -                   weight +=
-//   combine                 copies, rows, weights             y(N,C)
-//   combine_backward        dy, copies, rows, weights         dcopies, dweights
+//   combine                 copies, rows[, weights]           y(N,C)
+//   combine_backward        dy, copies, rows, weights         dcopies, dweights; from dy and rows only dcopies
 //   gate                    x(N,C), gate(N,1)                 x * sigmoid(gate)
 //   gate_backward           dy, x, gate                       dx, dgate
 //   latent_heads            q, kv, latent                     qkv, keys and queries rotated by position
@@ -109,6 +111,8 @@ enum class KernelOp : std::uint8_t {
   route_backward,
   dispatch,
   dispatch_backward,
+  dispatch_weights,
+  dispatch_weights_backward,
   grouped_matmul,
   grouped_matmul_input_gradient,
   grouped_matmul_weight_gradient,
@@ -167,6 +171,7 @@ enum class TensorUse : std::uint8_t {
   attention_sum,    // the sum after a layer's attention, where dropout's mask would lie
   logits,           // logits of the head, not of a further prediction
   token_embedding,  // the weight that first and last stage share where embeddings are tied
+  expert_rows,      // rows for as many copies of tokens as can come: Train::expert_room sets no limit
 };
 
 struct Tensor {

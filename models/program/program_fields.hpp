@@ -18,8 +18,8 @@ namespace motley {
 struct ProgramWords {
   std::vector<std::string> roles = {"activation", "activation_gradient", "parameter", "gradient", "optimizer",
                                     "gathered",   "whole_gradient"};
-  std::vector<std::string> uses = {"plain",         "chunk_input", "chunk_output",
-                                   "attention_sum", "logits",      "token_embedding"};
+  std::vector<std::string> uses = {"plain",  "chunk_input",     "chunk_output", "attention_sum",
+                                   "logits", "token_embedding", "expert_rows"};
   std::vector<std::string> groups = {"tensor",          "data",    "embedding",
                                      "expert",          "gather",  "activation_gather",
                                      "gradient_gather", "context", "tensor_gradient"};
@@ -41,7 +41,7 @@ void visit_fields(Io& io, T& tensor) {
   io.word("role", tensor.role, words.roles);
   io.word("use", tensor.use, words.uses, standard.use);
   io.number("chunk", tensor.chunk, standard.chunk);
-  io.word("format", tensor.format, words.kept_formats);
+  io.word("format", tensor.format, words.formats);
   io.list("shape", tensor.shape);
   io.number("bytes", tensor.bytes);
   io.number("parameter", tensor.parameter, standard.parameter);

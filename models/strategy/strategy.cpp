@@ -233,6 +233,19 @@ Complaint find_in_recompute(const Strategy& strategy, const PipelineTemplate& pi
   return std::nullopt;
 }
 
+// A module that no layer of the model has.
+Complaint find_in_modules(const Transformer& t, const Recompute& recompute) {
+  const auto missing = [&](Module module, std::string_view part) {
+    return StrategyComplaint{
+        "impossible-recompute", "recompute",
+        fmt::format("`recompute` names `{}`, and the model has no {}", name_of(module), part),
+        fmt::format("leave out `{}`", name_of(module))};
+  };
+  if (recompute.has(Module::latent) && !t.latent.used()) return missing(Module::latent, "latent attention");
+  if (recompute.has(Module::router) && t.experts.count == 0) return missing(Module::router, "experts");
+  return std::nullopt;
+}
+
 Complaint find_in_templates(const Transformer& t, const Train& train, const Strategy& strategy) {
   if (strategy.templates.empty())
     return StrategyComplaint{"impossible-stages", "templates", "a strategy without templates",
@@ -262,6 +275,8 @@ Complaint find_in_templates(const Transformer& t, const Train& train, const Stra
     if (auto complaint = find_in_schedule(strategy, pipeline)) return complaint;
     if (auto complaint = find_in_expert_overlap(strategy, pipeline)) return complaint;
     if (auto complaint = find_in_recompute(strategy, pipeline)) return complaint;
+    for (const Stage& stage : pipeline.stages)
+      if (auto complaint = find_in_modules(t, stage.recompute.value_or(strategy.recompute))) return complaint;
     if (auto complaint = strategy.sequence_parallel ? find_in_rows(train, pipeline) : std::nullopt)
       return complaint;
   }
@@ -270,7 +285,10 @@ Complaint find_in_templates(const Transformer& t, const Train& train, const Stra
 }
 
 // Text of a member of Train, for the hash.
-std::string hashed(Format format) { return std::string(name_of(format)); }
+template <Worded Word>
+std::string hashed(Word word) {
+  return std::string(name_of(word));
+}
 std::string hashed(const std::optional<Format>& format) { return format ? hashed(*format) : ""; }
 std::string hashed(const std::vector<std::int64_t>& lengths) {
   return fmt::format("{}", fmt::join(lengths, " "));

@@ -11,22 +11,11 @@
 #include "models/base/words.hpp"
 #include "models/base/yaml_reader.hpp"
 #include "models/schedule/schedule.hpp"
+#include "models/strategy/recompute.hpp"
 #include "models/transformer/train.hpp"
 #include "models/transformer/transformer.hpp"
 
 namespace motley {
-
-// The part of a layer that its backward computes again instead of keeping it.
-// selective: attention's output, from its queries, keys and values (arXiv:2205.05198).
-// full: everything but the layer's input (Chen et al. 2016, arXiv:1604.06174).
-// alternate: norms and the feed-forward part's first product; attention and the results of the other products are
-// kept.
-// Assumes: `alternate` stands for PyTorch's selective checkpointing by operation, which computes every second of a
-// layer's seven products again (torchtitan, 2024-12): `alternate` keeps 32,768 elements for each token of Llama 3 8B,
-// PyTorch's keeps 31,744.
-enum class Recompute : std::uint8_t { none, selective, full, alternate };
-template <>
-inline constexpr auto kWords<Recompute> = words("none", "selective", "full", "alternate");
 
 // How an activation reaches the next stage, and its gradient the stage before.
 // direct: every rank there is sent the whole tensor; if this stage has more ranks, each sends a part.
@@ -47,6 +36,13 @@ struct Offload {
   double activations = 0;
   bool operator==(const Offload&) const = default;
 };
+
+// Where a token's copies get the weights that the router gave their experts. combine: where the experts' outputs come
+// together, so these are kept for the weights' gradients. activation: the weights travel with the copies, and each
+// expert's activation is multiplied (Megatron-Core 0.12, 2025); the outputs are not kept.
+enum class ExpertWeights : std::uint8_t { combine, activation };
+template <>
+inline constexpr auto kWords<ExpertWeights> = words("combine", "activation");
 
 struct Layers {
   std::int64_t first = 0, last = 0;  // layers [first, last)
@@ -127,6 +123,7 @@ struct Strategy {
   // arXiv:2407.21783, section 3.3.2). Where experts overlap they gather first, too.
   bool overlap_context = true;
   bool passes_context_in_ring() const { return overlap_context && !overlap_experts; }
+  ExpertWeights expert_weights = ExpertWeights::combine;
   std::int64_t bucket_bytes = 100'000'000;  // bytes of gradients in a bucket, if gradients or parameters
                                             // overlap
   // True: tensors that tensor-parallel ranks would hold alike between cut matmuls (norms, residuals, boundary
@@ -174,6 +171,8 @@ std::vector<VirtualStage> virtual_stages(const PipelineTemplate& pipeline);
 // Whether embedding and head count as a layer each when layers are spread (Megatron-LM's
 // account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split), or do not count.
 enum class EndLayers : std::uint8_t { besides, counted };
+template <>
+inline constexpr auto kWords<EndLayers> = words("besides", "counted");
 
 // Makes every pipeline of the strategy follow that schedule with `chunks` virtual stages on each rank, and spreads
 // the layers over the virtual stages as evenly as possible; the first ones get one more. Refuses

@@ -51,7 +51,7 @@ struct StageFields {
     visit(field("tensor_parallel", Integer{kDegree}, &Stage::tensor_parallel).or_short("tp"));
     each_of_experts(visit);
     visit(field("on", GroupNames{}, &Stage::on).unless_standard());
-    visit(field("recompute", Maybe<Word<Recompute>>{}, &Stage::recompute).unless_standard());
+    visit(field("recompute", Maybe<RecomputeForm>{}, &Stage::recompute).unless_standard());
     visit(field("recompute_layers", Maybe<Integer>{{kDegree}}, &Stage::recompute_layers).unless_standard());
     visit(field("resharding", Maybe<Word<Resharding>>{}, &Stage::resharding).unless_standard());
     visit(field("offload", Maybe<Map<OffloadFields>>{kOffload}, &Stage::offload).unless_standard());
@@ -98,10 +98,11 @@ struct StrategyOptionFields {
   using Struct = Strategy;
   constexpr void each(auto&& visit) const {
     visit(field("schedule", ScheduleOrder{}, &Strategy::schedule, &Strategy::timetable));
-    visit(field("recompute", Word<Recompute>{}, &Strategy::recompute));
+    visit(field("recompute", RecomputeForm{}, &Strategy::recompute));
     visit(field("p2p_buffers", Integer{{1, 1024}}, &Strategy::p2p_buffers));
     visit(part("overlap", Part<OverlapFields>{"`overlap`"}));
     visit(field("sequence_parallel", Truth{}, &Strategy::sequence_parallel).unless_standard());
+    visit(field("expert_weights", Word<ExpertWeights>{}, &Strategy::expert_weights).unless_standard());
     visit(field("zero", Integer{{0, 3}}, &Strategy::zero).unless_standard());
     visit(field("shard_over", Integer{{2, kDegree.most}}, &Strategy::shard_over).unless_standard());
     visit(field("prefetch", Integer{{0, 64}}, &Strategy::prefetch).unless_standard());

@@ -31,7 +31,9 @@ void refuse_too_many(const Transformer& t, std::int64_t count, EndLayers ends) {
   if (count <= counted_layers(t, ends)) return;
   throw Refusal(Exit::infeasible, "impossible-schedule", {},
                 fmt::format("{} virtual stages are more than the {} layers of `{}`", count, t.layers, t.name),
-                "fewer virtual_stages, or a smaller pipeline_parallel");
+                count <= t.layers + 2
+                    ? "`end_layers: counted`, fewer virtual_stages, or a smaller pipeline_parallel"
+                    : "fewer virtual_stages, or a smaller pipeline_parallel");
 }
 
 void spread_layers(const Transformer& t, PipelineTemplate& pipeline, const std::vector<int>& placed,

@@ -69,12 +69,17 @@ void lay_out_schedule(const Fields& fields, const Transformer& transformer, Stra
         throw Refusal(Exit::infeasible, "impossible-schedule", node->where,
                       "how many virtual stages a rank holds is what the schedule's CSV says",
                       "leave `virtual_stages` out");
+      if (const YamlEntry* const entry = fields.entry("end_layers"))
+        throw Refusal(Exit::infeasible, "impossible-schedule", entry->where,
+                      "`end_layers` has no meaning for a custom schedule", "leave `end_layers` out");
       use_schedule(transformer, strategy, Timetable(strategy.timetable));
     } else {
       int chunks = standard_chunks(strategy.schedule);
       if (const Yaml node = fields.find("virtual_stages"))
         chunks = static_cast<int>(to_integer(node, {1, 1024}));
-      use_schedule(transformer, strategy, strategy.schedule, chunks);
+      const Yaml ends = fields.find("end_layers");
+      use_schedule(transformer, strategy, strategy.schedule, chunks,
+                   ends ? to_choice<EndLayers>(ends) : EndLayers::besides);
     }
     for (const PipelineTemplate& pipeline : strategy.templates)
       if (const auto complaint = find_in_schedule(strategy, pipeline)) refuse(*complaint, fields.where(key));
@@ -188,6 +193,7 @@ constexpr std::array kShortFormKeys = {"tensor_parallel",
                                        "expert_tensor_parallel",
                                        "etp",
                                        "virtual_stages",
+                                       "end_layers",
                                        "layers",
                                        "on",
                                        "recompute_layers",

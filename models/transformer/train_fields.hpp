@@ -46,6 +46,10 @@ struct TrainFields {
     visit(field("precision", Word<Format>{kKeptFormats}, &Train::precision));
     visit(field("gradients", Word<Format>{kKeptFormats}, &Train::gradients));
     visit(field("matmuls", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::matmuls).unless_standard());
+    visit(field("kept_operands", Word<KeptOperands>{}, &Train::kept_operands).unless_standard());
+    visit(field("kept_inner", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::kept_inner).unless_standard());
+    visit(field("expert_dispatch", Maybe<Word<Format>>{{kNarrowFormats}}, &Train::expert_dispatch)
+              .unless_standard());
     visit(field("expert_skew", kNotNegative, &Train::expert_skew).unless_standard());
     visit(field("documents", Documents{}, &Train::documents).unless_standard());
     visit(field("expert_room", Number{to_expert_room}, &Train::expert_room).unless_standard());

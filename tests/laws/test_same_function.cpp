@@ -5,6 +5,7 @@
 
 #include "models/compile/compile.hpp"
 #include "tests/support/laws.hpp"
+#include "tests/support/row_jobs.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -129,6 +130,28 @@ TEST_CASE("every family trains the same function however it is cut") {
       if (degrees.dp > 1) job.strategy.zero = recompute == Recompute::none ? 2 : 3;
       check_same(job, alone);
     }
+}
+
+TEST_CASE("modules that are computed again train the same function, in every family") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (const Job& job : tests::every_module_job(transformer)) check_same(job, alone);
+}
+
+TEST_CASE("experts weighed inside train the same function, with modules computed again") {
+  const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  Recompute all;
+  for (const Module module : tests::modules_of(transformer)) all.add(module);
+  bool again = false;
+  for (Job& job : tests::every_expert_job(transformer)) {
+    job.strategy.expert_weights = ExpertWeights::activation;
+    if (again) job.strategy.recompute = all;
+    again = !again;
+    check_same(job, alone);
+  }
 }
 
 TEST_CASE("parameters gathered while the next step's first forwards run train the same function") {

@@ -178,6 +178,15 @@ void vary_what_is_held(Job& job, Dice& dice) {
     });
   if (dice.once_in(4)) take([&] { job.strategy.recompute = Recompute::selective; });
   if (dice.once_in(2)) take([&] { job.strategy.overlap_experts = true; });
+  if (dice.once_in(4))
+    take([&] {
+      job.strategy.recompute = Recompute::none;
+      for (const Module module : every<Module>())
+        if (dice.once_in(2) && (module != Module::latent || job.transformer.latent.used()) &&
+            (module != Module::router || job.transformer.experts.count > 0))
+          job.strategy.recompute.add(module);
+    });
+  if (dice.once_in(2)) take([&] { job.strategy.expert_weights = ExpertWeights::activation; });
   if (!dice.once_in(4)) return;
   take([&] { job.strategy.offload = {dice.one_of({0.0, 0.5, 1.0}), dice.one_of({0.0, 0.5, 1.0})}; });
   for (NodeGroup& group : job.cluster.groups)

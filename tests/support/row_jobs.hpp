@@ -66,4 +66,33 @@ inline std::vector<Job> every_recomputing_job(const Transformer& transformer) {
   return jobs;
 }
 
+// The modules that a layer of the model has.
+inline std::vector<Module> modules_of(const Transformer& transformer) {
+  std::vector<Module> modules;
+  for (const Module module : every<Module>())
+    if ((module != Module::latent || transformer.latent.used()) &&
+        (module != Module::router || transformer.experts.count > 0))
+      modules.push_back(module);
+  return modules;
+}
+
+// Jobs that recompute one module, or all of them, with and without divided rows.
+inline std::vector<Job> every_module_job(const Transformer& transformer) {
+  std::vector<Recompute> choices(1);
+  for (const Module module : modules_of(transformer)) {
+    choices.front().add(module);
+    choices.emplace_back().add(module);
+  }
+  std::vector<Job> jobs;
+  for (const Recompute& recompute : choices)
+    for (const bool rows : {false, true}) {
+      Job job = tiny_job(rows ? Degrees{2, 1, 1} : Degrees{1, 2, 1}, transformer);
+      job.strategy.recompute = recompute;
+      job.strategy.sequence_parallel = rows;
+      if (!rows) job.strategy.schedule = Schedule::zb_h1;
+      jobs.push_back(job);
+    }
+  return jobs;
+}
+
 }  // namespace motley::tests

@@ -127,10 +127,10 @@ TEST_CASE("an optimizer keeps so many bytes a parameter, whole or divided, inste
 TEST_CASE("chips without such figures hold what the Program says, and what the Program does stays as it is") {
   Job job = wide_job({2, 2, 1});
   const Program program = compile(job);
-  CHECK_FALSE(keeps_otherwise(job.cluster));
+  CHECK_FALSE(keeps_otherwise(program, job.cluster));
   CHECK(as_kept(program, job.cluster) == program);
   job.cluster.groups[0].chip.software.kept_scores = {5, "assumed"};
-  REQUIRE(keeps_otherwise(job.cluster));
+  REQUIRE(keeps_otherwise(program, job.cluster));
   CHECK(compile(job) == program);
   CHECK_NOTHROW(check(program, job.cluster));
   job.cluster.groups[0].chip.memory_bytes.value =
