@@ -174,16 +174,15 @@ void weigh_rows(const InnerShape& s, const float* weights, float* y) {
     for (std::int64_t f = 0; f < s.F; ++f) y[row * s.F + f] *= weights[row];
 }
 
-void weigh_rows_backward(const InnerShape& s, const float* weights, const float* y, float* dy,
-                         float* dweights) {
-  for (std::int64_t row = 0; row < s.N; ++row) {
-    double sum = 0;
-    for (std::int64_t f = 0; f < s.F; ++f) {
-      sum += static_cast<double>(dy[row * s.F + f]) * y[row * s.F + f];
-      dy[row * s.F + f] *= weights[row];
-    }
-    dweights[row] = static_cast<float>(sum);
-  }
+void weighed_swiglu_backward(const InnerShape& s, const float* dy, const float* u, const float* weights,
+                             float* du, float* dweights) {
+  std::vector<float> y(at(s.N * s.F)), weighed(dy, dy + s.N * s.F);
+  swiglu(s, u, y.data());
+  for (std::int64_t row = 0; row < s.N; ++row)
+    dweights[row] = static_cast<float>(
+        std::inner_product(dy + row * s.F, dy + (row + 1) * s.F, y.data() + row * s.F, 0.0));
+  weigh_rows(s, weights, weighed.data());
+  swiglu_backward(s, weighed.data(), u, du);
 }
 
 void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y) {

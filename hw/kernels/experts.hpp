@@ -48,9 +48,9 @@ void dispatch_weights(const CopyShape& s, const float* weights, const float* row
 void dispatch_weights_backward(const CopyShape& s, const float* dw, const float* rows, float* dweights);
 // Multiplies each row of y(rows, width) by its weight.
 void weigh_rows(const InnerShape& s, const float* weights, float* y);
-// dweights[row] = the product of rows of dy and y; then weighs the rows of dy.
-void weigh_rows_backward(const InnerShape& s, const float* weights, const float* y, float* dy,
-                         float* dweights);
+// The backward of swiglu() and weigh_rows(): du(N,2F), and dweights(N), each row's product of dy and what is weighed.
+void weighed_swiglu_backward(const InnerShape& s, const float* dy, const float* u, const float* weights,
+                             float* du, float* dweights);
 // y(N,C)[n] = sum over k of weights[n,k] * copies[rows[n,k]]
 void combine(const CopyShape& s, const float* copies, const float* rows, const float* weights, float* y);
 void combine_backward(const CopyShape& s, const float* dy, const float* copies, const float* rows,

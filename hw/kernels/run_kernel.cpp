@@ -195,19 +195,14 @@ class KernelCall {
     const bool has_shape = kernel_.m > 0;
     const reference::InnerShape shape{has_shape ? kernel_.m : rows(),
                                       has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
-    if (backward && t_.in.size() > 2) return weighed_activation_backward(shape);
+    if (backward && t_.in.size() > 2)
+      return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
     if (backward)
       (model().gated() ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1],
                                                                                 t_.out[0]);
     else
       (model().gated() ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
-  }
-  void weighed_activation_backward(const reference::InnerShape& shape) const {
-    std::vector<float> y(at(shape.N * shape.F)), dy(t_.in[0], t_.in[0] + shape.N * shape.F);
-    reference::swiglu(shape, t_.in[1], y.data());
-    reference::weigh_rows_backward(shape, t_.in[2], y.data(), dy.data(), t_.out[1]);
-    reference::swiglu_backward(shape, dy.data(), t_.in[1], t_.out[0]);
   }
   void residual(bool backward) const {
     if (backward)
