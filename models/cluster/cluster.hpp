@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "models/base/words.hpp"
@@ -173,6 +174,14 @@ struct PortLayout {
   int count() const { return static_cast<int>(width.size()); }
 };
 
+// Leaves whose flows choose their spines as those of another leaf do, their model: see sim/fabric/repeated_draw.hpp.
+struct LeafModels {
+  std::vector<int> of_leaf;
+  // By leaf and by the leaf that a flow goes to (from * leaves + to): the leaf to which the model's flow goes. A flow
+  // that is not listed goes as far from the model as it goes from its own leaf.
+  std::unordered_map<std::int64_t, int> destination;
+};
+
 // One network as built: see models/cluster/switches.hpp.
 struct NetworkLayout {
   Network network;
@@ -184,6 +193,7 @@ struct NetworkLayout {
   int exits = 0;               // id of the first link from a leaf to the site's exit
   std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
   std::size_t exit = 0;        // vertex of the site's exit; of the first leaf if the network needs no exit
+  std::shared_ptr<const LeafModels> models = {};  // null: each leaf's flows are hashed by their own ports
 };
 
 // Start of a group's part of the topology, and numbers of the links of one node: see

@@ -107,6 +107,17 @@ std::uint64_t mixed(std::uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
   return x ^ (x >> 31);
 }
 
+// The port at the same place of another leaf. The leaf need not exist: only its number is hashed.
+FlowEnd moved_to(const NetworkLayout& layout, const FlowEnd& end, int leaf) {
+  const int rails = layout.network.shape == NetworkShape::rail_optimised ? layout.rails : 1;
+  const auto block = [rails](int of) { return (of + (of < 0 ? 1 - rails : 0)) / rails; };
+  FlowEnd moved = end;
+  moved.leaf = leaf;
+  moved.node += (block(leaf) - block(end.leaf)) * layout.network.nodes_per_leaf;
+  if (rails > 1) moved.port = leaf - block(leaf) * rails;
+  return moved;
+}
+
 }  // namespace
 
 void lay_out_networks(Cluster& cluster) {
@@ -170,11 +181,27 @@ void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int fr
   path.push_back(layout.first_link + 2 * (to_leaf * layout.ways + way) + 1);
 }
 
-std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port) {
-  const auto port = [](int node, int index) {
-    return (static_cast<std::uint64_t>(node) << 16) + static_cast<std::uint64_t>(index);
+std::uint64_t flow_hash(const NetworkLayout& layout, const FlowEnd& from, const FlowEnd& to) {
+  FlowEnd source = from, target = to;
+  if (layout.models != nullptr) {
+    const LeafModels& models = *layout.models;
+    const int model = models.of_leaf[at(from.leaf)];
+    const auto known = models.destination.find(std::int64_t{from.leaf} * layout.leaves + to.leaf);
+    source = moved_to(layout, from, model);
+    target =
+        moved_to(layout, to, known != models.destination.end() ? known->second : to.leaf + model - from.leaf);
+  }
+  const auto port = [](const FlowEnd& end) {
+    return (static_cast<std::uint64_t>(end.node) << 16) + static_cast<std::uint64_t>(end.port);
   };
-  return mixed(mixed(port(from_node, from_port)) ^ port(to_node, to_port));
+  return mixed(mixed(port(source)) ^ port(target));
+}
+
+std::optional<SpineLink> spine_link(const NetworkLayout& layout, int link) {
+  if (!has_inner_links(layout) || layout.network.shape == NetworkShape::dragonfly) return std::nullopt;
+  const int place = link - layout.first_link;
+  if (place < 0 || place >= 2 * layout.leaves * layout.ways) return std::nullopt;
+  return SpineLink{place / 2 / layout.ways, place / 2 % layout.ways, place % 2 == 0};
 }
 
 std::optional<std::size_t> joining_link(const Cluster& cluster, int from_group, int to_group) {
