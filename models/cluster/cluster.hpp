@@ -174,12 +174,16 @@ struct PortLayout {
   int count() const { return static_cast<int>(width.size()); }
 };
 
-// Leaves whose flows choose their spines as those of another leaf do, their model: see sim/fabric/repeated_draw.hpp.
-struct LeafModels {
-  std::vector<int> of_leaf;
-  // By leaf and by the leaf that a flow goes to (from * leaves + to): the leaf to which the model's flow goes. A flow
-  // that is not listed goes as far from the model as it goes from its own leaf.
-  std::unordered_map<std::int64_t, int> destination;
+// Flows that choose their spines as others do, their models: see sim/fabric/repeated_draw.hpp.
+struct FlowModels {
+  struct Leaves {
+    int from = 0, to = 0;
+  };
+  // By the leaves of a flow (from * NetworkLayout::leaves + to): the leaves of its model, which joins the ports at the
+  // same places there.
+  std::unordered_map<std::int64_t, Leaves> between;
+  // By leaf: the leaf from which the models of all other flows go, as far as these do.
+  std::vector<int> others;
 };
 
 // One network as built: see models/cluster/switches.hpp.
@@ -193,7 +197,7 @@ struct NetworkLayout {
   int exits = 0;               // id of the first link from a leaf to the site's exit
   std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
   std::size_t exit = 0;        // vertex of the site's exit; of the first leaf if the network needs no exit
-  std::shared_ptr<const LeafModels> models = {};  // null: each leaf's flows are hashed by their own ports
+  std::shared_ptr<const FlowModels> models = {};  // null: every flow is hashed by its own ports
 };
 
 // Start of a group's part of the topology, and numbers of the links of one node: see

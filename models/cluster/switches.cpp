@@ -110,7 +110,7 @@ std::uint64_t mixed(std::uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
 // The port at the same place of another leaf. The leaf need not exist: only its number is hashed.
 FlowEnd moved_to(const NetworkLayout& layout, const FlowEnd& end, int leaf) {
   const int rails = layout.network.shape == NetworkShape::rail_optimised ? layout.rails : 1;
-  const auto block = [rails](int of) { return (of + (of < 0 ? 1 - rails : 0)) / rails; };
+  const auto block = [rails](int number) { return (number - (number < 0 ? rails - 1 : 0)) / rails; };
   FlowEnd moved = end;
   moved.leaf = leaf;
   moved.node += (block(leaf) - block(end.leaf)) * layout.network.nodes_per_leaf;
@@ -184,12 +184,14 @@ void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int fr
 std::uint64_t flow_hash(const NetworkLayout& layout, const FlowEnd& from, const FlowEnd& to) {
   FlowEnd source = from, target = to;
   if (layout.models != nullptr) {
-    const LeafModels& models = *layout.models;
-    const int model = models.of_leaf[at(from.leaf)];
-    const auto known = models.destination.find(std::int64_t{from.leaf} * layout.leaves + to.leaf);
-    source = moved_to(layout, from, model);
-    target =
-        moved_to(layout, to, known != models.destination.end() ? known->second : to.leaf + model - from.leaf);
+    const auto& between = layout.models->between;
+    const int other = layout.models->others[at(from.leaf)];
+    FlowModels::Leaves leaves{other, to.leaf + other - from.leaf};
+    if (const auto known = between.find(std::int64_t{from.leaf} * layout.leaves + to.leaf);
+        known != between.end())
+      leaves = known->second;
+    source = moved_to(layout, from, leaves.from);
+    target = moved_to(layout, to, leaves.to);
   }
   const auto port = [](const FlowEnd& end) {
     return (static_cast<std::uint64_t>(end.node) << 16) + static_cast<std::uint64_t>(end.port);
