@@ -51,8 +51,8 @@ struct LeafFlow {
 class Sets {
  public:
   explicit Sets(std::size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
-  void join(std::int32_t a, std::int32_t b) { parent_[at(of(a))] = of(b); }
-  std::int32_t of(std::int32_t number) {
+  void join(std::int32_t a, std::int32_t b) { parent_[at(root(a))] = root(b); }
+  std::int32_t root(std::int32_t number) {
     while (parent_[at(number)] != number) number = parent_[at(number)] = parent_[at(parent_[at(number)])];
     return number;
   }
@@ -77,7 +77,7 @@ class DrawRepeater {
       if (classes_.size() == at(layout().leaves)) continue;
       find_flows();
       if (!repeated) repeated = job_.cluster;
-      repeated->network_layout[i].models = std::make_shared<const FlowModels>(models());
+      repeated->network_layout[i].models = std::make_shared<const FlowModels>(choose_models());
     }
     return repeated;
   }
@@ -159,31 +159,31 @@ class DrawRepeater {
       if (flow.set != kTransfers)
         sets.join(flow.set, between.try_emplace(key_of(flow.leaf, flow.to), flow.set).first->second);
     for (LeafFlow& flow : flows_)
-      if (flow.set != kTransfers) flow.set = sets.of(flow.set);
+      if (flow.set != kTransfers) flow.set = sets.root(flow.set);
   }
   std::int64_t key_of(int from, int to) const { return std::int64_t{from} * layout().leaves + to; }
 
-  FlowModels models() {
-    FlowModels found;
-    found.others.resize(at(layout().leaves));
+  FlowModels choose_models() {
+    FlowModels models;
+    models.others.resize(at(layout().leaves));
     const std::vector<int> crossed = worst_transfers();
     for (std::size_t i = 0; i < classes_.size(); ++i) {
       const std::map<std::int32_t, int> slowest = slowest_for_collectives(classes_[i]);
       const int transfers = crossed[i] < 0 ? classes_[i].front() : crossed[i];
       for (const int leaf : classes_[i])
-        found.others[at(leaf)] = slowest.empty() ? transfers : slowest.begin()->second;
-      for (const auto& [set, model] : slowest) add(found, classes_[i], model, set);
-      add(found, classes_[i], transfers, kTransfers);
+        models.others[at(leaf)] = slowest.empty() ? transfers : slowest.begin()->second;
+      for (const auto& [set, model] : slowest) add(models, classes_[i], model, set);
+      add(models, classes_[i], transfers, kTransfers);
     }
-    return found;
+    return models;
   }
 
-  void add(FlowModels& found, const std::vector<int>& leaves, int model, std::int32_t set) const {
+  void add(FlowModels& models, const std::vector<int>& leaves, int model, std::int32_t set) const {
     const std::vector<int> goals = goals_of(model, set);
     for (const int leaf : leaves) {
       const std::vector<int> own = goals_of(leaf, set);
       for (std::size_t i = 0; i < std::min(own.size(), goals.size()); ++i)
-        found.between.try_emplace(key_of(leaf, own[i]), FlowModels::Leaves{model, goals[i]});
+        models.between.try_emplace(key_of(leaf, own[i]), FlowModels::Leaves{model, goals[i]});
     }
   }
 
@@ -249,7 +249,7 @@ class DrawRepeater {
     std::unordered_map<std::int32_t, std::pair<double, std::map<int, double>>> waits;  // in all, by leaf
     for (const LeafFlow& flow : flows_) {
       if (flow.set != kTransfers) continue;
-      auto& [all, by_leaf] = waits[chains.of(flow.source.value())];
+      auto& [all, by_leaf] = waits[chains.root(flow.source.value())];
       const double times =
           std::max(sharing.at(key(flow.leaf, flow, true)), sharing.at(key(flow.to, flow, false)));
       all += times;
