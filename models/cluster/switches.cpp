@@ -140,6 +140,10 @@ bool has_inner_links(const NetworkLayout& layout) {
   return layout.network.shape != NetworkShape::single && layout.leaves > 1;
 }
 
+bool hashes_flows(const NetworkLayout& layout) {
+  return has_inner_links(layout) && layout.network.shape != NetworkShape::dragonfly && layout.ways > 1;
+}
+
 double uplink_of(const Cluster& cluster, const NetworkLayout& layout) {
   const Network& network = layout.network;
   const double spines_a_way = static_cast<double>(network.spines) / layout.ways;
@@ -196,7 +200,8 @@ std::uint64_t flow_hash(const NetworkLayout& layout, const FlowEnd& from, const 
   const auto port = [](const FlowEnd& end) {
     return (static_cast<std::uint64_t>(end.node) << 16) + static_cast<std::uint64_t>(end.port);
   };
-  return mixed(mixed(port(source)) ^ port(target));
+  const std::uint64_t ports = mixed(mixed(port(source)) ^ port(target));
+  return layout.draw == 0 ? ports : mixed(ports + static_cast<std::uint64_t>(layout.draw));
 }
 
 std::optional<SpineLink> spine_link(const NetworkLayout& layout, int link) {

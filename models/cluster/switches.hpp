@@ -19,6 +19,8 @@ namespace motley {
 void lay_out_networks(Cluster& cluster);
 // Whether the network has links between switches other than those to its exit.
 bool has_inner_links(const NetworkLayout& layout);
+// Whether a hash of its ports chooses the spine of each flow between two leaves.
+bool hashes_flows(const NetworkLayout& layout);
 // Bytes/s of a leaf's link up, on each of its `ways`.
 double uplink_of(const Cluster& cluster, const NetworkLayout& layout);
 // The leaf or router of a port.

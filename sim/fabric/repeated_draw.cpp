@@ -17,10 +17,6 @@
 namespace motley {
 namespace {
 
-bool hashes(const NetworkLayout& layout) {
-  return has_inner_links(layout) && layout.network.shape != NetworkShape::dragonfly && layout.ways > 1;
-}
-
 // The same job on a cluster where every flow takes all spines, with a lane for each edge between two nodes.
 Job unhashed(const Job& job, const Program& program) {
   Job twin = job;
@@ -72,7 +68,7 @@ class DrawRepeater {
   std::optional<Cluster> repeat() {
     std::optional<Cluster> repeated;
     for (std::size_t i = 0; i < twin_.cluster.network_layout.size(); ++i) {
-      if (!hashes(job_.cluster.network_layout[i])) continue;
+      if (!hashes_flows(job_.cluster.network_layout[i])) continue;
       find_classes(i);
       if (classes_.size() == at(layout().leaves)) continue;
       find_flows();
@@ -289,7 +285,7 @@ class DrawRepeater {
 
 std::optional<Cluster> repeat_draw(const Job& job, const Program& program) {
   const auto& networks = job.cluster.network_layout;
-  if (std::none_of(networks.begin(), networks.end(), hashes)) return std::nullopt;
+  if (std::none_of(networks.begin(), networks.end(), hashes_flows)) return std::nullopt;
   return DrawRepeater(job, program).repeat();
 }
 

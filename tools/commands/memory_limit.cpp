@@ -25,12 +25,8 @@ void lower_to(double& limit, const std::filesystem::path& file) {
 
 std::string what_helps(const MemoryNeed& need, const Job& job) {
   std::string hint;
-  const bool all_run = need.ranks == job.cluster.chip_count() || need.ranks == 0;
   if (!job.fidelity.fold.value_or(false))
     hint += "simulate one rank of each class that must behave alike (--fold); ";
-  else if (all_run && std::any_of(job.cluster.networks.begin(), job.cluster.networks.end(),
-                                  [](const Network& network) { return network.routing == Routing::ecmp; }))
-    hint += "routes by hash make every rank unlike: try `routing: adaptive` in the cluster's networks; ";
   if (job.fidelity.data_parallel != CollectiveLevel::formula)
     hint += "price collectives by formula (`fidelity: {data_parallel: formula}`); ";
   if (need.instructions > 0) hint += "take fewer micro-batches (a smaller global_batch); ";

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
@@ -107,6 +108,29 @@ double simulate_own_figures(const Scenario& scenario) {
   return run_in_pool(1, [&](std::size_t) { return try_job(job, simulate_trial); }, {}).at(0).step_s;
 }
 
+// What other draws of the spines would give, where the job is small enough to try.
+std::optional<RouteDraws> draws_of(const Job& job, bool try_others) {
+  const auto& networks = job.cluster.network_layout;
+  if (std::none_of(networks.begin(), networks.end(), hashes_flows)) return std::nullopt;
+  RouteDraws draws;
+  draws.repeated = job.fidelity.fold.value_or(false);
+  if (!try_others) return draws;
+  constexpr std::size_t kOthers = 4;
+  const auto redrawn = [&](std::size_t trial) {
+    Job other = job;
+    other.fidelity.fold = true;
+    for (NetworkLayout& layout : other.cluster.network_layout) layout.draw = static_cast<int>(trial) + 1;
+    return try_job(other, simulate_trial);
+  };
+  for (const Trial& trial : run_in_pool(kOthers, redrawn, {})) {
+    if (!(trial.step_s > 0)) continue;  // it was refused
+    draws.least_s = draws.others == 0 ? trial.step_s : std::min(draws.least_s, trial.step_s);
+    draws.most_s = std::max(draws.most_s, trial.step_s);
+    ++draws.others;
+  }
+  return draws;
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
@@ -133,6 +157,8 @@ Exit run(const SimulateArguments& options) {
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.simulation_bytes = need.bytes;
   report.scenario = prepared.scenario.name;
+  if (kind_of(options, prepared.scenario) != WorldKind::null)
+    report.draws = draws_of(prepared.scenario.job, most > 0);
   if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
   if (rests_on_published_runs(options, prepared)) {
     report.interval = prepared.scenario.interval;
@@ -160,7 +186,8 @@ void add_simulate(const Command& program) {
   const Option whole = command.flag("--no-fold", options->no_fold, "simulate every rank");
   command
       .flag("--fold", options->fold,
-            "simulate one rank of each class that must behave alike: the default, and as exact")
+            "simulate one rank of each class that must behave alike: the default, and as exact; routes by "
+            "hash repeat a draw")
       .not_with(whole);
   command.option("--tokens", options->tokens,
                  "tokens of a whole run, for example 15T: prints its days, price, energy");
