@@ -33,14 +33,14 @@ Job unhashed(const Job& job, const Program& program) {
 
 constexpr std::int32_t kTransfers = -1;
 
-// A lane from leaf to leaf.
+// A lane between two leaves, as one of them sees it.
 struct LeafFlow {
-  int leaf = 0, to = 0, way = 0;
+  int leaf = 0, other = 0, way = 0;
   Rank source, target;
   std::int32_t lane_class = 0;  // without hashing
   double share = 1;
   std::int32_t set = kTransfers;  // flows of collectives that choose their model together
-  auto key() const { return std::tie(leaf, set, to, source, target); }
+  auto key() const { return std::tie(leaf, set, other, source, target); }
 };
 
 // Disjoint sets of the numbers below `count`.
@@ -55,6 +55,70 @@ class Sets {
 
  private:
   std::vector<std::int32_t> parent_;
+};
+
+// All flows that leave the leaves of a network, or all that arrive there.
+class Side {
+ public:
+  Side() = default;
+  Side(std::vector<LeafFlow> flows, int leaves, int ways) : flows_(std::move(flows)), ways_(ways) {
+    std::stable_sort(flows_.begin(), flows_.end(),
+                     [](const LeafFlow& a, const LeafFlow& b) { return a.key() < b.key(); });
+    // Two groups of the same members run at different times, so that an edge of both counts once.
+    const auto again = [](const LeafFlow& a, const LeafFlow& b) {
+      return a.set != kTransfers && a.key() == b.key();
+    };
+    flows_.erase(std::unique(flows_.begin(), flows_.end(), again), flows_.end());
+    first_flow_.assign(at(leaves) + 1, 0);
+    for (const LeafFlow& flow : flows_) ++first_flow_[at(flow.leaf) + 1];
+    std::partial_sum(first_flow_.begin(), first_flow_.end(), first_flow_.begin());
+  }
+
+  const std::vector<LeafFlow>& flows() const { return flows_; }
+  std::span<const LeafFlow> flows(int leaf) const {
+    return std::span(flows_).subspan(first_flow_[at(leaf)],
+                                     first_flow_[at(leaf) + 1] - first_flow_[at(leaf)]);
+  }
+  // The part of flows(leaf) that is of one set.
+  std::span<const LeafFlow> flows(int leaf, std::int32_t set) const {
+    const std::span<const LeafFlow> all = flows(leaf);
+    const auto first =
+        std::partition_point(all.begin(), all.end(), [&](const LeafFlow& flow) { return flow.set < set; });
+    const auto last =
+        std::partition_point(first, all.end(), [&](const LeafFlow& flow) { return flow.set == set; });
+    return {first, last};
+  }
+
+  // A leaf's flows of one set, by how they load its links.
+  struct Spread {
+    double busiest = 0, uneven = 0;
+    int leaf = 0;
+    auto operator<=>(const Spread&) const = default;
+  };
+  // By set of collectives.
+  std::map<std::int32_t, std::vector<Spread>> spreads(const std::vector<int>& leaves) const {
+    std::map<std::int32_t, std::vector<Spread>> by_set;
+    std::vector<double> load(at(ways_));
+    for (const int leaf : leaves) {
+      const std::span<const LeafFlow> all = flows(leaf);
+      for (auto first = all.begin(); first != all.end();) {
+        const std::span<const LeafFlow> some = flows(leaf, first->set);
+        first += some.end() - some.begin();
+        if (some[0].set == kTransfers) continue;
+        std::fill(load.begin(), load.end(), 0.0);
+        for (const LeafFlow& flow : some) load[at(flow.way)] += flow.share;
+        by_set[some[0].set].push_back({*std::max_element(load.begin(), load.end()),
+                                       std::inner_product(load.begin(), load.end(), load.begin(), 0.0),
+                                       leaf});
+      }
+    }
+    return by_set;
+  }
+
+ private:
+  std::vector<LeafFlow> flows_;          // sorted by leaf and set
+  std::vector<std::size_t> first_flow_;  // by leaf
+  int ways_ = 1;
 };
 
 class DrawRepeater {
@@ -80,19 +144,6 @@ class DrawRepeater {
 
  private:
   const NetworkLayout& layout() const { return job_.cluster.network_layout[network_]; }
-  std::span<const LeafFlow> flows(int leaf) const {
-    return std::span(flows_).subspan(first_flow_[at(leaf)],
-                                     first_flow_[at(leaf) + 1] - first_flow_[at(leaf)]);
-  }
-  // The part of flows(leaf) that is of one set.
-  std::span<const LeafFlow> flows(int leaf, std::int32_t set) const {
-    const std::span<const LeafFlow> all = flows(leaf);
-    const auto first =
-        std::partition_point(all.begin(), all.end(), [&](const LeafFlow& flow) { return flow.set < set; });
-    const auto last =
-        std::partition_point(first, all.end(), [&](const LeafFlow& flow) { return flow.set == set; });
-    return {first, last};
-  }
 
   // Leaves are alike if their links are: those of one class have the same sorts of flows.
   void find_classes(std::size_t network) {
@@ -115,14 +166,14 @@ class DrawRepeater {
   void find_flows() {
     const Arrangement& arrangement = folding_.arrangement;
     const NetworkLayout& alike = twin_.cluster.network_layout[network_];
-    flows_.clear();
+    std::vector<LeafFlow> flows;
     for (std::size_t index = 0; index < arrangement.lanes.size(); ++index) {
       const Lane& lane = arrangement.lanes[index];
       LeafFlow flow;
       flow.leaf = -1;
       for (std::uint32_t i = lane.first_link; i < lane.last_link; ++i)
         if (const auto link = spine_link(alike, arrangement.links[i]))
-          (link->up ? flow.leaf : flow.to) = link->leaf;
+          (link->up ? flow.leaf : flow.other) = link->leaf;
       if (flow.leaf < 0) continue;
       const auto chip = [&](Rank rank) { return program_.ranks[rank].chip; };
       for (const int id : route(job_.cluster, chip(lane.from), chip(lane.to), lane.carrier).links)
@@ -132,29 +183,22 @@ class DrawRepeater {
       flow.lane_class = folding_.lane_class(static_cast<std::int32_t>(index));
       flow.share = lane.parts;
       if (lane.group) flow.set = flow.lane_class;
-      flows_.push_back(flow);
+      flows.push_back(flow);
     }
-    join_sets();
-    std::stable_sort(flows_.begin(), flows_.end(),
-                     [](const LeafFlow& a, const LeafFlow& b) { return a.key() < b.key(); });
-    // Two groups of the same members run at different times, so that an edge of both counts once.
-    const auto again = [](const LeafFlow& a, const LeafFlow& b) {
-      return a.set != kTransfers && a.key() == b.key();
-    };
-    flows_.erase(std::unique(flows_.begin(), flows_.end(), again), flows_.end());
-    first_flow_.assign(at(layout().leaves) + 1, 0);
-    for (const LeafFlow& flow : flows_) ++first_flow_[at(flow.leaf) + 1];
-    std::partial_sum(first_flow_.begin(), first_flow_.end(), first_flow_.begin());
+    join_sets(flows);
+    leaving_ = Side(flows, layout().leaves, layout().ways);
+    for (LeafFlow& flow : flows) std::swap(flow.leaf, flow.other);
+    arriving_ = Side(std::move(flows), layout().leaves, layout().ways);
   }
 
   // Flows between the same two leaves have one model.
-  void join_sets() {
+  void join_sets(std::vector<LeafFlow>& flows) const {
     Sets sets(folding_.symmetry.lanes.first.size());
     std::unordered_map<std::int64_t, std::int32_t> between;
-    for (const LeafFlow& flow : flows_)
+    for (const LeafFlow& flow : flows)
       if (flow.set != kTransfers)
-        sets.join(flow.set, between.try_emplace(key_of(flow.leaf, flow.to), flow.set).first->second);
-    for (LeafFlow& flow : flows_)
+        sets.join(flow.set, between.try_emplace(key_of(flow.leaf, flow.other), flow.set).first->second);
+    for (LeafFlow& flow : flows)
       if (flow.set != kTransfers) flow.set = sets.root(flow.set);
   }
   std::int64_t key_of(int from, int to) const { return std::int64_t{from} * layout().leaves + to; }
@@ -163,66 +207,65 @@ class DrawRepeater {
     FlowModels models;
     models.others.resize(at(layout().leaves));
     const std::vector<int> crossed = worst_transfers();
-    for (std::size_t i = 0; i < classes_.size(); ++i) {
-      const std::map<std::int32_t, int> slowest = slowest_for_collectives(classes_[i]);
-      const int transfers = crossed[i] < 0 ? classes_[i].front() : crossed[i];
+    for (std::size_t i = 0; i < classes_.size(); ++i)
       for (const int leaf : classes_[i])
-        models.others[at(leaf)] = slowest.empty() ? transfers : slowest.begin()->second;
-      for (const auto& [set, model] : slowest) add(models, classes_[i], model, set);
-      add(models, classes_[i], transfers, kTransfers);
-    }
+        models.others[at(leaf)] = crossed[i] < 0 ? classes_[i].front() : crossed[i];
+    const std::map<std::int32_t, bool> arrives = busier_on_arrival();
+    for (const std::vector<int>& leaves : classes_)
+      for (const Side* side : {&leaving_, &arriving_})
+        for (const auto& [set, spreads] : side->spreads(leaves))
+          if (arrives.at(set) == (side == &arriving_)) add(models, leaves, slowest(spreads), *side, set);
+    for (std::size_t i = 0; i < classes_.size(); ++i)
+      if (crossed[i] >= 0) add(models, classes_[i], crossed[i], leaving_, kTransfers);
     return models;
   }
 
-  void add(FlowModels& models, const std::vector<int>& leaves, int model, std::int32_t set) const {
-    const std::vector<int> goals = goals_of(model, set);
+  // By set: whether its busiest link is one to a leaf, not one from a leaf.
+  std::map<std::int32_t, bool> busier_on_arrival() const {
+    std::vector<int> leaves(at(layout().leaves));
+    std::iota(leaves.begin(), leaves.end(), 0);
+    std::map<std::int32_t, bool> arrives;
+    const auto arriving = arriving_.spreads(leaves);
+    for (const auto& [set, spreads] : leaving_.spreads(leaves))
+      arrives[set] = std::max_element(spreads.begin(), spreads.end())->busiest <
+                     std::max_element(arriving.at(set).begin(), arriving.at(set).end())->busiest;
+    return arrives;
+  }
+
+  void add(FlowModels& models, const std::vector<int>& leaves, int model, const Side& side,
+           std::int32_t set) const {
+    const bool arrives = &side == &arriving_;
+    const std::vector<int> others = others_of(side, model, set);
     for (const int leaf : leaves) {
-      const std::vector<int> own = goals_of(leaf, set);
-      for (std::size_t i = 0; i < std::min(own.size(), goals.size()); ++i)
-        models.between.try_emplace(key_of(leaf, own[i]), FlowModels::Leaves{model, goals[i]});
+      const std::vector<int> own = others_of(side, leaf, set);
+      for (std::size_t i = 0; i < std::min(own.size(), others.size()); ++i)
+        models.between.try_emplace(
+            arrives ? key_of(own[i], leaf) : key_of(leaf, own[i]),
+            arrives ? FlowModels::Leaves{others[i], model} : FlowModels::Leaves{model, others[i]});
     }
   }
 
-  // The leaves to which a leaf's flows go, those of one class in the order of their distance.
-  std::vector<int> goals_of(int leaf, std::int32_t set) const {
-    std::vector<std::tuple<int, int, int>> goals;
-    for (const LeafFlow& flow : flows(leaf, set))
-      if (goals.empty() || std::get<2>(goals.back()) != flow.to)
-        goals.emplace_back(class_of_leaf_[at(flow.to)], (flow.to - leaf + layout().leaves) % layout().leaves,
-                           flow.to);
-    std::sort(goals.begin(), goals.end());
+  // The other leaves of a leaf's flows, those of one class in the order of their distance.
+  std::vector<int> others_of(const Side& side, int leaf, std::int32_t set) const {
+    std::vector<std::tuple<int, int, int>> others;
+    for (const LeafFlow& flow : side.flows(leaf, set))
+      if (others.empty() || std::get<2>(others.back()) != flow.other)
+        others.emplace_back(class_of_leaf_[at(flow.other)],
+                            (flow.other - leaf + layout().leaves) % layout().leaves, flow.other);
+    std::sort(others.begin(), others.end());
     std::vector<int> in_order;
-    for (const auto& goal : goals) in_order.push_back(std::get<2>(goal));
+    for (const auto& other : others) in_order.push_back(std::get<2>(other));
     return in_order;
   }
 
-  // By set of flows. Collectives wait for the slowest of all their flows, so the leaf is the one whose busiest link is
-  // the busiest of all by what they send; of those with equally much, the middle one by how unevenly it is spread.
-  std::map<std::int32_t, int> slowest_for_collectives(const std::vector<int>& leaves) const {
-    std::map<std::int32_t, std::vector<std::tuple<double, double, int>>> candidates;
-    std::vector<double> load(at(layout().ways));
-    for (const int leaf : leaves) {
-      const std::span<const LeafFlow> all = flows(leaf);
-      for (auto first = all.begin(); first != all.end();) {
-        const std::span<const LeafFlow> some = flows(leaf, first->set);
-        first += some.end() - some.begin();
-        if (some[0].set == kTransfers) continue;
-        std::fill(load.begin(), load.end(), 0.0);
-        for (const LeafFlow& flow : some) load[at(flow.way)] += flow.share;
-        candidates[some[0].set].emplace_back(*std::max_element(load.begin(), load.end()),
-                                             std::inner_product(load.begin(), load.end(), load.begin(), 0.0),
-                                             leaf);
-      }
-    }
-    std::map<std::int32_t, int> slowest;
-    for (auto& [set, all] : candidates) {
-      std::sort(all.begin(), all.end());
-      const double most = std::get<0>(all.back());
-      const auto first =
-          std::find_if(all.begin(), all.end(), [&](const auto& each) { return std::get<0>(each) == most; });
-      slowest[set] = std::get<2>(*(first + (all.end() - first) / 2));
-    }
-    return slowest;
+  // Collectives wait for the slowest of all their flows, so this is the leaf whose busiest link is the busiest of all;
+  // of those with equally much, the middle one by how unevenly its links are loaded.
+  static int slowest(std::vector<Side::Spread> spreads) {
+    std::sort(spreads.begin(), spreads.end());
+    const double most = spreads.back().busiest;
+    const auto first = std::find_if(spreads.begin(), spreads.end(),
+                                    [&](const Side::Spread& each) { return each.busiest == most; });
+    return (first + (spreads.end() - first) / 2)->leaf;
   }
 
   // By class: a leaf that the chain of transfers crosses which waits longest for its links. -1: no transfers.
@@ -232,22 +275,20 @@ class DrawRepeater {
     for (const Lane& lane : folding_.arrangement.lanes)
       if (lane.out) chains.join(lane.from.value(), lane.to.value());
     const auto key = [&](int leaf, const LeafFlow& flow, bool up) {
-      return ((std::int64_t{leaf} * layout().ways + flow.way) * 2 + (up ? 1 : 0)) *
-                 static_cast<std::int64_t>(folding_.symmetry.lanes.first.size()) +
-             flow.lane_class;
+      return (std::int64_t{leaf} * layout().ways + flow.way) * 2 + (up ? 1 : 0);
     };
     std::unordered_map<std::int64_t, int> sharing;
-    for (const LeafFlow& flow : flows_)
+    for (const LeafFlow& flow : leaving_.flows())
       if (flow.set == kTransfers) {
         ++sharing[key(flow.leaf, flow, true)];
-        ++sharing[key(flow.to, flow, false)];
+        ++sharing[key(flow.other, flow, false)];
       }
     std::unordered_map<std::int32_t, std::pair<double, std::map<int, double>>> waits;  // in all, by leaf
-    for (const LeafFlow& flow : flows_) {
+    for (const LeafFlow& flow : leaving_.flows()) {
       if (flow.set != kTransfers) continue;
       auto& [all, by_leaf] = waits[chains.root(flow.source.value())];
       const double times =
-          std::max(sharing.at(key(flow.leaf, flow, true)), sharing.at(key(flow.to, flow, false)));
+          std::max(sharing.at(key(flow.leaf, flow, true)), sharing.at(key(flow.other, flow, false)));
       all += times;
       by_leaf[flow.leaf] += times;
     }
@@ -277,8 +318,7 @@ class DrawRepeater {
   std::size_t network_ = 0;
   std::vector<int> class_of_leaf_;
   std::vector<std::vector<int>> classes_;  // their leaves
-  std::vector<LeafFlow> flows_;            // sorted by leaf and set
-  std::vector<std::size_t> first_flow_;    // by leaf
+  Side leaving_, arriving_;
 };
 
 }  // namespace
