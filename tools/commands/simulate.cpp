@@ -65,15 +65,6 @@ void choose_fold(const SimulateArguments& options, Scenario& scenario) {
   if (!fold) fold = world != WorldKind::mixed && world != WorldKind::replay && options.trace_ranks.empty();
 }
 
-// The text of an option as a YAML node, so that the readers of files can read it; its file name is the option.
-Yaml node_of(const std::string& option, const std::string& text) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::scalar;
-  node.where.file = option;
-  node.text = text;
-  return std::make_shared<const YamlNode>(std::move(node));
-}
-
 // How many changes of the job are simulated for its advice. Those of a large job would take too long, and real ranks
 // would have to compute again.
 std::size_t changes_to_try(const SimulateArguments& options, const Prepared& prepared) {
@@ -142,9 +133,7 @@ Exit run(const SimulateArguments& options) {
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
   const std::size_t most = changes_to_try(options, prepared);
   SimulatedWorld world = world_of(options, prepared);
-  const double allowed = options.memory.empty()
-                             ? machine_memory()
-                             : static_cast<double>(to_bytes(node_of("--memory", options.memory)));
+  const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
   if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
   world.announce = [&](const MemoryNeed& announced) {
@@ -194,8 +183,7 @@ void add_simulate(const Command& program) {
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--no-changes", options->no_changes,
                "do not simulate the few other strategies that the advice comes from");
-  command.option("--memory", options->memory,
-                 "most memory that the simulation may need, for example 8GB; default: what the machine has");
+  add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley simulate scenarios/quickstart.yaml --trace run.json");
