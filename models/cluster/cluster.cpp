@@ -119,8 +119,9 @@ Gate gate_of(const Cluster& c, const Place& end, int chip, NicKind kind) {
 
 // Appends the links from the leaf of one end to the leaf of the other.
 void add_between(const Cluster& c, std::vector<int>& path, const Gate& out, const Gate& in) {
-  const std::uint64_t flow = flow_hash(out.node, out.port, in.node, in.port);
   if (&out.network == &in.network) {
+    const std::uint64_t flow =
+        flow_hash(out.network, {out.node, out.port, out.leaf}, {in.node, in.port, in.leaf});
     add_switch_path(path, out.network, out.leaf, in.leaf, flow);
     return;
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "models/base/words.hpp"
@@ -173,6 +174,18 @@ struct PortLayout {
   int count() const { return static_cast<int>(width.size()); }
 };
 
+// Flows that choose their spines as others do, their models: see sim/fabric/repeated_draw.hpp.
+struct FlowModels {
+  struct Leaves {
+    int from = 0, to = 0;
+  };
+  // By the leaves of a flow (from * NetworkLayout::leaves + to): the leaves of its model, which joins the ports at the
+  // same places there.
+  std::unordered_map<std::int64_t, Leaves> between;
+  // By leaf: the leaf from which the models of all other flows go, as far as these do.
+  std::vector<int> others;
+};
+
 // One network as built: see models/cluster/switches.hpp.
 struct NetworkLayout {
   Network network;
@@ -184,6 +197,8 @@ struct NetworkLayout {
   int exits = 0;               // id of the first link from a leaf to the site's exit
   std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
   std::size_t exit = 0;        // vertex of the site's exit; of the first leaf if the network needs no exit
+  int draw = 0;  // which of the equally likely draws of spines: it is hashed with the ports
+  std::shared_ptr<const FlowModels> models = {};  // null: every flow is hashed by its own ports
 };
 
 // Start of a group's part of the topology, and numbers of the links of one node: see

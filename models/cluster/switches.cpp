@@ -107,6 +107,17 @@ std::uint64_t mixed(std::uint64_t x) {  // SplitMix64 (Steele, Lea, Flood 2014)
   return x ^ (x >> 31);
 }
 
+// The port at the same place of another leaf. The leaf need not exist: only its number is hashed.
+FlowEnd moved_to(const NetworkLayout& layout, const FlowEnd& end, int leaf) {
+  const int rails = layout.network.shape == NetworkShape::rail_optimised ? layout.rails : 1;
+  const auto block = [rails](int number) { return (number - (number < 0 ? rails - 1 : 0)) / rails; };
+  FlowEnd moved = end;
+  moved.leaf = leaf;
+  moved.node += (block(leaf) - block(end.leaf)) * layout.network.nodes_per_leaf;
+  if (rails > 1) moved.port = leaf - block(leaf) * rails;
+  return moved;
+}
+
 }  // namespace
 
 void lay_out_networks(Cluster& cluster) {
@@ -127,6 +138,10 @@ void lay_out_networks(Cluster& cluster) {
 
 bool has_inner_links(const NetworkLayout& layout) {
   return layout.network.shape != NetworkShape::single && layout.leaves > 1;
+}
+
+bool hashes_flows(const NetworkLayout& layout) {
+  return has_inner_links(layout) && layout.network.shape != NetworkShape::dragonfly && layout.ways > 1;
 }
 
 double uplink_of(const Cluster& cluster, const NetworkLayout& layout) {
@@ -170,11 +185,30 @@ void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int fr
   path.push_back(layout.first_link + 2 * (to_leaf * layout.ways + way) + 1);
 }
 
-std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port) {
-  const auto port = [](int node, int index) {
-    return (static_cast<std::uint64_t>(node) << 16) + static_cast<std::uint64_t>(index);
+std::uint64_t flow_hash(const NetworkLayout& layout, const FlowEnd& from, const FlowEnd& to) {
+  FlowEnd source = from, target = to;
+  if (layout.models != nullptr) {
+    const auto& between = layout.models->between;
+    const int other = layout.models->others[at(from.leaf)];
+    FlowModels::Leaves leaves{other, to.leaf + other - from.leaf};
+    if (const auto known = between.find(std::int64_t{from.leaf} * layout.leaves + to.leaf);
+        known != between.end())
+      leaves = known->second;
+    source = moved_to(layout, from, leaves.from);
+    target = moved_to(layout, to, leaves.to);
+  }
+  const auto port = [](const FlowEnd& end) {
+    return (static_cast<std::uint64_t>(end.node) << 16) + static_cast<std::uint64_t>(end.port);
   };
-  return mixed(mixed(port(from_node, from_port)) ^ port(to_node, to_port));
+  const std::uint64_t ports = mixed(mixed(port(source)) ^ port(target));
+  return layout.draw == 0 ? ports : mixed(ports + static_cast<std::uint64_t>(layout.draw));
+}
+
+std::optional<SpineLink> spine_link(const NetworkLayout& layout, int link) {
+  if (!has_inner_links(layout) || layout.network.shape == NetworkShape::dragonfly) return std::nullopt;
+  const int place = link - layout.first_link;
+  if (place < 0 || place >= 2 * layout.leaves * layout.ways) return std::nullopt;
+  return SpineLink{place / 2 / layout.ways, place / 2 % layout.ways, place % 2 == 0};
 }
 
 std::optional<std::size_t> joining_link(const Cluster& cluster, int from_group, int to_group) {

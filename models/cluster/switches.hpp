@@ -19,6 +19,8 @@ namespace motley {
 void lay_out_networks(Cluster& cluster);
 // Whether the network has links between switches other than those to its exit.
 bool has_inner_links(const NetworkLayout& layout);
+// Whether a hash of its ports chooses the spine of each flow between two leaves.
+bool hashes_flows(const NetworkLayout& layout);
 // Bytes/s of a leaf's link up, on each of its `ways`.
 double uplink_of(const Cluster& cluster, const NetworkLayout& layout);
 // The leaf or router of a port.
@@ -29,7 +31,19 @@ int gateway(const NetworkLayout& layout, int group, int other);
 // Appends the links from leaf to leaf. `flow` is a hash of the two ports.
 void add_switch_path(std::vector<int>& path, const NetworkLayout& layout, int from_leaf, int to_leaf,
                      std::uint64_t flow);
-std::uint64_t flow_hash(int from_node, int from_port, int to_node, int to_port);
+struct FlowEnd {
+  int node = 0, port = 0, leaf = 0;
+};
+// The hash of the two ports, or of those of the flow's model: see NetworkLayout::models.
+std::uint64_t flow_hash(const NetworkLayout& layout, const FlowEnd& from, const FlowEnd& to);
+
+// A link between a leaf and a spine.
+struct SpineLink {
+  int leaf = 0, way = 0;
+  bool up = false;
+};
+// Nothing: the link is not one between a leaf and a spine of this network.
+std::optional<SpineLink> spine_link(const NetworkLayout& layout, int link);
 
 // Index in Cluster::links of the link between two groups. Nothing: no link joins them.
 std::optional<std::size_t> joining_link(const Cluster& cluster, int from_group, int to_group);

@@ -53,6 +53,14 @@ struct Advice {
   double step_s = 0;   // with that change
 };
 
+// Spines that a hash chooses are a draw of many that are equally likely.
+struct RouteDraws {
+  bool repeated =
+      false;       // one rank of each class was simulated: leaves that are otherwise alike repeat one draw
+  int others = 0;  // other draws that were simulated
+  double least_s = 0, most_s = 0;  // their steps
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash, flop_formula;
   double iteration_s = 0;
@@ -73,6 +81,7 @@ struct Report {
   std::int64_t chips = 0;
   double simulation_bytes = 0;       // memory that the simulation was expected to need; 0: not known
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
+  std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
 // Makes the report. `memory` is what check() returned; if it is empty, the Null world runs again to count it. A

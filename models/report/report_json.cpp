@@ -178,6 +178,13 @@ std::string to_json(const Report& report) {
          report.interval->software.empty() ? ordered_json(nullptr) : ordered_json(report.interval->software)},
         {"source", report.interval->source}};
   if (report.own_s > 0) json["own_figures_s"] = report.own_s;
+  if (report.draws) {
+    json["route_draws"] = {{"repeated", report.draws->repeated}, {"others", report.draws->others}};
+    if (report.draws->others > 0) {
+      json["route_draws"]["least_s"] = report.draws->least_s;
+      json["route_draws"]["most_s"] = report.draws->most_s;
+    }
+  }
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
   json["sequences_per_s"] = report.sequences_per_s;

@@ -194,12 +194,23 @@ std::string print_waits(const Report& report) {
   return text;
 }
 
+std::string describe(const RouteDraws& draws) {
+  std::string text = draws.repeated
+                         ? "by hash: leaves that are otherwise alike repeat one draw (not with --no-fold)"
+                         : "by hash: each flow has a draw of its own";
+  if (draws.others > 0)
+    text += fmt::format("; {} other draws take {} to {}", draws.others, format_seconds(draws.least_s),
+                        format_seconds(draws.most_s));
+  return text;
+}
+
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
   if (report.own_s > 0)
     figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",
                                         format_seconds(report.own_s))});
+  if (report.draws) figures.add({"routes", describe(*report.draws)});
   figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),
                                      format_count(report.tokens_per_s_per_chip))});
   figures.add({"model FLOPs", fmt::format("{} a chip on {} chips",

@@ -3,12 +3,9 @@
 // collectives by formula, so that both simulate the same thing; the iteration times must agree. Then whole runs of
 // large scenarios, from file to report, with their limits. Every measurement is a process of its own.
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -26,8 +23,10 @@
 #include "models/scenario/scenario.hpp"
 #include "sim/fabric/simgrid_fabric.hpp"
 #include "sim/simulate.hpp"
+#include "tests/support/measured_child.hpp"
 
 using namespace motley;
+using namespace motley::tests;
 namespace sg = simgrid::s4u;
 
 namespace {
@@ -38,31 +37,12 @@ struct Result {
   double wall_s = 0, cpu_s = 0, peak_mib = 0;
 };
 
-double seconds_of(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-}
-
 Result measure(const std::function<Result()>& work) {
-  int ends[2];
-  MOTLEY_CHECK(pipe(ends) == 0);
-  std::fflush(nullptr);
-  const auto begin = std::chrono::steady_clock::now();
-  const pid_t child = fork();
-  if (child == 0) {
-    const Result result = work();
-    _exit(write(ends[1], &result, sizeof result) == sizeof result ? 0 : 1);
-  }
-  close(ends[1]);
-  Result result;
-  const bool got = read(ends[0], &result, sizeof result) == sizeof result;
-  close(ends[0]);
-  rusage usage{};
-  int status = 0;
-  wait4(child, &status, 0, &usage);
-  MOTLEY_CHECK(got && status == 0);
-  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  result.cpu_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-  result.peak_mib = static_cast<double>(usage.ru_maxrss) / 1024;
+  const MeasuredChild<Result> child = measure_child(work);
+  Result result = child.answer;
+  result.wall_s = child.wall_s;
+  result.cpu_s = child.cpu_s;
+  result.peak_mib = child.peak_bytes / (1 << 20);
   return result;
 }
 

@@ -14,6 +14,7 @@
 
 #include "models/check/check.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/runs.hpp"
 
 namespace motley {
@@ -25,6 +26,7 @@ struct CompareArguments {
   int steps = 3;
   bool json = false;
   std::string out;
+  std::string memory;  // empty: not given
 };
 
 struct ComparedSide {
@@ -35,7 +37,8 @@ struct ComparedSide {
 bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
 // `world`: none means the scenario's own world.
-ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, int steps) {
+ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
+                     const CompareArguments& options) {
   if (!is_scenario_path(path)) {
     ComparedSide side{.program = read_program_of_trace(path), .trace = read_trace(path)};
     try {
@@ -47,12 +50,16 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, in
   }
   const Prepared prepared = prepare(load_scenario(path));
   const WorldKind kind = world.value_or(prepared.scenario.world.kind);
-  Trace trace = kind == WorldKind::real ? train_world(prepared, path, steps)
+  const auto announce = [&](const MemoryNeed& need) {
+    announce_memory(need, prepared.scenario.job, allowed_memory(options.memory));
+  };
+  Trace trace = kind == WorldKind::real ? train_world(prepared, path, options.steps)
                                         : simulate_world(prepared,
                                                          {.kind = kind,
                                                           .real_ranks = prepared.scenario.world.real_ranks,
                                                           .tape = {},
-                                                          .reference_kernels = false},
+                                                          .reference_kernels = false,
+                                                          .announce = announce},
                                                          true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
@@ -63,9 +70,8 @@ Exit run(const CompareArguments& options) {
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
-  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options.steps);
-  const ComparedSide b =
-      side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options.steps);
+  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options);
+  const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
@@ -88,6 +94,7 @@ void add_compare(const Command& program) {
   command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
       .not_negative();
   command.option("--steps", options->steps, "of a real run; the last is compared").between(1, 1'000'000);
+  add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.compare/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley compare scenarios/quickstart-train.yaml");

@@ -11,6 +11,7 @@
 
 #include "sim/workers/child.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
 #include "tools/commands/trials.hpp"
@@ -26,6 +27,7 @@ struct ExplainArguments {
   bool no_levers = false, no_changes = false;
   bool json = false;
   std::string out;
+  std::string memory;  // empty: not given
 };
 
 Prepared prepare_side(const ExplainArguments& options, const std::string& path) {
@@ -36,9 +38,11 @@ Prepared prepare_side(const ExplainArguments& options, const std::string& path) 
   return prepare(std::move(scenario));
 }
 
-Explained explain_side(const Prepared& prepared, const ExplainOptions& options) {
+Explained explain_side(const Prepared& prepared, const ExplainOptions& options, double allowed) {
   const Job& job = prepared.scenario.job;
-  const Trace trace = simulate_in_child(job, prepared.program);
+  SimOptions announcing;
+  announcing.announce = [&](const MemoryNeed& need) { announce_memory(need, job, allowed); };
+  const Trace trace = simulate_in_child(job, prepared.program, announcing);
   Explained explained = explain(job, prepared.program, trace, prepared.memory, simulate_trial, options);
   explained.report.scenario = prepared.scenario.name;
   return explained;
@@ -58,14 +62,16 @@ ExplainOptions in_pool(ExplainOptions options) {
 std::string answer(const ExplainArguments& options) {
   const ExplainOptions whole{
       .factor = 1 + options.better / 100, .levers = !options.no_levers, .changes = !options.no_changes};
+  const double allowed = allowed_memory(options.memory);
   const Prepared a = prepare_side(options, options.scenario);
   if (options.other.empty()) {
-    const Explained explained = explain_side(a, in_pool(whole));
+    const Explained explained = explain_side(a, in_pool(whole), allowed);
     return options.json ? to_json(explained) : to_text(explained);
   }
   const Prepared b = prepare_side(options, options.other);
   const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false};
-  const Explained explained_a = explain_side(a, path_alone), explained_b = explain_side(b, path_alone);
+  const Explained explained_a = explain_side(a, path_alone, allowed),
+                  explained_b = explain_side(b, path_alone, allowed);
   const Why reasons =
       why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulate_trial, in_pool(path_alone));
   return options.json ? to_json(reasons) : to_text(reasons);
@@ -94,6 +100,7 @@ void add_explain(const Command& program) {
   command.flag("--no-changes", options->no_changes, "do not simulate other strategies");
   command.flag("--no-fold", options->no_fold,
                "simulate every rank, not one rank of each class that must behave alike");
+  add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.explain/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley explain scenarios/holmes-hybrid.yaml");

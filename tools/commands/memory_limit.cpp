@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
@@ -25,12 +27,8 @@ void lower_to(double& limit, const std::filesystem::path& file) {
 
 std::string what_helps(const MemoryNeed& need, const Job& job) {
   std::string hint;
-  const bool all_run = need.ranks == job.cluster.chip_count() || need.ranks == 0;
   if (!job.fidelity.fold.value_or(false))
-    hint += "simulate one rank of each class that must behave alike (--fold); ";
-  else if (all_run && std::any_of(job.cluster.networks.begin(), job.cluster.networks.end(),
-                                  [](const Network& network) { return network.routing == Routing::ecmp; }))
-    hint += "routes by hash make every rank unlike: try `routing: adaptive` in the cluster's networks; ";
+    hint += "simulate one rank of each class that must behave alike (`fidelity: {fold: true}`); ";
   if (job.fidelity.data_parallel != CollectiveLevel::formula)
     hint += "price collectives by formula (`fidelity: {data_parallel: formula}`); ";
   if (need.instructions > 0) hint += "take fewer micro-batches (a smaller global_batch); ";
@@ -54,6 +52,23 @@ double machine_memory() {
     }
   }
   return limit;
+}
+
+void add_memory_limit(const Command& command, std::string& memory) {
+  command.option("--memory", memory,
+                 "most memory that the simulation may need, for example 8GB; default: what the machine has");
+}
+
+Yaml node_of(const std::string& option, const std::string& text) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::scalar;
+  node.where.file = option;
+  node.text = text;
+  return std::make_shared<const YamlNode>(std::move(node));
+}
+
+double allowed_memory(const std::string& memory) {
+  return memory.empty() ? machine_memory() : static_cast<double>(to_bytes(node_of("--memory", memory)));
 }
 
 void announce_memory(const MemoryNeed& need, const Job& job, double allowed) {

@@ -2,15 +2,24 @@
 // will need. Read next: sim/world/memory_need.hpp.
 #pragma once
 
-#include <cstdint>
+#include <string>
 
+#include "models/base/yaml_reader.hpp"
 #include "models/scenario/job.hpp"
 #include "sim/world/memory_need.hpp"
+#include "tools/commands/command.hpp"
 
 namespace motley {
 
 // Bytes of memory that this process may have: what the machine has, or the least limit of a control group around it.
 double machine_memory();
+
+// Adds --memory to a command that simulates.
+void add_memory_limit(const Command& command, std::string& memory);
+// Bytes that the text of --memory allows; empty text: machine_memory().
+double allowed_memory(const std::string& memory);
+// The text of an option as a YAML node, so that the readers of files can read it; its file name is the option.
+Yaml node_of(const std::string& option, const std::string& text);
 
 // Says on stderr what a large simulation will need. Throws Refusal("too-little-memory") if that is more than `allowed`
 // bytes, with what would help.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
@@ -64,15 +65,6 @@ void choose_fold(const SimulateArguments& options, Scenario& scenario) {
   if (!fold) fold = world != WorldKind::mixed && world != WorldKind::replay && options.trace_ranks.empty();
 }
 
-// The text of an option as a YAML node, so that the readers of files can read it; its file name is the option.
-Yaml node_of(const std::string& option, const std::string& text) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::scalar;
-  node.where.file = option;
-  node.text = text;
-  return std::make_shared<const YamlNode>(std::move(node));
-}
-
 // How many changes of the job are simulated for its advice. Those of a large job would take too long, and real ranks
 // would have to compute again.
 std::size_t changes_to_try(const SimulateArguments& options, const Prepared& prepared) {
@@ -107,6 +99,29 @@ double simulate_own_figures(const Scenario& scenario) {
   return run_in_pool(1, [&](std::size_t) { return try_job(job, simulate_trial); }, {}).at(0).step_s;
 }
 
+// What other draws of the spines would give, where the job is small enough to try.
+std::optional<RouteDraws> draws_of(const Job& job, bool try_others) {
+  const auto& networks = job.cluster.network_layout;
+  if (std::none_of(networks.begin(), networks.end(), hashes_flows)) return std::nullopt;
+  RouteDraws draws;
+  draws.repeated = job.fidelity.fold.value_or(false);
+  if (!try_others) return draws;
+  constexpr std::size_t kOthers = 4;
+  const auto redrawn = [&](std::size_t trial) {
+    Job other = job;
+    other.fidelity.fold = true;
+    for (NetworkLayout& layout : other.cluster.network_layout) layout.draw = static_cast<int>(trial) + 1;
+    return try_job(other, simulate_trial);
+  };
+  for (const Trial& trial : run_in_pool(kOthers, redrawn, {})) {
+    if (!(trial.step_s > 0)) continue;  // it was refused
+    draws.least_s = draws.others == 0 ? trial.step_s : std::min(draws.least_s, trial.step_s);
+    draws.most_s = std::max(draws.most_s, trial.step_s);
+    ++draws.others;
+  }
+  return draws;
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
@@ -118,9 +133,7 @@ Exit run(const SimulateArguments& options) {
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
   const std::size_t most = changes_to_try(options, prepared);
   SimulatedWorld world = world_of(options, prepared);
-  const double allowed = options.memory.empty()
-                             ? machine_memory()
-                             : static_cast<double>(to_bytes(node_of("--memory", options.memory)));
+  const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
   if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
   world.announce = [&](const MemoryNeed& announced) {
@@ -133,6 +146,8 @@ Exit run(const SimulateArguments& options) {
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.simulation_bytes = need.bytes;
   report.scenario = prepared.scenario.name;
+  if (kind_of(options, prepared.scenario) != WorldKind::null)
+    report.draws = draws_of(prepared.scenario.job, most > 0);
   if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
   if (rests_on_published_runs(options, prepared)) {
     report.interval = prepared.scenario.interval;
@@ -160,15 +175,15 @@ void add_simulate(const Command& program) {
   const Option whole = command.flag("--no-fold", options->no_fold, "simulate every rank");
   command
       .flag("--fold", options->fold,
-            "simulate one rank of each class that must behave alike: the default, and as exact")
+            "simulate one rank of each class that must behave alike: the default, and as exact; routes by "
+            "hash repeat a draw")
       .not_with(whole);
   command.option("--tokens", options->tokens,
                  "tokens of a whole run, for example 15T: prints its days, price, energy");
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--no-changes", options->no_changes,
                "do not simulate the few other strategies that the advice comes from");
-  command.option("--memory", options->memory,
-                 "most memory that the simulation may need, for example 8GB; default: what the machine has");
+  add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley simulate scenarios/quickstart.yaml --trace run.json");

@@ -1,16 +1,14 @@
 // What a simulation says it will need lies near what it then takes.
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <functional>
 
 #include "models/base/data_files.hpp"
 #include "models/compile/compile.hpp"
 #include "models/report/report.hpp"
 #include "models/scenario/scenario.hpp"
 #include "sim/simulate.hpp"
+#include "tests/support/measured_child.hpp"
 #include "tests/support/sanitized.hpp"
 
 using namespace motley;
@@ -18,31 +16,7 @@ using namespace motley::tests;
 
 namespace {
 
-struct Measured {
-  double bytes = 0;  // the peak memory of a child that does the work
-  double answer = 0;
-};
-
-Measured measure(const std::function<double()>& work) {
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const double answer = work();
-    _exit(write(ends[1], &answer, sizeof answer) == sizeof answer ? 0 : 1);
-  }
-  close(ends[1]);
-  Measured measured;
-  const bool got = read(ends[0], &measured.answer, sizeof measured.answer) == sizeof measured.answer;
-  close(ends[0]);
-  rusage usage{};
-  int status = -1;
-  wait4(child, &status, 0, &usage);
-  REQUIRE(got);
-  REQUIRE(status == 0);
-  measured.bytes = 1024.0 * static_cast<double>(usage.ru_maxrss);
-  return measured;
-}
+using Measured = MeasuredChild<double>;
 
 Job with_batch(Job job, std::int64_t global_batch) {
   job.train.global_batch = global_batch;
@@ -62,7 +36,7 @@ TEST_CASE("the memory that a simulation announces is within a factor of 1.5 of w
     std::int64_t micro_batches;  // 0: as in the scenario
   };
   const auto run = [](const Size& size) {
-    return measure([&] {
+    return measure_child<double>([&] {
       Job job = load_scenario(data_folder() + "/scenarios/" + size.scenario + ".yaml").job;
       job.fidelity.fold = size.fold;
       if (size.micro_batches > 0)
@@ -83,7 +57,7 @@ TEST_CASE("the memory that a simulation announces is within a factor of 1.5 of w
   for (const Size& size : {Size{"gpt3-175b-1024", false, 16}, Size{"gpt3-175b-1024", false, 64},
                            Size{"gpt3-175b-16384", true, 8}, Size{"mixed-100k", true, 0}}) {
     const Measured large = run(size);
-    const double need = large.answer - small.answer, took = large.bytes - small.bytes;
+    const double need = large.answer - small.answer, took = large.peak_bytes - small.peak_bytes;
     CAPTURE(size.scenario, size.fold, size.micro_batches, need, took);
     CHECK(need < 1.5 * took);
     CHECK(took < 1.5 * need);
