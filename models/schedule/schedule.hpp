@@ -56,6 +56,15 @@ struct PipelineShape {
   int ahead = 0;
 };
 
+// Whether ranks begin the next step without waiting for others to end this one, unless the strategy says otherwise.
+// Assumes: gradients are clipped by the norm of all of them, and steps that overflow are left out; so ranks meet at the
+// end of a step (Megatron-LM). Zero-bubble schedules were published, and measured, with an optimizer that is validated
+// afterwards, as that meeting "makes zero bubble impossible" (arXiv:2401.10241, section 4; README of
+// github:sail-sg/zero-bubble-pipeline-parallelism, `--enable-optimizer-post-validation`, 2024-05). DualPipe's authors
+// print no optimizer; those of its half in a V are the zero-bubble ones, and count its bubble inside a rank
+// (hackmd.io/@ufotalent/r1lVXsa9Jg, 2025-02).
+bool overlaps_steps(Schedule schedule);
+
 // Number of chunks of each rank by default: 2 if the schedule needs two, else 1.
 int standard_chunks(Schedule schedule);
 
