@@ -54,6 +54,9 @@ struct PipelineShape {
   // 1f1b, interleaved: number of additional forwards before the first backward, so that a forward and the backward
   // after it may run at the same time without waiting for another rank's.
   int ahead = 0;
+  // Where weight gradients are placed: whether ranks begin the next step without waiting for others to end this one, so
+  // that the longest time of one rank counts, and not that of all.
+  bool steps_overlap = false;
 };
 
 // Whether ranks begin the next step without waiting for others to end this one, unless the strategy says otherwise.

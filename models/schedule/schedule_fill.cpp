@@ -118,22 +118,26 @@ class Filler {
 
 }  // namespace
 
-Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight) {
+Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight,
+                                     bool steps_overlap) {
   Timetable best;
-  double best_makespan_s = std::numeric_limits<double>::infinity(), best_idle_s = best_makespan_s;
+  double best_step_s = std::numeric_limits<double>::infinity(), best_idle_s = best_step_s;
   for (const double least_gap : {1.0, 0.5, 0.0, kAtOnce}) {
     Timetable tried = Filler(ordered, times, in_flight, least_gap).fill();
     const auto result = evaluate(tried, times);
     MOTLEY_CHECK(result.has_value());
-    double idle_s = 0;
-    for (const RankTimes& rank : result->ranks) idle_s += rank.idle_s();
-    const double rounding_s = 1e-9 * result->makespan_s;
-    const bool ends_first = result->makespan_s < best_makespan_s - rounding_s;
-    const bool waits_less =
-        result->makespan_s < best_makespan_s + rounding_s && idle_s < best_idle_s - rounding_s;
+    double idle_s = 0, longest_s = 0;
+    for (const RankTimes& rank : result->ranks) {
+      idle_s += rank.idle_s();
+      longest_s = std::max(longest_s, rank.last_s - rank.first_s);
+    }
+    const double step_s = steps_overlap ? longest_s : result->makespan_s;
+    const double rounding_s = 1e-9 * step_s;
+    const bool ends_first = step_s < best_step_s - rounding_s;
+    const bool waits_less = step_s < best_step_s + rounding_s && idle_s < best_idle_s - rounding_s;
     if (!ends_first && !waits_less) continue;
     best = std::move(tried);
-    best_makespan_s = result->makespan_s;
+    best_step_s = step_s;
     best_idle_s = idle_s;
   }
   return best;
