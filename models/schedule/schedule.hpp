@@ -64,8 +64,8 @@ struct PipelineShape {
 // end of a step (Megatron-LM). Zero-bubble schedules were published, and measured, with an optimizer that is validated
 // afterwards, as that meeting "makes zero bubble impossible" (arXiv:2401.10241, section 4; README of
 // github:sail-sg/zero-bubble-pipeline-parallelism, `--enable-optimizer-post-validation`, 2024-05). DualPipe's authors
-// print no optimizer; those of its half in a V are the zero-bubble ones, and count its bubble inside a rank
-// (hackmd.io/@ufotalent/r1lVXsa9Jg, 2025-02).
+// print no optimizer; its half in a V is by the zero-bubble ones (hackmd.io/@ufotalent/r1lVXsa9Jg, 2025-02), so it is
+// taken to be run as theirs.
 bool overlaps_steps(Schedule schedule);
 
 // Number of chunks of each rank by default: 2 if the schedule needs two, else 1.
@@ -86,6 +86,9 @@ struct PassTimes {
 struct ScheduleTimes {
   std::vector<PassTimes> stages;  // by virtual stage, or one for all stages; empty: every pass takes 1
   double transfer_s = 0;          // transfer between virtual stages on different ranks
+  // Share of the memory of a micro-batch in flight that is still held between its input gradient and its weight
+  // gradient: what only the weight gradient reads.
+  double held_for_weights = 1;
   const PassTimes& pass_times(int virtual_stage) const;
 };
 

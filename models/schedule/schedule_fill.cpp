@@ -12,6 +12,7 @@ namespace motley {
 namespace {
 
 constexpr double kUnknown = -1;
+constexpr double kRounded = 1e-9;  // of a sum of shares of micro-batches
 constexpr double kAtOnce = -1;  // used as a least gap: weight gradients follow their input gradients at once
 
 // Runs `ordered` as early as possible and fills the gaps that it finds.
@@ -47,7 +48,7 @@ class Filler {
   struct State {
     std::size_t next = 0;
     double now_s = 0;
-    int in_flight = 0;
+    double in_flight = 0;  // memory, in micro-batches
     std::deque<Action> owed;
   };
 
@@ -74,7 +75,7 @@ class Filler {
     if (ready_s == kUnknown) return false;
     while (!state.owed.empty() && fits(state, ready_s)) run_owed(rank);
     if (action.pass == Pass::forward)
-      while (state.in_flight >= in_flight_ && !state.owed.empty()) run_owed(rank);
+      while (state.in_flight + 1 > in_flight_ + kRounded && !state.owed.empty()) run_owed(rank);
     run(rank, action, ready_s);
     ++state.next;
     return true;
@@ -90,7 +91,7 @@ class Filler {
     const Action owed = states_[rank].owed.front();
     states_[rank].owed.pop_front();
     run(rank, owed, 0);
-    --states_[rank].in_flight;
+    states_[rank].in_flight -= times_.held_for_weights;
   }
   void run(std::size_t rank, const Action& action, double ready_s) {
     State& state = states_[rank];
@@ -100,10 +101,12 @@ class Filler {
     if (action.pass == Pass::weight_gradient) return;
     auto& ends = action.pass == Pass::forward ? forward_end_ : gradient_end_;
     ends[at(action.virtual_stage)][at(action.micro_batch)] = state.now_s;
-    if (action.pass == Pass::forward)
+    if (action.pass == Pass::forward) {
       ++state.in_flight;
-    else
+    } else {
+      state.in_flight -= 1 - times_.held_for_weights;
       state.owed.push_back({Pass::weight_gradient, action.virtual_stage, action.micro_batch});
+    }
   }
 
   const Timetable& ordered_;
