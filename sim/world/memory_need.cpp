@@ -32,10 +32,11 @@ MemoryNeed memory_need(const Job& job, const Program& program, const Folding& fo
       need.instructions += static_cast<std::int64_t>(stream.instructions.size());
     }
   }
-  need.bytes += kRunningRank * static_cast<double>(need.ranks) + kStream * static_cast<double>(streams) +
-                kEvent * (job.strategy.steps_overlap() ? kRounds : 1) * static_cast<double>(need.instructions) +
-                kRunningLane * static_cast<double>(folding.symmetry.lanes.first.size()) +
-                kRunningLink * static_cast<double>(folding.symmetry.links.first.size());
+  need.bytes +=
+      kRunningRank * static_cast<double>(need.ranks) + kStream * static_cast<double>(streams) +
+      kEvent * (job.strategy.steps_overlap() ? kRounds : 1) * static_cast<double>(need.instructions) +
+      kRunningLane * static_cast<double>(folding.symmetry.lanes.first.size()) +
+      kRunningLink * static_cast<double>(folding.symmetry.links.first.size());
   return need;
 }
 

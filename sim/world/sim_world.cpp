@@ -135,8 +135,8 @@ void SimWorld::begin_round(int round) {
   if (at(round - first_round_) < rounds_.size()) return;
   Round& fresh = rounds_.emplace_back();
   fresh.events.resize(events_of_round_);
-  fresh.streams_left = static_cast<std::size_t>(
-      std::count_if(streams_.begin(), streams_.end(), [](const StreamState& each) { return each.count > 0; }));
+  fresh.streams_left = static_cast<std::size_t>(std::count_if(
+      streams_.begin(), streams_.end(), [](const StreamState& each) { return each.count > 0; }));
 }
 
 void SimWorld::end_round(int round) {

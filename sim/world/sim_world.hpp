@@ -146,9 +146,9 @@ class SimWorld : public World {
   std::vector<Posted> meetings_;                        // indexed by class of lanes
   std::vector<std::shared_ptr<Handshake>> handshakes_;  // indexed by class of lanes
   std::vector<Gang> gangs_;                             // indexed by class of groups
-  const int most_rounds_;      // how many steps are run at most; 1: ranks end a step together
-  std::deque<Round> rounds_;   // those that are under way, and the last one that ended
-  int first_round_ = 0;        // the number of the first of them
+  const int most_rounds_;     // how many steps are run at most; 1: ranks end a step together
+  std::deque<Round> rounds_;  // those that are under way, and the last one that ended
+  int first_round_ = 0;       // the number of the first of them
   std::size_t events_of_round_ = 0;
   std::vector<double> ends_s_;  // the end of each round
   Trace trace_;

@@ -74,8 +74,9 @@ void for_steady_draws(const Check& check) {
 
 }  // namespace
 
-TEST_CASE("a step is the period of steps that follow each other, at most one step alone, at least a rank's work",
-          "[laws]") {
+TEST_CASE(
+    "a step is the period of steps that follow each other, at most one step alone, at least a rank's work",
+    "[laws]") {
   int shorter = 0;
   for_steady_draws([&](const Job& job, const Program& program, const Trace& trace) {
     const double once_s = alone_s(job, program);
@@ -88,7 +89,7 @@ TEST_CASE("a step is the period of steps that follow each other, at most one ste
                  more_s = alone_s(job, written_out_steps(program, kMore));
     CHECK(more_s - some_s == Approx((kMore - kSome) * trace.period_s).epsilon(1e-3));
   });
-  CHECK(shorter > kSteadyDraws / 8);  // the law is of more than barriers
+  CHECK(shorter > static_cast<int>(kSteadyDraws) / 8);  // the law is of more than barriers
 }
 
 TEST_CASE("attribution and the critical path add up to the period", "[laws]") {
