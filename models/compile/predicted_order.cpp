@@ -6,17 +6,40 @@
 #include <tuple>
 
 #include "models/base/index.hpp"
+#include "models/check/memory_kept.hpp"
 #include "models/compile/compile_passes.hpp"
 #include "models/cost/compute_cost.hpp"
 
 namespace motley {
 namespace {
 
+// Bytes of what the chunk's weight gradients read, as a share of what its forward leaves to its backward.
+double held_for_weights(const RankProgram& rank_program, ChunkId chunk) {
+  std::set<TensorId> left, read, made;
+  for (const Block& block : rank_program.blocks) {
+    if (block.chunk != chunk || block.pass == Pass::forward) continue;
+    for (const Kernel& kernel : block.kernels) {
+      for (const TensorId id : kernel.in) {
+        const TensorRole role = rank_program.tensors[id].role;
+        if (role == TensorRole::activation) left.insert(id);
+        if (only_weights(kernel) && per_micro_batch(role)) read.insert(id);
+      }
+      made.insert(kernel.out.begin(), kernel.out.end());
+    }
+  }
+  double left_bytes = 0, read_bytes = 0;
+  for (const TensorId id : left)
+    if (!made.contains(id)) left_bytes += static_cast<double>(rank_program.tensors[id].bytes);
+  for (const TensorId id : read) read_bytes += static_cast<double>(rank_program.tensors[id].bytes);
+  return left_bytes > 0 ? read_bytes / left_bytes : 1;
+}
+
 // Predicted times of the passes of a template, whose ranks are added one by one.
 class Prediction {
  public:
-  Prediction(const Program& program, const Cluster& cluster)
-      : program_(program), cluster_(cluster), costs_(program, cluster) {}
+  // `kept`: the Program with its tensors as large as the software keeps them.
+  Prediction(const Program& program, const Program& kept, const Cluster& cluster)
+      : program_(program), kept_(kept), cluster_(cluster), costs_(program, cluster) {}
 
   void add(Rank rank) {
     const RankProgram& rank_program = program_.program_of(rank);
@@ -35,9 +58,13 @@ class Prediction {
       slowest.forward_s = std::max(slowest.forward_s, times.forward_s);
       slowest.input_gradient_s = std::max(slowest.input_gradient_s, times.input_gradient_s);
       slowest.weight_gradient_s = std::max(slowest.weight_gradient_s, times.weight_gradient_s);
+      held_ = std::max(held_, held_for_weights(kept_.program_of(rank), chunk));
     }
   }
-  ScheduleTimes take() { return std::move(times_); }
+  ScheduleTimes take() {
+    times_.held_for_weights = std::min(held_, 1.0);
+    return std::move(times_);
+  }
 
  private:
   // A chunk may have a whole backward, a split backward, or both; both have the same kernels.
@@ -79,12 +106,13 @@ class Prediction {
     return path.latency_s + static_cast<double>(rank_program.tensors[*moved].bytes) / path.bandwidth;
   }
 
-  const Program& program_;
+  const Program &program_, &kept_;
   const Cluster& cluster_;
   CostTable costs_;
   std::set<std::tuple<RankProgramId, int, const RingCost*>>
       known_;  // ranks that are equal in these take the same times
   ScheduleTimes times_;
+  double held_ = 0;
 };
 
 }  // namespace
@@ -116,7 +144,8 @@ bool depends_on_times(Schedule schedule) {
 }
 
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline) {
-  Prediction prediction(program, cluster);
+  const Program kept = as_kept(program, cluster);
+  Prediction prediction(program, kept, cluster);
   for (Rank rank : program.ranks.ids())
     if (program.program_of(rank).pipeline == pipeline) prediction.add(rank);
   return prediction.take();

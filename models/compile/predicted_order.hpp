@@ -14,8 +14,8 @@ bool only_weights(const Kernel& kernel);
 // The timetable of template number `pipeline` of the strategy: that of one replica, because all run the same.
 Timetable timetable_of(const Program& program, int pipeline);
 
-// Predicted times of the passes of each virtual stage of that template, on its slowest replica, and of the longest
-// transfer between stages. The Program need not have instructions yet.
+// Predicted times of the passes of each virtual stage of that template, on its slowest replica, of the longest
+// transfer between stages, and the memory that weight gradients hold. The Program need not have instructions yet.
 // Assumes: a transfer does not share its route with others.
 ScheduleTimes predicted_times(const Program& program, const Cluster& cluster, int pipeline);
 // Whether the order depends on those times, because they decide when weight gradients run.

@@ -56,7 +56,7 @@ Timetable timetable_for(const Job& job, const Program& program, const RankProgra
   const PipelineTemplate& pipeline = strategy.templates[at(first.pipeline)];
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), static_cast<int>(first.chunks.size()),
                             static_cast<int>(first.micro_batches),
-                            exchanges_overlap(strategy, pipeline) ? 1 : 0};
+                            exchanges_overlap(strategy, pipeline) ? 1 : 0, strategy.steps_overlap()};
   return make_timetable(strategy.schedule, shape,
                         depends_on_times(strategy.schedule)
                             ? predicted_times(program, job.cluster, first.pipeline)

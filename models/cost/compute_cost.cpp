@@ -312,8 +312,9 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   const Block& block = rank_program.blocks[compute.block];
   const auto& kernels = block.kernels;
   std::vector<double> all;
-  if (compute.first_kernel == 0 &&
-      block.pass != Pass::weight_gradient)  // half in the forward, half in the backward, over all chunks
+  // Half in the forward, half in the backward, over all chunks. Assumes: a weight gradient that runs by itself is a
+  // pass like these (zero bubble's runtime launches and times it as one, arXiv:2401.10241).
+  if (compute.first_kernel == 0)
     time.compute_s +=
         chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size());
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {

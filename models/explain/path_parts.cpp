@@ -292,6 +292,6 @@ std::vector<PathPart> path_parts(const Job& job, const Program& program, const T
   return PathPartition(job, program).parts(trace);
 }
 
-double duration_s(const Trace& trace) { return span_of(trace).seconds(); }
+double duration_s(const Trace& trace) { return step_s(trace); }
 
 }  // namespace motley

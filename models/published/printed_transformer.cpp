@@ -30,6 +30,7 @@ Transformer printed_transformer(const PrintedRow& row) {
   const PrintedCells& cells = row.cells;
   Transformer t = model.shape();
   t.name = cells.text("model_name");
+  if (row.set.tied) t.tied_embeddings = *row.set.tied;
   if (row.set.vocabulary > 0) t.vocabulary = row.set.vocabulary;
   t.vocabulary = cells.count_or("vocab", t.vocabulary);
   const bool any_gpt = t.family == Family::gpt2 && model.like == "gpt3-175b";

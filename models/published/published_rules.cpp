@@ -111,7 +111,7 @@ SetRule read_set(const Yaml& node) {
                                       "overlap_parameters",
                                       "precision",
                                       "micro_batch",
-                                      "runs_on"});
+                                      "tied"});
   SetRule set;
   if (const Yaml value = fields.find("vocabulary")) set.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = fields.find("recompute")) set.recompute = to_printed_recompute(value);
@@ -120,7 +120,7 @@ SetRule read_set(const Yaml& node) {
   if (const Yaml value = fields.find("sequence_parallel")) set.sequence_parallel = to_bool(value);
   if (const Yaml value = fields.find("zero")) set.zero = static_cast<int>(to_integer(value, {0, 3}));
   if (const Yaml value = fields.find("overlap")) set.overlap = to_bool(value);
-  if (const Yaml value = fields.find("runs_on")) set.runs_on = to_bool(value);
+  if (const Yaml value = fields.find("tied")) set.tied = to_bool(value);
   if (const Yaml value = fields.find("overlap_parameters")) set.overlap_parameters = to_bool(value);
   if (const Yaml value = fields.find("scatter_gather")) set.scatter_gather = to_bool(value);
   if (const Yaml value = fields.find("virtual_stages")) set.virtual_stages = to_integer(value, kPositive);

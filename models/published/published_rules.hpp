@@ -40,8 +40,8 @@ struct ModelRule {
 struct SetRule {
   std::int64_t vocabulary = 0;  // used if a row prints none; 0: that of the model's shape
   std::optional<Recompute> recompute;
-  bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false,
-       runs_on = false;
+  bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
+  std::optional<bool> tied;  // whether its software ties embeddings; nothing: as the model's shape
   int zero = 0;
   std::int64_t virtual_stages = 0;             // used if a row prints none; 0: unknown
   std::optional<Format> precision;             // precision of all rows

@@ -76,7 +76,6 @@ Measured read_row(const PrintedRow& row) {
     measured.scenario.interval = interval_with_experts(measured.scenario.interval);
     measured.unseen_interval = interval_with_experts(measured.unseen_interval);
   }
-  measured.runs_on = row.set.runs_on;
   measured.recompute_known = !row.cells.text("recompute").empty() || row.set.recompute || measured.peak_bytes;
   return measured;
 }

@@ -41,7 +41,6 @@ struct Measured {
   std::optional<double> peak_bytes;   // peak of the fullest chip
   Counted counted = Counted::device;  // what `peak_bytes` counts
   bool experts = false;               // the model has experts, and no such run took part in any fit
-  bool runs_on = false;               // the measurement is from one step's begin to the next's
   // The recomputation is printed, known for the set, or implied by a peak. False: memory cannot be predicted.
   bool recompute_known = false;
 };

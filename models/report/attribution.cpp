@@ -87,10 +87,6 @@ double Breakdown::sum_s() const {
   return sum_s;
 }
 
-double StepSpan::overlap_s(const StepSpan& other) const {
-  return std::max(0.0, std::min(end_s, other.end_s) - std::max(begin_s, other.begin_s));
-}
-
 Purpose purpose_of(const Program& program, Rank rank, const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::compute:
@@ -111,21 +107,11 @@ Purpose purpose_of(const Program& program, Rank rank, const Instruction& instruc
   return Purpose::compute;
 }
 
-StepSpan span_of(const Trace& trace) {
-  StepSpan iteration;
-  if (!trace.events.empty()) iteration = {trace.events[0].free_s, trace.events[0].end_s};
-  for (const TraceEvent& event : trace.events) {
-    iteration.begin_s = std::min(iteration.begin_s, event.free_s);
-    iteration.end_s = std::max(iteration.end_s, event.end_s);
-  }
-  return iteration;
-}
-
 Attribution::Attribution(const Program& program, CostTable& costs, const Trace& trace)
     : program_(program),
       costs_(costs),
       trace_(trace),
-      iteration_(span_of(trace)),
+      iteration_s_(step_s(trace)),
       path_(find_critical_path(program, trace)) {
   std::map<Rank, double> works_s;
   for (const CriticalLink& link : path_.links) {
@@ -193,7 +179,7 @@ RankBreakdown Attribution::of_rank(const Events& events) {
   }
   row.communicating_s =
       row.tensor_parallel_s + row.expert_parallel_s + row.context_parallel_s + on_wire_s(events, work);
-  const double idle_s = iteration_.seconds() - row.sum_s(), wires_s = wires_.sum_s();
+  const double idle_s = iteration_s_ - row.sum_s(), wires_s = wires_.sum_s();
   const double more_s = std::max(0.0, idle_s - wires_s);  // how much longer the path works
   if (has_one_stage(program_, program_.program_of(events.rank).pipeline)) row.waiting_s = more_s;
   add_waiting(events, work, more_s, row);

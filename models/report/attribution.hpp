@@ -57,14 +57,6 @@ struct RankBreakdown : Breakdown {
   double communicating_s = 0;  // its own messages and collectives were on the wire, and it computed nothing
 };
 
-struct StepSpan {
-  double begin_s = 0, end_s = 0;
-  double seconds() const { return end_s - begin_s; }
-  double overlap_s(const StepSpan& other) const;
-};
-// From the first instant when a stream is free to the last end.
-StepSpan span_of(const Trace& trace);
-
 class Attribution {
  public:
   // Keeps references to all; they must outlive it. The Trace must be sorted.
@@ -95,7 +87,7 @@ class Attribution {
   const Program& program_;
   CostTable& costs_;
   const Trace& trace_;
-  StepSpan iteration_;
+  double iteration_s_;
   CriticalPath path_;
   Breakdown work_, wires_;  // of the path
   Rank busiest_;            // the rank that works longest on the path

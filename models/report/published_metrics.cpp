@@ -1,10 +1,7 @@
 #include "models/report/published_metrics.hpp"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <numeric>
-#include <utility>
 
 namespace motley {
 
@@ -22,22 +19,6 @@ double megatron_flops_per_chip(const Transformer& transformer, std::int64_t T, d
 double sequences_per_s(const Transformer& transformer, std::int64_t T, double flops_per_chip,
                        std::int64_t chips) {
   return flops_per_chip * static_cast<double>(chips) / megatron_flops_per_sequence(transformer, T);
-}
-
-double step_to_step_s(const Program& program, const Trace& trace) {
-  std::map<Rank, std::pair<double, double>> spans;  // first work and last end, by rank
-  for (const TraceEvent& event : trace.events) {
-    const Step& step = event.step;
-    const bool works = program.at(step.rank, step.stream, step.index).op() != Op::recv;
-    const double begin_s = works ? event.begin_s : std::numeric_limits<double>::infinity();
-    const auto [entry, is_new] = spans.try_emplace(step.rank, begin_s, event.end_s);
-    if (is_new) continue;
-    entry->second.first = std::min(entry->second.first, begin_s);
-    entry->second.second = std::max(entry->second.second, event.end_s);
-  }
-  double longest_s = 0;
-  for (const auto& [rank, span] : spans) longest_s = std::max(longest_s, span.second - span.first);
-  return longest_s;
 }
 
 double composite_throughput(std::span<const HomogeneousRun> runs) {

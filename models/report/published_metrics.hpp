@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "models/trace/trace.hpp"
 #include "models/transformer/transformer.hpp"
 
 namespace motley {
@@ -19,13 +18,6 @@ double megatron_flops_per_chip(const Transformer& transformer, std::int64_t T, d
                                std::int64_t chips);
 double sequences_per_s(const Transformer& transformer, std::int64_t T, double flops_per_chip,
                        std::int64_t chips);
-
-// The time from one step's begin to the next's if ranks begin the next step without waiting for others to end this
-// one, as zero-bubble schedules do when their optimizer is validated afterwards (arXiv:2401.10241, section 4). It is
-// the longest time of a rank from its first work (waiting to receive is no work) to its end: as steps are alike,
-// every rank's next step can begin that much later. If a rank works from the first instant to the last, this is the
-// step.
-double step_to_step_s(const Program& program, const Trace& trace);
 
 // Chips of one kind, and the throughput of one of them in the best run with only this kind (in any unit).
 struct HomogeneousRun {

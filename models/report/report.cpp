@@ -166,8 +166,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.chips = program.rank_count();
   report.memory =
       memory.empty() ? memory_by_stage(program, job.cluster, job.train.fragmentation) : std::move(memory);
-  const StepSpan iteration = span_of(trace);
-  report.iteration_s = iteration.end_s - iteration.begin_s;
+  report.iteration_s = step_s(trace);
   CostTable costs(program, job.cluster);
   Attribution attribution(program, costs, trace);
   const std::map<Rank, RankBreakdown> rows = attribution.by_rank();

@@ -27,6 +27,10 @@ Schedule schedule_named(std::string_view name) {
   return *schedule;
 }
 
+bool overlaps_steps(Schedule schedule) {
+  return schedule == Schedule::zb_h1 || schedule == Schedule::zb_h2 || in_a_v(schedule);
+}
+
 int standard_chunks(Schedule schedule) {
   return in_a_v(schedule) || schedule == Schedule::interleaved ? 2 : 1;
 }

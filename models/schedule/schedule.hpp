@@ -54,7 +54,19 @@ struct PipelineShape {
   // 1f1b, interleaved: number of additional forwards before the first backward, so that a forward and the backward
   // after it may run at the same time without waiting for another rank's.
   int ahead = 0;
+  // Where weight gradients are placed: whether ranks begin the next step without waiting for others to end this one, so
+  // that the longest time of one rank counts, and not that of all.
+  bool steps_overlap = false;
 };
+
+// Whether ranks begin the next step without waiting for others to end this one, unless the strategy says otherwise.
+// Assumes: gradients are clipped by the norm of all of them, and steps that overflow are left out; so ranks meet at the
+// end of a step (Megatron-LM). Zero-bubble schedules were published, and measured, with an optimizer that is validated
+// afterwards, as that meeting "makes zero bubble impossible" (arXiv:2401.10241, section 4; README of
+// github:sail-sg/zero-bubble-pipeline-parallelism, `--enable-optimizer-post-validation`, 2024-05). DualPipe's authors
+// print no optimizer; its half in a V is by the zero-bubble ones (hackmd.io/@ufotalent/r1lVXsa9Jg, 2025-02), so it is
+// taken to be run as theirs.
+bool overlaps_steps(Schedule schedule);
 
 // Number of chunks of each rank by default: 2 if the schedule needs two, else 1.
 int standard_chunks(Schedule schedule);
@@ -74,6 +86,9 @@ struct PassTimes {
 struct ScheduleTimes {
   std::vector<PassTimes> stages;  // by virtual stage, or one for all stages; empty: every pass takes 1
   double transfer_s = 0;          // transfer between virtual stages on different ranks
+  // Share of the memory of a micro-batch in flight that is still held between its input gradient and its weight
+  // gradient: what only the weight gradient reads.
+  double held_for_weights = 1;
   const PassTimes& pass_times(int virtual_stage) const;
 };
 

@@ -12,6 +12,7 @@ namespace motley {
 namespace {
 
 constexpr double kUnknown = -1;
+constexpr double kRounded = 1e-9;  // of a sum of shares of micro-batches
 constexpr double kAtOnce = -1;  // used as a least gap: weight gradients follow their input gradients at once
 
 // Runs `ordered` as early as possible and fills the gaps that it finds.
@@ -47,7 +48,7 @@ class Filler {
   struct State {
     std::size_t next = 0;
     double now_s = 0;
-    int in_flight = 0;
+    double in_flight = 0;  // memory, in micro-batches
     std::deque<Action> owed;
   };
 
@@ -74,7 +75,7 @@ class Filler {
     if (ready_s == kUnknown) return false;
     while (!state.owed.empty() && fits(state, ready_s)) run_owed(rank);
     if (action.pass == Pass::forward)
-      while (state.in_flight >= in_flight_ && !state.owed.empty()) run_owed(rank);
+      while (state.in_flight + 1 > in_flight_ + kRounded && !state.owed.empty()) run_owed(rank);
     run(rank, action, ready_s);
     ++state.next;
     return true;
@@ -90,7 +91,7 @@ class Filler {
     const Action owed = states_[rank].owed.front();
     states_[rank].owed.pop_front();
     run(rank, owed, 0);
-    --states_[rank].in_flight;
+    states_[rank].in_flight -= times_.held_for_weights;
   }
   void run(std::size_t rank, const Action& action, double ready_s) {
     State& state = states_[rank];
@@ -100,10 +101,12 @@ class Filler {
     if (action.pass == Pass::weight_gradient) return;
     auto& ends = action.pass == Pass::forward ? forward_end_ : gradient_end_;
     ends[at(action.virtual_stage)][at(action.micro_batch)] = state.now_s;
-    if (action.pass == Pass::forward)
+    if (action.pass == Pass::forward) {
       ++state.in_flight;
-    else
+    } else {
+      state.in_flight -= 1 - times_.held_for_weights;
       state.owed.push_back({Pass::weight_gradient, action.virtual_stage, action.micro_batch});
+    }
   }
 
   const Timetable& ordered_;
@@ -118,22 +121,26 @@ class Filler {
 
 }  // namespace
 
-Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight) {
+Timetable fill_with_weight_gradients(const Timetable& ordered, const ScheduleTimes& times, int in_flight,
+                                     bool steps_overlap) {
   Timetable best;
-  double best_makespan_s = std::numeric_limits<double>::infinity(), best_idle_s = best_makespan_s;
+  double best_step_s = std::numeric_limits<double>::infinity(), best_idle_s = best_step_s;
   for (const double least_gap : {1.0, 0.5, 0.0, kAtOnce}) {
     Timetable tried = Filler(ordered, times, in_flight, least_gap).fill();
     const auto result = evaluate(tried, times);
     MOTLEY_CHECK(result.has_value());
-    double idle_s = 0;
-    for (const RankTimes& rank : result->ranks) idle_s += rank.idle_s();
-    const double rounding_s = 1e-9 * result->makespan_s;
-    const bool ends_first = result->makespan_s < best_makespan_s - rounding_s;
-    const bool waits_less =
-        result->makespan_s < best_makespan_s + rounding_s && idle_s < best_idle_s - rounding_s;
+    double idle_s = 0, longest_s = 0;
+    for (const RankTimes& rank : result->ranks) {
+      idle_s += rank.idle_s();
+      longest_s = std::max(longest_s, rank.last_s - rank.first_s);
+    }
+    const double step_s = steps_overlap ? longest_s : result->makespan_s;
+    const double rounding_s = 1e-9 * step_s;
+    const bool ends_first = step_s < best_step_s - rounding_s;
+    const bool waits_less = step_s < best_step_s + rounding_s && idle_s < best_idle_s - rounding_s;
     if (!ends_first && !waits_less) continue;
     best = std::move(tried);
-    best_makespan_s = result->makespan_s;
+    best_step_s = step_s;
     best_idle_s = idle_s;
   }
   return best;

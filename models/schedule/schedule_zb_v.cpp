@@ -61,7 +61,7 @@ std::vector<Action> order_of(const PipelineShape& shape, int rank) {
 Timetable zero_bubble_v(const PipelineShape& shape, const ScheduleTimes& times) {
   Timetable ordered;
   for (int rank = 0; rank < shape.ranks; ++rank) ordered.ranks.push_back(order_of(shape, rank));
-  return fill_with_weight_gradients(ordered, times, 2 * shape.ranks);
+  return fill_with_weight_gradients(ordered, times, 2 * shape.ranks, shape.steps_overlap);
 }
 
 }  // namespace motley

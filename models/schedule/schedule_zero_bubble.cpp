@@ -13,7 +13,7 @@ Timetable zero_bubble_h1(const PipelineShape& shape, const ScheduleTimes& times)
   Timetable ordered;
   for (int rank = 0; rank < shape.ranks; ++rank)
     ordered.ranks.push_back(in_turn(rank, shape.micro_batches, shape.ranks - 1 - rank, Pass::input_gradient));
-  return fill_with_weight_gradients(ordered, times, shape.ranks);
+  return fill_with_weight_gradients(ordered, times, shape.ranks, shape.steps_overlap);
 }
 
 Timetable zero_bubble_h2(const PipelineShape& shape, const ScheduleTimes& times) {
@@ -21,7 +21,7 @@ Timetable zero_bubble_h2(const PipelineShape& shape, const ScheduleTimes& times)
   for (int rank = 0; rank < shape.ranks; ++rank)
     ordered.ranks.push_back(
         in_turn(rank, shape.micro_batches, 2 * (shape.ranks - 1 - rank), Pass::input_gradient));
-  return fill_with_weight_gradients(ordered, times, 2 * shape.ranks - 1);
+  return fill_with_weight_gradients(ordered, times, 2 * shape.ranks - 1, shape.steps_overlap);
 }
 
 }  // namespace motley

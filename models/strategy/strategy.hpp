@@ -124,6 +124,10 @@ struct Strategy {
   bool overlap_context = true;
   bool passes_context_in_ring() const { return overlap_context && !overlap_experts; }
   ExpertWeights expert_weights = ExpertWeights::combine;
+  // True: a rank begins its next step as soon as it has ended this one. False: ranks end a step together, because the
+  // norm of all gradients is needed before any rank may update its parameters. Nothing: as the schedule's authors do.
+  std::optional<bool> overlap_steps;
+  bool steps_overlap() const { return overlap_steps.value_or(overlaps_steps(schedule)); }
   std::int64_t bucket_bytes = 100'000'000;  // bytes of gradients in a bucket, if gradients or parameters
                                             // overlap
   // True: tensors that tensor-parallel ranks would hold alike between cut matmuls (norms, residuals, boundary

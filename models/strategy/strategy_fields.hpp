@@ -89,6 +89,7 @@ struct OverlapFields {
     visit(field("parameters", Truth{}, &Strategy::overlap_parameters).unless_standard());
     visit(field("experts", Truth{}, &Strategy::overlap_experts).unless_standard());
     visit(field("context", Truth{}, &Strategy::overlap_context).unless_standard());
+    visit(field("steps", Maybe<Truth>{}, &Strategy::overlap_steps).unless_standard());
     visit(field("bucket_bytes", Bytes{}, &Strategy::bucket_bytes));
   }
 };

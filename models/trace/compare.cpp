@@ -31,12 +31,14 @@ ComparedSide side_of(const Trace& trace, const std::set<Rank>& own, const std::s
   std::set_difference(own.begin(), own.end(), others.begin(), others.end(),
                       std::back_inserter(side.own_ranks));
   if (trace.events.empty()) return side;
-  double begin_s = trace.events[0].free_s, end_s = trace.events[0].end_s;
-  for (const TraceEvent& event : trace.events) {
-    begin_s = std::min(begin_s, event.free_s);
-    end_s = std::max(end_s, event.end_s);
+  // Of one of many steps: from its first compute on, as receives are posted, and their streams free, before it begins.
+  StepSpan span = span_of(trace);
+  if (trace.period_s > 0) {
+    span.begin_s = span.end_s;
+    for (const TraceEvent& event : trace.events)
+      if (event.step.stream == kComputeStream) span.begin_s = std::min(span.begin_s, event.begin_s);
   }
-  side.iteration_s = end_s - begin_s;
+  side.iteration_s = span.seconds();
   return side;
 }
 

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "models/base/index.hpp"
+#include "models/program/next_step.hpp"
 
 namespace motley {
 namespace {
@@ -41,34 +42,65 @@ class PathFinder {
   CriticalPath find() {
     CriticalPath path;
     if (trace_.events.empty()) return path;
-    const TraceEvent* event = &trace_.events[0];
-    double begin_s = event->free_s;
+    Node node{&trace_.events[0], 0};
+    double first_s = node.event->free_s;
     for (const TraceEvent& other : trace_.events) {
-      if (other.end_s > event->end_s) event = &other;
-      begin_s = std::min(begin_s, other.free_s);
+      if (other.end_s > node.event->end_s) node.event = &other;
+      first_s = std::min(first_s, other.free_s);
     }
-    // Clocks of several hosts may disagree: a link ends at the latest where the next one begins.
-    for (double reached_s = event->end_s; event != nullptr && path.links.size() < trace_.events.size();) {
+    const double end_s = node.event->end_s, period_s = trace_.period_s;
+    const double begin_s = period_s > 0 ? end_s - kTurns * period_s : first_s;
+    const std::size_t most = trace_.events.size() * (period_s > 0 ? kTurns : 1);
+    for (double reached_s = end_s; node.event != nullptr && path.links.size() < most;) {
+      const TraceEvent& event = *node.event;
       CriticalLink link;
-      link.step = event->step;
-      link.end_s = std::min(event->end_s, reached_s);
-      link.begin_s = std::clamp(event->matched_s, begin_s, link.end_s);
-      const TraceEvent* last = last_side(*event);
+      link.step = event.step;
+      link.end_s = std::min(event.end_s - node.back * period_s, reached_s);
+      link.begin_s = std::clamp(event.matched_s - node.back * period_s, begin_s, link.end_s);
+      const TraceEvent* last = last_side(event);
       link.joined = last->step;
-      const auto [before, joint] = before_of(*last);
+      const auto [before, joint] = before_of({last, node.back});
       link.joint = joint;
-      if (last != event && joint != Joint::first)
+      if (last != &event && joint != Joint::first)
         link.joint = joint == Joint::stream ? Joint::peer_stream : Joint::peer_after;
       reached_s = link.begin_s;
-      link.gap_s = std::max(0.0, link.begin_s - (before == nullptr ? begin_s : before->end_s));
+      const double before_s =
+          before.event == nullptr ? begin_s : std::max(begin_s, before.event->end_s - before.back * period_s);
+      link.gap_s = std::max(0.0, link.begin_s - before_s);
       path.links.push_back(link);
-      event = before;
+      if (period_s > 0 && reached_s <= begin_s) break;
+      node = before;
     }
     std::reverse(path.links.begin(), path.links.end());
+    if (period_s > 0) keep_one_turn(path, begin_s);
     return path;
   }
 
  private:
+  // An event of the Trace, or the same event some steps before.
+  struct Node {
+    const TraceEvent* event = nullptr;
+    int back = 0;  // how many steps
+  };
+  // Where steps overlap, the chain goes back through this many of them, and its first turn counts: far enough from the
+  // last end, it only goes round what repeats in every step.
+  static constexpr int kTurns = 4;
+
+  void keep_one_turn(CriticalPath& path, double begin_s) const {
+    const double end_s = begin_s + trace_.period_s, later_s = (kTurns - 1) * trace_.period_s;
+    std::vector<CriticalLink> links;
+    for (CriticalLink link : path.links) {
+      const double from_s = link.begin_s - link.gap_s;
+      if (from_s >= end_s) break;
+      link.begin_s = std::min(link.begin_s, end_s);
+      link.gap_s = link.begin_s - from_s;
+      link.end_s = std::min(link.end_s, end_s) + later_s;
+      link.begin_s += later_s;
+      links.push_back(link);
+    }
+    path.links = std::move(links);
+  }
+
   const Instruction& instruction_of(const Step& step) const {
     return program_.at(step.rank, step.stream, step.index);
   }
@@ -134,18 +166,30 @@ class PathFinder {
   }
 
   // The event on the same rank for which the event had to wait, and that ended last.
-  std::pair<const TraceEvent*, Joint> before_of(const TraceEvent& event) const {
-    const Step& step = event.step;
-    const TraceEvent* before = nullptr;
+  std::pair<Node, Joint> before_of(const Node& node) const {
+    const Step& step = node.event->step;
+    const RankProgram& rank_program = program_.program_of(step.rank);
+    const bool is_first = step.index == 0, goes_on = is_first && trace_.period_s > 0;
+    const auto& stream = rank_program.streams[step.stream].instructions;
+    Node before;
     Joint joint = Joint::first;
-    if (step.index > 0) before = find_event({step.rank, step.stream, step.index - 1});
-    if (before != nullptr) joint = Joint::stream;
-    for (const After& after : instruction_of(step).after) {
+    double before_s = 0;
+    const auto take = [&](const After& after, int back, Joint as) {
       const TraceEvent* awaited = find_event({step.rank, after.stream, after.index});
-      if (awaited == nullptr || (before != nullptr && awaited->end_s <= before->end_s)) continue;
-      before = awaited;
-      joint = Joint::after;
+      if (awaited == nullptr) return;
+      const double end_s = awaited->end_s - (back - node.back) * trace_.period_s;
+      if (before.event != nullptr && end_s <= before_s) return;
+      before = {awaited, back};
+      before_s = end_s;
+      joint = as;
+    };
+    if (!is_first) take({step.stream, step.index - 1}, node.back, Joint::stream);
+    if (goes_on) {
+      take({step.stream, static_cast<std::int32_t>(stream.size()) - 1}, node.back + 1, Joint::stream);
+      for (const After& after : awaited_of_last_step(rank_program, step.stream))
+        take(after, node.back + 1, Joint::after);
     }
+    for (const After& after : instruction_of(step).after) take(after, node.back, Joint::after);
     return {before, joint};
   }
 

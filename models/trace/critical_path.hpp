@@ -29,8 +29,10 @@ struct CriticalLink {
   double begin_s = 0, end_s = 0;  // a transfer or collective begins when all sides are there
 };
 
+// Where steps overlap (Trace::period_s) the chain goes back into the steps before, and one period of it is kept: what
+// goes round from step to step. Its first and last link may be parts of instructions.
 struct CriticalPath {
-  std::vector<CriticalLink> links;  // in the order of time; gaps and durations add up to the iteration
+  std::vector<CriticalLink> links;  // in the order of time; gaps and durations add up to step_s()
   double duration_s() const;
   double gap_s() const;
 };

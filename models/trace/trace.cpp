@@ -320,13 +320,30 @@ void write_head(TraceFile& file, const Program& program, const Trace& trace) {
   append(file.text(),
          FMT_COMPILE(
              "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
-             "\"world\":\"{}\",\"measured_ranks\":[{}],{}\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
+             "\"world\":\"{}\",\"measured_ranks\":[{}],{}{}\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
              "\"traceEvents\":["),
          trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","),
-         stand_ins, nlohmann::json(print(program)).dump());
+         trace.period_s > 0 ? fmt::format("\"period_s\":{},", trace.period_s) : "", stand_ins,
+         nlohmann::json(print(program)).dump());
 }
 
 }  // namespace
+
+double StepSpan::overlap_s(const StepSpan& other) const {
+  return std::max(0.0, std::min(end_s, other.end_s) - std::max(begin_s, other.begin_s));
+}
+
+StepSpan span_of(const Trace& trace) {
+  StepSpan iteration;
+  if (!trace.events.empty()) iteration = {trace.events[0].free_s, trace.events[0].end_s};
+  for (const TraceEvent& event : trace.events) {
+    iteration.begin_s = std::min(iteration.begin_s, event.free_s);
+    iteration.end_s = std::max(iteration.end_s, event.end_s);
+  }
+  return iteration;
+}
+
+double step_s(const Trace& trace) { return trace.period_s > 0 ? trace.period_s : span_of(trace).seconds(); }
 
 void sort_events(Trace& trace) {
   std::sort(trace.events.begin(), trace.events.end(),

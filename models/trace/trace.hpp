@@ -46,9 +46,23 @@ struct Trace {
   std::string world;  // "sim", "real"; mixed and replay are "sim" with measured ranks
   std::vector<Rank> measured_ranks;
   std::vector<StandIn> stand_ins;  // in a folded trace: every rank that has events; else empty
+  // Seconds from one step to the next where ranks begin the next step before others have ended this one; the events are
+  // then those of one of many steps, and each rank's next step has the same events that much later. 0: ranks end a step
+  // together.
+  double period_s = 0;
   std::vector<TraceEvent> events;  // by rank, stream, index: the order of the Program
   bool operator==(const Trace&) const = default;
 };
+
+struct StepSpan {
+  double begin_s = 0, end_s = 0;
+  double seconds() const { return end_s - begin_s; }
+  double overlap_s(const StepSpan& other) const;
+};
+// From the first instant when a stream is free to the last end.
+StepSpan span_of(const Trace& trace);
+// How long a step takes: from its begin to the next one's.
+double step_s(const Trace& trace);
 
 // Sorts by (rank, stream, index).
 void sort_events(Trace& trace);

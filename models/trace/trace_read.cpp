@@ -69,6 +69,7 @@ enum class Field : std::uint8_t {
   world,
   measured_ranks,
   stand_ins,
+  period_s,
   // Fields of an event.
   ph,
   pid,
@@ -95,7 +96,8 @@ Field head_field(std::string_view key) {
       {"program_hash", Field::program_hash},
       {"world", Field::world},
       {"measured_ranks", Field::measured_ranks},
-      {"stand_ins", Field::stand_ins}};
+      {"stand_ins", Field::stand_ins},
+      {"period_s", Field::period_s}};
   const auto field = fields.find(key);
   return field == fields.end() ? Field::none : field->second;
 }
@@ -356,6 +358,8 @@ double* TraceReader::real_of(Field field) {
       return &event_.end_s;
     case Field::flops:
       return &event_.flops;
+    case Field::period_s:
+      return &trace_.period_s;
     default:
       return nullptr;
   }
@@ -381,6 +385,7 @@ void TraceReader::take_real(double value) {
   double* real = real_of(field_);
   if (real == nullptr) refuse(fmt::format("{} where a whole number belongs", value));
   const double most = field_ == Field::flops ? kMostFlops : kMost_s;
+  if (field_ == Field::period_s && value < 0) refuse(fmt::format("{} is no period", value));
   if (!(std::fabs(value) <= most)) refuse(fmt::format("{} is out of bounds: at most {}", value, most));
   *real = value;
   seen_ |= 1U << static_cast<int>(field_);

@@ -10,7 +10,7 @@ Trace simulate_in_child(const Job& job, const Program& program, const SimOptions
 }
 
 double simulated_step_s(const Job& job, const Program& program, const std::string& name) {
-  return run_in_child([&] { return last_end_s(simulate(job, program)); }, name);
+  return run_in_child([&] { return step_s(simulate(job, program)); }, name);
 }
 
 double last_end_s(const Trace& trace) {

@@ -17,14 +17,14 @@ inline constexpr bool kSentAsBytes<TraceEvent> = true;
 template <class T>
 requires std::is_same_v<std::remove_const_t<T>, Trace>
 auto fields_of(T& trace) {
-  auto& [strategy_hash, program_hash, world, measured_ranks, stand_ins, events] = trace;
-  return std::tie(strategy_hash, program_hash, world, measured_ranks, stand_ins, events);
+  auto& [strategy_hash, program_hash, world, measured_ranks, stand_ins, period_s, events] = trace;
+  return std::tie(strategy_hash, program_hash, world, measured_ranks, stand_ins, period_s, events);
 }
 
 // Calls simulate() in a forked child. The caller must be single-threaded. A Refusal or RunFailure of the child is
 // thrown here; a child that dies without an answer is a RunFailure.
 Trace simulate_in_child(const Job& job, const Program& program, const SimOptions& options = {});
-// last_end_s() of a simulation in a forked child, for callers that need nothing else: the trace stays in the child.
+// step_s() of a simulation in a forked child, for callers that need nothing else: the trace stays in the child.
 double simulated_step_s(const Job& job, const Program& program, const std::string& name = "a simulation");
 
 // The end of the last event of a simulated step, which begins at 0.

@@ -73,7 +73,9 @@ double Durations::seconds(const Step& step, const Instruction& instruction) {
 double Durations::unbounded_s(const Step& step, const Instruction& instruction) {
   if (!is_measured(step.rank)) return costs_.price(step.rank, instruction).seconds();
   if (options_.tape != nullptr) return recorded_s(step);
-  return whole_nanoseconds(options_.executor->execute(step, instruction));
+  const auto [known, is_new] = executed_.try_emplace(step);
+  if (is_new) known->second = whole_nanoseconds(options_.executor->execute(step, instruction));
+  return known->second;
 }
 
 std::vector<Rank> Durations::measured_ranks() const {

@@ -1,8 +1,9 @@
 // Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
-// (Mixed), or a recorded trace (Replay). seconds() is asked once for each instruction. Read next:
-// sim/world/options.hpp.
+// (Mixed), or a recorded trace (Replay). Where several steps follow each other, a real rank executes the first, and its
+// seconds are those of all. Read next: sim/world/options.hpp.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "models/cost/compute_cost.hpp"
@@ -37,6 +38,7 @@ class Durations {
   const Program& program_;
   const SimOptions& options_;
   CostTable costs_;
+  std::map<Step, double> executed_;
   IdTable<Rank, bool> measured_;  // empty: no rank is measured
 };
 

@@ -9,6 +9,7 @@ namespace {
 constexpr double kChip = 900, kMember = 1100, kLane = 300;
 constexpr double kRunningRank = 300, kStream = 500, kRunningLane = 500, kRunningLink = 400;
 constexpr double kEvent = sizeof(TraceEvent);
+constexpr double kRounds = 3;  // steps whose events are held where steps overlap
 
 }  // namespace
 
@@ -31,10 +32,11 @@ MemoryNeed memory_need(const Job& job, const Program& program, const Folding& fo
       need.instructions += static_cast<std::int64_t>(stream.instructions.size());
     }
   }
-  need.bytes += kRunningRank * static_cast<double>(need.ranks) + kStream * static_cast<double>(streams) +
-                kEvent * static_cast<double>(need.instructions) +
-                kRunningLane * static_cast<double>(folding.symmetry.lanes.first.size()) +
-                kRunningLink * static_cast<double>(folding.symmetry.links.first.size());
+  need.bytes +=
+      kRunningRank * static_cast<double>(need.ranks) + kStream * static_cast<double>(streams) +
+      kEvent * (job.strategy.steps_overlap() ? kRounds : 1) * static_cast<double>(need.instructions) +
+      kRunningLane * static_cast<double>(folding.symmetry.lanes.first.size()) +
+      kRunningLink * static_cast<double>(folding.symmetry.links.first.size());
   return need;
 }
 

@@ -4,14 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/program/next_step.hpp"
 
 namespace motley {
 
 namespace {
+
+// Steps follow each other until two of them differ by their time alone, or so many have run.
+constexpr int kMostRounds = 16;
+constexpr double kSteady = 1e-6;  // relative
 
 Folding fold_and_announce(const Job& job, const Program& program, const SimOptions& options,
                           Durations& durations) {
@@ -33,7 +39,8 @@ SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& opt
       folding_(fold_and_announce(job, program, options, durations)),
       fabric_(program, job.cluster, folding_),
       flows_(clock_, fabric_, options.all_shared),
-      overlap_(program, job.cluster, clock_) {
+      overlap_(program, job.cluster, clock_),
+      most_rounds_(job.strategy.steps_overlap() && !options.null ? kMostRounds : 1) {
   lay_out_streams();
   lay_out_gangs();
 }
@@ -54,7 +61,7 @@ void SimWorld::lay_out_streams() {
       streams_.push_back(std::move(fresh));
     }
   }
-  trace_.events.resize(events);
+  events_of_round_ = events;
   if (folding_.symmetry.ranks.first.size() == program_.ranks.size()) return;
   const std::vector<std::int64_t> counts = folding_.symmetry.ranks.counts();
   for (std::size_t i = 0; i < counts.size(); ++i)
@@ -105,24 +112,78 @@ Trace SimWorld::run() {
   if (failure_) std::rethrow_exception(failure_);
   const std::string deadlock = describe_deadlock();
   if (!deadlock.empty()) throw RunFailure(deadlock);
+  if (trace_.events.empty() && !rounds_.empty()) trace_.events = std::move(rounds_.front().events);
   return std::move(trace_);
 }
 
 Task SimWorld::run_to_end(Rank rank, StreamId stream) {
   StreamState& here = state(rank, stream);
   try {
-    for (std::int32_t index = 0; index < here.count && !clock_.stopped(); ++index)
-      co_await perform({rank, stream, index});
+    for (int round = 0; here.count > 0 && round < most_rounds_ && !clock_.stopped(); ++round) {
+      begin_round(round);
+      for (std::int32_t index = 0; index < here.count && !clock_.stopped(); ++index)
+        co_await perform({rank, stream, index}, round);
+      if (!clock_.stopped()) end_round(round);
+    }
   } catch (const std::exception&) {
     failure_ = std::current_exception();
     clock_.stop();
   }
 }
 
-Task SimWorld::perform(Step step) {
+void SimWorld::begin_round(int round) {
+  if (at(round - first_round_) < rounds_.size()) return;
+  Round& fresh = rounds_.emplace_back();
+  fresh.events.resize(events_of_round_);
+  fresh.streams_left = static_cast<std::size_t>(std::count_if(
+      streams_.begin(), streams_.end(), [](const StreamState& each) { return each.count > 0; }));
+}
+
+void SimWorld::end_round(int round) {
+  Round& ended = rounds_[at(round - first_round_)];
+  if (--ended.streams_left > 0) return;
+  ends_s_.push_back(0);
+  for (const TraceEvent& event : ended.events) ends_s_.back() = std::max(ends_s_.back(), event.end_s);
+  if (round == 0) return;
+  if (round + 1 == most_rounds_ || is_steady(rounds_.front(), ended)) return keep_steady(round);
+  rounds_.pop_front();
+  ++first_round_;
+}
+
+bool SimWorld::is_steady(const Round& before, const Round& last) const {
+  double least_s = std::numeric_limits<double>::infinity(), most_s = 0;
+  for (std::size_t i = 0; i < last.events.size(); ++i) {
+    const double later_s = last.events[i].end_s - before.events[i].end_s;
+    least_s = std::min(least_s, later_s);
+    most_s = std::max(most_s, later_s);
+  }
+  return most_s - least_s <= kSteady * most_s;
+}
+
+// The last round is the step that is kept, from the instant when its first stream was free.
+// Assumes: steps that never become alike (transfers that share links, in turns) take the mean of the last half of them.
+void SimWorld::keep_steady(int round) {
+  clock_.stop();
+  const int over = is_steady(rounds_.front(), rounds_[1]) ? 1 : round / 2;
+  trace_.period_s = (ends_s_[at(round)] - ends_s_[at(round - over)]) / over;
+  trace_.events = std::move(rounds_[1].events);
+  double begin_s = std::numeric_limits<double>::infinity();
+  for (const TraceEvent& event : trace_.events) begin_s = std::min(begin_s, event.free_s);
+  for (TraceEvent& event : trace_.events)
+    for (double* const time_s : {&event.free_s, &event.begin_s, &event.matched_s, &event.end_s})
+      *time_s -= begin_s;
+}
+
+Task SimWorld::await_last_round(Step step, int round) {
+  for (const After& after : awaited_of_last_step(program_.program_of(step.rank), step.stream))
+    while (must_wait(state(step.rank, step.stream), {step.rank, after.stream, after.index}, round - 1))
+      co_await state(step.rank, step.stream).parking.wait();
+}
+
+Task SimWorld::perform(Step step, int round) {
   StreamState& stream = state(step.rank, step.stream);
   const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
-  TraceEvent& event = event_of(step);
+  TraceEvent& event = event_of(step, round);
   event.step = step;
   event.free_s = now_s();
   event.bytes = payload_bytes(instruction);
@@ -130,9 +191,10 @@ Task SimWorld::perform(Step step) {
   event.allocated = instruction.allocated;
   event.freed = instruction.freed;
   event.peak = instruction.peak;
+  if (round > 0 && step.index == 0) co_await await_last_round(step, round);
   for (const After& after : instruction.after)
-    while (must_wait(stream, {step.rank, after.stream, after.index})) co_await stream.parking.wait();
-  note_wait(event, instruction);
+    while (must_wait(stream, {step.rank, after.stream, after.index}, round)) co_await stream.parking.wait();
+  note_wait(event, instruction, round);
   event.begin_s = event.matched_s = now_s();
   switch (instruction.op()) {
     case Op::compute:
@@ -174,28 +236,33 @@ Task SimWorld::copy(Step step, const Instruction& instruction) {
   co_await flow->arrival();
 }
 
-bool SimWorld::must_wait(StreamState& stream, Step step) {
+bool SimWorld::must_wait(StreamState& stream, Step step, int round) {
   StreamState& awaited = state(step.rank, step.stream);
-  if (awaited.ended > step.index) {
+  const std::int32_t index = round * awaited.count + step.index;
+  if (awaited.ended > index) {
     stream.blocked = Blocked::no;
     return false;
   }
-  awaited.waiters.push_back({step.index, &stream});
+  awaited.waiters.push_back({index, &stream});
   stream.blocked = Blocked::after;
   stream.waits_for = step;
   return true;
 }
 
-void SimWorld::note_wait(TraceEvent& event, const Instruction& instruction) {
+void SimWorld::note_wait(TraceEvent& event, const Instruction& instruction, int round) {
   double latest_s = event.free_s;
-  for (const After& after : instruction.after) {
+  const auto note = [&](const After& after, int of_round) {
     const Step step{event.step.rank, after.stream, after.index};
-    const double end_s = event_of(step).end_s;
-    if (end_s <= latest_s) continue;
+    const double end_s = event_of(step, of_round).end_s;
+    if (end_s <= latest_s) return;
     latest_s = end_s;
     event.waited = Waited::step;
     event.waited_for = step;
-  }
+  };
+  if (round > 0 && event.step.index == 0)
+    for (const After& after : awaited_of_last_step(program_.program_of(event.step.rank), event.step.stream))
+      note(after, round - 1);
+  for (const After& after : instruction.after) note(after, round);
 }
 
 void SimWorld::end(StreamState& stream, TraceEvent& event) {
@@ -520,7 +587,7 @@ std::string SimWorld::describe_deadlock() {
   for (Rank rank : folding_.symmetry.ranks.first)
     for (StreamId stream : program_.program_of(rank).streams.ids()) {
       const StreamState& here = state(rank, stream);
-      if (here.ended == here.count || ++waiting > kShown) continue;
+      if (here.ended >= here.count || ++waiting > kShown) continue;
       lines += fmt::format("\n  {} {}", describe(program_, rank, stream, here.ended), why(rank, stream));
     }
   if (waiting == 0) return "";

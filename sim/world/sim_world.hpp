@@ -3,6 +3,7 @@
 // sim/simulate.cpp and sim/world/sim_world.cpp; sim/simulate.hpp is the way in.
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <memory>
 #include <string>
@@ -33,13 +34,13 @@ class SimWorld : public World {
   enum class Blocked : std::uint8_t { no, after, other_side };
   struct StreamState;
   struct Waiter {
-    std::int32_t index;  // the instruction for whose end the stream waits
+    std::int32_t index;  // the instruction for whose end the stream waits, counted over all steps
     StreamState* stream;
   };
   struct StreamState {
     std::size_t first_event = 0;  // index into trace_.events
-    std::int32_t ended = 0;       // how many instructions have ended
-    std::int32_t count = 0;       // how many instructions have been issued
+    std::int32_t ended = 0;       // how many instructions have ended, over all steps
+    std::int32_t count = 0;       // how many instructions have been issued; every step has as many
     Blocked blocked = Blocked::no;
     bool released = false;  // the other side has come
     Step waits_for;         // the step it waits for while blocked == after
@@ -65,9 +66,16 @@ class SimWorld : public World {
     std::shared_ptr<Flow> message;
   };
 
+  // One of the steps that follow each other.
+  struct Round {
+    std::vector<TraceEvent> events;
+    std::size_t streams_left = 0;  // how many streams have not ended it yet
+  };
+
   StreamState& state(Rank rank, StreamId stream) { return streams_[first_stream_[rank] + at(stream)]; }
-  TraceEvent& event_of(const Step& step) {
-    return trace_.events[state(step.rank, step.stream).first_event + static_cast<std::size_t>(step.index)];
+  TraceEvent& event_of(const Step& step, int round) {
+    const std::size_t first = state(step.rank, step.stream).first_event;
+    return rounds_[at(round - first_round_)].events[first + static_cast<std::size_t>(step.index)];
   }
   Gang& gang_of(GroupId group) { return gangs_[at(folding_.symmetry.groups.class_of[at(group)])]; }
 
@@ -75,12 +83,17 @@ class SimWorld : public World {
   void lay_out_gangs();
   std::vector<std::int32_t> one_of_each(std::int32_t first, std::size_t count) const;
   Task run_to_end(Rank rank, StreamId stream);
-  Task perform(Step step);
+  Task perform(Step step, int round);
+  Task await_last_round(Step step, int round);
+  void begin_round(int round);
+  void end_round(int round);
+  bool is_steady(const Round& before, const Round& last) const;
+  void keep_steady(int round);
 
   double now_s() const { return clock_.now_s(); }
   Clock::Sleep sleep(double seconds) { return clock_.sleep(seconds); }
-  bool must_wait(StreamState& stream, Step step);  // for the end of the step, of the same rank
-  void note_wait(TraceEvent& event, const Instruction& instruction);
+  bool must_wait(StreamState& stream, Step step, int round);  // for the end of the step, of the same rank
+  void note_wait(TraceEvent& event, const Instruction& instruction, int round);
   void end(StreamState& stream, TraceEvent& event);
   Task block(StreamState& stream);                           // waits for release()
   void release(const Posted& posted);                        // wakes a stream that is in block()
@@ -133,6 +146,11 @@ class SimWorld : public World {
   std::vector<Posted> meetings_;                        // indexed by class of lanes
   std::vector<std::shared_ptr<Handshake>> handshakes_;  // indexed by class of lanes
   std::vector<Gang> gangs_;                             // indexed by class of groups
+  const int most_rounds_;     // how many steps are run at most; 1: ranks end a step together
+  std::deque<Round> rounds_;  // those that are under way, and the last one that ended
+  int first_round_ = 0;       // the number of the first of them
+  std::size_t events_of_round_ = 0;
+  std::vector<double> ends_s_;  // the end of each round
   Trace trace_;
   std::exception_ptr failure_;
   std::vector<StreamState> streams_;  // the streams of the ranks that run

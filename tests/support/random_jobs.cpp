@@ -152,6 +152,7 @@ Strategy any_strategy(const Transformer& t, const std::vector<NodeGroup>& groups
   if (strategy.zero > 0 && dice.once_in(3)) strategy.shard_over = 2;
   strategy.prefetch = dice.one_of({0, 1, 2});
   strategy.overlap_parameters = dice.once_in(3);
+  strategy.overlap_steps = false;  // a trace is of one step, from its begin
   return strategy;
 }
 

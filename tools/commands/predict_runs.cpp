@@ -61,17 +61,11 @@ void predict_memory(const Measured& measured, const Program& program, RunOutcome
 
 struct Simulated {
   const Program& program;
-  bool runs_on;      // Measured::runs_on
   std::string name;  // the name of the run in messages
 };
 
 Prediction predict_step(const Simulated& run, const Job& job, const Interval& interval) {
-  const double seconds = run_in_child(
-      [&] {
-        const Trace trace = simulate(job, run.program);
-        return run.runs_on ? step_to_step_s(run.program, trace) : last_end_s(trace);
-      },
-      "the simulation of " + run.name);
+  const double seconds = simulated_step_s(job, run.program, "the simulation of " + run.name);
   return {seconds, interval.low * seconds, interval.high * seconds};
 }
 
@@ -85,7 +79,7 @@ void predict(const Measured& measured, const Program* compiled, const PredictOpt
     std::optional<Program> own;
     const Program& program = compiled != nullptr ? *compiled : own.emplace(compile(job));
     if (options.memory) predict_memory(measured, program, outcome);
-    const Simulated run{program, measured.runs_on, outcome.id};
+    const Simulated run{program, outcome.id};
     outcome.predicted = predict_step(run, job, measured.scenario.interval);
     if (!options.unseen || !measured.unseen) return;
     Job elsewhere = job;

@@ -164,6 +164,7 @@ Strategy random_strategy(Random& random) {
   strategy.overlap_p2p = random.coin();
   strategy.overlap_gradients = random.coin();
   strategy.overlap_parameters = random.coin();
+  if (random.coin()) strategy.overlap_steps = random.coin();
   strategy.overlap_experts = random.coin();
   strategy.overlap_context = random.coin();
   strategy.bucket_bytes = random.integer(1, std::int64_t{1} << 40);

@@ -326,7 +326,7 @@ void try_better_parts(const SimulatedDraw& run, Dice& dice, std::size_t parts, B
     const double factor = dice.one_of({1.02, 1.1, 1.5, 2.0, 8.0});
     const Job better = improved(run.job, lever, factor);
     const Program program = compile(better);
-    const double before_s = end_of(run.trace), after_s = end_of(simulate_in_child(better, program));
+    const double before_s = step_s(run.trace), after_s = step_s(simulate_in_child(better, program));
     ++sum.tried;
     if (after_s <= before_s * 1.005) continue;
     ++sum.longer;
