@@ -174,6 +174,33 @@ class ActivationOffload {
   }
 };
 
+// In the last runs of backwards: the last addition to the gradient of each parameter, and the end of all computes.
+struct LastAdditions {
+  std::map<TensorId, ComputePoint> of_parameter;
+  ComputePoint end;
+};
+
+LastAdditions find_last_additions(const RankProgram& rank_program) {
+  const auto& computes = rank_program.streams[kComputeStream].instructions;
+  std::map<BlockId, std::int32_t> last_run;  // micro-batch of a block's last run
+  for (const Instruction& instruction : computes)
+    if (const Compute* const compute = instruction.as<Compute>())
+      last_run[compute->block] = instruction.micro_batch;
+  LastAdditions last;
+  for (std::size_t index = 0; index < computes.size(); ++index) {
+    const Compute* const compute = computes[index].as<Compute>();
+    if (compute == nullptr || last_run.at(compute->block) != computes[index].micro_batch) continue;
+    last.end = std::max(last.end, ComputePoint{static_cast<int>(index), compute->last_kernel});
+    const Block& block = rank_program.blocks[compute->block];
+    for (int i = compute->first_kernel; i < compute->last_kernel && block.pass != Pass::forward; ++i)
+      for (const TensorId named : block.kernels[at(i)].parameters) {
+        ComputePoint& latest = last.of_parameter[named];
+        latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
+      }
+  }
+  return last;
+}
+
 // Offloads the optimizer state of one rank program.
 class OptimizerOffload {
  public:
@@ -214,11 +241,6 @@ class OptimizerOffload {
   struct Companions {
     std::map<TensorId, ShardId> shards;
     std::map<int, TensorId> gradients, parameters;
-  };
-  // In the last runs of backwards: the last addition to the gradient of each parameter, and the end of all computes.
-  struct LastAdditions {
-    std::map<TensorId, ComputePoint> of_parameter;
-    ComputePoint end;
   };
 
   const Job& job_;
@@ -381,29 +403,10 @@ class OptimizerOffload {
   // The last addition to the gradient in the last runs of backwards; a parameter that no backward names is complete
   // at the end of all backwards.
   ComputePoint last_addition(const State& state) {
-    if (!last_additions_) note_last_additions();
+    if (!last_additions_) last_additions_ = find_last_additions(rank_program_);
     const auto& latest = last_additions_->of_parameter;
     const auto of_state = state.parameter ? latest.find(*state.parameter) : latest.end();
     return of_state == latest.end() ? last_additions_->end : of_state->second;
-  }
-  void note_last_additions() {
-    std::map<BlockId, std::int32_t> last_run;  // micro-batch of a block's last run
-    for (const Instruction& instruction : computes())
-      if (const Compute* const compute = instruction.as<Compute>())
-        last_run[compute->block] = instruction.micro_batch;
-    LastAdditions& last = last_additions_.emplace();
-    for (std::size_t index = 0; index < computes().size(); ++index) {
-      const Instruction& instruction = computes()[index];
-      const Compute* const compute = instruction.as<Compute>();
-      if (compute == nullptr || last_run.at(compute->block) != instruction.micro_batch) continue;
-      last.end = std::max(last.end, ComputePoint{static_cast<int>(index), compute->last_kernel});
-      const Block& block = rank_program_.blocks[compute->block];
-      for (int i = compute->first_kernel; i < compute->last_kernel && block.pass != Pass::forward; ++i)
-        for (const TensorId named : block.kernels[at(i)].parameters) {
-          ComputePoint& latest = last.of_parameter[named];
-          latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
-        }
-    }
   }
 
   // The end of the instruction that completes every gradient, for which the chip's own step waits.
