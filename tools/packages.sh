@@ -8,6 +8,7 @@ build_packages=(
 fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)
 check_packages=(clang-format clang-tidy git)
+fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or
 # sudo.

@@ -174,6 +174,33 @@ class ActivationOffload {
   }
 };
 
+// In the last runs of backwards: the last addition to the gradient of each parameter, and the end of all computes.
+struct LastAdditions {
+  std::map<TensorId, ComputePoint> of_parameter;
+  ComputePoint end;
+};
+
+LastAdditions find_last_additions(const RankProgram& rank_program) {
+  const auto& computes = rank_program.streams[kComputeStream].instructions;
+  std::map<BlockId, std::int32_t> last_run;  // micro-batch of a block's last run
+  for (const Instruction& instruction : computes)
+    if (const Compute* const compute = instruction.as<Compute>())
+      last_run[compute->block] = instruction.micro_batch;
+  LastAdditions last;
+  for (std::size_t index = 0; index < computes.size(); ++index) {
+    const Compute* const compute = computes[index].as<Compute>();
+    if (compute == nullptr || last_run.at(compute->block) != computes[index].micro_batch) continue;
+    last.end = std::max(last.end, ComputePoint{static_cast<int>(index), compute->last_kernel});
+    const Block& block = rank_program.blocks[compute->block];
+    for (int i = compute->first_kernel; i < compute->last_kernel && block.pass != Pass::forward; ++i)
+      for (const TensorId named : block.kernels[at(i)].parameters) {
+        ComputePoint& latest = last.of_parameter[named];
+        latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
+      }
+  }
+  return last;
+}
+
 // Offloads the optimizer state of one rank program.
 class OptimizerOffload {
  public:
@@ -181,6 +208,7 @@ class OptimizerOffload {
 
   void run(double share) {
     if (share <= 0) return;
+    find_companions();
     std::vector<State> states = chosen_states(share);
     if (states.empty()) return;
     std::reverse(states.begin(), states.end());  // the order in which backwards complete them
@@ -209,9 +237,28 @@ class OptimizerOffload {
     TensorId host_gradient, host_parameter;
   };
 
+  // What belongs to an optimizer state: its shard, or the gradient and the parameter of its transformer's parameter.
+  struct Companions {
+    std::map<TensorId, ShardId> shards;
+    std::map<int, TensorId> gradients, parameters;
+  };
+
   const Job& job_;
   RankProgram& rank_program_;
   std::map<ShardId, After> renewed_;
+  Companions companions_;
+  std::optional<LastAdditions> last_additions_;
+
+  void find_companions() {
+    for (const ShardId shard : rank_program_.shards.ids())
+      companions_.shards[rank_program_.shards[shard].optimizer] = shard;
+    for (const TensorId id : rank_program_.tensors.ids()) {
+      const Tensor& tensor = rank_program_.tensors[id];
+      if (!tensor.parameter || tensor.on_host) continue;
+      if (tensor.role == TensorRole::gradient) companions_.gradients[*tensor.parameter] = id;
+      if (tensor.role == TensorRole::parameter) companions_.parameters[*tensor.parameter] = id;
+    }
+  }
 
   std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
 
@@ -237,9 +284,8 @@ class OptimizerOffload {
     rank_program_.static_bytes -= rank_program_.tensors[id].bytes;
     State state;
     state.optimizer = id;
-    for (const ShardId shard : rank_program_.shards.ids())
-      if (rank_program_.shards[shard].optimizer == id) state.shard = shard;
-    if (state.shard) {
+    if (const auto divided = companions_.shards.find(id); divided != companions_.shards.end()) {
+      state.shard = divided->second;
       const Shard& shard = rank_program_.shards[*state.shard];
       state.gradient = shard.gradient_part;
       state.parameter = shard.parameter_part;
@@ -247,12 +293,9 @@ class OptimizerOffload {
       state.host_parameter = add_part(id, ".parameter", TensorRole::parameter, job_.train.precision);
       return state;
     }
-    for (const TensorId other : rank_program_.tensors.ids()) {
-      const Tensor& tensor = rank_program_.tensors[other];
-      if (tensor.parameter != rank_program_.tensors[id].parameter || tensor.on_host) continue;
-      if (tensor.role == TensorRole::gradient) state.gradient = other;
-      if (tensor.role == TensorRole::parameter) state.parameter = other;
-    }
+    const int parameter = rank_program_.tensors[id].parameter.value();
+    state.gradient = companions_.gradients.at(parameter);
+    state.parameter = companions_.parameters.at(parameter);
     state.host_gradient = add_copy(rank_program_, state.gradient.value(), ".on_host", true);
     state.host_parameter = add_copy(rank_program_, state.parameter.value(), ".on_host", true);
     return state;
@@ -360,24 +403,10 @@ class OptimizerOffload {
   // The last addition to the gradient in the last runs of backwards; a parameter that no backward names is complete
   // at the end of all backwards.
   ComputePoint last_addition(const State& state) {
-    std::map<BlockId, std::int32_t> last_run;  // micro-batch of a block's last run
-    for (const Instruction& instruction : computes())
-      if (const Compute* const compute = instruction.as<Compute>())
-        last_run[compute->block] = instruction.micro_batch;
-    ComputePoint latest, end;
-    for (std::size_t index = 0; index < computes().size(); ++index) {
-      const Instruction& instruction = computes()[index];
-      const Compute* const compute = instruction.as<Compute>();
-      if (compute == nullptr || last_run.at(compute->block) != instruction.micro_batch) continue;
-      end = std::max(end, ComputePoint{static_cast<int>(index), compute->last_kernel});
-      const Block& block = rank_program_.blocks[compute->block];
-      for (int i = compute->first_kernel; i < compute->last_kernel && block.pass != Pass::forward; ++i) {
-        const Ids& named = block.kernels[at(i)].parameters;
-        if (std::find(named.begin(), named.end(), state.parameter) != named.end())
-          latest = std::max(latest, ComputePoint{static_cast<int>(index), i + 1});
-      }
-    }
-    return latest.kernels > 0 ? latest : end;
+    if (!last_additions_) last_additions_ = find_last_additions(rank_program_);
+    const auto& latest = last_additions_->of_parameter;
+    const auto of_state = state.parameter ? latest.find(*state.parameter) : latest.end();
+    return of_state == latest.end() ? last_additions_->end : of_state->second;
   }
 
   // The end of the instruction that completes every gradient, for which the chip's own step waits.

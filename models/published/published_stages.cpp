@@ -111,8 +111,9 @@ std::vector<PipelineTemplate> pipelines_of(const std::vector<std::vector<StagePl
 bool keep_chips(const std::map<std::string, std::int64_t>& counts, Cluster& cluster) {
   std::vector<NodeGroup> kept;
   for (const auto& [name, count] : counts) {
-    const auto named = std::find_if(cluster.groups.begin(), cluster.groups.end(),
-                                    [&](const NodeGroup& group) { return group.name == name; });
+    const auto named =
+        std::find_if(cluster.groups.begin(), cluster.groups.end(),
+                     [&wanted = name](const NodeGroup& group) { return group.name == wanted; });
     if (named == cluster.groups.end()) return false;
     NodeGroup group = *named;
     std::int64_t a_node = std::min<std::int64_t>(group.chips_per_node, count);

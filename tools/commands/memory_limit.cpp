@@ -85,4 +85,24 @@ void announce_memory(const MemoryNeed& need, const Job& job, double allowed) {
     fmt::print(stderr, "the simulation needs about {} of memory\n", format_bytes(need.bytes));
 }
 
+double announce_real_ranks(const Prepared& prepared, const std::vector<Rank>& ranks, double allowed) {
+  double bytes = 0;
+  for (const Rank rank : ranks) {
+    const std::int32_t stage = prepared.program.ranks[rank].stage;
+    for (const StageMemory& memory : prepared.memory)
+      if (memory.stage == stage)
+        bytes += static_cast<double>(memory.parameters + memory.gradients + memory.optimizer) +
+                 static_cast<double>(memory.activations_peak);
+  }
+  const std::string what =
+      fmt::format("the tensors of {} real rank{}", ranks.size(), ranks.size() == 1 ? "" : "s");
+  if (bytes > allowed)
+    throw Refusal(Exit::infeasible, "too-little-memory", {},
+                  fmt::format("{} take {} of memory here, and may take {}", what, format_bytes(bytes),
+                              format_bytes(allowed)),
+                  "let fewer ranks compute, cut the model in more stages, or allow more with --memory");
+  if (bytes > kWorthSaying) fmt::print(stderr, "{} take {} of memory\n", what, format_bytes(bytes));
+  return bytes;
+}
+
 }  // namespace motley

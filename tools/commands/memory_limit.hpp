@@ -2,9 +2,12 @@
 // will need. Read next: sim/world/memory_need.hpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/base/yaml_reader.hpp"
+#include "models/plan/prepare.hpp"
 #include "models/scenario/job.hpp"
 #include "sim/world/memory_need.hpp"
 #include "tools/commands/command.hpp"
@@ -24,5 +27,9 @@ Yaml node_of(const std::string& option, const std::string& text);
 // Says on stderr what a large simulation will need. Throws Refusal("too-little-memory") if that is more than `allowed`
 // bytes, with what would help.
 void announce_memory(const MemoryNeed& need, const Job& job, double allowed);
+
+// Bytes of the tensors that ranks which really compute will hold here. Says so on stderr where they are many. Throws
+// Refusal("too-little-memory") if they are more than `allowed` bytes.
+double announce_real_ranks(const Prepared& prepared, const std::vector<Rank>& ranks, double allowed);
 
 }  // namespace motley

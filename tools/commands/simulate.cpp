@@ -136,8 +136,10 @@ Exit run(const SimulateArguments& options) {
   const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
   if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
+  const double real_bytes =
+      world.kind == WorldKind::mixed ? announce_real_ranks(prepared, world.real_ranks, allowed) : 0;
   world.announce = [&](const MemoryNeed& announced) {
-    announce_memory(announced, prepared.scenario.job, allowed);
+    announce_memory(announced, prepared.scenario.job, allowed - real_bytes);
     need = announced;
   };
   const Trace trace = simulate_world(prepared, world, most > 0);

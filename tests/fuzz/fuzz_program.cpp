@@ -1,0 +1,27 @@
+// Fuzz target: a Program is read as text, printed and read back, checked for the chips of one node, and run in no time
+// and in virtual time.
+#include "models/check/check.hpp"
+#include "models/scenario/scenario.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/fuzz/target.hpp"
+
+namespace motley::tests {
+
+void take(const std::string& input) {
+  static const Scenario small = read_scenario(
+      parse_yaml(small_scenario("bf16", "{groups: [" + small_group("a", "b200", 8) + "]}"), "small.yaml"),
+      "small.yaml");
+  const Program program = parse_program(input);
+  const std::string text = print(program);
+  MOTLEY_CHECK(print(parse_program(text)) == text);
+  check(program, small.job.cluster);
+  if (instruction_count(program) > kMostInstructions) return;
+  Job job = small.job;
+  job.train.sequence = program.sequence;
+  job.train.global_batch = program.global_batch;
+  job.train.precision = program.precision;
+  simulate(job, program, {.null = true});
+  simulate_in_child(job, program);
+}
+
+}  // namespace motley::tests
