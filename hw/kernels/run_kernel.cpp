@@ -149,8 +149,7 @@ class KernelCall {
         return reference::dispatch_weights(copied, t_.in[0], t_.in[1], t_.out[0]);
       case KernelOp::dispatch_weights_backward:
         return reference::dispatch_weights_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
-      case KernelOp::combine:
-        // Copies that were weighed before are summed as the gradients of copies are, and their gradients are copies.
+      case KernelOp::combine:  // without weights: as gradients of copies are summed
         if (t_.in.size() == 2) return reference::dispatch_backward(copied, t_.in[0], t_.in[1], t_.out[0]);
         return reference::combine(copied, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
       case KernelOp::combine_backward:
@@ -170,10 +169,8 @@ class KernelCall {
   void regroup() const {
     const reference::RegroupShape shape{c_.expert_parts, model().experts.count / c_.expert_parts,
                                         segment_rows(), kernel_.n > 0 ? kernel_.n : model().hidden};
-    if (kernel_.op == KernelOp::regroup)
-      reference::regroup(shape, t_.in[0], t_.in[1], t_.out[0], optional(t_.out, 1));
-    else
-      reference::ungroup(shape, t_.in[0], t_.in[1], t_.out[0]);
+    if (kernel_.op == KernelOp::ungroup) return reference::ungroup(shape, t_.in[0], t_.in[1], t_.out[0]);
+    reference::regroup(shape, t_.in[0], t_.in[1], t_.out[0], optional(t_.out, 1));
   }
   void latent_heads(bool backward) const {
     const LatentAttention& latent = model().latent;
