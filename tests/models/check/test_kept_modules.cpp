@@ -58,7 +58,8 @@ TEST_CASE("one more module that is computed again never makes a forward keep mor
         job.strategy.recompute.add(module);
         const std::int64_t kept = kept_bytes(job);
         INFO(name << ", with " << text_of(job.strategy.recompute));
-        CHECK(kept < before);
+        // Where every layer has experts there is no dense product.
+        CHECK((kept < before || (module == Module::inner && kept == before)));
         before = kept;
       }
       job.strategy.recompute = Recompute::full;
