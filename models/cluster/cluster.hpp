@@ -197,7 +197,7 @@ struct NetworkLayout {
   int exits = 0;               // id of the first link from a leaf to the site's exit
   std::size_t first_leaf = 0;  // vertex of the first leaf; those of the other leaves follow
   std::size_t exit = 0;        // vertex of the site's exit; of the first leaf if the network needs no exit
-  int draw = 0;  // which of the equally likely draws of spines: it is hashed with the ports
+  int draw = 0;                // which of the equally likely draws of spines: it is hashed with the ports
   std::shared_ptr<const FlowModels> models = {};  // null: every flow is hashed by its own ports
 };
 

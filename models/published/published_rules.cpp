@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <regex>
 
 #include "models/base/data_files.hpp"
 #include "models/base/units.hpp"
@@ -142,8 +143,8 @@ SetRule read_set(const Yaml& node) {
 
 RecipeRule read_recipe(const Yaml& item) {
   static const std::vector<std::string> degrees = {"tp", "pp", "vpp", "ep", "micro_batch"};
-  std::vector<std::string> keys = {"from",          "to",      "names",     "accelerators", "precisions",
-                                   "expert_copies", "overlap", "recompute", "attention"};
+  std::vector<std::string> keys = {"set",           "releases", "names",     "accelerators", "precisions",
+                                   "expert_copies", "overlap",  "recompute", "attention"};
   keys.insert(keys.end(), degrees.begin(), degrees.end());
   const Fields fields(item, "a recipe", keys);
   RecipeRule recipe;
@@ -151,8 +152,8 @@ RecipeRule read_recipe(const Yaml& item) {
     const Yaml value = fields.find(key);
     return value ? to_texts(value) : std::vector<std::string>{};
   };
-  recipe.first = to_text(fields.need("from"));
-  recipe.last = to_text(fields.need("to"));
+  recipe.set = to_text(fields.need("set"));
+  for (std::string& release : to_texts(fields.need("releases"))) recipe.releases.insert(std::move(release));
   recipe.names = texts("names");
   recipe.precisions = texts("precisions");
   for (std::string& name : texts("accelerators")) recipe.accelerators.insert(std::move(name));
@@ -191,12 +192,22 @@ Transformer ModelRule::shape() const {
   return t;
 }
 
+std::optional<std::string> release_of(const PublishedRun& run) {
+  static const std::regex noted("\\brelease=([0-9.]+)"), tagged("@v([0-9.]+)");
+  std::smatch match;
+  const std::string notes = run.row["notes"], source = run.row["source"];
+  if (std::regex_search(notes, match, noted) || std::regex_search(source, match, tagged))
+    return match[1].str();
+  return std::nullopt;
+}
+
 bool RecipeRule::covers(const PublishedRun& run) const {
   const auto begins = [](const std::string& text, const std::vector<std::string>& with) {
     return with.empty() || std::any_of(with.begin(), with.end(),
                                        [&](const std::string& each) { return text.starts_with(each); });
   };
-  const bool listed = run.id.size() == first.size() && first <= run.id && run.id <= last;
+  const auto release = release_of(run);
+  const bool listed = run.set == set && (!release || releases.contains(*release));
   const bool same = std::all_of(degrees.begin(), degrees.end(), [&](const auto& degree) {
     return run.row[degree.first] == std::to_string(degree.second);
   });

@@ -58,7 +58,8 @@ struct SetRule {
 
 // What the published recipe of some rows does, although their table does not print it.
 struct RecipeRule {
-  std::string first, last;                      // ids of the first and last of consecutive rows
+  std::string set;                              // the set of the rows
+  std::set<std::string> releases;               // of the software: release_of()
   std::vector<std::string> names;               // as ModelRule::prefixes; empty: any model
   std::set<std::string> accelerators;           // empty: any
   std::vector<std::string> precisions;          // beginnings of the precision; empty: any
@@ -69,6 +70,10 @@ struct RecipeRule {
   bool unfused_attention = false;      // the software has no fused kernel for those heads on that chip
   bool covers(const PublishedRun& run) const;
 };
+
+// The release of a row's software: `release=26.04` among its notes, or the tag of its source (`@v25.05`). Nothing: the
+// row does not say, and it is covered as a row of any release.
+std::optional<std::string> release_of(const PublishedRun& run);
 
 // A fit of software that left out some runs, given by their ids or as a whole set.
 struct FitWithoutRuns {
