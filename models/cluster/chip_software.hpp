@@ -51,8 +51,9 @@ struct ChipSoftware {
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels, over all chunks of a rank
   Sourced collective_share;      // share of the time of collectives inside computes that other work does not
                                  // hide
-  // Share by which each doubling of the ranks above 8 lengthens computes, because all ranks wait for the slowest.
-  Sourced straggling;
+  // Standard deviation of the speeds of chips that are called alike. All ranks wait for the slowest, and the other
+  // figures describe the slowest of 8.
+  Sourced variation;
   Sourced overlap_slowdown;  // factor on a compute while collectives or transfers of its chip are under way
   // Measured times of the model's layers. None: kernels are priced by the figures above.
   MeasuredLayers layers;

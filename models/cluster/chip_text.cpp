@@ -48,7 +48,7 @@ const std::vector<Figure>& figures() {
       {"expert_launch", &ChipSoftware::expert_launch, seconds},
       {"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, seconds},
       {"collective_share", &ChipSoftware::collective_share, {}},
-      {"straggling", &ChipSoftware::straggling, {}},
+      {"variation", &ChipSoftware::variation, {}},
       {"overlap_slowdown", &ChipSoftware::overlap_slowdown, {}},
       {"kept_scores", &ChipSoftware::kept_scores, {}},
       {"kept_masks", &ChipSoftware::kept_masks, {}},

@@ -14,6 +14,7 @@
 
 #include "models/base/words.hpp"
 #include "models/cluster/chip.hpp"
+#include "models/cluster/variation.hpp"
 
 namespace motley {
 
@@ -219,7 +220,9 @@ struct Cluster {
   std::vector<GroupLink> links;
   std::vector<Network> networks;
   TransportPolicy transport = TransportPolicy::by_group;
-  std::optional<Site> site;  // site of the groups that have no site of their own
+  std::optional<Site> site;            // site of the groups that have no site of their own
+  std::vector<Slow> slow;              // chips and nodes that have a speed of their own
+  std::optional<Variation> variation;  // of what is called alike; nothing: the usual one of the software
 
   // build_topology() derives all members below.
   std::shared_ptr<const Topology> topology;  // shared by copies of the cluster; models/cluster/topology.hpp
@@ -228,6 +231,7 @@ struct Cluster {
   std::vector<std::size_t> chip_vertex;    // by chip (its global index): its vertex
   std::vector<int> chip_group;             // by chip: its group
   std::vector<int> chip_node;              // by chip: its global node index
+  std::vector<double> chip_speed;          // by chip: its speed, as `slow` says; empty: every one is 1
   std::vector<GroupLayout> layout;         // by group
   std::vector<NetworkLayout> network_layout;
   std::vector<int>
@@ -235,6 +239,9 @@ struct Cluster {
 
   int chip_count() const { return static_cast<int>(chip_vertex.size()); }
   const Chip& chip_of(int chip) const { return groups[static_cast<std::size_t>(chip_group[chip])].chip; }
+  double speed_of(int chip) const {
+    return chip_speed.empty() ? 1 : chip_speed[static_cast<std::size_t>(chip)];
+  }
   Site site_of(int group) const {
     const std::optional<Site>& own = groups[static_cast<std::size_t>(group)].site;
     return own ? *own : site.value_or(Site{});
@@ -242,7 +249,8 @@ struct Cluster {
   // Two clusters are equal when they were built from equal descriptions.
   bool operator==(const Cluster& other) const {
     return name == other.name && groups == other.groups && links == other.links &&
-           networks == other.networks && transport == other.transport && site == other.site;
+           networks == other.networks && transport == other.transport && site == other.site &&
+           slow == other.slow && variation == other.variation;
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -156,13 +157,17 @@ class NetworkBuilder {
 // Builds nodes: their chips, fabrics, PCIe trees, NICs and hosts, and the links to the switches of networks.
 class NodeBuilder {
  public:
-  NodeBuilder(Cluster& cluster, GraphBuilder& graph) : c_(cluster), graph_(graph) {}
+  NodeBuilder(Cluster& cluster, GraphBuilder& graph) : c_(cluster), graph_(graph) {
+    for (const Slow& slow : cluster.slow)
+      if (slow.node && slow.nics != 1) nic_speed_.try_emplace(*slow.node, 1).first->second *= slow.nics;
+  }
 
   void add_node(std::size_t group, int node_in_group, int node) {
     const NodeGroup& g = c_.groups[group];
     Node n;
     n.group = group;
     n.number = node_in_group;
+    if (const auto slow = nic_speed_.find(node); slow != nic_speed_.end()) n.nic_speed = slow->second;
     n.prefix = fmt::format("{}.{}.", g.name, node_in_group);
     add_vertices(g, n);
     for (int i = 0; i < g.chips_per_node; ++i) {
@@ -183,7 +188,8 @@ class NodeBuilder {
   // The vertices of one node.
   struct Node {
     std::size_t group = 0;
-    int number = 0;  // number in the group
+    int number = 0;        // number in the group
+    double nic_speed = 1;  // as Cluster::slow says
     std::string prefix;
     VertexId inside{};
     std::vector<VertexId> switches, sockets, chips;
@@ -271,7 +277,7 @@ class NodeBuilder {
                        .efficiency = usual_pcie_efficiency()});
         const NetworkLayout& network = c_.network_layout[at(c_.layout[n.group].network[kind])];
         graph_.link(port, network.first_leaf + at(leaf_of(network, static_cast<int>(n.group), n.number, i)),
-                    {.bandwidth = nic.bandwidth * width,
+                    {.bandwidth = nic.bandwidth * width * n.nic_speed,
                      .latency_s = nic.latency_s / 2,
                      .efficiency = efficiency_of(nic)});
       }
@@ -280,6 +286,7 @@ class NodeBuilder {
 
   Cluster& c_;
   GraphBuilder& graph_;
+  std::unordered_map<int, double> nic_speed_;  // by node; missing: 1
 };
 
 // A cluster of a million chips with a NIC each has half as many links.
@@ -309,9 +316,36 @@ void clear_derived(Cluster& cluster) {
   cluster.chip_vertex.clear();
   cluster.chip_group.clear();
   cluster.chip_node.clear();
+  cluster.chip_speed.clear();
   cluster.layout.clear();
   cluster.site_link_id.clear();
   cluster.link_count = 0;
+}
+
+// Gives every chip its speed. Refuses a chip or a node that is not there.
+void set_speeds(Cluster& cluster) {
+  const bool all_usual = std::all_of(cluster.slow.begin(), cluster.slow.end(),
+                                     [](const Slow& slow) { return slow.factor == 1; });
+  if (!all_usual) cluster.chip_speed.assign(at(cluster.chip_count()), 1);
+  for (const Slow& slow : cluster.slow) {
+    const bool is_there = slow.chip ? *slow.chip >= 0 && *slow.chip < cluster.chip_count()
+                                    : *slow.node >= 0 && *slow.node <= cluster.chip_node.back();
+    if (!is_there)
+      throw Refusal(Exit::usage, "out-of-bounds", {},
+                    slow.chip ? fmt::format("`slow` names chip {}", *slow.chip)
+                              : fmt::format("`slow` names node {}", *slow.node),
+                    fmt::format("cluster `{}` has chips 0 to {} in nodes 0 to {}", cluster.name,
+                                cluster.chip_count() - 1, cluster.chip_node.back()));
+    if (all_usual) continue;
+    if (slow.chip) {
+      cluster.chip_speed[at(*slow.chip)] *= slow.factor;
+      continue;
+    }
+    const auto [first, last] =
+        std::equal_range(cluster.chip_node.begin(), cluster.chip_node.end(), *slow.node);
+    for (auto chip = first; chip != last; ++chip)
+      cluster.chip_speed[static_cast<std::size_t>(chip - cluster.chip_node.begin())] *= slow.factor;
+  }
 }
 
 }  // namespace
@@ -338,6 +372,7 @@ void build_topology(Cluster& cluster) {
   for (NetworkLayout& network : cluster.network_layout) networks.add_network_links(network);
   networks.add_site_links();
   graph.finish();
+  set_speeds(cluster);
 }
 
 }  // namespace motley

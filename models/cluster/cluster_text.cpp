@@ -7,6 +7,7 @@
 #include "models/cluster/network_text.hpp"
 #include "models/cluster/node_text.hpp"
 #include "models/cluster/site_text.hpp"
+#include "models/cluster/variation_text.hpp"
 
 namespace motley {
 namespace {
@@ -57,7 +58,8 @@ std::string print_group(const NodeGroup& group) {
 }  // namespace
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
-  const Fields fields(node, "a cluster", {"name", "groups", "links", "networks", "transport", "site"});
+  const Fields fields(node, "a cluster",
+                      {"name", "groups", "links", "networks", "transport", "site", "slow", "variation"});
   Cluster cluster;
   const Yaml name = fields.find("name");
   cluster.name = name ? to_text(name) : default_name;
@@ -85,6 +87,11 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   } catch (const Refusal& refusal) {
     throw located(refusal, groups->where);
   }
+  if (const Yaml variation = fields.find("variation")) cluster.variation = read_variation(variation);
+  if (const Yaml slow = fields.find("slow")) {
+    cluster.slow = read_slow(slow, cluster);
+    build_topology(cluster);
+  }
   return cluster;
 }
 
@@ -98,6 +105,9 @@ std::string print(const Cluster& cluster) {
   if (cluster.transport != TransportPolicy::by_group)
     text += fmt::format("transport: {}\n", name_of(cluster.transport));
   if (cluster.site) text += fmt::format("site: {}\n", print(*cluster.site));
+  if (!cluster.slow.empty()) text += "slow:\n";
+  for (const Slow& slow : cluster.slow) text += fmt::format("  - {}\n", print(slow));
+  if (cluster.variation) text += fmt::format("variation: {}\n", print(*cluster.variation));
   return text;
 }
 

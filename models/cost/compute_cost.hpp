@@ -53,7 +53,8 @@ double host_step_s(const Program& program, const RankProgram& rank_program, cons
 class CostTable {
  public:
   CostTable(const Program& program, const Cluster& cluster);
-  // The time of a compute or optimizer instruction of that rank. Throws Refusal("unsupported-format").
+  // The time of a compute or optimizer instruction of that rank, at its chip's speed. Throws
+  // Refusal("unsupported-format").
   const ComputeTime& price(Rank rank, const Instruction& instruction);
   const RingCost& ring(GroupId group);  // equal costs have the same address
   const RingCost& pairwise(GroupId group);
@@ -63,6 +64,8 @@ class CostTable {
                                    std::int64_t bytes);
   const CollectiveCost& collective(CollectiveKind kind, GroupId group, CollectiveAlgorithm algorithm);
   const std::vector<CollectiveCost>& collectives(CollectiveKind kind, GroupId group);
+  // Speed of the slowest chip of a group.
+  double slowest_of(GroupId group);
 
  private:
   struct Key {
@@ -71,6 +74,7 @@ class CostTable {
     const RingCost* ring = nullptr;       // null: the rank has no tensor-parallel group
     std::optional<Compute> compute;       // none: an optimizer step
     std::optional<TensorId> first_state;  // first state of a step on the host
+    double speed = 1, slowest = 1;        // of the chip; of the slowest chip of its tensor-parallel group
     auto operator<=>(const Key&) const = default;
   };
 
@@ -78,6 +82,7 @@ class CostTable {
   const Cluster& cluster_;
   std::map<Key, ComputeTime> times_;
   std::unordered_map<GroupId, const RingCost*> rings_;
+  std::unordered_map<GroupId, double> slowest_;
   std::map<GroupId, RingCost> pairwise_;
   std::map<std::tuple<GroupId, CollectiveKind, CollectiveAlgorithm>, CollectiveCost> collective_;
   std::map<std::pair<GroupId, CollectiveKind>, std::vector<CollectiveCost>> collectives_;

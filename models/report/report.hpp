@@ -61,6 +61,20 @@ struct RouteDraws {
   double least_s = 0, most_s = 0;  // their steps
 };
 
+// How the step spreads because what is called alike is not (Cluster::variation). Report::iteration_s is about its mean.
+struct StepSpread {
+  std::string of;      // what varies: "chips (sd 2 %)"
+  double alike_s = 0;  // the step if nothing varied
+  double mean_s = 0, p5_s = 0, p50_s = 0, p95_s = 0;
+  struct Part {
+    std::string name;  // "chips 136 to 143 of node 17 (dgx)"
+    double speed = 1;
+  };
+  std::vector<Part> slowest;   // the parts whose low speeds stand for all others' in the report
+  std::int64_t simulated = 0;  // jobs that were simulated
+  std::vector<double> drawn;   // steps of whole draws, ascending; empty: none was simulated
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash, flop_formula;
   double iteration_s = 0;
@@ -82,6 +96,7 @@ struct Report {
   double simulation_bytes = 0;       // memory that the simulation was expected to need; 0: not known
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
   std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
+  std::optional<StepSpread> spread;  // nothing: speeds do not vary
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
 // Makes the report. `memory` is what check() returned; if it is empty, the Null world runs again to count it. A

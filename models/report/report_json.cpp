@@ -159,6 +159,21 @@ ordered_json list_of(const std::vector<Row>& rows) {
   return list;
 }
 
+ordered_json object_of(const StepSpread& spread) {
+  ordered_json json = {{"of", spread.of},
+                       {"alike_s", spread.alike_s},
+                       {"mean_s", spread.mean_s},
+                       {"p5_s", spread.p5_s},
+                       {"p50_s", spread.p50_s},
+                       {"p95_s", spread.p95_s},
+                       {"simulated", spread.simulated},
+                       {"slowest", ordered_json::array()}};
+  for (const StepSpread::Part& part : spread.slowest)
+    json["slowest"].push_back({{"name", part.name}, {"speed", part.speed}});
+  if (!spread.drawn.empty()) json["drawn_s"] = spread.drawn;
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -185,6 +200,7 @@ std::string to_json(const Report& report) {
       json["route_draws"]["most_s"] = report.draws->most_s;
     }
   }
+  if (report.spread) json["variation"] = object_of(*report.spread);
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;
   json["sequences_per_s"] = report.sequences_per_s;

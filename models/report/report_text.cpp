@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
@@ -204,12 +205,30 @@ std::string describe(const RouteDraws& draws) {
   return text;
 }
 
+// Adds how the step spreads: "5.3 s on average, 5.2 s to 5.5 s in 9 of 10 draws".
+void add_spread(const StepSpread& spread, Table& figures) {
+  figures.add({"variation", fmt::format("{}: {} on average, {} to {} in 9 of 10 draws; {} if all were alike",
+                                        spread.of, format_seconds(spread.mean_s), format_seconds(spread.p5_s),
+                                        format_seconds(spread.p95_s), format_seconds(spread.alike_s))});
+  for (const StepSpread::Part& part : spread.slowest)
+    figures.add({"slowest", fmt::format("{} stand for the slowest of all, at {:.3g} times the usual speed",
+                                        part.name, part.speed)});
+  if (spread.drawn.empty()) return;
+  const auto count = static_cast<double>(spread.drawn.size());
+  figures.add(
+      {"drawn",
+       fmt::format("{} clusters with every speed drawn: {} on average, {} to {}", count,
+                   format_seconds(std::accumulate(spread.drawn.begin(), spread.drawn.end(), 0.0) / count),
+                   format_seconds(spread.drawn.front()), format_seconds(spread.drawn.back()))});
+}
+
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
   if (report.own_s > 0)
     figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",
                                         format_seconds(report.own_s))});
+  if (report.spread) add_spread(*report.spread, figures);
   if (report.draws) figures.add({"routes", describe(*report.draws)});
   figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),
                                      format_count(report.tokens_per_s_per_chip))});

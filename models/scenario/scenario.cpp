@@ -8,6 +8,7 @@
 #include "models/base/refusal.hpp"
 #include "models/cluster/network_text.hpp"
 #include "models/cluster/site_text.hpp"
+#include "models/cluster/variation_text.hpp"
 #include "models/scenario/scenario_fields.hpp"
 #include "models/scenario/software.hpp"
 #include "models/scenario/use_layers.hpp"
@@ -81,6 +82,32 @@ void refuse_too_many_ranks(const Fields& scenario, const Job& job) {
                 "a rank needs a chip of its own: lower a degree, or take a larger cluster");
 }
 
+// The usual variation of the chips' software, whose figures describe the slowest of eight chips. Clusters of several
+// chips take the widest.
+Variation usual_variation(const Cluster& cluster) {
+  Variation usual;
+  for (const NodeGroup& group : cluster.groups)
+    if (const double deviation = group.chip.software.variation.value; deviation > usual.chips.deviation()) {
+      usual.chips = Spread::normal(deviation, 1 / (1 - deviation * expected_largest(8)));
+      usual.source = group.chip.software.variation.source;
+    }
+  return usual;
+}
+
+// A scenario's own speeds: its `slow` comes to the cluster's, its `variation` takes the place of every other.
+void read_speeds(const Fields& fields, Cluster& cluster) {
+  if (const Yaml variation = fields.find("variation")) {
+    const bool usual = variation->is_scalar() && variation->text == "usual";
+    cluster.variation = usual ? usual_variation(cluster) : read_variation(variation);
+  }
+  if (cluster.variation)
+    for (NodeGroup& group : cluster.groups) group.chip.software.variation.value = 0;
+  const Yaml slow = fields.find("slow");
+  if (!slow) return;
+  for (const Slow& each : read_slow(slow, cluster)) cluster.slow.push_back(each);
+  build_topology(cluster);
+}
+
 }  // namespace
 
 Fidelity read_fidelity(const Yaml& node) {
@@ -98,8 +125,8 @@ Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml
 Scenario read_scenario(const Yaml& node, const std::string& path) {
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
-                      {"name", "model", "cluster", "software", "layers", "transport", "site", "train",
-                       "strategy", "world", "fidelity"});
+                      {"name", "model", "cluster", "software", "layers", "transport", "site", "slow",
+                       "variation", "train", "strategy", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -123,6 +150,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   if (job.transformer.experts.count > 0) scenario.interval = interval_with_experts(scenario.interval);
   if (const Yaml policy = fields.find("transport")) job.cluster.transport = to_transport(policy);
   if (const Yaml site = fields.find("site")) job.cluster.site = read_site(site);
+  read_speeds(fields, job.cluster);
   job.train = read_train(fields.need("train"), folder);
   const YamlEntry* const lora = fields.need("train")->find("lora");
   if (lora != nullptr && lora->value->kind != YamlNode::Kind::null) read_lora(lora->value, job.transformer);

@@ -32,7 +32,7 @@ constexpr std::array kCarried = {
     CarriedFigure{"expert_launch", &ChipSoftware::expert_launch, false},
     CarriedFigure{"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, false},
     CarriedFigure{"collective_share", &ChipSoftware::collective_share, false},
-    CarriedFigure{"straggling", &ChipSoftware::straggling, false},
+    CarriedFigure{"variation", &ChipSoftware::variation, false},
     CarriedFigure{"step_overhead", &ChipSoftware::step_overhead, false},
     CarriedFigure{"overlap_slowdown", &ChipSoftware::overlap_slowdown, false},
 };

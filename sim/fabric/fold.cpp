@@ -299,12 +299,21 @@ class FoldBuilder {
       const RankEntry& entry = program_.ranks[rank];
       words = {static_cast<std::uint64_t>(job_.cluster.chip_group[at(entry.chip)])};
       for (std::optional<GroupId> group : entry.groups) words.push_back(group ? rings[*group] : 0);
+      if (!job_.cluster.chip_speed.empty()) add_speeds(entry, words);
       std::uint64_t& traits = folding_.arrangement.rank_traits[rank];
       traits = XXH3_64bits_withSeed(words.data(), words.size() * sizeof words[0], traits);
     }
     for (Rank rank : apart)
       folding_.arrangement.rank_traits[rank] =
           traits_of(rank.value(), folding_.arrangement.rank_traits.size());
+  }
+
+  // The speeds that price the rank's computes.
+  void add_speeds(const RankEntry& entry, std::vector<std::uint64_t>& words) {
+    words.push_back(traits_of(job_.cluster.speed_of(entry.chip)));
+    const std::optional<GroupId> tensor =
+        entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
+    words.push_back(tensor ? traits_of(costs_.slowest_of(*tensor)) : 0);
   }
 
   const Job& job_;

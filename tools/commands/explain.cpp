@@ -11,6 +11,7 @@
 
 #include "sim/workers/child.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
@@ -35,7 +36,9 @@ Prepared prepare_side(const ExplainArguments& options, const std::string& path) 
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   if (options.no_fold) fold = false;
   if (!fold) fold = true;
-  return prepare(std::move(scenario));
+  Prepared prepared = prepare(std::move(scenario));
+  expect_speeds(prepared, 0);
+  return prepared;
 }
 
 Explained explain_side(const Prepared& prepared, const ExplainOptions& options, double allowed) {

@@ -18,6 +18,7 @@
 #include "models/report/spending_text.hpp"
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/rank_list.hpp"
 #include "tools/commands/runs.hpp"
@@ -33,6 +34,7 @@ struct SimulateArguments {
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
   bool no_changes = false;
+  int draws = 0;
   bool json = false;
   std::string out;
   std::string memory;  // empty: not given
@@ -127,7 +129,9 @@ Exit run(const SimulateArguments& options) {
   choose_fold(options, scenario);
   if (options.tokens) scenario.job.train.tokens = to_tokens(node_of("--tokens", *options.tokens));
   if (options.goodput) scenario.job.train.goodput = to_goodput(node_of("--goodput", *options.goodput));
-  const Prepared prepared = prepare(std::move(scenario));
+  Prepared prepared = prepare(std::move(scenario));
+  std::optional<StepSpread> spread;
+  if (kind_of(options, prepared.scenario) == WorldKind::sim) spread = expect_speeds(prepared, options.draws);
   std::vector<Rank> traced;
   if (!options.trace_ranks.empty()) traced = parse_ranks(options.trace_ranks, prepared.program.rank_count());
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
@@ -148,6 +152,7 @@ Exit run(const SimulateArguments& options) {
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.simulation_bytes = need.bytes;
   report.scenario = prepared.scenario.name;
+  report.spread = std::move(spread);
   if (kind_of(options, prepared.scenario) != WorldKind::null)
     report.draws = draws_of(prepared.scenario.job, most > 0);
   if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
@@ -185,6 +190,10 @@ void add_simulate(const Command& program) {
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--no-changes", options->no_changes,
                "do not simulate the few other strategies that the advice comes from");
+  command
+      .option("--draws", options->draws,
+              "where speeds vary: also simulate this many draws of the speed of every chip, node and NIC")
+      .between(0, 10000);
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");

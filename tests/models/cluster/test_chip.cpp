@@ -35,7 +35,7 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
                                                            {"expert_launch", " ms"},
                                                            {"micro_batch_overhead", " ms"},
                                                            {"collective_share", ""},
-                                                           {"straggling", ""},
+                                                           {"variation", ""},
                                                            {"overlap_slowdown", ""},
                                                            {"kept_scores", ""},
                                                            {"kept_masks", ""},

@@ -299,15 +299,15 @@ TEST_CASE("a layer with experts is launched in so much longer, a dense one is no
   CHECK(time(Pass::forward) == ends_s);
 }
 
-TEST_CASE("computes take longer with each doubling of the ranks beyond eight, and not below") {
-  const auto time = [](std::int64_t replicas, double straggling) {
+TEST_CASE("computes wait for the slowest of all ranks, in terms of the slowest of eight") {
+  const auto time = [](std::int64_t replicas, double deviation) {
     Job job = tiny_job({1, 1, 1});
     job.cluster = tiny_cluster(static_cast<int>(replicas));
     job.train.global_batch = 4 * replicas;
     job.strategy = expand(job.transformer, job.train, 1, 1, replicas);
     const Program program = compile(job);
     Chip chip = tiny_chip();
-    chip.software.straggling = {straggling, "assumed"};
+    chip.software.variation = {deviation, "assumed"};
     for (const Instruction& each : program.rank_programs.front().streams[kComputeStream].instructions)
       if (each.op() == Op::compute)
         return compute_time(program, program.rank_programs.front(), each, chip, nullptr).seconds();
@@ -315,5 +315,6 @@ TEST_CASE("computes take longer with each doubling of the ranks beyond eight, an
   };
   CHECK(time(4, 0.01) == time(4, 0));
   CHECK(time(8, 0.01) == time(8, 0));
-  CHECK(time(32, 0.01) == Approx(1.02 * time(32, 0)).epsilon(1e-12));
+  // The largest of 8 and of 32 normal numbers are 1.4236 and 2.0697 deviations above the mean (Harter 1961).
+  CHECK(time(32, 0.01) == Approx((1 - 0.014236) / (1 - 0.020697) * time(32, 0)).epsilon(1e-5));
 }

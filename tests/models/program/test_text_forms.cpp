@@ -107,7 +107,7 @@ Chip random_chip(Random& random) {
         &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
         &ChipSoftware::collective_share, &ChipSoftware::kept_scores, &ChipSoftware::kept_masks,
         &ChipSoftware::kept_logits, &ChipSoftware::kept_weight_gradients, &ChipSoftware::kept_optimizer,
-        &ChipSoftware::straggling})
+        &ChipSoftware::variation})
     if (random.coin()) software.*optional = random_figure(random);
   if (random.coin()) software.one_master = {random.coin(), random.word()};
   if (random.coin()) software.overlap_slowdown = random_figure(random);

@@ -115,6 +115,6 @@ TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and nam
   CHECK(read_chip(parse_yaml(blocks.back(), "README.md"), "").name == "example");
   expect_all_named(blocks,
                    {"cluster/chip_text.cpp", "cluster/cluster_text.cpp", "cluster/node_text.cpp",
-                    "cluster/network_text.cpp", "cluster/site_text.cpp"},
+                    "cluster/network_text.cpp", "cluster/site_text.cpp", "cluster/variation_text.cpp"},
                    {});
 }

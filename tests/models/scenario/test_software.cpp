@@ -59,7 +59,7 @@ bool holds(const Interval& wide, const Interval& narrow) {
 
 constexpr std::array kOfSoftware = {&ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
                                     &ChipSoftware::layer_launch,       &ChipSoftware::micro_batch_overhead,
-                                    &ChipSoftware::straggling,         &ChipSoftware::collective_share};
+                                    &ChipSoftware::variation,          &ChipSoftware::collective_share};
 
 }  // namespace
 
@@ -267,13 +267,13 @@ TEST_CASE("figures that a chip has are kept from the usual software, but shares 
   Chip chip = load_chip("a100-80gb-sxm");
   chip.software.layer_launch = {1e-3, "measured"};
   const ChipSoftware neutral = neutral_figures(
-      parse_yaml("any: {layer_launch: {value: 5 ms, source: s}, straggling: {value: 0.01, source: s}, "
+      parse_yaml("any: {layer_launch: {value: 5 ms, source: s}, variation: {value: 0.01, source: s}, "
                  "gemm_efficiency: {value: 0.5, source: s}}",
                  "usual"));
   const double own = chip.software.gemm_efficiency.value;
   use_neutral_figures(neutral, chip);
   CHECK(chip.software.layer_launch.value == 1e-3);
-  CHECK(chip.software.straggling.value == 0.01);
+  CHECK(chip.software.variation.value == 0.01);
   CHECK(chip.software.gemm_efficiency.value == Approx(own / 2));
   CHECK_THROWS_WITH(neutral_figures(parse_yaml("any: {kept_scores: {value: 5, source: s}}", "usual")),
                     Contains("kept_scores"));

@@ -114,6 +114,16 @@ CollectiveAlgorithm any_algorithm(Dice& dice) {
                       CollectiveAlgorithm::automatic});
 }
 
+// Gives a chip, a node or the NICs of a node a speed of their own.
+void slow_some(Cluster& cluster, Dice& dice) {
+  const int chip = static_cast<int>(dice.engine()() % at(cluster.chip_count()));
+  const int node = cluster.chip_node[dice.engine()() % cluster.chip_node.size()];
+  if (dice.once_in(2)) cluster.slow.push_back(Slow{.chip = chip, .factor = dice.one_of({0.5, 0.9})});
+  if (dice.once_in(2)) cluster.slow.push_back(Slow{.node = node, .factor = 0.8});
+  if (dice.once_in(2)) cluster.slow.push_back(Slow{.node = node, .nics = 0.5});
+  build_topology(cluster);
+}
+
 // A job on one to three groups of nodes that may differ in chips, fabric inside, NICs and in what shares them.
 Job any_folded_job(Dice& dice) {
   const Degrees degrees{dice.one_of<std::int64_t>({1, 2, 4}), dice.one_of<std::int64_t>({1, 2, 4}),
@@ -131,6 +141,7 @@ Job any_folded_job(Dice& dice) {
     groups.push_back(group);
   }
   Job job = job_on(groups, degrees);
+  if (dice.once_in(3)) slow_some(job.cluster, dice);
   job.fidelity.data_parallel = any_level(dice);
   job.fidelity.tensor_parallel = any_level(dice);
   job.strategy.overlap_gradients = dice.once_in(2);
