@@ -265,16 +265,16 @@ void RankWork::optimize(const Shard& shard, std::optional<TensorId> gradient_par
       };
       const auto means = moments.subspan(from - begin, to - from);
       const auto squares = moments.subspan(size + from - begin, to - from);
-      if (shard.parts > 1 && !parameter_part) {
-        std::vector<float> slopes;
-        if (!gradient_part) take_part(shard.gradients[i], shard.part, shard.parts, kNoMicroBatch, slopes);
-        optimize_scattered(shard, i, from - first, means, squares,
-                           gradient_part ? run(gradient_part, shard.gradients[i])
-                                         : std::span(slopes).subspan(from - first, to - from));
-      } else {
-        adamw(train_, parameter_of(parameter).decays, steps_begun_, run(gradient_part, shard.gradients[i]),
-              means, squares, run(parameter_part, parameter));
-      }
+      std::vector<float> part_of_whole;
+      const bool is_cut = shard.parts > 1 && !gradient_part;
+      if (is_cut) take_part(shard.gradients[i], shard.part, shard.parts, kNoMicroBatch, part_of_whole);
+      const std::span<const float> slopes = is_cut ? std::span(part_of_whole).subspan(from - first, to - from)
+                                                   : run(gradient_part, shard.gradients[i]);
+      if (shard.parts > 1 && !parameter_part)
+        optimize_scattered(shard, i, from - first, means, squares, slopes);
+      else
+        adamw(train_, parameter_of(parameter).decays, steps_begun_, slopes, means, squares,
+              run(parameter_part, parameter));
     }
     first = last;
   }

@@ -1,5 +1,5 @@
-// Speeds of chips, nodes and NICs that are called alike but are not: which ones are known to be slow, and how the others
-// vary. A speed is a share of what the cluster's figures say: 0.9 takes 1/0.9 of the time. Read next:
+// Speeds of chips, nodes and NICs that are called alike but are not: which ones are known to be slow, and how the
+// others vary. A speed is a share of what the cluster's figures say: 0.9 takes 1/0.9 of the time. Read next:
 // models/explain/step_spread.hpp.
 #pragma once
 

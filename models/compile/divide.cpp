@@ -161,7 +161,7 @@ class StateDivision {
     const std::string name = fmt::format("shard {}", rank_program_.shards.size());
     shard.optimizer = add_tensor(name + ".optimizer", TensorRole::optimizer, Format::fp32,
                                  {bytes_of(format) < 4 ? 3 : 2, part});
-    if (divided >= 2)
+    if (divided >= 2 && job_.strategy.reduce_gradients == ReduceGradients::each)
       shard.gradient_part =
           add_tensor(name + ".gradient", TensorRole::gradient, job_.train.gradients, {part});
     if (divided >= 3) shard.parameter_part = add_tensor(name, TensorRole::parameter, format, {part});

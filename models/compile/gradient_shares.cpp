@@ -130,6 +130,8 @@ std::int64_t members_of(const GradientShare& share, const RanksByCopy& ranks, Ra
 void set_division(const Job& job, const RanksByCopy& ranks, GradientShare& share) {
   if (job.strategy.zero == 0 || share.kind != GroupKind::data) return;
   share.divided = share.last || share.whole ? 1 : job.strategy.zero;
+  // Gradients that are whole until the last micro-batch are divided as the optimizer's state is.
+  if (share.divided == 2 && job.strategy.reduce_gradients == ReduceGradients::last) share.divided = 1;
   std::int64_t members = 0, replicas = 0, common = 0;
   for (const RankProgramId holder : share.holders) {
     members += members_of(share, ranks, holder);

@@ -1,6 +1,6 @@
-// Pass "shards": gathers parameters before each use of a layer and reduces gradients after each micro-batch's
-// backward, where replicas divide them (ZeRO, arXiv:1910.02054; models/compile/divide.cpp decides which rank holds
-// what). models/compile/gradients.cpp makes the reductions that happen once a step.
+// Pass "shards": gathers parameters before each use of a layer and reduces gradients after each micro-batch's backward,
+// unless they are reduced once a step, where replicas divide them (ZeRO, arXiv:1910.02054; models/compile/divide.cpp
+// decides which rank holds what). models/compile/gradients.cpp makes the reductions that happen once a step.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -34,7 +34,7 @@ class ShardCollectives {
         all_(parameters(job.transformer)),
         shared_(std::move(shared)) {
     for (const ShardId id : rank_program_.shards.ids())
-      if (rank_program_.shards[id].gradient_part)
+      if (rank_program_.shards[id].gradient_part || rank_program_.shards[id].parameter_part)
         for (const TensorId parameter : rank_program_.shards[id].parameters)
           shards_of_[rank_program_.tensors[parameter].parameter.value()].push_back(id);
     for (const Block& block : rank_program_.blocks) uses_.add(uses_in(block));
@@ -60,7 +60,7 @@ class ShardCollectives {
   const std::optional<GroupSlot> parts_slot_;
   const std::vector<Parameter> all_;
   const std::set<GroupSlot> shared_;
-  // By parameter of the transformer: the shards, if its gradient is held in parts.
+  // By parameter of the transformer: the shards, if it or its gradient is held in parts.
   std::map<int, std::vector<ShardId>> shards_of_;
   IdTable<BlockId, std::map<ShardId, Uses>> uses_;
   std::map<std::pair<int, ShardId>, int> completions_;  // index of the compute, by micro-batch and shard
@@ -73,6 +73,9 @@ class ShardCollectives {
 
   std::vector<Instruction>& instructions() { return rank_program_.streams[kComputeStream].instructions; }
   const Compute& compute_at(int index) { return std::get<Compute>(instructions()[at(index)].body); }
+
+  // Whether the shard's gradients are reduced with each micro-batch.
+  bool reduces_each(ShardId id) const { return rank_program_.shards[id].gradient_part.has_value(); }
 
   const std::vector<ShardId>& shards_of(TensorId tensor) const {
     static const std::vector<ShardId> none;
@@ -108,7 +111,7 @@ class ShardCollectives {
     const auto count = static_cast<int>(instructions().size());
     for (int i = 0; i < count; ++i)
       for (const auto& [shard, uses] : uses_[compute_at(i).block]) {
-        if (uses.last_add)
+        if (uses.last_add && reduces_each(shard))
           last_additions[{instructions()[at(i)].micro_batch, shard}] = {i, *uses.last_add + 1};
         if (job_.strategy.zero >= 3 && uses.first_read && *uses.first_read > 0)
           points.push_back({i, *uses.first_read});
@@ -122,7 +125,8 @@ class ShardCollectives {
     for (int i = 0; i < count; ++i) {
       const Compute& piece = compute_at(i);
       for (const auto& [shard, uses] : uses_[piece.block])
-        if (uses.last_add && *uses.last_add >= piece.first_kernel && *uses.last_add < piece.last_kernel)
+        if (uses.last_add && reduces_each(shard) && *uses.last_add >= piece.first_kernel &&
+            *uses.last_add < piece.last_kernel)
           completions_[{instructions()[at(i)].micro_batch, shard}] = i;
     }
     for (const auto& [what, index] : completions_)

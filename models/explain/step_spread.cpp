@@ -137,7 +137,7 @@ class StepSpreader {
     typical_s_ = trials[1].step_s;
     take_costs(trials);
     StepSpread spread;
-    spread.of = describe_variation();
+    spread.parts = describe_variation();
     spread.simulated = static_cast<std::int64_t>(trials.size());
     spread.alike_s = trials[0].step_s;
     set_steps(spread);
@@ -373,8 +373,8 @@ std::vector<double> drawn_steps(const Job& job, std::int64_t draws, const Simula
                     },
                     true});
   std::vector<double> steps;
-  for (const Trial& trial : Experiments(simulation, runner, progress, list.size()).run(list))
-    steps.push_back(trial.step_s);
+  const std::vector<Trial> trials = Experiments(simulation, runner, progress, list.size()).run(list);
+  for (const Trial& trial : trials) steps.push_back(trial.step_s);
   std::sort(steps.begin(), steps.end());
   return steps;
 }

@@ -26,7 +26,7 @@ struct ExpectedStep {
 // Assumes: the step is the largest of what the chips of each stage and node alone, at their speed, would make of it. So
 // the share of steps that take at most t is the product over all of the share of their speeds that allow t. The same
 // holds for NICs; what chips and what NICs cost adds up. Against simulations of whole
-// draws, means are within 1 % (tests/laws/test_variation.cpp).
+// draws, means are within 1 % (tests/sim/world/test_speeds.cpp).
 // Throws the Refusal of a job that does not stand.
 ExpectedStep expect_step(const Job& job, const Program& program, const Simulation& simulation,
                          const TrialRunner& runner, const ExperimentProgress& progress = {});

@@ -97,6 +97,7 @@ void set_division(const PrintedRow& row, Job& job, std::int64_t copies) {
   if (strategy.zero == 1 && std::regex_search(kind, group, std::regex("group ([0-9]{1,9})")))
     strategy.shard_over = std::min<std::int64_t>(std::stoll(group[1]), copies);
   if (strategy.shard_over == copies) strategy.shard_over = 0;
+  if (strategy.zero >= 2) strategy.reduce_gradients = row.set.reduce_gradients;
 }
 
 void set_expert_degrees(const PrintedRow& row, Job& job) {

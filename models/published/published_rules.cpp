@@ -93,26 +93,28 @@ ModelRule read_model(const Yaml& item) {
 }
 
 SetRule read_set(const Yaml& node) {
-  const Fields fields(node, "a set", {"vocabulary",
-                                      "recompute",
-                                      "sequence_parallel",
-                                      "zero",
-                                      "overlap",
-                                      "nics",
-                                      "software",
-                                      "gradients",
-                                      "memory",
-                                      "expert_room",
-                                      "sequence",
-                                      "selective",
-                                      "kept",
-                                      "kept_cut",
-                                      "virtual_stages",
-                                      "scatter_gather",
-                                      "overlap_parameters",
-                                      "precision",
-                                      "micro_batch",
-                                      "tied"});
+  const Fields fields(node, "a set",
+                      {"vocabulary",
+                       "recompute",
+                       "sequence_parallel",
+                       "zero",
+                       "reduce_gradients",
+                       "overlap",
+                       "nics",
+                       "software",
+                       "gradients",
+                       "memory",
+                       "expert_room",
+                       "sequence",
+                       "selective",
+                       "kept",
+                       "kept_cut",
+                       "virtual_stages",
+                       "scatter_gather",
+                       "overlap_parameters",
+                       "precision",
+                       "micro_batch",
+                       "tied"});
   SetRule set;
   if (const Yaml value = fields.find("vocabulary")) set.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = fields.find("recompute")) set.recompute = to_printed_recompute(value);
@@ -120,6 +122,8 @@ SetRule read_set(const Yaml& node) {
     set.selective = printed_recompute(to_choice(value, {"selective", "alternate"}), value->where);
   if (const Yaml value = fields.find("sequence_parallel")) set.sequence_parallel = to_bool(value);
   if (const Yaml value = fields.find("zero")) set.zero = static_cast<int>(to_integer(value, {0, 3}));
+  if (const Yaml value = fields.find("reduce_gradients"))
+    set.reduce_gradients = to_choice<ReduceGradients>(value);
   if (const Yaml value = fields.find("overlap")) set.overlap = to_bool(value);
   if (const Yaml value = fields.find("tied")) set.tied = to_bool(value);
   if (const Yaml value = fields.find("overlap_parameters")) set.overlap_parameters = to_bool(value);

@@ -43,11 +43,12 @@ struct SetRule {
   bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
   std::optional<bool> tied;  // whether its software ties embeddings; nothing: as the model's shape
   int zero = 0;
-  std::int64_t virtual_stages = 0;             // used if a row prints none; 0: unknown
-  std::optional<Format> precision;             // precision of all rows
-  double nics = 0;                             // bytes/s of a node; 0: that of the cluster
-  std::string software;                        // name in platforms/software/; empty: unknown
-  Recompute selective = Recompute::selective;  // the meaning of "selective" in the set's tables
+  ReduceGradients reduce_gradients = ReduceGradients::each;  // of rows that divide gradients
+  std::int64_t virtual_stages = 0;                           // used if a row prints none; 0: unknown
+  std::optional<Format> precision;                           // precision of all rows
+  double nics = 0;                                           // bytes/s of a node; 0: that of the cluster
+  std::string software;                                      // name in platforms/software/; empty: unknown
+  Recompute selective = Recompute::selective;                // the meaning of "selective" in the set's tables
   // Files of platforms/kept/ by accelerator; `kept_cut` is used if tensor parallelism divides the vocabulary.
   std::map<std::string, std::string> kept, kept_cut;
   Format gradients = Format::fp32;

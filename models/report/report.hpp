@@ -63,7 +63,7 @@ struct RouteDraws {
 
 // How the step spreads because what is called alike is not (Cluster::variation). Report::iteration_s is about its mean.
 struct StepSpread {
-  std::string of;      // what varies: "chips (sd 2 %)"
+  std::string parts;   // what varies: "chips (sd 2 %)"
   double alike_s = 0;  // the step if nothing varied
   double mean_s = 0, p5_s = 0, p50_s = 0, p95_s = 0;
   struct Part {

@@ -160,14 +160,10 @@ ordered_json list_of(const std::vector<Row>& rows) {
 }
 
 ordered_json object_of(const StepSpread& spread) {
-  ordered_json json = {{"of", spread.of},
-                       {"alike_s", spread.alike_s},
-                       {"mean_s", spread.mean_s},
-                       {"p5_s", spread.p5_s},
-                       {"p50_s", spread.p50_s},
-                       {"p95_s", spread.p95_s},
-                       {"simulated", spread.simulated},
-                       {"slowest", ordered_json::array()}};
+  ordered_json json = {{"parts", spread.parts},         {"alike_s", spread.alike_s},
+                       {"mean_s", spread.mean_s},       {"p5_s", spread.p5_s},
+                       {"p50_s", spread.p50_s},         {"p95_s", spread.p95_s},
+                       {"simulated", spread.simulated}, {"slowest", ordered_json::array()}};
   for (const StepSpread::Part& part : spread.slowest)
     json["slowest"].push_back({{"name", part.name}, {"speed", part.speed}});
   if (!spread.drawn.empty()) json["drawn_s"] = spread.drawn;

@@ -207,9 +207,10 @@ std::string describe(const RouteDraws& draws) {
 
 // Adds how the step spreads: "5.3 s on average, 5.2 s to 5.5 s in 9 of 10 draws".
 void add_spread(const StepSpread& spread, Table& figures) {
-  figures.add({"variation", fmt::format("{}: {} on average, {} to {} in 9 of 10 draws; {} if all were alike",
-                                        spread.of, format_seconds(spread.mean_s), format_seconds(spread.p5_s),
-                                        format_seconds(spread.p95_s), format_seconds(spread.alike_s))});
+  figures.add(
+      {"variation", fmt::format("{}: {} on average, {} to {} in 9 of 10 draws; {} if all were alike",
+                                spread.parts, format_seconds(spread.mean_s), format_seconds(spread.p5_s),
+                                format_seconds(spread.p95_s), format_seconds(spread.alike_s))});
   for (const StepSpread::Part& part : spread.slowest)
     figures.add({"slowest", fmt::format("{} stand for the slowest of all, at {:.3g} times the usual speed",
                                         part.name, part.speed)});

@@ -44,6 +44,13 @@ enum class ExpertWeights : std::uint8_t { combine, activation };
 template <>
 inline constexpr auto kWords<ExpertWeights> = words("combine", "activation");
 
+// When gradients that replicas divide (zero 2, 3) are reduced to parts. each: after each micro-batch's backward, so
+// that no rank holds them whole (DeepSpeed's ZeRO-2 and ZeRO-3, FSDP). last: once a step, after the last micro-batch;
+// until then each rank holds them whole (FSDP's no_sync(), Megatron-LM's distributed optimizer).
+enum class ReduceGradients : std::uint8_t { each, last };
+template <>
+inline constexpr auto kWords<ReduceGradients> = words("each", "last");
+
 struct Layers {
   std::int64_t first = 0, last = 0;  // layers [first, last)
   bool operator==(const Layers&) const = default;
@@ -137,6 +144,7 @@ struct Strategy {
   // gradients, reduced to parts after each micro-batch's backward; 3 also parameters, gathered before each use and
   // freed after it (FSDP, arXiv:2304.11277).
   int zero = 0;
+  ReduceGradients reduce_gradients = ReduceGradients::each;
   // Number of consecutive replicas that divide it; the next replicas hold copies (HSDP). 0: all replicas divide it.
   std::int64_t shard_over = 0;
   int prefetch = 1;  // zero 3: parameters are gathered this many uses ahead

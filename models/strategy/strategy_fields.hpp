@@ -105,6 +105,7 @@ struct StrategyOptionFields {
     visit(field("sequence_parallel", Truth{}, &Strategy::sequence_parallel).unless_standard());
     visit(field("expert_weights", Word<ExpertWeights>{}, &Strategy::expert_weights).unless_standard());
     visit(field("zero", Integer{{0, 3}}, &Strategy::zero).unless_standard());
+    visit(field("reduce_gradients", Word<ReduceGradients>{}, &Strategy::reduce_gradients).unless_standard());
     visit(field("shard_over", Integer{{2, kDegree.most}}, &Strategy::shard_over).unless_standard());
     visit(field("prefetch", Integer{{0, 64}}, &Strategy::prefetch).unless_standard());
     visit(field("offload", kOffload, &Strategy::offload).unless_standard());

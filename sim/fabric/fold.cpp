@@ -311,9 +311,8 @@ class FoldBuilder {
   // The speeds that price the rank's computes.
   void add_speeds(const RankEntry& entry, std::vector<std::uint64_t>& words) {
     words.push_back(traits_of(job_.cluster.speed_of(entry.chip)));
-    const std::optional<GroupId> tensor =
-        entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
-    words.push_back(tensor ? traits_of(costs_.slowest_of(*tensor)) : 0);
+    if (entry.groups.has(kTensorGroup) && entry.groups[kTensorGroup])
+      words.push_back(traits_of(costs_.slowest_of(*entry.groups[kTensorGroup])));
   }
 
   const Job& job_;

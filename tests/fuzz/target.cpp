@@ -24,7 +24,7 @@
 namespace motley::tests {
 namespace {
 
-constexpr double kMost_s = 2;
+constexpr double kMost_s = 8;      // of the processor; less than one in a release build
 constexpr double kLearning_s = 5;  // of the processor, for a dictionary
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
 
@@ -148,7 +148,17 @@ void print_words(int count, char** arguments) {
 
 }  // namespace
 
-void check_finite(const std::string& printed) {
+void check_finite(const std::string& text) {
+  std::string printed;  // without what stands in quotes: names and sources are the input's own words
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+      continue;
+    }
+    if (text[i] == '"') quoted = !quoted;
+    if (!quoted) printed += text[i];
+  }
   const auto is_word = [&](std::size_t at) {
     return at < printed.size() && (std::isalnum(static_cast<unsigned char>(printed[at])) != 0 ||
                                    printed[at] == '_' || printed[at] == '-');

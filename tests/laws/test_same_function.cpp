@@ -132,6 +132,21 @@ TEST_CASE("every family trains the same function however it is cut") {
     }
 }
 
+TEST_CASE("gradients that are reduced once a step train the same function, in every family") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (const int zero : {2, 3})
+    for (const tests::Degrees degrees : {tests::Degrees{1, 1, 4}, {2, 1, 2}, {1, 2, 2}}) {
+      Job job = tests::tiny_job(degrees, transformer);
+      job.strategy.zero = zero;
+      job.strategy.reduce_gradients = ReduceGradients::last;
+      job.strategy.overlap_gradients = degrees.pp == 1;
+      if (degrees.dp == 4) job.strategy.shard_over = 2;
+      check_same(job, alone);
+    }
+}
+
 TEST_CASE("modules that are computed again train the same function, in every family") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);

@@ -267,6 +267,7 @@ Job any_job(unsigned seed) {
   Dice more(seed + 1'000'000);  // so that these draws do not change the others
   vary_what_is_held(job, more);
   job.strategy.overlap_context = !more.once_in(3);
+  if (job.strategy.zero >= 2 && more.once_in(3)) job.strategy.reduce_gradients = ReduceGradients::last;
   count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);
   job.fidelity.data_parallel =

@@ -50,6 +50,21 @@ TEST_CASE("each stage of ZeRO divides one more of the model's states among the r
   }
 }
 
+TEST_CASE("gradients that are reduced last are held whole until then, and move once a step") {
+  Job two = job_of(2, 4), three = job_of(3, 4);
+  const double one_size = 4 * elements(two), table = 4.0 * 256 * 32, micro_batches = 2;
+  two.strategy.reduce_gradients = three.strategy.reduce_gradients = ReduceGradients::last;
+  // The optimizer's state alone is divided throughout: the same program as with zero 1.
+  Program program = compile(two);
+  CHECK(program.rank_programs == compile(job_of(1, 4)).rank_programs);
+  program = compile(three);
+  REQUIRE(static_cast<double>(program.rank_programs.front().static_bytes) ==
+          Approx((4 + 12.0 / 4) * elements(three)).epsilon(1e-3));
+  auto bytes = moved(program);
+  CHECK(bytes[CollectiveKind::reduce_scatter] == Approx(one_size));
+  CHECK(bytes[CollectiveKind::all_gather] == Approx(micro_batches * (2 * one_size - table)));
+}
+
 TEST_CASE("half precision adds the master weights to what is divided") {
   // arXiv:1910.02054 has 2 + 2 + 12 bytes for each parameter; here gradients are fp32, so 2 + 4 + 12.
   Job job = job_of(3, 2);

@@ -213,6 +213,8 @@ bool is_true_of(const std::string& reason, const CsvRow& row) {
     return says("model_name", "lora|sft") || says("notes", "fine-tun|task=(lora|sft)");
   if (reason == "the source contradicts itself") return says("notes", "caution");
   if (reason == "its state-space layers are not modelled") return says("model_name", "^nemotron.?(3|h)");
+  if (reason == "its parallel blocks and sliding windows are not modelled")
+    return says("model_name", "parallel blocks");
   if (reason == "its layers of unlike attention and experts are not modelled")
     return says("model_name", "^llama.?4");
   return false;
@@ -246,14 +248,16 @@ TEST_CASE(
   // no longer is.
   const std::map<std::string, int> known = {
       {"its state-space layers are not modelled", 33},
-      {"`seq_len` is not printed", 17},
+      {"`seq_len` is not printed", 7},
       {"fine-tuning", 16},
       {"`layers` is not printed", 13},
       {"`vpp` is not printed", 7},
       {"`micro_batch` is not printed", 6},
+      {"its parallel blocks and sliding windows are not modelled", 5},
       {"`hidden` is not printed", 4},
       {"the source contradicts itself", 3},
       {"its layers of unlike attention and experts are not modelled", 2},
+      {"`global_batch` is not printed", 1},
       {"no shape is known of `Llama2-34b`", 1}};
   CHECK(passed_over == known);
 }

@@ -1,5 +1,5 @@
-// Chips, nodes and NICs with speeds of their own (Cluster::slow), and speeds that vary (Cluster::variation), over random
-// jobs: order statistics against whole draws.
+// Chips, nodes and NICs with speeds of their own (Cluster::slow), and speeds that vary (Cluster::variation), over
+// random jobs: order statistics against whole draws.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
