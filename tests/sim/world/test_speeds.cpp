@@ -116,6 +116,24 @@ TEST_CASE("a slow chip holds up its tensor-parallel group at every level, and th
   }
 }
 
+TEST_CASE("computes that contain their collectives take as long on every chip of a tensor-parallel group") {
+  Job job = tiny_job({2, 1, 2});
+  job.fidelity.tensor_parallel = CollectiveLevel::formula;
+  job.cluster.slow = {Slow{.chip = 2, .factor = 0.5}};
+  build_topology(job.cluster);
+  const Program program = compile(job);
+  CostTable costs(program, job.cluster);
+  const auto forward = [&](int rank) {
+    const RankProgram& rank_program = program.program_of(Rank(rank));
+    return costs.price(Rank(rank), rank_program.streams[kComputeStream].instructions.front());
+  };
+  const ComputeTime usual = forward(0), slow = forward(2), beside = forward(3);
+  CHECK(slow.compute_s == 2 * usual.compute_s);
+  CHECK(slow.tensor_parallel_s == usual.tensor_parallel_s);
+  CHECK(beside.compute_s == usual.compute_s);
+  CHECK(beside.seconds() == Approx(slow.seconds()));
+}
+
 TEST_CASE("what does not vary is expected as it is, and the mean lies between the percentiles", "[laws]") {
   for_every_job_at_speed([](const SimulatedDraw& run, Dice& dice) {
     Job job = run.job;
@@ -162,4 +180,30 @@ TEST_CASE("order statistics expect the step of whole draws", "[laws]") {
   CHECK(std::abs(bias) < 0.01);
   CHECK(deviation < 0.02);
   CHECK(held * 10 >= tried * 8);
+}
+
+// With many parts the slowest of them is far from the middle, which the small clusters of random jobs do not show.
+TEST_CASE("order statistics expect the step of whole draws of 128 chips", "[laws]") {
+  const bool sharded = GENERATE(false, true);
+  Job job = tiny_job({1, 1, 1});
+  job.cluster.groups[0].chips_per_node = 2;
+  job.cluster.groups[0].nodes = 64;
+  job.cluster.groups[0].nics = {{NicKind::infiniband, 1, 1e10, 5e-6}};
+  job.train.global_batch = 8 * 128;
+  job.strategy = expand(job.transformer, job.train, 1, sharded ? 1 : 2, sharded ? 128 : 64);
+  if (sharded) job.strategy.zero = 1;
+  job.cluster.variation.emplace();
+  job.cluster.variation->chips = Spread::normal(0.03);
+  if (sharded) job.cluster.variation->nodes = Spread::measured({{0, 0.9}, {0.01, 0.9}, {0.01, 1}, {1, 1}});
+  build_topology(job.cluster);
+  const Program program = compile(job);
+  const StepSpread spread = expect_step(job, program, simulate_child, run_one_by_one).spread;
+  const std::vector<double> drawn = drawn_steps(job, kSanitized ? 4 : 40, simulate_child, run_one_by_one);
+  const double mean_s = std::accumulate(drawn.begin(), drawn.end(), 0.0) / static_cast<double>(drawn.size());
+  CAPTURE(sharded, spread.alike_s, spread.mean_s, spread.p5_s, spread.p95_s, mean_s, drawn.front(),
+          drawn.back());
+  CHECK(spread.mean_s > 1.03 * spread.alike_s);
+  CHECK(spread.mean_s == Approx(mean_s).epsilon(kSanitized ? 0.03 : 0.01));
+  CHECK(drawn[drawn.size() / 2] <= spread.p95_s);
+  CHECK(drawn[drawn.size() / 2] >= spread.p5_s);
 }
