@@ -14,6 +14,7 @@
 
 #include "models/check/check.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/runs.hpp"
 
@@ -48,8 +49,9 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
     }
     return side;
   }
-  const Prepared prepared = prepare(load_scenario(path));
+  Prepared prepared = prepare(load_scenario(path));
   const WorldKind kind = world.value_or(prepared.scenario.world.kind);
+  if (kind == WorldKind::sim) expect_speeds(prepared, 0);
   const auto announce = [&](const MemoryNeed& need) {
     announce_memory(need, prepared.scenario.job, allowed_memory(options.memory));
   };

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "models/base/refusal.hpp"
 #include "models/explain/step_spread.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/trials.hpp"
@@ -12,6 +13,9 @@ namespace motley {
 
 std::optional<StepSpread> expect_speeds(Prepared& prepared, std::int64_t draws) {
   Job& job = prepared.scenario.job;
+  if (!has_variation(job) && draws > 0)
+    throw Refusal(Exit::usage, "nothing-varies", {}, "`--draws` has nothing to draw: no speed varies",
+                  "`variation: usual` in the scenario, or {chips: {sd: 0.02}}");
   if (!has_variation(job)) return std::nullopt;
   std::unique_ptr<Progress> progress;
   const auto show = [&](std::int64_t done, std::int64_t total, const std::string& what) {
