@@ -73,8 +73,8 @@ TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
   CHECK(kind_of_edited("sets: [vtm]", "sets: [sc21]") == "listed-twice");
   CHECK(kind_of_edited("attention: triton", "attention: tritton") == "unknown-value");
   CHECK(kind_of_edited("prior: 0.6 ms", "prior: 0.6 GB") == "unknown-unit");
-  CHECK(kind_of_edited("prior: 0.006", "prior: chip") == "unknown-value");
-  CHECK(kind_of_edited("prior: 0.006", "prior: software") == "unknown-value");
+  CHECK(kind_of_edited("prior: 0.02141", "prior: chip") == "unknown-value");
+  CHECK(kind_of_edited("prior: 0.02141", "prior: software") == "unknown-value");
   CHECK(kind_of_edited("error: 0.05", "error: 0.05 ") == "not refused");
 }
 
