@@ -172,7 +172,7 @@ class StateDivision {
 // Makes whole gradients and parameters, whose parts ranks hold throughout, come and go with a micro-batch.
 class WholeTensors {
  public:
-  explicit WholeTensors(RankProgram& rank_program) : rank_program_(rank_program) {}
+  WholeTensors(RankProgram& rank_program, bool reshards) : rank_program_(rank_program), reshards_(reshards) {}
 
   // Gradients are zeroed before the first kernel that adds to them. Blocks stand in the order in which a micro-batch
   // passes them.
@@ -184,25 +184,34 @@ class WholeTensors {
     }
   }
 
-  // There is one tensor for each parameter and block: each block gathers and frees its own.
+  // There is one tensor for each parameter and block: each block gathers and frees its own. Where forwards do not
+  // reshard, there is one for all blocks: the first gathers it, the last frees it.
   void gather_parameters() {
     for (const Shard& shard : rank_program_.shards) {
       if (!shard.parameter_part || shard.part > 0) continue;
       for (const TensorId id : shard.parameters) rank_program_.tensors[id].role = TensorRole::gathered;
       bool first = true;
+      Kernel* last_reader = nullptr;
+      std::set<TensorId> unread;
       for (Block& block : rank_program_.blocks) {
         if (std::none_of(block.kernels.begin(), block.kernels.end(), [&](const Kernel& kernel) {
               return reads_parameters(kernel.op) && names(kernel, shard);
             }))
           continue;  // a shard whose parameters no kernel of the block reads is not gathered
-        gather_in(block, shard, first ? shard.parameters : copies_of(shard, block.name));
+        const std::vector<TensorId> gathered =
+            first || !reshards_ ? shard.parameters : copies_of(shard, block.name);
+        if (first || reshards_) unread = {gathered.begin(), gathered.end()};
+        last_reader = gather_in(block, shard, gathered, unread);
+        if (reshards_) free_with(*last_reader, unread);
         first = false;
       }
+      if (!reshards_ && last_reader != nullptr) free_with(*last_reader, unread);
     }
   }
 
  private:
   RankProgram& rank_program_;
+  const bool reshards_;
 
   bool names(const Kernel& kernel, const Shard& shard) const {
     for (const TensorId named : kernel.parameters)
@@ -239,11 +248,11 @@ class WholeTensors {
     }
     return copies;
   }
-  // All tensors of a shard are gathered together. Tensors that the block does not read are freed with the last one
-  // that it reads.
-  void gather_in(Block& block, const Shard& shard, const std::vector<TensorId>& gathered) {
+  // All tensors of a shard are gathered together. Returns the last kernel of the block that reads one; tensors that
+  // nobody reads are freed there. Takes what the block reads from `unread`.
+  Kernel* gather_in(Block& block, const Shard& shard, const std::vector<TensorId>& gathered,
+                    std::set<TensorId>& unread) {
     Kernel* last_reader = nullptr;
-    std::set<TensorId> unread(gathered.begin(), gathered.end());
     for (Kernel& kernel : block.kernels)
       for (TensorId& named : kernel.parameters)
         for (std::size_t i = 0; i < gathered.size(); ++i) {
@@ -254,8 +263,10 @@ class WholeTensors {
           unread.erase(named);
           break;
         }
-    if (last_reader != nullptr)
-      last_reader->frees.insert(last_reader->frees.end(), unread.begin(), unread.end());
+    return last_reader;
+  }
+  static void free_with(Kernel& reader, const std::set<TensorId>& unread) {
+    reader.frees.insert(reader.frees.end(), unread.begin(), unread.end());
   }
 };
 
@@ -277,7 +288,7 @@ void divide_state(const Job& job, Program& program) {
     division.add_shards();
     if (rank_program.shards.empty()) continue;
     division.drop_optimizer_states();
-    WholeTensors whole(rank_program);
+    WholeTensors whole(rank_program, job.strategy.reshard_after_forward);
     whole.make_gradients_whole();
     whole.gather_parameters();
     rank_program.static_bytes = held_bytes(rank_program);

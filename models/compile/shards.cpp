@@ -38,6 +38,7 @@ class ShardCollectives {
         for (const TensorId parameter : rank_program_.shards[id].parameters)
           shards_of_[rank_program_.tensors[parameter].parameter.value()].push_back(id);
     for (const Block& block : rank_program_.blocks) uses_.add(uses_in(block));
+    if (!job_.strategy.reshard_after_forward) gather_once();
   }
 
   void run() {
@@ -101,6 +102,21 @@ class ShardCollectives {
           for (const ShardId shard : shards_of(id)) by_shard[shard].gathered.insert(id);
     }
     return by_shard;
+  }
+
+  // Leaves the gathers of the first block that reads a shard, for all of its tensors.
+  void gather_once() {
+    std::set<ShardId> is_gathered;
+    for (auto& by_shard : uses_)
+      for (auto& [shard, uses] : by_shard) {
+        if (!uses.first_read) continue;
+        if (!is_gathered.insert(shard).second) {
+          uses.first_read.reset();
+          continue;
+        }
+        const auto& whole = rank_program_.shards[shard].parameters;
+        uses.gathered = {whole.begin(), whole.end()};
+      }
   }
 
   // Cuts the computes where a micro-batch's gradients of a shard are complete, and before kernels that read its

@@ -188,6 +188,20 @@ Complaint find_in_sharding(const Strategy& strategy) {
   if (strategy.zero == 0 && strategy.shard_over > 0)
     return StrategyComplaint{"impossible-sharding", "shard_over", "`shard_over` where nothing is divided",
                              "`zero: 1`, 2 or 3 says what the replicas divide"};
+  if (strategy.reshard_after_forward) return std::nullopt;
+  if (strategy.zero < 3)
+    return StrategyComplaint{"impossible-sharding", "reshard_after_forward",
+                             "`reshard_after_forward: false` where no parameters are gathered for a forward",
+                             "`zero: 3` divides parameters; with less they are whole anyway"};
+  bool in_flight = strategy.schedule != Schedule::one_f_one_b;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    in_flight = in_flight || pipeline.stages.size() > 1;
+  if (in_flight)
+    return StrategyComplaint{
+        "impossible-sharding", "reshard_after_forward",
+        "`reshard_after_forward: false` where several micro-batches are in flight: each would "
+        "gather parameters of its own",
+        "`zero: 2` with `overlap: {parameters: true}` gathers them once a step and keeps them"};
   return std::nullopt;
 }
 

@@ -148,6 +148,9 @@ struct Strategy {
   // Number of consecutive replicas that divide it; the next replicas hold copies (HSDP). 0: all replicas divide it.
   std::int64_t shard_over = 0;
   int prefetch = 1;  // zero 3: parameters are gathered this many uses ahead
+  // Zero 3. True: a forward frees what it gathered, and the backward gathers it again. False: gathered parameters stay
+  // from a micro-batch's forward to its backward (FSDP's reshard_after_forward).
+  bool reshard_after_forward = true;
   Offload offload;
   bool operator==(const Strategy&) const = default;
 

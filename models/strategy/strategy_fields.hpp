@@ -108,6 +108,7 @@ struct StrategyOptionFields {
     visit(field("reduce_gradients", Word<ReduceGradients>{}, &Strategy::reduce_gradients).unless_standard());
     visit(field("shard_over", Integer{{2, kDegree.most}}, &Strategy::shard_over).unless_standard());
     visit(field("prefetch", Integer{{0, 64}}, &Strategy::prefetch).unless_standard());
+    visit(field("reshard_after_forward", Truth{}, &Strategy::reshard_after_forward).unless_standard());
     visit(field("offload", kOffload, &Strategy::offload).unless_standard());
   }
 };

@@ -147,6 +147,20 @@ TEST_CASE("gradients that are reduced once a step train the same function, in ev
     }
 }
 
+TEST_CASE("parameters that stay from forward to backward train the same function, in every family") {
+  const std::string name = GENERATE(from_range(tests::variants()));
+  const Transformer transformer = tests::tiny_variant(name);
+  const auto alone = train(tests::tiny_job({1, 1, 1}, transformer));
+  for (const tests::Degrees degrees : {tests::Degrees{1, 1, 4}, {2, 1, 2}}) {
+    Job job = tests::tiny_job(degrees, transformer);
+    job.strategy.zero = 3;
+    job.strategy.reshard_after_forward = false;
+    if (degrees.dp == 4) job.strategy.shard_over = 2;
+    if (degrees.dp == 2) job.strategy.recompute = Recompute::full;
+    check_same(job, alone);
+  }
+}
+
 TEST_CASE("modules that are computed again train the same function, in every family") {
   const std::string name = GENERATE(from_range(tests::variants()));
   const Transformer transformer = tests::tiny_variant(name);

@@ -268,6 +268,11 @@ Job any_job(unsigned seed) {
   vary_what_is_held(job, more);
   job.strategy.overlap_context = !more.once_in(3);
   if (job.strategy.zero >= 2 && more.once_in(3)) job.strategy.reduce_gradients = ReduceGradients::last;
+  const bool one_in_flight =
+      job.strategy.schedule == Schedule::one_f_one_b &&
+      std::all_of(job.strategy.templates.begin(), job.strategy.templates.end(),
+                  [](const PipelineTemplate& each) { return each.stages.size() == 1; });
+  job.strategy.reshard_after_forward = !(job.strategy.zero == 3 && one_in_flight && more.once_in(2));
   count_nodes(job.strategy, job.cluster.groups, dice);
   build_topology(job.cluster);
   job.fidelity.data_parallel =

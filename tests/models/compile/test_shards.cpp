@@ -65,6 +65,32 @@ TEST_CASE("gradients that are reduced last are held whole until then, and move o
   CHECK(bytes[CollectiveKind::all_gather] == Approx(micro_batches * (2 * one_size - table)));
 }
 
+TEST_CASE("without resharding each parameter is gathered once a micro-batch, and stays until its last use") {
+  Job again = job_of(3, 4);
+  again.transformer.layers = 8;
+  again.strategy = expand(again.transformer, again.train, 1, 1, 4);
+  again.strategy.zero = 3;
+  for (const Recompute recompute : {Recompute::none, Recompute::full})
+    for (const int prefetch : {0, 1, 2}) {
+      again.strategy.recompute = recompute;
+      again.strategy.prefetch = prefetch;
+      Job once = again;
+      once.strategy.reshard_after_forward = false;
+      const Program twice_gathered = compile(again), gathered = compile(once);
+      const double size = 4 * elements(once), micro_batches = 2;
+      auto bytes = moved(gathered), others = moved(twice_gathered);
+      CHECK(bytes[CollectiveKind::all_gather] == Approx(micro_batches * size));
+      CHECK(others[CollectiveKind::all_gather] > 1.8 * micro_batches * size);
+      CHECK(bytes[CollectiveKind::reduce_scatter] == others[CollectiveKind::reduce_scatter]);
+      const StageMemory freed = check(twice_gathered, again.cluster).at(0);
+      const StageMemory stays = check(gathered, once.cluster).at(0);
+      CHECK(stays.parameters == freed.parameters);
+      // Where they are freed, a few layers are whole at once; where they stay, all.
+      CHECK(static_cast<double>(stays.peak - freed.peak) > 0.4 * size);
+      CHECK(static_cast<double>(stays.peak - freed.peak) <= size);
+    }
+}
+
 TEST_CASE("half precision adds the master weights to what is divided") {
   // arXiv:1910.02054 has 2 + 2 + 12 bytes for each parameter; here gradients are fp32, so 2 + 4 + 12.
   Job job = job_of(3, 2);
