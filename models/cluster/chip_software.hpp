@@ -49,8 +49,11 @@ struct ChipSoftware {
   Sourced layer_launch;          // seconds that the processor takes to launch the forward of a layer
   Sourced expert_launch;         // additional seconds to launch a layer with experts
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels, over all chunks of a rank
-  Sourced collective_share;      // share of the time of collectives inside computes that other work does not
-                                 // hide
+  // Seconds of each forward and each backward of a chunk beyond its kernels, where the software waits for the chip to
+  // have ended before it passes messages on. More chunks cost more.
+  Sourced pass_overhead;
+  Sourced collective_share;  // share of the time of collectives inside computes that other work does not
+                             // hide
   // Standard deviation of the speeds of chips that are called alike. All ranks wait for the slowest, and the other
   // figures describe the slowest of 8.
   Sourced variation;

@@ -47,6 +47,7 @@ const std::vector<Figure>& figures() {
       {"layer_launch", &ChipSoftware::layer_launch, seconds},
       {"expert_launch", &ChipSoftware::expert_launch, seconds},
       {"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, seconds},
+      {"pass_overhead", &ChipSoftware::pass_overhead, seconds},
       {"collective_share", &ChipSoftware::collective_share, {}},
       {"variation", &ChipSoftware::variation, {}},
       {"overlap_slowdown", &ChipSoftware::overlap_slowdown, {}},

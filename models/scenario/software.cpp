@@ -31,6 +31,7 @@ constexpr std::array kCarried = {
     CarriedFigure{"layer_launch", &ChipSoftware::layer_launch, false},
     CarriedFigure{"expert_launch", &ChipSoftware::expert_launch, false},
     CarriedFigure{"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, false},
+    CarriedFigure{"pass_overhead", &ChipSoftware::pass_overhead, false},
     CarriedFigure{"collective_share", &ChipSoftware::collective_share, false},
     CarriedFigure{"variation", &ChipSoftware::variation, false},
     CarriedFigure{"step_overhead", &ChipSoftware::step_overhead, false},

@@ -64,6 +64,50 @@ TEST_CASE("priors are what the plan says, of the chip and of the software where 
   CHECK(figures.index(runs[60], "network") == figures.index(runs[130], "network"));
 }
 
+TEST_CASE(
+    "software that drains chips at messages has an overhead of passes, other software one of micro-batches") {
+  const std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  int draining = 0;
+  for (const FitRun& run : runs) {
+    const bool drains = figures.plan().software_named(run.software).drains;
+    CHECK((figures.index(run, "pass_overhead") >= 0) == drains);
+    CHECK((figures.index(run, "micro_batch_overhead") >= 0) == !drains);
+    draining += drains ? 1 : 0;
+  }
+  CHECK(draining > 0);
+}
+
+TEST_CASE("a software's own held figure replaces the plan's, and whole products keep their prior time") {
+  const std::vector<FitRun> runs = some_runs();
+  const Figures figures(shipped_plan(), runs);
+  const Plan& plan = figures.plan();
+  int own = 0;
+  for (const SoftwarePlan& software : plan.software) {
+    const std::vector<HeldFigure> held = plan.held_of(software.name);
+    REQUIRE(held.size() == plan.held.size());
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      CHECK(held[i].kind == plan.held[i].kind);
+      bool is_own = false;
+      for (const HeldFigure& each : software.held) is_own = is_own || each.kind == held[i].kind;
+      CHECK((held[i].source != plan.held[i].source) == is_own);
+      own += is_own ? 1 : 0;
+    }
+  }
+  CHECK(own > 0);
+  // A forward and two backwards of a product, over those at the chip's own efficiency.
+  for (const FitRun& run : runs) {
+    double backward = 0, plan_backward = 0;
+    for (const HeldFigure& held : plan.held_of(run.software))
+      if (held.kind == "gemm_backward") backward = held.value;
+    for (const HeldFigure& held : plan.held)
+      if (held.kind == "gemm_backward") plan_backward = held.value;
+    const double prior = std::exp(figures.prior().mean[figures.index(run, "gemm_efficiency")]),
+                 chips_own = load_chip(run.chip).software.gemm_efficiency.value;
+    CHECK((1 + 2 * backward) / prior == Approx((1 + 2 * plan_backward) / chips_own));
+  }
+}
+
 TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
   CHECK(kind_of_edited("error: 0.05", "eror: 0.05") == "unknown-key");
   CHECK(kind_of_edited("spread: 0.07", "spred: 0.07") == "unknown-key");
@@ -73,6 +117,8 @@ TEST_CASE("a plan with what is not known, said twice or of no use is refused") {
   CHECK(kind_of_edited("sets: [vtm]", "sets: [sc21]") == "listed-twice");
   CHECK(kind_of_edited("attention: triton", "attention: tritton") == "unknown-value");
   CHECK(kind_of_edited("prior: 0.6 ms", "prior: 0.6 GB") == "unknown-unit");
+  CHECK(kind_of_edited("messages: drain", "messages: drian") == "unknown-value");
+  CHECK(kind_of_edited("held:\n      gemm_backward", "held:\n      gemm_backwards") == "unknown-value");
   CHECK(kind_of_edited("prior: 0.02141", "prior: chip") == "unknown-value");
   CHECK(kind_of_edited("prior: 0.02141", "prior: software") == "unknown-value");
   CHECK(kind_of_edited("error: 0.05", "error: 0.05 ") == "not refused");

@@ -14,19 +14,20 @@
 namespace motley::fit {
 namespace {
 
-double own_figure(const std::string& chip, const std::string& kind) {
-  const Chip loaded_chip = load_chip(chip);
-  return kind == "gemm_efficiency" ? loaded_chip.software.gemm_efficiency.value
-                                   : loaded_chip.software.attention_efficiency.value;
+double own_figure(const Chip& chip, const std::string& kind) {
+  return kind == "gemm_efficiency" ? chip.software.gemm_efficiency.value
+                                   : chip.software.attention_efficiency.value;
 }
 
-double prior_of(const FigurePlan& figure, const SoftwarePlan& software, const std::string& chip) {
+double prior_of(const FigurePlan& figure, const Plan& plan, const SoftwarePlan& software,
+                const std::string& chip) {
   switch (figure.prior_owner) {
     case PriorOf::software:
       return software.collective_share;
     case PriorOf::chip:
-      return own_figure(chip, figure.kind) *
-             (figure.kind == "attention_efficiency" ? software.attention.value_or(1) : 1);
+      return own_figure(load_chip(chip), figure.kind) * (figure.kind == "attention_efficiency"
+                                                             ? software.attention.value_or(1)
+                                                             : plan.same_products(software.name));
     case PriorOf::all:
       break;
   }
@@ -52,8 +53,9 @@ Figures::Figures(Plan plan, const std::vector<FitRun>& runs) : plan_(std::move(p
     for (const auto& [software, chip] : figure.network() ? on_any : on_chips) {
       const SoftwarePlan& software_plan = plan_.software_named(software);
       if (figure.fused && *figure.fused != software_plan.attention.has_value()) continue;
+      if (figure.drains && *figure.drains != software_plan.drains) continue;
       names_.push_back({software, chip, figure.kind});
-      mean.push_back(std::log(prior_of(figure, software_plan, chip)));
+      mean.push_back(std::log(prior_of(figure, plan_, software_plan, chip)));
       spread.push_back(figure.spread);
     }
   add_prior(mean, spread);
@@ -134,7 +136,7 @@ std::string Figures::text(const std::string& software, const Eigen::VectorXd& va
   std::string text = network + indent + "on:\n";
   for (const auto& [chip, lines] : on) {
     text += fmt::format("{}  {}:\n{}", indent, chip, lines);
-    for (const HeldFigure& held : plan_.held)
+    for (const HeldFigure& held : plan_.held_of(software))
       text += fmt::format("{}    {}: {{value: {}, source: {}}}\n", indent, held.kind, held.value,
                           quote(held.source));
   }

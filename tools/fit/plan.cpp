@@ -12,7 +12,7 @@ namespace motley::fit {
 namespace {
 
 FigurePlan read_figure(const YamlEntry& entry) {
-  const Fields fields(entry.value, "a figure", {"prior", "spread", "attention"});
+  const Fields fields(entry.value, "a figure", {"prior", "spread", "attention", "messages"});
   FigurePlan figure;
   figure.kind = entry.key;
   figure.spread = to_number(fields.need("spread"), Sign::positive);
@@ -27,6 +27,8 @@ FigurePlan read_figure(const YamlEntry& entry) {
   }
   if (const Yaml attention = fields.find("attention"))
     figure.fused = to_choice(attention, {"fused", "unfused"}) == "fused";
+  if (const Yaml messages = fields.find("messages"))
+    figure.drains = to_choice(messages, {"drain", "overlap"}) == "drain";
   return figure;
 }
 
@@ -43,6 +45,16 @@ void refuse_priors(const FigurePlan& figure, const Location& where) {
                   suggest(figure.kind, {"collective_share"}));
 }
 
+std::vector<HeldFigure> read_held(const Yaml& node) {
+  std::vector<HeldFigure> held;
+  for (const YamlEntry& entry : node->entries) {
+    const Fields fields(entry.value, "a figure", {"value", "source"});
+    held.push_back(
+        {entry.key, to_number(fields.need("value"), Sign::positive), to_text(fields.need("source"))});
+  }
+  return held;
+}
+
 std::map<std::string, std::optional<double>> read_attention(const Yaml& node) {
   std::map<std::string, std::optional<double>> attention;
   for (const YamlEntry& entry : node->entries)
@@ -54,7 +66,7 @@ std::map<std::string, std::optional<double>> read_attention(const Yaml& node) {
 
 SoftwarePlan read_software(const YamlEntry& entry,
                            const std::map<std::string, std::optional<double>>& attention) {
-  const Fields fields(entry.value, "software", {"sets", "attention", "collective_share"});
+  const Fields fields(entry.value, "software", {"sets", "attention", "collective_share", "messages", "held"});
   SoftwarePlan software;
   software.name = entry.key;
   for (const Yaml& set : to_sequence(fields.need("sets"))) software.sets.push_back(to_text(set));
@@ -62,6 +74,9 @@ SoftwarePlan read_software(const YamlEntry& entry,
   for (const auto& [name, share] : attention) known.push_back(name);
   software.attention = attention.at(to_choice(fields.need("attention"), known));
   software.collective_share = to_number(fields.need("collective_share"), Sign::positive);
+  if (const Yaml messages = fields.find("messages"))
+    software.drains = to_choice(messages, {"drain", "overlap"}) == "drain";
+  if (const Yaml held = fields.find("held")) software.held = read_held(held);
   return software;
 }
 
@@ -71,6 +86,16 @@ void refuse_sets_twice(const Plan& plan, const Yaml& software) {
     if (!seen.insert(set).second)
       throw Refusal(Exit::usage, "listed-twice", software->where,
                     fmt::format("the set `{}` tells of two generations of software", set));
+}
+
+// Refuses figures that software holds and the plan does not.
+void refuse_held(const Plan& plan, const YamlEntry& software) {
+  std::vector<std::string> known;
+  for (const HeldFigure& held : plan.held) known.push_back(held.kind);
+  for (const HeldFigure& held : plan.software.back().held)
+    if (std::find(known.begin(), known.end(), held.kind) == known.end())
+      throw Refusal(Exit::usage, "unknown-value", software.where,
+                    fmt::format("`{}` is not held by the plan", held.kind), suggest(held.kind, known));
 }
 
 }  // namespace
@@ -90,6 +115,23 @@ const SoftwarePlan& Plan::software_named(const std::string& name) const {
   }
   throw Refusal(Exit::usage, "unknown-value", {}, fmt::format("no software `{}` is fitted", name),
                 suggest(name, known));
+}
+
+std::vector<HeldFigure> Plan::held_of(const std::string& name) const {
+  std::vector<HeldFigure> figures_held = held;
+  for (const HeldFigure& own : software_named(name).held)
+    for (HeldFigure& each : figures_held)
+      if (each.kind == own.kind) each = own;
+  return figures_held;
+}
+
+double Plan::same_products(const std::string& name) const {
+  const auto whole = [](const std::vector<HeldFigure>& figures_held) {
+    for (const HeldFigure& each : figures_held)
+      if (each.kind == "gemm_backward") return 1 + 2 * each.value;
+    return 1.0;
+  };
+  return whole(held_of(name)) / whole(held);
 }
 
 const SoftwarePlan* Plan::of_set(const std::string& set) const {
@@ -126,14 +168,13 @@ Plan read_plan(const Yaml& node) {
     plan.figures.push_back(read_figure(entry));
     refuse_priors(plan.figures.back(), entry.where);
   }
-  for (const YamlEntry& entry : file.need("held")->entries) {
-    const Fields fields(entry.value, "a figure", {"value", "source"});
-    plan.held.push_back(
-        {entry.key, to_number(fields.need("value"), Sign::positive), to_text(fields.need("source"))});
-  }
+  plan.held = read_held(file.need("held"));
   const auto attention = read_attention(file.need("attention"));
   const Yaml software = file.need("software");
-  for (const YamlEntry& entry : software->entries) plan.software.push_back(read_software(entry, attention));
+  for (const YamlEntry& entry : software->entries) {
+    plan.software.push_back(read_software(entry, attention));
+    refuse_held(plan, entry);
+  }
   std::sort(plan.software.begin(), plan.software.end(),
             [](const SoftwarePlan& a, const SoftwarePlan& b) { return a.name < b.name; });
   refuse_sets_twice(plan, software);

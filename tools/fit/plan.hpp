@@ -20,6 +20,8 @@ struct FigurePlan {
   bool seconds = false;  // true: seconds; false: a plain number
   // Only software with fused (true) or unfused (false) attention has it; none: all.
   std::optional<bool> fused;
+  // Only software that drains the chip at the messages of pipelines (true), or does not (false), has it; none: all.
+  std::optional<bool> drains;
   bool network() const { return kind == "network"; }
 };
 struct HeldFigure {
@@ -33,6 +35,8 @@ struct SoftwarePlan {
   // Attention's share of the peak, divided by the chip's own; none: not fused.
   std::optional<double> attention;
   double collective_share = 1;
+  bool drains = false;           // true: it waits for the chip to have ended before it passes messages on
+  std::vector<HeldFigure> held;  // what it holds differently from Plan::held
 };
 struct Plan {
   double error = 0, rows_of_a_set = 0, step = 0;
@@ -44,8 +48,13 @@ struct Plan {
   std::map<std::string, std::vector<std::string>> left_out_by;
 
   const FigurePlan& figure(const std::string& kind) const;
+  // The figures that no fit moves, as the software holds them.
+  std::vector<HeldFigure> held_of(const std::string& software) const;
   // Throws Refusal("unknown-value") if there is no such software.
   const SoftwarePlan& software_named(const std::string& software) const;
+  // A product's forward and two backwards take as long at this times the efficiency, with the software's own
+  // gemm_backward, as at that efficiency with the plan's.
+  double same_products(const std::string& software) const;
   const SoftwarePlan* of_set(const std::string& set) const;  // nullptr: runs of the set take no part
   std::vector<std::string> sets() const;
 };

@@ -26,7 +26,8 @@ std::vector<double> logs_of(const Figures& figures, const Eigen::VectorXd& value
   for (std::size_t i = 0; i < figures.names().size(); ++i) {
     const FigureName& name = figures.names()[i];
     if (name.kind != plan.kind || name.software == left_out) continue;
-    const double own = plan.prior_owner == PriorOf::chip ? log_of_own(name) : 0;
+    double own = plan.prior_owner == PriorOf::chip ? log_of_own(name) : 0;
+    if (plan.kind == "gemm_efficiency") own += std::log(figures.plan().same_products(name.software));
     by_software[name.software].push_back(values[static_cast<Eigen::Index>(i)] - own);
   }
   std::vector<double> logs;
@@ -63,7 +64,7 @@ std::string usual_text(const Figures& figures, const Eigen::VectorXd& values, co
                        const std::string& month, double gemm_scale) {
   std::string any;
   for (const FigurePlan& plan : figures.plan().figures) {
-    if (plan.network() || (plan.fused && !*plan.fused)) continue;
+    if (plan.network() || (plan.fused && !*plan.fused) || plan.drains == true) continue;
     const std::vector<double> logs = logs_of(figures, values, plan, left_out);
     if (logs.empty()) continue;
     double value = std::exp(mean_of(logs));

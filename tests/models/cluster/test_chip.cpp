@@ -34,6 +34,7 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
                                                            {"layer_launch", " ms"},
                                                            {"expert_launch", " ms"},
                                                            {"micro_batch_overhead", " ms"},
+                                                           {"pass_overhead", " ms"},
                                                            {"collective_share", ""},
                                                            {"variation", ""},
                                                            {"overlap_slowdown", ""},

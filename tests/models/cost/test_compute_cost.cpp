@@ -280,6 +280,35 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));
 }
 
+TEST_CASE(
+    "overheads of micro-batches are shared by a rank's chunks, those of passes are not; weight gradients "
+    "have neither") {
+  for (const Schedule schedule :
+       {Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_h1, Schedule::zb_v}) {
+    Job job = tiny_job({1, 2, 1});
+    const bool cut = schedule == Schedule::interleaved || schedule == Schedule::zb_v;
+    use_schedule(job.transformer, job.strategy, schedule, cut ? 2 : 1);
+    const Program program = compile(job);
+    for (const RankProgram& rank_program : program.rank_programs)
+      for (std::size_t i = 0; i < rank_program.blocks.size(); ++i) {
+        const Block& block = rank_program.blocks[BlockId(static_cast<std::int32_t>(i))];
+        Instruction whole;
+        whole.body = Compute{BlockId(static_cast<std::int32_t>(i)), 0,
+                             static_cast<std::int32_t>(block.kernels.size())};
+        const auto more_s = [&](Sourced ChipSoftware::*overhead) {
+          Chip chip = tiny_chip();
+          const double before_s = compute_time(program, rank_program, whole, chip, nullptr).seconds();
+          chip.software.*overhead = {6, "assumed"};
+          return compute_time(program, rank_program, whole, chip, nullptr).seconds() - before_s;
+        };
+        const bool weights = block.pass == Pass::weight_gradient;
+        CHECK(rank_program.chunks.size() == (cut ? 2 : 1));
+        CHECK(more_s(&ChipSoftware::micro_batch_overhead) == Approx(weights ? 0 : cut ? 1.5 : 3));
+        CHECK(more_s(&ChipSoftware::pass_overhead) == Approx(weights ? 0 : 6));
+      }
+  }
+}
+
 TEST_CASE("a layer with experts is launched in so much longer, a dense one is not") {
   const Job job = tiny_job({1, 1, 1}, tiny_variant("deepseek-v3"));  // one dense layer
   const Program program = compile(job);

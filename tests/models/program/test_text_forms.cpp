@@ -100,14 +100,26 @@ Chip random_chip(Random& random) {
   for (Sourced ChipSoftware::*needed : {&ChipSoftware::gemm_efficiency, &ChipSoftware::attention_efficiency,
                                         &ChipSoftware::bandwidth_efficiency})
     software.*needed = random_figure(random);
-  for (Sourced ChipSoftware::*optional :
-       {&ChipSoftware::gemm_k_half, &ChipSoftware::gemm_wave, &ChipSoftware::attention_s_half,
-        &ChipSoftware::kernel_overhead, &ChipSoftware::step_overhead, &ChipSoftware::reserved_memory,
-        &ChipSoftware::gemm_backward, &ChipSoftware::elementwise_passes, &ChipSoftware::unfused_attention,
-        &ChipSoftware::layer_launch, &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead,
-        &ChipSoftware::collective_share, &ChipSoftware::kept_scores, &ChipSoftware::kept_masks,
-        &ChipSoftware::kept_logits, &ChipSoftware::kept_weight_gradients, &ChipSoftware::kept_optimizer,
-        &ChipSoftware::variation})
+  for (Sourced ChipSoftware::*optional : {&ChipSoftware::gemm_k_half,
+                                          &ChipSoftware::gemm_wave,
+                                          &ChipSoftware::attention_s_half,
+                                          &ChipSoftware::kernel_overhead,
+                                          &ChipSoftware::step_overhead,
+                                          &ChipSoftware::reserved_memory,
+                                          &ChipSoftware::gemm_backward,
+                                          &ChipSoftware::elementwise_passes,
+                                          &ChipSoftware::unfused_attention,
+                                          &ChipSoftware::layer_launch,
+                                          &ChipSoftware::expert_launch,
+                                          &ChipSoftware::micro_batch_overhead,
+                                          &ChipSoftware::collective_share,
+                                          &ChipSoftware::kept_scores,
+                                          &ChipSoftware::kept_masks,
+                                          &ChipSoftware::kept_logits,
+                                          &ChipSoftware::kept_weight_gradients,
+                                          &ChipSoftware::kept_optimizer,
+                                          &ChipSoftware::variation,
+                                          &ChipSoftware::pass_overhead})
     if (random.coin()) software.*optional = random_figure(random);
   if (random.coin()) software.one_master = {random.coin(), random.word()};
   if (random.coin()) software.overlap_slowdown = random_figure(random);

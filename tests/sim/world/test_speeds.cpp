@@ -65,7 +65,7 @@ TEST_CASE("nodes at half the speed are nodes whose chips have half of every figu
       ChipSoftware& software = group.chip.software;
       for (Sourced ChipSoftware::*time :
            {&ChipSoftware::kernel_overhead, &ChipSoftware::step_overhead, &ChipSoftware::layer_launch,
-            &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead})
+            &ChipSoftware::expert_launch, &ChipSoftware::micro_batch_overhead, &ChipSoftware::pass_overhead})
         (software.*time).value *= 2;
     }
     CHECK(simulated_s(run, slow) == Approx(simulated_s(run, worse)).epsilon(1e-9));
