@@ -1,8 +1,8 @@
 // Pass "offload": tensors that a rank keeps in the memory of its node. Optimizer states (ZeRO-Offload,
 // arXiv:2101.06840): their gradients are copied to the host, the node's processor steps, and renewed parameters are
 // copied to the chip, bucket by bucket, so that the three overlap. This begins once all gradients are complete or,
-// where gradients overlap the last backward, as soon as each bucket is complete. Activations: they are copied to the
-// host after a micro-batch's forward, and back while the compute before its backward runs.
+// where gradients overlap the last backward, as soon as each bucket is complete. Activations: each layer's are copied
+// to the host while the next layer's forward runs, and back while the backward of the layer after it runs.
 // Assumes: each chip's host memory is that of its own socket.
 #include <algorithm>
 #include <cmath>
@@ -39,137 +39,199 @@ TensorId add_copy(RankProgram& rank_program, TensorId id, const char* suffix, bo
   return rank_program.tensors.add(std::move(copy));
 }
 
-// Offloads the activations of one rank program.
+// Offloads the activations of one rank program, layer by layer: one layer is copied while the next one is computed.
 class ActivationOffload {
  public:
   explicit ActivationOffload(RankProgram& rank_program) : rank_program_(rank_program) {}
 
   void run(double share) {
     if (share <= 0) return;
-    for (const ChunkId chunk : rank_program_.chunks.ids()) {
-      Moved moved = move_kept(chunk, share);
-      if (!moved.kept.empty()) moved_.emplace(chunk, std::move(moved));
-    }
+    for (const ChunkId chunk : rank_program_.chunks.ids()) parts_[chunk] = parts_of(chunk, share);
+    cut();
     copy_out();
     copy_in();
   }
 
  private:
-  // The kept tensors of a chunk's layers, and their copies on the host and back on the chip.
-  struct Moved {
+  // The kept tensors that kernels of one layer are the last of a forward to use, and their copies on the host and back
+  // on the chip.
+  struct Part {
     Ids kept, on_host, back;
     std::int64_t bytes = 0;
+    int complete = 0;  // number of the forward's kernels that are done when all its uses are
+    std::map<BlockId, int> first_reads;  // the first kernel that reads one of them, by block of a backward
   };
-  // Computes that together are one pass of one micro-batch: a forward, or (a part of) a backward.
-  struct Run {
-    int first = 0, last = 0;  // indices in the compute stream
+  // What is copied in one micro-batch.
+  struct Passage {
     ChunkId chunk;
     std::int32_t micro_batch = 0;
-    bool forward = false;
+    std::size_t part = 0;
+    auto operator<=>(const Passage&) const = default;
+  };
+  // A compute and what of it is cut or copied: its index, what it contains, and the block's number of kernels there.
+  struct Place {
+    int index = 0;
+    Passage passage;
+    int kernels = 0;
   };
 
   RankProgram& rank_program_;
-  std::map<ChunkId, Moved> moved_;
-  std::map<std::pair<ChunkId, int>, After> out_;  // ends of the copies to the host, by chunk and micro-batch
+  std::map<ChunkId, std::vector<Part>> parts_;
+  std::map<Passage, After> out_;  // ends of the copies to the host
 
   std::vector<Instruction>& computes() { return rank_program_.streams[kComputeStream].instructions; }
+  const Block& block_at(int index) {
+    return rank_program_.blocks[std::get<Compute>(computes()[at(index)].body).block];
+  }
 
   // Moves tensors that forwards write for backwards, except those that are sent or that another chunk reads.
-  Moved move_kept(ChunkId chunk_id, double share) {
+  std::vector<Part> parts_of(ChunkId chunk_id, double share) {
     const Chunk& chunk = rank_program_.chunks[chunk_id];
     const auto layers = std::llround(share * static_cast<double>(chunk.last_layer - chunk.first_layer));
     std::set<TensorId> written, read, elsewhere;
+    std::map<TensorId, std::pair<int, int>>
+        last_uses;  // kernels of the forward that are done, layer of the last
     for (const Stream& stream : rank_program_.streams)
       for (const Instruction& instruction : stream.instructions)
         if (const Send* const send = instruction.as<Send>()) elsewhere.insert(send->tensor);
     for (const Block& block : rank_program_.blocks)
-      for (const Kernel& kernel : block.kernels) {
+      for (std::size_t i = 0; i < block.kernels.size(); ++i) {
+        const Kernel& kernel = block.kernels[i];
         const bool is_of_chunk = block.chunk == chunk_id;
         if (is_of_chunk && block.pass == Pass::forward) {
           if (!is_collective(kernel.op) && kernel.layer >= chunk.first_layer &&
               kernel.layer < chunk.first_layer + layers)
             written.insert(kernel.out.begin(), kernel.out.end());
+          for (const Ids* ids : {&kernel.in, &kernel.out})
+            for (const TensorId id : *ids) last_uses[id] = {static_cast<int>(i) + 1, kernel.layer};
         } else {
           (is_of_chunk ? read : elsewhere).insert(kernel.in.begin(), kernel.in.end());
         }
       }
-    Moved moved;
+    std::map<int, Part> by_layer;
     for (const TensorId id : written) {
       if (!read.contains(id) || elsewhere.contains(id)) continue;
-      moved.kept.push_back(id);
-      moved.on_host.push_back(add_copy(rank_program_, id, ".on_host", true));
-      moved.back.push_back(add_copy(rank_program_, id, ".back", false));
-      moved.bytes += rank_program_.tensors[id].bytes;
+      const auto [complete, layer] = last_uses.at(id);
+      Part& part = by_layer[layer];
+      part.kept.push_back(id);
+      part.on_host.push_back(add_copy(rank_program_, id, ".on_host", true));
+      part.back.push_back(add_copy(rank_program_, id, ".back", false));
+      part.bytes += rank_program_.tensors[id].bytes;
+      part.complete = std::max(part.complete, complete);
     }
-    read_back(chunk_id, moved);
-    return moved;
+    std::vector<Part> parts;
+    for (auto& [layer, part] : by_layer) parts.push_back(std::move(part));
+    std::sort(parts.begin(), parts.end(),
+              [](const Part& a, const Part& b) { return a.complete < b.complete; });
+    read_back(chunk_id, parts);
+    return parts;
   }
 
-  void read_back(ChunkId chunk, const Moved& moved) {
-    std::map<TensorId, TensorId> backs;
-    for (std::size_t i = 0; i < moved.kept.size(); ++i) backs[moved.kept[i]] = moved.back[i];
-    for (Block& block : rank_program_.blocks) {
+  void read_back(ChunkId chunk, std::vector<Part>& parts) {
+    std::map<TensorId, std::pair<TensorId, Part*>> backs;
+    for (Part& part : parts)
+      for (std::size_t i = 0; i < part.kept.size(); ++i) backs[part.kept[i]] = {part.back[i], &part};
+    for (const BlockId id : rank_program_.blocks.ids()) {
+      Block& block = rank_program_.blocks[id];
       if (block.chunk != chunk || block.pass == Pass::forward) continue;
-      for (Kernel& kernel : block.kernels)
-        for (Ids* ids : {&kernel.in, &kernel.out})
-          for (TensorId& id : *ids)
-            if (const auto back = backs.find(id); back != backs.end()) id = back->second;
+      for (std::size_t i = 0; i < block.kernels.size(); ++i)
+        for (Ids* ids : {&block.kernels[i].in, &block.kernels[i].out})
+          for (TensorId& tensor : *ids) {
+            const auto back = backs.find(tensor);
+            if (back == backs.end()) continue;
+            tensor = back->second.first;
+            back->second.second->first_reads.try_emplace(id, static_cast<int>(i));
+          }
     }
   }
 
-  // The runs in the order of the compute stream.
-  std::vector<Run> runs() {
-    std::vector<Run> list;
+  // Where the parts of each micro-batch are complete (forwards), or are read for the first time (backwards), in the
+  // order of the compute stream.
+  std::vector<Place> places(bool forward) {
+    std::vector<Place> list;
+    std::set<Passage> read;
     for (int i = 0; i < static_cast<int>(computes().size()); ++i) {
       const Instruction& instruction = computes()[at(i)];
       const Compute* const compute = instruction.as<Compute>();
-      if (compute == nullptr) continue;
-      if (compute->first_kernel > 0 && !list.empty()) {  // a further piece of the same run
-        list.back().last = i;
-        continue;
+      if (compute == nullptr || (block_at(i).pass == Pass::forward) != forward) continue;
+      const ChunkId chunk = block_at(i).chunk;
+      const std::vector<Part>& parts = parts_.at(chunk);
+      std::vector<Place> here;
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        const Passage passage{chunk, instruction.micro_batch, k};
+        if (forward) {
+          if (parts[k].complete > compute->first_kernel && parts[k].complete <= compute->last_kernel)
+            here.push_back({i, passage, parts[k].complete});
+          continue;
+        }
+        const auto first = parts[k].first_reads.find(compute->block);
+        if (first != parts[k].first_reads.end() && first->second >= compute->first_kernel &&
+            first->second < compute->last_kernel && read.insert(passage).second)
+          here.push_back({i, passage, first->second});
       }
-      const Block& block = rank_program_.blocks[compute->block];
-      list.push_back({i, i, block.chunk, instruction.micro_batch, block.pass == Pass::forward});
+      std::stable_sort(here.begin(), here.end(),
+                       [](const Place& a, const Place& b) { return a.kernels < b.kernels; });
+      list.insert(list.end(), here.begin(), here.end());
     }
     return list;
   }
 
-  static Instruction copy_of(const Ids& from, const Ids& into, const Moved& moved, std::int32_t micro_batch) {
+  void cut() {
+    std::vector<ComputePoint> points;
+    for (const bool forward : {true, false})
+      for (const Place& place : places(forward)) points.push_back({place.index, place.kernels});
+    cut_computes(rank_program_, points);
+  }
+
+  // The first piece of the pass of a micro-batch that the compute there, or the last one before it, is a piece of.
+  int begin_of_pass(int index) {
+    const auto begins = [&] {
+      const Compute* const compute = computes()[at(index)].as<Compute>();
+      return compute != nullptr && compute->first_kernel == 0;
+    };
+    while (index > 0 && !begins()) --index;
+    return index;
+  }
+
+  Instruction copy_of(const Passage& passage, bool down) const {
+    const Part& part = parts_.at(passage.chunk)[passage.part];
+    const Ids &from = down ? part.kept : part.on_host, &into = down ? part.on_host : part.back;
     Instruction instruction;
-    instruction.body = Copy{from, into, std::nullopt, moved.bytes};
-    instruction.micro_batch = micro_batch;
+    instruction.body = Copy{from, into, std::nullopt, part.bytes};
+    instruction.micro_batch = passage.micro_batch;
     instruction.frees = from;
     return instruction;
   }
 
-  // A forward waits for the copies of the forward before the last: at most two have their tensors on the chip.
+  // A part's forward waits for the copy of the part before the last: at most two are on the chip.
   void copy_out() {
     std::vector<After> copies;
-    for (const Run& run : runs()) {
-      const auto moved = moved_.find(run.chunk);
-      if (!run.forward || moved == moved_.end()) continue;
-      if (copies.size() >= 2) computes()[at(run.first)].after.push_back(copies[copies.size() - 2]);
-      Instruction copy = copy_of(moved->second.kept, moved->second.on_host, moved->second, run.micro_batch);
-      copy.after = {{kComputeStream, run.last}};
+    int begin = 0;  // after the compute that completed the part before
+    for (const Place& place : places(true)) {
+      if (copies.size() >= 2)
+        computes()[at(std::max(begin, begin_of_pass(place.index)))].after.push_back(
+            copies[copies.size() - 2]);
+      Instruction copy = copy_of(place.passage, true);
+      copy.after = {{kComputeStream, place.index}};
       copies.push_back(append(rank_program_, StreamKind::to_host, std::move(copy)));
-      out_[{run.chunk, run.micro_batch}] = copies.back();
+      out_[place.passage] = copies.back();
+      begin = place.index + 1;
     }
   }
 
-  // Copies come back before the first part of their backward, while the compute before that runs.
+  // A part comes back while the part before it is read, and the first one of a backward while the compute before that
+  // runs.
   void copy_in() {
-    const std::vector<Run> all = runs();
-    std::set<std::pair<ChunkId, int>> there;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const Run& run = all[i];
-      const auto moved = moved_.find(run.chunk);
-      if (run.forward || moved == moved_.end() || !there.insert({run.chunk, run.micro_batch}).second)
-        continue;
-      Instruction copy = copy_of(moved->second.on_host, moved->second.back, moved->second, run.micro_batch);
-      copy.after = {out_.at({run.chunk, run.micro_batch})};
-      if (i >= 2) copy.after.push_back({kComputeStream, all[i - 2].last});
-      const After back = append(rank_program_, StreamKind::from_host, std::move(copy));
-      computes()[at(run.first)].after.push_back(back);
+    int before = 0;  // the first compute that reads the part before
+    for (const Place& place : places(false)) {
+      const int pass = begin_of_pass(place.index);
+      const int issued = std::max(before, pass > 0 ? begin_of_pass(pass - 1) : 0);
+      Instruction copy = copy_of(place.passage, false);
+      copy.after = {out_.at(place.passage)};
+      if (issued > 0) copy.after.push_back({kComputeStream, issued - 1});
+      computes()[at(place.index)].after.push_back(
+          append(rank_program_, StreamKind::from_host, std::move(copy)));
+      before = place.index;
     }
   }
 };

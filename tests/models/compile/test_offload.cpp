@@ -1,6 +1,7 @@
 // What a rank keeps in the memory of its node: the bytes that move from the chip to the node, and what is copied when.
 #include <catch2/catch.hpp>
 #include <map>
+#include <set>
 
 #include "models/base/refusal.hpp"
 #include "models/check/check.hpp"
@@ -120,6 +121,49 @@ TEST_CASE("offloaded activations leave the chip between forward and backward") {
   for (const Instruction& each : find(program.rank_programs.front(), StreamKind::to_host)->instructions)
     ++copies[each.micro_batch];
   CHECK(copies.size() == static_cast<std::size_t>(job.strategy.templates[0].micro_batches));
+}
+
+TEST_CASE(
+    "layer by layer: the chip keeps a few layers' activations at once, and the fewer stay, the lower its "
+    "peak") {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    Job job = job_with({});
+    job.transformer.layers = 16;
+    job.strategy = expand(job.transformer, job.train, 1, 1, 1);
+    job.strategy.recompute = recompute;
+    const StageMemory kept = memory_of(job);
+    std::int64_t peak = kept.activations_peak, host = 0, down_before = 0;
+    for (const double share : {0.25, 0.5, 0.75, 1.0}) {
+      job.strategy.offload = {0, share};
+      const StageMemory moved = memory_of(job);
+      CHECK(moved.activations_peak < peak);
+      CHECK(moved.host > host);
+      peak = moved.activations_peak;
+      host = moved.host;
+      // Copies of all layers are alike, and as many as layers leave in each micro-batch.
+      const Program program = compile(job);
+      const auto [down, up] = copied(program);
+      CHECK(down == up);
+      CHECK(down > down_before);
+      down_before = down;
+      const auto& copies = find(program.rank_programs.front(), StreamKind::to_host)->instructions;
+      const auto layers = static_cast<std::size_t>(16 * share);
+      CHECK(copies.size() >= layers * at(job.strategy.templates[0].micro_batches));
+      CHECK(copies.size() <= (layers + 1) * at(job.strategy.templates[0].micro_batches));
+      // However slow the copies are: each layer's forward waits for the copy of the one before the last.
+      std::set<std::int32_t> awaited;
+      for (const Instruction& each : program.rank_programs.front().streams[kComputeStream].instructions)
+        for (const After& after : each.after)
+          if (program.rank_programs.front().streams[after.stream].kind == StreamKind::to_host)
+            awaited.insert(after.index);
+      CHECK(awaited.size() == copies.size() - 2);
+    }
+    // Two layers of sixteen, what a layer's kernels need besides, embedding and head.
+    if (recompute == Recompute::none) CHECK(peak < kept.activations_peak / 2);
+    const std::int64_t in_a_micro_batch = down_before / job.strategy.templates[0].micro_batches;
+    CHECK(kept.activations_peak - peak < in_a_micro_batch);
+    CHECK(kept.activations_peak - peak > in_a_micro_batch * 12 / 16);
+  }
 }
 
 TEST_CASE("a stage may offload otherwise than its strategy says") {

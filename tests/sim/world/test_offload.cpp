@@ -140,6 +140,63 @@ TEST_CASE("a folded run of ranks that offload gives the times of an unfolded one
   }
 }
 
+namespace {
+
+double step_s(const Job& job) {
+  const Program program = compile(job);
+  return make_report(job, program, simulate_in_child(job, program)).iteration_s;
+}
+
+Job with_link(Job job, double bytes_per_s) {
+  job.cluster.groups[0].host->link = bytes_per_s;
+  build_topology(job.cluster);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("faster links to hosts lengthen no step, and infinitely fast ones hide what activations cost",
+          "[laws]") {
+  for (Job job : every_offloaded_job(Family::llama)) {
+    INFO(print(job.strategy));
+    double before_s = 0;
+    for (const double rate : {1e15, 1e11, 1e10, 1e9, 1e8}) {
+      const double seconds = step_s(with_link(job, rate));
+      CHECK(seconds >= before_s * 0.995);
+      before_s = seconds;
+    }
+    job.strategy.offload.optimizer = 0;
+    Job kept = job;
+    kept.strategy.offload = {};
+    CHECK(step_s(with_link(job, 1e15)) == Approx(step_s(kept)).epsilon(0.01));
+  }
+}
+
+TEST_CASE("activations that leave faster than layers are computed cost the ends of a micro-batch alone") {
+  Job job = tiny_job({1, 1, 1}, Family::llama);
+  job.transformer.layers = 16;
+  job.strategy = expand(job.transformer, job.train, 1, 1, 1);
+  job.cluster = with_hosts(job.cluster);
+  const double kept_s = step_s(job);
+  job.strategy.offload.activations = 1;
+  const Program program = compile(job);
+  double copied = 0;
+  for (const Stream& stream : program.rank_programs.front().streams)
+    if (stream.kind == StreamKind::to_host)
+      for (const Instruction& each : stream.instructions)
+        copied += static_cast<double>(std::get<Copy>(each.body).bytes);
+  // Copies to the host take a sixth of the step, those back too: half as long as a forward.
+  const double copies_s = kept_s / 6;
+  const double moved_s = step_s(with_link(job, copied / copies_s));
+  CHECK(moved_s > kept_s);
+  // Of sixteen layers the last one's copy to the host and back stands in the way, not all of them.
+  CHECK(moved_s - kept_s < 2 * copies_s / 16 * 2);
+  // Slow copies are what the step takes.
+  const double slow_s = step_s(with_link(job, copied / (4 * kept_s)));
+  CHECK(slow_s > 8 * kept_s);
+  CHECK(slow_s < 10 * kept_s);
+}
+
 TEST_CASE("gradients that go down while the last backward still runs hide that time") {
   Job job = tiny_job({1, 1, 1}, Family::llama);
   job.cluster = with_hosts(job.cluster);
