@@ -145,7 +145,9 @@ double flow_limit(const Cluster& c, const Gate& out, const Gate& in) {
   return limit > 0 ? limit : std::numeric_limits<double>::infinity();
 }
 
-std::string name_of_chip(const Cluster& c, int chip) { return (*c.topology)[c.chip_vertex[at(chip)]].name; }
+std::string name_of_chip(const Cluster& c, int chip) {
+  return (*c.topology)[static_cast<std::uint32_t>(c.chip_vertex[at(chip)])].name;
+}
 
 [[noreturn]] void refuse_unreachable(const Cluster& c, int from, int to) {
   const std::string& a = c.groups[at(c.chip_group[at(from)])].name;

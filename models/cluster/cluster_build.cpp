@@ -20,9 +20,22 @@
 #include "models/cluster/topology.hpp"
 
 namespace motley {
+
+Topology::Topology(std::vector<Vertex> vertices,
+                   const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ends)
+    : TopologyGraph([&] {
+        std::vector<DirectedLink> links(ends.size());
+        for (std::size_t i = 0; i < links.size(); ++i) links[i].id = static_cast<int>(i);
+        return TopologyGraph(boost::edges_are_unsorted_multi_pass, ends.begin(), ends.end(), links.begin(),
+                             static_cast<std::uint32_t>(vertices.size()));
+      }()) {
+  for (std::size_t i = 0; i < vertices.size(); ++i)
+    (*this)[static_cast<std::uint32_t>(i)] = std::move(vertices[i]);
+}
+
 namespace {
 
-using VertexId = Topology::vertex_descriptor;
+using VertexId = std::size_t;
 
 // Adds the vertices and links of a topology to the graph, and the links to the cluster's table.
 class GraphBuilder {
@@ -30,7 +43,8 @@ class GraphBuilder {
   explicit GraphBuilder(Cluster& cluster) : c_(cluster) {}
 
   VertexId vertex(VertexKind kind, std::string name, int chip = -1) {
-    return boost::add_vertex(Vertex{kind, std::move(name), chip}, *topology_);
+    vertices_.push_back({kind, std::move(name), chip});
+    return vertices_.size() - 1;
   }
 
   void link(VertexId a, VertexId b, const LinkProperties& properties) {
@@ -38,15 +52,19 @@ class GraphBuilder {
       LinkProperties directed = properties;
       directed.id = c_.link_count++;
       c_.link_table.push_back(directed);
-      boost::add_edge(from, to, directed, *topology_);
+      ends_.emplace_back(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
     }
   }
 
-  void finish() { c_.topology = std::move(topology_); }
+  void finish() {
+    c_.link_table.shrink_to_fit();
+    c_.topology = std::make_shared<Topology>(std::move(vertices_), ends_);
+  }
 
  private:
   Cluster& c_;
-  std::shared_ptr<Topology> topology_ = std::make_shared<Topology>();
+  std::vector<Vertex> vertices_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ends_;  // by link
 };
 
 // Builds the switches between nodes and their links.
@@ -312,6 +330,7 @@ void refuse_too_many_links(const Cluster& cluster) {
 }
 
 void clear_derived(Cluster& cluster) {
+  cluster.topology.reset();
   cluster.link_table.clear();
   cluster.chip_vertex.clear();
   cluster.chip_group.clear();

@@ -2,8 +2,11 @@
 // switches of networks and hosts. Read next: models/cluster/cluster.hpp.
 #pragma once
 
-#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/compressed_sparse_row_graph.hpp>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "models/cluster/cluster.hpp"
 
@@ -17,8 +20,18 @@ struct Vertex {
   int chip = -1;     // global index of the chip; -1: the vertex is no chip
 };
 
-class Topology
-    : public boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Vertex, LinkProperties> {
+// A link in one direction.
+struct DirectedLink {
+  int id = 0;  // index into Cluster::link_table
+};
+
+using TopologyGraph = boost::compressed_sparse_row_graph<boost::directedS, Vertex, DirectedLink,
+                                                         boost::no_property, std::uint32_t, std::uint32_t>;
+
+class Topology : public TopologyGraph {
+ public:
+  // `ends`: from and to of each link, by id.
+  Topology(std::vector<Vertex> vertices, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ends);
 };
 
 }  // namespace motley

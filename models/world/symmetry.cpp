@@ -46,16 +46,12 @@ void add(Mark& sum, const Mark& mark) {  // adds to a multiset: the order of add
 // Numbers distinct marks in the order in which they come.
 class Numbering {
  public:
-  explicit Numbering(std::size_t most) {
-    std::size_t size = 16;
-    while (size < 2 * most) size *= 2;
-    slots_.resize(size);
-  }
   std::int32_t number(const Mark& mark) {
-    std::size_t i = mark.low64 & (slots_.size() - 1);
-    while (slots_[i].number >= 0 && !XXH128_isEqual(slots_[i].mark, mark)) i = (i + 1) & (slots_.size() - 1);
-    if (slots_[i].number < 0) slots_[i] = {mark, count_++};
-    return slots_[i].number;
+    Slot& slot = slot_of(mark);
+    if (slot.number >= 0) return slot.number;
+    slot = {mark, count_++};
+    if (2 * at(count_) > slots_.size()) grow();
+    return count_ - 1;
   }
   std::int32_t count() const { return count_; }
 
@@ -64,8 +60,19 @@ class Numbering {
     Mark mark{};
     std::int32_t number = -1;
   };
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_ = std::vector<Slot>(16);  // a power of two, at most half of them in use
   std::int32_t count_ = 0;
+
+  Slot& slot_of(const Mark& mark) {
+    std::size_t i = mark.low64 & (slots_.size() - 1);
+    while (slots_[i].number >= 0 && !XXH128_isEqual(slots_[i].mark, mark)) i = (i + 1) & (slots_.size() - 1);
+    return slots_[i];
+  }
+  void grow() {
+    const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(2 * slots_.size()));
+    for (const Slot& slot : before)
+      if (slot.number >= 0) slot_of(slot.mark) = slot;
+  }
 };
 
 void take(Mark& sum, const Mark& mark) {
@@ -101,7 +108,7 @@ class Colours {
   };
 
   void assign(const std::vector<std::uint64_t>& traits) {
-    Numbering numbering(traits.size());
+    Numbering numbering;
     for (std::uint64_t trait : traits) colours_.push_back(numbering.number(mark(trait)));
     seen_.resize(colours_.size());
     is_touched_.resize(colours_.size());
@@ -159,7 +166,7 @@ std::vector<Colours::Change> Colours::split() {
   struct Touched {
     std::int32_t size = 0, largest = -1;
   };
-  Numbering numbering(touched_.size());
+  Numbering numbering;
   std::vector<std::int32_t> part_of;
   std::vector<Part> parts;
   for (std::int32_t member : touched_) {
@@ -216,7 +223,7 @@ class Refinement {
   Symmetry run() {
     see_all();
     while (round()) continue;
-    Numbering numbering(marks_.size());
+    Numbering numbering;
     Partition<std::int32_t> lanes;
     for (std::size_t i = 0; i < marks_.size(); ++i) {
       lanes.class_of.push_back(numbering.number(marks_[i]));

@@ -5,8 +5,8 @@
 namespace motley {
 namespace {
 
-// Bytes of each, fitted to the peak memory of runs of 1,024 to 131,072 ranks (x86-64, Debian 12, November 2026).
-constexpr double kChip = 900, kMember = 1100, kLane = 300;
+// Bytes of each, fitted to the peak memory of runs of 1,024 to 1,024,000 ranks (x86-64, Debian 12, November 2026).
+constexpr double kChip = 450, kMember = 500, kLane = 200;
 constexpr double kRunningRank = 300, kStream = 500, kRunningLane = 500, kRunningLink = 400;
 constexpr double kEvent = sizeof(TraceEvent);
 constexpr double kRounds = 3;  // steps whose events are held where steps overlap

@@ -23,8 +23,8 @@ void check_walks(const Cluster& cluster, int from, int to) {
     const auto edge = edge_of.at(id);
     REQUIRE(boost::source(edge, *cluster.topology) == at);
     at = boost::target(edge, *cluster.topology);
-    latency_s += (*cluster.topology)[edge].latency_s;
-    bandwidth = std::min(bandwidth, (*cluster.topology)[edge].bandwidth);
+    latency_s += cluster.link_table[static_cast<std::size_t>(id)].latency_s;
+    bandwidth = std::min(bandwidth, cluster.link_table[static_cast<std::size_t>(id)].bandwidth);
   }
   CHECK(at == cluster.chip_vertex[static_cast<std::size_t>(to)]);
   CHECK(way.latency_s == Approx(latency_s));

@@ -46,8 +46,9 @@ std::vector<std::string> switches_on(const Cluster& cluster, int from, int to) {
     REQUIRE(boost::source(edge, *cluster.topology) == at);
     at = boost::target(edge, *cluster.topology);
     if ((*cluster.topology)[at].kind == VertexKind::network) names.push_back((*cluster.topology)[at].name);
-    latency_s += (*cluster.topology)[edge].latency_s;
-    rate = std::min(rate, (*cluster.topology)[edge].bandwidth * (*cluster.topology)[edge].efficiency);
+    const LinkProperties& link = cluster.link_table[static_cast<std::size_t>(id)];
+    latency_s += link.latency_s;
+    rate = std::min(rate, link.bandwidth * link.efficiency);
   }
   REQUIRE(at == cluster.chip_vertex[static_cast<std::size_t>(to)]);
   REQUIRE(way.latency_s == Approx(latency_s));
