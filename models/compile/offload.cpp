@@ -68,7 +68,7 @@ class ActivationOffload {
     std::size_t part = 0;
     auto operator<=>(const Passage&) const = default;
   };
-  // A compute and what of it is cut or copied: its index, what it contains, and the block's number of kernels there.
+  // Where a part is complete, or first read: the index of the compute, and the number of its block's kernels before.
   struct Place {
     int index = 0;
     Passage passage;
