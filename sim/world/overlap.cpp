@@ -15,11 +15,13 @@ Overlap::Overlap(const Program& program, const Cluster& cluster, Clock& clock) :
 }
 
 auto Overlap::Pace::until(double at_s) {
+  changed_ = false;
   clock_.set(*this, at_s);
   return parking_.wait();
 }
 
 void Overlap::Pace::change() {
+  changed_ = true;
   clock_.cancel(*this);
   ring();
 }
@@ -44,10 +46,10 @@ Task Overlap::compute(Rank rank, double seconds) {
     co_await clock_.sleep(seconds);
     co_return;
   }
-  constexpr double kNothing_s = 1e-12;  // just above the rounding error of times
   Pace pace(clock_);
   slowed->computes.push_back(&pace);
-  while (seconds > kNothing_s) {
+  // Its time is over when the alarm rings: what is left then is rounding, however little the clock has moved.
+  for (bool goes_on = true; goes_on && seconds > 0; goes_on = pace.changed()) {
     const double times = slowed->under_way > 0 ? slowed->factor : 1, begin_s = clock_.now_s();
     co_await pace.until(begin_s + seconds * times);
     seconds -= (clock_.now_s() - begin_s) / times;

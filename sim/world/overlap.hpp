@@ -30,11 +30,13 @@ class Overlap {
     explicit Pace(Clock& clock) : clock_(clock) {}
     auto until(double at_s);
     void change();
+    bool changed() const { return changed_; }  // whether the pace changed before the last instant waited for
     void ring() override;
 
    private:
     Clock& clock_;
     Parking parking_;
+    bool changed_ = false;
   };
   struct Slowed {
     double factor = 1;

@@ -3,6 +3,7 @@
 
 #include "models/compile/compile.hpp"
 #include "sim/fabric/fold.hpp"
+#include "sim/world/overlap.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -38,6 +39,33 @@ TEST_CASE("a compute is slowed from a transfer's begin to its end", "[overlap]")
   CHECK(event_of(trace, 1_rank, received).end_s == Approx(3).epsilon(1e-9));
   CHECK(event_of(trace, 0_rank, long_one).end_s == Approx(5).epsilon(1e-9));
   CHECK(event_of(trace, 1_rank, second).end_s == Approx(5).epsilon(1e-9));
+}
+
+TEST_CASE("a compute of which a rounding error is left when a transfer ends comes to its end", "[overlap]") {
+  const HandMade p(slowed(1, 2));
+  // A transfer from 44 to 46 s, by when 45 s of work are done.
+  constexpr double kRounding_s = 0x1p-47;  // between two doubles at 46
+  for (double left_s = 0.9e-12; left_s < 1.1e-12; left_s += kRounding_s) {
+    CAPTURE(left_s);
+    Clock clock;
+    Overlap overlap(p.program, p.job.cluster, clock);
+    bool ended = false;
+    const auto run = [&]() -> Task {
+      co_await overlap.compute(0_rank, 45 + left_s);
+      ended = true;
+    };
+    const auto transfer = [&]() -> Task {
+      co_await clock.sleep(44);
+      overlap.begin(0_rank);
+      co_await clock.sleep(2);
+      overlap.end(0_rank);
+    };
+    const Task task = run(), beside = transfer();
+    clock.move_to(44);
+    clock.move_to(46);
+    clock.move_to(46 + 1e-9);
+    CHECK(ended);
+  }
 }
 
 TEST_CASE("two transfers at once slow a compute no more than one, for as long as either moves", "[overlap]") {
