@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "models/base/shared_table.hpp"
 #include "models/base/words.hpp"
 #include "models/cluster/chip.hpp"
 #include "models/cluster/variation.hpp"
@@ -227,7 +228,7 @@ struct Cluster {
   // build_topology() derives all members below.
   std::shared_ptr<const Topology> topology;  // shared by copies of the cluster; models/cluster/topology.hpp
   int link_count = 0;
-  std::vector<LinkProperties> link_table;  // by link id
+  SharedTable<LinkProperties> link_table;  // by link id
   std::vector<std::size_t> chip_vertex;    // by chip (its global index): its vertex
   std::vector<int> chip_group;             // by chip: its group
   std::vector<int> chip_node;              // by chip: its global node index

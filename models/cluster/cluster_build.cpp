@@ -51,19 +51,27 @@ class GraphBuilder {
     for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
       LinkProperties directed = properties;
       directed.id = c_.link_count++;
-      c_.link_table.push_back(directed);
+      links_.push_back(directed);
       ends_.emplace_back(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
     }
   }
 
+  // Makes room for so many more links, each in two directions.
+  void expect_links(std::size_t more) {
+    links_.reserve(links_.size() + 2 * more);
+    ends_.reserve(ends_.size() + 2 * more);
+  }
+
   void finish() {
-    c_.link_table.shrink_to_fit();
+    links_.shrink_to_fit();
+    c_.link_table = std::move(links_);
     c_.topology = std::make_shared<Topology>(std::move(vertices_), ends_);
   }
 
  private:
   Cluster& c_;
   std::vector<Vertex> vertices_;
+  std::vector<LinkProperties> links_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ends_;  // by link
 };
 
@@ -141,6 +149,7 @@ class NetworkBuilder {
     for (int way = 0; way < layout.ways; ++way)
       spines.push_back(
           graph_.vertex(VertexKind::network, fmt::format("{}.spine{}", name_of_network(layout), way)));
+    graph_.expect_links(at(layout.leaves) * spines.size());
     for (int leaf = 0; leaf < layout.leaves; ++leaf)
       for (VertexId spine : spines) graph_.link(layout.first_leaf + at(leaf), spine, up);
   }
