@@ -19,6 +19,7 @@ Exit run_command_line(int argc, char** argv) {
   add_train(program);
   add_compare(program);
   add_explain(program);
+  add_plan(program);
   add_launch(program);
   add_check(program);
   add_show(program);

@@ -9,6 +9,7 @@
 #include "models/cluster/network_text.hpp"
 #include "models/cluster/site_text.hpp"
 #include "models/cluster/variation_text.hpp"
+#include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario_fields.hpp"
 #include "models/scenario/software.hpp"
 #include "models/scenario/use_layers.hpp"
@@ -19,7 +20,8 @@
 namespace motley {
 namespace {
 
-static_assert(lists_every_member<FidelityFields>() && lists_every_member<WorldChoiceFields>());
+static_assert(lists_every_member<FidelityFields>() && lists_every_member<WorldChoiceFields>() &&
+              lists_every_member<PlanRequestFields>());
 
 WorldChoice read_world(const Yaml& node, std::int64_t rank_count) {
   WorldChoice world;
@@ -108,6 +110,28 @@ void read_speeds(const Fields& fields, Cluster& cluster) {
   build_topology(cluster);
 }
 
+// Reads `strategy` or `plan`, of which a scenario has one.
+void read_strategy_or_plan(const Fields& fields, ScenarioUse use, Scenario& scenario) {
+  const bool plans = fields.stands("plan");
+  const Yaml strategy = fields.find("strategy");
+  if (plans && strategy)
+    throw Refusal(Exit::usage, "plan-beside-strategy", fields.where("plan"),
+                  "`plan` stands beside `strategy`",
+                  "keep one: `plan` leaves the strategy to `motley plan`, `strategy` says it");
+  if (plans) {
+    scenario.strategy_location = fields.where("plan");
+    if (const Yaml asked = fields.find("plan")) read_map(PlanRequestFields{}, asked, "`plan`", scenario.plan);
+    if (use == ScenarioUse::run)
+      throw Refusal(Exit::usage, "not-planned", fields.where("plan"),
+                    "this scenario has a `plan` and no strategy yet, so it cannot run",
+                    "`motley plan FILE --out PLANNED.yaml` writes it with the strategy that it chooses");
+  }
+  if (use == ScenarioUse::plan && !strategy) return;
+  Job& job = scenario.job;
+  job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
+  refuse_too_many_ranks(fields, job);
+}
+
 }  // namespace
 
 Fidelity read_fidelity(const Yaml& node) {
@@ -122,11 +146,11 @@ Fidelity parse_fidelity(const std::string& text) { return read_fidelity(parse_ya
 
 Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml(path), path); }
 
-Scenario read_scenario(const Yaml& node, const std::string& path) {
+Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse use) {
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
                       {"name", "model", "cluster", "software", "layers", "transport", "site", "slow",
-                       "variation", "train", "strategy", "world", "fidelity"});
+                       "variation", "train", "strategy", "plan", "world", "fidelity"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -159,13 +183,13 @@ Scenario read_scenario(const Yaml& node, const std::string& path) {
   refuse_batch(fields, job.transformer, job.train);
   if (const Yaml layers = fields.find("layers"))
     use_layers(layers, folder, job.transformer, job.train, job.cluster);
-  job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
-  refuse_too_many_ranks(fields, job);
+  read_strategy_or_plan(fields, use, scenario);
   refuse_format(fields, job);
   if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
   // `world: null` is the world in which nothing takes time; YAML reads it as a null value.
   if (const Yaml world = fields.find("world"))
-    scenario.world = read_world(world, job.strategy.rank_count());
+    scenario.world = read_world(
+        world, job.strategy.templates.empty() ? job.cluster.chip_count() : job.strategy.rank_count());
   else if (fields.stands("world"))
     scenario.world.kind = WorldKind::null;
   return scenario;

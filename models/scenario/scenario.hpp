@@ -11,6 +11,7 @@
 #include "models/program/program.hpp"
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
+#include "models/scenario/plan_request.hpp"
 #include "models/scenario/software.hpp"
 
 namespace motley {
@@ -32,9 +33,11 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
+  PlanRequest plan;               // what `plan` asks of the planner
   Interval interval;              // interval of measured steps around the predicted ones
   std::optional<OwnFigures> own;  // the cluster's own figures; nothing: the scenario names its software
-  // Locations of these keys in the file, for later refusals.
+  // Locations of these keys in the file, for later refusals. strategy_location is that of `plan` where the file leaves
+  // the strategy to the planner.
   Location model_location, cluster_location, strategy_location;
 };
 
@@ -43,8 +46,12 @@ struct Scenario {
 // written inline. Throws Refusal.
 Scenario load_scenario(const std::string& path);
 
+// What a scenario is read for. run: it needs `strategy`. plan: it has `strategy` or `plan`, or neither; without
+// `strategy` its job has no pipelines.
+enum class ScenarioUse : std::uint8_t { run, plan };
+
 // Reads a scenario from a node. Files that it names are searched beside `path`, where the scenario stands or would
 // stand.
-Scenario read_scenario(const Yaml& node, const std::string& path);
+Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse use = ScenarioUse::run);
 
 }  // namespace motley

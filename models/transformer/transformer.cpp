@@ -283,6 +283,12 @@ bool Transformer::has_experts(std::int64_t layer) const {
          !std::binary_search(experts.dense_layers.begin(), experts.dense_layers.end(), layer);
 }
 
+bool Transformer::has_equal_layers() const {
+  for (std::int64_t layer = 1; layer < layers; ++layer)
+    if (window(layer) != window(0) || has_experts(layer) != has_experts(0)) return false;
+  return true;
+}
+
 std::int64_t Transformer::window(std::int64_t layer) const {
   return std::binary_search(full_attention.begin(), full_attention.end(), layer) ? 0 : sliding_window;
 }

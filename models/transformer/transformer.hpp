@@ -109,6 +109,7 @@ struct Transformer {
   bool biases() const { return family == Family::gpt2; }
   bool gated() const { return family == Family::llama; }
   bool has_experts(std::int64_t layer) const;
+  bool has_equal_layers() const;                  // whether every layer does the same work
   std::int64_t window(std::int64_t layer) const;  // tokens that a query of this layer sees; 0: all before it
   std::int64_t trained_extra() const { return extra_prediction_weight > 0 ? extra_predictions : 0; }
   // Number of tokens beyond the next that this layer predicts: k+1 for module k, whose layer has number L+1+k; 0 for

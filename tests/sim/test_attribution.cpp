@@ -120,7 +120,9 @@ TEST_CASE("what the table says of every scenario is what explain says of its cri
        std::filesystem::directory_iterator(std::string(MOTLEY_SOURCE_DIR) + "/scenarios")) {
     if (file.path().extension() != ".yaml") continue;
     CAPTURE(file.path().string());
-    Scenario scenario = load_scenario(file.path().string());
+    const std::string path = file.path().string();
+    Scenario scenario = read_scenario(read_yaml(path), path, ScenarioUse::plan);
+    if (scenario.job.strategy.templates.empty()) continue;  // it leaves its strategy to the planner
     scenario.job.fidelity.fold = true;
     scenarios += check_agreement(scenario.job);
   }

@@ -229,6 +229,7 @@ void make_stand(Job& job) {
   if (stands(job)) return;
   job.strategy.shard_over = 0;
   while (job.strategy.zero > 1 && !stands(job)) --job.strategy.zero;
+  if (job.strategy.zero < 3) job.strategy.reshard_after_forward = true;  // legal with zero 3 alone
   if (stands(job)) return;
   for (PipelineTemplate& pipeline : job.strategy.templates)
     for (Stage& stage : pipeline.stages) stage.expert_parallel = 1;

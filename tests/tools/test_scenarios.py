@@ -43,6 +43,13 @@ def catches_interrupts(process):
     return caught >> (signal.SIGINT - 1) & 1
 
 
+def scenarios(planned=True):
+    """The scenarios that ship: those with a strategy, or those that leave it to the planner."""
+    for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+        if bool(re.search(r"^plan:", path.read_text(), re.MULTILINE)) != planned:
+            yield path
+
+
 class Commands(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -168,7 +175,7 @@ class Input(Commands):
             return yaml.safe_dump(yaml.safe_load(path.read_text()))
 
         written_true = 0
-        for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+        for path in scenarios():
             text = written(path)
             written_true += len(re.findall(r"^ *(- )?true:", text, re.MULTILINE))
             self.assertEqual(self.right("show", "strategy", path),
@@ -473,7 +480,7 @@ class Scenarios(Commands):
         page = (ROOT / "scenarios" / "README.md").read_text()
         rows = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \|.*\| ([\d.]+) (ms|s) \| ([\d.]+) % \|$",
                           page, re.MULTILINE)
-        self.assertEqual({path.stem for path in (ROOT / "scenarios").glob("*.yaml")}, {row[0] for row in rows})
+        self.assertEqual({path.stem for path in scenarios()}, {row[0] for row in rows})
         for name, chips, iteration, unit, mfu in rows:
             with self.subTest(name):
                 report = self.right_json("simulate", f"scenarios/{name}.yaml")
@@ -483,8 +490,81 @@ class Scenarios(Commands):
                 self.assertAlmostEqual(float(mfu), 100 * report["mfu"], delta=0.5)
 
     def test_every_scenario_that_ships_compiles_and_fits(self):
-        for path in sorted((ROOT / "scenarios").glob("*.yaml")):
+        for path in scenarios():
             self.right("check", path)
+
+
+class Plans(Commands):
+    def test_a_planned_scenario_runs_as_the_plan_says(self):
+        planned = self.folder / "planned.yaml"
+        for scenario in ["scenarios/quickstart.yaml", "scenarios/plan-four-types-1024.yaml"]:
+            with self.subTest(scenario):
+                plan = self.right_json("plan", scenario, "--evaluations", 9, "--out", planned)
+                self.assertEqual("motley.plan/1", plan["schema"])
+                report = self.right_json("simulate", planned)
+                self.assertEqual(plan["strategy_hash"], report["strategy_hash"])
+                self.assertEqual(plan["simulated_s"], report["iteration_s"])
+                self.assertTrue(self.right("show", "strategy", planned).startswith(plan["strategy"]))
+                self.assertLessEqual(plan["bound_s"], plan["simulated_s"])
+                self.assertAlmostEqual(1 - plan["bound_s"] / plan["simulated_s"], plan["gap"])
+                self.right("check", planned)
+
+    def test_what_the_strategy_replaces_is_all_that_changes(self):
+        planned = self.folder / "planned.yaml"
+        text = (ROOT / QUICKSTART).read_text()
+        self.right("plan", QUICKSTART, "--evaluations", 1, "--out", planned)
+        before, _ = re.split(r"^strategy:", text, flags=re.MULTILINE)
+        self.assertTrue(planned.read_text().startswith(before + "strategy:\n"))
+
+    def test_a_plan_is_the_same_twice(self):
+        def plan(*options):
+            answer = self.right_json("plan", QUICKSTART, "--evaluations", 20, *options)
+            self.assertGreater(answer.pop("search_s"), 0)
+            return answer
+
+        self.assertEqual(plan(), plan())
+        self.assertEqual(plan()["strategy"], plan("--objective", "time")["strategy"])
+
+    def test_policies_and_limits_may_stand_in_the_scenario(self):
+        scenario = self.folder / "asks.yaml"
+        text = (ROOT / QUICKSTART).read_text()
+        scenario.write_text(re.sub(r"^strategy:.*?(?=^\S|\Z)", "plan: {policy: megatron, evaluations: 3}\n", text,
+                                   flags=re.MULTILINE | re.DOTALL))
+        plan = self.right_json("plan", scenario)
+        self.assertEqual(("megatron", 3, "evaluations", None),
+                         (plan["policy"], plan["simulated"], plan["ended"], plan["own_s"]))
+        self.assertEqual("optimal", self.right_json("plan", scenario, "--policy", "optimal")["policy"])
+
+    @unless_sanitized
+    def test_an_interrupted_plan_says_what_it_has(self):
+        run = subprocess.Popen([PROGRAM, "plan", "scenarios/plan-four-types-100k.yaml", "--json"], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        while not children.read_text().split():  # simulations have begun
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGINT)
+        answer, _ = run.communicate(timeout=300)
+        self.assertEqual(130, run.returncode)
+        plan = json.loads(answer)
+        self.assertEqual("time", plan["ended"])
+        self.assertLess(0, plan["bound_s"])
+        self.assertLessEqual(plan["bound_s"], plan["simulated_s"])
+
+    def test_a_plan_beside_other_files_is_not_written(self):
+        here, there = self.folder / "here", self.folder / "there"
+        cluster = "groups:\n  - {name: a, nodes: NODES, chips_per_node: 2, chip: host-core, " \
+                  "inside: {fabric: loopback, bandwidth: 1 GB/s}, " \
+                  "nics: [{kind: ethernet, count: 1, bandwidth: 1 GB/s}]}\n"
+        for folder, nodes in [(here, "1"), (there, "2")]:
+            folder.mkdir()
+            (folder / "own.yaml").write_text(cluster.replace("NODES", nodes))
+        (here / "scenario.yaml").write_text("model: tiny-gpt2\ncluster: own.yaml\nplan: {evaluations: 1}\n"
+                                            "train: {global_batch: 4, sequence: 16, precision: fp32}\n")
+        self.right("plan", here / "scenario.yaml", "--out", here / "planned.yaml")
+        answer = motley("plan", here / "scenario.yaml", "--out", there / "planned.yaml")
+        self.assertEqual(USAGE, answer.returncode)
+        self.assertIn("the scenario would mean another job there", answer.stderr)  # other-folder
+        self.assertFalse((there / "planned.yaml").exists())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,12 @@ namespace {
 
 extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
 
+volatile std::sig_atomic_t interrupted = 0;
+extern "C" void note_interrupt(int) {
+  interrupted = 1;
+  std::signal(SIGINT, exit_interrupted);
+}
+
 }  // namespace
 
 // Messages are coloured only on a terminal.
@@ -39,6 +45,9 @@ void set_up(const std::string& program) {
   std::signal(SIGINT, exit_interrupted);
   std::signal(SIGPIPE, SIG_IGN);
 }
+
+void note_interrupts() { std::signal(SIGINT, note_interrupt); }
+bool was_interrupted() { return interrupted != 0; }
 
 Exit run(const CommandBody& body) {
   try {

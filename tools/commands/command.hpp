@@ -22,11 +22,17 @@ void add_simulate(const Command& program);
 void add_train(const Command& program);
 void add_compare(const Command& program);
 void add_explain(const Command& program);
+void add_plan(const Command& program);
 void add_launch(const Command& program);
 void add_check(const Command& program);
 void add_show(const Command& program);
 void add_validate(const Command& program);
 void add_doctor(const Command& program);
+
+// From now on the first interrupt is only noted, so that a command can end with what it has; a second one ends the
+// program as before. was_interrupted() tells whether the first one came.
+void note_interrupts();
+bool was_interrupted();
 
 // Writes a result to stdout if `path` is empty, otherwise to the file, completely or not at all. Throws
 // Refusal("unwritable-file").

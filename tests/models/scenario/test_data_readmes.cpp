@@ -16,7 +16,7 @@ using namespace motley;
 
 namespace {
 
-const fs::path kRoot = MOTLEY_SOURCE_DIR;
+const fs::path kSourceRoot = MOTLEY_SOURCE_DIR;
 
 // The blocks between ```yaml and ``` of a page.
 std::vector<std::string> examples(const fs::path& page) {
@@ -45,7 +45,7 @@ void collect_keys(const Yaml& node, std::set<std::string>& keys) {
 // The keys that a reader's source knows: words given to find(), need() or entry(), and the tables of figures.
 std::set<std::string> keys_known(const std::string& source) {
   std::ostringstream text;
-  text << std::ifstream(kRoot / "models" / source).rdbuf();
+  text << std::ifstream(kSourceRoot / "models" / source).rdbuf();
   const std::string code = text.str();
   const std::regex asked(
       R"re((?:find|need|entry)\("([a-z0-9_]+)"\)|\{"([a-z0-9_]+)", &Chip(?:Software)?::)re");
@@ -73,21 +73,21 @@ void expect_all_named(const std::vector<std::string>& blocks, const std::vector<
 }  // namespace
 
 TEST_CASE("the examples of scenarios/README.md are scenarios, and name every key") {
-  const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
+  const std::vector<std::string> blocks = examples(kSourceRoot / "scenarios/README.md");
   REQUIRE(blocks.size() == 11);
   for (const std::string& block : blocks) {
     // The example is read as if it were beside the page, because its paths are relative to it.
-    const Yaml node = parse_yaml(block, (kRoot / "scenarios/README.md").string());
-    const Scenario scenario = read_scenario(node, (kRoot / "scenarios/README.md").string());
+    const Yaml node = parse_yaml(block, (kSourceRoot / "scenarios/README.md").string());
+    const Scenario scenario = read_scenario(node, (kSourceRoot / "scenarios/README.md").string());
     CHECK_NOTHROW(check(compile(scenario), scenario));
   }
   expect_all_named(blocks, {"scenario/scenario.cpp", "strategy/strategy_text.cpp"}, {});
 }
 
 TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
-  const std::vector<std::string> blocks = examples(kRoot / "scenarios/README.md");
+  const std::vector<std::string> blocks = examples(kSourceRoot / "scenarios/README.md");
   REQUIRE(blocks.size() == 11);
-  const std::string page = (kRoot / "scenarios/README.md").string();
+  const std::string page = (kSourceRoot / "scenarios/README.md").string();
   const Scenario scenario = read_scenario(parse_yaml(blocks[0], page), page);
   Train train;
   train.global_batch = 8;
@@ -104,10 +104,10 @@ TEST_CASE("the defaults that scenarios/README.md names are the defaults") {
 }
 
 TEST_CASE("the examples of platforms/README.md are a cluster and a chip, and name every key") {
-  const std::vector<std::string> blocks = examples(kRoot / "platforms/README.md");
+  const std::vector<std::string> blocks = examples(kSourceRoot / "platforms/README.md");
   REQUIRE(blocks.size() >= 3);
   const auto cluster = [&](std::size_t block) {
-    return read_cluster(parse_yaml(blocks[block], "README.md"), "example", kRoot / "platforms");
+    return read_cluster(parse_yaml(blocks[block], "README.md"), "example", kSourceRoot / "platforms");
   };
   CHECK(cluster(0).chip_count() == 24);
   for (std::size_t block = 1; block + 1 < blocks.size(); ++block)

@@ -1,0 +1,375 @@
+// For a number of replicas, a micro-batch and a row of groups, stages are filled from the last one, because the number
+// of stages behind a stage tells how many micro-batches it has in flight. The least time in which the stages can hold
+// all layers is found by bisection.
+#include "models/plan/pipeline_search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "models/base/format.hpp"
+#include "models/base/index.hpp"
+
+namespace motley {
+namespace {
+
+constexpr double kStep = 1.002;  // between the times of a longest stage at which a bound is taken
+
+// A run of stages on one group, all cut alike.
+struct Segment {
+  int group = 0;
+  std::int64_t tensor_parallel = 1;
+};
+using Row = std::vector<Segment>;  // from the first stage to the last
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> list;
+  for (std::int64_t each = 1; each * each <= number; ++each)
+    if (number % each == 0) {
+      list.push_back(each);
+      if (each * each != number) list.push_back(number / each);
+    }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+// All rows of different groups.
+class Rows {
+ public:
+  explicit Rows(const Cluster& cluster) : cluster_(cluster), used_(cluster.groups.size()) {
+    Row row;
+    extend(row);
+  }
+  std::vector<Row> take() { return std::move(rows_); }
+
+ private:
+  void extend(Row& row) {
+    if (!row.empty()) rows_.push_back(row);
+    for (std::size_t group = 0; group < used_.size(); ++group) {
+      if (used_[group]) continue;
+      used_[group] = true;
+      const std::int64_t chips = cluster_.groups[group].chips_per_node;
+      for (std::int64_t cut = 1; cut <= chips; cut *= 2) {
+        if (chips % cut != 0) continue;
+        row.push_back({static_cast<int>(group), cut});
+        extend(row);
+        row.pop_back();
+      }
+      used_[group] = false;
+    }
+  }
+
+  const Cluster& cluster_;
+  std::vector<bool> used_;
+  std::vector<Row> rows_;
+};
+
+double parameter_bytes_of_layer(const Transformer& transformer) {
+  double count = 0;
+  for (const Parameter& each : parameters(transformer))
+    if (each.layer == 0) count += static_cast<double>(each.count());
+  return count;
+}
+
+// Bytes/s with which a chip of the group reaches other nodes.
+double rate_between_nodes(const NodeGroup& group) {
+  if (group.nics.empty()) return group.inside.bandwidth;
+  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
+}
+
+class PipelineFinder {
+ public:
+  PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most)
+      : job_(job), pricer_(pricer), most_(most), layer_count_(parameter_bytes_of_layer(job.transformer)) {}
+
+  void try_shape(std::int64_t micro_batch, std::int64_t replicas) {
+    shape_.micro_batch = micro_batch;
+    shape_.replicas = replicas;
+    shape_.micro_batches = job_.train.global_batch / micro_batch / replicas;
+    known_.clear();
+  }
+
+  void try_row(const Row& row) {
+    const auto m = static_cast<double>(shape_.micro_batches);
+    places_.clear();
+    for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
+      const Place& place = place_of(*segment);
+      if (place.ways.empty()) return;
+      places_.push_back(&place);
+    }
+    const RowBound row_bound = bound_of_row();
+    lower_bound(row_bound);
+    // Estimates of the row are at least (m - 1) times its longest stage and all stages once.
+    double most_s = std::min(all_layers_s(), cut_s() / m);
+    most_s = std::min(most_s, m > 1 ? (cut_s() - row_bound.all_s(most_s)) / (m - 1) : cut_s());
+    if (!(most_s > 0) || !fill(most_s, Flying::as_filled)) {
+      ++result_.pruned;
+      return;
+    }
+    ++result_.explored;
+    least_time(0, most_s, Flying::as_filled);
+    keep();
+  }
+
+  PipelineSearch take(bool is_whole) {
+    result_.is_whole = is_whole;
+    std::sort(result_.best.begin(), result_.best.end(), is_faster);
+    return std::move(result_);
+  }
+
+ private:
+  // Stages that one segment may have, and the ways to run them.
+  struct Place {
+    std::int64_t stages = 0;
+    std::vector<std::pair<StageWay, const StagePrice*>> ways;
+  };
+  struct Filled {
+    StageWay way;
+    const StagePrice* price = nullptr;
+    std::int64_t first = 0, last = 0;
+    double seconds = 0;
+  };
+
+  // How many micro-batches a stage has in flight. as_filled: as many as stages were filled behind it. at_least: no more
+  // than in any layout of the row, where each segment behind has one stage or more.
+  enum class Flying : std::uint8_t { as_filled, at_least };
+
+  // Without ways: no stage can stand there.
+  const Place& place_of(const Segment& segment) {
+    const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
+    Place& place = entry->second;
+    if (!is_new) return place;
+    const NodeGroup& group = job_.cluster.groups[at(segment.group)];
+    const std::int64_t chips = std::int64_t{group.nodes} * group.chips_per_node;
+    place.stages = chips / (shape_.replicas * segment.tensor_parallel);
+    if (place.stages == 0) return place;
+    for (const Recompute& recompute : kPlannedRecomputes) {
+      const StageWay way{segment.group, segment.tensor_parallel, recompute};
+      const StagePrice* price = pricer_.price(way, shape_.micro_batch, shape_.replicas);
+      if (price != nullptr) place.ways.emplace_back(way, price);
+    }
+    return place;
+  }
+
+  static bool is_faster(const PlannedPipeline& a, const PlannedPipeline& b) {
+    return a.estimate_s < b.estimate_s;
+  }
+
+  double all_layers_s() const {
+    double longest_s = 0;
+    for (const Place* place : places_)
+      for (const auto& [way, price] : place->ways)
+        longest_s = std::max(longest_s, price->of_layers(0, job_.transformer.layers).seconds());
+    return longest_s;
+  }
+
+  RowBound bound_of_row() const {
+    RowBound bound;
+    bound.micro_batches = static_cast<double>(shape_.micro_batches);
+    bound.layers = static_cast<double>(job_.transformer.layers);
+    double stages = 0;
+    for (const Place* place : places_) {
+      stages += static_cast<double>(place->stages);
+      RowBound::Segment& segment = bound.segments.emplace_back();
+      segment = {static_cast<double>(place->stages), std::numeric_limits<double>::infinity()};
+      for (const auto& [way, price] : place->ways) {
+        segment.layer_s = std::min(segment.layer_s, price->least_layer_s);
+        bound.shorter_share = std::max(bound.shorter_share, price->shorter_share);
+      }
+    }
+    std::sort(bound.segments.begin(), bound.segments.end(),
+              [](const RowBound::Segment& a, const RowBound::Segment& b) { return a.layer_s < b.layer_s; });
+    bound.stages = std::min(stages, bound.layers);
+    bound.ends_s = least_of_ways([](const StagePrice& price) { return price.embedding.seconds(); }) +
+                   least_of_ways([](const StagePrice& price) { return price.head.seconds(); });
+    return bound;
+  }
+
+  template <class SecondsOf>
+  double least_of_ways(const SecondsOf& seconds_of) const {
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const Place* place : places_)
+      for (const auto& [way, price] : place->ways) least_s = std::min(least_s, seconds_of(*price));
+    return least_s;
+  }
+
+  // Lowers the bound to that of the row, if it is lower.
+  void lower_bound(const RowBound& row) {
+    const double most_s = std::min(all_layers_s(), row.least_longest_s(result_.bound_s));
+    if (!fill(most_s, Flying::at_least)) return;  // no layout of the row is faster than the bound
+    result_.bound_s = row.seconds(least_time(0, most_s, Flying::at_least), result_.bound_s);
+  }
+
+  // The most layers that end at `last`, in at most `most_s`, in one of the ways.
+  std::optional<Filled> fill_stage(const Place& place, std::int64_t last, double most_s,
+                                   std::int64_t stages_behind) const {
+    const bool is_last = filled_.empty();
+    const std::int64_t in_flight = std::min<std::int64_t>(shape_.micro_batches, stages_behind + 1);
+    std::optional<Filled> best;
+    for (const auto& [way, price] : place.ways) {
+      std::int64_t first = last - std::min(last, price->bytes.most_layers(in_flight, false, is_last));
+      if (first == 0) first = last - std::min(last, price->bytes.most_layers(in_flight, true, is_last));
+      std::int64_t most = last;
+      while (first < most) {  // the least `first` that is soon enough: seconds fall as it grows
+        const std::int64_t middle = (first + most) / 2;
+        if (price->of_layers(middle, last).seconds() <= most_s)
+          most = middle;
+        else
+          first = middle + 1;
+      }
+      if (first >= last) continue;
+      const double seconds = price->of_layers(first, last).seconds();
+      if (!best || first < best->first || (first == best->first && seconds < best->seconds))
+        best = Filled{way, price, first, last, seconds};
+    }
+    return best;
+  }
+
+  // Fills stages of at most `most_s`. False: they cannot hold all layers.
+  bool fill(double most_s, Flying flying) {
+    filled_.clear();
+    std::int64_t last = job_.transformer.layers;
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      for (std::int64_t stage = 0; stage < places_[i]->stages && last > 0; ++stage) {
+        const std::int64_t behind = flying == Flying::as_filled ? static_cast<std::int64_t>(filled_.size())
+                                                                : static_cast<std::int64_t>(i) + stage;
+        const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s, behind);
+        if (!filled) break;
+        filled_.push_back(*filled);
+        last = filled->first;
+      }
+    return last == 0;
+  }
+
+  // The least time of a stage in which the row holds all layers, found from below: fill() fails for it, or it is
+  // `least_s`. Leaves the stages filled that hold them in little more.
+  double least_time(double least_s, double most_s, Flying flying) {
+    constexpr double kClose = 1e-3;
+    while (most_s - least_s > kClose * most_s) {
+      const double middle_s = (least_s + most_s) / 2;
+      (fill(middle_s, flying) ? most_s : least_s) = middle_s;
+    }
+    fill(most_s, flying);
+    return least_s;
+  }
+
+  double gradients_s(const Filled& stage) const {
+    if (shape_.replicas == 1) return 0;
+    const NodeGroup& group = job_.cluster.groups[at(stage.way.group)];
+    const bool inside = shape_.replicas * stage.way.tensor_parallel <= group.chips_per_node;
+    const double rate = inside ? group.inside.bandwidth : rate_between_nodes(group);
+    const double bytes = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
+    const double share = 1 - 1 / static_cast<double>(shape_.replicas);
+    return layer_count_ * static_cast<double>(stage.last - stage.first) /
+           static_cast<double>(stage.way.tensor_parallel) * bytes * share / rate;
+  }
+
+  double cut_s() const {
+    return result_.best.size() < most_ ? std::numeric_limits<double>::infinity()
+                                       : result_.best.back().estimate_s;
+  }
+
+  void keep() {
+    PlannedPipeline pipeline = shape_;
+    double longest_s = 0, all_s = 0, reduced_s = 0;
+    for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
+      pipeline.stages.push_back({stage->way, stage->last - stage->first});
+      longest_s = std::max(longest_s, stage->seconds);
+      all_s += stage->seconds;
+      reduced_s = std::max(reduced_s, gradients_s(*stage));
+    }
+    pipeline.estimate_s = static_cast<double>(shape_.micro_batches - 1) * longest_s + all_s + reduced_s;
+    auto& best = result_.best;
+    if (pipeline.estimate_s >= cut_s()) return;
+    best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
+    if (best.size() > most_) best.pop_back();
+  }
+
+  const Job& job_;
+  StagePricer& pricer_;
+  std::size_t most_;
+  double layer_count_;
+  PlannedPipeline shape_;
+  std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
+  std::vector<const Place*> places_;                     // from the last stage to the first
+  std::vector<Filled> filled_;                           // from the last stage to the first
+  PipelineSearch result_;
+};
+
+}  // namespace
+
+double RowBound::all_s(double longest_s) const {
+  double sum_s = ends_s, left = layers;
+  for (const Segment& segment : segments) {
+    const double here = std::min(left, segment.stages * longest_s / segment.layer_s);
+    sum_s += here * segment.layer_s;
+    left -= here;
+  }
+  return left > 1e-9 * layers ? std::numeric_limits<double>::infinity() : sum_s;
+}
+
+double RowBound::between(double least_s, double most_s) const {
+  const double behind_s = all_s(most_s);
+  const double flying = std::min(stages, micro_batches);
+  double more_s = std::max(0.0, behind_s - most_s - (flying - 1) * shorter_share * most_s);
+  if (micro_batches > stages) more_s = std::max(more_s, 2 * behind_s - (stages + 1) * most_s);
+  return micro_batches * least_s + more_s;
+}
+
+double RowBound::seconds(double longest_s, double enough_s) const {
+  double least_s = enough_s;
+  for (double from_s = longest_s; micro_batches * from_s < least_s; from_s *= kStep)
+    least_s = std::min(least_s, between(from_s, from_s * kStep));
+  return least_s;
+}
+
+double RowBound::least_longest_s(double enough_s) const {
+  double longest_s = enough_s / micro_batches;
+  if (!(longest_s < std::numeric_limits<double>::infinity())) return longest_s;
+  const auto can_hold = [&] { return all_s(longest_s) < std::numeric_limits<double>::infinity(); };
+  while (can_hold() && between(longest_s / kStep, longest_s) >= enough_s) longest_s /= kStep;
+  return longest_s;
+}
+
+PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
+                                const std::function<bool()>& has_time) {
+  constexpr std::int64_t kMostSequences = 8;
+  const std::vector<Row> rows = Rows(job.cluster).take();
+  PipelineFinder finder(job, pricer, most);
+  for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
+    if (micro_batch > kMostSequences) break;
+    for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
+      if (replicas > job.cluster.chip_count()) break;
+      if (!has_time()) return finder.take(false);
+      finder.try_shape(micro_batch, replicas);
+      for (const Row& row : rows) finder.try_row(row);
+    }
+  }
+  return finder.take(true);
+}
+
+Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
+  Job planned = job;
+  Strategy& strategy = planned.strategy = {};
+  PipelineTemplate& replica = strategy.templates.emplace_back();
+  replica.replicas = pipeline.replicas;
+  replica.micro_batches = pipeline.micro_batches;
+  if (pipeline.micro_batch != job.train.micro_batch) replica.micro_batch = pipeline.micro_batch;
+  strategy.zero = pipeline.replicas > 1 ? 1 : 0;
+  std::int64_t first = 0;
+  for (const PlannedStage& stage : pipeline.stages) {
+    Stage& each = replica.stages.emplace_back();
+    each.first_layer = first;
+    each.last_layer = first += stage.layers;
+    each.tensor_parallel = stage.way.tensor_parallel;
+    each.on = {job.cluster.groups[at(stage.way.group)].name};
+    each.recompute = stage.way.recompute;
+    strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
+  }
+  return planned;
+}
+
+}  // namespace motley

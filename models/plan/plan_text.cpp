@@ -1,0 +1,126 @@
+// Text and JSON (schema "motley.plan/1": a key is never renamed, new ones may be added).
+#include "models/plan/plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/base/json_text.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+
+namespace motley {
+namespace {
+
+std::string describe(PlanEnd end) {
+  switch (end) {
+    case PlanEnd::no_move_helps:
+      return "no change of one thing makes the plan faster";
+    case PlanEnd::all_judged:
+      return "every proposal of the policy was simulated";
+    case PlanEnd::evaluations:
+      return "as many strategies were simulated as `evaluations` allows";
+    case PlanEnd::time:
+      return "time was over: the limit was reached, or it was interrupted";
+  }
+  return {};
+}
+
+std::string word_of(PlanEnd end) {
+  switch (end) {
+    case PlanEnd::no_move_helps:
+      return "no-move-helps";
+    case PlanEnd::all_judged:
+      return "all-judged";
+    case PlanEnd::evaluations:
+      return "evaluations";
+    case PlanEnd::time:
+      return "time";
+  }
+  return {};
+}
+
+std::string layers_of(const Stage& stage) {
+  std::string text = fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1);
+  for (const Layers& more : stage.more) text += fmt::format(", {}-{}", more.first, more.last - 1);
+  return text;
+}
+
+std::string stages_table(const Strategy& strategy) {
+  Table table("lrllrl", {"template", "stage", "on", "layers", "tp", "recompute"});
+  for (std::size_t i = 0; i < strategy.templates.size(); ++i)
+    for (std::size_t s = 0; s < strategy.templates[i].stages.size(); ++s) {
+      const Stage& stage = strategy.templates[i].stages[s];
+      table.add({std::to_string(i), std::to_string(s), fmt::format("{}", fmt::join(stage.on, ", ")),
+                 layers_of(stage), std::to_string(stage.tensor_parallel),
+                 text_of(stage.recompute.value_or(strategy.recompute))});
+    }
+  return table.print();
+}
+
+}  // namespace
+
+std::string describe_progress(double best_s, double bound_s) {
+  if (best_s <= 0) return "none fits yet";
+  return fmt::format("best {}, at most {} above the best possible", format_seconds(best_s),
+                     format_percent(best_s / bound_s - 1));
+}
+
+std::string to_text(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const Strategy& strategy = plan.job.strategy;
+  const PipelineTemplate& first = strategy.templates.at(0);
+  std::string text =
+      fmt::format("{}: {} a step, simulated\n", report.scenario, format_seconds(plan.simulated_s));
+  text += fmt::format("  no strategy takes less than {}: the plan is at most {} above the best\n",
+                      format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
+  if (plan.form_bound_s)
+    text += fmt::format(
+        "  no pipeline of equal replicas under 1f1b takes less than {}{}\n",
+        format_seconds(*plan.form_bound_s),
+        plan.simulated_s < *plan.form_bound_s
+            ? ""
+            : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));
+  if (plan.own_s)
+    text += fmt::format("  the scenario's own strategy takes {} ({:+.1f} %)\n", format_seconds(*plan.own_s),
+                        (*plan.own_s / plan.simulated_s - 1) * 100);
+  text += fmt::format("\n{} schedule, {} replicas, {} micro-batches of {} sequences, zero {}{}{}\n\n",
+                      name_of(strategy.schedule), first.replicas, first.micro_batches,
+                      first.micro_batch > 0 ? first.micro_batch : plan.job.train.micro_batch, strategy.zero,
+                      strategy.overlap_gradients ? ", gradients overlap" : "",
+                      strategy.overlap_parameters ? ", parameters overlap" : "");
+  text += stages_table(strategy);
+  text += fmt::format(
+      "\npolicy {}: {} pipelines laid out, {} more pruned, {} simulated, {} of them refused, in {}\n",
+      name_of(report.request.policy), plan.explored, plan.pruned, plan.judged, plan.refused,
+      format_seconds(report.search_s));
+  text += fmt::format("ended because {}\n", describe(plan.end));
+  text += fmt::format("strategy {}\n", strategy_hash(plan.job.transformer, plan.job.train, strategy));
+  return text;
+}
+
+std::string to_json(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  nlohmann::ordered_json json;
+  json["schema"] = "motley.plan/1";
+  json["scenario"] = report.scenario;
+  json["policy"] = name_of(report.request.policy);
+  json["objective"] = name_of(report.request.objective);
+  json["strategy"] = print(plan.job.strategy);
+  json["strategy_hash"] = strategy_hash(plan.job.transformer, plan.job.train, plan.job.strategy);
+  json["simulated_s"] = plan.simulated_s;
+  json["bound_s"] = plan.bound_s;
+  json["gap"] = plan.gap();
+  json["form_bound_s"] =
+      plan.form_bound_s ? nlohmann::ordered_json(*plan.form_bound_s) : nlohmann::ordered_json(nullptr);
+  json["own_s"] = plan.own_s ? nlohmann::ordered_json(*plan.own_s) : nlohmann::ordered_json(nullptr);
+  json["explored"] = plan.explored;
+  json["pruned"] = plan.pruned;
+  json["simulated"] = plan.judged;
+  json["refused"] = plan.refused;
+  json["ended"] = word_of(plan.end);
+  json["search_s"] = report.search_s;
+  return json_text(json);
+}
+
+}  // namespace motley

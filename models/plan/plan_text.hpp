@@ -1,0 +1,24 @@
+// A plan for people and for programs. Read next: models/plan/planner.hpp.
+#pragma once
+
+#include <string>
+
+#include "models/plan/planner.hpp"
+#include "models/scenario/plan_request.hpp"
+
+namespace motley {
+
+struct PlanReport {
+  std::string scenario;
+  PlanRequest request;
+  Plan plan;
+  double search_s = 0;  // seconds from the job to the plan
+};
+
+// "14.9 s, at most 12 % above the best", for people who watch.
+std::string describe_progress(double best_s, double bound_s);
+
+std::string to_text(const PlanReport& report);
+std::string to_json(const PlanReport& report);  // schema motley.plan/1
+
+}  // namespace motley

@@ -1,0 +1,60 @@
+// Chooses the strategy of a job. Closed forms propose pipelines (pipeline_search.hpp), a simulation judges them, and
+// the best one is improved by the moves that people know from `motley explain` (moves.hpp) until none makes it faster.
+// Beside the plan stands a bound that no strategy can pass. There are no clocks and no simulator here: both are handed
+// in. Read next: models/plan/work_bound.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/scenario/job.hpp"
+#include "models/scenario/plan_request.hpp"
+
+namespace motley {
+
+// What a simulation says of a job.
+struct Verdict {
+  double step_s = 0;    // 0: the job is refused
+  std::string refused;  // the first line of its Refusal
+  bool stands() const { return refused.empty(); }
+};
+// Compiles, checks and simulates jobs, and returns the verdicts in their order.
+using Judge = std::function<std::vector<Verdict>(const std::vector<Job>& jobs)>;
+
+struct PlanLimits {
+  PlanPolicy policy = PlanPolicy::optimal;
+  std::size_t evaluations = 400;                         // jobs that are judged at most
+  std::function<bool()> has_time = [] { return true; };  // asked between judgements
+  std::function<void(std::size_t judged, double best_s, double bound_s)> progress = {};
+};
+
+enum class PlanEnd : std::uint8_t {
+  no_move_helps,  // every move from the plan was judged, and none makes it faster
+  all_judged,     // megatron: every proposal was judged
+  evaluations,    // as many jobs were judged as were allowed
+  time,
+};
+
+struct Plan {
+  Job job;
+  double simulated_s = 0;
+  double bound_s = 0;  // no strategy of this job is faster
+  // No pipeline of the form that was searched (equal replicas, 1F1B, one cut for each group) is faster; nothing: the
+  // search was ended early. Moves leave that form, so the plan may be faster.
+  std::optional<double> form_bound_s;
+  std::optional<double> own_s;            // the step under the job's own strategy, where it has one that fits
+  std::int64_t explored = 0, pruned = 0;  // pipelines by closed forms
+  std::size_t judged = 0, refused = 0;    // jobs by simulation; those of them that do not stand
+  PlanEnd end = PlanEnd::no_move_helps;
+  double gap() const { return (simulated_s - bound_s) / simulated_s; }
+};
+
+// Plans a job; a strategy that it already has is the first to be judged. Throws Refusal("no-plan") if no strategy that
+// was tried fits.
+Plan plan(const Job& job, const Judge& judge, const PlanLimits& limits);
+
+}  // namespace motley

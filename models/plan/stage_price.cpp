@@ -1,0 +1,237 @@
+// Seconds come from the kernels of a job with one stage, layer by layer. Bytes come from two pipelines of four stages,
+// with two and with four layers a stage: their middle stages have three and two micro-batches in flight, which tells
+// what a layer keeps, what a micro-batch keeps, and what is there once.
+#include "models/plan/stage_price.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/check/memory.hpp"
+#include "models/compile/compile.hpp"
+#include "models/cost/compute_cost.hpp"
+
+namespace motley {
+namespace {
+
+int index_of(const Recompute& recompute) {
+  const auto place = std::find(kPlannedRecomputes.begin(), kPlannedRecomputes.end(), recompute);
+  MOTLEY_CHECK(place != kPlannedRecomputes.end());
+  return static_cast<int>(place - kPlannedRecomputes.begin());
+}
+
+// So many nodes of one group, which reach each other through one switch.
+Cluster alone(const Cluster& cluster, int group, std::int64_t chips) {
+  Cluster part;
+  part.name = cluster.name;
+  part.transport = cluster.transport;
+  NodeGroup nodes = cluster.groups[at(group)];
+  nodes.nodes = static_cast<int>((chips + nodes.chips_per_node - 1) / nodes.chips_per_node);
+  part.groups.push_back(std::move(nodes));
+  build_topology(part);
+  return part;
+}
+
+// The model with its first layers alone.
+Transformer shortened(Transformer transformer, std::int64_t layers) {
+  transformer.layers = layers;
+  for (std::vector<std::int64_t>* list : {&transformer.full_attention, &transformer.experts.dense_layers})
+    std::erase_if(*list, [&](std::int64_t layer) { return layer >= layers; });
+  return transformer;
+}
+
+std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t micro_batch,
+                             std::int64_t stages, std::int64_t replicas, std::int64_t micro_batches,
+                             std::int64_t layers) {
+  const NodeGroup& group = job.cluster.groups[at(way.group)];
+  if (way.tensor_parallel > group.chips_per_node || group.chips_per_node % way.tensor_parallel != 0)
+    return std::nullopt;
+  Job small;
+  small.transformer = shortened(job.transformer, layers);
+  small.train = job.train;
+  small.train.micro_batch = micro_batch;
+  small.train.global_batch = micro_batch * replicas * micro_batches;
+  try {
+    small.strategy = expand(small.transformer, small.train, way.tensor_parallel, stages, replicas);
+    small.strategy.recompute = way.recompute;
+    small.strategy.zero = replicas > 1 ? 1 : 0;
+    small.strategy.sequence_parallel = way.tensor_parallel > 1;
+    validate(small.transformer, small.train, small.strategy);
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
+  small.cluster = alone(job.cluster, way.group, small.strategy.rank_count());
+  return small;
+}
+
+}  // namespace
+
+std::array<double, StagePricer::kCountedStages> StagePricer::Peaks::with(double share_of_optimizer) const {
+  std::array<double, kCountedStages> peaks{};
+  for (std::size_t i = 0; i < peaks.size(); ++i) peaks[i] = rest[i] + share_of_optimizer * optimizer[i];
+  return peaks;
+}
+
+StagePricer::Key StagePricer::key_of(const StageWay& way, std::int64_t micro_batch) {
+  return {way.group, way.tensor_parallel, index_of(way.recompute), micro_batch};
+}
+
+PassSeconds& PassSeconds::operator+=(const PassSeconds& other) {
+  forward_s += other.forward_s;
+  backward_s += other.backward_s;
+  return *this;
+}
+
+PassSeconds StagePrice::of_layers(std::int64_t first, std::int64_t last) const {
+  PassSeconds sum = pass;
+  const PassSeconds &before = layers[at(first)], &after = layers[at(last)];
+  sum += {after.forward_s - before.forward_s, after.backward_s - before.backward_s};
+  if (first == 0) sum += embedding;
+  if (last + 1 == static_cast<std::int64_t>(layers.size())) sum += head;
+  return sum;
+}
+
+std::int64_t StageBytes::most_layers(std::int64_t micro_batches_in_flight, bool is_first,
+                                     bool is_last) const {
+  const auto flying = static_cast<double>(micro_batches_in_flight);
+  const double room = capacity - fixed - in_flight * flying - (is_first ? first : 0) - (is_last ? last : 0);
+  const double each = layer + layer_in_flight * flying;
+  if (room <= 0) return 0;
+  if (each <= 0) return std::numeric_limits<std::int32_t>::max();
+  return static_cast<std::int64_t>(std::floor(room / each * (1 + 1e-9)));
+}
+
+std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, std::int64_t micro_batch,
+                                                         bool communicates) {
+  const std::int64_t count = job_.transformer.layers;
+  const bool equal = job_.transformer.has_equal_layers();
+  const std::optional<Job> small = small_job(job_, way, micro_batch, 1, 1, 1, equal ? 1 : count);
+  if (!small) return std::nullopt;
+  const Program program = compile(*small);
+  const Rank rank(0);
+  const RankProgram& rank_program = program.program_of(rank);
+  CostTable costs(program, small->cluster);
+  const ChipSoftware& software = job_.cluster.groups[at(way.group)].chip.software;
+  const double once_s = software.micro_batch_overhead.value / 2 + software.pass_overhead.value;
+  Seconds sum;
+  sum.pass = {once_s, once_s};
+  std::vector<PassSeconds> layers(at(small->transformer.layers));
+  for (const BlockId id : rank_program.blocks.ids()) {
+    const Block& block = rank_program.blocks[id];
+    const bool forward = block.pass == Pass::forward;
+    const auto end = static_cast<std::int32_t>(block.kernels.size());
+    for (std::int32_t first = 0, last = 0; first < end; first = last) {
+      const int layer = block.kernels[at(first)].layer;
+      while (last < end && block.kernels[at(last)].layer == layer) ++last;
+      Instruction instruction;
+      instruction.body = Compute{id, first, last};
+      const ComputeTime& time = costs.price(rank, instruction);
+      const double priced_s = (communicates ? time.seconds() : time.compute_s) - (first == 0 ? once_s : 0);
+      const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
+      PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
+      (forward ? part.forward_s : part.backward_s) += priced_s;
+    }
+  }
+  sum.layers.push_back({});
+  for (std::int64_t layer = 0; layer < count; ++layer) {
+    sum.layers.push_back(sum.layers.back());
+    sum.layers.back() += layers[equal ? 0 : at(layer)];
+  }
+  return sum;
+}
+
+std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::int64_t micro_batch,
+                                                     std::int64_t replicas, std::int64_t layers) const {
+  constexpr std::int64_t kMicroBatches = 8;
+  const std::optional<Job> small =
+      small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, kCountedStages * layers);
+  if (!small) return std::nullopt;
+  Peaks peaks;
+  for (const StageMemory& stage :
+       memory_by_stage(compile(*small), small->cluster, small->train.fragmentation)) {
+    peaks.optimizer[at(stage.stage)] = static_cast<double>(stage.optimizer);
+    peaks.rest[at(stage.stage)] = static_cast<double>(stage.peak - stage.optimizer);
+    peaks.capacity = static_cast<double>(stage.capacity);
+  }
+  return peaks;
+}
+
+std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t micro_batch,
+                                             std::int64_t replicas) {
+  // More than two replicas keep what two keep, but for their shares of the optimizer state.
+  const std::int64_t counted = std::min<std::int64_t>(replicas, 2);
+  const auto [place, is_new] = peaks_.try_emplace({key_of(way, micro_batch), counted});
+  if (is_new) place->second = {peaks(way, micro_batch, counted, 2), peaks(way, micro_batch, counted, 4)};
+  const auto& [of_two_layers, of_four_layers] = place->second;
+  if (!of_two_layers || !of_four_layers) return std::nullopt;
+  const double share = static_cast<double>(counted) / static_cast<double>(replicas);
+  const auto two = of_two_layers->with(share), four = of_four_layers->with(share);
+  // Stage 1 has three micro-batches in flight, stage 2 two: peak = fixed + in_flight w + layers (layer + kept w).
+  StageBytes sum;
+  const double of_two = two[1] - two[2], of_four = four[1] - four[2];
+  sum.layer_in_flight = std::max((of_four - of_two) / 2, 0.0);
+  sum.in_flight = std::max(of_two - 2 * sum.layer_in_flight, 0.0);
+  sum.layer = std::max((four[2] - two[2]) / 2 - 2 * sum.layer_in_flight, 0.0);
+  sum.fixed = std::max(two[2] - 2 * (sum.layer + 2 * sum.layer_in_flight) - 2 * sum.in_flight, 0.0);
+  const auto of_stage = [&](double w) {
+    return sum.fixed + w * sum.in_flight + 2 * (sum.layer + w * sum.layer_in_flight);
+  };
+  sum.first = std::max(two[0] - of_stage(4), 0.0);
+  sum.last = std::max(two[3] - of_stage(1), 0.0);
+  sum.capacity = of_two_layers->capacity;
+  return sum;
+}
+
+const StagePrice* StagePricer::price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas) {
+  const Key key = key_of(way, micro_batch);
+  const auto [place, is_new] = prices_.try_emplace({key, replicas});
+  std::optional<StagePrice>& price = place->second;
+  if (!is_new) return price ? &*price : nullptr;
+  const auto [known, unknown] = seconds_.try_emplace(key);
+  if (unknown) known->second = seconds(way, micro_batch, true);
+  if (!known->second) return nullptr;
+  const std::optional<StageBytes> counted = bytes(way, micro_batch, replicas);
+  if (!counted) return nullptr;
+  const Seconds& timed = *known->second;
+  price = {timed.pass, timed.embedding, timed.head, timed.layers, *counted};
+  price->least_layer_s = std::numeric_limits<double>::infinity();
+  const auto shorter_share = [](const PassSeconds& part) {
+    return part.seconds() > 0 ? std::min(part.forward_s, part.backward_s) / part.seconds() : 0;
+  };
+  for (const PassSeconds& part : {timed.embedding, timed.head})
+    price->shorter_share = std::max(price->shorter_share, shorter_share(part));
+  for (std::size_t layer = 0; layer + 1 < timed.layers.size(); ++layer) {
+    const PassSeconds &before = timed.layers[layer], &after = timed.layers[layer + 1];
+    const PassSeconds part{after.forward_s - before.forward_s, after.backward_s - before.backward_s};
+    price->least_layer_s = std::min(price->least_layer_s, part.seconds());
+    PassSeconds with_pass = timed.pass;
+    with_pass += part;
+    price->shorter_share = std::max({price->shorter_share, shorter_share(part), shorter_share(with_pass)});
+  }
+  return &*price;
+}
+
+StagePricer::LeastWork StagePricer::least_work(int group) {
+  constexpr std::int64_t kMostSequences = 64;
+  LeastWork least{std::vector<double>(at(job_.transformer.layers), std::numeric_limits<double>::infinity()),
+                  std::numeric_limits<double>::infinity()};
+  const std::int64_t chips = job_.cluster.groups[at(group)].chips_per_node;
+  for (std::int64_t cut = 1; cut <= chips; cut *= 2)
+    for (std::int64_t batch = 1; batch <= std::min(kMostSequences, job_.train.global_batch); batch *= 2) {
+      const std::optional<Seconds> timed = seconds({group, cut, Recompute::none}, batch, false);
+      if (!timed) break;
+      const double scale = static_cast<double>(cut) / static_cast<double>(batch);
+      least.ends = std::min(least.ends, scale * (timed->embedding.seconds() + timed->head.seconds()));
+      for (std::size_t layer = 0; layer < least.layers.size(); ++layer) {
+        const PassSeconds &before = timed->layers[layer], &after = timed->layers[layer + 1];
+        least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
+      }
+    }
+  return least;
+}
+
+}  // namespace motley

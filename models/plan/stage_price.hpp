@@ -1,0 +1,100 @@
+// What a stage of a pipeline costs on one group of a cluster: seconds of its passes and bytes of its memory, for any
+// number of layers. Small jobs are compiled, priced and counted as whole ones are, so that these figures are the
+// compiler's own. Read next: models/plan/pipeline_search.hpp.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "models/scenario/job.hpp"
+
+namespace motley {
+
+struct PassSeconds {
+  double forward_s = 0, backward_s = 0;
+  double seconds() const { return forward_s + backward_s; }
+  PassSeconds& operator+=(const PassSeconds& other);
+};
+
+// What a stage may recompute in a plan.
+inline constexpr std::array kPlannedRecomputes = {Recompute::none, Recompute::selective, Recompute::full};
+
+// A way to run a stage.
+struct StageWay {
+  int group = 0;  // index in Cluster::groups
+  std::int64_t tensor_parallel = 1;
+  Recompute recompute;
+};
+
+// Bytes that a chip of a stage needs beyond those of its layers grow with the micro-batches in flight.
+struct StageBytes {
+  double fixed = 0, in_flight = 0;        // of every stage; of each micro-batch in flight
+  double layer = 0, layer_in_flight = 0;  // of each layer; of each layer and micro-batch in flight
+  double first = 0, last = 0;             // of the stage with the embedding; with the head
+  double capacity = 0;                    // of the chip
+  std::int64_t most_layers(std::int64_t micro_batches_in_flight, bool is_first, bool is_last) const;
+};
+
+struct StagePrice {
+  PassSeconds pass;  // of a pass, whatever the stage holds
+  PassSeconds embedding, head;
+  std::vector<PassSeconds> layers;  // [0] is 0, [i] those of layers 0 to i-1 together
+  StageBytes bytes;
+  double least_layer_s = 0;  // the least of any layer, forward and backward
+  double shorter_share =
+      0;  // the shorter one of forward and backward, as a share of both, of any stage at most
+  // Seconds of layers [first, last), with the embedding or the head where they are among them.
+  PassSeconds of_layers(std::int64_t first, std::int64_t last) const;
+};
+
+// Prices ways to run stages of one job, each once.
+class StagePricer {
+ public:
+  explicit StagePricer(const Job& job) : job_(job) {}
+  // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
+  // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
+  const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
+  // Least seconds of a chip for one sequence through layer [layer]; through embedding and head.
+  struct LeastWork {
+    std::vector<double> layers;
+    double ends = 0;
+  };
+  LeastWork least_work(int group);
+
+ private:
+  struct Key {
+    int group = 0;
+    std::int64_t tensor_parallel = 1;
+    int recompute = 0;
+    std::int64_t micro_batch = 1;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Seconds {
+    PassSeconds pass, embedding, head;
+    std::vector<PassSeconds> layers;
+  };
+  std::optional<Seconds> seconds(const StageWay& way, std::int64_t micro_batch, bool communicates);
+  static constexpr std::int64_t kCountedStages = 4;
+  // Bytes of the stages of a pipeline that was compiled to count them.
+  struct Peaks {
+    std::array<double, kCountedStages> optimizer{}, rest{};
+    double capacity = 0;
+    std::array<double, kCountedStages> with(double share_of_optimizer) const;
+  };
+  static Key key_of(const StageWay& way, std::int64_t micro_batch);
+  std::optional<Peaks> peaks(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas,
+                             std::int64_t layers) const;
+  std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
+
+  const Job& job_;
+  std::map<Key, std::optional<Seconds>> seconds_;
+  // By way and number of counted replicas: of two and of four layers a stage.
+  std::map<std::pair<Key, std::int64_t>, std::pair<std::optional<Peaks>, std::optional<Peaks>>> peaks_;
+  std::map<std::pair<Key, std::int64_t>, std::optional<StagePrice>> prices_;
+};
+
+}  // namespace motley

@@ -1,0 +1,95 @@
+#include "models/plan/uniform_search.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+#include "models/strategy/partition.hpp"
+
+namespace motley {
+namespace {
+
+struct Degrees {
+  std::int64_t tensor = 1, pipeline = 1, data = 1, micro_batch = 1, micro_batches = 1;
+  Recompute recompute;
+};
+
+// Seconds of a step, without transfers and gradients. Nothing: a stage does not fit, or cannot be cut so.
+std::optional<double> estimate_s(const Job& job, const Degrees& degrees, StagePricer& pricer) {
+  const std::vector<std::int64_t> layers = even_layers(job.transformer.layers, degrees.pipeline);
+  const std::int64_t chips = degrees.tensor * degrees.data;
+  double longest_s = 0, all_s = 0;
+  std::int64_t first = 0;
+  for (std::int64_t stage = 0; stage < degrees.pipeline; ++stage) {
+    const std::int64_t last = first + layers[at(stage)];
+    const std::int64_t flying = std::min(degrees.pipeline - stage, degrees.micro_batches);
+    std::set<int> groups;
+    for (std::int64_t chip = stage * chips; chip < (stage + 1) * chips; ++chip)
+      groups.insert(job.cluster.chip_group[at(chip)]);
+    double slowest_s = 0;
+    for (const int group : groups) {
+      const StagePrice* price =
+          pricer.price({group, degrees.tensor, degrees.recompute}, degrees.micro_batch, degrees.data);
+      if (price == nullptr ||
+          price->bytes.most_layers(flying, stage == 0, last == job.transformer.layers) < last - first)
+        return std::nullopt;
+      slowest_s = std::max(slowest_s, price->of_layers(first, last).seconds());
+    }
+    longest_s = std::max(longest_s, slowest_s);
+    all_s += slowest_s;
+    first = last;
+  }
+  return static_cast<double>(degrees.micro_batches - 1) * longest_s + all_s;
+}
+
+std::optional<Job> laid_out(const Job& job, const Degrees& degrees) {
+  Job planned = job;
+  try {
+    Train train = job.train;
+    train.micro_batch = degrees.micro_batch;
+    planned.strategy = expand(job.transformer, train, degrees.tensor, degrees.pipeline, degrees.data);
+    if (degrees.micro_batch != job.train.micro_batch)
+      planned.strategy.templates[0].micro_batch = degrees.micro_batch;
+    planned.strategy.recompute = degrees.recompute;
+    planned.strategy.zero = degrees.data > 1 ? 1 : 0;
+    planned.strategy.sequence_parallel = degrees.tensor > 1;
+    validate(planned.transformer, planned.train, planned.strategy);
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
+  return planned;
+}
+
+}  // namespace
+
+UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t most) {
+  constexpr std::int64_t kMostSequences = 8;
+  UniformSearch search;
+  std::vector<std::pair<double, Degrees>> estimates;
+  const std::int64_t chips = job.cluster.chip_count(), batch = job.train.global_batch;
+  for (std::int64_t tensor = 1; tensor <= chips; tensor *= 2)
+    for (std::int64_t pipeline = 1; pipeline <= std::min(job.transformer.layers, chips / tensor); ++pipeline)
+      for (std::int64_t micro_batch = 1; micro_batch <= std::min(kMostSequences, batch); ++micro_batch) {
+        const std::int64_t data = chips / tensor / pipeline;
+        if (data * tensor * pipeline != chips || batch % (micro_batch * data) != 0) continue;
+        for (const Recompute& recompute : kPlannedRecomputes) {
+          const Degrees degrees{tensor, pipeline, data, micro_batch, batch / micro_batch / data, recompute};
+          const std::optional<double> seconds = estimate_s(job, degrees, pricer);
+          if (!seconds) continue;
+          ++search.explored;
+          estimates.emplace_back(*seconds, degrees);
+        }
+      }
+  std::stable_sort(estimates.begin(), estimates.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [seconds, degrees] : estimates) {
+    if (search.best.size() == most) break;
+    if (std::optional<Job> planned = laid_out(job, degrees)) search.best.push_back(std::move(*planned));
+  }
+  return search;
+}
+
+}  // namespace motley

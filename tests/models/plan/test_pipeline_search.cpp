@@ -1,0 +1,193 @@
+// What closed forms say of pipelines, against compiled jobs and against every pipeline of small clusters.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "models/check/memory.hpp"
+#include "models/compile/compile.hpp"
+#include "models/compile/predicted_order.hpp"
+#include "models/plan/pipeline_search.hpp"
+#include "models/schedule/schedule.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/tiny_job.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+const std::function<bool()> kAlways = [] { return true; };
+
+// One to three groups of one or two nodes. Their memory holds a stage of two or three layers, or all.
+Job small_job(unsigned seed) {
+  Dice dice(seed);
+  Job job = tiny_job({1, 1, 1}, dice.one_of({Family::gpt2, Family::llama}));
+  job.transformer.layers = dice.one_of({3, 4, 5});
+  job.train.global_batch = dice.one_of({2, 4, 6});
+  const NodeGroup node = job.cluster.groups[0];
+  job.cluster.groups.clear();
+  for (int i = dice.one_of({1, 2, 2, 3}); i > 0; --i) {
+    NodeGroup& group = job.cluster.groups.emplace_back(node);
+    group.name = "group" + std::to_string(i);
+    group.nodes = dice.one_of({1, 2});
+    group.chips_per_node = dice.one_of({1, 2});
+    group.nics = {{NicKind::ethernet, 1, 1e9, 1e-6}};
+    group.inside = {FabricKind::loopback, 1e9, 0};
+    for (auto& [format, peak] : group.chip.peak_flops) peak.value *= dice.one_of({0.3, 1.0, 2.0});
+    group.chip.software.pass_overhead = {dice.one_of({0.0, 1e-5}), "assumed"};
+    group.chip.memory_bytes.value = dice.one_of({2e5, 4e5, 4e9});
+  }
+  for (std::size_t i = 0; i < job.cluster.groups.size(); ++i)
+    for (std::size_t j = i + 1; j < job.cluster.groups.size(); ++j)
+      job.cluster.links.push_back({job.cluster.groups[i].name, job.cluster.groups[j].name});
+  build_topology(job.cluster);
+  return job;
+}
+
+double makespan_s(const PlannedPipeline& pipeline, std::int64_t layers, StagePricer& pricer) {
+  ScheduleTimes times;
+  std::int64_t first = 0;
+  for (const PlannedStage& stage : pipeline.stages) {
+    const StagePrice& price = *pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
+    const PassSeconds seconds = price.of_layers(first, first + stage.layers);
+    times.stages.push_back({seconds.forward_s, seconds.backward_s, 0});
+    first += stage.layers;
+  }
+  REQUIRE(first == layers);
+  const PipelineShape shape{static_cast<int>(pipeline.stages.size()), 1,
+                            static_cast<int>(pipeline.micro_batches)};
+  return evaluate(make_timetable(Schedule::one_f_one_b, shape), times)->makespan_s;
+}
+
+// Every pipeline: groups in any order, any number of stages, layers and recompute of each. It knows nothing of how the
+// search goes about it.
+class Everything {
+ public:
+  Everything(const Job& job, StagePricer& pricer) : job_(job), pricer_(pricer) {}
+  double least_s() {
+    const std::int64_t batch = job_.train.global_batch;
+    for (std::int64_t b = 1; b <= batch; ++b)
+      for (std::int64_t d = 1; b * d <= batch; ++d) {
+        if (batch % (b * d) != 0) continue;
+        pipeline_ = {};
+        pipeline_.micro_batch = b;
+        pipeline_.replicas = d;
+        pipeline_.micro_batches = batch / b / d;
+        used_.assign(job_.cluster.groups.size(), false);
+        extend(-1, 0, 0, 0);
+      }
+    return least_s_;
+  }
+  std::int64_t pipelines() const { return pipelines_; }
+
+ private:
+  // Adds one more stage after `layers` layers: on the same group cut alike, or on one not used yet.
+  void extend(int group, std::int64_t cut, std::int64_t chips_used, std::int64_t layers) {
+    if (layers == job_.transformer.layers) return take();
+    if (group >= 0) add_stage(group, cut, chips_used, layers);
+    for (std::size_t next = 0; next < used_.size(); ++next) {
+      if (used_[next]) continue;
+      used_[next] = true;
+      for (const std::int64_t next_cut : {1, 2}) add_stage(static_cast<int>(next), next_cut, 0, layers);
+      used_[next] = false;
+    }
+  }
+  void add_stage(int group, std::int64_t cut, std::int64_t chips_used, std::int64_t layers) {
+    const NodeGroup& nodes = job_.cluster.groups[static_cast<std::size_t>(group)];
+    chips_used += cut * pipeline_.replicas;
+    if (chips_used > std::int64_t{nodes.nodes} * nodes.chips_per_node) return;
+    for (const Recompute& recompute : kPlannedRecomputes)
+      for (std::int64_t more = 1; layers + more <= job_.transformer.layers; ++more) {
+        const StageWay way{group, cut, recompute};
+        if (pricer_.price(way, pipeline_.micro_batch, pipeline_.replicas) == nullptr) return;
+        pipeline_.stages.push_back({way, more});
+        extend(group, cut, chips_used, layers + more);
+        pipeline_.stages.pop_back();
+      }
+  }
+  void take() {
+    const auto stages = static_cast<std::int64_t>(pipeline_.stages.size());
+    for (std::int64_t i = 0; i < stages; ++i) {
+      const PlannedStage& stage = pipeline_.stages[static_cast<std::size_t>(i)];
+      const StageBytes& bytes = pricer_.price(stage.way, pipeline_.micro_batch, pipeline_.replicas)->bytes;
+      const std::int64_t flying = std::min(stages - i, pipeline_.micro_batches);
+      if (bytes.most_layers(flying, i == 0, i + 1 == stages) < stage.layers) return;
+    }
+    ++pipelines_;
+    least_s_ = std::min(least_s_, makespan_s(pipeline_, job_.transformer.layers, pricer_));
+  }
+
+  const Job& job_;
+  StagePricer& pricer_;
+  PlannedPipeline pipeline_;
+  std::vector<bool> used_;
+  double least_s_ = std::numeric_limits<double>::infinity();
+  std::int64_t pipelines_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the bound of a form is below every pipeline of it, and the proposals are near the best",
+          "[plan]") {
+  int feasible = 0;
+  double sum = 0, bounds = 0;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    const Job job = small_job(seed);
+    StagePricer pricer(job);
+    const PipelineSearch search = search_pipelines(job, pricer, 16, kAlways);
+    REQUIRE(search.is_whole);
+    Everything everything(job, pricer);
+    const double least_s = everything.least_s();
+    CHECK((search.best.empty() == (everything.pipelines() == 0)));
+    CHECK(search.bound_s <= least_s * (1 + 1e-9));
+    if (search.best.empty()) continue;
+    ++feasible;
+    double proposed_s = std::numeric_limits<double>::infinity();
+    for (const PlannedPipeline& pipeline : search.best)
+      proposed_s = std::min(proposed_s, makespan_s(pipeline, job.transformer.layers, pricer));
+    CHECK(proposed_s >= least_s * (1 - 1e-9));
+    CHECK(proposed_s <= least_s * 1.25);
+    sum += proposed_s / least_s - 1;
+    bounds += search.bound_s / least_s;
+  }
+  CHECK(feasible > 25);
+  CHECK(sum / feasible < 0.02);
+  CHECK(bounds / feasible > 0.85);
+}
+
+TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    const Job job = small_job(seed);
+    StagePricer pricer(job);
+    for (const PlannedPipeline& pipeline : search_pipelines(job, pricer, 4, kAlways).best) {
+      const Job planned = with_pipeline(job, pipeline);
+      validate(planned.transformer, planned.train, planned.strategy);
+      const Program program = compile(planned);
+      const ScheduleTimes times = predicted_times(program, planned.cluster, 0);
+      const std::vector<StageMemory> memory =
+          memory_by_stage(program, planned.cluster, planned.train.fragmentation);
+      std::int64_t first = 0;
+      for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+        const PlannedStage& stage = pipeline.stages[i];
+        const StagePrice& price = *pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
+        const PassSeconds seconds = price.of_layers(first, first + stage.layers);
+        first += stage.layers;
+        const PassTimes& compiled = times.stages.at(i);
+        CHECK(seconds.forward_s == Approx(compiled.forward_s).epsilon(1e-9));
+        CHECK(seconds.backward_s ==
+              Approx(compiled.input_gradient_s + compiled.weight_gradient_s).epsilon(1e-9));
+        const std::int64_t most = price.bytes.most_layers(
+            std::min<std::int64_t>(static_cast<std::int64_t>(pipeline.stages.size() - i),
+                                   pipeline.micro_batches),
+            i == 0, i + 1 == pipeline.stages.size());
+        // The linear form is near the count: a stage that it lets in needs at most a tenth more than its chip has.
+        REQUIRE(most >= stage.layers);
+        CHECK(static_cast<double>(memory.at(i).peak) <= 1.1 * static_cast<double>(memory.at(i).capacity));
+      }
+    }
+  }
+}

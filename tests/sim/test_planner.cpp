@@ -1,0 +1,145 @@
+// Plans judged by simulations: no strategy passes the work bound, a plan is at least as fast as what it was chosen
+// from, and the same job gives the same plan.
+#include <catch2/catch.hpp>
+
+#include "models/base/refusal.hpp"
+#include "models/compile/compile.hpp"
+#include "models/explain/experiments.hpp"
+#include "models/plan/moves.hpp"
+#include "models/plan/plan_file.hpp"
+#include "models/plan/planner.hpp"
+#include "models/plan/work_bound.hpp"
+#include "models/scenario/scenario.hpp"
+#include "sim/workers/child.hpp"
+#include "tests/support/random_jobs.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+// Simulates jobs one after the other, each in a child, and counts them.
+class CountingJudge {
+ public:
+  std::vector<Verdict> operator()(const std::vector<Job>& jobs) {
+    std::vector<Verdict> verdicts;
+    for (const Job& job : jobs) {
+      ++judged;
+      const Trial trial = try_job(
+          job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); });
+      verdicts.push_back({trial.step_s, trial.refused});
+    }
+    return verdicts;
+  }
+  std::size_t judged = 0;
+};
+
+// A job whose stages the closed forms can lay out: without experts.
+Job plannable_job(unsigned seed) {
+  Job job = any_job(seed);
+  while (job.transformer.experts.count > 0 || job.transformer.trained_extra() > 0)
+    job = any_job(seed += 1000);
+  job.fidelity.fold = true;
+  return job;
+}
+
+void check_work_bound(unsigned first, unsigned last) {
+  double closest = 0;
+  for (unsigned seed = first; seed < last; ++seed) {
+    Job job = any_job(seed);
+    job.fidelity.fold = true;
+    StagePricer pricer(job);
+    const double bound_s = work_bound_s(job, pricer);
+    const double step_s = simulated_step_s(job, compile(job));
+    if (!(bound_s <= step_s * (1 + 1e-9))) UNSCOPED_INFO(written_out(job));
+    CAPTURE(seed, bound_s, step_s);
+    CHECK(bound_s > 0);
+    CHECK(bound_s <= step_s * (1 + 1e-9));
+    closest = std::max(closest, bound_s / step_s);
+  }
+  CHECK(closest > 0.2);  // a bound far below every step would hold, too
+}
+
+}  // namespace
+
+TEST_CASE("no strategy's step is shorter than the work bound", "[plan]") { check_work_bound(1, 60); }
+TEST_CASE("no strategy of a thousand takes less than the work bound", "[.thousand]") {
+  check_work_bound(1000, 2000);
+}
+
+TEST_CASE("a plan is at least as fast as the job's own strategy, and as every change of one thing",
+          "[plan]") {
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    CAPTURE(seed);
+    const Job job = plannable_job(seed);
+    CountingJudge counting;
+    const Judge judge = std::ref(counting);
+    const Plan planned = plan(job, judge, {.evaluations = 2000});
+    CHECK(planned.judged == counting.judged);
+    CHECK(planned.end == PlanEnd::no_move_helps);
+    CHECK(planned.bound_s <= planned.simulated_s);
+    REQUIRE(planned.own_s);
+    CHECK(planned.simulated_s <= *planned.own_s);
+    CHECK(judge({planned.job}).at(0).step_s == planned.simulated_s);
+    std::vector<Job> changed;
+    for (const Move& move : moves(planned.job))
+      if (move.kind != MoveKind::combination)
+        if (std::optional<Job> after = apply(move, planned.job)) changed.push_back(std::move(*after));
+    for (const Verdict& verdict : judge(changed))
+      if (verdict.stands()) CHECK(verdict.step_s >= planned.simulated_s);
+  }
+}
+
+TEST_CASE("uniform plans are uniform, and no faster than the best of those that know the chips", "[plan]") {
+  for (unsigned seed = 11; seed <= 16; ++seed) {
+    CAPTURE(seed);
+    Job job = plannable_job(seed);
+    job.strategy = {};
+    CountingJudge counting;
+    const Judge judge = std::ref(counting);
+    Plan uniform;
+    try {
+      uniform = plan(job, judge, {.policy = PlanPolicy::megatron});
+    } catch (const Refusal& refusal) {  // such degrees need not divide the chips
+      CHECK(refusal.kind() == "no-plan");
+      continue;
+    }
+    CHECK(is_laid_out_by_degrees(uniform.job.strategy));
+    CHECK(uniform.job.strategy.rank_count() == job.cluster.chip_count());
+    job.strategy = uniform.job.strategy;
+    const Plan optimal = plan(job, judge, {.evaluations = 100});
+    CHECK(optimal.own_s == uniform.simulated_s);
+    CHECK(optimal.simulated_s <= uniform.simulated_s);
+    CHECK(optimal.bound_s == uniform.bound_s);
+  }
+}
+
+TEST_CASE("a plan depends on nothing but the job and the number of evaluations", "[plan]") {
+  const Job job = plannable_job(5);
+  CountingJudge counting;
+  const Judge judge = std::ref(counting);
+  double best_s = 0;
+  for (const std::size_t evaluations : {1, 9, 40}) {
+    CAPTURE(evaluations);
+    const PlanLimits limits{.evaluations = evaluations};
+    const Plan first = plan(job, judge, limits), second = plan(job, judge, limits);
+    CHECK(first.judged <= evaluations);
+    CHECK(print(first.job.strategy) == print(second.job.strategy));
+    CHECK(first.simulated_s == second.simulated_s);
+    if (best_s > 0) CHECK(first.simulated_s <= best_s);  // more evaluations never give a slower plan
+    best_s = first.simulated_s;
+  }
+}
+
+TEST_CASE("a plan whose time is over has a bound that holds and the best strategy until then", "[plan]") {
+  const Job job = plannable_job(6);
+  CountingJudge counting;
+  const Judge judge = std::ref(counting);
+  int asked = 0;
+  PlanLimits limits;
+  limits.has_time = [&] { return ++asked < 5; };
+  const Plan planned = plan(job, judge, limits);
+  CHECK(planned.end == PlanEnd::time);
+  CHECK(planned.bound_s <= planned.simulated_s);
+  CHECK(planned.simulated_s <= planned.own_s.value_or(planned.simulated_s));
+}
