@@ -12,6 +12,7 @@
 
 #include "models/base/format.hpp"
 #include "models/base/index.hpp"
+#include "models/strategy/partition.hpp"
 
 namespace motley {
 namespace {
@@ -92,8 +93,9 @@ class PipelineFinder {
     known_.clear();
   }
 
-  void try_row(const Row& row) {
+  void try_row(const Row& row, int chunks) {
     const auto m = static_cast<double>(shape_.micro_batches);
+    shape_.chunks = chunks;
     places_.clear();
     for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
       const Place& place = place_of(*segment);
@@ -101,10 +103,16 @@ class PipelineFinder {
       places_.push_back(&place);
     }
     const RowBound row_bound = bound_of_row();
-    lower_bound(row_bound);
-    // Estimates of the row are at least (m - 1) times its longest stage and all stages once.
+    stages_ = 0;
+    for (const Place* place : places_) stages_ += place->stages;
+    if (chunks == 1)
+      lower_bound(row_bound);
+    else if (stages_ < 2 || shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers)
+      return;
+    // Estimates of the row are at least m times its longest stage, and the others' share once.
+    const double part = 1 / static_cast<double>(chunks);
     double most_s = std::min(all_layers_s(), cut_s() / m);
-    most_s = std::min(most_s, m > 1 ? (cut_s() - row_bound.all_s(most_s)) / (m - 1) : cut_s());
+    most_s = std::min(most_s, m > part ? (cut_s() - row_bound.all_s(most_s) * part) / (m - part) : cut_s());
     if (!(most_s > 0) || !fill(most_s, Flying::as_filled)) {
       ++result_.pruned;
       return;
@@ -207,7 +215,7 @@ class PipelineFinder {
   std::optional<Filled> fill_stage(const Place& place, std::int64_t last, double most_s,
                                    std::int64_t stages_behind) const {
     const bool is_last = filled_.empty();
-    const std::int64_t in_flight = std::min<std::int64_t>(shape_.micro_batches, stages_behind + 1);
+    const double in_flight = in_flight_before(stages_behind);
     std::optional<Filled> best;
     for (const auto& [way, price] : place.ways) {
       std::int64_t first = last - std::min(last, price->bytes.most_layers(in_flight, false, is_last));
@@ -226,6 +234,14 @@ class PipelineFinder {
         best = Filled{way, price, first, last, seconds};
     }
     return best;
+  }
+
+  // Micro-batches that a stage has in flight, as 1F1B and its interleaved form warm up (arXiv:2104.04473).
+  double in_flight_before(std::int64_t stages_behind) const {
+    if (shape_.chunks == 1) return static_cast<double>(std::min(shape_.micro_batches, stages_behind + 1));
+    const std::int64_t passes =
+        std::min(shape_.micro_batches * shape_.chunks, 2 * stages_behind + (shape_.chunks - 1) * stages_ + 1);
+    return static_cast<double>(passes) / shape_.chunks;
   }
 
   // Fills stages of at most `most_s`. False: they cannot hold all layers.
@@ -281,7 +297,13 @@ class PipelineFinder {
       all_s += stage->seconds;
       reduced_s = std::max(reduced_s, gradients_s(*stage));
     }
-    pipeline.estimate_s = static_cast<double>(shape_.micro_batches - 1) * longest_s + all_s + reduced_s;
+    if (shape_.chunks > 1 &&
+        (static_cast<std::int64_t>(filled_.size()) != stages_ ||
+         std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
+                     [&](const PlannedStage& each) { return each.layers < shape_.chunks; })))
+      return;
+    pipeline.estimate_s = static_cast<double>(shape_.micro_batches) * longest_s +
+                          (all_s - longest_s) / shape_.chunks + reduced_s;
     auto& best = result_.best;
     if (pipeline.estimate_s >= cut_s()) return;
     best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
@@ -293,6 +315,7 @@ class PipelineFinder {
   std::size_t most_;
   double layer_count_;
   PlannedPipeline shape_;
+  std::int64_t stages_ = 0;                              // most stages of the row
   std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
   std::vector<const Place*> places_;                     // from the last stage to the first
   std::vector<Filled> filled_;                           // from the last stage to the first
@@ -345,7 +368,8 @@ PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t
       if (replicas > job.cluster.chip_count()) break;
       if (!has_time()) return finder.take(false);
       finder.try_shape(micro_batch, replicas);
-      for (const Row& row : rows) finder.try_row(row);
+      for (const int chunks : {1, 2, 3, 4})
+        for (const Row& row : rows) finder.try_row(row, chunks);
     }
   }
   return finder.take(true);
@@ -359,16 +383,28 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
   replica.micro_batches = pipeline.micro_batches;
   if (pipeline.micro_batch != job.train.micro_batch) replica.micro_batch = pipeline.micro_batch;
   strategy.zero = pipeline.replicas > 1 ? 1 : 0;
-  std::int64_t first = 0;
+  if (pipeline.chunks > 1) strategy.schedule = Schedule::interleaved;
   for (const PlannedStage& stage : pipeline.stages) {
     Stage& each = replica.stages.emplace_back();
-    each.first_layer = first;
-    each.last_layer = first += stage.layers;
     each.tensor_parallel = stage.way.tensor_parallel;
     each.on = {job.cluster.groups[at(stage.way.group)].name};
     each.recompute = stage.way.recompute;
     strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
   }
+  std::int64_t first = 0;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk)
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const std::vector<std::int64_t> chunks = even_layers(pipeline.stages[i].layers, pipeline.chunks);
+      const Layers layers{first, first + chunks[at(chunk)]};
+      first = layers.last;
+      Stage& stage = replica.stages[i];
+      if (chunk > 0) {
+        stage.more.push_back(layers);
+        continue;
+      }
+      stage.first_layer = layers.first;
+      stage.last_layer = layers.last;
+    }
   return planned;
 }
 

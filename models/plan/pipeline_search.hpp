@@ -22,8 +22,10 @@ struct PlannedStage {
 // One pipeline with equal replicas.
 struct PlannedPipeline {
   std::int64_t micro_batch = 1, micro_batches = 1, replicas = 1;
-  std::vector<PlannedStage> stages;  // from the first layer to the last
-  double estimate_s = 0;             // (m - 1) times the longest stage, plus all stages, plus gradients
+  int chunks = 1;                    // of each stage; more than one: interleaved
+  std::vector<PlannedStage> stages;  // in their order; with one chunk, from the first layer to the last
+  // m times the longest stage, plus the others (their first chunks, if they have several), plus gradients.
+  double estimate_s = 0;
 };
 
 // What bounds the steps of all layouts of a row of groups from below. With m micro-batches, 1F1B takes at least
@@ -59,13 +61,14 @@ struct PipelineSearch {
   std::vector<PlannedPipeline> best;  // the lowest estimates first
   std::int64_t explored = 0;          // layouts whose layers were divided
   std::int64_t pruned = 0;            // layouts that cannot be among the best
-  // No pipeline of this form is faster, without transfers between stages. Meaningless if the search was ended early.
+  // No pipeline with one chunk in each stage is faster, without transfers between stages. Meaningless if the search was
+  // ended early.
   double bound_s = std::numeric_limits<double>::infinity();
   bool is_whole = true;  // false: the search was ended early
 };
 
-// The `most` best pipelines under 1F1B with zero 1. `has_time` is asked now and then; when it says no, the search ends
-// with what it has.
+// The `most` best pipelines under 1F1B, or interleaved, with zero 1. `has_time` is asked now and then; when it says no,
+// the search ends with what it has.
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time);
 

@@ -95,9 +95,7 @@ PassSeconds StagePrice::of_layers(std::int64_t first, std::int64_t last) const {
   return sum;
 }
 
-std::int64_t StageBytes::most_layers(std::int64_t micro_batches_in_flight, bool is_first,
-                                     bool is_last) const {
-  const auto flying = static_cast<double>(micro_batches_in_flight);
+std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last) const {
   const double room = capacity - fixed - in_flight * flying - (is_first ? first : 0) - (is_last ? last : 0);
   const double each = layer + layer_in_flight * flying;
   if (room <= 0) return 0;

@@ -36,7 +36,8 @@ struct StageBytes {
   double layer = 0, layer_in_flight = 0;  // of each layer; of each layer and micro-batch in flight
   double first = 0, last = 0;             // of the stage with the embedding; with the head
   double capacity = 0;                    // of the chip
-  std::int64_t most_layers(std::int64_t micro_batches_in_flight, bool is_first, bool is_last) const;
+  // `in_flight` need not be whole: with several chunks in a stage, micro-batches are in flight in a part of them.
+  std::int64_t most_layers(double micro_batches_in_flight, bool is_first, bool is_last) const;
 };
 
 struct StagePrice {

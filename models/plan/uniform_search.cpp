@@ -25,7 +25,7 @@ std::optional<double> estimate_s(const Job& job, const Degrees& degrees, StagePr
   std::int64_t first = 0;
   for (std::int64_t stage = 0; stage < degrees.pipeline; ++stage) {
     const std::int64_t last = first + layers[at(stage)];
-    const std::int64_t flying = std::min(degrees.pipeline - stage, degrees.micro_batches);
+    const auto flying = static_cast<double>(std::min(degrees.pipeline - stage, degrees.micro_batches));
     std::set<int> groups;
     for (std::int64_t chip = stage * chips; chip < (stage + 1) * chips; ++chip)
       groups.insert(job.cluster.chip_group[at(chip)]);

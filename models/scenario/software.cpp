@@ -155,7 +155,7 @@ Interval use_figures(const Yaml& software, Known known, const std::string& name,
         nic.bandwidth *=
             to_number(Fields(network, "a figure", {"value", "source"}).need("value"), Sign::positive);
   }
-  build_topology(cluster);
+  if (network) build_topology(cluster);
   const Yaml interval = file.find("interval"), measured = file.find("measured");
   Interval result = interval ? read_interval(interval, Regime::calibrated) : interval_of_left_out();
   const bool elsewhere = measured && !was_measured(read_measured_on(measured), cluster);

@@ -109,14 +109,14 @@ class Colours {
 
   void assign(const std::vector<std::uint64_t>& traits) {
     Numbering numbering;
-    for (std::uint64_t trait : traits) colours_.push_back(numbering.number(mark(trait)));
+    colours_.reserve(traits.size());
+    for (std::size_t i = 0; i < traits.size(); ++i)  // most members have their neighbour's trait
+      colours_.push_back(i > 0 && traits[i] == traits[i - 1] ? colours_.back()
+                                                             : numbering.number(mark(traits[i])));
     seen_.resize(colours_.size());
     is_touched_.resize(colours_.size());
     sizes_.resize(at(numbering.count()));
-    for (std::size_t i = 0; i < colours_.size(); ++i) {
-      ++sizes_[at(colours_[i])];
-      touch(static_cast<std::int32_t>(i));
-    }
+    for (const std::int32_t colour : colours_) ++sizes_[at(colour)];
   }
 
   std::size_t size() const { return colours_.size(); }
@@ -136,6 +136,7 @@ class Colours {
   Partition<Member> partition() const {
     Partition<Member> classes;
     std::vector<std::int32_t> number(sizes_.size(), -1);
+    classes.class_of.reserve(colours_.size());
     for (std::size_t i = 0; i < colours_.size(); ++i) {
       std::int32_t& given = number[at(colours_[i])];
       if (given < 0) {

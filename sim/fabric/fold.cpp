@@ -72,6 +72,19 @@ std::uint64_t traits_of_cost(CostTable& costs, GroupId group, const Algorithm& u
   return traits_of(kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
 }
 
+std::vector<std::uint64_t> link_traits(const Cluster& cluster) {
+  std::vector<std::uint64_t> traits;
+  traits.reserve(cluster.link_table.size());
+  const LinkProperties* before = nullptr;  // most links are like the one before
+  for (const LinkProperties& link : cluster.link_table) {
+    const bool is_alike =
+        before != nullptr && link.bandwidth == before->bandwidth && link.efficiency == before->efficiency;
+    traits.push_back(is_alike ? traits.back() : traits_of(link.bandwidth, link.efficiency));
+    before = &link;
+  }
+  return traits;
+}
+
 class FoldBuilder {
  public:
   FoldBuilder(const Job& job, const Program& program, CostTable& costs)
@@ -89,8 +102,7 @@ class FoldBuilder {
     add_edges();
     add_hosts();
     if (options.fold) add_traits(options.apart);
-    for (const LinkProperties& link : job_.cluster.link_table)
-      folding_.arrangement.link_traits.push_back(traits_of(link.bandwidth, link.efficiency));
+    folding_.arrangement.link_traits = link_traits(job_.cluster);
     folding_.symmetry = options.fold ? find_symmetry(program_, folding_.arrangement)
                                      : no_symmetry(program_, folding_.arrangement);
     find_crowding(job_, program_, costs_, folding_);

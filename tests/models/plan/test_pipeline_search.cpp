@@ -112,7 +112,7 @@ class Everything {
     for (std::int64_t i = 0; i < stages; ++i) {
       const PlannedStage& stage = pipeline_.stages[static_cast<std::size_t>(i)];
       const StageBytes& bytes = pricer_.price(stage.way, pipeline_.micro_batch, pipeline_.replicas)->bytes;
-      const std::int64_t flying = std::min(stages - i, pipeline_.micro_batches);
+      const auto flying = static_cast<double>(std::min(stages - i, pipeline_.micro_batches));
       if (bytes.most_layers(flying, i == 0, i + 1 == stages) < stage.layers) return;
     }
     ++pipelines_;
@@ -137,7 +137,7 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
     CAPTURE(seed);
     const Job job = small_job(seed);
     StagePricer pricer(job);
-    const PipelineSearch search = search_pipelines(job, pricer, 16, kAlways);
+    const PipelineSearch search = search_pipelines(job, pricer, 64, kAlways);
     REQUIRE(search.is_whole);
     Everything everything(job, pricer);
     const double least_s = everything.least_s();
@@ -147,7 +147,8 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
     ++feasible;
     double proposed_s = std::numeric_limits<double>::infinity();
     for (const PlannedPipeline& pipeline : search.best)
-      proposed_s = std::min(proposed_s, makespan_s(pipeline, job.transformer.layers, pricer));
+      if (pipeline.chunks == 1)
+        proposed_s = std::min(proposed_s, makespan_s(pipeline, job.transformer.layers, pricer));
     CHECK(proposed_s >= least_s * (1 - 1e-9));
     CHECK(proposed_s <= least_s * 1.25);
     sum += proposed_s / least_s - 1;
@@ -159,17 +160,21 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
 }
 
 TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
+  int plain = 0, chunked = 0;
   for (unsigned seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     const Job job = small_job(seed);
     StagePricer pricer(job);
-    for (const PlannedPipeline& pipeline : search_pipelines(job, pricer, 4, kAlways).best) {
+    for (const PlannedPipeline& pipeline : search_pipelines(job, pricer, 8, kAlways).best) {
       const Job planned = with_pipeline(job, pipeline);
       validate(planned.transformer, planned.train, planned.strategy);
       const Program program = compile(planned);
       const ScheduleTimes times = predicted_times(program, planned.cluster, 0);
-      const std::vector<StageMemory> memory =
-          memory_by_stage(program, planned.cluster, planned.train.fragmentation);
+      // The linear form is near the count: a stage that it lets in needs at most a tenth more than its chip has.
+      for (const StageMemory& stage : memory_by_stage(program, planned.cluster, planned.train.fragmentation))
+        CHECK(static_cast<double>(stage.peak) <= 1.1 * static_cast<double>(stage.capacity));
+      (pipeline.chunks == 1 ? plain : chunked) += 1;
+      if (pipeline.chunks > 1) continue;
       std::int64_t first = 0;
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
         const PlannedStage& stage = pipeline.stages[i];
@@ -180,14 +185,9 @@ TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
         CHECK(seconds.forward_s == Approx(compiled.forward_s).epsilon(1e-9));
         CHECK(seconds.backward_s ==
               Approx(compiled.input_gradient_s + compiled.weight_gradient_s).epsilon(1e-9));
-        const std::int64_t most = price.bytes.most_layers(
-            std::min<std::int64_t>(static_cast<std::int64_t>(pipeline.stages.size() - i),
-                                   pipeline.micro_batches),
-            i == 0, i + 1 == pipeline.stages.size());
-        // The linear form is near the count: a stage that it lets in needs at most a tenth more than its chip has.
-        REQUIRE(most >= stage.layers);
-        CHECK(static_cast<double>(memory.at(i).peak) <= 1.1 * static_cast<double>(memory.at(i).capacity));
       }
     }
   }
+  CHECK(plain > 50);
+  CHECK(chunked > 5);
 }
