@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "models/base/format.hpp"
@@ -83,8 +84,12 @@ double rate_between_nodes(const NodeGroup& group) {
 
 class PipelineFinder {
  public:
-  PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most)
-      : job_(job), pricer_(pricer), most_(most), layer_count_(parameter_bytes_of_layer(job.transformer)) {}
+  PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
+      : job_(job),
+        pricer_(pricer),
+        most_(most),
+        form_(form),
+        layer_count_(parameter_bytes_of_layer(job.transformer)) {}
 
   void try_shape(std::int64_t micro_batch, std::int64_t replicas) {
     shape_.micro_batch = micro_batch;
@@ -305,6 +310,9 @@ class PipelineFinder {
     pipeline.estimate_s = static_cast<double>(shape_.micro_batches) * longest_s +
                           (all_s - longest_s) / shape_.chunks + reduced_s;
     auto& best = result_.best;
+    std::set<int> groups;
+    for (const PlannedStage& stage : pipeline.stages) groups.insert(stage.way.group);
+    if (form_.uses_all_groups && groups.size() < job_.cluster.groups.size()) return;
     if (pipeline.estimate_s >= cut_s()) return;
     best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
     if (best.size() > most_) best.pop_back();
@@ -313,6 +321,7 @@ class PipelineFinder {
   const Job& job_;
   StagePricer& pricer_;
   std::size_t most_;
+  const PipelineForm& form_;
   double layer_count_;
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row
@@ -358,17 +367,19 @@ double RowBound::least_longest_s(double enough_s) const {
 }
 
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
-                                const std::function<bool()>& has_time) {
+                                const std::function<bool()>& has_time, const PipelineForm& form) {
   constexpr std::int64_t kMostSequences = 8;
-  const std::vector<Row> rows = Rows(job.cluster).take();
-  PipelineFinder finder(job, pricer, most);
+  std::vector<Row> rows = Rows(job.cluster).take();
+  if (form.uses_all_groups)
+    std::erase_if(rows, [&](const Row& row) { return row.size() < job.cluster.groups.size(); });
+  PipelineFinder finder(job, pricer, most, form);
   for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
     if (micro_batch > kMostSequences) break;
     for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
       if (replicas > job.cluster.chip_count()) break;
       if (!has_time()) return finder.take(false);
       finder.try_shape(micro_batch, replicas);
-      for (const int chunks : {1, 2, 3, 4})
+      for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
         for (const Row& row : rows) finder.try_row(row, chunks);
     }
   }

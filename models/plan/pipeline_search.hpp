@@ -67,10 +67,16 @@ struct PipelineSearch {
   bool is_whole = true;  // false: the search was ended early
 };
 
+// Which pipelines are looked for.
+struct PipelineForm {
+  bool uses_all_groups = false;
+  int most_chunks = 4;  // in a stage
+};
+
 // The `most` best pipelines under 1F1B, or interleaved, with zero 1. `has_time` is asked now and then; when it says no,
 // the search ends with what it has.
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
-                                const std::function<bool()>& has_time);
+                                const std::function<bool()>& has_time, const PipelineForm& form = {});
 
 // The job with that pipeline as its strategy.
 Job with_pipeline(const Job& job, const PlannedPipeline& pipeline);

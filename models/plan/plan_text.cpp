@@ -58,6 +58,24 @@ std::string stages_table(const Strategy& strategy) {
   return table.print();
 }
 
+std::string baselines_text(const PlanReport& report) {
+  if (report.baselines.empty()) return {};
+  Table table("lrrl", {"group alone", "chips", "step", ""});
+  for (const Baseline& each : report.baselines) {
+    const std::string how = fmt::format("{}{}", each.recomputes ? "recomputes" : "",
+                                        each.offloads ? (each.recomputes ? ", offloads" : "offloads") : "");
+    table.add({each.group, std::to_string(each.chips), each.step_s ? format_seconds(*each.step_s) : "-",
+               each.step_s ? how : "cannot hold the model"});
+  }
+  const std::optional<double> ratio = speedup_ratio(report.plan.simulated_s, report.baselines);
+  const std::string said =
+      ratio ? fmt::format(
+                  "the plan reaches {} of what all groups reach together, each alone with the same batch\n",
+                  format_percent(*ratio))
+            : "a group cannot hold the model alone, so the plan has nothing to be compared with\n";
+  return "\n" + table.print() + said;
+}
+
 }  // namespace
 
 std::string describe_progress(double best_s, double bound_s) {
@@ -90,6 +108,7 @@ std::string to_text(const PlanReport& report) {
                       strategy.overlap_gradients ? ", gradients overlap" : "",
                       strategy.overlap_parameters ? ", parameters overlap" : "");
   text += stages_table(strategy);
+  text += baselines_text(report);
   text += fmt::format(
       "\npolicy {}: {} pipelines laid out, {} more pruned, {} simulated, {} of them refused, in {}\n",
       name_of(report.request.policy), plan.explored, plan.pruned, plan.judged, plan.refused,
@@ -114,6 +133,17 @@ std::string to_json(const PlanReport& report) {
   json["form_bound_s"] =
       plan.form_bound_s ? nlohmann::ordered_json(*plan.form_bound_s) : nlohmann::ordered_json(nullptr);
   json["own_s"] = plan.own_s ? nlohmann::ordered_json(*plan.own_s) : nlohmann::ordered_json(nullptr);
+  const std::optional<double> ratio = speedup_ratio(plan.simulated_s, report.baselines);
+  json["upper_bound_pct"] = ratio ? nlohmann::ordered_json(100 * *ratio) : nlohmann::ordered_json(nullptr);
+  json["speedup_ratio"] = ratio ? nlohmann::ordered_json(*ratio) : nlohmann::ordered_json(nullptr);
+  json["baselines"] = nlohmann::ordered_json::array();
+  for (const Baseline& each : report.baselines)
+    json["baselines"].push_back({{"group", each.group},
+                                 {"chips", each.chips},
+                                 {"simulated_s", each.step_s ? nlohmann::ordered_json(*each.step_s)
+                                                             : nlohmann::ordered_json(nullptr)},
+                                 {"recomputes", each.recomputes},
+                                 {"offloads", each.offloads}});
   json["explored"] = plan.explored;
   json["pruned"] = plan.pruned;
   json["simulated"] = plan.judged;

@@ -31,12 +31,18 @@ class Planner {
 
   Plan run() {
     plan_.bound_s = work_bound_s(job_, pricer_);
-    if (limits_.policy == PlanPolicy::megatron) {
-      judge_uniform();
-    } else {
-      judge_own();
-      judge_proposals();
-      while (goes_on() && improve()) continue;
+    switch (limits_.policy) {
+      case PlanPolicy::megatron:
+        judge_uniform();
+        break;
+      case PlanPolicy::hethub:
+        plan_.end = PlanEnd::all_judged;
+        judge_proposals({.uses_all_groups = true, .most_chunks = 1});
+        break;
+      case PlanPolicy::optimal:
+        judge_own();
+        judge_proposals({});
+        while (goes_on() && improve()) continue;
     }
     if (!stands()) refuse();
     return std::move(plan_);
@@ -100,11 +106,11 @@ class Planner {
     judge_all(search.best);
   }
 
-  void judge_proposals() {
-    const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time);
+  void judge_proposals(const PipelineForm& form) {
+    const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
     plan_.explored = search.explored;
     plan_.pruned = search.pruned;
-    if (search.is_whole) plan_.form_bound_s = search.bound_s;
+    if (search.is_whole && !form.uses_all_groups) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     for (const PlannedPipeline& pipeline : search.best) {
       if (stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;

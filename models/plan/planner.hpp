@@ -34,7 +34,7 @@ struct PlanLimits {
 
 enum class PlanEnd : std::uint8_t {
   no_move_helps,  // every move from the plan was judged, and none makes it faster
-  all_judged,     // megatron: every proposal was judged
+  all_judged,     // hethub, megatron: every proposal was judged
   evaluations,    // as many jobs were judged as were allowed
   time,
 };

@@ -7,11 +7,14 @@
 
 namespace motley {
 
-// optimal: every pipeline that closed forms propose, improved by moves. megatron: uniform degrees and layers, whatever
-// the chips are.
-enum class PlanPolicy : std::uint8_t { optimal, megatron };
+// optimal: every pipeline that closed forms propose, improved by moves.
+// hethub: as HETHUB plans (arXiv:2405.16256): only pipelines cross types of chips, all types hold stages, and a
+// predictor judges each order of types, tensor and pipeline parallelism of a type, replicas and micro-batch. Assumes:
+// its paper's search was not read; this is rebuilt from its description, with layers by the closed forms' balance.
+// megatron: uniform degrees and layers, whatever the chips are.
+enum class PlanPolicy : std::uint8_t { optimal, hethub, megatron };
 template <>
-inline constexpr auto kWords<PlanPolicy> = words("optimal", "megatron");
+inline constexpr auto kWords<PlanPolicy> = words("optimal", "hethub", "megatron");
 
 enum class PlanObjective : std::uint8_t { time };
 template <>

@@ -116,7 +116,10 @@ class Colours {
     seen_.resize(colours_.size());
     is_touched_.resize(colours_.size());
     sizes_.resize(at(numbering.count()));
-    for (const std::int32_t colour : colours_) ++sizes_[at(colour)];
+    for (std::size_t i = 0; i < colours_.size(); ++i) {
+      ++sizes_[at(colours_[i])];
+      touch(static_cast<std::int32_t>(i));
+    }
   }
 
   std::size_t size() const { return colours_.size(); }

@@ -1,10 +1,12 @@
 // Plans judged by simulations: no strategy passes the work bound, a plan is at least as fast as what it was chosen
 // from, and the same job gives the same plan.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "models/explain/experiments.hpp"
+#include "models/plan/baselines.hpp"
 #include "models/plan/moves.hpp"
 #include "models/plan/plan_file.hpp"
 #include "models/plan/planner.hpp"
@@ -142,4 +144,81 @@ TEST_CASE("a plan whose time is over has a bound that holds and the best strateg
   CHECK(planned.end == PlanEnd::time);
   CHECK(planned.bound_s <= planned.simulated_s);
   CHECK(planned.simulated_s <= planned.own_s.value_or(planned.simulated_s));
+}
+
+TEST_CASE("a pipeline after HETHUB has stages on every group, each group's together", "[plan]") {
+  int planned = 0;
+  for (unsigned seed = 21; seed <= 28; ++seed) {
+    CAPTURE(seed);
+    Job job = plannable_job(seed);
+    job.strategy = {};
+    CountingJudge counting;
+    const Judge judge = std::ref(counting);
+    try {
+      const Plan best = plan(job, judge, {.policy = PlanPolicy::hethub});
+      ++planned;
+      CHECK(best.end == PlanEnd::all_judged);
+      CHECK(best.job.strategy.schedule == Schedule::one_f_one_b);
+      std::vector<std::string> order;
+      for (const Stage& stage : best.job.strategy.templates.at(0).stages)
+        if (order.empty() || stage.on.at(0) != order.back()) order.push_back(stage.on.at(0));
+      CHECK(order.size() == job.cluster.groups.size());
+      CHECK(std::set(order.begin(), order.end()).size() == order.size());
+    } catch (const Refusal& refusal) {  // a group may be too small for a stage beside the others'
+      CHECK(refusal.kind() == "no-plan");
+    }
+  }
+  CHECK(planned > 4);
+}
+
+TEST_CASE("the only group of a cluster alone is the cluster, and its plan reaches what it reaches alone",
+          "[plan]") {
+  int compared = 0;
+  for (unsigned seed = 31; compared < 3; ++seed) {
+    const Job job = plannable_job(seed);
+    if (job.cluster.groups.size() > 1) continue;
+    CAPTURE(seed);
+    ++compared;
+    CHECK(alone_on(job, 0).strategy.templates.empty());
+    CHECK(alone_on(job, 0).cluster.groups == job.cluster.groups);
+    Job anew = job;
+    anew.strategy = {};
+    CountingJudge counting;
+    const Judge judge = std::ref(counting);
+    const PlanLimits limits{.evaluations = 20};
+    const std::vector<Baseline> baselines = plan_baselines(job, judge, limits);
+    REQUIRE(baselines.size() == 1);
+    CHECK(baselines[0].chips == job.cluster.chip_count());
+    CHECK(speedup_ratio(plan(anew, judge, limits).simulated_s, baselines).value() == Approx(1));
+  }
+}
+
+TEST_CASE("a group alone keeps its chips and what is slow in it", "[plan]") {
+  for (unsigned seed = 40; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    Job job = any_job(seed);
+    const int chips = job.cluster.chip_count();
+    job.cluster.slow = {Slow{.chip = 0, .factor = 0.5}, Slow{.chip = chips - 1, .factor = 0.25}};
+    build_topology(job.cluster);
+    int all = 0;
+    for (std::size_t group = 0; group < job.cluster.groups.size(); ++group) {
+      const Job alone = alone_on(job, static_cast<int>(group));
+      CHECK(alone.cluster.groups == std::vector{job.cluster.groups[group]});
+      for (int chip = 0; chip < alone.cluster.chip_count(); ++chip, ++all)
+        CHECK(alone.cluster.speed_of(chip) == job.cluster.speed_of(all));
+    }
+    CHECK(all == chips);
+  }
+}
+
+TEST_CASE("a mix is measured by what its groups reach alone", "[plan]") {
+  const auto alone = [](std::optional<double> step_s) {
+    Baseline baseline;
+    baseline.step_s = step_s;
+    return baseline;
+  };
+  CHECK(speedup_ratio(1.5, {alone(2), alone(6)}).value() == Approx(1));  // 1/2 + 1/6 = 1/1.5
+  CHECK(speedup_ratio(3, {alone(2), alone(6)}).value() == Approx(0.5));
+  CHECK_FALSE(speedup_ratio(1, {}));
+  CHECK_FALSE(speedup_ratio(1, {alone(2), alone(std::nullopt)}));
 }

@@ -525,6 +525,15 @@ class Plans(Commands):
         self.assertEqual(plan(), plan())
         self.assertEqual(plan()["strategy"], plan("--objective", "time")["strategy"])
 
+    def test_groups_alone_are_what_a_plan_is_measured_by(self):
+        plan = self.right_json("plan", "scenarios/mixed-fleet.yaml", "--evaluations", 8, "--baselines")
+        self.assertEqual(["a100", "h100", "mi300x"], sorted(each["group"] for each in plan["baselines"]))
+        together = sum(1 / each["simulated_s"] for each in plan["baselines"])
+        self.assertAlmostEqual(1 / plan["simulated_s"] / together, plan["speedup_ratio"])
+        self.assertAlmostEqual(100 * plan["speedup_ratio"], plan["upper_bound_pct"])
+        alone = self.right_json("plan", QUICKSTART, "--evaluations", 1)
+        self.assertEqual((None, None, []), (alone["upper_bound_pct"], alone["speedup_ratio"], alone["baselines"]))
+
     def test_policies_and_limits_may_stand_in_the_scenario(self):
         scenario = self.folder / "asks.yaml"
         text = (ROOT / QUICKSTART).read_text()
@@ -563,7 +572,8 @@ class Plans(Commands):
         self.right("plan", here / "scenario.yaml", "--out", here / "planned.yaml")
         answer = motley("plan", here / "scenario.yaml", "--out", there / "planned.yaml")
         self.assertEqual(USAGE, answer.returncode)
-        self.assertIn("the scenario would mean another job there", answer.stderr)  # other-folder
+        kind = "other-folder"  # its case in tests/refusals
+        self.assertIn("the scenario would mean another job there", answer.stderr, kind)
         self.assertFalse((there / "planned.yaml").exists())
 
 

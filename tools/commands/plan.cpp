@@ -26,6 +26,7 @@ namespace {
 struct PlanArguments {
   std::string scenario;
   std::optional<std::string> policy, objective, time_limit, evaluations;
+  bool baselines = false;
   bool json = false;
   std::string out, report;
 };
@@ -86,8 +87,9 @@ Exit run(const PlanArguments& options) {
   limits.progress = [&](std::size_t judged, double best_s, double bound_s) {
     progress.show(static_cast<std::int64_t>(judged), describe_progress(best_s, bound_s));
   };
-  PlanReport report{scenario.name, request, plan(scenario.job, judge, limits), 0};
+  PlanReport report{scenario.name, request, plan(scenario.job, judge, limits)};
   report.search_s = seconds();
+  if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
   if (!options.out.empty()) write_planned(text, root, report.plan, options.out);
   write_result(options.json ? to_json(report) : to_text(report), options.report);
   return was_interrupted() ? Exit::interrupted : Exit::ok;
@@ -103,11 +105,14 @@ void add_plan(const Command& program) {
       .option("scenario", options->scenario, "a scenario with `plan` or `strategy`, or - for standard input")
       .required();
   add_max_input(command);
-  command.option("--policy", options->policy, "optimal (default) or megatron: uniform degrees and layers");
+  command.option("--policy", options->policy,
+                 "optimal (default); hethub: every type of chips in one pipeline; megatron: uniform");
   command.option("--objective", options->objective, "time (default): the shortest step");
   command.option("--time-limit", options->time_limit,
                  "stop after this time, for example 10s, with the best strategy until then");
   command.option("--evaluations", options->evaluations, "strategies to simulate at most; default: 400");
+  command.flag("--baselines", options->baselines,
+               "plan each group of chips alone, too, and say what share of their sum the plan reaches");
   command.option("--out", options->out, "write the scenario with the chosen strategy to this file");
   command.flag("--json", options->json, "print JSON (schema motley.plan/1)");
   command.option("--report", options->report, "write the result to this file instead of stdout");
