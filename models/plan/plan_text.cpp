@@ -68,12 +68,12 @@ std::string baselines_text(const PlanReport& report) {
                each.step_s ? how : "cannot hold the model"});
   }
   const std::optional<double> ratio = speedup_ratio(report.plan.simulated_s, report.baselines);
-  const std::string said =
+  const std::string summary =
       ratio ? fmt::format(
                   "the plan reaches {} of what all groups reach together, each alone with the same batch\n",
                   format_percent(*ratio))
             : "a group cannot hold the model alone, so the plan has nothing to be compared with\n";
-  return "\n" + table.print() + said;
+  return "\n" + table.print() + summary;
 }
 
 }  // namespace

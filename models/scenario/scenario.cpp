@@ -112,8 +112,8 @@ void read_speeds(const Fields& fields, Cluster& cluster) {
 
 // Reads `strategy` or `plan`, of which a scenario has one.
 void read_strategy_or_plan(const Fields& fields, ScenarioUse use, Scenario& scenario) {
-  const bool plans = fields.stands("plan");
   const Yaml strategy = fields.find("strategy");
+  const bool plans = strategy ? fields.find("plan") != nullptr : fields.stands("plan");
   if (plans && strategy)
     throw Refusal(Exit::usage, "plan-beside-strategy", fields.where("plan"),
                   "`plan` stands beside `strategy`",

@@ -497,7 +497,8 @@ class Scenarios(Commands):
 class Plans(Commands):
     def test_a_planned_scenario_runs_as_the_plan_says(self):
         planned = self.folder / "planned.yaml"
-        for scenario in ["scenarios/quickstart.yaml", "scenarios/plan-four-types-1024.yaml"]:
+        large = [] if "MOTLEY_SANITIZED" in os.environ else ["scenarios/plan-four-types-1024.yaml"]
+        for scenario in [QUICKSTART, *large]:
             with self.subTest(scenario):
                 plan = self.right_json("plan", scenario, "--evaluations", 9, "--out", planned)
                 self.assertEqual("motley.plan/1", plan["schema"])
@@ -525,6 +526,7 @@ class Plans(Commands):
         self.assertEqual(plan(), plan())
         self.assertEqual(plan()["strategy"], plan("--objective", "time")["strategy"])
 
+    @unless_sanitized
     def test_groups_alone_are_what_a_plan_is_measured_by(self):
         plan = self.right_json("plan", "scenarios/mixed-fleet.yaml", "--evaluations", 8, "--baselines")
         self.assertEqual(["a100", "h100", "mi300x"], sorted(each["group"] for each in plan["baselines"]))
