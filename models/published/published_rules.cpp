@@ -93,28 +93,13 @@ ModelRule read_model(const Yaml& item) {
 }
 
 SetRule read_set(const Yaml& node) {
-  const Fields fields(node, "a set",
-                      {"vocabulary",
-                       "recompute",
-                       "sequence_parallel",
-                       "zero",
-                       "reduce_gradients",
-                       "overlap",
-                       "nics",
-                       "software",
-                       "gradients",
-                       "memory",
-                       "expert_room",
-                       "sequence",
-                       "selective",
-                       "kept",
-                       "kept_cut",
-                       "virtual_stages",
-                       "scatter_gather",
-                       "overlap_parameters",
-                       "precision",
-                       "micro_batch",
-                       "tied"});
+  const Fields fields(
+      node, "a set",
+      {"vocabulary",     "recompute",      "sequence_parallel",  "zero",      "reduce_gradients",
+       "overlap",        "nics",           "software",           "gradients", "memory",
+       "expert_room",    "sequence",       "selective",          "kept",      "kept_cut",
+       "virtual_stages", "scatter_gather", "overlap_parameters", "precision", "micro_batch",
+       "tied",           "composed"});
   SetRule set;
   if (const Yaml value = fields.find("vocabulary")) set.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = fields.find("recompute")) set.recompute = to_printed_recompute(value);
@@ -126,6 +111,7 @@ SetRule read_set(const Yaml& node) {
     set.reduce_gradients = to_choice<ReduceGradients>(value);
   if (const Yaml value = fields.find("overlap")) set.overlap = to_bool(value);
   if (const Yaml value = fields.find("tied")) set.tied = to_bool(value);
+  if (const Yaml value = fields.find("composed")) set.composed = to_bool(value);
   if (const Yaml value = fields.find("overlap_parameters")) set.overlap_parameters = to_bool(value);
   if (const Yaml value = fields.find("scatter_gather")) set.scatter_gather = to_bool(value);
   if (const Yaml value = fields.find("virtual_stages")) set.virtual_stages = to_integer(value, kPositive);

@@ -41,6 +41,7 @@ struct SetRule {
   std::int64_t vocabulary = 0;  // used if a row prints none; 0: that of the model's shape
   std::optional<Recompute> recompute;
   bool sequence_parallel = false, overlap = false, scatter_gather = false, overlap_parameters = false;
+  bool composed = false;     // its steps were added up from measured pieces, not timed as a whole
   std::optional<bool> tied;  // whether its software ties embeddings; nothing: as the model's shape
   int zero = 0;
   ReduceGradients reduce_gradients = ReduceGradients::each;  // of rows that divide gradients

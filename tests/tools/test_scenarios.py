@@ -383,6 +383,35 @@ class Validate(Commands):
         self.assertRegex(first, r"[\d.]+ of 12 +\d+\n")  # runs whose measured peaks were printed
         self.assertNotRegex(quick, r"[\d.]+ of 12 +\d+\n")
 
+    @unless_sanitized
+    def test_of_measured_layouts_the_planner_would_choose_a_fast_one(self):
+        report = json.loads(self.right("validate", "--choices", "zb", "ievo", "--no-memory", "--json"))
+        self.assertEqual("motley.validate-choices/1", report["schema"])
+        summary = report["summary"]
+        self.assertEqual(8, summary["jobs"])
+        self.assertLess(summary["mean_regret_pct"], 2)
+        self.assertGreater(summary["chance_regret_pct"], 5)
+        self.assertGreaterEqual(summary["fastest_in_three_pct"], 90)
+        for job in report["jobs"]:
+            self.assertGreaterEqual(len(job["layouts"]), 4)
+            best = min(layout["measured_s"] for layout in job["layouts"])
+            self.assertAlmostEqual(best, job["layouts"][job["place_of_fastest"] - 1]["measured_s"])
+            self.assertAlmostEqual(100 * (job["layouts"][0]["measured_s"] / best - 1), job["regret_pct"])
+        for other in (["--claims"], ["--collectives"], ["--show", "zb-0001"]):
+            self.assertEqual(USAGE, motley("validate", "--choices", *other).returncode)
+
+    def test_steps_that_were_not_timed_are_no_choices(self):
+        table = self.folder / "composed.csv"
+        rows = "".join(f"{{0}}-{i},A100,8,8,GPT,1024,4096,24,16,16,51200,1024,32,{i},1,1,,8,1,1F1B,full,"
+                       f"iteration_time,{i}\n" for i in (1, 2, 4))
+        rows += "{0}-8,A100,8,8,GPT,1024,4096,24,16,16,51200,1024,32,1,2,1,,4,1,1F1B,full,iteration_time,9\n"
+        head = ("id,accelerator,n_accelerators,per_node,model_name,hidden,ffn_hidden,layers,heads,kv_heads,vocab,"
+                "seq_len,global_batch,micro_batch,tp,pp,vpp,dp,cp,schedule,recompute,metric,value\n")
+        table.write_text(head + rows.format("vts"))
+        self.assertIn("no job of these runs has 4 or more layouts", self.right("validate", "--choices", table))
+        table.write_text(head + rows.format("vtm"))
+        self.assertIn("1 jobs: mean regret", self.right("validate", "--choices", table))
+
     def test_a_table_of_ones_own_with_a_run_that_says_too_little(self):
         table = self.folder / "mine.csv"
         table.write_text("id,accelerator,n_accelerators,model_name,hidden,layers,heads,metric,value\n"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/base/data_files.hpp"
+#include "models/published/layout_choices.hpp"
 #include "models/published/published_run.hpp"
 #include "models/published/validation.hpp"
 #include "tools/commands/command.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 struct ValidateArguments {
   std::vector<std::string> what;
-  bool rows = false, json = false, no_memory = false, collectives = false, claims = false;
+  bool rows = false, json = false, no_memory = false, collectives = false, claims = false, choices = false;
   std::string show, out;
 };
 
@@ -63,17 +64,27 @@ Exit run(const ValidateArguments& options) {
     write_result(validate_collectives(options.what, options.rows, options.json), options.out);
     return Exit::ok;
   }
-  const std::vector<PublishedRun> all = chosen_runs(options.what);
+  std::vector<PublishedRun> all = chosen_runs(options.what);
   std::vector<const PublishedRun*> shown;
+  const PublishedRules rules;
+  if (options.choices)
+    std::erase_if(all, [&](const PublishedRun& each) {
+      const SetRule* const rule = rules.set(each.set);
+      return rule != nullptr && rule->composed;
+    });
   for (const PublishedRun& each : all)
     if (options.show.empty() || each.id == options.show) shown.push_back(&each);
-  const PublishedRules rules;
   if (!options.show.empty() && shown.size() == 1)
     if (const auto run = rules.read(*shown[0], all); std::holds_alternative<Measured>(run)) {
       write_result(scenario_text(std::get<Measured>(run)), options.out);
       return Exit::ok;
     }
   const std::vector<RunOutcome> outcomes = predict_runs({rules, shown, all}, {.memory = !options.no_memory});
+  if (options.choices) {
+    const std::vector<LayoutChoice> choices = layout_choices(all, outcomes);
+    write_result(options.json ? to_json(choices) : to_text(choices), options.out);
+    return Exit::ok;
+  }
   write_result(options.json ? to_json(outcomes) : to_text(outcomes, options.rows), options.out);
   return Exit::ok;
 }
@@ -88,12 +99,19 @@ void add_validate(const Command& program) {
       command.option("what", options->what,
                      "tables of runs (.csv), and sets to choose from them; default: the runs that ship");
   command.flag("--rows", options->rows, "print every run, not only the summary");
-  command.option("--show", options->show, "print the scenario that this run becomes, without predicting it");
+  const Option choices = command.flag(
+      "--choices", options->choices,
+      "of each job with four or more layouts, compare the one predicted fastest with the fastest measured");
+  const Option show = command.option("--show", options->show,
+                                     "print the scenario that this run becomes, without predicting it");
+  show.not_with(choices);
   const Option collectives =
       command.flag("--collectives", options->collectives, "collectives that others timed, instead of runs");
   command.flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")
       .not_with(what)
-      .not_with(collectives);
+      .not_with(collectives)
+      .not_with(choices);
+  choices.not_with(collectives);
   command.flag("--no-memory", options->no_memory, "times alone: sooner");
   command.flag("--json", options->json, "print JSON (schema motley.validate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");

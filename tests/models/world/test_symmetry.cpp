@@ -14,15 +14,15 @@ namespace {
 using Words = std::vector<std::int64_t>;
 using Colouring = std::vector<std::int32_t>;
 
-struct Case {
+struct SymmetryCase {
   Program program;
   Arrangement arrangement;
 };
 
 // A random case: ranks, groups and links of few kinds, with lanes between any of them.
-Case random_case(std::mt19937_64& random) {
+SymmetryCase random_case(std::mt19937_64& random) {
   const auto below = [&](std::size_t bound) { return static_cast<std::int32_t>(random() % bound); };
-  Case drawn;
+  SymmetryCase drawn;
   const int ranks = 2 + below(12), groups = 1 + below(4), links = 1 + below(10), slots = below(3);
   for (int i = 0; i < 2; ++i) {
     RankProgram rank_program;
@@ -84,7 +84,7 @@ std::vector<Words> words_of(const std::vector<std::uint64_t>& traits) {
 
 class PlainRefinement {
  public:
-  explicit PlainRefinement(const Case& refined)
+  explicit PlainRefinement(const SymmetryCase& refined)
       : case_(refined),
         ranks(number(words_of(refined.arrangement.rank_traits.items()))),
         groups(number(words_of(refined.arrangement.group_traits.items()))),
@@ -151,7 +151,7 @@ class PlainRefinement {
     colours = number(all);
   }
 
-  const Case& case_;
+  const SymmetryCase& case_;
 
  public:
   Colouring ranks, groups, links, lanes;
@@ -164,7 +164,7 @@ TEST_CASE("what looks again only where something changed finds the same classes 
   std::size_t split = 0, alike = 0;
   for (int round = 0; round < 3000; ++round) {
     CAPTURE(round);
-    const Case each = random_case(random);
+    const SymmetryCase each = random_case(random);
     const PlainRefinement plain(each);
     const Symmetry symmetry = find_symmetry(each.program, each.arrangement);
     REQUIRE(symmetry.ranks.class_of == plain.ranks);
