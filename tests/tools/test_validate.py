@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""`motley validate`: published runs, collectives and claims, beside what is predicted of them.
+
+Arguments: the program, the source tree. Whether the errors are small enough is tested here for a few sets alone:
+`motley validate` itself takes minutes.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+# A sanitized build takes five times as long; what these tests run, others run with fewer or smaller jobs.
+unless_sanitized = unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "takes minutes with sanitizers")
+
+OK, USAGE = 0, 2
+
+
+def motley(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
+                          stdin=subprocess.DEVNULL, timeout=500)
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def right(self, *arguments):
+        answer = motley(*arguments)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr), arguments)
+        self.assertNotIn("\x1b", answer.stdout)
+        return answer.stdout
+
+
+class Validate(Commands):
+    SETS = ["seqsel", "sc21", "zb"]
+
+    @unless_sanitized
+    def test_published_runs_are_predicted_within_a_twentieth(self):
+        report = json.loads(self.right("validate", *self.SETS, "--no-memory", "--json"))
+        self.assertEqual("motley.validate/1", report["schema"])
+        self.assertEqual(self.SETS, sorted((s["set"] for s in report["summary"]), key=self.SETS.index))
+        for each in report["summary"]:
+            self.assertEqual(each["rows"], sum(row["set"] == each["set"] for row in report["rows"]))
+            self.assertLess(each["mean_abs_pct"], 5, each["set"])
+            self.assertLessEqual(each["median_abs_pct"], each["worst_abs_pct"])
+            self.assertEqual([], each["skipped"])
+
+    def test_the_same_twice_and_without_memory(self):
+        first, again = (self.right("validate", "zb", "--rows") for _ in range(2))
+        self.assertEqual(first, again)
+        quick = self.right("validate", "zb", "--rows", "--no-memory")
+        self.assertEqual(first.split("set ")[0], quick.split("set ")[0])
+        self.assertRegex(first, r"[\d.]+ of 12 +\d+\n")  # runs whose measured peaks were printed
+        self.assertNotRegex(quick, r"[\d.]+ of 12 +\d+\n")
+
+    @unless_sanitized
+    def test_of_measured_layouts_the_planner_would_choose_a_fast_one(self):
+        report = json.loads(self.right("validate", "--choices", "zb", "ievo", "--no-memory", "--json"))
+        self.assertEqual("motley.validate-choices/1", report["schema"])
+        summary = report["summary"]
+        self.assertEqual(8, summary["jobs"])
+        self.assertLess(summary["mean_regret_pct"], 2)
+        self.assertGreater(summary["chance_regret_pct"], 5)
+        self.assertGreaterEqual(summary["fastest_in_three_pct"], 90)
+        for job in report["jobs"]:
+            self.assertGreaterEqual(len(job["layouts"]), 4)
+            best = min(layout["measured_s"] for layout in job["layouts"])
+            self.assertAlmostEqual(best, job["layouts"][job["place_of_fastest"] - 1]["measured_s"])
+            self.assertAlmostEqual(100 * (job["layouts"][0]["measured_s"] / best - 1), job["regret_pct"])
+        for other in (["--claims"], ["--collectives"], ["--show", "zb-0001"]):
+            self.assertEqual(USAGE, motley("validate", "--choices", *other).returncode)
+
+    def test_steps_that_were_not_timed_are_no_choices(self):
+        table = self.folder / "composed.csv"
+        rows = "".join(f"{{0}}-{i},A100,8,8,GPT,1024,4096,24,16,16,51200,1024,32,{i},1,1,,8,1,1F1B,full,"
+                       f"iteration_time,{i}\n" for i in (1, 2, 4))
+        rows += "{0}-8,A100,8,8,GPT,1024,4096,24,16,16,51200,1024,32,1,2,1,,4,1,1F1B,full,iteration_time,9\n"
+        head = ("id,accelerator,n_accelerators,per_node,model_name,hidden,ffn_hidden,layers,heads,kv_heads,vocab,"
+                "seq_len,global_batch,micro_batch,tp,pp,vpp,dp,cp,schedule,recompute,metric,value\n")
+        table.write_text(head + rows.format("vts"))
+        self.assertIn("no job of these runs has 4 or more layouts", self.right("validate", "--choices", table))
+        table.write_text(head + rows.format("vtm"))
+        self.assertIn("1 jobs: mean regret", self.right("validate", "--choices", table))
+
+    def test_a_table_of_ones_own_with_a_run_that_says_too_little(self):
+        table = self.folder / "mine.csv"
+        table.write_text("id,accelerator,n_accelerators,model_name,hidden,layers,heads,metric,value\n"
+                         "mine-1,A100,8,GPT,1024,24,16,iteration_time,1\n")
+        text = self.right("validate", table)
+        self.assertIn("1  `seq_len` is not printed", text)
+
+    def test_collectives_that_others_timed(self):
+        report = json.loads(self.right("validate", "--collectives", "--json"))
+        self.assertEqual("motley.validate-collectives/1", report["schema"])
+        self.assertGreater(len(report["rows"]), 250)
+        above = [each for each in report["sizes"] if each["source"] == "mean of sources" and each["size"] == "above"]
+        self.assertTrue(above[0]["within"])
+        outside = [each for each in report["forms"] if not each["within"]]
+        self.assertLess(len(outside), len(report["forms"]) / 4)
+        for each in outside:
+            self.assertLess(abs(each["bias_pct"]), 12, each)
+
+    def test_a_collective_of_ones_own(self):
+        table = self.folder / "mine.csv"
+        table.write_text("id,collective,cluster,nodes,chips,bytes,seconds,bus_rate,algorithm,form,calls,source\n"
+                         "mine-1,all_gather,dgx-h100-pod,4,32,1GB,,380,ring,,queued,mine\n")
+        self.assertEqual(USAGE, motley("validate", "--collectives", table).returncode)
+        table.write_text(table.read_text().replace("1GB", "1000000000"))
+        text = self.right("validate", "--collectives", table, "--rows")
+        self.assertRegex(text, r"mine-1 +all_gather +ring +32")
+
+    def test_claims_are_printed_with_their_errors_and_what_is_missing(self):
+        report = json.loads(self.right("validate", "--claims", "--json"))
+        self.assertEqual("motley.validate-claims/1", report["schema"])
+        claims = {each["claim"]: each for each in report["claims"]}
+        self.assertLessEqual({"O-4", "O-5", "O-6"}, set(claims))
+        for row in claims["O-4"]["rows"]:
+            if row["calibrated"]:
+                # A NIC cannot reach more than its line, so one is not met to the last digit.
+                self.assertLess(abs(row["error_pct"]), 1, row)
+            else:
+                self.assertTrue(row["missing"])
+        self.assertTrue(claims["O-5"]["rows"][0]["holds"])
+        self.assertEqual(USAGE, motley("validate", "--claims", "sc21").returncode)
+
+    def test_what_is_made_of_a_run_can_be_seen(self):
+        text = self.right("validate", "sc21", "--show", "sc21-0001")
+        self.assertIn("layers: 24", text)
+        self.assertIn("unfused_attention", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
