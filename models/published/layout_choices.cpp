@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
@@ -14,8 +15,10 @@
 namespace motley {
 namespace {
 
-constexpr std::array kJobColumns = {"model_name", "accelerator",  "n_accelerators",
-                                    "seq_len",    "global_batch", "precision"};
+// The shape stands beside the name: a table may call all its models alike.
+constexpr std::array kJobColumns = {"model_name",     "hidden",   "ffn_hidden",   "layers",
+                                    "heads",          "kv_heads", "vocab",        "accelerator",
+                                    "n_accelerators", "seq_len",  "global_batch", "precision"};
 constexpr std::array kLayoutColumns = {
     "micro_batch", "tp", "pp", "vpp", "dp", "cp", "ep", "schedule", "zero_stage_or_fsdp", "recompute"};
 
@@ -41,9 +44,10 @@ LayoutChoice choice_among(const JobRuns& job) {
   LayoutChoice choice{job.first->set, job.first->model, job.first->accelerator, job.first->chips, {}, 0};
   for (const LayoutRuns& runs : job.layouts)
     choice.layouts.push_back({runs.ids, mean_of(runs.measured_s), mean_of(runs.predicted_s), runs.fits});
-  std::stable_sort(
-      choice.layouts.begin(), choice.layouts.end(),
-      [](const MeasuredLayout& a, const MeasuredLayout& b) { return a.predicted_s < b.predicted_s; });
+  std::stable_sort(choice.layouts.begin(), choice.layouts.end(),
+                   [](const MeasuredLayout& a, const MeasuredLayout& b) {
+                     return std::tuple(!a.fits, a.predicted_s) < std::tuple(!b.fits, b.predicted_s);
+                   });
   const auto fastest = std::min_element(
       choice.layouts.begin(), choice.layouts.end(),
       [](const MeasuredLayout& a, const MeasuredLayout& b) { return a.measured_s < b.measured_s; });
@@ -148,9 +152,9 @@ std::string to_text(const std::vector<LayoutChoice>& choices) {
   if (choices.empty())
     return fmt::format("no job of these runs has {} or more layouts that can be predicted\n", kFewestLayouts);
   std::string text =
-      "published jobs with several layouts: how much longer the layout that is predicted fastest was "
-      "measured to "
-      "take\nthan the fastest measured one (regret), beside the mean of all layouts (chance)\n\n";
+      "published jobs with several layouts: how much longer the layout predicted fastest was measured to "
+      "take\n"
+      "than the fastest measured one (regret), beside the mean of all layouts (chance)\n\n";
   Table table("llrrrrrll", {"set", "model", "chips", "layouts", "regret %", "chance %", "place of fastest",
                             "chosen", "fastest"});
   for (const LayoutChoice& choice : choices)
@@ -160,7 +164,7 @@ std::string to_text(const std::vector<LayoutChoice>& choices) {
                choice.layouts[choice.fastest].ids.front()});
   const ChoiceSummary summary = summarise(choices);
   text += table.print();
-  text += fmt::format("\n{} jobs: mean regret {} %, without the worst {} %, by chance {} %\n", summary.jobs,
+  text += fmt::format("\njobs: {}, mean regret {} %, without the worst {} %, by chance {} %\n", summary.jobs,
                       percent(summary.mean_regret_pct), percent(summary.without_worst_pct),
                       percent(summary.chance_regret_pct));
   text += fmt::format(

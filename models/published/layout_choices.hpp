@@ -23,8 +23,9 @@ struct MeasuredLayout {
 struct LayoutChoice {
   std::string set, model, accelerator;
   std::int64_t chips = 0;
-  std::vector<MeasuredLayout> layouts;  // predicted fastest first: the first is the choice
-  std::size_t fastest = 0;              // index of the layout that was measured fastest
+  // Predicted fastest first, those that are predicted not to fit last: the first is the choice.
+  std::vector<MeasuredLayout> layouts;
+  std::size_t fastest = 0;  // index of the layout that was measured fastest
 
   const MeasuredLayout& chosen() const { return layouts.front(); }
   // How much longer the chosen layout was measured to take than the fastest one, in percent.

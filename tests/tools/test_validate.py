@@ -89,7 +89,7 @@ class Validate(Commands):
         table.write_text(head + rows.format("vts"))
         self.assertIn("no job of these runs has 4 or more layouts", self.right("validate", "--choices", table))
         table.write_text(head + rows.format("vtm"))
-        self.assertIn("1 jobs: mean regret", self.right("validate", "--choices", table))
+        self.assertIn("jobs: 1, mean regret", self.right("validate", "--choices", table))
 
     def test_a_table_of_ones_own_with_a_run_that_says_too_little(self):
         table = self.folder / "mine.csv"

@@ -1,7 +1,6 @@
 // Which of the measured layouts of a job a prediction would choose, and what that choice loses.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <numeric>
 #include <random>
 
 #include "models/published/layout_choices.hpp"
@@ -15,20 +14,23 @@ struct LayoutRun {
   int chips = 8, tensor_parallel = 1;
   double measured_s = 1, predicted_s = 1;
   std::string passed_over = {};
+  bool fits = true;
+  int hidden = 1024;
 };
 
 std::vector<LayoutChoice> choices(const std::vector<LayoutRun>& layouts) {
-  std::string table = "id,model_name,accelerator,n_accelerators,seq_len,global_batch,precision,tp\n";
+  std::string table = "id,model_name,accelerator,n_accelerators,seq_len,global_batch,precision,tp,hidden\n";
   std::vector<RunOutcome> outcomes;
   for (const LayoutRun& each : layouts) {
     table += each.id + ",GPT,A100," + std::to_string(each.chips) + ",2048,64,bf16," +
-             std::to_string(each.tensor_parallel) + "\n";
+             std::to_string(each.tensor_parallel) + "," + std::to_string(each.hidden) + "\n";
     RunOutcome& outcome = outcomes.emplace_back();
     outcome.id = each.id;
     outcome.set = each.id.substr(0, each.id.find('-'));
     outcome.measured_s = each.measured_s;
     outcome.predicted.seconds = each.predicted_s;
     outcome.passed_over = each.passed_over;
+    outcome.fits = each.fits;
   }
   std::vector<PublishedRun> runs;
   for (CsvRow& row : parse_csv_table(table, "layouts.csv")) {
@@ -93,4 +95,18 @@ TEST_CASE("right predictions regret nothing, and a factor on all of them changes
     std::shuffle(layouts.begin(), layouts.end(), draw);
     CHECK(choices(layouts)[0].regret_pct() == regret_pct);
   }
+}
+
+TEST_CASE(
+    "layouts predicted not to fit are chosen last, and models of one name and unlike shapes are unlike "
+    "jobs") {
+  std::vector<LayoutRun> layouts = {
+      {"a-1", 8, 1, 10, 9, {}, false}, {"a-2", 8, 2, 8, 9.5}, {"a-3", 8, 4, 12, 13}, {"a-4", 8, 8, 20, 19}};
+  const auto listed = choices(layouts);
+  REQUIRE(listed.size() == 1);
+  CHECK(listed[0].chosen().ids == std::vector<std::string>{"a-2"});
+  CHECK(listed[0].layouts.back().ids == std::vector<std::string>{"a-1"});
+  CHECK(summarise(listed).infeasible == 1);
+  layouts[3].hidden = 2048;
+  CHECK(choices(layouts).empty());
 }
