@@ -15,6 +15,8 @@
 namespace motley {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // The shape stands beside the name: a table may call all its models alike.
 constexpr std::array kJobColumns = {"model_name",     "hidden",   "ffn_hidden",   "layers",
                                     "heads",          "kv_heads", "vocab",        "accelerator",
@@ -115,7 +117,6 @@ ChoiceSummary summarise(const std::vector<LayoutChoice>& choices) {
 }
 
 std::string to_json(const std::vector<LayoutChoice>& choices) {
-  using Json = nlohmann::ordered_json;
   Json jobs = Json::array();
   for (const LayoutChoice& choice : choices) {
     Json layouts = Json::array();
