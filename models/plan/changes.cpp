@@ -20,8 +20,8 @@ constexpr double kUneven = 0.01;
 
 constexpr std::array kTried = {MoveKind::recompute, MoveKind::overlap,        MoveKind::sequence_parallel,
                                MoveKind::zero,      MoveKind::resharding,     MoveKind::micro_batch,
-                               MoveKind::schedule,  MoveKind::expert_overlap, MoveKind::layers,
-                               MoveKind::degrees};
+                               MoveKind::schedule,  MoveKind::virtual_stages, MoveKind::expert_overlap,
+                               MoveKind::layers,    MoveKind::degrees,        MoveKind::experts};
 
 struct Stages {
   int waits_least = 0, waits_most = 0;
@@ -46,13 +46,15 @@ std::optional<Stages> uneven_stages(const Job& job, const Report& report) {
 bool is_next(const SetDegrees& to, const Strategy& strategy) {
   if (strategy.templates[0].stages[0].expert_parallel > 1) return false;
   int halved = 0, doubled = 0, same = 0;
-  for (const auto& [now, then] :
-       {std::pair{strategy.tp(), to.tp}, {strategy.pp(), to.pp}, {strategy.dp(), to.dp}}) {
+  for (const auto& [now, then] : {std::pair{strategy.tp(), to.tp},
+                                  {strategy.pp(), to.pp},
+                                  {strategy.dp(), to.dp},
+                                  {strategy.cp(), to.cp}}) {
     halved += then * 2 == now;
     doubled += then == now * 2;
     same += then == now;
   }
-  return halved == 1 && doubled == 1 && same == 1;
+  return halved == 1 && doubled == 1 && same == 2;
 }
 
 bool is_near(const Move& move, const Job& job, const std::optional<Stages>& uneven) {
@@ -78,11 +80,12 @@ std::vector<MoveKind> kinds_against(Purpose purpose) {
     case Purpose::recompute:
       return {MoveKind::recompute};
     case Purpose::bubble:
-      return {MoveKind::schedule, MoveKind::micro_batch, MoveKind::layers, MoveKind::degrees};
+      return {MoveKind::schedule, MoveKind::virtual_stages, MoveKind::micro_batch, MoveKind::layers,
+              MoveKind::degrees};
     case Purpose::tensor_parallel:
       return {MoveKind::sequence_parallel, MoveKind::degrees};
     case Purpose::expert_parallel:
-      return {MoveKind::expert_overlap, MoveKind::degrees};
+      return {MoveKind::expert_overlap, MoveKind::experts, MoveKind::degrees};
     case Purpose::pipeline:
       return {MoveKind::overlap, MoveKind::resharding, MoveKind::schedule, MoveKind::degrees};
     case Purpose::data_parallel:
@@ -103,10 +106,12 @@ bool is_against(const Move& move, Purpose purpose) {
   return turn_on == nullptr || (turn_on->overlap == OverlapEdit::p2p) == (purpose == Purpose::pipeline);
 }
 
-// A row for a change of degrees names all three.
-std::string described(const Move& move) {
+// A row for a change of degrees names them all.
+std::string described(const Move& move, const Strategy& strategy) {
   const auto* to = std::get_if<SetDegrees>(&move.edits.front());
-  return to == nullptr ? move.what : fmt::format("tp: {}, pp: {}, dp: {}", to->tp, to->pp, to->dp);
+  if (to == nullptr) return move.what;
+  const std::string cp = to->cp > 1 || strategy.cp() > 1 ? fmt::format(", cp: {}", to->cp) : "";
+  return fmt::format("tp: {}, pp: {}, dp: {}{}", to->tp, to->pp, to->dp, cp);
 }
 
 }  // namespace
@@ -116,7 +121,7 @@ std::vector<Change> changes(const Job& job, const Report& report) {
   std::vector<Change> list;
   for (const MoveKind kind : kTried)
     for (Move& move : moves(job, kind))
-      if (is_near(move, job, uneven)) list.push_back({described(move), std::move(move)});
+      if (is_near(move, job, uneven)) list.push_back({described(move, job.strategy), std::move(move)});
   return list;
 }
 

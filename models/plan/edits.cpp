@@ -99,9 +99,14 @@ struct Applied {
 
   void operator()(const SetSchedule& edit) const {
     const int chunks = standard_chunks(edit.schedule);
-    if (chunks > 1) return use_schedule(job.transformer, job.strategy, edit.schedule, chunks);
+    if (chunks > 1 || chunk_count(job.strategy) > 1)
+      return use_schedule(job.transformer, job.strategy, edit.schedule, chunks);
     job.strategy.schedule = edit.schedule;
     job.strategy.timetable = {};
+  }
+
+  void operator()(const SetVirtualStages& edit) const {
+    use_schedule(job.transformer, job.strategy, job.strategy.schedule, edit.chunks);
   }
 
   void operator()(const ShiftLayers& edit) const {
@@ -114,8 +119,8 @@ struct Applied {
     const PipelineTemplate before = pipeline;
     Train train = job.train;
     train.micro_batch = micro_batch_of(before, job);
-    pipeline =
-        expand(job.transformer, train, edit.tp, edit.pp, edit.dp, before.context_parallel).templates[0];
+    const int chunks = chunk_count(job.strategy);
+    pipeline = expand(job.transformer, train, edit.tp, edit.pp, edit.dp, edit.cp).templates[0];
     pipeline.micro_batch = before.micro_batch;
     const bool keeps_layers = pipeline.stages.size() == before.stages.size();
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
@@ -124,8 +129,20 @@ struct Applied {
       stage = i == 0 ? before.stages.front() : before.stages.back();
       stage.first_layer = laid_out.first_layer;
       stage.last_layer = laid_out.last_layer;
+      stage.more = laid_out.more;
       stage.tensor_parallel = edit.tp;
     }
+    if (chunks > 1 && !keeps_layers)
+      use_schedule(job.transformer, job.strategy, job.strategy.schedule, chunks);
+  }
+
+  void operator()(const SetExperts& edit) const {
+    for_each_stage(job, [&](Stage& stage) {
+      stage.expert_parallel = edit.expert_parallel;
+      if (stage.expert_cut() == edit.expert_tensor_parallel) return;
+      stage.expert_tensor_parallel =
+          edit.expert_tensor_parallel == stage.tensor_parallel ? 0 : edit.expert_tensor_parallel;
+    });
   }
 
   void operator()(const SetOffload& edit) const {
@@ -165,6 +182,10 @@ struct Typed {
     return fmt::format("schedule: {}", motley::name_of(edit.schedule));
   }
 
+  std::string operator()(const SetVirtualStages& edit) const {
+    return fmt::format("virtual_stages: {}", edit.chunks);
+  }
+
   std::string operator()(const ShiftLayers& edit) const {
     std::vector<std::int64_t> counts;
     for (const Stage& stage : before.strategy.templates.at(0).stages)
@@ -180,6 +201,17 @@ struct Typed {
     if (edit.tp != strategy.tp()) keys.push_back(fmt::format("tensor_parallel: {}", edit.tp));
     if (edit.pp != strategy.pp()) keys.push_back(fmt::format("pipeline_parallel: {}", edit.pp));
     if (edit.dp != strategy.dp()) keys.push_back(fmt::format("data_parallel: {}", edit.dp));
+    if (edit.cp != strategy.cp()) keys.push_back(fmt::format("context_parallel: {}", edit.cp));
+    return fmt::format("{}", fmt::join(keys, ", "));
+  }
+
+  std::string operator()(const SetExperts& edit) const {
+    const Stage& now = before.strategy.templates.at(0).stages.at(0);
+    std::vector<std::string> keys;
+    if (edit.expert_parallel != now.expert_parallel)
+      keys.push_back(fmt::format("expert_parallel: {}", edit.expert_parallel));
+    if (edit.expert_tensor_parallel != now.expert_cut())
+      keys.push_back(fmt::format("expert_tensor_parallel: {}", edit.expert_tensor_parallel));
     return fmt::format("{}", fmt::join(keys, ", "));
   }
 
@@ -206,11 +238,16 @@ std::int64_t common_micro_batch(const Job& job) {
   return first;
 }
 
+int chunk_count(const Strategy& strategy) {
+  return 1 + static_cast<int>(strategy.templates.at(0).stages.at(0).more.size());
+}
+
 bool has_even_layers(const PipelineTemplate& pipeline) {
-  const auto count = [](const Stage& stage) { return stage.last_layer - stage.first_layer; };
+  const std::vector<VirtualStage> chunks = virtual_stages(pipeline);
+  const auto count = [](const VirtualStage& chunk) { return chunk.layers.last - chunk.layers.first; };
   const auto [least, most] =
-      std::minmax_element(pipeline.stages.begin(), pipeline.stages.end(),
-                          [&](const Stage& a, const Stage& b) { return count(a) < count(b); });
+      std::minmax_element(chunks.begin(), chunks.end(),
+                          [&](const VirtualStage& a, const VirtualStage& b) { return count(a) < count(b); });
   return count(*most) - count(*least) <= 1;
 }
 
@@ -218,13 +255,14 @@ bool is_laid_out_by_degrees(const Strategy& strategy) {
   if (strategy.templates.size() != 1) return false;
   const PipelineTemplate& pipeline = strategy.templates[0];
   const Stage& first = pipeline.stages.front();
-  if (!first.on.empty() || !first.more.empty() || first.replicas > 0) return false;
+  if (!first.on.empty() || first.replicas > 0) return false;
   const Stage& last = pipeline.stages.back();
   for (std::size_t i = 1; i < pipeline.stages.size(); ++i) {
     Stage like_first = pipeline.stages[i];
-    if (like_first.resharding != last.resharding) return false;
+    if (like_first.resharding != last.resharding || like_first.more.size() != first.more.size()) return false;
     like_first.first_layer = first.first_layer;
     like_first.last_layer = first.last_layer;
+    like_first.more = first.more;
     like_first.resharding = first.resharding;
     if (like_first != first) return false;
   }

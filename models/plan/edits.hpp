@@ -41,11 +41,16 @@ struct SetMicroBatch {
   std::int64_t micro_batch = 1;
   bool operator==(const SetMicroBatch&) const = default;
 };
-// Schedules with one chunk in each stage keep the layers of the stages; others spread them anew over their standard
-// number of chunks.
+// Stages with one chunk keep their layers in schedules that want one; else layers are spread anew, over the standard
+// number of chunks of the schedule.
 struct SetSchedule {
   Schedule schedule = Schedule::one_f_one_b;
   bool operator==(const SetSchedule&) const = default;
+};
+// The number of chunks of every stage. Layers are spread anew over them.
+struct SetVirtualStages {
+  int chunks = 2;
+  bool operator==(const SetVirtualStages&) const = default;
 };
 // Stage `from` of the only template loses `layers` layers, and stage `to` gets as many more. The stages between keep
 // their counts and pass layers on.
@@ -56,8 +61,13 @@ struct ShiftLayers {
 };
 // Only for jobs with is_laid_out_by_degrees(). Layers are spread anew if pipeline_parallel changes.
 struct SetDegrees {
-  std::int64_t tp = 1, pp = 1, dp = 1;
+  std::int64_t tp = 1, pp = 1, dp = 1, cp = 1;
   bool operator==(const SetDegrees&) const = default;
+};
+// Over how many ranks of a stage experts are divided, and over how many each of them is cut; in every stage.
+struct SetExperts {
+  std::int64_t expert_parallel = 1, expert_tensor_parallel = 1;
+  bool operator==(const SetExperts&) const = default;
 };
 struct SetOffload {
   Offload offload;
@@ -65,7 +75,8 @@ struct SetOffload {
 };
 
 using Edit = std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
-                          SetResharding, SetMicroBatch, SetSchedule, ShiftLayers, SetDegrees, SetOffload>;
+                          SetResharding, SetMicroBatch, SetSchedule, SetVirtualStages, ShiftLayers,
+                          SetDegrees, SetExperts, SetOffload>;
 
 // Applies an edit. Throws the Refusal of a layout that is impossible; validate() checks whether the edited strategy
 // is legal.
@@ -78,11 +89,14 @@ std::string to_yaml(const Edit& edit, const Job& before);
 // The micro_batch of all templates; 0: they differ.
 std::int64_t common_micro_batch(const Job& job);
 
-// Whether the layers of any two stages differ by at most one.
+// Number of chunks in each stage of the first template.
+int chunk_count(const Strategy& strategy);
+
+// Whether the layers of any two virtual stages differ by at most one.
 bool has_even_layers(const PipelineTemplate& pipeline);
 
 // Whether the degrees of the strategy can change without losing anything else: it has one template, whose stages name
-// no groups of chips, have equal replicas, hold one chunk each with layers spread evenly, and are equal in all else.
+// no groups of chips, have equal replicas and chunks, layers spread evenly over them, and are equal in all else.
 // The short form with its degrees says exactly this.
 bool is_laid_out_by_degrees(const Strategy& strategy);
 

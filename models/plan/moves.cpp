@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -131,13 +132,28 @@ Edits micro_batch_edits(const Job& job) {
 
 Edits schedule_edits(const Job& job) {
   const Strategy& strategy = job.strategy;
-  if (!has_pipelines(strategy) || strategy.schedule == Schedule::custom || !has_one_chunk_a_stage(strategy))
-    return {};
+  if (!has_pipelines(strategy) || strategy.schedule == Schedule::custom) return {};
+  const bool keeps_layers = has_one_chunk_a_stage(strategy);
   Edits edits;
   for (const Schedule each :
        {Schedule::one_f_one_b, Schedule::zb_h1, Schedule::zb_h2, Schedule::interleaved, Schedule::zb_v})
-    if (each != strategy.schedule && (standard_chunks(each) == 1 || may_spread_layers(strategy)))
+    if (each != strategy.schedule &&
+        ((keeps_layers && standard_chunks(each) == 1) || may_spread_layers(strategy)))
       edits.push_back(SetSchedule{each});
+  return edits;
+}
+
+// Twice and half as many chunks in each stage, and one more or fewer.
+Edits virtual_stages_edits(const Job& job) {
+  const Strategy& strategy = job.strategy;
+  if (strategy.schedule != Schedule::interleaved || !may_spread_layers(strategy)) return {};
+  const int now = chunk_count(strategy);
+  std::set<int> counts = {now * 2, now + 1, now - 1};
+  if (now % 2 == 0) counts.insert(now / 2);
+  Edits edits;
+  for (const int chunks : counts)
+    if (chunks > 1 && chunks * strategy.pp() <= job.transformer.layers)
+      edits.push_back(SetVirtualStages{chunks});
   return edits;
 }
 
@@ -155,36 +171,75 @@ Edits layers_edits(const Job& job) {
   return edits;
 }
 
+// A sequence is not cut into parts of fewer tokens. Assumes: shorter parts gain nothing that shorter micro-batches or
+// tensor parallelism do not.
+constexpr std::int64_t kLeastTokens = 2048;
+
 // Half of one degree and twice another; then 2, 4, ... times as many stages, or as large a tensor-parallel degree,
 // with fewer replicas if their number can be divided so, else on chips that are idle now.
 Edits degrees_edits(const Job& job) {
   if (!is_laid_out_by_degrees(job.strategy)) return {};
   const std::int64_t tp = job.strategy.tp(), pp = job.strategy.pp(), dp = job.strategy.dp();
+  const std::int64_t cp = job.strategy.cp();
   std::vector<SetDegrees> list;
   const auto add = [&](const SetDegrees& degrees) {
     if (std::find(list.begin(), list.end(), degrees) == list.end()) list.push_back(degrees);
   };
   if (tp % 2 == 0) {
-    add({tp / 2, pp, dp * 2});
-    add({tp / 2, pp * 2, dp});
+    add({tp / 2, pp, dp * 2, cp});
+    add({tp / 2, pp * 2, dp, cp});
   }
   if (pp % 2 == 0) {
-    add({tp, pp / 2, dp * 2});
-    add({tp * 2, pp / 2, dp});
+    add({tp, pp / 2, dp * 2, cp});
+    add({tp * 2, pp / 2, dp, cp});
   }
   if (dp % 2 == 0) {
-    add({tp * 2, pp, dp / 2});
-    add({tp, pp * 2, dp / 2});
+    add({tp * 2, pp, dp / 2, cp});
+    add({tp, pp * 2, dp / 2, cp});
+  }
+  if (cp % 2 == 0) {
+    add({tp, pp, dp * 2, cp / 2});
+    add({tp * 2, pp, dp, cp / 2});
+    add({tp, pp * 2, dp, cp / 2});
+  }
+  if (job.train.sequence / (cp * 2) >= kLeastTokens) {
+    if (dp % 2 == 0) add({tp, pp, dp / 2, cp * 2});
+    if (tp % 2 == 0) add({tp / 2, pp, dp, cp * 2});
+    if (pp % 2 == 0) add({tp, pp / 2, dp, cp * 2});
   }
   constexpr std::int64_t kMostTimes = 64;
-  const std::int64_t places = job.cluster.chip_count() / (tp * pp * job.strategy.cp());
+  const std::int64_t places = job.cluster.chip_count() / (tp * pp * cp);
   for (std::int64_t times = 2; times <= kMostTimes; times *= 2) {
     const std::int64_t replicas = dp % times == 0 ? dp / times : dp;
     if (replicas * times > places) continue;
-    add({tp, pp * times, replicas});
-    add({tp * times, pp, replicas});
+    add({tp, pp * times, replicas, cp});
+    add({tp * times, pp, replicas, cp});
   }
   return {list.begin(), list.end()};
+}
+
+// Experts over twice and half as many ranks; and uncut, over as many ranks more as they were cut into.
+Edits experts_edits(const Job& job) {
+  const Stage& first = job.strategy.templates[0].stages[0];
+  if (job.transformer.experts.count == 0 || any_stage(job.strategy, [&](const Stage& stage) {
+        return stage.expert_parallel != first.expert_parallel || stage.expert_cut() != first.expert_cut() ||
+               stage.tensor_parallel != first.tensor_parallel;
+      }))
+    return {};
+  const std::int64_t ep = first.expert_parallel, cut = first.expert_cut();
+  const std::int64_t ranks = job.strategy.templates[0].copies_of(first) * first.tensor_parallel,
+                     experts = job.transformer.experts.count;
+  Edits edits;
+  const auto add = [&](std::int64_t parallel, std::int64_t cut_in) {
+    if (parallel * cut_in <= ranks && experts % parallel == 0) edits.push_back(SetExperts{parallel, cut_in});
+  };
+  add(ep * 2, cut);
+  if (ep % 2 == 0) add(ep / 2, cut);
+  if (cut > 1) {
+    add(ep, 1);
+    add(ep * cut, 1);
+  }
+  return edits;
 }
 
 // Offload, if all nodes give a memory.
@@ -276,12 +331,16 @@ std::vector<Move> moves(const Job& job, MoveKind kind) {
       return single_moves(job, kind, micro_batch_edits);
     case MoveKind::schedule:
       return single_moves(job, kind, schedule_edits);
+    case MoveKind::virtual_stages:
+      return single_moves(job, kind, virtual_stages_edits);
     case MoveKind::expert_overlap:
       return expert_overlap_moves(job);
     case MoveKind::layers:
       return single_moves(job, kind, layers_edits);
     case MoveKind::degrees:
       return single_moves(job, kind, degrees_edits);
+    case MoveKind::experts:
+      return single_moves(job, kind, experts_edits);
     case MoveKind::offload:
       return single_moves(job, kind, offload_edits);
     case MoveKind::combination:

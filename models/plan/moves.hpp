@@ -21,9 +21,11 @@ enum class MoveKind : std::uint8_t {
   resharding,
   micro_batch,
   schedule,
+  virtual_stages,
   expert_overlap,  // overlap of experts, and a schedule that allows it if needed
   layers,
   degrees,
+  experts,  // over how many ranks experts are divided
   offload,
   combination,  // several edits that save memory, with the same degrees or others
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,6 +19,9 @@
 namespace motley {
 namespace {
 
+// Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the three
+// first of DeepSeek-V3's 61.
+constexpr double kMostlyAlike = 0.9;
 constexpr double kStep = 1.002;  // between the times of a longest stage at which a bound is taken
 
 // A run of stages on one group, all cut alike.
@@ -69,11 +73,34 @@ class Rows {
   std::vector<Row> rows_;
 };
 
-double parameter_bytes_of_layer(const Transformer& transformer) {
-  double count = 0;
+// Parameters of the last layer, which has experts if the model has any: in its experts, and in the rest.
+struct LayerParameters {
+  double in_experts = 0, rest = 0;
+};
+LayerParameters parameters_of_layer(const Transformer& transformer) {
+  LayerParameters counts;
   for (const Parameter& each : parameters(transformer))
-    if (each.layer == 0) count += static_cast<double>(each.count());
-  return count;
+    if (each.layer == transformer.layers - 1)
+      (each.experts > 0 ? counts.in_experts : counts.rest) += static_cast<double>(each.count());
+  return counts;
+}
+
+// Ranks over which sequences may be cut. Assumes: parts of fewer tokens gain nothing that tensor parallelism does not.
+std::vector<std::int64_t> context_degrees(const Job& job, const PipelineForm& form) {
+  constexpr std::int64_t kLeastPart = 4096;
+  std::vector<std::int64_t> degrees = {1};
+  while (form.cuts_sequences && job.train.sequence / (2 * degrees.back()) >= kLeastPart &&
+         job.train.sequence % (4 * degrees.back()) == 0)
+    degrees.push_back(2 * degrees.back());
+  return degrees;
+}
+
+std::vector<std::int64_t> expert_degrees(const Job& job, const PipelineForm& form) {
+  std::vector<std::int64_t> degrees = {1};
+  const std::int64_t experts = job.transformer.experts.count;
+  while (form.divides_experts && experts > 0 && experts % (2 * degrees.back()) == 0)
+    degrees.push_back(2 * degrees.back());
+  return degrees;
 }
 
 // Bytes/s with which a chip of the group reaches other nodes.
@@ -89,13 +116,28 @@ class PipelineFinder {
         pricer_(pricer),
         most_(most),
         form_(form),
-        layer_count_(parameter_bytes_of_layer(job.transformer)) {}
+        parameters_(parameters_of_layer(job.transformer)) {
+    for (const NodeGroup& group : job.cluster.groups)
+      memory_ += group.chip.memory_bytes.value * group.nodes * group.chips_per_node;
+  }
 
-  void try_shape(std::int64_t micro_batch, std::int64_t replicas) {
+  // Returns whether all chips together can hold what such pipelines hold.
+  bool try_shape(std::int64_t micro_batch, std::int64_t replicas, std::int64_t context_parallel,
+                 std::int64_t expert_parallel) {
     shape_.micro_batch = micro_batch;
     shape_.replicas = replicas;
+    shape_.context_parallel = context_parallel;
+    shape_.expert_parallel = expert_parallel;
     shape_.micro_batches = job_.train.global_batch / micro_batch / replicas;
     known_.clear();
+    // Each replica holds all parameters and gradients that are no experts', for each part of the sequences. Experts are
+    // there once for each expert_parallel ranks of a stage, which are at least these.
+    const double copies = static_cast<double>(replicas * context_parallel);
+    const double expert_copies =
+        expert_parallel > 1 ? std::max(1.0, copies / static_cast<double>(expert_parallel)) : copies;
+    const double layers = static_cast<double>(job_.transformer.layers) * kMostlyAlike;
+    const double bytes = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
+    return layers * bytes * (parameters_.rest * copies + parameters_.in_experts * expert_copies) <= memory_;
   }
 
   void try_row(const Row& row, int chunks) {
@@ -157,10 +199,13 @@ class PipelineFinder {
     if (!is_new) return place;
     const NodeGroup& group = job_.cluster.groups[at(segment.group)];
     const std::int64_t chips = std::int64_t{group.nodes} * group.chips_per_node;
-    place.stages = chips / (shape_.replicas * segment.tensor_parallel);
+    const std::int64_t stage_chips = shape_.replicas * segment.tensor_parallel * shape_.context_parallel;
+    if (stage_chips % shape_.expert_parallel != 0) return place;
+    place.stages = chips / stage_chips;
     if (place.stages == 0) return place;
     for (const Recompute& recompute : kPlannedRecomputes) {
-      const StageWay way{segment.group, segment.tensor_parallel, recompute};
+      const StageWay way{segment.group, segment.tensor_parallel, recompute, shape_.context_parallel,
+                         shape_.expert_parallel};
       const StagePrice* price = pricer_.price(way, shape_.micro_batch, shape_.replicas);
       if (price != nullptr) place.ways.emplace_back(way, price);
     }
@@ -278,14 +323,20 @@ class PipelineFinder {
   }
 
   double gradients_s(const Filled& stage) const {
-    if (shape_.replicas == 1) return 0;
+    const auto copies = static_cast<double>(shape_.replicas * shape_.context_parallel);
+    if (copies == 1) return 0;
     const NodeGroup& group = job_.cluster.groups[at(stage.way.group)];
-    const bool inside = shape_.replicas * stage.way.tensor_parallel <= group.chips_per_node;
+    const auto cut = static_cast<double>(stage.way.tensor_parallel);
+    const bool inside = copies * cut <= group.chips_per_node;
     const double rate = inside ? group.inside.bandwidth : rate_between_nodes(group);
     const double bytes = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
-    const double share = 1 - 1 / static_cast<double>(shape_.replicas);
-    return layer_count_ * static_cast<double>(stage.last - stage.first) /
-           static_cast<double>(stage.way.tensor_parallel) * bytes * share / rate;
+    const auto of_parts = [&](double count, double parts, double held_by) {
+      return count / parts * (1 - 1 / std::max(held_by, 1.0));
+    };
+    const double parts = shape_.expert_parallel > 1 ? static_cast<double>(shape_.expert_parallel) : cut;
+    const double counts = of_parts(parameters_.rest, cut, copies) +
+                          of_parts(parameters_.in_experts, parts, copies * cut / parts);
+    return counts * static_cast<double>(stage.last - stage.first) * bytes / rate;
   }
 
   double cut_s() const {
@@ -295,13 +346,19 @@ class PipelineFinder {
 
   void keep() {
     PlannedPipeline pipeline = shape_;
-    double longest_s = 0, all_s = 0, reduced_s = 0;
+    double all_s = 0, reduced_s = 0;
+    std::vector<double> rounds(at(shape_.chunks), 0.0);  // longest chunks
     for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
-      pipeline.stages.push_back({stage->way, stage->last - stage->first});
-      longest_s = std::max(longest_s, stage->seconds);
+      const std::int64_t layers = stage->last - stage->first;
+      pipeline.stages.push_back({stage->way, layers});
       all_s += stage->seconds;
       reduced_s = std::max(reduced_s, gradients_s(*stage));
+      const std::vector<std::int64_t> chunks = even_layers(layers, shape_.chunks);
+      for (std::size_t i = 0; i < chunks.size(); ++i)
+        rounds[i] = std::max(rounds[i],
+                             stage->seconds * static_cast<double>(chunks[i]) / static_cast<double>(layers));
     }
+    const double longest_s = std::accumulate(rounds.begin(), rounds.end(), 0.0);
     if (shape_.chunks > 1 &&
         (static_cast<std::int64_t>(filled_.size()) != stages_ ||
          std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
@@ -322,7 +379,8 @@ class PipelineFinder {
   StagePricer& pricer_;
   std::size_t most_;
   const PipelineForm& form_;
-  double layer_count_;
+  LayerParameters parameters_;
+  double memory_ = 0;  // bytes of all chips
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row
   std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
@@ -377,10 +435,13 @@ PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t
     if (micro_batch > kMostSequences) break;
     for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
       if (replicas > job.cluster.chip_count()) break;
-      if (!has_time()) return finder.take(false);
-      finder.try_shape(micro_batch, replicas);
-      for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
-        for (const Row& row : rows) finder.try_row(row, chunks);
+      for (const std::int64_t context_parallel : context_degrees(job, form))
+        for (const std::int64_t expert_parallel : expert_degrees(job, form)) {
+          if (!has_time()) return finder.take(false);
+          if (!finder.try_shape(micro_batch, replicas, context_parallel, expert_parallel)) continue;
+          for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
+            for (const Row& row : rows) finder.try_row(row, chunks);
+        }
     }
   }
   return finder.take(true);
@@ -392,13 +453,16 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
   PipelineTemplate& replica = strategy.templates.emplace_back();
   replica.replicas = pipeline.replicas;
   replica.micro_batches = pipeline.micro_batches;
+  replica.context_parallel = pipeline.context_parallel;
   if (pipeline.micro_batch != job.train.micro_batch) replica.micro_batch = pipeline.micro_batch;
-  strategy.zero = pipeline.replicas > 1 ? 1 : 0;
+  strategy.zero = pipeline.replicas * pipeline.context_parallel > 1 ? 1 : 0;
   if (pipeline.chunks > 1) strategy.schedule = Schedule::interleaved;
   for (const PlannedStage& stage : pipeline.stages) {
     Stage& each = replica.stages.emplace_back();
     each.tensor_parallel = stage.way.tensor_parallel;
-    each.on = {job.cluster.groups[at(stage.way.group)].name};
+    divide_experts(each, stage.way.expert_parallel);
+    // The chips of the only group need no name.
+    if (job.cluster.groups.size() > 1) each.on = {job.cluster.groups[at(stage.way.group)].name};
     each.recompute = stage.way.recompute;
     strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
   }

@@ -22,9 +22,11 @@ struct PlannedStage {
 // One pipeline with equal replicas.
 struct PlannedPipeline {
   std::int64_t micro_batch = 1, micro_batches = 1, replicas = 1;
+  std::int64_t context_parallel = 1, expert_parallel = 1;
   int chunks = 1;                    // of each stage; more than one: interleaved
   std::vector<PlannedStage> stages;  // in their order; with one chunk, from the first layer to the last
-  // m times the longest stage, plus the others (their first chunks, if they have several), plus gradients.
+  // m times the longest stage, plus the others, plus gradients. With several chunks: the longest chunks of each round,
+  // and the others' first chunks.
   double estimate_s = 0;
 };
 
@@ -70,7 +72,8 @@ struct PipelineSearch {
 // Which pipelines are looked for.
 struct PipelineForm {
   bool uses_all_groups = false;
-  int most_chunks = 4;  // in a stage
+  int most_chunks = 8;  // in a stage
+  bool cuts_sequences = true, divides_experts = true;
 };
 
 // The `most` best pipelines under 1F1B, or interleaved, with zero 1. `has_time` is asked now and then; when it says no,

@@ -41,20 +41,24 @@ std::string word_of(PlanEnd end) {
 }
 
 std::string layers_of(const Stage& stage) {
-  std::string text = fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1);
-  for (const Layers& more : stage.more) text += fmt::format(", {}-{}", more.first, more.last - 1);
+  std::string text = print(Layers{stage.first_layer, stage.last_layer});
+  for (const Layers& more : stage.more) text += ", " + print(more);
   return text;
 }
 
 std::string stages_table(const Strategy& strategy) {
-  Table table("lrllrl", {"template", "stage", "on", "layers", "tp", "recompute"});
-  for (std::size_t i = 0; i < strategy.templates.size(); ++i)
-    for (std::size_t s = 0; s < strategy.templates[i].stages.size(); ++s) {
-      const Stage& stage = strategy.templates[i].stages[s];
-      table.add({std::to_string(i), std::to_string(s), fmt::format("{}", fmt::join(stage.on, ", ")),
+  Table table("lrllrrrl", {"template", "stage", "on", "layers", "tp", "cp", "ep", "recompute"});
+  for (std::size_t i = 0; i < strategy.templates.size(); ++i) {
+    const PipelineTemplate& pipeline = strategy.templates[i];
+    for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+      const Stage& stage = pipeline.stages[s];
+      table.add({std::to_string(i), std::to_string(s),
+                 stage.on.empty() ? "any chips" : fmt::format("{}", fmt::join(stage.on, ", ")),
                  layers_of(stage), std::to_string(stage.tensor_parallel),
+                 std::to_string(pipeline.context_parallel), std::to_string(stage.expert_parallel),
                  text_of(stage.recompute.value_or(strategy.recompute))});
     }
+  }
   return table.print();
 }
 

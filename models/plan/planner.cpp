@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -24,6 +26,32 @@ constexpr std::size_t kProposed = 48;
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
 
+constexpr std::size_t kStarts = 3;
+// The kinds of moves, those first that change most. Combinations save memory; a plan has what it needs.
+constexpr std::array kImproving = {MoveKind::degrees,  MoveKind::experts,        MoveKind::micro_batch,
+                                   MoveKind::schedule, MoveKind::virtual_stages, MoveKind::expert_overlap,
+                                   MoveKind::zero,     MoveKind::recompute,      MoveKind::recompute_layers,
+                                   MoveKind::overlap,  MoveKind::resharding,     MoveKind::sequence_parallel,
+                                   MoveKind::offload,  MoveKind::layers};
+static_assert(kImproving.size() == kMoveKinds - 1);
+
+struct Candidate {
+  Job job;
+  double step_s = 0;
+};
+
+// The degrees, the groups and the number of chunks of a strategy's stages.
+std::string shape_of(const Strategy& strategy) {
+  std::string shape(name_of(strategy.schedule));
+  for (const PipelineTemplate& pipeline : strategy.templates) {
+    shape += fmt::format("; {} x {}", pipeline.replicas, pipeline.context_parallel);
+    for (const Stage& stage : pipeline.stages)
+      shape += fmt::format(" {}.{}.{}:{}", stage.tensor_parallel, stage.expert_parallel, stage.more.size(),
+                           fmt::join(stage.on, "+"));
+  }
+  return shape;
+}
+
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
@@ -37,12 +65,14 @@ class Planner {
         break;
       case PlanPolicy::hethub:
         plan_.end = PlanEnd::all_judged;
-        judge_proposals({.uses_all_groups = true, .most_chunks = 1});
+        judge_proposals(
+            {.uses_all_groups = true, .most_chunks = 1, .cuts_sequences = false, .divides_experts = false});
         break;
       case PlanPolicy::optimal:
         judge_own();
         judge_proposals({});
-        while (goes_on() && improve()) continue;
+        judge_all(sharded_proposals());
+        for (Candidate& start : starts()) improve(std::move(start));
     }
     if (!stands()) refuse();
     return std::move(plan_);
@@ -106,11 +136,46 @@ class Planner {
     judge_all(search.best);
   }
 
+  // One stage on all chips, of which replicas divide everything (FSDP).
+  std::vector<Job> sharded_proposals() const {
+    std::vector<Job> jobs;
+    const std::int64_t chips = job_.cluster.chip_count();
+    std::int64_t node = chips;
+    for (const NodeGroup& group : job_.cluster.groups)
+      node = std::min<std::int64_t>(node, group.chips_per_node);
+    for (std::int64_t tensor = 1; tensor <= node; tensor *= 2)
+      for (const std::int64_t micro_batch : {1, 2, 4})
+        for (const Recompute& recompute : {Recompute::none, Recompute::full})
+          if (std::optional<Job> job = sharded(chips / tensor, tensor, micro_batch, recompute))
+            jobs.push_back(std::move(*job));
+    return jobs;
+  }
+
+  std::optional<Job> sharded(std::int64_t replicas, std::int64_t tensor, std::int64_t micro_batch,
+                             const Recompute& recompute) const {
+    Job job = job_;
+    Train train = job.train;
+    train.micro_batch = micro_batch;
+    try {
+      Strategy& strategy = job.strategy = expand(job.transformer, train, tensor, 1, replicas);
+      if (micro_batch != job.train.micro_batch) strategy.templates[0].micro_batch = micro_batch;
+      strategy.recompute = recompute;
+      strategy.sequence_parallel = tensor > 1;
+      strategy.zero = replicas > 1 ? 3 : 0;
+      strategy.overlap_gradients = replicas > 1;
+      validate(job.transformer, job.train, strategy);
+    } catch (const Refusal&) {
+      return std::nullopt;
+    }
+    return job;
+  }
+
   void judge_proposals(const PipelineForm& form) {
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
     plan_.explored = search.explored;
     plan_.pruned = search.pruned;
-    if (search.is_whole && !form.uses_all_groups) plan_.form_bound_s = search.bound_s;
+    if (search.is_whole && !form.uses_all_groups && std::isfinite(search.bound_s))
+      plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     for (const PlannedPipeline& pipeline : search.best) {
       if (stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
@@ -119,21 +184,38 @@ class Planner {
     judge_all(jobs);
   }
 
-  // Judges all moves from the plan. Returns whether one of them made it faster.
-  bool improve() {
-    if (!stands()) return false;
-    const double before_s = plan_.simulated_s;
-    for (int kind = 0; kind < kMoveKinds; ++kind) {
-      if (static_cast<MoveKind>(kind) == MoveKind::combination) continue;
-      std::vector<Job> jobs;
-      for (const Move& move : moves(plan_.job, static_cast<MoveKind>(kind)))
-        if (std::optional<Job> moved = apply(move, plan_.job)) jobs.push_back(as_written(std::move(*moved)));
-      judge_all(jobs);
-    }
-    return plan_.simulated_s < before_s;
+  // Where moves begin: at the fastest jobs that were judged, of which no two have the same degrees, groups and number
+  // of chunks.
+  std::vector<Candidate> starts() {
+    std::stable_sort(judged_.begin(), judged_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.step_s < b.step_s; });
+    std::vector<Candidate> list;
+    std::set<std::string> shapes;
+    for (Candidate& each : judged_)
+      if (list.size() < kStarts && shapes.insert(shape_of(each.job.strategy)).second)
+        list.push_back(std::move(each));
+    judged_.clear();
+    return list;
   }
 
-  // Judges jobs that were not judged before; the fastest becomes the plan.
+  // Judges all moves from a job, and goes on from the fastest, until none is faster.
+  void improve(Candidate now) {
+    for (double before_s = 0; now.step_s != before_s;) {
+      before_s = now.step_s;
+      for (const MoveKind kind : kImproving) {
+        if (!goes_on()) return;
+        std::vector<Job> jobs;
+        for (const Move& move : moves(now.job, kind))
+          if (std::optional<Job> moved = apply(move, now.job)) jobs.push_back(as_written(std::move(*moved)));
+        judged_.clear();
+        judge_all(jobs);
+        for (Candidate& each : judged_)
+          if (each.step_s < now.step_s) now = std::move(each);
+      }
+    }
+  }
+
+  // Judges jobs that were not judged before; the fastest of all becomes the plan.
   void judge_all(const std::vector<Job>& jobs) {
     std::vector<Job> together;
     for (std::size_t i = 0; i <= jobs.size(); ++i) {
@@ -165,17 +247,21 @@ class Planner {
     if (!verdict.stands()) {
       ++plan_.refused;
       last_refusal_ = verdict.refused;
-    } else if (!stands() || verdict.step_s < plan_.simulated_s) {
-      plan_.job = std::move(job);
+      return;
+    }
+    if (!stands() || verdict.step_s < plan_.simulated_s) {
+      plan_.job = job;
       plan_.simulated_s = verdict.step_s;
     }
+    judged_.push_back({std::move(job), verdict.step_s});
   }
 
   const Job& job_;
   const Judge& judge_;
   const PlanLimits& limits_;
   StagePricer pricer_;
-  std::set<std::string> known_;  // strategies that were judged
+  std::set<std::string> known_;    // strategies that were judged
+  std::vector<Candidate> judged_;  // those of the last proposals, or moves, that stand
   std::string last_refusal_;
   Plan plan_;
 };

@@ -44,19 +44,98 @@ Transformer shortened(Transformer transformer, std::int64_t layers) {
   return transformer;
 }
 
+// Seconds of kernels [first, last) of a block: exchanges between the ranks that hold experts or parts of sequences by
+// their price on an idle network, beside the share of attention that runs meanwhile, if there is one.
+class KernelPricer {
+ public:
+  KernelPricer(const Program& program, const Cluster& cluster, bool communicates)
+      : program_(program), communicates_(communicates), costs_(program, cluster) {}
+
+  double seconds(BlockId block, std::int32_t first, std::int32_t last) {
+    const std::vector<Kernel>& kernels = rank_program().blocks[block].kernels;
+    double sum_s = 0;
+    std::int32_t begin = first;
+    for (std::int32_t i = first; i < last; ++i) {
+      const Kernel& kernel = kernels[at(i)];
+      if (!is_collective(kernel.op) || priced_in_computes(kernel)) continue;
+      sum_s += compute_s(block, begin, i);
+      const bool is_beside = i + 1 < last && is_share_of_attention(kernels[at(i + 1)]);
+      const double beside_s = is_beside ? compute_s(block, i + 1, i + 2) : 0;
+      sum_s += std::max(communicates_ ? exchange_s(kernel) : 0, beside_s);
+      if (is_beside) ++i;
+      begin = i + 1;
+    }
+    return sum_s + compute_s(block, begin, last);
+  }
+
+ private:
+  const RankProgram& rank_program() const { return program_.program_of(kRank); }
+
+  double compute_s(BlockId block, std::int32_t first, std::int32_t last) {
+    if (first == last) return 0;
+    Instruction instruction;
+    instruction.body = Compute{block, first, last};
+    const ComputeTime& time = costs_.price(kRank, instruction);
+    return communicates_ ? time.seconds() : time.compute_s;
+  }
+
+  double exchange_s(const Kernel& kernel) {
+    const GroupSlot slot = kernel.op == KernelOp::all_to_all ? kExpertGroup : context_slot(rank_program());
+    const std::optional<GroupId> group = program_.ranks[kRank].groups[slot];
+    if (!group) return 0;
+    const CollectiveKind kind = collective_of(kernel.op);
+    const CollectiveAlgorithm algorithm =
+        costs_.algorithm_of(kind, *group, CollectiveAlgorithm::ring, kernel.bytes);
+    return costs_.collective(kind, *group, algorithm).seconds(kernel.bytes);
+  }
+
+  static constexpr Rank kRank{0};
+  const Program& program_;
+  const bool communicates_;
+  CostTable costs_;
+};
+
+// The different layers of a model: kinds[i] is the kind of layer i. `transformer` is the model with one layer of each.
+struct LayerKinds {
+  Transformer transformer;
+  std::vector<std::size_t> kinds;
+};
+LayerKinds layer_kinds(const Transformer& whole) {
+  LayerKinds list{whole, {}};
+  Transformer& small = list.transformer;
+  small.full_attention.clear();
+  small.experts.dense_layers.clear();
+  std::vector<std::pair<bool, bool>> known;
+  for (std::int64_t layer = 0; layer < whole.layers; ++layer) {
+    const std::pair kind{whole.has_experts(layer), whole.window(layer) == 0};
+    const auto place = std::find(known.begin(), known.end(), kind);
+    list.kinds.push_back(static_cast<std::size_t>(place - known.begin()));
+    if (place != known.end()) continue;
+    const auto number = static_cast<std::int64_t>(known.size());
+    if (!kind.first && whole.experts.count > 0) small.experts.dense_layers.push_back(number);
+    if (kind.second && whole.sliding_window > 0) small.full_attention.push_back(number);
+    known.push_back(kind);
+  }
+  small.layers = static_cast<std::int64_t>(known.size());
+  return list;
+}
+
+// A job of so many stages of that way, with `transformer` as its model.
 std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t micro_batch,
                              std::int64_t stages, std::int64_t replicas, std::int64_t micro_batches,
-                             std::int64_t layers) {
+                             Transformer transformer) {
   const NodeGroup& group = job.cluster.groups[at(way.group)];
   if (way.tensor_parallel > group.chips_per_node || group.chips_per_node % way.tensor_parallel != 0)
     return std::nullopt;
   Job small;
-  small.transformer = shortened(job.transformer, layers);
+  small.transformer = std::move(transformer);
   small.train = job.train;
   small.train.micro_batch = micro_batch;
   small.train.global_batch = micro_batch * replicas * micro_batches;
   try {
-    small.strategy = expand(small.transformer, small.train, way.tensor_parallel, stages, replicas);
+    small.strategy =
+        expand(small.transformer, small.train, way.tensor_parallel, stages, replicas, way.context_parallel);
+    for (Stage& stage : small.strategy.templates[0].stages) divide_experts(stage, way.expert_parallel);
     small.strategy.recompute = way.recompute;
     small.strategy.zero = replicas > 1 ? 1 : 0;
     small.strategy.sequence_parallel = way.tensor_parallel > 1;
@@ -70,6 +149,11 @@ std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t m
 
 }  // namespace
 
+void divide_experts(Stage& stage, std::int64_t expert_parallel) {
+  stage.expert_parallel = expert_parallel;
+  stage.expert_tensor_parallel = expert_parallel > 1 && stage.tensor_parallel > 1 ? 1 : 0;
+}
+
 std::array<double, StagePricer::kCountedStages> StagePricer::Peaks::with(double share_of_optimizer) const {
   std::array<double, kCountedStages> peaks{};
   for (std::size_t i = 0; i < peaks.size(); ++i) peaks[i] = rest[i] + share_of_optimizer * optimizer[i];
@@ -77,7 +161,8 @@ std::array<double, StagePricer::kCountedStages> StagePricer::Peaks::with(double 
 }
 
 StagePricer::Key StagePricer::key_of(const StageWay& way, std::int64_t micro_batch) {
-  return {way.group, way.tensor_parallel, index_of(way.recompute), micro_batch};
+  return {way.group,           way.tensor_parallel, index_of(way.recompute), way.context_parallel,
+          way.expert_parallel, micro_batch};
 }
 
 PassSeconds& PassSeconds::operator+=(const PassSeconds& other) {
@@ -105,14 +190,13 @@ std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last)
 
 std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, std::int64_t micro_batch,
                                                          bool communicates) {
-  const std::int64_t count = job_.transformer.layers;
-  const bool equal = job_.transformer.has_equal_layers();
-  const std::optional<Job> small = small_job(job_, way, micro_batch, 1, 1, 1, equal ? 1 : count);
+  const LayerKinds kinds = layer_kinds(job_.transformer);
+  const std::optional<Job> small =
+      small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
   if (!small) return std::nullopt;
   const Program program = compile(*small);
-  const Rank rank(0);
-  const RankProgram& rank_program = program.program_of(rank);
-  CostTable costs(program, small->cluster);
+  const RankProgram& rank_program = program.program_of(Rank(0));
+  KernelPricer kernels(program, small->cluster, communicates);
   const ChipSoftware& software = job_.cluster.groups[at(way.group)].chip.software;
   const double once_s = software.micro_batch_overhead.value / 2 + software.pass_overhead.value;
   Seconds sum;
@@ -125,19 +209,16 @@ std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, st
     for (std::int32_t first = 0, last = 0; first < end; first = last) {
       const int layer = block.kernels[at(first)].layer;
       while (last < end && block.kernels[at(last)].layer == layer) ++last;
-      Instruction instruction;
-      instruction.body = Compute{id, first, last};
-      const ComputeTime& time = costs.price(rank, instruction);
-      const double priced_s = (communicates ? time.seconds() : time.compute_s) - (first == 0 ? once_s : 0);
+      const double priced_s = kernels.seconds(id, first, last) - (first == 0 ? once_s : 0);
       const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
       PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
       (forward ? part.forward_s : part.backward_s) += priced_s;
     }
   }
   sum.layers.push_back({});
-  for (std::int64_t layer = 0; layer < count; ++layer) {
+  for (const std::size_t kind : kinds.kinds) {
     sum.layers.push_back(sum.layers.back());
-    sum.layers.back() += layers[equal ? 0 : at(layer)];
+    sum.layers.back() += layers[kind];
   }
   return sum;
 }
@@ -145,8 +226,11 @@ std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, st
 std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::int64_t micro_batch,
                                                      std::int64_t replicas, std::int64_t layers) const {
   constexpr std::int64_t kMicroBatches = 8;
+  Transformer transformer = shortened(job_.transformer, kCountedStages * layers);
+  // Layers without experts are the first ones, and take less: every layer counts as one with experts.
+  transformer.experts.dense_layers.clear();
   const std::optional<Job> small =
-      small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, kCountedStages * layers);
+      small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, std::move(transformer));
   if (!small) return std::nullopt;
   Peaks peaks;
   for (const StageMemory& stage :
@@ -160,8 +244,9 @@ std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::i
 
 std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t micro_batch,
                                              std::int64_t replicas) {
-  // More than two replicas keep what two keep, but for their shares of the optimizer state.
-  const std::int64_t counted = std::min<std::int64_t>(replicas, 2);
+  // More than two replicas, or than hold all experts once, keep what these keep, but for their shares of the optimizer
+  // state.
+  const std::int64_t counted = std::min(replicas, std::max<std::int64_t>(2, way.least_replicas()));
   const auto [place, is_new] = peaks_.try_emplace({key_of(way, micro_batch), counted});
   if (is_new) place->second = {peaks(way, micro_batch, counted, 2), peaks(way, micro_batch, counted, 4)};
   const auto& [of_two_layers, of_four_layers] = place->second;

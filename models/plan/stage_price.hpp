@@ -28,6 +28,13 @@ struct StageWay {
   int group = 0;  // index in Cluster::groups
   std::int64_t tensor_parallel = 1;
   Recompute recompute;
+  std::int64_t context_parallel = 1;
+  std::int64_t expert_parallel = 1;  // more than 1: each expert is whole on its rank
+  // Replicas of a stage that hold all experts once.
+  std::int64_t least_replicas() const {
+    const std::int64_t ranks = tensor_parallel * context_parallel;
+    return (expert_parallel + ranks - 1) / ranks;
+  }
 };
 
 // Bytes that a chip of a stage needs beyond those of its layers grow with the micro-batches in flight.
@@ -39,6 +46,9 @@ struct StageBytes {
   // `in_flight` need not be whole: with several chunks in a stage, micro-batches are in flight in a part of them.
   std::int64_t most_layers(double micro_batches_in_flight, bool is_first, bool is_last) const;
 };
+
+// Divides the experts of a stage: over more than one rank, each expert is whole on its rank.
+void divide_experts(Stage& stage, std::int64_t expert_parallel);
 
 struct StagePrice {
   PassSeconds pass;  // of a pass, whatever the stage holds
@@ -71,6 +81,7 @@ class StagePricer {
     int group = 0;
     std::int64_t tensor_parallel = 1;
     int recompute = 0;
+    std::int64_t context_parallel = 1, expert_parallel = 1;
     std::int64_t micro_batch = 1;
     auto operator<=>(const Key&) const = default;
   };

@@ -200,7 +200,8 @@ void use_schedule(const Transformer&, Strategy&, Timetable timetable);  // for a
 // Throws the first complaint of find_complaint() as a Refusal.
 void validate(const Transformer&, const Train&, const Strategy&);
 
-std::string print(const Strategy& strategy);       // explicit YAML
+std::string print(const Layers& layers);      // "0-11"; "before 12" has none: only the embedding, or the head
+std::string print(const Strategy& strategy);  // explicit YAML
 Strategy parse_strategy(const std::string& text);  // the inverse of print()
 // Reads the explicit or the short form. In the short form tensor_parallel, pipeline_parallel and data_parallel stand
 // in place of the templates; they are expanded for the transformer and training shape. Every refusal points at its

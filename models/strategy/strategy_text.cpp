@@ -51,11 +51,6 @@ Layers read_layers(const Yaml& node) {
   return {from, to + 1};
 }
 
-std::string print(const Layers& layers) {
-  if (layers.first == layers.last) return fmt::format("before {}", layers.first);
-  return fmt::format("{}-{}", layers.first, layers.last - 1);
-}
-
 [[noreturn]] void refuse(const StrategyComplaint& complaint, const Location& where) {
   throw Refusal(Exit::infeasible, complaint.kind, where, complaint.message, complaint.hint);
 }
@@ -248,6 +243,11 @@ Location locate(const Yaml& node, const StrategyComplaint& complaint) {
 }
 
 }  // namespace
+
+std::string print(const Layers& layers) {
+  if (layers.first == layers.last) return fmt::format("before {}", layers.first);
+  return fmt::format("{}-{}", layers.first, layers.last - 1);
+}
 
 double to_share_in_host(const Yaml& node) {
   const double share = to_number(node, Sign::not_negative);

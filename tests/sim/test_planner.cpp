@@ -4,10 +4,12 @@
 #include <set>
 
 #include "models/base/refusal.hpp"
+#include "models/base/yaml_reader.hpp"
 #include "models/compile/compile.hpp"
 #include "models/explain/experiments.hpp"
 #include "models/plan/baselines.hpp"
 #include "models/plan/moves.hpp"
+#include "models/plan/pipeline_search.hpp"
 #include "models/plan/plan_file.hpp"
 #include "models/plan/planner.hpp"
 #include "models/plan/work_bound.hpp"
@@ -36,11 +38,10 @@ class CountingJudge {
   std::size_t judged = 0;
 };
 
-// A job whose stages the closed forms can lay out: without experts.
+// A job whose stages the closed forms can lay out: without modules that predict further tokens.
 Job plannable_job(unsigned seed) {
   Job job = any_job(seed);
-  while (job.transformer.experts.count > 0 || job.transformer.trained_extra() > 0)
-    job = any_job(seed += 1000);
+  while (job.transformer.trained_extra() > 0) job = any_job(seed += 1000);
   job.fidelity.fold = true;
   return job;
 }
@@ -90,6 +91,41 @@ TEST_CASE("a plan is at least as fast as the job's own strategy, and as every ch
     for (const Verdict& verdict : judge(changed))
       if (verdict.stands()) CHECK(verdict.step_s >= planned.simulated_s);
   }
+}
+
+namespace {
+
+// A model with experts, or of long sequences, on four nodes of eight A100.
+Job job_on_32(const std::string& model, int batch, int sequence) {
+  const std::string text = "model: " + model +
+                           "\ncluster: dgx-a100-4\ntrain: {global_batch: " + std::to_string(batch) +
+                           ", sequence: " + std::to_string(sequence) + ", precision: bf16}\nplan: {}\n";
+  return read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
+}
+
+}  // namespace
+
+TEST_CASE("estimates of pipelines that divide experts or sequences are near their simulations", "[plan]") {
+  int divide_experts = 0, cut_sequences = 0;
+  for (Job job : {job_on_32("mixtral-8x7b", 64, 4096), job_on_32("llama-2-7b", 16, 32768)}) {
+    job.fidelity.fold = true;
+    StagePricer pricer(job);
+    CountingJudge judge;
+    for (const PlannedPipeline& pipeline : search_pipelines(job, pricer, 24, [] { return true; }).best) {
+      const Job planned = with_pipeline(job, pipeline);
+      CAPTURE(print(planned.strategy), pipeline.estimate_s);
+      const Verdict verdict = judge({planned}).at(0);
+      if (!verdict.stands()) {  // the closed form of memory is linear, and a little too low for some
+        CHECK(verdict.refused.find("too much") != std::string::npos);
+        continue;
+      }
+      CHECK(pipeline.estimate_s == Approx(verdict.step_s).epsilon(0.25));
+      divide_experts += pipeline.expert_parallel > 1 ? 1 : 0;
+      cut_sequences += pipeline.context_parallel > 1 ? 1 : 0;
+    }
+  }
+  CHECK(divide_experts > 4);
+  CHECK(cut_sequences > 4);
 }
 
 TEST_CASE("uniform plans are uniform, and no faster than the best of those that know the chips", "[plan]") {
@@ -160,8 +196,10 @@ TEST_CASE("a pipeline after HETHUB has stages on every group, each group's toget
       CHECK(best.end == PlanEnd::all_judged);
       CHECK(best.job.strategy.schedule == Schedule::one_f_one_b);
       std::vector<std::string> order;
-      for (const Stage& stage : best.job.strategy.templates.at(0).stages)
-        if (order.empty() || stage.on.at(0) != order.back()) order.push_back(stage.on.at(0));
+      for (const Stage& stage : best.job.strategy.templates.at(0).stages) {
+        const std::string& group = stage.on.empty() ? job.cluster.groups.at(0).name : stage.on.at(0);
+        if (order.empty() || group != order.back()) order.push_back(group);
+      }
       CHECK(order.size() == job.cluster.groups.size());
       CHECK(std::set(order.begin(), order.end()).size() == order.size());
     } catch (const Refusal& refusal) {  // a group may be too small for a stage beside the others'

@@ -46,7 +46,7 @@ bool ends_with_key(const std::string& path, const std::string& key) {
 
 // Whether the name explains a difference: it says the new value, or the key must follow what the name says. A stage's
 // own option gives way to the strategy's, and counts of layers and micro-batches follow what divides them.
-bool is_said(const KeyDifference& difference, const Keys& keys, const Strategy& after) {
+bool is_said(const KeyDifference& difference, const Keys& keys) {
   const auto& [path, before, now] = difference;
   const auto says = [&](const std::string& key) { return keys.contains(key) && ends_with_key(path, key); };
   const bool of_stage = path.find(".stages.") != std::string::npos;
@@ -58,13 +58,16 @@ bool is_said(const KeyDifference& difference, const Keys& keys, const Strategy& 
     return now.empty() && (keys.contains("offload.optimizer") || keys.contains("offload.activations"));
   if (path == "offload.activations" && keys.contains("offload.optimizer")) return now == "0";
   if (path == "zero" && keys.contains("zero")) return now.empty() && keys.at("zero") == "0";
+  for (const std::string degree : {"context_parallel", "expert_parallel", "expert_tensor_parallel"})
+    if (says(degree) && now.empty())  // the default is not printed
+      return keys.at(degree) == "1" || degree == "expert_tensor_parallel";
   if (ends_with_key(path, "micro_batches"))
     return keys.contains("micro_batch") || keys.contains("data_parallel");
   if (ends_with_key(path, "replicas") && !of_stage && keys.contains("data_parallel"))
     return now == keys.at("data_parallel");
   if (of_stage && keys.contains("pipeline_parallel")) return true;
   if (ends_with_key(path, "layers"))
-    return keys.contains("layers") || (keys.contains("schedule") && standard_chunks(after.schedule) > 1);
+    return keys.contains("layers") || keys.contains("schedule") || keys.contains("virtual_stages");
   return false;
 }
 
@@ -84,6 +87,11 @@ bool is_as_said(const Keys& keys, const Job& job) {
     if (key == "tensor_parallel") return std::to_string(job.strategy.tp());
     if (key == "pipeline_parallel") return std::to_string(job.strategy.pp());
     if (key == "data_parallel") return std::to_string(job.strategy.dp());
+    if (key == "context_parallel") return std::to_string(job.strategy.cp());
+    if (key == "virtual_stages") return std::to_string(chunk_count(job.strategy));
+    const Stage& first = job.strategy.templates[0].stages[0];
+    if (key == "expert_parallel") return std::to_string(first.expert_parallel);
+    if (key == "expert_tensor_parallel") return std::to_string(first.expert_cut());
     if (key == "micro_batch") return values["train.micro_batch"];
     if (key == "layers") return layer_counts(job.strategy);
     if (key == "zero" && values["zero"].empty()) return std::string("0");
@@ -121,7 +129,7 @@ void check_says_what_it_does(const Job& job, const Move& move) {
   CHECK_FALSE(differences.empty());
   for (const KeyDifference& each : differences) {
     CAPTURE(each.key, each.a, each.b);
-    CHECK(is_said(each, keys, neighbour->strategy));
+    CHECK(is_said(each, keys));
   }
   CHECK(neighbour->cluster == job.cluster);
   CHECK(neighbour->transformer == job.transformer);
@@ -185,6 +193,7 @@ struct ShortForm {
       std::erase_if(form.strategy, [&](const auto& each) { return each.first.starts_with(what); });
     };
     if (keys.contains("recompute")) erase("recompute_layers");
+    if (keys.contains("schedule")) erase("virtual_stages");
     if (keys.contains("offload.optimizer")) erase("offload");
     for (const auto& [key, value] : keys) (key == "micro_batch" ? form.train : form.strategy)[key] = value;
     return form;
@@ -205,6 +214,7 @@ ShortForm any_short_form(Dice& dice) {
   form.strategy["pipeline_parallel"] = dice.one_of({"1", "2", "4"});
   form.strategy["data_parallel"] = dice.one_of({"1", "2", "3", "4"});
   form.strategy["schedule"] = dice.one_of({"1f1b", "gpipe", "zb-h1", "interleaved"});
+  if (form.strategy["schedule"] == "interleaved" && dice.once_in(2)) form.strategy["virtual_stages"] = "2";
   form.strategy["recompute"] = dice.one_of({"none", "selective", "full"});
   if (form.strategy["recompute"] != "none" && dice.once_in(3)) form.strategy["recompute_layers"] = "1";
   form.strategy["zero"] = dice.one_of({"0", "1", "2", "3"});
@@ -327,7 +337,8 @@ TEST_CASE("what explain tries and what is proposed against too little memory are
         for (const auto& [key, degree] :
              std::map<std::string, std::int64_t>{{"tp", neighbour->strategy.tp()},
                                                  {"pp", neighbour->strategy.pp()},
-                                                 {"dp", neighbour->strategy.dp()}})
+                                                 {"dp", neighbour->strategy.dp()},
+                                                 {"cp", neighbour->strategy.cp()}})
           if (keys_of(change.what).contains(key))
             CHECK(keys_of(change.what).at(key) == std::to_string(degree));
       ++changed;
