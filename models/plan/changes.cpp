@@ -18,10 +18,11 @@ namespace {
 // Difference of the stages' waiting, as a share of the step, from which layers are moved.
 constexpr double kUneven = 0.01;
 
-constexpr std::array kTried = {MoveKind::recompute, MoveKind::overlap,        MoveKind::sequence_parallel,
-                               MoveKind::zero,      MoveKind::resharding,     MoveKind::micro_batch,
-                               MoveKind::schedule,  MoveKind::virtual_stages, MoveKind::expert_overlap,
-                               MoveKind::layers,    MoveKind::degrees,        MoveKind::experts};
+constexpr std::array kTried = {MoveKind::recompute,      MoveKind::overlap,  MoveKind::sequence_parallel,
+                               MoveKind::zero,           MoveKind::sharding, MoveKind::resharding,
+                               MoveKind::micro_batch,    MoveKind::schedule, MoveKind::virtual_stages,
+                               MoveKind::expert_overlap, MoveKind::layers,   MoveKind::degrees,
+                               MoveKind::experts};
 
 struct Stages {
   int waits_least = 0, waits_most = 0;
@@ -89,7 +90,8 @@ std::vector<MoveKind> kinds_against(Purpose purpose) {
     case Purpose::pipeline:
       return {MoveKind::overlap, MoveKind::resharding, MoveKind::schedule, MoveKind::degrees};
     case Purpose::data_parallel:
-      return {MoveKind::overlap, MoveKind::zero, MoveKind::micro_batch, MoveKind::degrees};
+      return {MoveKind::overlap, MoveKind::zero, MoveKind::sharding, MoveKind::micro_batch,
+              MoveKind::degrees};
     case Purpose::optimizer:
       return {MoveKind::zero, MoveKind::degrees};
     case Purpose::waiting:

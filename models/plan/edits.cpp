@@ -83,6 +83,14 @@ struct Applied {
 
   void operator()(const SetZero& edit) const { job.strategy.zero = edit.zero; }
 
+  void operator()(const SetShardOver& edit) const { job.strategy.shard_over = edit.replicas; }
+
+  void operator()(const SetReduceGradients& edit) const { job.strategy.reduce_gradients = edit.when; }
+
+  void operator()(const SetReshardAfterForward& edit) const {
+    job.strategy.reshard_after_forward = edit.reshards;
+  }
+
   void operator()(const SetResharding& edit) const {
     for (PipelineTemplate& pipeline : job.strategy.templates)
       for (std::size_t i = 1; i < pipeline.stages.size(); ++i)
@@ -169,6 +177,18 @@ struct Typed {
   std::string operator()(const TurnOnSequenceParallel&) const { return "sequence_parallel: true"; }
 
   std::string operator()(const SetZero& edit) const { return fmt::format("zero: {}", edit.zero); }
+
+  std::string operator()(const SetShardOver& edit) const {
+    return fmt::format("shard_over: {}", edit.replicas);
+  }
+
+  std::string operator()(const SetReduceGradients& edit) const {
+    return fmt::format("reduce_gradients: {}", motley::name_of(edit.when));
+  }
+
+  std::string operator()(const SetReshardAfterForward& edit) const {
+    return fmt::format("reshard_after_forward: {}", edit.reshards);
+  }
 
   std::string operator()(const SetResharding& edit) const {
     return edit.resharding == Resharding::gather ? "resharding: gather" : "resharding: direct";

@@ -32,6 +32,19 @@ struct SetZero {
   int zero = 0;
   bool operator==(const SetZero&) const = default;
 };
+// Number of consecutive replicas that divide what `zero` says.
+struct SetShardOver {
+  std::int64_t replicas = 2;
+  bool operator==(const SetShardOver&) const = default;
+};
+struct SetReduceGradients {
+  ReduceGradients when = ReduceGradients::last;
+  bool operator==(const SetReduceGradients&) const = default;
+};
+struct SetReshardAfterForward {
+  bool reshards = false;
+  bool operator==(const SetReshardAfterForward&) const = default;
+};
 struct SetResharding {
   Resharding resharding = Resharding::direct;  // for every boundary
   bool operator==(const SetResharding&) const = default;
@@ -74,9 +87,10 @@ struct SetOffload {
   bool operator==(const SetOffload&) const = default;
 };
 
-using Edit = std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
-                          SetResharding, SetMicroBatch, SetSchedule, SetVirtualStages, ShiftLayers,
-                          SetDegrees, SetExperts, SetOffload>;
+using Edit =
+    std::variant<SetRecompute, SetRecomputeLayers, TurnOnOverlap, TurnOnSequenceParallel, SetZero,
+                 SetShardOver, SetReduceGradients, SetReshardAfterForward, SetResharding, SetMicroBatch,
+                 SetSchedule, SetVirtualStages, ShiftLayers, SetDegrees, SetExperts, SetOffload>;
 
 // Applies an edit. Throws the Refusal of a layout that is impossible; validate() checks whether the edited strategy
 // is legal.

@@ -107,6 +107,28 @@ Edits zero_edits(const Job& job) {
   return edits;
 }
 
+// ZeRO over the replicas of a node, over half of those now, over twice as many; and when gradients are reduced and
+// parameters freed.
+Edits sharding_edits(const Job& job) {
+  const Strategy& strategy = job.strategy;
+  if (strategy.zero == 0 || !has_copies(strategy)) return {};
+  const PipelineTemplate& first = strategy.templates[0];
+  std::int64_t node = job.cluster.chip_count();
+  for (const NodeGroup& group : job.cluster.groups) node = std::min<std::int64_t>(node, group.chips_per_node);
+  const std::int64_t now = strategy.shard_over > 0 ? strategy.shard_over : first.replicas;
+  Edits edits;
+  for (const std::int64_t over : std::set<std::int64_t>{
+           node / (first.stages[0].tensor_parallel * first.context_parallel), now / 2, now * 2})
+    if (over > 1 && over != now && over <= first.replicas && first.replicas % over == 0)
+      edits.push_back(SetShardOver{over});
+  if (strategy.zero >= 2)
+    edits.push_back(SetReduceGradients{
+        strategy.reduce_gradients == ReduceGradients::each ? ReduceGradients::last : ReduceGradients::each});
+  if (strategy.zero == 3 && !has_pipelines(strategy))
+    edits.push_back(SetReshardAfterForward{!strategy.reshard_after_forward});
+  return edits;
+}
+
 Edits resharding_edits(const Job& job) {
   if (!has_pipelines(job.strategy) || !any_stage(job.strategy, is_cut)) return {};
   bool gathers = false;
@@ -325,6 +347,8 @@ std::vector<Move> moves(const Job& job, MoveKind kind) {
       return single_moves(job, kind, sequence_parallel_edits);
     case MoveKind::zero:
       return single_moves(job, kind, zero_edits);
+    case MoveKind::sharding:
+      return single_moves(job, kind, sharding_edits);
     case MoveKind::resharding:
       return single_moves(job, kind, resharding_edits);
     case MoveKind::micro_batch:

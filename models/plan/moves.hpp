@@ -18,6 +18,7 @@ enum class MoveKind : std::uint8_t {
   overlap,  // overlap of transfers, gradients or parameters
   sequence_parallel,
   zero,
+  sharding,  // over which replicas, and when, what `zero` says is divided and gathered
   resharding,
   micro_batch,
   schedule,

@@ -28,11 +28,11 @@ constexpr double kHopeless = 1.5;
 
 constexpr std::size_t kStarts = 3;
 // The kinds of moves, those first that change most. Combinations save memory; a plan has what it needs.
-constexpr std::array kImproving = {MoveKind::degrees,  MoveKind::experts,        MoveKind::micro_batch,
-                                   MoveKind::schedule, MoveKind::virtual_stages, MoveKind::expert_overlap,
-                                   MoveKind::zero,     MoveKind::recompute,      MoveKind::recompute_layers,
-                                   MoveKind::overlap,  MoveKind::resharding,     MoveKind::sequence_parallel,
-                                   MoveKind::offload,  MoveKind::layers};
+constexpr std::array kImproving = {
+    MoveKind::degrees,           MoveKind::experts,          MoveKind::micro_batch, MoveKind::schedule,
+    MoveKind::virtual_stages,    MoveKind::expert_overlap,   MoveKind::zero,        MoveKind::sharding,
+    MoveKind::recompute,         MoveKind::recompute_layers, MoveKind::overlap,     MoveKind::resharding,
+    MoveKind::sequence_parallel, MoveKind::offload,          MoveKind::layers};
 static_assert(kImproving.size() == kMoveKinds - 1);
 
 struct Candidate {

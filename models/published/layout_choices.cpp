@@ -67,7 +67,7 @@ double LayoutChoice::chance_regret_pct() const {
 }
 
 std::vector<LayoutChoice> layout_choices(const std::vector<PublishedRun>& runs,
-                                         const std::vector<RunOutcome>& outcomes) {
+                                         const std::vector<RunOutcome>& outcomes, std::size_t fewest) {
   std::vector<JobRuns> jobs;
   std::map<std::vector<std::string>, std::size_t> by_job;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -89,7 +89,7 @@ std::vector<LayoutChoice> layout_choices(const std::vector<PublishedRun>& runs,
   }
   std::vector<LayoutChoice> choices;
   for (const JobRuns& job : jobs)
-    if (job.layouts.size() >= kFewestLayouts) choices.push_back(choice_among(job));
+    if (job.layouts.size() >= fewest) choices.push_back(choice_among(job));
   return choices;
 }
 

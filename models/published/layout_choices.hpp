@@ -34,13 +34,14 @@ struct LayoutChoice {
   double chance_regret_pct() const;
 };
 
-inline constexpr std::size_t kFewestLayouts = 4;  // of a job that takes part
+inline constexpr std::size_t kFewestLayouts = 4;  // of a job in which a choice is judged
 
-// The jobs with at least kFewestLayouts layouts, in the order of the table. Runs that were passed over do not count.
+// The jobs with at least `fewest` layouts, in the order of the table. Runs that were passed over do not count.
 // `outcomes` are those of `runs`, in their order.
 // Assumes: two sets never measured one job, since their software differs.
 std::vector<LayoutChoice> layout_choices(const std::vector<PublishedRun>& runs,
-                                         const std::vector<RunOutcome>& outcomes);
+                                         const std::vector<RunOutcome>& outcomes,
+                                         std::size_t fewest = kFewestLayouts);
 
 struct ChoiceSummary {
   std::size_t jobs = 0;

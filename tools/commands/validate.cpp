@@ -14,13 +14,16 @@
 #include "tools/commands/predict_runs.hpp"
 #include "tools/commands/validate_claims.hpp"
 #include "tools/commands/validate_collectives.hpp"
+#include "tools/commands/validate_plans.hpp"
 
 namespace motley {
 namespace {
 
 struct ValidateArguments {
   std::vector<std::string> what;
-  bool rows = false, json = false, no_memory = false, collectives = false, claims = false, choices = false;
+  bool rows = false, json = false, no_memory = false, collectives = false, claims = false, choices = false,
+       plans = false;
+  std::int64_t evaluations = 150;
   std::string show, out;
 };
 
@@ -67,7 +70,7 @@ Exit run(const ValidateArguments& options) {
   std::vector<PublishedRun> all = chosen_runs(options.what);
   std::vector<const PublishedRun*> shown;
   const PublishedRules rules;
-  if (options.choices)
+  if (options.choices || options.plans)
     std::erase_if(all, [&](const PublishedRun& each) {
       const SetRule* const rule = rules.set(each.set);
       return rule != nullptr && rule->composed;
@@ -83,6 +86,12 @@ Exit run(const ValidateArguments& options) {
   if (options.choices) {
     const std::vector<LayoutChoice> choices = layout_choices(all, outcomes);
     write_result(options.json ? to_json(choices) : to_text(choices), options.out);
+    return Exit::ok;
+  }
+  if (options.plans) {
+    const std::vector<PlannedJob> jobs =
+        plan_published(rules, all, outcomes, static_cast<std::size_t>(options.evaluations));
+    write_result(options.json ? to_json(jobs) : to_text(jobs, options.rows), options.out);
     return Exit::ok;
   }
   write_result(options.json ? to_json(outcomes) : to_text(outcomes, options.rows), options.out);
@@ -104,7 +113,14 @@ void add_validate(const Command& program) {
       "of each job with four or more layouts, compare the one predicted fastest with the fastest measured");
   const Option show = command.option("--show", options->show,
                                      "print the scenario that this run becomes, without predicting it");
+  const Option plans = command.flag(
+      "--plans", options->plans,
+      "plan each job anew, and compare the plan with the published layout that is predicted fastest");
+  command.option("--evaluations", options->evaluations,
+                 "with --plans: strategies of a job to simulate at most; default: 150");
   show.not_with(choices);
+  plans.not_with(choices);
+  show.not_with(plans);
   const Option collectives =
       command.flag("--collectives", options->collectives, "collectives that others timed, instead of runs");
   command.flag("--claims", options->claims, "what papers claim of whole systems, instead of runs")
@@ -112,6 +128,7 @@ void add_validate(const Command& program) {
       .not_with(collectives)
       .not_with(choices);
   choices.not_with(collectives);
+  plans.not_with(collectives);
   command.flag("--no-memory", options->no_memory, "times alone: sooner");
   command.flag("--json", options->json, "print JSON (schema motley.validate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");

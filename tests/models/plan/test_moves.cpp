@@ -56,6 +56,9 @@ bool is_said(const KeyDifference& difference, const Keys& keys) {
   if (ends_with_key(path, "recompute_layers") && keys.contains("recompute")) return now.empty();
   if (path.find("offload") != std::string::npos && of_stage)
     return now.empty() && (keys.contains("offload.optimizer") || keys.contains("offload.activations"));
+  for (const std::string option : {"reduce_gradients", "reshard_after_forward"})
+    if (says(option) && now.empty())
+      return keys.at(option) == (option == "reduce_gradients" ? "each" : "true");
   if (path == "offload.activations" && keys.contains("offload.optimizer")) return now == "0";
   if (path == "zero" && keys.contains("zero")) return now.empty() && keys.at("zero") == "0";
   for (const std::string degree : {"context_parallel", "expert_parallel", "expert_tensor_parallel"})
@@ -95,6 +98,8 @@ bool is_as_said(const Keys& keys, const Job& job) {
     if (key == "micro_batch") return values["train.micro_batch"];
     if (key == "layers") return layer_counts(job.strategy);
     if (key == "zero" && values["zero"].empty()) return std::string("0");
+    if (key == "reduce_gradients" && values[key].empty()) return std::string("each");
+    if (key == "reshard_after_forward" && values[key].empty()) return std::string("true");
     return values[key];
   };
   for (const auto& [key, typed] : keys) {

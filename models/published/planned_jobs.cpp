@@ -1,0 +1,89 @@
+#include "models/published/planned_jobs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "models/base/json_text.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+
+namespace motley {
+namespace {
+
+// Two simulations of one strategy differ by rounding alone.
+constexpr double kRounding = 1e-9;
+
+bool is_no_slower(const PlannedJob& job) { return job.planned_s > 0 && job.ratio() <= 1 + kRounding; }
+
+}  // namespace
+
+PlannedSummary summarise(const std::vector<PlannedJob>& jobs) {
+  PlannedSummary summary;
+  summary.jobs = jobs.size();
+  for (const PlannedJob& job : jobs) {
+    if (job.planned_s <= 0) {
+      ++summary.without_plan;
+      continue;
+    }
+    summary.no_slower += is_no_slower(job) ? 1 : 0;
+    summary.mean_ratio += job.ratio();
+    summary.worst_ratio = std::max(summary.worst_ratio, job.ratio());
+  }
+  const std::size_t planned = jobs.size() - summary.without_plan;
+  if (planned > 0) summary.mean_ratio /= static_cast<double>(planned);
+  return summary;
+}
+
+std::string to_json(const std::vector<PlannedJob>& jobs) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const PlannedJob& job : jobs) {
+    nlohmann::ordered_json row = {{"set", job.set},         {"model", job.model},
+                                  {"chips", job.chips},     {"run", job.run},
+                                  {"layouts", job.layouts}, {"published_s", job.published_s}};
+    if (job.planned_s > 0) {
+      row["planned_s"] = job.planned_s;
+      row["bound_s"] = job.bound_s;
+      row["ratio"] = job.ratio();
+      row["degrees"] = job.degrees;
+    } else {
+      row["refused"] = job.refused;
+    }
+    rows.push_back(std::move(row));
+  }
+  const PlannedSummary summary = summarise(jobs);
+  return json_text(nlohmann::ordered_json{{"schema", "motley.validate-plans/1"},
+                                          {"summary",
+                                           {{"jobs", summary.jobs},
+                                            {"no_slower", summary.no_slower},
+                                            {"without_plan", summary.without_plan},
+                                            {"mean_ratio", summary.mean_ratio},
+                                            {"worst_ratio", summary.worst_ratio}}},
+                                          {"jobs", std::move(rows)}});
+}
+
+std::string to_text(const std::vector<PlannedJob>& jobs, bool rows) {
+  std::string text =
+      "published jobs, planned anew: seconds of the plan, and of the published layout that is predicted "
+      "fastest\n\n";
+  Table table("llrlrrrrl",
+              {"set", "model", "chips", "run", "layouts", "published", "planned", "ratio", "plan"});
+  for (const PlannedJob& job : jobs) {
+    if (!rows && is_no_slower(job)) continue;
+    const bool planned = job.planned_s > 0;
+    table.add({job.set, job.model, std::to_string(job.chips), job.run, std::to_string(job.layouts),
+               format_seconds(job.published_s), planned ? format_seconds(job.planned_s) : "-",
+               planned ? fmt::format("{:.3f}", job.ratio()) : "-", planned ? job.degrees : job.refused});
+  }
+  const PlannedSummary summary = summarise(jobs);
+  if (rows || summary.no_slower < summary.jobs) text += table.print() + "\n";
+  text += fmt::format("jobs: {}; the plan is no slower in {}, slower in {}, and there is none for {}\n",
+                      summary.jobs, summary.no_slower,
+                      summary.jobs - summary.no_slower - summary.without_plan, summary.without_plan);
+  text += fmt::format("planned / published: mean {:.3f}, worst {:.3f}\n", summary.mean_ratio,
+                      summary.worst_ratio);
+  return text;
+}
+
+}  // namespace motley

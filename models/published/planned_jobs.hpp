@@ -1,0 +1,35 @@
+// Plans of published jobs beside the layouts that people ran: is the plan, simulated, at least as fast as the fastest of
+// them, simulated too? It tests the search alone: both sides are predictions. Read next:
+// models/published/layout_choices.hpp, models/plan/planner.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace motley {
+
+struct PlannedJob {
+  std::string set, model, run;  // run: the id of the layout that is predicted fastest
+  std::int64_t chips = 0;
+  std::size_t layouts = 0;  // that were published
+  double published_s = 0;   // of the layout that is predicted fastest
+  double planned_s = 0;     // 0: no plan
+  double bound_s = 0;
+  std::string degrees = {};  // of the plan
+  std::string refused = {};  // why there is no plan
+  double ratio() const { return planned_s / published_s; }
+};
+
+struct PlannedSummary {
+  std::size_t jobs = 0, no_slower = 0, without_plan = 0;
+  double mean_ratio = 0, worst_ratio = 0;  // of the jobs that have a plan
+};
+PlannedSummary summarise(const std::vector<PlannedJob>& jobs);
+
+std::string to_json(const std::vector<PlannedJob>& jobs);  // schema "motley.validate-plans/1"
+std::string to_text(const std::vector<PlannedJob>& jobs, bool rows);
+
+}  // namespace motley
