@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -109,6 +110,36 @@ double rate_between_nodes(const NodeGroup& group) {
   return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
 }
 
+struct Shape {
+  std::int64_t micro_batch = 1, replicas = 1, context_parallel = 1, expert_parallel = 1;
+};
+
+// All shapes; first those whose replicas have about eight nodes each. An early end then has found good ones, and later
+// ones are pruned by them.
+std::vector<Shape> shapes_of(const Job& job, const PipelineForm& form) {
+  constexpr std::int64_t kMostSequences = 8;
+  constexpr double kNodes = 8;
+  std::int64_t nodes = 0;
+  for (const NodeGroup& group : job.cluster.groups) nodes += group.nodes;
+  std::vector<std::pair<double, Shape>> shapes;
+  for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
+    if (micro_batch > kMostSequences) break;
+    for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
+      if (replicas > job.cluster.chip_count()) break;
+      const double nodes_each = static_cast<double>(nodes) / static_cast<double>(replicas);
+      for (const std::int64_t context_parallel : context_degrees(job, form))
+        for (const std::int64_t expert_parallel : expert_degrees(job, form))
+          shapes.emplace_back(std::abs(std::log2(nodes_each / kNodes)),
+                              Shape{micro_batch, replicas, context_parallel, expert_parallel});
+    }
+  }
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Shape> list;
+  for (const auto& [distance, shape] : shapes) list.push_back(shape);
+  return list;
+}
+
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
@@ -122,8 +153,8 @@ class PipelineFinder {
   }
 
   // Returns whether all chips together can hold what such pipelines hold.
-  bool try_shape(std::int64_t micro_batch, std::int64_t replicas, std::int64_t context_parallel,
-                 std::int64_t expert_parallel) {
+  bool try_shape(const Shape& shape) {
+    const auto& [micro_batch, replicas, context_parallel, expert_parallel] = shape;
     shape_.micro_batch = micro_batch;
     shape_.replicas = replicas;
     shape_.context_parallel = context_parallel;
@@ -426,23 +457,15 @@ double RowBound::least_longest_s(double enough_s) const {
 
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time, const PipelineForm& form) {
-  constexpr std::int64_t kMostSequences = 8;
   std::vector<Row> rows = Rows(job.cluster).take();
   if (form.uses_all_groups)
     std::erase_if(rows, [&](const Row& row) { return row.size() < job.cluster.groups.size(); });
   PipelineFinder finder(job, pricer, most, form);
-  for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
-    if (micro_batch > kMostSequences) break;
-    for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
-      if (replicas > job.cluster.chip_count()) break;
-      for (const std::int64_t context_parallel : context_degrees(job, form))
-        for (const std::int64_t expert_parallel : expert_degrees(job, form)) {
-          if (!has_time()) return finder.take(false);
-          if (!finder.try_shape(micro_batch, replicas, context_parallel, expert_parallel)) continue;
-          for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
-            for (const Row& row : rows) finder.try_row(row, chunks);
-        }
-    }
+  for (const Shape& shape : shapes_of(job, form)) {
+    if (!has_time()) return finder.take(false);
+    if (!finder.try_shape(shape)) continue;
+    for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
+      for (const Row& row : rows) finder.try_row(row, chunks);
   }
   return finder.take(true);
 }

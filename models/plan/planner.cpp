@@ -84,7 +84,7 @@ class Planner {
   bool goes_on() {
     if (plan_.judged >= limits_.evaluations)
       plan_.end = PlanEnd::evaluations;
-    else if (!limits_.has_time())
+    else if (stands() && !limits_.has_time())  // a late plan is better than none
       plan_.end = PlanEnd::time;
     else
       return true;

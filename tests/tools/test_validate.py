@@ -54,6 +54,16 @@ class Validate(Commands):
             self.assertLessEqual(each["median_abs_pct"], each["worst_abs_pct"])
             self.assertEqual([], each["skipped"])
 
+    @unless_sanitized
+    def test_plans_of_published_jobs_are_no_slower_than_what_was_published(self):
+        report = json.loads(self.right("validate", "--plans", "zb", "seqsel", "--no-memory", "--evaluations", 60,
+                                       "--json"))
+        self.assertEqual("motley.validate-plans/1", report["schema"])
+        self.assertLess(3, report["summary"]["jobs"])
+        self.assertEqual(report["summary"]["jobs"], report["summary"]["no_slower"])
+        for job in report["jobs"]:
+            self.assertLessEqual(job["bound_s"], job["planned_s"])
+
     def test_the_same_twice_and_without_memory(self):
         first, again = (self.right("validate", "zb", "--rows") for _ in range(2))
         self.assertEqual(first, again)

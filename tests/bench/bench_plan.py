@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""How good plans are after how long: `motley plan` with limits of time, beside the strategy that the same job ships
+with, simulated by the same program in the same run.
+
+Arguments: the program, the source tree; --smoke plans one small scenario, with a limit of evaluations.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+# What is planned, the scenario that has a strategy for the same job, and the limits of seconds.
+CASES = [
+    ("plan-four-types-1024", "h2-four-types-1024", (1, 10)),
+    ("mixed-fleet", "mixed-fleet", (1, 10)),
+    ("hethub-768", "hethub-768", (1, 10)),
+    ("plan-four-types-100k", "mixed-100k", (20, 60)),
+]
+SMOKE = [("quickstart", "quickstart", (None,))]
+
+
+def run(*arguments):
+    answer = subprocess.run([str(each) for each in arguments], capture_output=True, text=True)
+    if answer.returncode != 0:
+        sys.exit(answer.stderr)
+    return json.loads(answer.stdout)
+
+
+def main():
+    program, root = (pathlib.Path(each).resolve() for each in sys.argv[1:3])
+    smoke = "--smoke" in sys.argv
+    print(f"{'scenario':24}{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
+          f"{'simulated':>11}{'took, s':>9}")
+    for planned, shipped, limits in SMOKE if smoke else CASES:
+        own_s = run(program, "simulate", root / "scenarios" / f"{shipped}.yaml", "--no-changes", "--json")["iteration_s"]
+        for limit in limits:
+            limited = ["--evaluations", 20] if limit is None else ["--time-limit", f"{limit}s"]
+            plan = run(program, "plan", root / "scenarios" / f"{planned}.yaml", "--json", *limited)
+            assert plan["bound_s"] <= plan["simulated_s"], "a plan that is faster than its bound"
+            print(f"{planned:24}{'-' if limit is None else f'{limit} s':>8}{plan['simulated_s']:10.2f}{own_s:10.2f}"
+                  f"{plan['simulated_s'] / own_s:8.2f}{plan['bound_s']:10.2f}{plan['gap']:8.1%}"
+                  f"{plan['simulated']:11d}{plan['search_s']:9.2f}", flush=True)
+
+
+main()
