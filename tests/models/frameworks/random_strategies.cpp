@@ -1,0 +1,173 @@
+#include "tests/models/frameworks/random_strategies.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "models/base/index.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+
+namespace motley::tests {
+namespace {
+
+Transformer random_model(Dice& dice) {
+  Transformer t;
+  t.name = "random";
+  t.family = dice.once_in(3) ? Family::gpt2 : Family::llama;
+  t.heads = 8;
+  t.head_dim = dice.one_of({8, 16});
+  t.hidden = 64;
+  if (t.family == Family::gpt2) t.head_dim = 8;
+  t.kv_heads = t.heads;
+  t.ffn = dice.one_of({128, 256});
+  t.layers = dice.one_of({2, 4, 6, 8, 11, 12});
+  t.vocabulary = dice.one_of({96, 101});
+  t.max_positions = 128;
+  t.tied_embeddings = dice.once_in(2);
+  t.norm_epsilon = dice.one_of({1e-5, 1e-6});
+  if (t.family == Family::gpt2) return t;
+  t.rope_theta = dice.one_of({10000.0, 500000.0});
+  const int biases = dice.one_of({0, 0, 1, 2});
+  t.qkv_bias = biases > 0;
+  t.output_bias = t.ffn_bias = biases > 1;
+  if (dice.once_in(4)) {
+    t.latent = {dice.one_of<std::int64_t>({0, 24}), 16, 8, 16};
+    t.head_dim = 24;
+    t.qkv_bias = t.output_bias = t.ffn_bias = false;
+  } else {
+    t.kv_heads = dice.one_of({8, 4});
+    t.qk_norm = dice.once_in(3);
+    if (dice.once_in(4)) t.sliding_window = 32;
+    if (t.sliding_window > 0 && dice.once_in(2)) t.full_attention = {1};
+  }
+  if (dice.once_in(3)) {
+    t.experts.count = 8;
+    t.experts.per_token = dice.one_of({1, 2});
+    t.experts.ffn = 64;
+    t.experts.scores = dice.once_in(2) ? RouterScores::sigmoid : RouterScores::softmax;
+    t.experts.normalise = t.experts.per_token > 1;
+    t.experts.shared_ffn = dice.one_of({0, 64});
+    if (t.experts.scores == RouterScores::sigmoid) t.experts.balancing_bias = dice.once_in(2);
+    if (dice.once_in(3)) t.experts.dense_layers = {0};
+    if (dice.once_in(3)) t.experts.scale = 2.5;
+    if (dice.once_in(4)) t.experts.groups = t.experts.groups_per_token = 2;
+  }
+  if (dice.once_in(5)) {
+    t.extra_predictions = 1;
+    t.extra_prediction_weight = 0.25;
+  }
+  return t;
+}
+
+Train random_train(Dice& dice) {
+  Train train;
+  train.sequence = 32;
+  train.micro_batch = dice.one_of({1, 2});
+  train.precision = dice.one_of({Format::bf16, Format::fp16, Format::fp32});
+  if (train.precision == Format::bf16) train.gradients = dice.one_of({Format::fp32, Format::bf16});
+  train.learning_rate = dice.one_of({1e-3, 3e-4});
+  train.beta2 = dice.one_of({0.95, 0.999});
+  train.weight_decay = dice.one_of({0.0, 0.1});
+  train.seed = dice.one_of({1U, 42U});
+  return train;
+}
+
+// Layers over virtual stages: each has one at least, and the first and the last may have none.
+std::vector<std::int64_t> random_layers(Dice& dice, std::int64_t layers, std::size_t parts) {
+  std::vector<std::int64_t> counts(parts, 1);
+  if (parts > 1 && dice.once_in(6)) counts.front() = 0;
+  if (parts > 1 && dice.once_in(6)) counts.back() = 0;
+  std::int64_t left = layers;
+  for (const std::int64_t count : counts) left -= count;
+  for (; left > 0; --left) ++counts[dice.engine()() % parts];
+  return left < 0 ? std::vector<std::int64_t>{} : counts;
+}
+
+std::vector<Stage> random_stages(Dice& dice, std::int64_t layers, std::size_t pp, std::size_t chunks) {
+  const std::vector<std::int64_t> counts = random_layers(dice, layers, pp * chunks);
+  std::vector<Stage> stages(pp);
+  std::int64_t next = 0;
+  for (std::size_t v = 0; v < counts.size(); ++v) {
+    Stage& stage = stages[v % pp];
+    const Layers chunk{next, next + counts[v]};
+    next = chunk.last;
+    if (v >= pp) {
+      stage.more.push_back(chunk);
+    } else {
+      stage.first_layer = chunk.first;
+      stage.last_layer = chunk.last;
+    }
+  }
+  return stages;
+}
+
+void choose_recompute(Dice& dice, const Transformer& t, Strategy& s) {
+  const int kind = dice.one_of({0, 1, 2, 3});
+  if (kind == 1) s.recompute = Recompute::full;
+  if (kind == 2) {
+    s.recompute = Recompute::full;
+    const std::int64_t layers = dice.one_of({1, 2});
+    for (Stage& stage : s.templates[0].stages) stage.recompute_layers = layers;
+  }
+  if (kind != 3) return;
+  s.recompute.add(dice.once_in(2) ? Module::attention : Module::norms);
+  if (t.latent.used()) s.recompute.add(Module::latent);
+  if (t.experts.count > 0 && dice.once_in(2)) s.recompute.add(Module::activation);
+}
+
+void choose_options(Dice& dice, const Transformer& t, const Train& train, Strategy& s) {
+  const PipelineTemplate& pipeline = s.templates[0];
+  const std::int64_t tp = pipeline.stages[0].tensor_parallel;
+  s.sequence_parallel = tp > 1 && (t.experts.count > 0 || dice.once_in(2));
+  s.zero = dice.one_of({0, 1});
+  if (s.zero == 1 && pipeline.replicas == 4 && pipeline.context_parallel == 1 && dice.once_in(2))
+    s.shard_over = 2;
+  s.overlap_gradients = dice.once_in(2);
+  s.overlap_parameters = s.overlap_gradients && s.zero == 1 && dice.once_in(2);
+  if (s.overlap_gradients) s.bucket_bytes = bytes_of(train.gradients) * dice.one_of({40'000'000, 1000});
+  if (pipeline.context_parallel > 1) s.overlap_context = dice.once_in(2);
+  if (t.experts.count > 0) s.expert_weights = ExpertWeights::activation;
+  if (dice.once_in(4)) s.offload.optimizer = dice.one_of({0.5, 1.0});
+}
+
+std::optional<Job> try_megatron_job(Dice& dice) {
+  Job job;
+  job.transformer = random_model(dice);
+  job.train = random_train(dice);
+  Strategy& s = job.strategy;
+  const auto pp = dice.one_of<std::size_t>({1, 1, 2, 3, 4});
+  const std::size_t chunks = pp > 1 ? dice.one_of<std::size_t>({1, 1, 2, 3}) : 1;
+  s.schedule = chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+  if (pp > 1) s.overlap_p2p = chunks > 1 && (pp == 2 || dice.once_in(2));
+  PipelineTemplate& pipeline = s.templates.emplace_back();
+  pipeline.stages = random_stages(dice, job.transformer.layers, pp, chunks);
+  pipeline.replicas = dice.one_of({1, 2, 4});
+  pipeline.context_parallel = dice.one_of({1, 1, 2});
+  pipeline.micro_batches = static_cast<std::int64_t>(pp) * dice.one_of({1, 2, 3});
+  const std::int64_t tp = dice.one_of({1, 2, 4}), ep = dice.one_of({1, 2, 4});
+  for (Stage& stage : pipeline.stages) {
+    stage.tensor_parallel = tp;
+    if (job.transformer.experts.count == 0) continue;
+    stage.expert_parallel = ep;
+    stage.expert_tensor_parallel = tp > 1 && ep == 2 ? 1 : 0;
+  }
+  job.train.global_batch = pipeline.replicas * pipeline.micro_batches * job.train.micro_batch;
+  choose_recompute(dice, job.transformer, s);
+  choose_options(dice, job.transformer, job.train, s);
+  s.overlap_experts = ep > 1 && job.transformer.experts.count > 0 && !s.recompute.layer &&
+                      (pp == 1 || chunks > 1) && dice.once_in(2);
+  if (s.overlap_experts && pipeline.context_parallel > 1)
+    s.overlap_context = false;  // they gather first anyway
+  if (find_complaint(job.transformer, job.train, s)) return std::nullopt;
+  return job;
+}
+
+}  // namespace
+
+Job megatron_job(unsigned seed) {
+  Dice dice(seed);
+  for (int tries = 0; tries < 1000; ++tries)
+    if (auto job = try_megatron_job(dice)) return *job;
+  throw std::logic_error("no legal job was drawn");
+}
+
+}  // namespace motley::tests
