@@ -60,8 +60,8 @@ std::optional<std::int64_t> read_count(const ShellWord& word) {
 
 void count_ranks(const std::map<std::string, Count>& counts, LaunchLine& line) {
   const auto value_of = [&](const char* name) -> std::int64_t {
-    const auto found = counts.find(name);
-    return found == counts.end() ? 0 : found->second.value;
+    const auto count = counts.find(name);
+    return count == counts.end() ? 0 : count->second.value;
   };
   const auto say = [&](std::int64_t ranks, const char* name) {
     line.ranks = ranks;

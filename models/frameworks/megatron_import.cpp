@@ -23,7 +23,7 @@ namespace {
                 fmt::format("Megatron-LM 0.20.0 has no --{}", shortened(name)), hint);
 }
 
-void refuse_number_of_values(const std::string& name, FlagValues values, const SaidSetting& setting) {
+void refuse_number_of_values(const std::string& name, FlagValues values, const WrittenSetting& setting) {
   if (values == FlagValues::none && !setting.values.empty())
     throw Refusal(
         Exit::usage, "stray-word", setting.values[0].where,
@@ -41,8 +41,8 @@ void refuse_number_of_values(const std::string& name, FlagValues values, const S
 bool is_passed_on(const ShellWord& word) { return word.unknown == "$@" || word.unknown == "$*"; }
 
 // The arguments, each with the words up to the next one. What was given before under the same name no longer counts.
-SaidSettings read_arguments(const LaunchLine& line, std::vector<IgnoredSetting>& ignored) {
-  SaidSettings said(line.where);
+WrittenSettings read_arguments(const LaunchLine& line, std::vector<IgnoredSetting>& ignored) {
+  WrittenSettings settings(line.where);
   const auto& words = line.arguments;
   for (std::size_t i = 0; i < words.size();) {
     const ShellWord& word = words[i++];
@@ -55,7 +55,7 @@ SaidSettings read_arguments(const LaunchLine& line, std::vector<IgnoredSetting>&
     }
     const std::size_t equals = word.text.find('=');
     const std::string name = word.text.substr(2, equals == std::string::npos ? equals : equals - 2);
-    SaidSetting setting{word.where, {}};
+    WrittenSetting setting{word.where, {}};
     if (equals != std::string::npos)
       setting.values.push_back({word.text.substr(equals + 1), word.where, word.unknown});
     else
@@ -66,28 +66,28 @@ SaidSettings read_arguments(const LaunchLine& line, std::vector<IgnoredSetting>&
     const auto flag = megatron_flags().find(name);
     if (flag == megatron_flags().end()) refuse_unknown_flag(name, word.where);
     refuse_number_of_values(name, flag->second, setting);
-    if (said.has(name))
-      ignored.push_back({"--" + name, said.where(name), "it is given again later, which counts"});
-    said.add(name, std::move(setting));
+    if (settings.has(name))
+      ignored.push_back({"--" + name, settings.where(name), "it is given again later, which counts"});
+    settings.add(name, std::move(setting));
   }
-  return said;
+  return settings;
 }
 
 struct Degrees {
   std::int64_t tp = 1, pp = 1, cp = 1, ep = 1, etp = 0, dp = 1;
 };
 
-Degrees read_degrees(SaidSettings& said, const LaunchLine& line, const ImportOptions& options,
+Degrees read_degrees(WrittenSettings& settings, const LaunchLine& line, const ImportOptions& options,
                      std::vector<std::string>& notes) {
   Degrees d;
-  d.tp = said.integer("tensor-model-parallel-size", kDegree, 1);
-  d.pp = said.integer("pipeline-model-parallel-size", kDegree, 1);
-  d.cp = said.integer("context-parallel-size", kDegree, 1);
-  d.ep = said.integer("expert-model-parallel-size", kDegree, 1);
-  d.etp = said.integer("expert-tensor-parallel-size", kDegree, d.tp);
+  d.tp = settings.integer("tensor-model-parallel-size", kDegree, 1);
+  d.pp = settings.integer("pipeline-model-parallel-size", kDegree, 1);
+  d.cp = settings.integer("context-parallel-size", kDegree, 1);
+  d.ep = settings.integer("expert-model-parallel-size", kDegree, 1);
+  d.etp = settings.integer("expert-tensor-parallel-size", kDegree, d.tp);
   if (d.etp == d.tp) d.etp = 0;
   if (d.tp > kDegree.most / d.pp || d.tp * d.pp > kDegree.most / d.cp)
-    throw Refusal(Exit::infeasible, "too-many-ranks", said.where("pipeline-model-parallel-size"),
+    throw Refusal(Exit::infeasible, "too-many-ranks", settings.where("pipeline-model-parallel-size"),
                   "the degrees take more than a million ranks");
   const std::int64_t ranks = line.ranks.value_or(options.chips), model = d.tp * d.pp * d.cp;
   if (!line.ranks)
@@ -103,17 +103,17 @@ Degrees read_degrees(SaidSettings& said, const LaunchLine& line, const ImportOpt
 }
 
 // Layers of each virtual stage where the first and the last stage may have their own numbers.
-std::vector<std::int64_t> uneven_layers(SaidSettings& said, std::int64_t layers, std::int64_t stages,
+std::vector<std::int64_t> uneven_layers(WrittenSettings& settings, std::int64_t layers, std::int64_t stages,
                                         std::int64_t chunks) {
   const IntegerRange count{1, layers};
-  const auto first = said.integer("decoder-first-pipeline-num-layers", count);
-  const auto last = said.integer("decoder-last-pipeline-num-layers", count);
-  const bool embedding = said.flag("account-for-embedding-in-pipeline-split");
-  const bool loss = said.flag("account-for-loss-in-pipeline-split");
+  const auto first = settings.integer("decoder-first-pipeline-num-layers", count);
+  const auto last = settings.integer("decoder-last-pipeline-num-layers", count);
+  const bool embedding = settings.flag("account-for-embedding-in-pipeline-split");
+  const bool loss = settings.flag("account-for-loss-in-pipeline-split");
   std::int64_t rest = layers - first.value_or(0) - last.value_or(0) + (embedding ? 1 : 0) + (loss ? 1 : 0);
   const std::int64_t others = stages - (first ? 1 : 0) - (last ? 1 : 0);
   const auto refuse = [&](const char* about, const std::string& what) {
-    throw Refusal(Exit::infeasible, "impossible-stages", said.where(about), what,
+    throw Refusal(Exit::infeasible, "impossible-stages", settings.where(about), what,
                   "--pipeline-model-parallel-layout says the layers of each stage");
   };
   const char* const about = first  ? "decoder-first-pipeline-num-layers"
@@ -141,23 +141,23 @@ std::vector<std::int64_t> uneven_layers(SaidSettings& said, std::int64_t layers,
   return counts;
 }
 
-std::vector<std::int64_t> read_layers(SaidSettings& said, const Transformer& t, std::int64_t stages) {
-  if (const auto layout = said.text("pipeline-model-parallel-layout"))
-    return parse_layout(*layout, said.where("pipeline-model-parallel-layout"), stages, t.layers,
+std::vector<std::int64_t> read_layers(WrittenSettings& settings, const Transformer& t, std::int64_t stages) {
+  if (const auto layout = settings.text("pipeline-model-parallel-layout"))
+    return parse_layout(*layout, settings.where("pipeline-model-parallel-layout"), stages, t.layers,
                         t.trained_extra())
         .layers;
-  std::int64_t chunks = said.integer("num-virtual-stages-per-pipeline-rank", {1, 1024}, 1);
-  if (const auto each = said.integer("num-layers-per-virtual-pipeline-stage", {1, t.layers})) {
-    const std::int64_t ends = (said.flag("account-for-embedding-in-pipeline-split") ? 1 : 0) +
-                              (said.flag("account-for-loss-in-pipeline-split") ? 1 : 0);
+  std::int64_t chunks = settings.integer("num-virtual-stages-per-pipeline-rank", {1, 1024}, 1);
+  if (const auto each = settings.integer("num-layers-per-virtual-pipeline-stage", {1, t.layers})) {
+    const std::int64_t ends = (settings.flag("account-for-embedding-in-pipeline-split") ? 1 : 0) +
+                              (settings.flag("account-for-loss-in-pipeline-split") ? 1 : 0);
     if ((t.layers + ends) % stages != 0 || (t.layers + ends) / stages % *each != 0)
       throw Refusal(Exit::infeasible, "impossible-stages",
-                    said.where("num-layers-per-virtual-pipeline-stage"),
+                    settings.where("num-layers-per-virtual-pipeline-stage"),
                     fmt::format("{} layers do not make equal virtual stages of {} layers on {} stages",
                                 t.layers + ends, *each, stages));
     chunks = (t.layers + ends) / stages / *each;
   }
-  return uneven_layers(said, t.layers, stages, chunks);
+  return uneven_layers(settings, t.layers, stages, chunks);
 }
 
 std::vector<Stage> lay_out(const std::vector<std::int64_t>& layers, const Degrees& d) {
@@ -190,13 +190,13 @@ Imported import_megatron(const std::string& text, const std::string& file, const
   for (const ShellWord& word : line.launcher)
     if (word.text.starts_with("-"))
       imported.ignored.push_back({word.text, word.where, "it only starts processes"});
-  SaidSettings said = read_arguments(line, imported.ignored);
-  refuse_megatron_clashes(said);
-  Transformer& t = imported.transformer = read_megatron_model(said, options.name);
-  Train& train = imported.train = read_megatron_train(said);
-  const Degrees d = read_degrees(said, line, options, imported.notes);
+  WrittenSettings settings = read_arguments(line, imported.ignored);
+  refuse_megatron_clashes(settings);
+  Transformer& t = imported.transformer = read_megatron_model(settings, options.name);
+  Train& train = imported.train = read_megatron_train(settings);
+  const Degrees d = read_degrees(settings, line, options, imported.notes);
   PipelineTemplate pipeline;
-  const std::vector<std::int64_t> layers = read_layers(said, t, d.pp);
+  const std::vector<std::int64_t> layers = read_layers(settings, t, d.pp);
   pipeline.stages = lay_out(layers, d);
   pipeline.replicas = d.dp;
   pipeline.context_parallel = d.cp;
@@ -206,19 +206,19 @@ Imported import_megatron(const std::string& text, const std::string& file, const
         "--global-batch-size is not given: {}, one micro-batch of each replica", train.global_batch));
   }
   if (train.global_batch % (train.micro_batch * d.dp) != 0)
-    throw Refusal(Exit::infeasible, "impossible-batch", said.where("global-batch-size"),
+    throw Refusal(Exit::infeasible, "impossible-batch", settings.where("global-batch-size"),
                   fmt::format("{} sequences are not a multiple of micro-batch {} x {} replicas",
                               train.global_batch, train.micro_batch, d.dp));
   pipeline.micro_batches = train.global_batch / (train.micro_batch * d.dp);
   const bool interleaved = layers.size() > at(d.pp);
   if (interleaved && d.pp == 1)
-    throw Refusal(Exit::infeasible, "impossible-schedule", said.where("pipeline-model-parallel-layout"),
+    throw Refusal(Exit::infeasible, "impossible-schedule", settings.where("pipeline-model-parallel-layout"),
                   "virtual stages need a pipeline of two stages or more",
                   "a larger --pipeline-model-parallel-size");
-  imported.strategy = read_megatron_options(said, train, {d.pp > 1, interleaved, d.tp, d.dp, d.cp});
-  read_megatron_recompute(said, imported.strategy, pipeline.stages);
+  imported.strategy = read_megatron_options(settings, train, {d.pp > 1, interleaved, d.tp, d.dp, d.cp});
+  read_megatron_recompute(settings, imported.strategy, pipeline.stages);
   imported.strategy.templates = {std::move(pipeline)};
-  list_ignored(said, imported.ignored);
+  list_ignored(settings, imported.ignored);
   if (const auto complaint = find_complaint(t, train, imported.strategy))
     throw Refusal(Exit::infeasible, complaint->kind, line.where, complaint->message, complaint->hint);
   return imported;

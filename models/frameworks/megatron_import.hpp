@@ -6,27 +6,27 @@
 #include <cstdint>
 
 #include "models/frameworks/import.hpp"
-#include "models/frameworks/said_settings.hpp"
+#include "models/frameworks/written_settings.hpp"
 
 namespace motley {
 
 // Refuses arguments that exclude one another, or that Megatron-LM no longer takes ("clashing-settings").
-void refuse_megatron_clashes(const SaidSettings& said);
-Transformer read_megatron_model(SaidSettings& said, const std::string& name);
-Train read_megatron_train(SaidSettings& said);
+void refuse_megatron_clashes(const WrittenSettings& settings);
+Transformer read_megatron_model(WrittenSettings& settings, const std::string& name);
+Train read_megatron_train(WrittenSettings& settings);
 // What stands beside degrees and layers: overlaps, division of the optimizer, recomputation, offloading.
 // `pipelines`: whether there are two stages or more; `interleaved`: whether stages hold several chunks.
 struct ImportedForm {
   bool pipelines = false, interleaved = false;
   std::int64_t tensor_parallel = 1, replicas = 1, context_parallel = 1;
 };
-Strategy read_megatron_options(SaidSettings& said, const Train& train, const ImportedForm& form);
+Strategy read_megatron_options(WrittenSettings& settings, const Train& train, const ImportedForm& form);
 // Recomputation of every stage; layers: at the beginning of each chunk, nothing: all.
-void read_megatron_recompute(SaidSettings& said, Strategy& strategy, std::vector<Stage>& stages);
+void read_megatron_recompute(WrittenSettings& settings, Strategy& strategy, std::vector<Stage>& stages);
 
 Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options);
 
 // Adds the settings that were not read to the ignored ones.
-void list_ignored(const SaidSettings& said, std::vector<IgnoredSetting>& ignored);
+void list_ignored(const WrittenSettings& settings, std::vector<IgnoredSetting>& ignored);
 
 }  // namespace motley

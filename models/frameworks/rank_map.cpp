@@ -25,7 +25,7 @@ RankMap map_ranks(const Job& job, const std::vector<std::string>& names) {
     const int node = cluster.chip_node[at(chip)], group = cluster.chip_group[at(chip)];
     const GroupLayout& layout = cluster.layout[at(group)];
     const NodeGroup& nodes = cluster.groups[at(group)];
-    const auto [found, is_new] = host_of_node.emplace(node, static_cast<std::int64_t>(map.hosts.size()));
+    const auto [index, is_new] = host_of_node.emplace(node, static_cast<std::int64_t>(map.hosts.size()));
     if (is_new) {
       if (!names.empty() && at(node) >= names.size())
         throw Refusal(Exit::usage, "too-few-hosts", {},
@@ -39,10 +39,10 @@ RankMap map_ranks(const Job& job, const std::vector<std::string>& names) {
            nodes.chips_per_node,
            {}});
     }
-    HostOfRanks& host = map.hosts[at(found->second)];
-    const bool follows = is_new || map.ranks.back().host == found->second;
+    HostOfRanks& host = map.hosts[at(index->second)];
+    const bool follows = is_new || map.ranks.back().host == index->second;
     if (!follows && !map.out_of_order) map.out_of_order = rank.value();
-    map.ranks.push_back({found->second, (chip - layout.first_chip) % nodes.chips_per_node,
+    map.ranks.push_back({index->second, (chip - layout.first_chip) % nodes.chips_per_node,
                          static_cast<std::int64_t>(host.ranks.size())});
     host.ranks.push_back(rank.value());
   }

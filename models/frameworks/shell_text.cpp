@@ -33,9 +33,10 @@ using Words = std::vector<Written>;
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-class ShellParser {
+// A text, how far it was read, and the variables that it has set. Reads one word after the other.
+class WordReader {
  public:
-  ShellParser(const std::string& text, const std::string& file) : file_(file) {
+  WordReader(const std::string& text, const std::string& file) : file_(file) {
     int line = 1, column = 1;
     for (const char c : text) {
       text_.push_back({c, line, column});
@@ -46,13 +47,7 @@ class ShellParser {
     }
   }
 
-  std::vector<ShellCommand> parse() {
-    while (next_ < text_.size()) parse_piece();
-    end_command();
-    return std::move(commands_);
-  }
-
- private:
+ protected:
   char peek(std::size_t ahead = 0) const {
     return next_ + ahead < text_.size() ? text_[next_ + ahead].value : '\0';
   }
@@ -66,100 +61,6 @@ class ShellParser {
   }
   bool continues_line() const {
     return peek() == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'));
-  }
-
-  void parse_piece() {
-    const char c = peek();
-    if (continues_line()) {
-      next_ += peek(1) == '\r' ? 3 : 2;
-    } else if (c == '\n' || c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
-      ++next_;
-      end_command();
-    } else if (is_blank(c)) {
-      ++next_;
-    } else if (c == '#') {
-      while (next_ < text_.size() && peek() != '\n') ++next_;
-    } else if (c == '>' || c == '<') {
-      skip_redirection();
-    } else if (words_.empty() && is_assignment()) {
-      parse_assignment();
-    } else {
-      parse_word();
-    }
-  }
-
-  void skip_redirection() {
-    while (peek() == '>' || peek() == '<' || peek() == '&') ++next_;
-    while (peek() == ' ' || peek() == '\t') ++next_;
-    if (peek() != '\0' && peek() != '\n') read_word();
-  }
-
-  void parse_word() {
-    const std::size_t from = next_;
-    Words read = read_word();
-    // `2>` redirects a stream.
-    const bool is_stream = (peek() == '>' || peek() == '<') && next_ == from + 1 &&
-                           std::isdigit(static_cast<unsigned char>(text_[from].value)) != 0;
-    if (is_stream) return;
-    for (Written& word : read) words_.push_back(std::move(word));
-  }
-
-  bool is_assignment() const {
-    std::size_t end = next_;
-    while (end < text_.size() && is_name_character(text_[end].value)) ++end;
-    if (end == next_ || std::isdigit(static_cast<unsigned char>(peek())) != 0) return false;
-    if (end < text_.size() && text_[end].value == '+') ++end;
-    return end < text_.size() && text_[end].value == '=';
-  }
-
-  void parse_assignment() {
-    const std::size_t from = next_;
-    std::string name;
-    while (is_name_character(peek())) name += text_[next_++].value;
-    const bool appends = peek() == '+';
-    next_ += appends ? 2 : 1;
-    if (peek() == '(') {
-      Words items = read_array(from);
-      Words& array = arrays_[name];
-      if (!appends) array.clear();
-      for (Written& item : items) array.push_back(std::move(item));
-      scalars_.erase(name);
-      return;
-    }
-    splits_ = false;
-    Words value = read_word();
-    splits_ = true;
-    Written whole = value.empty() ? Written{} : std::move(value[0]);
-    if (appends) {
-      Written& before = scalars_[name];
-      before.characters.insert(before.characters.end(), whole.characters.begin(), whole.characters.end());
-      if (before.unknown.empty()) before.unknown = whole.unknown;
-      whole = before;
-    }
-    assignments_.emplace_back(name, whole);
-    assignments_.back().second.line = text_[from].line;
-    assignments_.back().second.column = text_[from].column;
-    scalars_[name] = std::move(whole);
-    arrays_.erase(name);
-  }
-
-  Words read_array(std::size_t from) {
-    ++next_;
-    Words items;
-    while (peek() != ')') {
-      if (next_ >= text_.size()) refuse(from, "an array begins here and does not end", "`)` ends it");
-      if (continues_line()) {
-        next_ += 2;
-      } else if (is_blank(peek())) {
-        ++next_;
-      } else if (peek() == '#') {
-        while (next_ < text_.size() && peek() != '\n') ++next_;
-      } else {
-        for (Written& word : read_word()) items.push_back(std::move(word));
-      }
-    }
-    ++next_;
-    return items;
   }
 
   // Reads what stands together, and returns the words that it expands to.
@@ -332,6 +233,119 @@ class ShellParser {
     }
   }
 
+  std::string file_;
+  Characters text_;
+  std::size_t next_ = 0, taken_ = 0;
+  bool splits_ = true;
+  std::map<std::string, Written> scalars_;
+  std::map<std::string, Words> arrays_;
+};
+
+class ShellParser : private WordReader {
+ public:
+  using WordReader::WordReader;
+
+  std::vector<ShellCommand> parse() {
+    while (next_ < text_.size()) parse_piece();
+    end_command();
+    return std::move(commands_);
+  }
+
+ private:
+  void parse_piece() {
+    const char c = peek();
+    if (continues_line()) {
+      next_ += peek(1) == '\r' ? 3 : 2;
+    } else if (c == '\n' || c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
+      ++next_;
+      end_command();
+    } else if (is_blank(c)) {
+      ++next_;
+    } else if (c == '#') {
+      while (next_ < text_.size() && peek() != '\n') ++next_;
+    } else if (c == '>' || c == '<') {
+      skip_redirection();
+    } else if (words_.empty() && is_assignment()) {
+      parse_assignment();
+    } else {
+      parse_word();
+    }
+  }
+
+  void skip_redirection() {
+    while (peek() == '>' || peek() == '<' || peek() == '&') ++next_;
+    while (peek() == ' ' || peek() == '\t') ++next_;
+    if (peek() != '\0' && peek() != '\n') read_word();
+  }
+
+  void parse_word() {
+    const std::size_t from = next_;
+    Words read = read_word();
+    // `2>` redirects a stream.
+    const bool is_stream = (peek() == '>' || peek() == '<') && next_ == from + 1 &&
+                           std::isdigit(static_cast<unsigned char>(text_[from].value)) != 0;
+    if (is_stream) return;
+    for (Written& word : read) words_.push_back(std::move(word));
+  }
+
+  bool is_assignment() const {
+    std::size_t end = next_;
+    while (end < text_.size() && is_name_character(text_[end].value)) ++end;
+    if (end == next_ || std::isdigit(static_cast<unsigned char>(peek())) != 0) return false;
+    if (end < text_.size() && text_[end].value == '+') ++end;
+    return end < text_.size() && text_[end].value == '=';
+  }
+
+  void parse_assignment() {
+    const std::size_t from = next_;
+    std::string name;
+    while (is_name_character(peek())) name += text_[next_++].value;
+    const bool appends = peek() == '+';
+    next_ += appends ? 2 : 1;
+    if (peek() == '(') {
+      Words items = read_array(from);
+      Words& array = arrays_[name];
+      if (!appends) array.clear();
+      for (Written& item : items) array.push_back(std::move(item));
+      scalars_.erase(name);
+      return;
+    }
+    splits_ = false;
+    Words value = read_word();
+    splits_ = true;
+    Written whole = value.empty() ? Written{} : std::move(value[0]);
+    if (appends) {
+      Written& before = scalars_[name];
+      before.characters.insert(before.characters.end(), whole.characters.begin(), whole.characters.end());
+      if (before.unknown.empty()) before.unknown = whole.unknown;
+      whole = before;
+    }
+    assignments_.emplace_back(name, whole);
+    assignments_.back().second.line = text_[from].line;
+    assignments_.back().second.column = text_[from].column;
+    scalars_[name] = std::move(whole);
+    arrays_.erase(name);
+  }
+
+  Words read_array(std::size_t from) {
+    ++next_;
+    Words items;
+    while (peek() != ')') {
+      if (next_ >= text_.size()) refuse(from, "an array begins here and does not end", "`)` ends it");
+      if (continues_line()) {
+        next_ += 2;
+      } else if (is_blank(peek())) {
+        ++next_;
+      } else if (peek() == '#') {
+        while (next_ < text_.size() && peek() != '\n') ++next_;
+      } else {
+        for (Written& word : read_word()) items.push_back(std::move(word));
+      }
+    }
+    ++next_;
+    return items;
+  }
+
   ShellWord finish(const Written& word) const {
     ShellWord finished{{}, {file_, word.line, word.column}, word.unknown};
     for (const Character& c : word.characters) finished.text += c.value;
@@ -373,12 +387,6 @@ class ShellParser {
     assignments_.clear();
   }
 
-  std::string file_;
-  Characters text_;
-  std::size_t next_ = 0, taken_ = 0;
-  bool splits_ = true;
-  std::map<std::string, Written> scalars_;
-  std::map<std::string, Words> arrays_;
   std::vector<std::pair<std::string, Written>> assignments_;
   Words words_;
   std::vector<ShellCommand> commands_;

@@ -1,6 +1,6 @@
 // Reads the text of a shell script into commands: quoting, continued lines, comments, assignments, arrays, and
-// variables that the text itself defines. It runs nothing: what only a shell could know ($1, $(hostname)) stays unknown, and each
-// character remembers where it was written. Read next: launch_line.hpp.
+// variables that the text itself defines. It runs nothing: what only a shell could know ($1, $(hostname)) stays
+// unknown, and each character remembers where it was written. Read next: launch_line.hpp.
 #pragma once
 
 #include <string>

@@ -13,28 +13,28 @@
 
 namespace motley {
 
-struct SaidValue {
+struct WrittenValue {
   std::string text;
   Location where;
   std::string unknown;  // a variable that the text does not define; empty: the value is known
 };
 
-struct SaidSetting {
+struct WrittenSetting {
   Location where;
-  std::vector<SaidValue> values;
+  std::vector<WrittenValue> values;
 };
 
-class SaidSettings {
+class WrittenSettings {
  public:
   // `prefix` stands before names in messages: "--".
-  explicit SaidSettings(Location where, std::string prefix = "--")
+  explicit WrittenSettings(Location where, std::string prefix = "--")
       : where_(std::move(where)), prefix_(std::move(prefix)) {}
 
-  void add(const std::string& name, SaidSetting setting);
+  void add(const std::string& name, WrittenSetting setting);
 
   // Each of these reads a setting, which is then not listed as ignored. A setting that is absent has the given value,
-  // or none. Refuse a value of another type ("wrong-type" and the others of yaml_reader.hpp) and a variable that the text
-  // does not define ("undefined-variable").
+  // or none. Refuse a value of another type ("wrong-type" and the others of yaml_reader.hpp) and a variable that the
+  // text does not define ("undefined-variable").
   bool flag(const std::string& name);
   std::optional<std::int64_t> integer(const std::string& name, IntegerRange range);
   std::int64_t integer(const std::string& name, IntegerRange range, std::int64_t absent);
@@ -49,18 +49,18 @@ class SaidSettings {
   bool has(const std::string& name) const { return settings_.contains(name); }
   // Location of the setting; of the whole where it is absent.
   Location where(const std::string& name) const;
-  std::string written(const std::string& name) const { return prefix_ + name; }
-  const std::map<std::string, SaidSetting>& all() const { return settings_; }
+  std::string as_written(const std::string& name) const { return prefix_ + name; }
+  const std::map<std::string, WrittenSetting>& all() const { return settings_; }
   std::vector<std::string> not_read() const;  // in the order of the text
   [[noreturn]] void refuse_missing(const std::string& name, const std::string& hint) const;
 
  private:
-  const SaidSetting* read(const std::string& name);
-  Yaml only_value(const std::string& name, const SaidSetting& setting) const;
+  const WrittenSetting* read(const std::string& name);
+  Yaml only_value(const std::string& name, const WrittenSetting& setting) const;
 
   Location where_;
   std::string prefix_;
-  std::map<std::string, SaidSetting> settings_;
+  std::map<std::string, WrittenSetting> settings_;
   std::set<std::string> read_;
 };
 
