@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/base/json_text.hpp"
+#include "models/frameworks/launch_files.hpp"
 #include "models/frameworks/megatron_settings.hpp"
 #include "models/frameworks/rank_map.hpp"
 
@@ -74,13 +75,16 @@ std::string export_header(ExportTarget target, const std::string& name, const Jo
                      degrees_of(job.strategy));
 }
 
-std::string megatron_script(const std::string& name, const Job& job, const Wording& wording,
-                            const ExportOptions& options) {
+std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job, const Wording& wording,
+                                         const ExportOptions& options) {
   Settings settings = megatron_strategy(job, wording);
   for (const Settings& more : {megatron_model(job, wording), megatron_train(job, wording)})
     settings.insert(settings.end(), more.begin(), more.end());
-  return "#!/bin/bash\n" + export_header(ExportTarget::megatron_lm, name, job) + "MEGATRON_ARGUMENTS=(\n" +
-         argument_lines(settings) + ")\n" + megatron_launch(map_ranks(job, options.hosts));
+  const RankMap map = map_ranks(job, options.hosts);
+  hostfile_text(map, HostfileForm::plain, wording);  // refuses ranks that no order of hosts places
+  return {{"megatron-lm.sh", "#!/bin/bash\n" + export_header(ExportTarget::megatron_lm, name, job) +
+                                 "MEGATRON_ARGUMENTS=(\n" + argument_lines(settings) + ")\n" +
+                                 megatron_launch(map)}};
 }
 
 Export export_job(const std::string& name, const Job& job, ExportTarget target, const ScenarioKeys& keys,
@@ -89,10 +93,14 @@ Export export_job(const std::string& name, const Job& job, ExportTarget target, 
   Export exported{target, {}, unsaid_keys(job)};
   switch (target) {
     case ExportTarget::megatron_lm:
-      exported.files.push_back({"megatron-lm.sh", megatron_script(name, job, wording, options)});
+      exported.files = megatron_files(name, job, wording, options);
+      break;
+    case ExportTarget::flagscale:
+      exported.files = flagscale_files(name, job, wording, options);
       break;
     default:
-      throw Refusal(Exit::usage, "unknown-target", {}, "nothing is exported there yet");
+      exported.files = launch_files(target, name, job, wording, options);
+      break;
   }
   return exported;
 }

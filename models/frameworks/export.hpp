@@ -30,8 +30,11 @@ std::string export_header(ExportTarget target, const std::string& name, const Jo
 // Quotes a word for a shell where it needs it.
 std::string shell_quoted(const std::string& word);
 
-// One of the files, by target.
-std::string megatron_script(const std::string& name, const Job& job, const Wording& wording,
-                            const ExportOptions& options);
+// The files of one target each. All refuse what the target cannot say.
+std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job, const Wording& wording,
+                                         const ExportOptions& options);
+std::vector<ExportedFile> flagscale_files(const std::string& name, const Job& job, const Wording& wording,
+                                          const ExportOptions& options);
+std::vector<ExportedFile> deepspeed_files(const std::string& name, const Job& job, const Wording& wording);
 
 }  // namespace motley

@@ -30,13 +30,13 @@ std::string place(const Location& where) {
 Imported import_text(ImportSource source, const std::string& text, const std::string& file,
                      const ImportOptions& options) {
   switch (source) {
-    case ImportSource::megatron_lm:
-    case ImportSource::torchrun:
-      return import_megatron(text, file, options);
+    case ImportSource::flagscale:
+      return import_flagscale(text, file, options);
+    case ImportSource::deepspeed:
+      return import_deepspeed(text, file, options);
     default:
-      break;
+      return import_megatron(text, file, options);
   }
-  throw Refusal(Exit::usage, "unknown-source", {file, 1, 1}, "nothing is imported from there yet");
 }
 
 std::string print_scenario(const Imported& imported, ImportSource source) {

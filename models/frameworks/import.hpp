@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/base/refusal.hpp"
@@ -27,6 +28,8 @@ struct ImportOptions {
   std::string name = {};   // of the scenario
   std::string cluster;     // as `cluster:` of a scenario is written
   std::int64_t chips = 0;  // of that cluster: the ranks, where the text does not say how many start
+  std::vector<std::pair<std::string, std::string>> groups =
+      {};                                 // of the cluster: name, and name of its chips
   std::optional<Transformer> model = {};  // DeepSpeed's JSON has none
   std::string model_name = {};            // the same, as `model:` is written
   std::int64_t sequence = 0;  // tokens of a sequence, which DeepSpeed's JSON does not say; 0: not given
@@ -45,6 +48,11 @@ struct Imported {
 // Throws Refusal at file:line:column.
 Imported import_text(ImportSource source, const std::string& text, const std::string& file,
                      const ImportOptions& options);
+
+// Of one source each.
+Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options);
+Imported import_flagscale(const std::string& text, const std::string& file, const ImportOptions& options);
+Imported import_deepspeed(const std::string& text, const std::string& file, const ImportOptions& options);
 
 // The imported scenario as YAML, which read_scenario() reads back to the same model, training shape and strategy.
 std::string print_scenario(const Imported& imported, ImportSource source);

@@ -24,8 +24,6 @@ Strategy read_megatron_options(WrittenSettings& settings, const Train& train, co
 // Recomputation of every stage; layers: at the beginning of each chunk, nothing: all.
 void read_megatron_recompute(WrittenSettings& settings, Strategy& strategy, std::vector<Stage>& stages);
 
-Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options);
-
 // Adds the settings that were not read to the ignored ones.
 void list_ignored(const WrittenSettings& settings, std::vector<IgnoredSetting>& ignored);
 

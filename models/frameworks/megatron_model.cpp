@@ -186,7 +186,7 @@ Settings megatron_train(const Job& job, const Wording& wording) {
                    "reads the lengths of documents from its data, not from an argument",
                    "leave `documents` out");
   const PipelineTemplate& pipeline = only_template(job.strategy, wording);
-  add(settings, "micro-batch-size", pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch);
+  add(settings, "micro-batch-size", pipeline_micro_batch(job, pipeline));
   add(settings, "global-batch-size", train.global_batch);
   add(settings, "train-iters", train.steps);
   add_precision(train, wording, settings);

@@ -33,6 +33,13 @@ Settings megatron_options(const Job& job, const Wording& wording);
 // The layout of a pipeline's layers in the order of virtual stages, which is V-major: "Et*4|t*4|t*4L".
 std::string megatron_layout(const Transformer& transformer, const PipelineTemplate& pipeline);
 
+// How every stage recomputes, where all do it alike.
+Settings megatron_recompute(const Job& job, const PipelineTemplate& pipeline, const Wording& wording);
+
+// Sequences in a micro-batch of the pipeline.
+inline std::int64_t pipeline_micro_batch(const Job& job, const PipelineTemplate& pipeline) {
+  return pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
+}
 // The one pipeline of a strategy; a strategy of several templates is refused.
 const PipelineTemplate& only_template(const Strategy& strategy, const Wording& wording);
 // How a stage recomputes.

@@ -56,37 +56,6 @@ const char* module_name(Module module) {
   }
 }
 
-void add_recompute(const Job& job, const PipelineTemplate& pipeline, const Wording& wording,
-                   Settings& settings) {
-  const StageRecompute first = recompute_of(job.strategy, pipeline.stages.at(0));
-  for (const Stage& stage : pipeline.stages)
-    if (recompute_of(job.strategy, stage) != first)
-      wording.refuse("strategy.recompute", "", "recomputes the same in every stage");
-  if (first.what == Recompute::none) return;
-  if (first.what.layer && first.what.modules == 0) {
-    settings.push_back({"recompute-granularity", {"full"}});
-    settings.push_back({"recompute-method", {first.layers ? "block" : "uniform"}});
-    settings.push_back({"recompute-num-layers", {std::to_string(first.layers.value_or(1))}});
-    return;
-  }
-  if (first.layers)
-    wording.refuse("strategy.recompute_layers", std::to_string(*first.layers),
-                   "recomputes whole layers only where it recomputes some of the layers", "recompute: full");
-  Setting modules{"recompute-modules"};
-  for (const Module module : every<Module>()) {
-    if (!first.what.has(module)) continue;
-    const char* const name = module_name(module);
-    if (name == nullptr)
-      wording.refuse("strategy.recompute", name_of(module), "has no such module to recompute",
-                     "it has norms, latent, attention and activation");
-    if (module == Module::activation && job.transformer.experts.count == 0)
-      wording.refuse("strategy.recompute", name_of(module), "recomputes the activation of experts only");
-    modules.values.emplace_back(name);
-  }
-  settings.push_back({"recompute-granularity", {"selective"}});
-  settings.push_back(std::move(modules));
-}
-
 void add_overlaps(const Job& job, const Wording& wording, Settings& settings) {
   const Strategy& s = job.strategy;
   if (s.overlap_gradients) settings.push_back({"overlap-grad-reduce"});
@@ -143,6 +112,38 @@ const PipelineTemplate& only_template(const Strategy& strategy, const Wording& w
 
 StageRecompute recompute_of(const Strategy& strategy, const Stage& stage) {
   return {stage.recompute.value_or(strategy.recompute), stage.recompute_layers};
+}
+
+Settings megatron_recompute(const Job& job, const PipelineTemplate& pipeline, const Wording& wording) {
+  Settings settings;
+  const StageRecompute first = recompute_of(job.strategy, pipeline.stages.at(0));
+  for (const Stage& stage : pipeline.stages)
+    if (recompute_of(job.strategy, stage) != first)
+      wording.refuse("strategy.recompute", "", "recomputes the same in every stage");
+  if (first.what == Recompute::none) return settings;
+  if (first.what.layer && first.what.modules == 0) {
+    settings.push_back({"recompute-granularity", {"full"}});
+    settings.push_back({"recompute-method", {first.layers ? "block" : "uniform"}});
+    settings.push_back({"recompute-num-layers", {std::to_string(first.layers.value_or(1))}});
+    return settings;
+  }
+  if (first.layers)
+    wording.refuse("strategy.recompute_layers", std::to_string(*first.layers),
+                   "recomputes whole layers only where it recomputes some of the layers", "recompute: full");
+  Setting modules{"recompute-modules"};
+  for (const Module module : every<Module>()) {
+    if (!first.what.has(module)) continue;
+    const char* const name = module_name(module);
+    if (name == nullptr)
+      wording.refuse("strategy.recompute", name_of(module), "has no such module to recompute",
+                     "it has norms, latent, attention and activation");
+    if (module == Module::activation && job.transformer.experts.count == 0)
+      wording.refuse("strategy.recompute", name_of(module), "recomputes the activation of experts only");
+    modules.values.emplace_back(name);
+  }
+  settings.push_back({"recompute-granularity", {"selective"}});
+  settings.push_back(std::move(modules));
+  return settings;
 }
 
 void refuse_other_schedules(const Strategy& strategy, const PipelineTemplate& pipeline, bool interleaves,
@@ -237,7 +238,7 @@ Settings megatron_strategy(const Job& job, const Wording& wording) {
     wording.refuse("strategy.sequence_parallel", "false",
                    "trains experts under tensor parallelism with sequence parallelism only",
                    "sequence_parallel: true");
-  add_recompute(job, pipeline, wording, settings);
+  for (Setting& setting : megatron_recompute(job, pipeline, wording)) settings.push_back(std::move(setting));
   if (s.overlap_experts) {
     if (stage.expert_parallel == 1)
       wording.refuse("strategy.overlap.experts", "true",

@@ -9,6 +9,16 @@
 #include "models/compile/compile.hpp"
 
 namespace motley {
+namespace {
+
+const std::string& device_of(const Cluster& cluster, const NodeGroup& nodes) {
+  const auto alike = std::count_if(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
+    return group.chip.name == nodes.chip.name;
+  });
+  return alike > 1 ? nodes.name : nodes.chip.name;
+}
+
+}  // namespace
 
 bool RankMap::has_equal_hosts() const {
   return std::all_of(hosts.begin(), hosts.end(),
@@ -34,16 +44,15 @@ RankMap map_ranks(const Job& job, const std::vector<std::string>& names) {
                       "a name for each node, in the order of `motley show cluster`");
       map.hosts.push_back(
           {names.empty() ? fmt::format("{}-{}", nodes.name, node - layout.first_node) : names[at(node)],
-           nodes.name,
-           nodes.chip.name,
+           device_of(cluster, nodes),
            nodes.chips_per_node,
            {}});
     }
     HostOfRanks& host = map.hosts[at(index->second)];
     const bool follows = is_new || map.ranks.back().host == index->second;
     if (!follows && !map.out_of_order) map.out_of_order = rank.value();
-    map.ranks.push_back({index->second, (chip - layout.first_chip) % nodes.chips_per_node,
-                         static_cast<std::int64_t>(host.ranks.size())});
+    map.ranks.push_back({index->second, (chip - layout.first_chip) % nodes.chips_per_node});
+    MOTLEY_CHECK(map.ranks.back().chip == static_cast<std::int64_t>(host.ranks.size()));
     host.ranks.push_back(rank.value());
   }
   return map;
@@ -54,8 +63,7 @@ std::string print(const RankMap& map) {
   for (std::size_t rank = 0; rank < map.ranks.size(); ++rank) {
     const RankPlace& place = map.ranks[rank];
     const HostOfRanks& host = map.hosts[at(place.host)];
-    text += fmt::format("rank {}: host {} local {} chip {} ({})\n", rank, host.name, place.local, place.chip,
-                        host.chip);
+    text += fmt::format("rank {}: host {} local {} ({})\n", rank, host.name, place.chip, host.device);
   }
   return text;
 }

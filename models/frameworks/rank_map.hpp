@@ -13,15 +13,15 @@
 namespace motley {
 
 struct RankPlace {
-  std::int64_t host = 0;   // index in RankMap::hosts
-  std::int64_t chip = 0;   // index in its node
-  std::int64_t local = 0;  // local rank: index among the ranks of its host
+  std::int64_t host = 0;  // index in RankMap::hosts
+  std::int64_t chip =
+      0;  // index in its node. Ranks take the chips of a node in order, so that it is the local rank
 };
 
 struct HostOfRanks {
   std::string name;
-  std::string group, chip;  // of the cluster; the name of its chips
-  std::int64_t chips = 0;   // chips that the node has
+  std::string device;  // type of its chips: their name, or the group's where several groups have these chips
+  std::int64_t chips = 0;  // chips that the node has
   std::vector<std::int64_t> ranks;
 };
 
@@ -38,7 +38,7 @@ struct RankMap {
 // is named by its group and its number there, "a100-3". Refuses ("too-few-hosts") fewer names than nodes with ranks.
 RankMap map_ranks(const Job& job, const std::vector<std::string>& names = {});
 
-// One line for each rank: "rank 3: host a100-0 local 3 chip 3 (a100-80gb)".
+// One line for each rank: "rank 3: host a100-0 local 3 (a100-80gb)".
 std::string print(const RankMap& map);
 
 }  // namespace motley

@@ -99,6 +99,12 @@ std::vector<std::string> WrittenSettings::words(const std::string& name) {
   return words;
 }
 
+std::string WrittenSettings::as_written(std::string name) const {
+  if (form_ == Form::flags) return "--" + name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return fmt::format("`{}`", name);
+}
+
 std::string WrittenSettings::only_text(const std::string& name) const {
   const auto setting = settings_.find(name);
   return setting == settings_.end() || setting->second.values.size() != 1 ? ""

@@ -26,9 +26,9 @@ struct WrittenSetting {
 
 class WrittenSettings {
  public:
-  // `prefix` stands before names in messages: "--".
-  explicit WrittenSettings(Location where, std::string prefix = "--")
-      : where_(std::move(where)), prefix_(std::move(prefix)) {}
+  // `form`: how names are written in messages: --tensor-model-parallel-size, or tensor_model_parallel_size.
+  enum class Form : std::uint8_t { flags, keys };
+  explicit WrittenSettings(Location where, Form form = Form::flags) : where_(std::move(where)), form_(form) {}
 
   void add(const std::string& name, WrittenSetting setting);
 
@@ -49,7 +49,7 @@ class WrittenSettings {
   bool has(const std::string& name) const { return settings_.contains(name); }
   // Location of the setting; of the whole where it is absent.
   Location where(const std::string& name) const;
-  std::string as_written(const std::string& name) const { return prefix_ + name; }
+  std::string as_written(std::string name) const;
   const std::map<std::string, WrittenSetting>& all() const { return settings_; }
   std::vector<std::string> not_read() const;  // in the order of the text
   [[noreturn]] void refuse_missing(const std::string& name, const std::string& hint) const;
@@ -59,7 +59,7 @@ class WrittenSettings {
   Yaml only_value(const std::string& name, const WrittenSetting& setting) const;
 
   Location where_;
-  std::string prefix_;
+  Form form_;
   std::map<std::string, WrittenSetting> settings_;
   std::set<std::string> read_;
 };

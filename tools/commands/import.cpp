@@ -51,7 +51,9 @@ ImportOptions read_options(const ImportArguments& arguments, const std::string& 
         fmt::format("--cluster FILE, or one of those that ship: {}", fmt::join(shipped_clusters(), ", ")));
   options.cluster = arguments.cluster;
   options.name = !arguments.name.empty() ? arguments.name : file == "line" ? "imported" : stem_of(file);
-  options.chips = arguments.ranks > 0 ? arguments.ranks : load_cluster(arguments.cluster).chip_count();
+  const Cluster cluster = load_cluster(arguments.cluster);
+  options.chips = arguments.ranks > 0 ? arguments.ranks : cluster.chip_count();
+  for (const NodeGroup& group : cluster.groups) options.groups.emplace_back(group.name, group.chip.name);
   if (!arguments.model.empty()) {
     options.model = load_transformer(arguments.model);
     options.model_name = arguments.model;

@@ -161,7 +161,87 @@ std::optional<Job> try_megatron_job(Dice& dice) {
   return job;
 }
 
+// Degrees of a stage that suit the stage before, by which activations come.
+void choose_degrees(Dice& dice, const Job& job, std::size_t index, bool may_differ,
+                    std::vector<Stage>& stages) {
+  Stage& stage = stages[index];
+  const Stage& before = stages[index > 0 ? index - 1 : 0];
+  stage.tensor_parallel = index == 0 ? dice.one_of({1, 2, 4}) : before.tensor_parallel;
+  stage.replicas = before.replicas;
+  if (index > 0 && may_differ && dice.once_in(2)) stage.tensor_parallel = dice.one_of({1, 2, 4});
+  if (index > 0 && may_differ && dice.once_in(3)) stage.replicas = dice.one_of({1, 2, 4});
+  if (job.transformer.experts.count > 0) {
+    stage.expert_parallel = dice.one_of({1, 2});
+    stage.expert_tensor_parallel =
+        stage.tensor_parallel > 1 && stage.expert_parallel == 2 && dice.once_in(2) ? 1 : 0;
+  }
+  stage.on = {2 * index < stages.size() ? "fast" : "slow"};
+}
+
+std::optional<Job> try_flagscale_job(Dice& dice) {
+  Job job;
+  job.transformer = random_model(dice);
+  job.train = random_train(dice);
+  Strategy& s = job.strategy;
+  const auto pp = dice.one_of<std::size_t>({1, 2, 3, 4});
+  if (pp > 1) s.overlap_p2p = false;
+  PipelineTemplate& pipeline = s.templates.emplace_back();
+  pipeline.stages = random_stages(dice, job.transformer.layers, pp, 1);
+  const std::int64_t replicas = dice.one_of({1, 2, 4});
+  pipeline.stages[0].replicas = replicas;
+  const bool may_differ = dice.once_in(2);
+  for (std::size_t i = 0; i < pp; ++i) choose_degrees(dice, job, i, may_differ, pipeline.stages);
+  for (Stage& stage : pipeline.stages)
+    if (stage.replicas == replicas) stage.replicas = 0;
+  pipeline.replicas = replicas;
+  pipeline.context_parallel = dice.one_of({1, 1, 2});
+  pipeline.micro_batches = dice.one_of({1, 2, 6});
+  job.train.global_batch = pipeline.replicas * pipeline.micro_batches * job.train.micro_batch;
+  choose_recompute(dice, job.transformer, s);
+  choose_options(dice, job.transformer, job.train, s);
+  if (pipeline.has_unlike_replicas()) s.shard_over = 0;
+  s.sequence_parallel = false;
+  for (const Stage& stage : pipeline.stages)
+    s.sequence_parallel = s.sequence_parallel || stage.tensor_parallel > 1;
+  if (s.recompute.modules == 0 && dice.once_in(2))  // by stage
+    for (Stage& stage : pipeline.stages) {
+      stage.recompute = dice.once_in(2) ? Recompute::full : Recompute::none;
+      stage.recompute_layers = std::nullopt;
+      if (*stage.recompute == Recompute::full && dice.once_in(2))
+        stage.recompute_layers = dice.one_of({1, 2});
+    }
+  const Stage &first = pipeline.stages.front(), &last = pipeline.stages.back();
+  if (first.tensor_parallel != last.tensor_parallel &&
+      (job.transformer.tied_embeddings || job.transformer.trained_extra() > 0))
+    return std::nullopt;
+  for (const Stage& stage : pipeline.stages)
+    if (stage.first_layer == stage.last_layer) return std::nullopt;
+  if (find_complaint(job.transformer, job.train, s)) return std::nullopt;
+  return job;
+}
+
 }  // namespace
+
+Cluster unlike_cluster() {
+  Cluster cluster = load_cluster("hethub-pair-nvidia-amd");
+  for (NodeGroup& group : cluster.groups) {
+    group.name = &group == &cluster.groups[0] ? "fast" : "slow";
+    group.nodes = 64;
+    group.host = Host{.memory = 1e12, .memory_bandwidth = 200e9, .link = 25e9};
+  }
+  cluster.links[0].from = "fast";
+  cluster.links[0].to = "slow";
+  for (Network& network : cluster.networks) network.groups.clear();
+  build_topology(cluster);
+  return cluster;
+}
+
+Job flagscale_job(unsigned seed) {
+  Dice dice(seed);
+  for (int tries = 0; tries < 1000; ++tries)
+    if (auto job = try_flagscale_job(dice)) return *job;
+  throw std::logic_error("no legal job was drawn");
+}
 
 Job megatron_job(unsigned seed) {
   Dice dice(seed);

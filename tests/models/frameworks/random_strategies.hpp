@@ -10,7 +10,12 @@
 
 namespace motley::tests {
 
-// Draws jobs until one is legal; nothing if it never is. All its ranks fit on `host-4`-like clusters of 64 chips.
+// Draws until a job is legal. Its cluster is empty.
 Job megatron_job(unsigned seed);
+// The same for FlagScale, with stages of unlike degrees on the two groups of unlike_cluster().
+Job flagscale_job(unsigned seed);
+
+// Two groups, `fast` and `slow`, of 64 nodes with 8 chips each, unlike chips, and hosts with memory.
+Cluster unlike_cluster();
 
 }  // namespace motley::tests
