@@ -27,22 +27,6 @@ std::string argument_lines(const Settings& settings) {
   return text;
 }
 
-// The line that starts the ranks. Where hosts have unlike numbers of ranks, each host gives its own.
-std::string megatron_launch(const RankMap& map) {
-  const std::string common =
-      "--master-addr \"${MASTER_ADDR:-localhost}\" --master-port \"${MASTER_PORT:-29500}\"";
-  const std::string script = "pretrain_gpt.py \"${MEGATRON_ARGUMENTS[@]}\" \"$@\"\n";
-  if (map.has_equal_hosts())
-    return fmt::format(
-        "torchrun --nnodes {} --nproc-per-node {} --node-rank \"${{NODE_RANK:-0}}\" {} \\\n  {}",
-        map.hosts.size(), map.hosts[0].ranks.size(), common, script);
-  return fmt::format(
-      "# Hosts have unlike numbers of ranks: NPROC_PER_NODE is the host's own, as the hostfile says.\n"
-      "WORLD_SIZE={} torchrun --nnodes {} --nproc-per-node \"$NPROC_PER_NODE\" --node-rank \"$NODE_RANK\" "
-      "{} \\\n  {}",
-      map.ranks.size(), map.hosts.size(), common, script);
-}
-
 std::vector<UnsaidKey> unsaid_keys(const Job& job) {
   std::vector<UnsaidKey> unsaid;
   const Train train;
@@ -84,7 +68,8 @@ std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job
   hostfile_text(map, HostfileForm::plain, wording);  // refuses ranks that no order of hosts places
   return {{"megatron-lm.sh", "#!/bin/bash\n" + export_header(ExportTarget::megatron_lm, name, job) +
                                  "MEGATRON_ARGUMENTS=(\n" + argument_lines(settings) + ")\n" +
-                                 megatron_launch(map)}};
+                                 torchrun_line(map) +
+                                 " \\\n  pretrain_gpt.py \"${MEGATRON_ARGUMENTS[@]}\" \"$@\"\n"}};
 }
 
 Export export_job(const std::string& name, const Job& job, ExportTarget target, const ScenarioKeys& keys,
@@ -95,12 +80,31 @@ Export export_job(const std::string& name, const Job& job, ExportTarget target, 
     case ExportTarget::megatron_lm:
       exported.files = megatron_files(name, job, wording, options);
       break;
+    case ExportTarget::megatron_bridge:
+      exported.files = bridge_files(name, job, wording, options);
+      break;
     case ExportTarget::flagscale:
       exported.files = flagscale_files(name, job, wording, options);
+      break;
+    case ExportTarget::torchtitan:
+      exported.files = torchtitan_files(name, job, wording);
+      break;
+    case ExportTarget::deepspeed:
+      exported.files = deepspeed_files(name, job, wording);
       break;
     default:
       exported.files = launch_files(target, name, job, wording, options);
       break;
+  }
+  if (target == ExportTarget::torchtitan) {
+    exported.unsaid.push_back({"strategy.overlap.p2p", "PyTorch's pipelining decides it"});
+    exported.unsaid.push_back({"strategy.overlap.bucket_bytes", "FSDP reduces by layer"});
+  }
+  if (target == ExportTarget::deepspeed) {
+    exported.unsaid.push_back({"model", "the training script builds it"});
+    exported.unsaid.push_back({"train.sequence", "the training script's data have it"});
+    exported.unsaid.push_back({"train.steps", "the training script counts them"});
+    exported.unsaid.push_back({"train.seed", "the training script draws"});
   }
   return exported;
 }

@@ -35,6 +35,9 @@ std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job
                                          const ExportOptions& options);
 std::vector<ExportedFile> flagscale_files(const std::string& name, const Job& job, const Wording& wording,
                                           const ExportOptions& options);
+std::vector<ExportedFile> bridge_files(const std::string& name, const Job& job, const Wording& wording,
+                                       const ExportOptions& options);
+std::vector<ExportedFile> torchtitan_files(const std::string& name, const Job& job, const Wording& wording);
 std::vector<ExportedFile> deepspeed_files(const std::string& name, const Job& job, const Wording& wording);
 
 }  // namespace motley

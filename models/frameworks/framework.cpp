@@ -13,11 +13,11 @@ const FrameworkVersion& version_of(ExportTarget target) {
       {"FlagScale", "0.8.0", "github.com/FlagOpen/FlagScale, commit da4935ec6019, 2025-11-13"},
       {"torchtitan", "0.2.2", "github.com/pytorch/torchtitan, commit b5bcd76c66d0, 2026-08-21"},
       {"DeepSpeed", "0.19.6", "github.com/deepspeedai/DeepSpeed, commit edaa72212672, 2026-08-22"},
-      {"torchrun", "of PyTorch 2.9", "docs.pytorch.org/docs/stable/elastic/run.html"},
-      {"Slurm", "25.05", "slurm.schedmd.com/sbatch.html, slurm.schedmd.com/srun.html"},
-      {"Open MPI", "5.0", "docs.open-mpi.org/en/v5.0.x/man-openmpi/man1/mpirun.1.html"},
-      {"hostfile", "of DeepSpeed 0.19.6 and FlagScale 0.8.0", "`HOST slots=N`, and `type=T` for FlagScale"},
-      {"rank map", "1", "the form is Motley's own"},
+      {"torchrun", "of PyTorch 2", "docs.pytorch.org/docs/stable/elastic/run.html, read 2026-11"},
+      {"Slurm", "24.11", "github.com/SchedMD/slurm, commit 00a43d9e72a9; srun --distribution=arbitrary"},
+      {"Open MPI", "5", "github.com/open-mpi/ompi, commit 04202f8f4aba, docs/man-openmpi/man1/mpirun.1.rst"},
+      {"a hostfile", "of DeepSpeed 0.19.6, FlagScale 0.8.0 and Open MPI 5", "lines of HOST slots=N"},
+      {"people", "to read", "the form is Motley's own"},
   }};
   return versions[static_cast<std::size_t>(target)];
 }

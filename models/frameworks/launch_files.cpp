@@ -99,6 +99,17 @@ std::vector<ExportedFile> mpirun_files(const std::string& header, const RankMap&
 
 }  // namespace
 
+std::string torchrun_line(const RankMap& map) {
+  const char* const rest =
+      "--node-rank \"${NODE_RANK:-0}\" --master-addr \"${MASTER_ADDR:-localhost}\" --master-port "
+      "\"${MASTER_PORT:-29500}\"";
+  if (map.has_equal_hosts())
+    return fmt::format("torchrun --nnodes {} --nproc-per-node {} {}", map.hosts.size(),
+                       map.hosts[0].ranks.size(), rest);
+  return fmt::format("WORLD_SIZE={} torchrun --nnodes {} --nproc-per-node \"$NPROC_PER_NODE\" {}",
+                     map.ranks.size(), map.hosts.size(), rest);
+}
+
 std::string hostfile_text(const RankMap& map, HostfileForm form, const Wording& wording) {
   refuse_disorder(map, wording);
   std::string text;

@@ -15,6 +15,10 @@ namespace motley {
 enum class HostfileForm : std::uint8_t { plain, with_types };
 std::string hostfile_text(const RankMap& map, HostfileForm form, const Wording& wording);
 
+// A line that starts the ranks of one host with torchrun, without the script: "torchrun --nnodes 4 ...". NODE_RANK is
+// the host's place. Where hosts have unlike numbers of ranks, NPROC_PER_NODE is the host's own.
+std::string torchrun_line(const RankMap& map);
+
 // The files of one of the targets torchrun, sbatch, mpirun, hostfile and rank_map.
 std::vector<ExportedFile> launch_files(ExportTarget target, const std::string& name, const Job& job,
                                        const Wording& wording, const ExportOptions& options);

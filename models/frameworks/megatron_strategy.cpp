@@ -105,7 +105,7 @@ const PipelineTemplate& only_template(const Strategy& strategy, const Wording& w
         wording.refuse("strategy.context_parallel", "", "cuts sequences alike in all pipelines");
     wording.refuse(
         "strategy.templates", "", "has one form of pipeline for all replicas",
-        fmt::format("the strategy has {} templates; one of them can be settings", strategy.templates.size()));
+        fmt::format("the strategy has {} templates; one of them can be said", strategy.templates.size()));
   }
   return strategy.templates.at(0);
 }

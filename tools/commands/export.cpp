@@ -88,7 +88,7 @@ void add_export(const Command& program) {
       "names of hosts, a line each, in the order of the cluster's nodes; default: group and number, a100-3");
   command.option("--out", options->out, "write to this file or folder instead of stdout");
   command.flag("--json", options->json, "print JSON (schema motley.export/1)");
-  command.example("motley export scenarios/exports/llama-2-7b-interleaved.yaml --to megatron-lm");
+  command.example("motley export scenarios/llama3-8b-128k.yaml --to megatron-lm --out train.sh");
   command.runs([options] { return run(*options); });
 }
 

@@ -236,6 +236,31 @@ Cluster unlike_cluster() {
   return cluster;
 }
 
+Job deepspeed_job(unsigned seed) {
+  Dice dice(seed);
+  for (int tries = 0; tries < 1000; ++tries) {
+    Job job;
+    job.transformer = random_model(dice);
+    job.train = random_train(dice);
+    Strategy& s = job.strategy;
+    PipelineTemplate& pipeline = s.templates.emplace_back();
+    Stage& stage = pipeline.stages.emplace_back();
+    stage.last_layer = job.transformer.layers;
+    stage.tensor_parallel = dice.one_of({1, 2, 4});
+    pipeline.replicas = dice.one_of({1, 2, 4, 8});
+    pipeline.micro_batches = dice.one_of({1, 2, 3, 4, 5});
+    job.train.global_batch = pipeline.replicas * pipeline.micro_batches * job.train.micro_batch;
+    s.zero = dice.one_of({0, 1, 2, 3});
+    s.overlap_gradients = s.zero > 0 && dice.once_in(2);
+    if (s.overlap_gradients)
+      s.bucket_bytes = bytes_of(job.train.gradients) * dice.one_of({500'000'000, 1000});
+    if (s.zero == 3 && pipeline.replicas > 2 && dice.once_in(2)) s.shard_over = 2;
+    if (s.zero > 0 && dice.once_in(3)) s.offload.optimizer = s.zero == 3 ? dice.one_of({0.5, 1.0}) : 1.0;
+    if (!find_complaint(job.transformer, job.train, s)) return job;
+  }
+  throw std::logic_error("no legal job was drawn");
+}
+
 Job flagscale_job(unsigned seed) {
   Dice dice(seed);
   for (int tries = 0; tries < 1000; ++tries)

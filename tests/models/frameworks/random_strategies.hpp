@@ -14,6 +14,8 @@ namespace motley::tests {
 Job megatron_job(unsigned seed);
 // The same for FlagScale, with stages of unlike degrees on the two groups of unlike_cluster().
 Job flagscale_job(unsigned seed);
+// The same for DeepSpeed: one stage, divided by ZeRO.
+Job deepspeed_job(unsigned seed);
 
 // Two groups, `fast` and `slow`, of 64 nodes with 8 chips each, unlike chips, and hosts with memory.
 Cluster unlike_cluster();
