@@ -34,21 +34,12 @@ std::string text_to_import(const ImportArguments& options, std::string& file) {
   return options.what + "\n";
 }
 
-std::vector<std::string> shipped_clusters() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_folder() + "/platforms"))
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 ImportOptions read_options(const ImportArguments& arguments, const std::string& file) {
   ImportOptions options;
   if (arguments.cluster.empty())
-    throw Refusal(
-        Exit::usage, "missing-cluster", {},
-        "`motley import` needs --cluster: no framework says on which chips it runs",
-        fmt::format("--cluster FILE, or one of those that ship: {}", fmt::join(shipped_clusters(), ", ")));
+    throw Refusal(Exit::usage, "missing-cluster", {},
+                  "`motley import` needs --cluster: no framework says on which chips it runs",
+                  "as --cluster dgx-a100-4, or a file; `--cluster list` says which ones ship");
   options.cluster = arguments.cluster;
   options.name = !arguments.name.empty() ? arguments.name : file == "line" ? "imported" : stem_of(file);
   const Cluster cluster = load_cluster(arguments.cluster);
