@@ -36,6 +36,7 @@ const std::map<std::string, std::string>& renamed() {
       {"overlap-grad-reduce", "ddp.overlap_grad_reduce"},
       {"overlap-param-gather", "ddp.overlap_param_gather"},
       {"ddp-bucket-size", "ddp.bucket_size"},
+      {"use-precision-aware-optimizer", "optimizer.use_precision_aware_optimizer"},
       {"optimizer-cpu-offload", "optimizer.optimizer_cpu_offload"},
       {"optimizer-offload-fraction", "optimizer.optimizer_offload_fraction"},
   };

@@ -1,5 +1,5 @@
-// DeepSpeed's JSON. It says batch, precision, ZeRO and AutoTP; the model, its pipeline and what it recomputes are in the
-// training script. Facts: deepspeed/runtime/config.py, zero/config.py, zero/offload_config.py and
+// DeepSpeed's JSON. It says batch, precision, ZeRO and AutoTP; the model, its pipeline and what it recomputes are in
+// the training script. Facts: deepspeed/runtime/config.py, zero/config.py, zero/offload_config.py and
 // docs/_pages/config-json.md of the version in framework.cpp.
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ Json zero_section(const Job& job, const PipelineTemplate& pipeline, const Wordin
   Json zero = {{"stage", s.zero}};
   if (s.zero == 0) return zero;
   zero["overlap_comm"] = s.overlap_gradients;
-  if (s.overlap_gradients) {
+  if (s.overlap_gradients || offloads_optimizer(s)) {
     const std::int64_t width = bytes_of(job.train.gradients);
     if (s.bucket_bytes % width != 0)
       wording.refuse("strategy.overlap.bucket_bytes", std::to_string(s.bucket_bytes),

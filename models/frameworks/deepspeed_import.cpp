@@ -216,10 +216,6 @@ void read_zero_section(const Fields& fields, const Train& train, std::int64_t re
   // DeepSpeed overlaps under ZeRO-3 unless it is told not to (zero/config.py, overlap_comm_valid).
   const YamlEntry* const overlap = section.entry("overlap_comm");
   strategy.overlap_gradients = overlap == nullptr ? strategy.zero == 3 : to_bool(own_value(*overlap));
-  if (strategy.overlap_gradients)
-    strategy.bucket_bytes =
-        bytes_of(train.gradients) *
-        read_number(section, "reduce_bucket_size", {1, std::int64_t{1} << 40}).value_or(500'000'000);
   if (const auto shard = read_number(section, "mics_shard_size", {-1, kDegree.most}); shard && *shard > 0) {
     if (strategy.zero < 3 || replicas % *shard != 0)
       refuse_foreign_key(
@@ -228,6 +224,10 @@ void read_zero_section(const Fields& fields, const Train& train, std::int64_t re
     if (*shard < replicas) strategy.shard_over = *shard;
   }
   read_offload(zero, strategy);
+  if (strategy.overlap_gradients || strategy.offload.optimizer > 0)
+    strategy.bucket_bytes =
+        bytes_of(train.gradients) *
+        read_number(section, "reduce_bucket_size", {1, std::int64_t{1} << 40}).value_or(500'000'000);
   for (const YamlEntry& entry : zero->entries)
     if (entry.key != "stage" && entry.key != "overlap_comm" && entry.key != "reduce_bucket_size" &&
         entry.key != "mics_shard_size" && entry.key != "offload_optimizer")

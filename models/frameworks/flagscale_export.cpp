@@ -1,7 +1,7 @@
-// FlagScale's YAML. Its process meshes (flagscale/train/hetero/parallel_context.py) are runs of pipeline stages with the
-// same degrees on one type of device; between two meshes a rank sends the rows that the other has, so that sequence
-// parallelism must be on where tensor parallelism is (get_inter_mesh_tensor_slices). Its Megatron-LM takes the arguments
-// of megatron_settings.hpp as keys.
+// FlagScale's YAML. Its process meshes (flagscale/train/hetero/parallel_context.py) are runs of pipeline stages with
+// the same degrees on one type of device; between two meshes a rank sends the rows that the other has, so that sequence
+// parallelism must be on where tensor parallelism is (get_inter_mesh_tensor_slices). Its Megatron-LM takes the
+// arguments of megatron_settings.hpp as keys.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // FlagScale's YAML as a scenario: its process meshes become stages, its keys are Megatron-LM's arguments. Facts are of
-// the version in framework.cpp: flagscale/train/arguments.py, flagscale/train/hetero/parallel_context.py and its patch of
-// Megatron-LM's arguments.py.
+// the version in framework.cpp: flagscale/train/arguments.py, flagscale/train/hetero/parallel_context.py and its patch
+// of Megatron-LM's arguments.py.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The files that start the ranks of a job where its Program places them: a hostfile, and scripts for torchrun, Slurm and
-// Open MPI that take the training command as their arguments. The order of hosts places the ranks; where no order can,
-// mpirun gets a rankfile, Slurm a host for each task, and torchrun is refused. Read next: rank_map.hpp.
+// The files that start the ranks of a job where its Program places them: a hostfile, and scripts for torchrun, Slurm
+// and Open MPI that take the training command as their arguments. The order of hosts places the ranks; where no order
+// can, mpirun gets a rankfile, Slurm a host for each task, and torchrun is refused. Read next: rank_map.hpp.
 #pragma once
 
 #include <string>

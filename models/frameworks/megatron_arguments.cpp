@@ -57,6 +57,8 @@ constexpr std::array kNeeds = {
     Need{"tp-comm-overlap", {"sequence-parallel", "sequence-parallel"}},
     Need{"expert-model-parallel-size", {"num-experts", "num-experts"}},
     Need{"num-query-groups", {"group-query-attention", "group-query-attention"}},
+    Need{"optimizer-cpu-offload", {"use-precision-aware-optimizer", "use-precision-aware-optimizer"}},
+    Need{"use-precision-aware-optimizer", {"use-distributed-optimizer", "use-megatron-fsdp"}},
     Need{"fp4-param-gather", {"fp4-format", "fp4-format"}},
     Need{"overlap-moe-expert-parallel-comm", {"expert-model-parallel-size", "expert-model-parallel-size"}},
 };
@@ -279,6 +281,8 @@ Transformer read_megatron_model(WrittenSettings& settings, const std::string& na
   read_biases(settings, t);
   read_window(settings, t);
   read_experts(settings, t);
+  if (t.experts.count > 0 && t.ffn_bias)
+    refuse_foreign(settings, "num-experts", ": experts have no biases in Motley", "--disable-bias-linear");
   t.extra_predictions = settings.integer("mtp-num-layers", {0, 16}, 0);
   const double weight = settings.number("mtp-loss-scaling-factor", Sign::positive, 0.1);
   if (t.extra_predictions > 0) t.extra_prediction_weight = weight;
@@ -328,10 +332,6 @@ Strategy read_megatron_options(WrittenSettings& settings, const Train& train, co
   s.overlap_gradients = settings.flag("overlap-grad-reduce");
   s.overlap_parameters = settings.flag("overlap-param-gather");
   const std::int64_t replicas = form.replicas * form.context_parallel;
-  if (s.overlap_gradients)  // Megatron-LM's own default where no bucket is given
-    s.bucket_bytes = bytes_of(train.gradients) *
-                     settings.integer("ddp-bucket-size", {1, std::int64_t{1} << 40},
-                                      std::max<std::int64_t>(40'000'000, 1'000'000 * replicas));
   s.sequence_parallel = settings.flag("sequence-parallel") && form.tensor_parallel > 1;
   if (settings.has("cp-comm-type")) {
     const std::vector<std::string> kinds = settings.words("cp-comm-type");
@@ -343,8 +343,13 @@ Strategy read_megatron_options(WrittenSettings& settings, const Train& train, co
   }
   s.overlap_experts = settings.flag("overlap-moe-expert-parallel-comm");
   if (settings.has("num-experts")) s.expert_weights = ExpertWeights::activation;
+  settings.flag("use-precision-aware-optimizer");
   if (settings.flag("optimizer-cpu-offload"))
     s.offload.optimizer = settings.number("optimizer-offload-fraction", Sign::not_negative, 1.0);
+  if (s.overlap_gradients || (s.offload.optimizer > 0 && settings.has("ddp-bucket-size")))
+    s.bucket_bytes = bytes_of(train.gradients) *  // Megatron-LM's own default where no bucket is given
+                     settings.integer("ddp-bucket-size", {1, std::int64_t{1} << 40},
+                                      std::max<std::int64_t>(40'000'000, 1'000'000 * replicas));
   if (s.offload.optimizer > 1)
     refuse_foreign(settings, "optimizer-offload-fraction", ": a share is at most 1");
   return s;

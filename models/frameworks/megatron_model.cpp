@@ -77,6 +77,8 @@ void add_attention(const Transformer& t, Settings& settings) {
 void add_experts(const Transformer& t, const Wording& wording, Settings& settings) {
   const Experts& e = t.experts;
   if (e.count == 0) return;
+  if (t.ffn_bias)
+    wording.refuse("model.ffn_bias", "true", "gives experts biases, too, where linear layers have them");
   add(settings, "num-experts", e.count);
   add(settings, "moe-router-topk", e.per_token);
   add(settings, "moe-ffn-hidden-size", e.ffn);

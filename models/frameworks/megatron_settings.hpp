@@ -42,6 +42,8 @@ inline std::int64_t pipeline_micro_batch(const Job& job, const PipelineTemplate&
 }
 // The one pipeline of a strategy; a strategy of several templates is refused.
 const PipelineTemplate& only_template(const Strategy& strategy, const Wording& wording);
+// Whether any stage keeps a part of its optimizer's state in the node's memory. Gradients then go there in buckets.
+bool offloads_optimizer(const Strategy& strategy);
 // How a stage recomputes.
 struct StageRecompute {
   Recompute what;

@@ -60,12 +60,15 @@ void add_overlaps(const Job& job, const Wording& wording, Settings& settings) {
   const Strategy& s = job.strategy;
   if (s.overlap_gradients) settings.push_back({"overlap-grad-reduce"});
   if (s.overlap_parameters) {
+    if (s.zero == 0)
+      wording.refuse("strategy.overlap.parameters", "true",
+                     "gathers early what the distributed optimizer divides", "zero: 1");
     if (!s.overlap_gradients)
       wording.refuse("strategy.overlap.parameters", "true", "gathers early only where gradients overlap, too",
                      "overlap: {gradients: true}");
     settings.push_back({"overlap-param-gather"});
   }
-  if (s.overlap_gradients) {
+  if (s.overlap_gradients || offloads_optimizer(s)) {
     const std::int64_t width = bytes_of(job.train.gradients);
     if (s.bucket_bytes % width != 0)
       wording.refuse("strategy.overlap.bucket_bytes", std::to_string(s.bucket_bytes),
@@ -85,7 +88,7 @@ void add_sharding(const Job& job, const Wording& wording, Settings& settings) {
     wording.refuse("strategy.zero", std::to_string(s.zero),
                    "divides gradients and parameters with Megatron-FSDP, which is not exported", "zero: 1");
   if (s.zero == 1) settings.push_back({"use-distributed-optimizer"});
-  if (s.shard_over > 0 && s.shard_over < pipeline.replicas) {
+  if (s.shard_over > 0 && (s.shard_over < pipeline.replicas || pipeline.context_parallel > 1)) {
     if (pipeline.context_parallel > 1)
       wording.refuse("strategy.shard_over", std::to_string(s.shard_over),
                      "divides over ranks that cut sequences first, so that its instances are others");
@@ -108,6 +111,13 @@ const PipelineTemplate& only_template(const Strategy& strategy, const Wording& w
         fmt::format("the strategy has {} templates; one of them can be said", strategy.templates.size()));
   }
   return strategy.templates.at(0);
+}
+
+bool offloads_optimizer(const Strategy& strategy) {
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages)
+      if (stage.offload.value_or(strategy.offload).optimizer > 0) return true;
+  return false;
 }
 
 StageRecompute recompute_of(const Strategy& strategy, const Stage& stage) {
@@ -198,6 +208,10 @@ Settings megatron_options(const Job& job, const Wording& wording) {
   }
   const Offload offload = pipeline.stages.at(0).offload.value_or(s.offload);
   if (offload.optimizer > 0) {
+    if (s.zero == 0)
+      wording.refuse("strategy.offload.optimizer", format_exact(offload.optimizer),
+                     "offloads the distributed optimizer only", "zero: 1");
+    settings.push_back({"use-precision-aware-optimizer"});  // offloading goes through it
     settings.push_back({"optimizer-cpu-offload"});
     settings.push_back({"optimizer-offload-fraction", {format_exact(offload.optimizer)}});
   }
@@ -246,6 +260,8 @@ Settings megatron_strategy(const Job& job, const Wording& wording) {
     if (recompute_of(s, stage).what.layer)
       wording.refuse("strategy.overlap.experts", "true",
                      "does not overlap experts and recompute whole layers");
+    if (job.train.precision == Format::fp32)
+      wording.refuse("strategy.overlap.experts", "true", "overlaps experts in bf16 and fp16 only");
     if (job.transformer.trained_extra() > 1)
       wording.refuse("strategy.overlap.experts", "true",
                      "overlaps experts with one module for further tokens at most");

@@ -1,7 +1,7 @@
-// A configuration of torchtitan: a Python function that returns its Trainer.Config. TOML is gone there, and the flags of
-// its command line are frozen (torchtitan/config/README.md). Facts: torchtitan/config/configs.py,
-// distributed/pipeline_parallel.py, distributed/activation_checkpoint.py, models/*/__init__.py of the version in
-// framework.cpp.
+// A configuration of torchtitan: a Python function that returns its Trainer.Config. TOML is gone there, and the flags
+// of its command line are frozen (torchtitan/config/README.md). Facts: torchtitan/config/configs.py,
+// distributed/pipeline_parallel.py, distributed/activation_checkpoint.py, torchtitan/models/llama3/__init__.py and
+// torchtitan/models/qwen3/__init__.py of the version in framework.cpp.
 #include <fmt/format.h>
 
 #include <array>
@@ -87,6 +87,9 @@ void refuse_sharding(const Job& job, const PipelineTemplate& pipeline, const Wor
                    "zero: 3 or 0");
   if (s.zero == 0 && pipeline.context_parallel > 1)
     wording.refuse("strategy.zero", "0", "divides parameters over the ranks that cut a sequence", "zero: 3");
+  if (s.shard_over > 0 && pipeline.context_parallel > 1)
+    wording.refuse("strategy.shard_over", std::to_string(s.shard_over),
+                   "divides over whole replicas, with all ranks that cut their sequences");
   const ReduceGradients reduces = pipelines ? ReduceGradients::last : ReduceGradients::each;
   if (s.zero == 3 && s.reduce_gradients != reduces)
     wording.refuse(

@@ -39,7 +39,7 @@ Transformer random_model(Dice& dice) {
     if (dice.once_in(4)) t.sliding_window = 32;
     if (t.sliding_window > 0 && dice.once_in(2)) t.full_attention = {1};
   }
-  if (dice.once_in(3)) {
+  if (!t.ffn_bias && dice.once_in(3)) {
     t.experts.count = 8;
     t.experts.per_token = dice.one_of({1, 2});
     t.experts.ffn = 64;
@@ -126,7 +126,7 @@ void choose_options(Dice& dice, const Transformer& t, const Train& train, Strate
   if (s.overlap_gradients) s.bucket_bytes = bytes_of(train.gradients) * dice.one_of({40'000'000, 1000});
   if (pipeline.context_parallel > 1) s.overlap_context = dice.once_in(2);
   if (t.experts.count > 0) s.expert_weights = ExpertWeights::activation;
-  if (dice.once_in(4)) s.offload.optimizer = dice.one_of({0.5, 1.0});
+  if (s.zero == 1 && dice.once_in(3)) s.offload.optimizer = dice.one_of({0.5, 1.0});
 }
 
 std::optional<Job> try_megatron_job(Dice& dice) {
@@ -153,8 +153,8 @@ std::optional<Job> try_megatron_job(Dice& dice) {
   job.train.global_batch = pipeline.replicas * pipeline.micro_batches * job.train.micro_batch;
   choose_recompute(dice, job.transformer, s);
   choose_options(dice, job.transformer, job.train, s);
-  s.overlap_experts = ep > 1 && job.transformer.experts.count > 0 && !s.recompute.layer &&
-                      (pp == 1 || chunks > 1) && dice.once_in(2);
+  s.overlap_experts = ep > 1 && job.train.precision != Format::fp32 && job.transformer.experts.count > 0 &&
+                      !s.recompute.layer && (pp == 1 || chunks > 1) && dice.once_in(2);
   if (s.overlap_experts && pipeline.context_parallel > 1)
     s.overlap_context = false;  // they gather first anyway
   if (find_complaint(job.transformer, job.train, s)) return std::nullopt;
