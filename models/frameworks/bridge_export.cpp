@@ -122,8 +122,8 @@ std::vector<ExportedFile> bridge_files(const std::string& name, const Job& job, 
   Settings settings = megatron_strategy(job, wording);
   for (const Settings& more : {megatron_model(job, wording), megatron_train(job, wording)})
     settings.insert(settings.end(), more.begin(), more.end());
-  std::string text =
-      "#!/bin/bash\n" + export_header(ExportTarget::megatron_bridge, name, job) + "OVERRIDES=(\n";
+  std::string text = "#!/bin/bash\n" + export_header(ExportTarget::megatron_bridge, name, job) +
+                     environment_of(job.strategy) + "OVERRIDES=(\n";
   for (const std::string& line : overrides(job, settings, wording)) text += "  " + shell_quoted(line) + "\n";
   const RankMap map = map_ranks(job, options.hosts);
   hostfile_text(map, HostfileForm::plain, wording);  // refuses ranks that no order of hosts places

@@ -59,6 +59,11 @@ std::string export_header(ExportTarget target, const std::string& name, const Jo
                      degrees_of(job.strategy));
 }
 
+std::string environment_of(const Strategy& strategy) {
+  const bool cuts = strategy.tp() > 1 || strategy.cp() > 1;
+  return cuts && !strategy.overlap_experts ? "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" : "";
+}
+
 std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job, const Wording& wording,
                                          const ExportOptions& options) {
   Settings settings = megatron_strategy(job, wording);
@@ -66,10 +71,11 @@ std::vector<ExportedFile> megatron_files(const std::string& name, const Job& job
     settings.insert(settings.end(), more.begin(), more.end());
   const RankMap map = map_ranks(job, options.hosts);
   hostfile_text(map, HostfileForm::plain, wording);  // refuses ranks that no order of hosts places
-  return {{"megatron-lm.sh", "#!/bin/bash\n" + export_header(ExportTarget::megatron_lm, name, job) +
-                                 "MEGATRON_ARGUMENTS=(\n" + argument_lines(settings) + ")\n" +
-                                 torchrun_line(map) +
-                                 " \\\n  pretrain_gpt.py \"${MEGATRON_ARGUMENTS[@]}\" \"$@\"\n"}};
+  return {{"megatron-lm.sh",
+           "#!/bin/bash\n" + export_header(ExportTarget::megatron_lm, name, job) +
+               "# Data and checkpoints are given behind it: ./megatron-lm.sh --mock-data\n" +
+               environment_of(job.strategy) + "MEGATRON_ARGUMENTS=(\n" + argument_lines(settings) + ")\n" +
+               torchrun_line(map) + " \\\n  pretrain_gpt.py \"${MEGATRON_ARGUMENTS[@]}\" \"$@\"\n"}};
 }
 
 Export export_job(const std::string& name, const Job& job, ExportTarget target, const ScenarioKeys& keys,

@@ -27,6 +27,9 @@ std::string export_json(const Export& exported);
 std::string export_header(ExportTarget target, const std::string& name, const Job& job,
                           const std::string& mark = "#");
 
+// What Megatron-LM wants in the environment where tensors or sequences are cut, before Blackwell (arguments.py).
+std::string environment_of(const Strategy& strategy);
+
 // Quotes a word for a shell where it needs it.
 std::string shell_quoted(const std::string& word);
 

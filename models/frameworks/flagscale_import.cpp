@@ -291,10 +291,12 @@ Imported import_flagscale(const std::string& text, const std::string& file, cons
   imported.cluster = options.cluster;
   KeyReader reader(root, imported.ignored);
   WrittenSettings& settings = reader.settings();
+  if (!settings.has("hetero-process-meshes")) {
+    settings.flag("enable-hetero");
+    read_megatron_job(settings, {std::nullopt, root->where}, options, imported);
+    return imported;
+  }
   refuse_megatron_clashes(settings);
-  if (!settings.has("hetero-process-meshes"))
-    settings.refuse_missing("hetero-process-meshes",
-                            "without meshes it is Megatron-LM: --from megatron-lm reads its arguments");
   Transformer& t = imported.transformer = read_megatron_model(settings, options.name);
   Train& train = imported.train = read_megatron_train(settings);
   PipelineTemplate pipeline = read_meshes(settings, options, imported);

@@ -77,7 +77,7 @@ struct Degrees {
   std::int64_t tp = 1, pp = 1, cp = 1, ep = 1, etp = 0, dp = 1;
 };
 
-Degrees read_degrees(WrittenSettings& settings, const LaunchLine& line, const ImportOptions& options,
+Degrees read_degrees(WrittenSettings& settings, const StartedRanks& started, const ImportOptions& options,
                      std::vector<std::string>& notes) {
   Degrees d;
   d.tp = settings.integer("tensor-model-parallel-size", kDegree, 1);
@@ -89,15 +89,16 @@ Degrees read_degrees(WrittenSettings& settings, const LaunchLine& line, const Im
   if (d.tp > kDegree.most / d.pp || d.tp * d.pp > kDegree.most / d.cp)
     throw Refusal(Exit::infeasible, "too-many-ranks", settings.where("pipeline-model-parallel-size"),
                   "the degrees take more than a million ranks");
-  const std::int64_t ranks = line.ranks.value_or(options.chips), model = d.tp * d.pp * d.cp;
-  if (!line.ranks)
+  const std::int64_t ranks = started.ranks.value_or(options.chips), model = d.tp * d.pp * d.cp;
+  if (!started.ranks)
     notes.push_back(fmt::format(
         "the text does not say how many ranks start: they are the {} chips of the cluster", options.chips));
   if (ranks % model != 0)
-    throw Refusal(Exit::infeasible, "impossible-degrees", line.ranks ? line.ranks_where : line.where,
-                  fmt::format("{} ranks are not a multiple of tensor {} x pipeline {} x context {} = {}",
-                              ranks, d.tp, d.pp, d.cp, model),
-                  line.ranks ? "" : "a launcher in the text, as torchrun, says how many ranks start");
+    throw Refusal(
+        Exit::infeasible, "impossible-degrees", started.where,
+        fmt::format("{} ranks are not a multiple of tensor {} x pipeline {} x context {} = {}", ranks, d.tp,
+                    d.pp, d.cp, model),
+        started.ranks ? "" : "--ranks says how many ranks start, or a launcher in the text, as torchrun");
   d.dp = ranks / model;
   return d;
 }
@@ -182,19 +183,12 @@ std::vector<Stage> lay_out(const std::vector<std::int64_t>& layers, const Degree
 
 }  // namespace
 
-Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options) {
-  const LaunchLine line = read_launch_line(text, file);
-  Imported imported;
-  imported.name = options.name;
-  imported.cluster = options.cluster;
-  for (const ShellWord& word : line.launcher)
-    if (word.text.starts_with("-"))
-      imported.ignored.push_back({word.text, word.where, "it only starts processes"});
-  WrittenSettings settings = read_arguments(line, imported.ignored);
+void read_megatron_job(WrittenSettings& settings, const StartedRanks& started, const ImportOptions& options,
+                       Imported& imported) {
   refuse_megatron_clashes(settings);
   Transformer& t = imported.transformer = read_megatron_model(settings, options.name);
   Train& train = imported.train = read_megatron_train(settings);
-  const Degrees d = read_degrees(settings, line, options, imported.notes);
+  const Degrees d = read_degrees(settings, started, options, imported.notes);
   PipelineTemplate pipeline;
   const std::vector<std::int64_t> layers = read_layers(settings, t, d.pp);
   pipeline.stages = lay_out(layers, d);
@@ -202,8 +196,8 @@ Imported import_megatron(const std::string& text, const std::string& file, const
   pipeline.context_parallel = d.cp;
   if (train.global_batch == 0) {
     train.global_batch = train.micro_batch * d.dp;
-    imported.notes.push_back(fmt::format(
-        "--global-batch-size is not given: {}, one micro-batch of each replica", train.global_batch));
+    imported.notes.push_back(fmt::format("{} is not given: {}, one micro-batch of each replica",
+                                         settings.as_written("global-batch-size"), train.global_batch));
   }
   if (train.global_batch % (train.micro_batch * d.dp) != 0)
     throw Refusal(Exit::infeasible, "impossible-batch", settings.where("global-batch-size"),
@@ -214,13 +208,25 @@ Imported import_megatron(const std::string& text, const std::string& file, const
   if (interleaved && d.pp == 1)
     throw Refusal(Exit::infeasible, "impossible-schedule", settings.where("pipeline-model-parallel-layout"),
                   "virtual stages need a pipeline of two stages or more",
-                  "a larger --pipeline-model-parallel-size");
+                  "a larger " + settings.as_written("pipeline-model-parallel-size"));
   imported.strategy = read_megatron_options(settings, train, {d.pp > 1, interleaved, d.tp, d.dp, d.cp});
   read_megatron_recompute(settings, imported.strategy, pipeline.stages);
   imported.strategy.templates = {std::move(pipeline)};
   list_ignored(settings, imported.ignored);
   if (const auto complaint = find_complaint(t, train, imported.strategy))
-    throw Refusal(Exit::infeasible, complaint->kind, line.where, complaint->message, complaint->hint);
+    throw Refusal(Exit::infeasible, complaint->kind, started.where, complaint->message, complaint->hint);
+}
+
+Imported import_megatron(const std::string& text, const std::string& file, const ImportOptions& options) {
+  const LaunchLine line = read_launch_line(text, file);
+  Imported imported;
+  imported.name = options.name;
+  imported.cluster = options.cluster;
+  for (const ShellWord& word : line.launcher)
+    if (word.text.starts_with("-"))
+      imported.ignored.push_back({word.text, word.where, "it only starts processes"});
+  WrittenSettings settings = read_arguments(line, imported.ignored);
+  read_megatron_job(settings, {line.ranks, line.ranks ? line.ranks_where : line.where}, options, imported);
   return imported;
 }
 

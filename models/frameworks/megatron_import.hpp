@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "models/frameworks/import.hpp"
 #include "models/frameworks/written_settings.hpp"
@@ -23,6 +24,15 @@ struct ImportedForm {
 Strategy read_megatron_options(WrittenSettings& settings, const Train& train, const ImportedForm& form);
 // Recomputation of every stage; layers: at the beginning of each chunk, nothing: all.
 void read_megatron_recompute(WrittenSettings& settings, Strategy& strategy, std::vector<Stage>& stages);
+
+// How many ranks start, and where that is said; nothing: all chips of the cluster.
+struct StartedRanks {
+  std::optional<std::int64_t> ranks;
+  Location where;
+};
+// Reads the whole job, whose stages are alike, into `imported`.
+void read_megatron_job(WrittenSettings& settings, const StartedRanks& started, const ImportOptions& options,
+                       Imported& imported);
 
 // Adds the settings that were not read to the ignored ones.
 void list_ignored(const WrittenSettings& settings, std::vector<IgnoredSetting>& ignored);
