@@ -81,7 +81,7 @@ TEST_CASE("launchers say how many ranks start") {
 }
 
 TEST_CASE("Megatron-LM's own examples of layouts mean what its documentation says") {
-  // pipeline_parallel_layer_layout.py: a first stage of three layers, thirty of two, and one with a module and the head.
+  // pipeline_parallel_layer_layout.py: a stage of three layers, thirty of two, and one with a module and the head.
   const LayerLayout long_layout = parse_layout("Ettt|(tt|)*29tt|mL", {}, 32, 63, 1);
   CHECK(long_layout.layers.size() == 32);
   CHECK(long_layout.layers[0] == 3);
