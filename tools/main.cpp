@@ -20,6 +20,8 @@ Exit run_command_line(int argc, char** argv) {
   add_compare(program);
   add_explain(program);
   add_plan(program);
+  add_export(program);
+  add_import(program);
   add_launch(program);
   add_check(program);
   add_show(program);

@@ -23,6 +23,8 @@ void add_train(const Command& program);
 void add_compare(const Command& program);
 void add_explain(const Command& program);
 void add_plan(const Command& program);
+void add_export(const Command& program);
+void add_import(const Command& program);
 void add_launch(const Command& program);
 void add_check(const Command& program);
 void add_show(const Command& program);
