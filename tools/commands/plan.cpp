@@ -197,7 +197,7 @@ void add_plan(const Command& program) {
       "motley plan scenarios/h2-four-types-1024.yaml --out planned.yaml\n"
       "  motley plan scenarios/mixed-fleet.yaml --objective price --tokens 2T --deadline 400d\n"
       "  motley plan scenarios/mixed-fleet.yaml --pareto time,price\n"
-      "  motley plan scenarios/mixed-fleet.yaml --objective price --buy scenarios/prices.yaml");
+      "  motley plan scenarios/mixed-fleet.yaml --objective price --buy scenarios/prices/mixed-fleet.yaml");
   command.runs([options] { return run(*options); });
 }
 
