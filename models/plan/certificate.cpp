@@ -225,7 +225,7 @@ void refuse_no_plan(const Job& job, StagePricer& pricer, const Judge& judge, con
                              last_refusal.empty() ? "" : ": " + last_refusal)
                : fmt::format("of {} strategies that were simulated none stands: {}", judged, last_refusal);
   std::string hint = certificate.is_proved && certificate.bound != CertificateBound::sequences
-                         ? "no strategy fits without `offload`, which is not planned"
+                         ? "no strategy fits without `offload`"
                          : "";
   if (limits.suggests) {
     const auto change = find_smallest_change(job, judge, limits, certificate);

@@ -40,8 +40,8 @@ double state_bytes(const Job& job);
 Certificate certify(const Job& job, StagePricer& pricer, const PlanLimits& limits);
 
 // Layouts that save most memory, in which a plan may fit although no pipeline of the closed forms does: full
-// recomputation, micro-batches of one sequence, states divided over the replicas (zero 1 and 3), layers in proportion
-// to the memory of the chips.
+// recomputation, micro-batches of one sequence, states divided over the replicas (zero 1 to 3), layers in proportion
+// to the memory of the chips; and, where all nodes describe their memory, everything offloaded.
 std::vector<Job> sparing_jobs(const Job& job, const PlanPins& pins);
 
 // A change with which the job was planned.

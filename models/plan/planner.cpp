@@ -218,7 +218,9 @@ class Planner {
       const std::vector<Verdict> verdicts = judge_(together);
       for (std::size_t j = 0; j < verdicts.size(); ++j) take(std::move(together[j]), verdicts[j]);
       together.clear();
-      if (limits_.progress) limits_.progress(plan_.judged, stands() ? plan_.value() : 0, plan_.value_bound);
+      if (!limits_.progress) continue;
+      const bool is_met = stands() && goal_.is_met(plan_.verdict);
+      limits_.progress(plan_.judged, is_met ? plan_.value() : 0, plan_.value_bound);
     }
   }
 

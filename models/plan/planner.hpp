@@ -24,7 +24,7 @@ struct PlanLimits {
   PlanPolicy policy = PlanPolicy::optimal;
   std::size_t evaluations = 400;                         // jobs that are judged at most
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
-  // Told the best value of the goal until then, 0 while there is none, and its bound.
+  // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
   std::function<void(std::size_t judged, double best, double bound)> progress = {};
   Goal goal = {};
   PlanPins pins = {};

@@ -34,6 +34,7 @@ std::vector<std::int64_t> by_memory(const std::vector<double>& memory, std::int6
 struct SparingWay {
   bool is_reversed = false;  // the groups with the least memory come first
   bool spares_ends = false;  // the stages with embedding and head have fewer layers for it
+  bool offloads = false;     // nodes keep optimizer state and activations
 };
 
 // Bytes of state of the embedding, which the first and, untied or not, the last stage hold.
@@ -52,6 +53,11 @@ std::optional<Job> sparing_job(const Job& job, const std::vector<SparingGroup>& 
   if (job.train.micro_batch != 1) pipeline.micro_batch = 1;
   strategy.zero = replicas > 1 ? zero : 0;
   strategy.recompute = Recompute::full;
+  if (way.offloads) {
+    strategy.offload.optimizer = strategy.offload.activations = 1;
+    for (const SparingGroup& each : row)
+      if (!job.cluster.groups[at(each.group)].host) return std::nullopt;
+  }
   std::vector<double> memory;
   for (const SparingGroup& each : row)
     for (std::int64_t stage = 0;
@@ -113,7 +119,8 @@ std::vector<Job> sparing_jobs(const Job& job, const PlanPins& pins) {
            job.cluster.groups[at(b)].chip.memory_bytes.value;
   });
   std::vector<Job> jobs;
-  for (const SparingWay& way : {SparingWay{}, {false, true}, {true, false}, {true, true}}) {
+  for (const SparingWay& way :
+       {SparingWay{}, {false, true}, {true, false}, {true, true}, {false, false, true}}) {
     const std::size_t most = jobs.size() + kMostOfAWay;
     std::vector<int> order = by_most_memory;
     if (way.is_reversed) std::reverse(order.begin(), order.end());

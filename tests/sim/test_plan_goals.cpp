@@ -150,6 +150,27 @@ TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[pl
   CHECK(refused > 2);
 }
 
+TEST_CASE("the gap of a plan never grows while it is looked for, and ends at that of the plan", "[plan]") {
+  for (const PlanObjective objective : every<PlanObjective>()) {
+    const Job job = priced_job(5);
+    KeepingJudge keeping;
+    PlanLimits limits;
+    limits.evaluations = 40;
+    limits.goal = {objective};
+    double before = Goal::kNone, bound_before = 0;
+    limits.progress = [&](std::size_t, double best, double bound) {
+      CHECK(bound > 0);
+      if (bound_before > 0) CHECK(bound == bound_before);
+      bound_before = bound;
+      if (best == 0) return;
+      CHECK(best <= before);
+      CHECK(bound <= best * kRounding);
+      before = best;
+    };
+    CHECK(plan(job, std::ref(keeping), limits).value() == before);
+  }
+}
+
 TEST_CASE("targets of a run are shared out over its steps, lost ones among them", "[plan]") {
   Job job = priced_job(1);
   job.train.goodput = 0.5;
