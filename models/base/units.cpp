@@ -85,6 +85,7 @@ constexpr std::array kBytesPerSecond = {Unit{"B/s"},
 constexpr std::array kFlops = {Unit{"FLOP/s"},       Unit{"kFLOP/s", 1e3},  Unit{"MFLOP/s", 1e6},
                                Unit{"GFLOP/s", 1e9}, Unit{"TFLOP/s", 1e12}, Unit{"PFLOP/s", 1e15}};
 constexpr std::array kWatts = {Unit{"W"}, Unit{"kW", 1e3}};
+constexpr std::array kDollars = {Unit{"USD"}};
 constexpr std::array kDollarsPerHour = {Unit{"USD/h"}};
 constexpr std::array kDollarsPerEnergy = {Unit{"USD/kWh"}, Unit{"USD/MWh", 1, 1e3}};
 constexpr std::array kCarbonPerEnergy = {Unit{"g/kWh"}, Unit{"kg/kWh", 1e3}, Unit{"kg/MWh"},
@@ -103,6 +104,8 @@ std::span<const Unit> units_of(Dimension dimension) {
       return kFlops;
     case Dimension::watts:
       return kWatts;
+    case Dimension::dollars:
+      return kDollars;
     case Dimension::dollars_per_hour:
       return kDollarsPerHour;
     case Dimension::dollars_per_energy:
@@ -162,6 +165,7 @@ NumberRange bounds_of(Dimension dimension) {
     case Dimension::count:
       return {1e-12, 1e21};
     case Dimension::watts:
+    case Dimension::dollars:
     case Dimension::dollars_per_hour:
     case Dimension::dollars_per_energy:
     case Dimension::carbon_per_energy:

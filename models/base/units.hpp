@@ -16,6 +16,7 @@ enum class Dimension : std::uint8_t {
   bytes_per_second,    // B/s .. TB/s, KiB/s .. ; bit/s: b/s kb/s Mb/s Gb/s Tb/s
   flops,               // FLOP/s .. PFLOP/s (rate; written "312 TFLOP/s")
   watts,               // W kW
+  dollars,             // USD
   dollars_per_hour,    // USD/h
   dollars_per_energy,  // USD/kWh USD/MWh (USD/kWh)
   carbon_per_energy,   // g/kWh kg/kWh kg/MWh t/MWh (g/kWh)

@@ -18,6 +18,19 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
   return read_chip(read_yaml(path, node->where), stem_of(path));
 }
 
+std::string print_group(const NodeGroup& group) {
+  std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
+                                 quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
+  if (group.pcie) text += fmt::format("    pcie: {}\n", print(*group.pcie));
+  if (group.host) text += fmt::format("    host: {}\n", print(*group.host));
+  if (group.site) text += fmt::format("    site: {}\n", print(*group.site));
+  text += fmt::format("    nics:{}\n", group.nics.empty() ? " []" : "");
+  for (const Nic& nic : group.nics) text += fmt::format("      - {}\n", print(nic));
+  return text + "    chip:\n" + print(group.chip, "      ");
+}
+
+}  // namespace
+
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
   const Fields fields(node, "a group",
                       {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "site", "nics"});
@@ -43,19 +56,6 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   }
   return group;
 }
-
-std::string print_group(const NodeGroup& group) {
-  std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
-                                 quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
-  if (group.pcie) text += fmt::format("    pcie: {}\n", print(*group.pcie));
-  if (group.host) text += fmt::format("    host: {}\n", print(*group.host));
-  if (group.site) text += fmt::format("    site: {}\n", print(*group.site));
-  text += fmt::format("    nics:{}\n", group.nics.empty() ? " []" : "");
-  for (const Nic& nic : group.nics) text += fmt::format("      - {}\n", print(nic));
-  return text + "    chip:\n" + print(group.chip, "      ");
-}
-
-}  // namespace
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
   const Fields fields(node, "a cluster",

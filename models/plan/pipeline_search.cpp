@@ -25,12 +25,7 @@ namespace {
 constexpr double kMostlyAlike = 0.9;
 constexpr double kStep = 1.002;  // between the times of a longest stage at which a bound is taken
 
-// A run of stages on one group, all cut alike.
-struct Segment {
-  int group = 0;
-  std::int64_t tensor_parallel = 1;
-};
-using Row = std::vector<Segment>;  // from the first stage to the last
+using Row = std::vector<RowSegment>;  // from the first stage to the last
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> list;
@@ -123,9 +118,11 @@ std::vector<Shape> shapes_of(const Job& job, const PipelineForm& form) {
   for (const NodeGroup& group : job.cluster.groups) nodes += group.nodes;
   std::vector<std::pair<double, Shape>> shapes;
   for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
-    if (micro_batch > kMostSequences) break;
+    if (micro_batch > std::max(kMostSequences, form.micro_batch)) break;
+    if (form.micro_batch > 0 && micro_batch != form.micro_batch) continue;
     for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
       if (replicas > job.cluster.chip_count()) break;
+      if (form.replicas > 0 && replicas != form.replicas) continue;
       const double nodes_each = static_cast<double>(nodes) / static_cast<double>(replicas);
       for (const std::int64_t context_parallel : context_degrees(job, form))
         for (const std::int64_t expert_parallel : expert_degrees(job, form))
@@ -138,6 +135,34 @@ std::vector<Shape> shapes_of(const Job& job, const PipelineForm& form) {
   std::vector<Shape> list;
   for (const auto& [distance, shape] : shapes) list.push_back(shape);
   return list;
+}
+
+bool has_unlike_cuts(const Row& row) {
+  return std::any_of(row.begin(), row.end(), [&](const RowSegment& segment) {
+    return segment.tensor_parallel != row.front().tensor_parallel;
+  });
+}
+
+// At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
+// proportion. All 0: there are more segments than that.
+std::vector<std::int64_t> shared_out(std::vector<std::int64_t> stages, std::int64_t most) {
+  const auto count = static_cast<std::int64_t>(stages.size());
+  const std::int64_t more = std::accumulate(stages.begin(), stages.end(), -count), rest = most - count;
+  if (more <= rest) return stages;
+  std::int64_t before = 0;
+  for (std::int64_t& each : stages) {
+    const std::int64_t after = before + each - 1;
+    each = rest < 0 ? 0 : 1 + rest * after / more - rest * before / more;
+    before = after;
+  }
+  return stages;
+}
+
+bool has_form(const PlannedPipeline& pipeline, const PipelineForm& form, const Cluster& cluster) {
+  std::set<int> groups;
+  for (const PlannedStage& stage : pipeline.stages) groups.insert(stage.way.group);
+  if (form.stages > 0 && static_cast<std::int64_t>(pipeline.stages.size()) != form.stages) return false;
+  return !form.uses_all_groups || groups.size() == cluster.groups.size();
 }
 
 class PipelineFinder {
@@ -181,8 +206,10 @@ class PipelineFinder {
       places_.push_back(&place);
     }
     const RowBound row_bound = bound_of_row();
-    stages_ = 0;
-    for (const Place* place : places_) stages_ += place->stages;
+    shares_.clear();
+    for (const Place* place : places_) shares_.push_back(place->stages);
+    if (form_.most_stages > 0) shares_ = shared_out(shares_, form_.most_stages);
+    stages_ = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
     if (chunks == 1)
       lower_bound(row_bound);
     else if (stages_ < 2 || shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers)
@@ -224,7 +251,7 @@ class PipelineFinder {
   enum class Flying : std::uint8_t { as_filled, at_least };
 
   // Without ways: no stage can stand there.
-  const Place& place_of(const Segment& segment) {
+  const Place& place_of(const RowSegment& segment) {
     const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
     Place& place = entry->second;
     if (!is_new) return place;
@@ -330,7 +357,8 @@ class PipelineFinder {
     filled_.clear();
     std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
-      for (std::int64_t stage = 0; stage < places_[i]->stages && last > 0; ++stage) {
+      for (std::int64_t stage = 0;
+           stage < (flying == Flying::as_filled ? shares_[i] : places_[i]->stages) && last > 0; ++stage) {
         const std::int64_t behind = flying == Flying::as_filled ? static_cast<std::int64_t>(filled_.size())
                                                                 : static_cast<std::int64_t>(i) + stage;
         const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s, behind);
@@ -398,10 +426,7 @@ class PipelineFinder {
     pipeline.estimate_s = static_cast<double>(shape_.micro_batches) * longest_s +
                           (all_s - longest_s) / shape_.chunks + reduced_s;
     auto& best = result_.best;
-    std::set<int> groups;
-    for (const PlannedStage& stage : pipeline.stages) groups.insert(stage.way.group);
-    if (form_.uses_all_groups && groups.size() < job_.cluster.groups.size()) return;
-    if (pipeline.estimate_s >= cut_s()) return;
+    if (!has_form(pipeline, form_, job_.cluster) || pipeline.estimate_s >= cut_s()) return;
     best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
     if (best.size() > most_) best.pop_back();
   }
@@ -414,6 +439,7 @@ class PipelineFinder {
   double memory_ = 0;  // bytes of all chips
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row
+  std::vector<std::int64_t> shares_;                     // most stages of each place, as far as pins allow
   std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
   std::vector<const Place*> places_;                     // from the last stage to the first
   std::vector<Filled> filled_;                           // from the last stage to the first
@@ -460,12 +486,14 @@ PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t
   std::vector<Row> rows = Rows(job.cluster).take();
   if (form.uses_all_groups)
     std::erase_if(rows, [&](const Row& row) { return row.size() < job.cluster.groups.size(); });
+  if (form.allows_row) std::erase_if(rows, [&](const Row& row) { return !form.allows_row(row); });
   PipelineFinder finder(job, pricer, most, form);
   for (const Shape& shape : shapes_of(job, form)) {
     if (!has_time()) return finder.take(false);
     if (!finder.try_shape(shape)) continue;
     for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
-      for (const Row& row : rows) finder.try_row(row, chunks);
+      for (const Row& row : rows)  // no strategy reshards activations between stages of several chunks
+        if (chunks == 1 || !has_unlike_cuts(row)) finder.try_row(row, chunks);
   }
   return finder.take(true);
 }

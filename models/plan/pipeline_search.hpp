@@ -69,11 +69,22 @@ struct PipelineSearch {
   bool is_whole = true;  // false: the search was ended early
 };
 
-// Which pipelines are looked for.
+// A run of stages on one group, all cut alike.
+struct RowSegment {
+  int group = 0;
+  std::int64_t tensor_parallel = 1;
+};
+
+// Which pipelines are looked for. The bound of the form counts more stages than `stages` and `most_stages` allow; it
+// holds for them, too.
 struct PipelineForm {
   bool uses_all_groups = false;
   int most_chunks = 8;  // in a stage
   bool cuts_sequences = true, divides_experts = true;
+  std::int64_t replicas = 0, micro_batch = 0;  // 0: any
+  std::int64_t stages = 0, most_stages = 0;    // of a pipeline; 0: any
+  // Whether a row from the first stage to the last is looked at; empty: every row is.
+  std::function<bool(const std::vector<RowSegment>& row)> allows_row = {};
 };
 
 // The `most` best pipelines under 1F1B, or interleaved, with zero 1. `has_time` is asked now and then; when it says no,

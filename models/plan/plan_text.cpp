@@ -8,6 +8,7 @@
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/plan/goal_text.hpp"
 
 namespace motley {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 std::string describe(PlanEnd end) {
   switch (end) {
     case PlanEnd::no_move_helps:
-      return "no change of one thing makes the plan faster";
+      return "no change of one thing makes the plan better";
     case PlanEnd::all_judged:
       return "every proposal of the policy was simulated";
     case PlanEnd::evaluations:
@@ -77,15 +78,16 @@ std::string baselines_text(const PlanReport& report) {
                   "the plan reaches {} of what all groups reach together, each alone with the same batch\n",
                   format_percent(*ratio))
             : "a group cannot hold the model alone, so the plan has nothing to be compared with\n";
-  return "\n" + table.print() + summary;
+  return fmt::format("\n{}{}", table.print(), summary);
 }
 
 }  // namespace
 
-std::string describe_progress(double best_s, double bound_s) {
-  if (best_s <= 0) return "none fits yet";
-  return fmt::format("best {}, at most {} above the best possible", format_seconds(best_s),
-                     format_percent(best_s / bound_s - 1));
+std::string describe_progress(PlanObjective objective, double best, double bound) {
+  if (best <= 0 || best == Goal::kNone) return "none fits yet";
+  if (bound <= 0 || bound == Goal::kNone) return fmt::format("best {}", format_value(objective, best));
+  return fmt::format("best {}, at most {} above the best possible", format_value(objective, best),
+                     format_percent(best / bound - 1));
 }
 
 std::string to_text(const PlanReport& report) {
@@ -103,6 +105,7 @@ std::string to_text(const PlanReport& report) {
         plan.simulated_s < *plan.form_bound_s
             ? ""
             : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));
+  text += goal_lines(report);
   if (plan.own_s)
     text += fmt::format("  the scenario's own strategy takes {} ({:+.1f} %)\n", format_seconds(*plan.own_s),
                         (*plan.own_s / plan.simulated_s - 1) * 100);
@@ -133,9 +136,10 @@ std::string to_json(const PlanReport& report) {
   json["strategy_hash"] = strategy_hash(plan.job.transformer, plan.job.train, plan.job.strategy);
   json["simulated_s"] = plan.simulated_s;
   json["bound_s"] = plan.bound_s;
-  json["gap"] = plan.gap();
+  json["gap"] = (plan.simulated_s - plan.bound_s) / plan.simulated_s;
   json["form_bound_s"] =
       plan.form_bound_s ? nlohmann::ordered_json(*plan.form_bound_s) : nlohmann::ordered_json(nullptr);
+  add_goal(report, json);
   json["own_s"] = plan.own_s ? nlohmann::ordered_json(*plan.own_s) : nlohmann::ordered_json(nullptr);
   const std::optional<double> ratio = speedup_ratio(plan.simulated_s, report.baselines);
   json["upper_bound_pct"] = ratio ? nlohmann::ordered_json(100 * *ratio) : nlohmann::ordered_json(nullptr);

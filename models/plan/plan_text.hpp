@@ -18,8 +18,8 @@ struct PlanReport {
   std::vector<Baseline> baselines = {};  // of each group alone; empty: not asked for
 };
 
-// "14.9 s, at most 12 % above the best", for people who watch.
-std::string describe_progress(double best_s, double bound_s);
+// "best 14.9 s, at most 12 % above the best possible", for people who watch.
+std::string describe_progress(PlanObjective objective, double best, double bound);
 
 std::string to_text(const PlanReport& report);
 std::string to_json(const PlanReport& report);  // schema motley.plan/1

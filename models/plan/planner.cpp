@@ -11,8 +11,14 @@
 #include "models/base/format.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
+#include "models/compile/compile.hpp"
+#include "models/plan/certificate.hpp"
+#include "models/plan/goal_bound.hpp"
 #include "models/plan/moves.hpp"
+#include "models/plan/part_search.hpp"
+#include "models/plan/pins.hpp"
 #include "models/plan/pipeline_search.hpp"
+#include "models/plan/target_refusal.hpp"
 #include "models/plan/uniform_search.hpp"
 #include "models/plan/work_bound.hpp"
 
@@ -37,7 +43,7 @@ static_assert(kImproving.size() == kMoveKinds - 1);
 
 struct Candidate {
   Job job;
-  double step_s = 0;
+  Verdict verdict;
 };
 
 // The degrees, the groups and the number of chunks of a strategy's stages.
@@ -55,10 +61,13 @@ std::string shape_of(const Strategy& strategy) {
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
-      : job_(job), judge_(judge), limits_(limits), pricer_(job) {}
+      : job_(job), judge_(judge), limits_(limits), goal_(limits.goal), pricer_(job) {}
 
   Plan run() {
     plan_.bound_s = work_bound_s(job_, pricer_);
+    plan_.goal = goal_;
+    plan_.value_bound =
+        goal_.is_shortest_step() ? plan_.bound_s : GoalBounds(job_, pricer_).least_value(goal_);
     switch (limits_.policy) {
       case PlanPolicy::megatron:
         judge_uniform();
@@ -72,9 +81,11 @@ class Planner {
         judge_own();
         judge_proposals({});
         judge_all(sharded_proposals());
+        if (!stands()) judge_all(sparing_jobs(job_, limits_.pins));
         for (Candidate& start : starts()) improve(std::move(start));
     }
-    if (!stands()) refuse();
+    if (!stands()) refuse_no_plan(job_, pricer_, judge_, limits_, plan_.judged, last_refusal_);
+    if (!goal_.is_met(plan_.verdict)) refuse_target(plan_);
     return std::move(plan_);
   }
 
@@ -91,42 +102,12 @@ class Planner {
     return false;
   }
 
-  // Bytes of parameters, gradients and optimizer state, once.
-  double state_bytes() const {
-    const Train& train = job_.train;
-    const std::int64_t master = train.precision == Format::fp32 ? 0 : bytes_of(Format::fp32);
-    const std::int64_t of_trained = bytes_of(train.gradients) + master + 2 * bytes_of(Format::fp32);
-    return static_cast<double>(parameter_count(job_.transformer)) *
-               static_cast<double>(bytes_of(train.precision)) +
-           static_cast<double>(trained_parameter_count(job_.transformer)) * static_cast<double>(of_trained);
-  }
-
-  [[noreturn]] void refuse() const {
-    double memory = 0;
-    std::int64_t chips = 0;
-    for (const NodeGroup& group : job_.cluster.groups) {
-      chips += std::int64_t{group.nodes} * group.chips_per_node;
-      memory += group.chip.memory_bytes.value * group.nodes * group.chips_per_node;
-    }
-    if (state_bytes() > memory)
-      throw Refusal(
-          Exit::infeasible, "no-plan", {},
-          fmt::format("parameters, gradients and optimizer state of `{}` take {}, the {} chips of `{}` have "
-                      "{} together: {} too little",
-                      job_.transformer.name, format_bytes(state_bytes()), chips, job_.cluster.name,
-                      format_bytes(memory), format_bytes(state_bytes() - memory)),
-          "add chips, or keep states in the memory of the nodes (`offload`), which is not planned yet");
-    throw Refusal(Exit::infeasible, "no-plan", {},
-                  plan_.judged == 0 ? "no pipeline of equal replicas under 1f1b fits these chips"
-                                    : fmt::format("of {} strategies that were simulated none stands: {}",
-                                                  plan_.judged, last_refusal_),
-                  "use chips with more memory, or more chips");
-  }
-
   void judge_own() {
     if (job_.strategy.templates.empty()) return;
     judge_all({job_});
-    if (stands()) plan_.own_s = plan_.simulated_s;
+    if (!stands()) return;
+    plan_.own_s = plan_.simulated_s;
+    plan_.own = plan_.verdict;
   }
 
   void judge_uniform() {
@@ -170,25 +151,31 @@ class Planner {
     return job;
   }
 
-  void judge_proposals(const PipelineForm& form) {
+  void judge_proposals(const PipelineForm& wanted) {
+    const PipelineForm form = pinned(wanted, limits_.pins, job_);
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
     plan_.explored = search.explored;
     plan_.pruned = search.pruned;
     if (search.is_whole && !form.uses_all_groups && std::isfinite(search.bound_s))
       plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
+    if (!goal_.is_shortest_step())
+      for (const PlannedPipeline& pipeline :
+           search_parts(job_, pricer_, goal_, kProposed, limits_.has_time, form))
+        jobs.push_back(with_pipeline(job_, pipeline));
     for (const PlannedPipeline& pipeline : search.best) {
-      if (stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
+      if (goal_.is_shortest_step() && stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
       jobs.push_back(with_pipeline(job_, pipeline));
     }
     judge_all(jobs);
   }
 
-  // Where moves begin: at the fastest jobs that were judged, of which no two have the same degrees, groups and number
+  // Where moves begin: at the best jobs that were judged, of which no two have the same degrees, groups and number
   // of chunks.
   std::vector<Candidate> starts() {
-    std::stable_sort(judged_.begin(), judged_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.step_s < b.step_s; });
+    std::stable_sort(judged_.begin(), judged_.end(), [&](const Candidate& a, const Candidate& b) {
+      return goal_.is_better(a.verdict, b.verdict);
+    });
     std::vector<Candidate> list;
     std::set<std::string> shapes;
     for (Candidate& each : judged_)
@@ -198,10 +185,10 @@ class Planner {
     return list;
   }
 
-  // Judges all moves from a job, and goes on from the fastest, until none is faster.
+  // Judges all moves from a job, and goes on from the best, until none is better.
   void improve(Candidate now) {
-    for (double before_s = 0; now.step_s != before_s;) {
-      before_s = now.step_s;
+    for (bool is_improved = true; is_improved;) {
+      is_improved = false;
       for (const MoveKind kind : kImproving) {
         if (!goes_on()) return;
         std::vector<Job> jobs;
@@ -210,16 +197,20 @@ class Planner {
         judged_.clear();
         judge_all(jobs);
         for (Candidate& each : judged_)
-          if (each.step_s < now.step_s) now = std::move(each);
+          if (goal_.is_better(each.verdict, now.verdict)) {
+            now = std::move(each);
+            is_improved = true;
+          }
       }
     }
   }
 
-  // Judges jobs that were not judged before; the fastest of all becomes the plan.
+  // Judges jobs that were not judged before; the best of all becomes the plan.
   void judge_all(const std::vector<Job>& jobs) {
     std::vector<Job> together;
     for (std::size_t i = 0; i <= jobs.size(); ++i) {
-      const bool is_new = i < jobs.size() && known_.insert(print(jobs[i].strategy)).second;
+      const bool is_new =
+          i < jobs.size() && keeps_pins(jobs[i]) && known_.insert(print(jobs[i].strategy)).second;
       if (is_new) together.push_back(jobs[i]);
       if (together.empty() || (i < jobs.size() && together.size() < kTogether)) continue;
       if (!goes_on()) return;
@@ -227,7 +218,21 @@ class Planner {
       const std::vector<Verdict> verdicts = judge_(together);
       for (std::size_t j = 0; j < verdicts.size(); ++j) take(std::move(together[j]), verdicts[j]);
       together.clear();
-      if (limits_.progress) limits_.progress(plan_.judged, plan_.simulated_s, plan_.bound_s);
+      if (!limits_.progress) continue;
+      const bool is_met = stands() && goal_.is_met(plan_.verdict);
+      limits_.progress(plan_.judged, is_met ? plan_.value() : 0, plan_.value_bound);
+    }
+  }
+
+  // Whether the job keeps the pins once it is compiled; a job that does not compile is judged, and refused.
+  bool keeps_pins(const Job& job) {
+    if (!is_pinned(limits_.pins)) return true;
+    try {
+      const std::optional<std::string> broken = find_broken_pin(limits_.pins, job, compile(job));
+      if (broken) last_refusal_ = *broken;
+      return !broken;
+    } catch (const Refusal&) {
+      return true;
     }
   }
 
@@ -249,16 +254,18 @@ class Planner {
       last_refusal_ = verdict.refused;
       return;
     }
-    if (!stands() || verdict.step_s < plan_.simulated_s) {
+    if (!stands() || goal_.is_better(verdict, plan_.verdict)) {
       plan_.job = job;
       plan_.simulated_s = verdict.step_s;
+      plan_.verdict = verdict;
     }
-    judged_.push_back({std::move(job), verdict.step_s});
+    judged_.push_back({std::move(job), verdict});
   }
 
   const Job& job_;
   const Judge& judge_;
   const PlanLimits& limits_;
+  const Goal& goal_;
   StagePricer pricer_;
   std::set<std::string> known_;    // strategies that were judged
   std::vector<Candidate> judged_;  // those of the last proposals, or moves, that stand

@@ -11,17 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "models/plan/goal.hpp"
 #include "models/scenario/job.hpp"
 #include "models/scenario/plan_request.hpp"
 
 namespace motley {
 
-// What a simulation says of a job.
-struct Verdict {
-  double step_s = 0;    // 0: the job is refused
-  std::string refused;  // the first line of its Refusal
-  bool stands() const { return refused.empty(); }
-};
 // Compiles, checks and simulates jobs, and returns the verdicts in their order.
 using Judge = std::function<std::vector<Verdict>(const std::vector<Job>& jobs)>;
 
@@ -29,11 +24,15 @@ struct PlanLimits {
   PlanPolicy policy = PlanPolicy::optimal;
   std::size_t evaluations = 400;                         // jobs that are judged at most
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
-  std::function<void(std::size_t judged, double best_s, double bound_s)> progress = {};
+  // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
+  std::function<void(std::size_t judged, double best, double bound)> progress = {};
+  Goal goal = {};
+  PlanPins pins = {};
+  bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
 };
 
 enum class PlanEnd : std::uint8_t {
-  no_move_helps,  // every move from the plan was judged, and none makes it faster
+  no_move_helps,  // every move from the plan was judged, and none makes it better
   all_judged,     // hethub, megatron: every proposal was judged
   evaluations,    // as many jobs were judged as were allowed
   time,
@@ -43,14 +42,19 @@ struct Plan {
   Job job;
   double simulated_s = 0;
   double bound_s = 0;  // no strategy of this job is faster
+  Verdict verdict;     // of the job, with its bill if the goal needs it
+  Goal goal;
+  double value_bound = 0;  // no strategy of this job that meets the targets has a lower value of the goal
   // No pipeline of the form that was searched (equal replicas, 1F1B, one cut for each group) is faster; nothing: the
   // search was ended early. Moves leave that form, so the plan may be faster.
   std::optional<double> form_bound_s;
   std::optional<double> own_s;            // the step under the job's own strategy, where it has one that fits
+  std::optional<Verdict> own;             // the verdict on it
   std::int64_t explored = 0, pruned = 0;  // pipelines by closed forms
   std::size_t judged = 0, refused = 0;    // jobs by simulation; those of them that do not stand
   PlanEnd end = PlanEnd::no_move_helps;
-  double gap() const { return (simulated_s - bound_s) / simulated_s; }
+  double value() const { return goal.value(verdict); }
+  double gap() const { return (value() - value_bound) / value(); }
 };
 
 // Plans a job; a strategy that it already has is the first to be judged. Throws Refusal("no-plan") if no strategy that

@@ -196,6 +196,12 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   return report;
 }
 
+Spending spending_of(const Job& job, const Program& program, const Trace& trace) {
+  CostTable costs(program, job.cluster);
+  Attribution attribution(program, costs, trace);
+  return find_spending(job, program, chip_times(job, program, attribution.by_rank(), trace), step_s(trace));
+}
+
 double share_of(const Report& report, Purpose purpose) {
   return ratio(report.all_chips[purpose], report.iteration_s);
 }

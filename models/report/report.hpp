@@ -104,6 +104,9 @@ struct Report {
 Report make_report(const Job& job, const Program& program, const Trace& trace,
                    std::vector<StageMemory> memory = {});
 
+// The cost of the step alone, as make_report() counts it.
+Spending spending_of(const Job& job, const Program& program, const Trace& trace);
+
 // The purpose that takes the largest share of all chips' time. Computing only if it takes more than half, and no other
 // a tenth.
 Purpose bound_by(const Report& report);

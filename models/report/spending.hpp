@@ -1,7 +1,7 @@
 // The cost of a step besides its time (rent, energy, electricity, carbon), and the cost of a run with a given number
 // of tokens. It uses only figures that chips and sites give; a missing figure makes a result unknown and is never
-// guessed. Discounts, storage, staff, and the making of the chips are not counted. Read next:
-// models/report/report.hpp.
+// guessed. Discounts, storage, staff, and the making of the chips are not counted. Assumes: a chip on which no rank
+// stands is neither rented nor switched on, and is not counted. Read next: models/report/report.hpp.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "models/base/words.hpp"
 
@@ -16,15 +19,34 @@ enum class PlanPolicy : std::uint8_t { optimal, hethub, megatron };
 template <>
 inline constexpr auto kWords<PlanPolicy> = words("optimal", "hethub", "megatron");
 
-enum class PlanObjective : std::uint8_t { time };
+// What a plan makes least of: the time, the rent, the energy or the carbon of a step, and so of a token.
+enum class PlanObjective : std::uint8_t { time, price, energy, carbon };
 template <>
-inline constexpr auto kWords<PlanObjective> = words("time");
+inline constexpr auto kWords<PlanObjective> = words("time", "price", "energy", "carbon");
+
+// What every plan must have, in the words of a strategy. Nothing that is empty or 0 is asked for.
+struct PlanPins {
+  std::vector<std::string> groups;  // stages stand on these groups alone
+  // The tensor parallelism of the stages on a group; of every stage, where the name is empty.
+  std::vector<std::pair<std::string, std::int64_t>> tensor_parallel;
+  std::int64_t pipeline_parallel = 0;  // stages of each pipeline
+  std::int64_t data_parallel = 0;      // replicas of all pipelines together
+  std::int64_t micro_batch = 0;        // sequences of a micro-batch
+  std::int64_t most_stages = 0;        // of each pipeline
+  // Pairs of groups between which no byte goes: neither activations nor gradients.
+  std::vector<std::vector<std::string>> forbidden_links;
+  bool operator==(const PlanPins&) const = default;
+};
 
 struct PlanRequest {
   PlanPolicy policy = PlanPolicy::optimal;
   PlanObjective objective = PlanObjective::time;
   double time_limit_s = 0;         // 0: no limit
   std::int64_t evaluations = 400;  // jobs that are simulated at most
+  double tokens = 0;               // of the whole run; 0: Train::tokens
+  double deadline_s = 0;           // most seconds of the whole run; 0: none
+  double budget_usd = 0;           // most rent of the whole run; 0: none
+  PlanPins pins;
   bool operator==(const PlanRequest&) const = default;
 };
 

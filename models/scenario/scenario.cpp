@@ -21,7 +21,7 @@ namespace motley {
 namespace {
 
 static_assert(lists_every_member<FidelityFields>() && lists_every_member<WorldChoiceFields>() &&
-              lists_every_member<PlanRequestFields>());
+              lists_every_member<PlanRequestFields>() && lists_every_member<PlanPinsFields>());
 
 WorldChoice read_world(const Yaml& node, std::int64_t rank_count) {
   WorldChoice world;
@@ -121,6 +121,7 @@ void read_strategy_or_plan(const Fields& fields, ScenarioUse use, Scenario& scen
   if (plans) {
     scenario.strategy_location = fields.where("plan");
     if (const Yaml asked = fields.find("plan")) read_map(PlanRequestFields{}, asked, "`plan`", scenario.plan);
+    scenario.plan_places = places_of(fields.find("plan"), fields.where("plan"));
     if (use == ScenarioUse::run)
       throw Refusal(Exit::usage, "not-planned", fields.where("plan"),
                     "this scenario has a `plan` and no strategy yet, so it cannot run",

@@ -12,6 +12,7 @@
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
 #include "models/scenario/plan_request.hpp"
+#include "models/scenario/plan_request_check.hpp"
 #include "models/scenario/software.hpp"
 
 namespace motley {
@@ -33,7 +34,8 @@ struct Scenario {
   std::string name;
   Job job;
   WorldChoice world;
-  PlanRequest plan;               // what `plan` asks of the planner
+  PlanRequest plan;  // what `plan` asks of the planner
+  PlanPlaces plan_places;
   Interval interval;              // interval of measured steps around the predicted ones
   std::optional<OwnFigures> own;  // the cluster's own figures; nothing: the scenario names its software
   // Locations of these keys in the file, for later refusals. strategy_location is that of `plan` where the file leaves

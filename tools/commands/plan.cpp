@@ -1,20 +1,27 @@
 // motley plan: finds a strategy for a scenario and says how far from the best possible it can be. Every strategy that
 // closed forms propose is simulated in a child process, as many at once as there are processors. Read next:
 // models/plan/planner.hpp, trials.hpp.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
-#include "models/explain/experiments.hpp"
+#include "models/explain/plan_judge.hpp"
+#include "models/plan/pareto.hpp"
 #include "models/plan/plan_file.hpp"
 #include "models/plan/plan_text.hpp"
 #include "models/plan/planner.hpp"
+#include "models/plan/purchase_text.hpp"
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
+#include "sim/workers/pool.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
@@ -25,10 +32,11 @@ namespace {
 
 struct PlanArguments {
   std::string scenario;
-  std::optional<std::string> policy, objective, time_limit, evaluations;
+  std::optional<std::string> policy, objective, time_limit, evaluations, tokens, deadline, budget;
+  std::optional<std::string> pareto;
   bool baselines = false;
   bool json = false;
-  std::string out, report;
+  std::string buy, out, report;
 };
 
 template <class Form, class Value>
@@ -37,20 +45,58 @@ void use_option(const std::string& option, const std::optional<std::string>& tex
   if (text) form.read(node_of(option, *text), value);
 }
 
-PlanRequest asked(const PlanArguments& options, PlanRequest request) {
+// The objectives of --pareto: "time,price".
+std::vector<PlanObjective> objectives_of(const PlanArguments& options) {
+  std::vector<PlanObjective> objectives;
+  if (!options.pareto) return objectives;
+  std::string text = *options.pareto;
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const Yaml node = node_of("--pareto", word);
+    Word<PlanObjective>{}.read(node, objectives.emplace_back());
+    if (std::count(objectives.begin(), objectives.end(), objectives.back()) > 1)
+      throw Refusal(Exit::usage, "listed-twice", node->where,
+                    fmt::format("objective `{}` is listed twice", word), "as `--pareto time,price`");
+  }
+  if (objectives.size() < 2)
+    throw Refusal(Exit::usage, "one-objective", {.file = "--pareto"}, "a front needs two objectives or more",
+                  "as `--pareto time,price`; `--objective` plans by one");
+  return objectives;
+}
+
+// The scenario's request, with what the command line says in its place; refused where the job cannot be asked it.
+PlanRequest asked(const PlanArguments& options, const Scenario& scenario) {
+  PlanRequest request = scenario.plan;
   use_option("--policy", options.policy, Word<PlanPolicy>{}, request.policy);
   use_option("--objective", options.objective, Word<PlanObjective>{}, request.objective);
   use_option("--time-limit", options.time_limit, PositiveSeconds{}, request.time_limit_s);
   use_option("--evaluations", options.evaluations, Integer{kEvaluations}, request.evaluations);
+  use_option("--tokens", options.tokens, PositiveTokens{}, request.tokens);
+  use_option("--deadline", options.deadline, PositiveSeconds{}, request.deadline_s);
+  use_option("--budget", options.budget, PositiveDollars{}, request.budget_usd);
+  PlanPlaces places = scenario.plan_places;
+  for (const auto& [key, text] : {std::pair{"objective", &options.objective},
+                                  {"deadline", &options.deadline},
+                                  {"budget", &options.budget}})
+    if (*text) places.keys[key] = {.file = fmt::format("--{}", key)};
+  check_request(request, places, scenario.job);
+  for (const PlanObjective objective : objectives_of(options)) {
+    PlanRequest by_objective = request;
+    by_objective.objective = objective;
+    places.keys["objective"] = {.file = "--pareto"};
+    check_request(by_objective, places, scenario.job);
+  }
   return request;
 }
 
-std::vector<Verdict> judge(const std::vector<Job>& jobs) {
-  std::vector<Verdict> verdicts;
-  for (const Trial& trial :
-       run_in_pool(jobs.size(), [&](std::size_t i) { return try_job(jobs[i], simulate_trial); }, {}))
-    verdicts.push_back({trial.step_s, trial.refused});
-  return verdicts;
+// Judges in child processes, as many at once as there are processors.
+Judge judge_in_pool(bool needs_bill) {
+  return [needs_bill](const std::vector<Job>& jobs) {
+    return map_in_pool(jobs.size(),
+                       [&](std::size_t i) { return judge_job(jobs[i], simulate_trial, needs_bill); },
+                       {.name = [](std::size_t) { return "a simulation"; }});
+  };
 }
 
 // Writes the planned scenario. What was written must read back as what was planned: a path in the scenario, for
@@ -74,20 +120,39 @@ Exit run(const PlanArguments& options) {
   const std::string text = read_text_file(options.scenario);
   const Yaml root = parse_yaml(text, options.scenario);
   Scenario scenario = read_scenario(root, options.scenario, ScenarioUse::plan);
-  const PlanRequest request = asked(options, scenario.plan);
+  const PlanRequest request = asked(options, scenario);
   scenario.job.fidelity.fold = true;
   PlanLimits limits;
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
+  limits.pins = request.pins;
+  limits.goal = goal_of(request, scenario.job);
+  const Judge judge = judge_in_pool(limits.goal.needs_bill());
   note_interrupts();
   limits.has_time = [&] {
     return !was_interrupted() && (request.time_limit_s <= 0 || seconds() < request.time_limit_s);
   };
   Progress progress("strategy", request.evaluations);
-  limits.progress = [&](std::size_t judged, double best_s, double bound_s) {
-    progress.show(static_cast<std::int64_t>(judged), describe_progress(best_s, bound_s));
+  limits.progress = [&](std::size_t judged, double best, double bound) {
+    progress.show(static_cast<std::int64_t>(judged), describe_progress(request.objective, best, bound));
   };
-  PlanReport report{scenario.name, request, plan(scenario.job, judge, limits)};
+  if (options.pareto) {
+    const ParetoFront front = plan_front(scenario.job, judge_in_pool(true), limits, objectives_of(options));
+    write_result(options.json ? to_json(scenario.name, front) : to_text(scenario.name, front),
+                 options.report);
+    return was_interrupted() ? Exit::interrupted : Exit::ok;
+  }
+  if (!options.buy.empty()) {
+    const PriceList list = read_price_list(read_yaml(options.buy), options.buy, scenario.job.cluster);
+    const Purchases purchases = plan_purchases(scenario.job, list, judge, limits);
+    write_result(options.json ? to_json(scenario.name, purchases, limits.goal)
+                              : to_text(scenario.name, purchases, limits.goal),
+                 options.report);
+    return was_interrupted() ? Exit::interrupted : Exit::ok;
+  }
+  PlanLimits with_change = limits;
+  with_change.suggests = true;
+  PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
   report.search_s = seconds();
   if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
   if (!options.out.empty()) write_planned(text, root, report.plan, options.out);
@@ -107,16 +172,32 @@ void add_plan(const Command& program) {
   add_max_input(command);
   command.option("--policy", options->policy,
                  "optimal (default); hethub: every type of chips in one pipeline; megatron: uniform");
-  command.option("--objective", options->objective, "time (default): the shortest step");
+  command.option("--objective", options->objective,
+                 "what a token shall take least of: time (default), price (rent), energy or carbon");
+  command.option("--tokens", options->tokens, "tokens of the whole run, for --deadline and --budget");
+  command.option("--deadline", options->deadline, "most time of the whole run, for example 30d");
+  command.option("--budget", options->budget, "most rent of the whole run, for example 500000USD");
   command.option("--time-limit", options->time_limit,
                  "stop after this time, for example 10s, with the best strategy until then");
   command.option("--evaluations", options->evaluations, "strategies to simulate at most; default: 400");
+  const Option pareto =
+      command.option("--pareto", options->pareto,
+                     "objectives, for example time,price: print strategies of which none is worse in all");
+  command
+      .option(
+          "--buy", options->buy,
+          "a price list (YAML): plan with every addition of its nodes, with nothing, and without each group")
+      .not_with(pareto);
   command.flag("--baselines", options->baselines,
                "plan each group of chips alone, too, and say what share of their sum the plan reaches");
   command.option("--out", options->out, "write the scenario with the chosen strategy to this file");
   command.flag("--json", options->json, "print JSON (schema motley.plan/1)");
   command.option("--report", options->report, "write the result to this file instead of stdout");
-  command.example("motley plan scenarios/h2-four-types-1024.yaml --out planned.yaml");
+  command.example(
+      "motley plan scenarios/h2-four-types-1024.yaml --out planned.yaml\n"
+      "  motley plan scenarios/mixed-fleet.yaml --objective price --tokens 2T --deadline 400d\n"
+      "  motley plan scenarios/mixed-fleet.yaml --pareto time,price\n"
+      "  motley plan scenarios/mixed-fleet.yaml --objective price --buy scenarios/prices/mixed-fleet.yaml");
   command.runs([options] { return run(*options); });
 }
 
