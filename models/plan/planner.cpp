@@ -209,9 +209,10 @@ class Planner {
   void judge_all(const std::vector<Job>& jobs) {
     std::vector<Job> together;
     for (std::size_t i = 0; i <= jobs.size(); ++i) {
-      const bool is_new =
-          i < jobs.size() && keeps_pins(jobs[i]) && known_.insert(print(jobs[i].strategy)).second;
-      if (is_new) together.push_back(jobs[i]);
+      if (i < jobs.size())
+        if (std::optional<Job> job = limits_.as_run ? limits_.as_run(jobs[i]) : jobs[i])
+          if (keeps_pins(*job) && known_.insert(print(job->strategy)).second)
+            together.push_back(std::move(*job));
       if (together.empty() || (i < jobs.size() && together.size() < kTogether)) continue;
       if (!goes_on()) return;
       together.resize(std::min(together.size(), limits_.evaluations - plan_.judged));

@@ -28,6 +28,8 @@ struct PlanLimits {
   std::function<void(std::size_t judged, double best, double bound)> progress = {};
   Goal goal = {};
   PlanPins pins = {};
+  // The job as whoever runs it would run it; nothing: they cannot. Empty: every job runs as it is.
+  std::function<std::optional<Job>(const Job& job)> as_run = {};
   bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
 };
 

@@ -38,6 +38,13 @@ struct PlanPins {
   bool operator==(const PlanPins&) const = default;
 };
 
+// The framework that shall run the plan, by its name in models/frameworks/framework.hpp; any: what it can say is no
+// condition.
+enum class PlanTarget : std::uint8_t { any, megatron_lm, megatron_bridge, flagscale, torchtitan, deepspeed };
+template <>
+inline constexpr auto kWords<PlanTarget> = words("any", "megatron-lm", "megatron-bridge", "flagscale",
+                                                 "torchtitan", "deepspeed");
+
 struct PlanRequest {
   PlanPolicy policy = PlanPolicy::optimal;
   PlanObjective objective = PlanObjective::time;
@@ -47,6 +54,7 @@ struct PlanRequest {
   double deadline_s = 0;           // most seconds of the whole run; 0: none
   double budget_usd = 0;           // most rent of the whole run; 0: none
   PlanPins pins;
+  PlanTarget target = PlanTarget::any;
   bool operator==(const PlanRequest&) const = default;
 };
 

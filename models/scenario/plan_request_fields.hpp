@@ -86,6 +86,7 @@ struct PlanRequestFields {
     visit(field("tokens", PositiveTokens{}, &PlanRequest::tokens).unless_standard());
     visit(field("deadline", PositiveSeconds{}, &PlanRequest::deadline_s).unless_standard());
     visit(field("budget", PositiveDollars{}, &PlanRequest::budget_usd).unless_standard());
+    visit(field("target", Word<PlanTarget>{}, &PlanRequest::target).unless_standard());
     visit(field("pins", Map<PlanPinsFields>{"`pins`"}, &PlanRequest::pins).unless_standard());
   }
 };

@@ -138,6 +138,16 @@ class Exports(unittest.TestCase):
         self.assertEqual(64, config["train_batch_size"])
         self.assertEqual(3, config["zero_optimization"]["stage"])
 
+    def test_a_plan_for_a_target_is_one_that_the_target_can_say(self):
+        asked = self.folder / "asked.yaml"
+        asked.write_text(HEAD + "plan: {evaluations: 24}\n")
+        planned = self.folder / "planned.yaml"
+        for target in ["megatron-lm", "megatron-bridge", "flagscale", "torchtitan", "deepspeed"]:
+            with self.subTest(target):
+                plan = json.loads(self.motley("plan", asked, "--target", target, "--out", planned, "--json").stdout)
+                self.assertLessEqual(plan["bound_s"], plan["simulated_s"])
+                self.motley("export", planned, "--to", target)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,6 +14,7 @@
 #include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
 #include "models/explain/plan_judge.hpp"
+#include "models/frameworks/runnable.hpp"
 #include "models/plan/pareto.hpp"
 #include "models/plan/plan_file.hpp"
 #include "models/plan/plan_text.hpp"
@@ -33,7 +34,7 @@ namespace {
 struct PlanArguments {
   std::string scenario;
   std::optional<std::string> policy, objective, time_limit, evaluations, tokens, deadline, budget;
-  std::optional<std::string> pareto;
+  std::optional<std::string> pareto, target;
   bool baselines = false;
   bool json = false;
   std::string buy, out, report;
@@ -75,6 +76,7 @@ PlanRequest asked(const PlanArguments& options, const Scenario& scenario) {
   use_option("--tokens", options.tokens, PositiveTokens{}, request.tokens);
   use_option("--deadline", options.deadline, PositiveSeconds{}, request.deadline_s);
   use_option("--budget", options.budget, PositiveDollars{}, request.budget_usd);
+  use_option("--target", options.target, Word<PlanTarget>{}, request.target);
   PlanPlaces places = scenario.plan_places;
   for (const auto& [key, text] : {std::pair{"objective", &options.objective},
                                   {"deadline", &options.deadline},
@@ -126,6 +128,8 @@ Exit run(const PlanArguments& options) {
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
   limits.pins = request.pins;
+  if (const auto target = parse_word<ExportTarget>(name_of(request.target)))
+    limits.as_run = [target](const Job& job) { return runnable_job(job, *target); };
   limits.goal = goal_of(request, scenario.job);
   const Judge judge = judge_in_pool(limits.goal.needs_bill());
   note_interrupts();
@@ -180,6 +184,9 @@ void add_plan(const Command& program) {
   command.option("--time-limit", options->time_limit,
                  "stop after this time, for example 10s, with the best strategy until then");
   command.option("--evaluations", options->evaluations, "strategies to simulate at most; default: 400");
+  command.option(
+      "--target", options->target,
+      "plan what this framework runs: megatron-lm, megatron-bridge, flagscale, torchtitan, deepspeed");
   const Option pareto =
       command.option("--pareto", options->pareto,
                      "objectives, for example time,price: print strategies of which none is worse in all");
