@@ -20,8 +20,8 @@
 namespace motley {
 namespace {
 
-// Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the three
-// first of DeepSeek-V3's 61.
+// Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the
+// three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
 constexpr double kStep = 1.002;  // between the times of a longest stage at which a bound is taken
 
@@ -105,18 +105,18 @@ double rate_between_nodes(const NodeGroup& group) {
   return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
 }
 
-struct Shape {
+struct ReplicaShape {
   std::int64_t micro_batch = 1, replicas = 1, context_parallel = 1, expert_parallel = 1;
 };
 
 // All shapes; first those whose replicas have about eight nodes each. An early end then has found good ones, and later
 // ones are pruned by them.
-std::vector<Shape> shapes_of(const Job& job, const PipelineForm& form) {
+std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form) {
   constexpr std::int64_t kMostSequences = 8;
   constexpr double kNodes = 8;
   std::int64_t nodes = 0;
   for (const NodeGroup& group : job.cluster.groups) nodes += group.nodes;
-  std::vector<std::pair<double, Shape>> shapes;
+  std::vector<std::pair<double, ReplicaShape>> shapes;
   for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
     if (micro_batch > std::max(kMostSequences, form.micro_batch)) break;
     if (form.micro_batch > 0 && micro_batch != form.micro_batch) continue;
@@ -127,12 +127,12 @@ std::vector<Shape> shapes_of(const Job& job, const PipelineForm& form) {
       for (const std::int64_t context_parallel : context_degrees(job, form))
         for (const std::int64_t expert_parallel : expert_degrees(job, form))
           shapes.emplace_back(std::abs(std::log2(nodes_each / kNodes)),
-                              Shape{micro_batch, replicas, context_parallel, expert_parallel});
+                              ReplicaShape{micro_batch, replicas, context_parallel, expert_parallel});
     }
   }
   std::stable_sort(shapes.begin(), shapes.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Shape> list;
+  std::vector<ReplicaShape> list;
   for (const auto& [distance, shape] : shapes) list.push_back(shape);
   return list;
 }
@@ -165,6 +165,40 @@ bool has_form(const PlannedPipeline& pipeline, const PipelineForm& form, const C
   return !form.uses_all_groups || groups.size() == cluster.groups.size();
 }
 
+// Whether the memory of all chips together holds parameters and gradients of such replicas. Each replica holds all
+// that are no experts', for each part of the sequences. Experts are there once for each expert_parallel ranks of a
+// stage, which are at least these.
+bool chips_can_hold(const Job& job, const LayerParameters& parameters, const ReplicaShape& shape) {
+  double memory = 0;
+  for (const NodeGroup& group : job.cluster.groups)
+    memory += group.chip.memory_bytes.value * group.nodes * group.chips_per_node;
+  const auto copies = static_cast<double>(shape.replicas * shape.context_parallel);
+  const double expert_copies =
+      shape.expert_parallel > 1 ? std::max(1.0, copies / static_cast<double>(shape.expert_parallel)) : copies;
+  const double layers = static_cast<double>(job.transformer.layers) * kMostlyAlike;
+  const auto bytes = static_cast<double>(bytes_of(job.train.gradients) + bytes_of(job.train.precision));
+  return layers * bytes * (parameters.rest * copies + parameters.in_experts * expert_copies) <= memory;
+}
+
+// Seconds in which a stage's replicas reduce gradients and gather parameters.
+double gradients_s(const Job& job, const LayerParameters& parameters, const PlannedPipeline& pipeline,
+                   const PlannedStage& stage) {
+  const auto copies = static_cast<double>(pipeline.replicas * pipeline.context_parallel);
+  if (copies == 1) return 0;
+  const NodeGroup& group = job.cluster.groups[at(stage.way.group)];
+  const auto cut = static_cast<double>(stage.way.tensor_parallel);
+  const bool inside = copies * cut <= group.chips_per_node;
+  const double rate = inside ? group.inside.bandwidth : rate_between_nodes(group);
+  const auto bytes = static_cast<double>(bytes_of(job.train.gradients) + bytes_of(job.train.precision));
+  const auto of_parts = [&](double count, double parts, double held_by) {
+    return count / parts * (1 - 1 / std::max(held_by, 1.0));
+  };
+  const double parts = pipeline.expert_parallel > 1 ? static_cast<double>(pipeline.expert_parallel) : cut;
+  const double counts =
+      of_parts(parameters.rest, cut, copies) + of_parts(parameters.in_experts, parts, copies * cut / parts);
+  return counts * static_cast<double>(stage.layers) * bytes / rate;
+}
+
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
@@ -172,13 +206,10 @@ class PipelineFinder {
         pricer_(pricer),
         most_(most),
         form_(form),
-        parameters_(parameters_of_layer(job.transformer)) {
-    for (const NodeGroup& group : job.cluster.groups)
-      memory_ += group.chip.memory_bytes.value * group.nodes * group.chips_per_node;
-  }
+        parameters_(parameters_of_layer(job.transformer)) {}
 
   // Returns whether all chips together can hold what such pipelines hold.
-  bool try_shape(const Shape& shape) {
+  bool try_shape(const ReplicaShape& shape) {
     const auto& [micro_batch, replicas, context_parallel, expert_parallel] = shape;
     shape_.micro_batch = micro_batch;
     shape_.replicas = replicas;
@@ -186,14 +217,7 @@ class PipelineFinder {
     shape_.expert_parallel = expert_parallel;
     shape_.micro_batches = job_.train.global_batch / micro_batch / replicas;
     known_.clear();
-    // Each replica holds all parameters and gradients that are no experts', for each part of the sequences. Experts are
-    // there once for each expert_parallel ranks of a stage, which are at least these.
-    const double copies = static_cast<double>(replicas * context_parallel);
-    const double expert_copies =
-        expert_parallel > 1 ? std::max(1.0, copies / static_cast<double>(expert_parallel)) : copies;
-    const double layers = static_cast<double>(job_.transformer.layers) * kMostlyAlike;
-    const double bytes = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
-    return layers * bytes * (parameters_.rest * copies + parameters_.in_experts * expert_copies) <= memory_;
+    return chips_can_hold(job_, parameters_, shape);
   }
 
   void try_row(const Row& row, int chunks) {
@@ -381,23 +405,6 @@ class PipelineFinder {
     return least_s;
   }
 
-  double gradients_s(const Filled& stage) const {
-    const auto copies = static_cast<double>(shape_.replicas * shape_.context_parallel);
-    if (copies == 1) return 0;
-    const NodeGroup& group = job_.cluster.groups[at(stage.way.group)];
-    const auto cut = static_cast<double>(stage.way.tensor_parallel);
-    const bool inside = copies * cut <= group.chips_per_node;
-    const double rate = inside ? group.inside.bandwidth : rate_between_nodes(group);
-    const double bytes = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
-    const auto of_parts = [&](double count, double parts, double held_by) {
-      return count / parts * (1 - 1 / std::max(held_by, 1.0));
-    };
-    const double parts = shape_.expert_parallel > 1 ? static_cast<double>(shape_.expert_parallel) : cut;
-    const double counts = of_parts(parameters_.rest, cut, copies) +
-                          of_parts(parameters_.in_experts, parts, copies * cut / parts);
-    return counts * static_cast<double>(stage.last - stage.first) * bytes / rate;
-  }
-
   double cut_s() const {
     return result_.best.size() < most_ ? std::numeric_limits<double>::infinity()
                                        : result_.best.back().estimate_s;
@@ -411,7 +418,7 @@ class PipelineFinder {
       const std::int64_t layers = stage->last - stage->first;
       pipeline.stages.push_back({stage->way, layers});
       all_s += stage->seconds;
-      reduced_s = std::max(reduced_s, gradients_s(*stage));
+      reduced_s = std::max(reduced_s, gradients_s(job_, parameters_, shape_, pipeline.stages.back()));
       const std::vector<std::int64_t> chunks = even_layers(layers, shape_.chunks);
       for (std::size_t i = 0; i < chunks.size(); ++i)
         rounds[i] = std::max(rounds[i],
@@ -436,7 +443,6 @@ class PipelineFinder {
   std::size_t most_;
   const PipelineForm& form_;
   LayerParameters parameters_;
-  double memory_ = 0;  // bytes of all chips
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row
   std::vector<std::int64_t> shares_;                     // most stages of each place, as far as pins allow
@@ -488,7 +494,7 @@ PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t
     std::erase_if(rows, [&](const Row& row) { return row.size() < job.cluster.groups.size(); });
   if (form.allows_row) std::erase_if(rows, [&](const Row& row) { return !form.allows_row(row); });
   PipelineFinder finder(job, pricer, most, form);
-  for (const Shape& shape : shapes_of(job, form)) {
+  for (const ReplicaShape& shape : shapes_of(job, form)) {
     if (!has_time()) return finder.take(false);
     if (!finder.try_shape(shape)) continue;
     for (int chunks = 1; chunks <= form.most_chunks; ++chunks)

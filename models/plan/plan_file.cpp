@@ -1,5 +1,7 @@
 #include "models/plan/plan_file.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -37,24 +39,26 @@ void refuse_other_forms(const Yaml& root, const std::vector<std::string>& lines)
 
 }  // namespace
 
-std::string with_strategy(const std::string& text, const Yaml& root, const Strategy& strategy) {
+std::string with_strategy(const std::string& text, const Yaml& root, const Strategy& strategy,
+                          std::optional<TransportPolicy> transport) {
   const std::vector<std::string> lines = lines_of(text);
   refuse_other_forms(root, lines);
-  std::string block = "strategy:\n";
+  std::string block;
+  if (transport) block += fmt::format("transport: {}\n", name_of(*transport));
+  block += "strategy:\n";
   for (const std::string& line : lines_of(print(strategy))) block += "  " + line + "\n";
   std::string written;
   bool is_written = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const bool is_replaced =
-        std::any_of(root->entries.begin(), root->entries.end(), [&](const YamlEntry& entry) {
-          return at(entry.where.line) == i + 1 && (entry.key == "plan" || entry.key == "strategy");
-        });
-    if (!is_replaced) {
+    const auto entry = std::find_if(root->entries.begin(), root->entries.end(),
+                                    [&](const YamlEntry& each) { return at(each.where.line) == i + 1; });
+    const bool is_plan = entry != root->entries.end() && (entry->key == "plan" || entry->key == "strategy");
+    if (!is_plan && !(transport && entry != root->entries.end() && entry->key == "transport")) {
       written += lines[i] + "\n";
       continue;
     }
-    if (!is_written) written += block;
-    is_written = true;
+    if (is_plan && !is_written) written += block;
+    is_written = is_written || is_plan;
     while (i + 1 < lines.size() && (continues(lines[i + 1]) || lines[i + 1].empty())) ++i;
   }
   return is_written ? written : written + block;

@@ -8,7 +8,9 @@
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/plan/findings_text.hpp"
 #include "models/plan/goal_text.hpp"
+#include "models/plan/policy.hpp"
 
 namespace motley {
 namespace {
@@ -63,24 +65,6 @@ std::string stages_table(const Strategy& strategy) {
   return table.print();
 }
 
-std::string baselines_text(const PlanReport& report) {
-  if (report.baselines.empty()) return {};
-  Table table("lrrl", {"group alone", "chips", "step", ""});
-  for (const Baseline& each : report.baselines) {
-    const std::string how = fmt::format("{}{}", each.recomputes ? "recomputes" : "",
-                                        each.offloads ? (each.recomputes ? ", offloads" : "offloads") : "");
-    table.add({each.group, std::to_string(each.chips), each.step_s ? format_seconds(*each.step_s) : "-",
-               each.step_s ? how : "cannot hold the model"});
-  }
-  const std::optional<double> ratio = speedup_ratio(report.plan.simulated_s, report.baselines);
-  const std::string summary =
-      ratio ? fmt::format(
-                  "the plan reaches {} of what all groups reach together, each alone with the same batch\n",
-                  format_percent(*ratio))
-            : "a group cannot hold the model alone, so the plan has nothing to be compared with\n";
-  return fmt::format("\n{}{}", table.print(), summary);
-}
-
 }  // namespace
 
 std::string describe_progress(PlanObjective objective, double best, double bound) {
@@ -94,8 +78,8 @@ std::string to_text(const PlanReport& report) {
   const Plan& plan = report.plan;
   const Strategy& strategy = plan.job.strategy;
   const PipelineTemplate& first = strategy.templates.at(0);
-  std::string text =
-      fmt::format("{}: {} a step, simulated\n", report.scenario, format_seconds(plan.simulated_s));
+  std::string text = fmt::format("{}: {} a step, simulated{}\n", report.scenario,
+                                 format_seconds(plan.simulated_s), ablations_text(report.request.ablate));
   text += fmt::format("  no strategy takes less than {}: the plan is at most {} above the best\n",
                       format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
   if (plan.form_bound_s)
@@ -115,24 +99,37 @@ std::string to_text(const PlanReport& report) {
                       strategy.overlap_gradients ? ", gradients overlap" : "",
                       strategy.overlap_parameters ? ", parameters overlap" : "");
   text += stages_table(strategy);
-  text += baselines_text(report);
+  text += fmt::format("transport {}\n", name_of(plan.job.cluster.transport));
+  text += baselines_text(plan.simulated_s, report.baselines);
   text += fmt::format(
       "\npolicy {}: {} pipelines laid out, {} more pruned, {} simulated, {} of them refused, in {}\n",
       name_of(report.request.policy), plan.explored, plan.pruned, plan.judged, plan.refused,
       format_seconds(report.search_s));
+  text += findings_text(plan, "  ");
+  text += fmt::format("  {}: {}\n", name_of(report.request.policy), recollection_of(report.request.policy));
   text += fmt::format("ended because {}\n", describe(plan.end));
   text += fmt::format("strategy {}\n", strategy_hash(plan.job.transformer, plan.job.train, strategy));
   return text;
 }
 
-std::string to_json(const PlanReport& report) {
+nlohmann::ordered_json json_of(const PlanReport& report) {
   const Plan& plan = report.plan;
   nlohmann::ordered_json json;
   json["schema"] = "motley.plan/1";
   json["scenario"] = report.scenario;
   json["policy"] = name_of(report.request.policy);
+  json["recollection"] = recollection_of(report.request.policy);
+  json["ablate"] = nlohmann::ordered_json::array();
+  for (const Ablation each : report.request.ablate) json["ablate"].push_back(name_of(each));
+  json["notes"] = plan.notes;
+  json["variants"] = nlohmann::ordered_json::array();
+  for (const VariantResult& each : plan.variants)
+    json["variants"].push_back({{"what", each.what},
+                                {"simulated_s", each.step_s > 0 ? nlohmann::ordered_json(each.step_s)
+                                                                : nlohmann::ordered_json(nullptr)}});
   json["objective"] = name_of(report.request.objective);
   json["strategy"] = print(plan.job.strategy);
+  json["transport"] = name_of(plan.job.cluster.transport);
   json["strategy_hash"] = strategy_hash(plan.job.transformer, plan.job.train, plan.job.strategy);
   json["simulated_s"] = plan.simulated_s;
   json["bound_s"] = plan.bound_s;
@@ -152,13 +149,18 @@ std::string to_json(const PlanReport& report) {
                                                              : nlohmann::ordered_json(nullptr)},
                                  {"recomputes", each.recomputes},
                                  {"offloads", each.offloads}});
+  json["cannot_hold_the_model"] = nlohmann::ordered_json::array();
+  for (const Baseline& each : report.baselines)
+    if (!each.step_s) json["cannot_hold_the_model"].push_back(each.group);
   json["explored"] = plan.explored;
   json["pruned"] = plan.pruned;
   json["simulated"] = plan.judged;
   json["refused"] = plan.refused;
   json["ended"] = word_of(plan.end);
   json["search_s"] = report.search_s;
-  return json_text(json);
+  return json;
 }
+
+std::string to_json(const PlanReport& report) { return json_text(json_of(report)); }
 
 }  // namespace motley

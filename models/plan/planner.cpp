@@ -5,21 +5,24 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "models/base/format.hpp"
+#include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
 #include "models/compile/compile.hpp"
+#include "models/plan/ablation.hpp"
 #include "models/plan/certificate.hpp"
 #include "models/plan/goal_bound.hpp"
 #include "models/plan/moves.hpp"
 #include "models/plan/part_search.hpp"
 #include "models/plan/pins.hpp"
 #include "models/plan/pipeline_search.hpp"
+#include "models/plan/policy.hpp"
 #include "models/plan/target_refusal.hpp"
-#include "models/plan/uniform_search.hpp"
 #include "models/plan/work_bound.hpp"
 
 namespace motley {
@@ -58,6 +61,38 @@ std::string shape_of(const Strategy& strategy) {
   return shape;
 }
 
+std::optional<Job> sharded(Job job, std::int64_t replicas, std::int64_t tensor, std::int64_t micro_batch,
+                           const Recompute& recompute) {
+  Train train = job.train;
+  train.micro_batch = micro_batch;
+  try {
+    Strategy& strategy = job.strategy = expand(job.transformer, train, tensor, 1, replicas);
+    if (micro_batch != job.train.micro_batch) strategy.templates[0].micro_batch = micro_batch;
+    strategy.recompute = recompute;
+    strategy.sequence_parallel = tensor > 1;
+    strategy.zero = replicas > 1 ? 3 : 0;
+    strategy.overlap_gradients = replicas > 1;
+    validate(job.transformer, job.train, strategy);
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
+  return job;
+}
+
+// One stage on all chips, of which replicas divide everything (FSDP).
+std::vector<Job> sharded_proposals(const Job& job) {
+  std::vector<Job> jobs;
+  const std::int64_t chips = job.cluster.chip_count();
+  std::int64_t node = chips;
+  for (const NodeGroup& group : job.cluster.groups) node = std::min<std::int64_t>(node, group.chips_per_node);
+  for (std::int64_t tensor = 1; tensor <= node; tensor *= 2)
+    for (const std::int64_t micro_batch : {1, 2, 4})
+      for (const Recompute& recompute : {Recompute::none, Recompute::full})
+        if (std::optional<Job> divided = sharded(job, chips / tensor, tensor, micro_batch, recompute))
+          jobs.push_back(std::move(*divided));
+  return jobs;
+}
+
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
@@ -68,21 +103,20 @@ class Planner {
     plan_.goal = goal_;
     plan_.value_bound =
         goal_.is_shortest_step() ? plan_.bound_s : GoalBounds(job_, pricer_).least_value(goal_);
-    switch (limits_.policy) {
-      case PlanPolicy::megatron:
-        judge_uniform();
-        break;
-      case PlanPolicy::hethub:
-        plan_.end = PlanEnd::all_judged;
-        judge_proposals(
-            {.uses_all_groups = true, .most_chunks = 1, .cuts_sequences = false, .divides_experts = false});
-        break;
-      case PlanPolicy::optimal:
-        judge_own();
-        judge_proposals({});
-        judge_all(sharded_proposals());
-        if (!stands()) judge_all(sparing_jobs(job_, limits_.pins));
-        for (Candidate& start : starts()) improve(std::move(start));
+    if (limits_.policy == PlanPolicy::optimal) {
+      judge_own();
+      // Half of the evaluations begin with closed forms, so that enough are left for the policies.
+      until_ = (limits_.evaluations + 1) / 2;
+      judge_proposals();
+      until_ = limits_.evaluations;
+      judge_policies();
+      plan_.end = PlanEnd::no_move_helps;
+      judge_proposals();
+      if (!stands()) judge_all(sparing_jobs(job_, limits_.pins));
+      for (Candidate& start : starts()) improve(std::move(start));
+    } else {
+      plan_.end = PlanEnd::all_judged;
+      judge_policy(limits_.policy);
     }
     if (!stands()) refuse_no_plan(job_, pricer_, judge_, limits_, plan_.judged, last_refusal_);
     if (!goal_.is_met(plan_.verdict)) refuse_target(plan_);
@@ -93,7 +127,7 @@ class Planner {
   bool stands() const { return plan_.simulated_s > 0; }
 
   bool goes_on() {
-    if (plan_.judged >= limits_.evaluations)
+    if (plan_.judged >= until_)
       plan_.end = PlanEnd::evaluations;
     else if (stands() && !limits_.has_time())  // a late plan is better than none
       plan_.end = PlanEnd::time;
@@ -110,54 +144,77 @@ class Planner {
     plan_.own = plan_.verdict;
   }
 
-  void judge_uniform() {
-    const UniformSearch search = search_uniform(job_, pricer_, kProposed);
-    plan_.explored = search.explored;
-    plan_.end = PlanEnd::all_judged;
-    judge_all(search.best);
+  // Takes the plans of all policies, so that none of them is faster than the plan.
+  void judge_policies() {
+    for (const Plan& known : limits_.starts) add(known.job, known.verdict);
+    if (!limits_.starts.empty()) return;
+    for (const PlanPolicy policy : kPublishedPolicies)
+      if (goes_on()) judge_policy(policy);
   }
 
-  // One stage on all chips, of which replicas divide everything (FSDP).
-  std::vector<Job> sharded_proposals() const {
-    std::vector<Job> jobs;
-    const std::int64_t chips = job_.cluster.chip_count();
-    std::int64_t node = chips;
-    for (const NodeGroup& group : job_.cluster.groups)
-      node = std::min<std::int64_t>(node, group.chips_per_node);
-    for (std::int64_t tensor = 1; tensor <= node; tensor *= 2)
-      for (const std::int64_t micro_batch : {1, 2, 4})
-        for (const Recompute& recompute : {Recompute::none, Recompute::full})
-          if (std::optional<Job> job = sharded(chips / tensor, tensor, micro_batch, recompute))
-            jobs.push_back(std::move(*job));
-    return jobs;
-  }
-
-  std::optional<Job> sharded(std::int64_t replicas, std::int64_t tensor, std::int64_t micro_batch,
-                             const Recompute& recompute) const {
-    Job job = job_;
-    Train train = job.train;
-    train.micro_batch = micro_batch;
-    try {
-      Strategy& strategy = job.strategy = expand(job.transformer, train, tensor, 1, replicas);
-      if (micro_batch != job.train.micro_batch) strategy.templates[0].micro_batch = micro_batch;
-      strategy.recompute = recompute;
-      strategy.sequence_parallel = tensor > 1;
-      strategy.zero = replicas > 1 ? 3 : 0;
-      strategy.overlap_gradients = replicas > 1;
-      validate(job.transformer, job.train, strategy);
-    } catch (const Refusal&) {
-      return std::nullopt;
+  void judge_policy(PlanPolicy policy) {
+    Job bare = job_;
+    bare.strategy = {};
+    const Measure measure = [this](const std::vector<Job>& jobs) { return measured(jobs); };
+    const Proposals proposals = propose(policy, {bare, pricer_, measure});
+    plan_.explored += proposals.explored;
+    plan_.pruned += proposals.pruned;
+    if (policy == limits_.policy) plan_.notes = proposals.notes;
+    std::vector<double> best_s(std::max<std::size_t>(proposals.variants.size(), 1), 0);
+    const auto take_step = [&](const Proposal& proposal) {
+      const double step_s = step_of(proposal.job);
+      double& best = best_s[at(proposal.variant)];
+      if (step_s > 0 && (best <= 0 || step_s < best)) best = step_s;
+      return step_s > 0;
+    };
+    for (std::size_t first = 0, last = 0; first < proposals.list.size(); first = last) {
+      std::vector<Job> together;
+      for (; last < proposals.list.size() && together.size() < (proposals.ends_with_first ? 1 : kTogether);
+           ++last) {
+        const Proposal& proposal = proposals.list[last];
+        // Under `optimal` the fastest of all policies counts, else the fastest of the policy's variant.
+        const double known_s = limits_.policy == policy ? best_s[at(proposal.variant)] : plan_.simulated_s;
+        if (known_s <= 0 || proposal.least_s < known_s || !goal_.is_shortest_step())
+          together.push_back(proposal.job);
+      }
+      judge_all(together);
+      bool has_first = false;
+      for (std::size_t i = first; i < last; ++i) has_first = take_step(proposals.list[i]) || has_first;
+      if (proposals.ends_with_first && has_first) break;
     }
-    return job;
+    if (policy != limits_.policy) return;
+    for (std::size_t i = 0; i < proposals.variants.size(); ++i) {
+      // A later variant may do all that an earlier one does.
+      if (i > 0 && best_s[i - 1] > 0 && (best_s[i] <= 0 || best_s[i - 1] < best_s[i]))
+        best_s[i] = best_s[i - 1];
+      plan_.variants.push_back({proposals.variants[i], best_s[i]});
+    }
   }
 
-  void judge_proposals(const PipelineForm& wanted) {
-    const PipelineForm form = pinned(wanted, limits_.pins, job_);
+  // Steps of jobs that are no plans themselves, such as parts of a cluster alone.
+  std::vector<std::optional<double>> measured(const std::vector<Job>& jobs) {
+    std::vector<std::optional<double>> steps(jobs.size());
+    const std::size_t count = goes_on() ? std::min(jobs.size(), until_ - plan_.judged) : 0;
+    if (count == 0) return steps;
+    const std::vector<Verdict> verdicts =
+        judge_({jobs.begin(), jobs.begin() + static_cast<std::ptrdiff_t>(count)});
+    for (std::size_t i = 0; i < count; ++i) {
+      ++plan_.judged;
+      if (verdicts[i].stands())
+        steps[i] = verdicts[i].step_s;
+      else
+        ++plan_.refused;
+    }
+    return steps;
+  }
+
+  // What closed forms propose, in the order in which it is judged.
+  std::vector<Job> search() {
+    const PipelineForm form = pinned({}, limits_.pins, job_);
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
-    plan_.explored = search.explored;
-    plan_.pruned = search.pruned;
-    if (search.is_whole && !form.uses_all_groups && std::isfinite(search.bound_s))
-      plan_.form_bound_s = search.bound_s;
+    plan_.explored += search.explored;
+    plan_.pruned += search.pruned;
+    if (search.is_whole && std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline :
@@ -167,7 +224,13 @@ class Planner {
       if (goal_.is_shortest_step() && stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
       jobs.push_back(with_pipeline(job_, pipeline));
     }
-    judge_all(jobs);
+    for (Job& job : sharded_proposals(job_)) jobs.push_back(std::move(job));
+    return jobs;
+  }
+
+  void judge_proposals() {
+    if (!proposed_) proposed_ = search();
+    judge_all(*proposed_);
   }
 
   // Where moves begin: at the best jobs that were judged, of which no two have the same degrees, groups and number
@@ -187,6 +250,13 @@ class Planner {
 
   // Judges all moves from a job, and goes on from the best, until none is better.
   void improve(Candidate now) {
+    if (now.job.cluster.transport != job_.cluster.transport) {
+      Job own_transport = now.job;
+      own_transport.cluster.transport = job_.cluster.transport;
+      judge_all({own_transport});
+      for (Candidate& each : judged_)
+        if (goal_.is_better(each.verdict, now.verdict)) now = std::move(each);
+    }
     for (bool is_improved = true; is_improved;) {
       is_improved = false;
       for (const MoveKind kind : kImproving) {
@@ -205,19 +275,38 @@ class Planner {
     }
   }
 
-  // Judges jobs that were not judged before; the best of all becomes the plan.
+  // What tells one judged job from another.
+  static std::string key_of(const Job& job) {
+    return print(job.strategy) + std::string(name_of(job.cluster.transport));
+  }
+
+  // The job without what is ablated, as whoever runs it would run it. Nothing: there is no such job.
+  std::optional<Job> as_judged(const Job& job) const {
+    const std::optional<Job> without = ablated(job, limits_.ablate);
+    return without && limits_.as_run ? limits_.as_run(*without) : without;
+  }
+
+  // The step of a job as it was judged. 0: it was not judged, or does not stand.
+  double step_of(const Job& job) const {
+    const std::optional<Job> without = as_judged(job);
+    const auto known = without ? known_.find(key_of(*without)) : known_.end();
+    return known == known_.end() ? 0 : known->second;
+  }
+
+  // Judges jobs that were not judged before, without what is ablated; the best of all becomes the plan.
   void judge_all(const std::vector<Job>& jobs) {
     std::vector<Job> together;
+    std::set<std::string> together_keys;
     for (std::size_t i = 0; i <= jobs.size(); ++i) {
-      if (i < jobs.size())
-        if (std::optional<Job> job = limits_.as_run ? limits_.as_run(jobs[i]) : jobs[i])
-          if (keeps_pins(*job) && known_.insert(print(job->strategy)).second)
-            together.push_back(std::move(*job));
+      const std::optional<Job> job = i < jobs.size() ? as_judged(jobs[i]) : std::nullopt;
+      if (job && keeps_pins(*job) && !known_.contains(key_of(*job)) &&
+          together_keys.insert(key_of(*job)).second)
+        together.push_back(*job);
       if (together.empty() || (i < jobs.size() && together.size() < kTogether)) continue;
       if (!goes_on()) return;
-      together.resize(std::min(together.size(), limits_.evaluations - plan_.judged));
+      together.resize(std::min(together.size(), until_ - plan_.judged));
       const std::vector<Verdict> verdicts = judge_(together);
-      for (std::size_t j = 0; j < verdicts.size(); ++j) take(std::move(together[j]), verdicts[j]);
+      for (std::size_t j = 0; j < verdicts.size(); ++j) take(together[j], verdicts[j]);
       together.clear();
       if (!limits_.progress) continue;
       const bool is_met = stands() && goal_.is_met(plan_.verdict);
@@ -248,19 +337,24 @@ class Planner {
     return job;
   }
 
-  void take(Job job, const Verdict& verdict) {
+  void take(const Job& job, const Verdict& verdict) {
     ++plan_.judged;
+    known_[key_of(job)] = verdict.step_s;
     if (!verdict.stands()) {
       ++plan_.refused;
       last_refusal_ = verdict.refused;
       return;
     }
+    add(job, verdict);
+  }
+
+  void add(const Job& job, const Verdict& verdict) {
     if (!stands() || goal_.is_better(verdict, plan_.verdict)) {
       plan_.job = job;
       plan_.simulated_s = verdict.step_s;
       plan_.verdict = verdict;
     }
-    judged_.push_back({std::move(job), verdict});
+    judged_.push_back({job, verdict});
   }
 
   const Job& job_;
@@ -268,8 +362,10 @@ class Planner {
   const PlanLimits& limits_;
   const Goal& goal_;
   StagePricer pricer_;
-  std::set<std::string> known_;    // strategies that were judged
-  std::vector<Candidate> judged_;  // those of the last proposals, or moves, that stand
+  std::size_t until_ = limits_.evaluations;  // jobs that are judged until the next part of the search
+  std::optional<std::vector<Job>> proposed_;
+  std::map<std::string, double> known_;  // steps of the jobs that were judged; 0: a job does not stand
+  std::vector<Candidate> judged_;        // those of the last proposals, or moves, that stand
   std::string last_refusal_;
   Plan plan_;
 };

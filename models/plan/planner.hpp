@@ -20,22 +20,15 @@ namespace motley {
 // Compiles, checks and simulates jobs, and returns the verdicts in their order.
 using Judge = std::function<std::vector<Verdict>(const std::vector<Job>& jobs)>;
 
-struct PlanLimits {
-  PlanPolicy policy = PlanPolicy::optimal;
-  std::size_t evaluations = 400;                         // jobs that are judged at most
-  std::function<bool()> has_time = [] { return true; };  // asked between judgements
-  // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
-  std::function<void(std::size_t judged, double best, double bound)> progress = {};
-  Goal goal = {};
-  PlanPins pins = {};
-  // The job as whoever runs it would run it; nothing: they cannot. Empty: every job runs as it is.
-  std::function<std::optional<Job>(const Job& job)> as_run = {};
-  bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
+// The result of one of the forms that a policy tries.
+struct VariantResult {
+  std::string what;
+  double step_s = 0;  // the fastest; 0: none that was tried fits
 };
 
 enum class PlanEnd : std::uint8_t {
   no_move_helps,  // every move from the plan was judged, and none makes it better
-  all_judged,     // hethub, megatron: every proposal was judged
+  all_judged,     // every proposal of a policy was judged
   evaluations,    // as many jobs were judged as were allowed
   time,
 };
@@ -54,13 +47,32 @@ struct Plan {
   std::optional<Verdict> own;             // the verdict on it
   std::int64_t explored = 0, pruned = 0;  // pipelines by closed forms
   std::size_t judged = 0, refused = 0;    // jobs by simulation; those of them that do not stand
+  std::vector<VariantResult> variants = {};
+  std::vector<std::string> notes = {};  // what the policy measured and chose on the way
   PlanEnd end = PlanEnd::no_move_helps;
   double value() const { return goal.value(verdict); }
   double gap() const { return (value() - value_bound) / value(); }
 };
 
-// Plans a job; a strategy that it already has is the first to be judged. Throws Refusal("no-plan") if no strategy that
-// was tried fits.
+struct PlanLimits {
+  PlanPolicy policy = PlanPolicy::optimal;
+  std::size_t evaluations = 400;                         // jobs that are judged at most
+  std::function<bool()> has_time = [] { return true; };  // asked between judgements
+  // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
+  std::function<void(std::size_t judged, double best, double bound)> progress = {};
+  Goal goal = {};
+  PlanPins pins = {};
+  // The job as whoever runs it would run it; nothing: they cannot. Empty: every job runs as it is.
+  std::function<std::optional<Job>(const Job& job)> as_run = {};
+  std::vector<Ablation> ablate = {};  // without `sockets`, which is an edit of the cluster
+  // Plans that `optimal` starts with. Empty: it makes those of all policies itself.
+  std::vector<Plan> starts = {};
+  bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
+};
+
+// Plans a job by one policy, which is not `all`. Under `optimal`, a strategy that the job already has is the first to
+// be judged. The plan's job may have another transport than the cluster says (`holmes`, or `sockets` for frameworks
+// that know no groups of NICs). Throws Refusal("no-plan") if no strategy that was tried fits.
 Plan plan(const Job& job, const Judge& judge, const PlanLimits& limits);
 
 }  // namespace motley

@@ -30,6 +30,7 @@ struct StageWay {
   Recompute recompute;
   std::int64_t context_parallel = 1;
   std::int64_t expert_parallel = 1;  // more than 1: each expert is whole on its rank
+  bool operator==(const StageWay&) const = default;
   // Replicas of a stage that hold all experts once.
   std::int64_t least_replicas() const {
     const std::int64_t ranks = tensor_parallel * context_parallel;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
@@ -11,11 +12,19 @@
 namespace motley {
 
 struct UniformSearch {
-  std::vector<Job> best;      // the lowest estimates first
-  std::int64_t explored = 0;  // degrees, micro-batches and ways to recompute that fit
+  std::vector<Job> best;        // the lowest estimates first
+  std::vector<double> least_s;  // of each of them: no simulation of it takes less
+  std::int64_t explored = 0;    // degrees, micro-batches and ways to recompute that fit
 };
 
-// The `most` best strategies of tensor x pipeline x data parallelism over all chips of the job, under 1F1B with zero 1.
-UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t most);
+// What replicas divide, and how many stages there are at most.
+struct UniformForm {
+  int zero = 1;  // more than 1: memory is not looked at, because prices of stages know zero 1 alone
+  std::int64_t most_stages = std::numeric_limits<std::int64_t>::max();
+};
+
+// The `most` best strategies of tensor x pipeline x data parallelism over all chips of the job, under 1F1B.
+UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t most,
+                             const UniformForm& form = {});
 
 }  // namespace motley

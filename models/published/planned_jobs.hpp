@@ -1,5 +1,5 @@
-// Plans of published jobs beside the layouts that people ran: is the plan, simulated, at least as fast as the fastest of
-// them, simulated too? It tests the search alone: both sides are predictions. Read next:
+// Plans of published jobs beside the layouts that people ran: is the plan, simulated, at least as fast as the fastest
+// of them, simulated too? It tests the search alone: both sides are predictions. Read next:
 // models/published/layout_choices.hpp, models/plan/planner.hpp.
 #pragma once
 

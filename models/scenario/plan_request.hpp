@@ -10,14 +10,35 @@
 
 namespace motley {
 
-// optimal: every pipeline that closed forms propose, improved by moves.
-// hethub: as HETHUB plans (arXiv:2405.16256): only pipelines cross types of chips, all types hold stages, and a
-// predictor judges each order of types, tensor and pipeline parallelism of a type, replicas and micro-batch. Assumes:
-// its paper's search was not read; this is rebuilt from its description, with layers by the closed forms' balance.
-// megatron: uniform degrees and layers, whatever the chips are.
-enum class PlanPolicy : std::uint8_t { optimal, hethub, megatron };
+// How a plan is chosen. optimal: of every pipeline that closed forms propose and the plans of all policies below, the
+// best is improved by moves. The policies below choose as published systems do; recollection_of() in
+// models/plan/policy.hpp says what in each of them rests on recollection. all: each of them, side by side.
+enum class PlanPolicy : std::uint8_t {
+  optimal,
+  holmes,  // arXiv:2312.03549: only pipelines cross islands, layers by the islands' measured speeds
+  hethub,  // arXiv:2405.16256: only pipelines cross types of chips, a tree of degrees that a predictor judges
+  heteroauto,          // H2, arXiv:2505.17548: a cost formula chooses for each type, then for its sub-groups
+  megatron,            // arXiv:2104.04473: uniform degrees and layers, whatever the chips are
+  megatron_llama,      // megatron with Megatron-LLaMA's overlapped optimizer
+  megatron_deepspeed,  // megatron with DeepSpeed's ZeRO
+  all,
+};
 template <>
-inline constexpr auto kWords<PlanPolicy> = words("optimal", "hethub", "megatron");
+inline constexpr auto kWords<PlanPolicy> = words("optimal", "holmes", "hethub", "heteroauto", "megatron",
+                                                 "megatron-llama", "megatron-deepspeed", "all");
+
+// What a plan must do without, so that its worth can be measured.
+enum class Ablation : std::uint8_t {
+  uniform_layers,       // layers are spread over the stages as evenly as possible
+  uniform_recompute,    // all stages recompute what the stage that recomputes most does
+  naive_resharding,     // every rank is sent the whole tensor at each boundary
+  gathered_resharding,  // every rank is sent a part at each boundary, and the ranks gather the whole
+  no_overlap,           // nothing is transferred, reduced or gathered beside computation
+  sockets,              // all NICs are Ethernet
+};
+template <>
+inline constexpr auto kWords<Ablation> = words("uniform-layers", "uniform-recompute", "naive-resharding",
+                                               "gathered-resharding", "no-overlap", "sockets");
 
 // What a plan makes least of: the time, the rent, the energy or the carbon of a step, and so of a token.
 enum class PlanObjective : std::uint8_t { time, price, energy, carbon };
@@ -55,6 +76,7 @@ struct PlanRequest {
   double budget_usd = 0;           // most rent of the whole run; 0: none
   PlanPins pins;
   PlanTarget target = PlanTarget::any;
+  std::vector<Ablation> ablate;
   bool operator==(const PlanRequest&) const = default;
 };
 

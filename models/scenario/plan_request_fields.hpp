@@ -76,6 +76,13 @@ struct PlanPinsFields {
   }
 };
 
+// One word or a list of them. Throws Refusal("listed-twice"), and Refusal("both-reshardings") for two that exclude each
+// other.
+struct Ablations {
+  std::string text(const std::vector<Ablation>& values) const;
+  void read(const Yaml& node, std::vector<Ablation>& values) const;
+};
+
 struct PlanRequestFields {
   using Struct = PlanRequest;
   constexpr void each(auto&& visit) const {
@@ -88,6 +95,7 @@ struct PlanRequestFields {
     visit(field("budget", PositiveDollars{}, &PlanRequest::budget_usd).unless_standard());
     visit(field("target", Word<PlanTarget>{}, &PlanRequest::target).unless_standard());
     visit(field("pins", Map<PlanPinsFields>{"`pins`"}, &PlanRequest::pins).unless_standard());
+    visit(field("ablate", Ablations{}, &PlanRequest::ablate).unless_standard());
   }
 };
 

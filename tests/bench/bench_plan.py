@@ -33,7 +33,8 @@ def main():
     print(f"{'scenario':24}{'limit':>8}{'plan, s':>10}{'shipped':>10}{'ratio':>8}{'bound, s':>10}{'gap':>8}"
           f"{'simulated':>11}{'took, s':>9}")
     for planned, shipped, limits in SMOKE if smoke else CASES:
-        own_s = run(program, "simulate", root / "scenarios" / f"{shipped}.yaml", "--no-changes", "--json")["iteration_s"]
+        own = root / "scenarios" / f"{shipped}.yaml"
+        own_s = run(program, "simulate", own, "--no-changes", "--json")["iteration_s"]
         for limit in limits:
             limited = ["--evaluations", 20] if limit is None else ["--time-limit", f"{limit}s"]
             plan = run(program, "plan", root / "scenarios" / f"{planned}.yaml", "--json", *limited)

@@ -6,7 +6,6 @@
 #include "models/base/refusal.hpp"
 #include "models/base/yaml_reader.hpp"
 #include "models/compile/compile.hpp"
-#include "models/explain/experiments.hpp"
 #include "models/plan/baselines.hpp"
 #include "models/plan/moves.hpp"
 #include "models/plan/pipeline_search.hpp"
@@ -14,37 +13,12 @@
 #include "models/plan/planner.hpp"
 #include "models/plan/work_bound.hpp"
 #include "models/scenario/scenario.hpp"
-#include "sim/workers/child.hpp"
-#include "tests/support/random_jobs.hpp"
+#include "tests/support/planning.hpp"
 
 using namespace motley;
 using namespace motley::tests;
 
 namespace {
-
-// Simulates jobs one after the other, each in a child, and counts them.
-class CountingJudge {
- public:
-  std::vector<Verdict> operator()(const std::vector<Job>& jobs) {
-    std::vector<Verdict> verdicts;
-    for (const Job& job : jobs) {
-      ++judged;
-      const Trial trial = try_job(
-          job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); });
-      verdicts.push_back({trial.step_s, trial.refused});
-    }
-    return verdicts;
-  }
-  std::size_t judged = 0;
-};
-
-// A job whose stages the closed forms can lay out: without modules that predict further tokens.
-Job plannable_job(unsigned seed) {
-  Job job = any_job(seed);
-  while (job.transformer.trained_extra() > 0) job = any_job(seed += 1000);
-  job.fidelity.fold = true;
-  return job;
-}
 
 void check_work_bound(unsigned first, unsigned last) {
   double closest = 0;
@@ -145,6 +119,7 @@ TEST_CASE("uniform plans are uniform, and no faster than the best of those that 
     CHECK(is_laid_out_by_degrees(uniform.job.strategy));
     CHECK(uniform.job.strategy.rank_count() == job.cluster.chip_count());
     job.strategy = uniform.job.strategy;
+    job.cluster.transport = uniform.job.cluster.transport;
     const Plan optimal = plan(job, judge, {.evaluations = 100});
     CHECK(optimal.own_s == uniform.simulated_s);
     CHECK(optimal.simulated_s <= uniform.simulated_s);

@@ -15,10 +15,12 @@
 #include "models/base/text_file.hpp"
 #include "models/explain/plan_judge.hpp"
 #include "models/frameworks/runnable.hpp"
+#include "models/plan/ablation.hpp"
 #include "models/plan/pareto.hpp"
 #include "models/plan/plan_file.hpp"
 #include "models/plan/plan_text.hpp"
 #include "models/plan/planner.hpp"
+#include "models/plan/policies_text.hpp"
 #include "models/plan/purchase_text.hpp"
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
@@ -34,7 +36,7 @@ namespace {
 struct PlanArguments {
   std::string scenario;
   std::optional<std::string> policy, objective, time_limit, evaluations, tokens, deadline, budget;
-  std::optional<std::string> pareto, target;
+  std::optional<std::string> pareto, target, ablate;
   bool baselines = false;
   bool json = false;
   std::string buy, out, report;
@@ -73,6 +75,7 @@ PlanRequest asked(const PlanArguments& options, const Scenario& scenario) {
   use_option("--objective", options.objective, Word<PlanObjective>{}, request.objective);
   use_option("--time-limit", options.time_limit, PositiveSeconds{}, request.time_limit_s);
   use_option("--evaluations", options.evaluations, Integer{kEvaluations}, request.evaluations);
+  use_option("--ablate", options.ablate, Ablations{}, request.ablate);
   use_option("--tokens", options.tokens, PositiveTokens{}, request.tokens);
   use_option("--deadline", options.deadline, PositiveSeconds{}, request.deadline_s);
   use_option("--budget", options.budget, PositiveDollars{}, request.budget_usd);
@@ -104,8 +107,13 @@ Judge judge_in_pool(bool needs_bill) {
 // Writes the planned scenario. What was written must read back as what was planned: a path in the scenario, for
 // example, may mean another file beside --out.
 void write_planned(const std::string& text, const Yaml& root, const Plan& plan, const std::string& path) {
-  const std::string planned = with_strategy(text, root, plan.job.strategy);
-  const Scenario again = read_scenario(parse_yaml(planned, path), path);
+  std::string planned = with_strategy(text, root, plan.job.strategy);
+  Scenario again = read_scenario(parse_yaml(planned, path), path);
+  const TransportPolicy transport = plan.job.cluster.transport;
+  if (again.job.cluster.transport != transport) {
+    planned = with_strategy(text, root, plan.job.strategy, transport);
+    again = read_scenario(parse_yaml(planned, path), path);
+  }
   Cluster cluster = again.job.cluster;
   if (again.job.strategy != plan.job.strategy || again.job.transformer != plan.job.transformer ||
       again.job.train != plan.job.train || !(cluster == plan.job.cluster))
@@ -113,6 +121,18 @@ void write_planned(const std::string& text, const Yaml& root, const Plan& plan, 
                   "the scenario would mean another job there, because it names files beside it",
                   "write it into the folder of the scenario");
   write_result(planned, path);
+}
+
+bool is_without_rdma(const PlanRequest& request) {
+  return std::find(request.ablate.begin(), request.ablate.end(), Ablation::sockets) != request.ablate.end();
+}
+
+// A scenario's file can say another strategy and transport, but not another cluster.
+void refuse_to_write_without_rdma(const PlanRequest& request, const std::string& out) {
+  if (is_without_rdma(request) && !out.empty())
+    throw Refusal(Exit::usage, "ablated-cluster", {.file = "--out"},
+                  "a plan without RDMA is one for another cluster, which the scenario does not name",
+                  "leave out `sockets`, or write `transport: sockets` into the scenario");
 }
 
 Exit run(const PlanArguments& options) {
@@ -123,8 +143,11 @@ Exit run(const PlanArguments& options) {
   const Yaml root = parse_yaml(text, options.scenario);
   Scenario scenario = read_scenario(root, options.scenario, ScenarioUse::plan);
   const PlanRequest request = asked(options, scenario);
+  refuse_to_write_without_rdma(request, options.out);
+  if (is_without_rdma(request)) use_ethernet_alone(scenario.job.cluster);
   scenario.job.fidelity.fold = true;
   PlanLimits limits;
+  limits.ablate = request.ablate;
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
   limits.pins = request.pins;
@@ -154,6 +177,15 @@ Exit run(const PlanArguments& options) {
                  options.report);
     return was_interrupted() ? Exit::interrupted : Exit::ok;
   }
+  if (request.policy == PlanPolicy::all) {
+    PoliciesReport report{scenario.name, request, plan_by_all(scenario.job, judge, limits)};
+    report.search_s = seconds();
+    limits.policy = PlanPolicy::optimal;
+    if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
+    if (!options.out.empty()) write_planned(text, root, *best_plan(report), options.out);
+    write_result(options.json ? to_json(report) : to_text(report), options.report);
+    return was_interrupted() ? Exit::interrupted : Exit::ok;
+  }
   PlanLimits with_change = limits;
   with_change.suggests = true;
   PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
@@ -174,8 +206,14 @@ void add_plan(const Command& program) {
       .option("scenario", options->scenario, "a scenario with `plan` or `strategy`, or - for standard input")
       .required();
   add_max_input(command);
-  command.option("--policy", options->policy,
-                 "optimal (default); hethub: every type of chips in one pipeline; megatron: uniform");
+  command.option(
+      "--policy", options->policy,
+      "optimal (default), holmes, hethub, heteroauto, megatron, megatron-llama, megatron-deepspeed; "
+      "all: side by side");
+  command.option(
+      "--ablate", options->ablate,
+      "what the plan must do without, with commas: uniform-layers, uniform-recompute, naive-resharding, "
+      "gathered-resharding, no-overlap, sockets");
   command.option("--objective", options->objective,
                  "what a token shall take least of: time (default), price (rent), energy or carbon");
   command.option("--tokens", options->tokens, "tokens of the whole run, for --deadline and --budget");
@@ -198,10 +236,12 @@ void add_plan(const Command& program) {
   command.flag("--baselines", options->baselines,
                "plan each group of chips alone, too, and say what share of their sum the plan reaches");
   command.option("--out", options->out, "write the scenario with the chosen strategy to this file");
-  command.flag("--json", options->json, "print JSON (schema motley.plan/1)");
+  command.flag("--json", options->json,
+               "print JSON (schema motley.plan/1; with --policy all: motley.policies/1)");
   command.option("--report", options->report, "write the result to this file instead of stdout");
   command.example(
       "motley plan scenarios/h2-four-types-1024.yaml --out planned.yaml\n"
+      "  motley plan scenarios/holmes-hybrid.yaml --policy all\n"
       "  motley plan scenarios/mixed-fleet.yaml --objective price --tokens 2T --deadline 400d\n"
       "  motley plan scenarios/mixed-fleet.yaml --pareto time,price\n"
       "  motley plan scenarios/mixed-fleet.yaml --objective price --buy scenarios/prices/mixed-fleet.yaml");

@@ -1,0 +1,166 @@
+#include "models/plan/pipeline_estimate.hpp"
+
+#include <algorithm>
+
+#include "models/base/index.hpp"
+
+namespace motley {
+namespace {
+
+// Bytes/s at which a chip reaches the other replicas.
+double rate_to_replicas(const NodeGroup& group, std::int64_t ranks) {
+  if (ranks <= group.chips_per_node || group.nics.empty()) return group.inside.bandwidth;
+  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
+}
+
+// Looks a price up only where the way differs from the last one that was asked for.
+class PricesInRow {
+ public:
+  PricesInRow(StagePricer& pricer, const PlannedPipeline& pipeline) : pricer_(pricer), pipeline_(pipeline) {}
+  const StagePrice* operator()(const StageWay& way) {
+    if (last_ == nullptr || !(*last_ == way))
+      price_ = pricer_.price(way, pipeline_.micro_batch, pipeline_.replicas);
+    last_ = &way;
+    return price_;
+  }
+
+ private:
+  StagePricer& pricer_;
+  const PlannedPipeline& pipeline_;
+  const StageWay* last_ = nullptr;
+  const StagePrice* price_ = nullptr;
+};
+
+}  // namespace
+
+PipelineEstimator::PipelineEstimator(const Job& job, StagePricer& pricer) : job_(job), pricer_(pricer) {
+  for (const Parameter& each : parameters(job.transformer))
+    if (each.layer == 0) layer_parameters_ += static_cast<double>(each.count());
+}
+
+double PipelineEstimator::boundary_s(const PlannedPipeline& pipeline, const StageWay& from,
+                                     const StageWay& to) const {
+  const double bytes = static_cast<double>(pipeline.micro_batch * job_.train.sequence *
+                                           job_.transformer.hidden * bytes_of(job_.train.precision));
+  const Cluster& cluster = job_.cluster;
+  const auto replicas = static_cast<double>(pipeline.replicas);
+  const auto seconds_at = [&](const NodeGroup& group, const StageWay& way, NicKind kind) {
+    const auto nic = std::find_if(group.nics.begin(), group.nics.end(),
+                                  [&](const Nic& each) { return each.kind == kind; });
+    if (nic == group.nics.end()) return 0.0;
+    const double in_a_node = std::min(
+        replicas, static_cast<double>(group.chips_per_node) / static_cast<double>(way.tensor_parallel));
+    return bytes * in_a_node / (nic->bandwidth * nic->count);
+  };
+  const NodeGroup &source = cluster.groups[at(from.group)], &target = cluster.groups[at(to.group)];
+  if (from.group == to.group &&
+      pipeline.replicas * (from.tensor_parallel + to.tensor_parallel) <= source.chips_per_node)
+    return 0;
+  const std::optional<NicKind> kind = joining_kind(cluster, from.group, to.group);
+  if (!kind) return 0;  // unreachable: a simulation refuses it
+  double seconds = std::max(seconds_at(source, from, *kind), seconds_at(target, to, *kind));
+  for (const GroupLink& link : cluster.links)
+    if (link.is_site_link() && ((link.from == source.name && link.to == target.name) ||
+                                (link.from == target.name && link.to == source.name)))
+      seconds = std::max(seconds, bytes * replicas / link.bandwidth);
+  return seconds;
+}
+
+std::vector<double> PipelineEstimator::transfer_seconds(const PlannedPipeline& pipeline) const {
+  std::vector<double> seconds;
+  const auto& stages = pipeline.stages;
+  for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
+    const bool is_known = i > 0 && stages[i - 1].way.group == stages[i].way.group &&
+                          stages[i - 1].way.tensor_parallel == stages[i].way.tensor_parallel &&
+                          stages[i].way.group == stages[i + 1].way.group &&
+                          stages[i].way.tensor_parallel == stages[i + 1].way.tensor_parallel;
+    seconds.push_back(is_known ? seconds.back() : boundary_s(pipeline, stages[i].way, stages[i + 1].way));
+  }
+  return seconds;
+}
+
+double PipelineEstimator::step_s(const PlannedPipeline& pipeline) const {
+  std::vector<double> seconds = stage_seconds(pipeline);
+  const std::vector<double> transfers = transfer_seconds(pipeline);
+  double way_s = 0, update = 0;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    seconds[i] = std::max(seconds[i], transfers[i]);
+    way_s += 2 * transfers[i];
+  }
+  for (const PlannedStage& stage : pipeline.stages)
+    update = std::max(update, update_s(stage.way, stage.layers, pipeline.replicas));
+  return least_step_s(seconds, pipeline.micro_batches) + way_s + update;
+}
+
+std::vector<double> PipelineEstimator::stage_seconds(const PlannedPipeline& pipeline) const {
+  std::vector<double> seconds;
+  PricesInRow prices(pricer_, pipeline);
+  std::int64_t first = 0;
+  for (const PlannedStage& stage : pipeline.stages) {
+    const StagePrice* price = prices(stage.way);
+    if (price == nullptr) return {};
+    seconds.push_back(price->of_layers(first, first + stage.layers).seconds());
+    first += stage.layers;
+  }
+  return seconds;
+}
+
+std::vector<std::int64_t> PipelineEstimator::most_layers(const PlannedPipeline& pipeline) const {
+  std::vector<std::int64_t> most;
+  PricesInRow prices(pricer_, pipeline);
+  const auto stages = static_cast<std::int64_t>(pipeline.stages.size());
+  for (std::int64_t s = 0; s < stages; ++s) {
+    const StagePrice* price = prices(pipeline.stages[at(s)].way);
+    const auto flying = static_cast<double>(std::min(stages - s, pipeline.micro_batches));
+    most.push_back(price == nullptr ? 0 : price->bytes.most_layers(flying, s == 0, s + 1 == stages));
+  }
+  return most;
+}
+
+bool PipelineEstimator::fits(const PlannedPipeline& pipeline) const {
+  const std::vector<std::int64_t> most = most_layers(pipeline);
+  for (std::size_t s = 0; s < most.size(); ++s)
+    if (most[s] < pipeline.stages[s].layers) return false;
+  return true;
+}
+
+bool PipelineEstimator::use_lightest_recompute(PlannedPipeline& pipeline) const {
+  for (const Recompute& recompute : kPlannedRecomputes) {
+    for (PlannedStage& stage : pipeline.stages) stage.way.recompute = recompute;
+    if (fits(pipeline)) return true;
+  }
+  return false;
+}
+
+double PipelineEstimator::update_s(const StageWay& way, std::int64_t layers, std::int64_t replicas) const {
+  const NodeGroup& group = job_.cluster.groups[at(way.group)];
+  const auto copies = static_cast<double>(replicas);
+  const double count =
+      layer_parameters_ * static_cast<double>(layers) / static_cast<double>(way.tensor_parallel);
+  const auto sent = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
+  const double moved_s =
+      count * sent * (1 - 1 / copies) / rate_to_replicas(group, replicas * way.tensor_parallel);
+  // AdamW reads a gradient and reads and writes the parameter and its two moments, in fp32.
+  const double touched = count / copies * 7 * static_cast<double>(bytes_of(Format::fp32));
+  return moved_s + touched / group.chip.memory_bandwidth.value;
+}
+
+double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches) {
+  double least_s = 0, before_s = 0;
+  for (const double each : stage_s) {
+    least_s = std::max(least_s, static_cast<double>(micro_batches) * each + before_s);
+    before_s += each;
+  }
+  return least_s;
+}
+
+std::vector<std::int64_t> tensor_degrees(const NodeGroup& group) {
+  std::vector<std::int64_t> degrees;
+  for (std::int64_t degree = 1; degree <= group.chips_per_node; degree *= 2)
+    if (group.chips_per_node % degree == 0) degrees.push_back(degree);
+  return degrees;
+}
+
+std::int64_t chips_of(const NodeGroup& group) { return std::int64_t{group.nodes} * group.chips_per_node; }
+
+}  // namespace motley

@@ -1,0 +1,62 @@
+// Seconds and memory of a planned pipeline by closed forms, as policies use them. Read next:
+// models/plan/stage_price.hpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/plan/pipeline_search.hpp"
+#include "models/plan/stage_price.hpp"
+#include "models/scenario/job.hpp"
+
+namespace motley {
+
+// No 1F1B takes less: m tau_s + sum_{j<s} tau_j for each stage s.
+double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches);
+
+// Estimates pipelines of one job.
+class PipelineEstimator {
+ public:
+  PipelineEstimator(const Job& job, StagePricer& pricer);
+
+  // Seconds of a micro-batch's forward and backward in each stage. Empty: a stage is impossible.
+  std::vector<double> stage_seconds(const PlannedPipeline& pipeline) const;
+
+  // The most layers of each stage that its memory allows under 1F1B. 0: not even one.
+  std::vector<std::int64_t> most_layers(const PlannedPipeline& pipeline) const;
+  // Whether each stage has memory for its layers under 1F1B.
+  bool fits(const PlannedPipeline& pipeline) const;
+  // Gives every stage the lightest recompute that fits, the same in all stages. False: none fits.
+  bool use_lightest_recompute(PlannedPipeline& pipeline) const;
+
+  // Seconds in which a micro-batch's activations pass from each stage to the next, while all replicas send theirs.
+  // Assumes: NICs and links between sites are shared evenly and reach their line; a stage's chips fill whole nodes,
+  // unless two stages fit into one, between which transfers take no time.
+  std::vector<double> transfer_seconds(const PlannedPipeline& pipeline) const;
+
+  // Seconds after the last micro-batch in which a stage reduces its gradients, updates its share of the parameters (zero
+  // 1) and gathers them. Assumes: the network is idle; replicas reach each other at the rate of the NICs' first kind, or
+  // of the fabric where all stand in one node; the update reads and writes memory alone.
+  double update_s(const StageWay& way, std::int64_t layers, std::int64_t replicas) const;
+
+  // Seconds of a step: 1F1B's closed form with stages as long as the longer of their work and their transfers, the first
+  // micro-batch's way to the last stage and back, and the longest update.
+  double step_s(const PlannedPipeline& pipeline) const;
+
+  double layer_parameters() const { return layer_parameters_; }  // of a whole layer
+
+ private:
+  double boundary_s(const PlannedPipeline& pipeline, const StageWay& from, const StageWay& to) const;
+
+  const Job& job_;
+  StagePricer& pricer_;
+  double layer_parameters_ = 0;
+};
+
+// Tensor-parallel degrees that a group's nodes allow: the powers of two that divide their chips.
+std::vector<std::int64_t> tensor_degrees(const NodeGroup& group);
+
+std::int64_t chips_of(const NodeGroup& group);
+
+}  // namespace motley
