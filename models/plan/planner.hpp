@@ -68,9 +68,9 @@ struct PlanLimits {
   bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
 };
 
-// Plans a job by one policy, which is not `all`. Under `optimal`, a strategy that the job already has is the first to be
-// judged. The plan's job may have another transport than the cluster says (`holmes`, or `sockets` for frameworks that
-// know no groups of NICs). Throws Refusal("no-plan") if no strategy that was tried fits.
+// Plans a job by one policy, which is not `all`. Under `optimal`, a strategy that the job already has is the first to
+// be judged. The plan's job may have another transport than the cluster says (`holmes`, or `sockets` for frameworks
+// that know no groups of NICs). Throws Refusal("no-plan") if no strategy that was tried fits.
 Plan plan(const Job& job, const Judge& judge, const PlanLimits& limits);
 
 }  // namespace motley

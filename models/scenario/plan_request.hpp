@@ -10,8 +10,8 @@
 
 namespace motley {
 
-// How a plan is chosen. optimal: of every pipeline that closed forms propose and the plans of all policies below, the best
-// is improved by moves. The policies below choose as published systems do; recollection_of() in
+// How a plan is chosen. optimal: of every pipeline that closed forms propose and the plans of all policies below, the
+// best is improved by moves. The policies below choose as published systems do; recollection_of() in
 // models/plan/policy.hpp says what in each of them rests on recollection. all: each of them, side by side.
 enum class PlanPolicy : std::uint8_t {
   optimal,
