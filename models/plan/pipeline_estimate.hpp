@@ -35,13 +35,13 @@ class PipelineEstimator {
   // unless two stages fit into one, between which transfers take no time.
   std::vector<double> transfer_seconds(const PlannedPipeline& pipeline) const;
 
-  // Seconds after the last micro-batch in which a stage reduces its gradients, updates its share of the parameters (zero
-  // 1) and gathers them. Assumes: the network is idle; replicas reach each other at the rate of the NICs' first kind, or
-  // of the fabric where all stand in one node; the update reads and writes memory alone.
+  // Seconds after the last micro-batch in which a stage reduces its gradients, updates its share of the parameters
+  // (zero 1) and gathers them. Assumes: the network is idle; replicas reach each other at the rate of the NICs' first
+  // kind, or of the fabric where all stand in one node; the update reads and writes memory alone.
   double update_s(const StageWay& way, std::int64_t layers, std::int64_t replicas) const;
 
-  // Seconds of a step: 1F1B's closed form with stages as long as the longer of their work and their transfers, the first
-  // micro-batch's way to the last stage and back, and the longest update.
+  // Seconds of a step: 1F1B's closed form with stages as long as the longer of their work and their transfers, the
+  // first micro-batch's way to the last stage and back, and the longest update.
   double step_s(const PlannedPipeline& pipeline) const;
 
   double layer_parameters() const { return layer_parameters_; }  // of a whole layer

@@ -10,7 +10,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "models/base/format.hpp"
@@ -158,11 +157,8 @@ std::vector<std::int64_t> shared_out(std::vector<std::int64_t> stages, std::int6
   return stages;
 }
 
-bool has_form(const PlannedPipeline& pipeline, const PipelineForm& form, const Cluster& cluster) {
-  std::set<int> groups;
-  for (const PlannedStage& stage : pipeline.stages) groups.insert(stage.way.group);
-  if (form.stages > 0 && static_cast<std::int64_t>(pipeline.stages.size()) != form.stages) return false;
-  return !form.uses_all_groups || groups.size() == cluster.groups.size();
+bool has_form(const PlannedPipeline& pipeline, const PipelineForm& form) {
+  return form.stages == 0 || static_cast<std::int64_t>(pipeline.stages.size()) == form.stages;
 }
 
 // Whether the memory of all chips together holds parameters and gradients of such replicas. Each replica holds all
@@ -433,7 +429,7 @@ class PipelineFinder {
     pipeline.estimate_s = static_cast<double>(shape_.micro_batches) * longest_s +
                           (all_s - longest_s) / shape_.chunks + reduced_s;
     auto& best = result_.best;
-    if (!has_form(pipeline, form_, job_.cluster) || pipeline.estimate_s >= cut_s()) return;
+    if (!has_form(pipeline, form_) || pipeline.estimate_s >= cut_s()) return;
     best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
     if (best.size() > most_) best.pop_back();
   }
@@ -490,8 +486,6 @@ double RowBound::least_longest_s(double enough_s) const {
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time, const PipelineForm& form) {
   std::vector<Row> rows = Rows(job.cluster).take();
-  if (form.uses_all_groups)
-    std::erase_if(rows, [&](const Row& row) { return row.size() < job.cluster.groups.size(); });
   if (form.allows_row) std::erase_if(rows, [&](const Row& row) { return !form.allows_row(row); });
   PipelineFinder finder(job, pricer, most, form);
   for (const ReplicaShape& shape : shapes_of(job, form)) {

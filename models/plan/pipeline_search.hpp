@@ -78,7 +78,6 @@ struct RowSegment {
 // Which pipelines are looked for. The bound of the form counts more stages than `stages` and `most_stages` allow; it
 // holds for them, too.
 struct PipelineForm {
-  bool uses_all_groups = false;
   int most_chunks = 8;  // in a stage
   bool cuts_sequences = true, divides_experts = true;
   std::int64_t replicas = 0, micro_batch = 0;  // 0: any

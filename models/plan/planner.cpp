@@ -93,6 +93,35 @@ std::vector<Job> sharded_proposals(const Job& job) {
   return jobs;
 }
 
+// The same job with the training shape as the scenario has it: micro-batches stand in the strategy.
+Job as_written(Job job, const Train& written) {
+  for (PipelineTemplate& pipeline : job.strategy.templates) {
+    const std::int64_t micro_batch = pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
+    pipeline.micro_batch = micro_batch == written.micro_batch ? 0 : micro_batch;
+  }
+  job.train.micro_batch = written.micro_batch;
+  return job;
+}
+
+// What tells one judged job from another.
+std::string key_of(const Job& job) {
+  return print(job.strategy) + std::string(name_of(job.cluster.transport));
+}
+
+// Where moves begin: at the best jobs that were judged, of which no two have the same degrees, groups and number
+// of chunks.
+std::vector<Candidate> starts(std::vector<Candidate> judged, const Goal& goal) {
+  std::stable_sort(judged.begin(), judged.end(), [&](const Candidate& a, const Candidate& b) {
+    return goal.is_better(a.verdict, b.verdict);
+  });
+  std::vector<Candidate> list;
+  std::set<std::string> shapes;
+  for (Candidate& each : judged)
+    if (list.size() < kStarts && shapes.insert(shape_of(each.job.strategy)).second)
+      list.push_back(std::move(each));
+  return list;
+}
+
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
@@ -113,7 +142,7 @@ class Planner {
       plan_.end = PlanEnd::no_move_helps;
       judge_proposals();
       if (!stands()) judge_all(sparing_jobs(job_, limits_.pins));
-      for (Candidate& start : starts()) improve(std::move(start));
+      for (Candidate& start : starts(std::move(judged_), goal_)) improve(std::move(start));
     } else {
       plan_.end = PlanEnd::all_judged;
       judge_policy(limits_.policy);
@@ -233,26 +262,12 @@ class Planner {
     judge_all(*proposed_);
   }
 
-  // Where moves begin: at the best jobs that were judged, of which no two have the same degrees, groups and number
-  // of chunks.
-  std::vector<Candidate> starts() {
-    std::stable_sort(judged_.begin(), judged_.end(), [&](const Candidate& a, const Candidate& b) {
-      return goal_.is_better(a.verdict, b.verdict);
-    });
-    std::vector<Candidate> list;
-    std::set<std::string> shapes;
-    for (Candidate& each : judged_)
-      if (list.size() < kStarts && shapes.insert(shape_of(each.job.strategy)).second)
-        list.push_back(std::move(each));
-    judged_.clear();
-    return list;
-  }
-
   // Judges all moves from a job, and goes on from the best, until none is better.
   void improve(Candidate now) {
     if (now.job.cluster.transport != job_.cluster.transport) {
       Job own_transport = now.job;
       own_transport.cluster.transport = job_.cluster.transport;
+      judged_.clear();
       judge_all({own_transport});
       for (Candidate& each : judged_)
         if (goal_.is_better(each.verdict, now.verdict)) now = std::move(each);
@@ -263,7 +278,8 @@ class Planner {
         if (!goes_on()) return;
         std::vector<Job> jobs;
         for (const Move& move : moves(now.job, kind))
-          if (std::optional<Job> moved = apply(move, now.job)) jobs.push_back(as_written(std::move(*moved)));
+          if (std::optional<Job> moved = apply(move, now.job))
+            jobs.push_back(as_written(std::move(*moved), job_.train));
         judged_.clear();
         judge_all(jobs);
         for (Candidate& each : judged_)
@@ -273,11 +289,6 @@ class Planner {
           }
       }
     }
-  }
-
-  // What tells one judged job from another.
-  static std::string key_of(const Job& job) {
-    return print(job.strategy) + std::string(name_of(job.cluster.transport));
   }
 
   // The job without what is ablated, as whoever runs it would run it. Nothing: there is no such job.
@@ -324,17 +335,6 @@ class Planner {
     } catch (const Refusal&) {
       return true;
     }
-  }
-
-  // The same job with the training shape as the scenario has it: micro-batches stand in the strategy.
-  Job as_written(Job job) const {
-    for (PipelineTemplate& pipeline : job.strategy.templates) {
-      const std::int64_t micro_batch =
-          pipeline.micro_batch > 0 ? pipeline.micro_batch : job.train.micro_batch;
-      pipeline.micro_batch = micro_batch == job_.train.micro_batch ? 0 : micro_batch;
-    }
-    job.train.micro_batch = job_.train.micro_batch;
-    return job;
   }
 
   void take(const Job& job, const Verdict& verdict) {

@@ -16,8 +16,8 @@ struct PolicyPlan {
 };
 
 // Plans by every policy, in the order of PlanPolicy, each with as many evaluations as `limits` allows. `optimal` starts
-// with the plans of the others, so none of them is faster. A job that several policies propose is simulated once. Throws
-// Refusal("no-plan") if no policy finds a plan.
+// with the plans of the others, so none of them is faster. A job that several policies propose is simulated once.
+// Throws Refusal("no-plan") if no policy finds a plan.
 std::vector<PolicyPlan> plan_by_all(const Job& job, const Judge& judge, PlanLimits limits);
 
 }  // namespace motley

@@ -52,9 +52,9 @@ inline constexpr std::array kPublishedPolicies = {PlanPolicy::heteroauto,     Pl
 // What of a policy follows its system's publication or code, and what is recalled, rebuilt or our own choice.
 std::string_view recollection_of(PlanPolicy policy);
 
-// Gives the cluster the transport of the policy's system, whatever it says; under `sockets` it stays. holmes: one kind of
-// NIC a group of ranks. hethub, heteroauto: one that every pair has. megatron and those on it: sockets between all nodes
-// where no kind of RDMA joins them all.
+// Gives the cluster the transport of the policy's system, whatever it says; under `sockets` it stays. holmes: one kind
+// of NIC a group of ranks. hethub, heteroauto: one that every pair has. megatron and those on it: sockets between all
+// nodes where no kind of RDMA joins them all.
 void use_transport(PlanPolicy policy, Cluster& cluster);
 
 }  // namespace motley

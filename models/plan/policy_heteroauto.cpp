@@ -1,8 +1,9 @@
 // Assumes: formula and stages of the search are recalled, unverified. Stage one tries every choice of a type's tensor
 // parallelism, recompute (none, attention alone, all) and optimizer offload; stage two takes the best of them and
 // splits one type after the other in two runs of stages, of which one has another tensor parallelism or recompute, as
-// long as the formula falls. A stage takes as long as the longer of its work and of passing activations on. Layers balance the longest stage. The formula alone chooses: of its best plans, the first
-// that a simulation finds to fit is the plan.
+// long as the formula falls. A stage takes as long as the longer of its work and of passing activations on. Layers
+// balance the longest stage. The formula alone chooses: of its best plans, the first that a simulation finds to fit is
+// the plan.
 #include "models/plan/policy_heteroauto.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-// HeteroAuto of H2 (arXiv:2505.17548): a cost formula chooses, under one number of replicas, tensor parallelism, stages,
-// layers, recompute and offload of each type of chips; then a type may be split in sub-groups that differ. Types with
-// larger memory take earlier stages. Read next: models/plan/type_degrees.hpp, models/report/published_metrics.hpp.
+// HeteroAuto of H2 (arXiv:2505.17548): a cost formula chooses, under one number of replicas, tensor parallelism,
+// stages, layers, recompute and offload of each type of chips; then a type may be split in sub-groups that differ.
+// Types with larger memory take earlier stages. Read next: models/plan/type_degrees.hpp,
+// models/report/published_metrics.hpp.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 
 namespace motley {
 
-// megatron: the distributed optimizer (zero 1), nothing overlapped. megatron_llama: the optimizer overlapped, in buckets
-// of 5e8 elements. megatron_deepspeed: ZeRO 1 in pipelines, ZeRO 1 to 3 without.
+// megatron: the distributed optimizer (zero 1), nothing overlapped. megatron_llama: the optimizer overlapped, in
+// buckets of 5e8 elements. megatron_deepspeed: ZeRO 1 in pipelines, ZeRO 1 to 3 without.
 Proposals propose_megatron(PlanPolicy policy, const PolicyInput& input);
 
 }  // namespace motley

@@ -1,4 +1,5 @@
-// Ablations as words: `ablate: [uniform-layers, sockets]` in a scenario, `--ablate uniform-layers,sockets` as an option.
+// Ablations as words: `ablate: [uniform-layers, sockets]` in a scenario, `--ablate uniform-layers,sockets` as an
+// option.
 #include "models/scenario/plan_request.hpp"
 
 #include <fmt/format.h>
