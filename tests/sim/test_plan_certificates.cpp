@@ -41,8 +41,7 @@ bool fits(const Job& job) {
 // Whether a strategy stands is known before it is simulated.
 std::vector<Verdict> judge_fitting(const std::vector<Job>& jobs) {
   std::vector<Verdict> verdicts;
-  for (const Job& job : jobs)
-    verdicts.push_back(fits(job) ? Verdict{.step_s = 1} : Verdict{.refused = "does not fit"});
+  for (const Job& job : jobs) verdicts.push_back(fits(job) ? Verdict{1, ""} : Verdict{0, "does not fit"});
   return verdicts;
 }
 
