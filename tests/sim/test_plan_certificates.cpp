@@ -161,7 +161,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
     CAPTURE(change->what);
     PlanLimits with_pins;
     with_pins.pins = change->pins;
-    with_pins.evaluations = 100;
+    with_pins.evaluations = simulates ? 60 : 1000;
     const Judge judge = simulates ? Judge(judge_simulated) : Judge(judge_fitting);
     CHECK(fits(plan(change->job, judge, with_pins).job));
   }
@@ -170,7 +170,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
   CHECK(proved > all / 10);
   CHECK(planned > all / 10);
   CHECK(changed == proved + unproved);
-  CHECK(missed <= all / 20);  // jobs for which the search finds no plan although there is one
+  CHECK(missed <= 1 + all / 50);  // jobs for which the search finds no plan although there is one
   if (all > 100)
     WARN("planned " << planned << ", proved " << proved << ", not proved " << unproved << ", missed "
                     << missed << ", changed " << changed);
@@ -180,7 +180,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
 
 TEST_CASE("certificates hold against an exhaustive list of pipelines, and their changes have plans",
           "[plan]") {
-  check_certificates(1, 25, true);
+  check_certificates(1, 13, true);
 }
 TEST_CASE("five hundred certificates hold against an exhaustive list of pipelines", "[.five-hundred]") {
   check_certificates(1000, 1500, false);
