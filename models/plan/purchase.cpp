@@ -140,7 +140,7 @@ Purchases plan_purchases(const Job& job, const PriceList& list, const Judge& jud
       best = std::min(best, answer.planned->value());
       ++purchases.planned;
     } catch (const Refusal& refusal) {
-      if (refusal.kind() != "no-plan" && refusal.kind() != "misses-target") throw;
+      if (refusal.exit_code() != Exit::infeasible) throw;
       answer.refused = refusal.message();
     }
   }

@@ -31,7 +31,7 @@ bool has_plan(const Job& job, const Judge& judge, const PlanLimits& limits) {
     plan(anew, judge, quick);
     return true;
   } catch (const Refusal& refusal) {
-    if (refusal.kind() != "no-plan") throw;
+    if (refusal.exit_code() != Exit::infeasible) throw;
     return false;
   }
 }

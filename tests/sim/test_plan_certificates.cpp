@@ -41,8 +41,7 @@ bool fits(const Job& job) {
 // Whether a strategy stands is known before it is simulated.
 std::vector<Verdict> judge_fitting(const std::vector<Job>& jobs) {
   std::vector<Verdict> verdicts;
-  for (const Job& job : jobs)
-    verdicts.push_back(fits(job) ? Verdict{.step_s = 1} : Verdict{.refused = "does not fit"});
+  for (const Job& job : jobs) verdicts.push_back(fits(job) ? Verdict{1, ""} : Verdict{0, "does not fit"});
   return verdicts;
 }
 
@@ -162,7 +161,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
     CAPTURE(change->what);
     PlanLimits with_pins;
     with_pins.pins = change->pins;
-    with_pins.evaluations = 100;
+    with_pins.evaluations = simulates ? 60 : 1000;
     const Judge judge = simulates ? Judge(judge_simulated) : Judge(judge_fitting);
     CHECK(fits(plan(change->job, judge, with_pins).job));
   }
@@ -171,7 +170,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
   CHECK(proved > all / 10);
   CHECK(planned > all / 10);
   CHECK(changed == proved + unproved);
-  CHECK(missed <= all / 20);  // jobs for which the search finds no plan although there is one
+  CHECK(missed <= 1 + all / 50);  // jobs for which the search finds no plan although there is one
   if (all > 100)
     WARN("planned " << planned << ", proved " << proved << ", not proved " << unproved << ", missed "
                     << missed << ", changed " << changed);
@@ -181,7 +180,7 @@ void check_certificates(unsigned first, unsigned last, bool simulates) {
 
 TEST_CASE("certificates hold against an exhaustive list of pipelines, and their changes have plans",
           "[plan]") {
-  check_certificates(1, 25, true);
+  check_certificates(1, 13, true);
 }
 TEST_CASE("five hundred certificates hold against an exhaustive list of pipelines", "[.five-hundred]") {
   check_certificates(1000, 1500, false);
