@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <string_view>
 
 #include "models/frameworks/export.hpp"
 #include "models/frameworks/launch_files.hpp"

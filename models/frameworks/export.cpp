@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "models/base/json_text.hpp"
 #include "models/frameworks/launch_files.hpp"

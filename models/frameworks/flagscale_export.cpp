@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
+#include <string_view>
 
 #include "models/base/index.hpp"
 #include "models/frameworks/export.hpp"
@@ -159,7 +161,8 @@ std::string recompute_lines(const Job& job, const PipelineTemplate& pipeline, co
          rows("recompute_num_layers", layers, pipeline.micro_batches);
 }
 
-std::string hetero_lines(const PipelineTemplate& pipeline, const std::vector<Mesh>& meshes) {
+std::string hetero_lines(const PipelineTemplate& pipeline, const std::vector<Mesh>& meshes,
+                         bool has_experts) {
   std::vector<std::int64_t> sizes, layers, cuts;
   std::vector<std::string> devices;
   for (const Mesh& mesh : meshes) {
@@ -174,9 +177,7 @@ std::string hetero_lines(const PipelineTemplate& pipeline, const std::vector<Mes
                       list(layers));
   text += fmt::format("    hetero_device_types: {}\n    hetero_current_device_type: {}\n", list(devices),
                       devices[0]);
-  const bool unlike =
-      std::any_of(meshes.begin(), meshes.end(), [](const Mesh& mesh) { return mesh.etp != mesh.tp; });
-  if (unlike) text += fmt::format("    expert_tensor_parallel_size_per_process_mesh: {}\n", list(cuts));
+  if (has_experts) text += fmt::format("    expert_tensor_parallel_size_per_process_mesh: {}\n", list(cuts));
   return text + "    standalone_embedding_stage: false\n";
 }
 
@@ -252,7 +253,8 @@ std::vector<ExportedFile> flagscale_files(const std::string& name, const Job& jo
   const Settings optimizer =
       take(train, {"adam-beta1", "adam-beta2", "weight-decay", "lr", "adam-eps", "optimizer"});
   std::string text = export_header(ExportTarget::flagscale, name, job);
-  text += "system:\n" + key_lines(system, 2) + hetero_lines(pipeline, meshes) +
+  text += "system:\n" + key_lines(system, 2) +
+          hetero_lines(pipeline, meshes, job.transformer.experts.count > 0) +
           recompute_lines(job, pipeline, wording);
   if (!precision.empty()) text += "  precision:\n" + key_lines(precision, 4);
   text +=

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "models/base/index.hpp"
 
@@ -115,6 +116,8 @@ std::string hostfile_text(const RankMap& map, HostfileForm form, const Wording& 
   std::string text;
   for (const HostOfRanks& host : map.hosts) {
     text += fmt::format("{} slots={}", host.name, host.ranks.size());
+    if (form == HostfileForm::with_types && host.device.find(' ') != std::string::npos)
+      wording.refuse("cluster", host.device, "reads a type of device without blanks");
     if (form == HostfileForm::with_types) text += " type=" + host.device;
     text += "\n";
   }

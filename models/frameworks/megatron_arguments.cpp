@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
 #include "models/base/index.hpp"
 #include "models/base/units.hpp"
@@ -213,7 +215,6 @@ int read_zero(WrittenSettings& settings, Strategy& strategy) {
   if (!settings.flag("use-megatron-fsdp")) return optimizer ? 1 : 0;
   const std::string what = settings.choice("data-parallel-sharding-strategy",
                                            {"optim_grads_params", "no_shard", "optim", "optim_grads"});
-  if (what == "optim_grads") strategy.reduce_gradients = ReduceGradients::last;
   return what == "no_shard" ? 0 : what == "optim" ? 1 : what == "optim_grads" ? 2 : 3;
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "models/base/index.hpp"
+#include "models/base/yaml_reader.hpp"
 #include "models/compile/compile.hpp"
 
 namespace motley {
@@ -16,6 +18,17 @@ const std::string& device_of(const Cluster& cluster, const NodeGroup& nodes) {
     return group.chip.name == nodes.chip.name;
   });
   return alike > 1 ? nodes.name : nodes.chip.name;
+}
+
+// Names of hosts stand in scripts and in lines of words.
+void refuse_host_name(const std::string& name) {
+  const bool is_plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_';
+  });
+  if (!is_plain)
+    throw Refusal(Exit::usage, "impossible-host-name", {},
+                  fmt::format("`{}` is no name of a host", shortened(name)),
+                  "letters, digits, `-`, `_` and `.`; --hosts names hosts where groups have other names");
 }
 
 }  // namespace
@@ -48,6 +61,7 @@ RankMap map_ranks(const Job& job, const std::vector<std::string>& names) {
            nodes.chips_per_node,
            {}});
     }
+    if (is_new) refuse_host_name(map.hosts.back().name);
     HostOfRanks& host = map.hosts[at(index->second)];
     const bool follows = is_new || map.ranks.back().host == index->second;
     if (!follows && !map.out_of_order) map.out_of_order = rank.value();

@@ -35,7 +35,8 @@ struct RankMap {
 };
 
 // Places the ranks of a job as its Program does. `names` of hosts are in the order of the cluster's nodes; none: a host
-// is named by its group and its number there, "a100-3". Refuses ("too-few-hosts") fewer names than nodes with ranks.
+// is named by its group and its number there, "a100-3". Refuses ("too-few-hosts") fewer names than nodes with ranks,
+// and ("impossible-host-name") names that no host has.
 RankMap map_ranks(const Job& job, const std::vector<std::string>& names = {});
 
 // One line for each rank: "rank 3: host a100-0 local 3 (a100-80gb)".

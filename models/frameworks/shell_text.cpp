@@ -68,6 +68,7 @@ class WordReader {
     Words done;
     Written word;
     bool begun = false;  // quotes begin a word even where nothing stands in them
+    if (next_ >= text_.size()) return done;
     word.line = text_[next_].line;
     word.column = text_[next_].column;
     while (next_ < text_.size()) {
@@ -338,6 +339,8 @@ class ShellParser : private WordReader {
         ++next_;
       } else if (peek() == '#') {
         while (next_ < text_.size() && peek() != '\n') ++next_;
+      } else if (std::string_view(";&|(<>").find(peek()) != std::string_view::npos) {
+        refuse(next_, fmt::format("`{}` stands in an array", peek()), "quote it");
       } else {
         for (Written& word : read_word()) items.push_back(std::move(word));
       }

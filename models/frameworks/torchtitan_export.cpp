@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
 
 #include "models/base/index.hpp"
 #include "models/base/units.hpp"

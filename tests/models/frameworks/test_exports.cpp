@@ -120,7 +120,7 @@ TEST_CASE("every export names its target's version") {
 
 TEST_CASE("the order of hosts in a hostfile gives each rank the chip that its Program gives it") {
   int in_order = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
     Job job = tests::flagscale_job(seed);
     job.cluster = tests::unlike_cluster();
     const RankMap map = map_ranks(job);
@@ -144,7 +144,7 @@ TEST_CASE("the order of hosts in a hostfile gives each rank the chip that its Pr
       }
     REQUIRE(rank == map.ranks.size());
   }
-  CHECK(in_order > 100);
+  CHECK(in_order > 30);
 }
 
 TEST_CASE("a job that a target exports is its own copy: the same job gives the same bytes") {

@@ -52,6 +52,7 @@ TEST_CASE("variables that the text sets are expanded and the others stay unknown
   CHECK(words_of("export A=3 B\nrun $A") == "<run><3>");
   CHECK(words_of("A=1 B=$A run $B") == "<run><1>");
   CHECK(words_of("A=a\nA+=b\nrun $A") == "<run><ab>");
+  CHECK(words_of("run\nA=") == "<run>");
 }
 
 TEST_CASE("a word has the place where it was written, through variables too") {
@@ -66,6 +67,11 @@ TEST_CASE("a text that expands without end is refused") {
   std::string text = "A=0123456789\n";
   for (int i = 0; i < 40; ++i) text += "A=$A$A\n";
   CHECK_THROWS_AS(parse_shell(text + "run $A", "script"), Refusal);
+}
+
+TEST_CASE("a word that a shell would not read in an array is refused") {
+  for (const char* const text : {"A=(a | b)", "A=(a; b)", "A=(a (b))", "A=(<b)"})
+    CHECK_THROWS_AS(parse_shell(text, "script"), Refusal);
 }
 
 TEST_CASE("launchers say how many ranks start") {
