@@ -195,6 +195,8 @@ double gradients_s(const Job& job, const LayerParameters& parameters, const Plan
   return counts * static_cast<double>(stage.layers) * bytes / rate;
 }
 
+bool is_faster(const PlannedPipeline& a, const PlannedPipeline& b) { return a.estimate_s < b.estimate_s; }
+
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
@@ -288,10 +290,6 @@ class PipelineFinder {
       if (price != nullptr) place.ways.emplace_back(way, price);
     }
     return place;
-  }
-
-  static bool is_faster(const PlannedPipeline& a, const PlannedPipeline& b) {
-    return a.estimate_s < b.estimate_s;
   }
 
   double all_layers_s() const {
