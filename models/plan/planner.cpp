@@ -177,15 +177,22 @@ class Planner {
   void judge_policies() {
     for (const Plan& known : limits_.starts) add(known.job, known.verdict);
     if (!limits_.starts.empty()) return;
+    const std::string refusal = last_refusal_;  // without a plan, what the own search ran into counts
     for (const PlanPolicy policy : kPublishedPolicies)
       if (goes_on()) judge_policy(policy);
+    if (!refusal.empty()) last_refusal_ = refusal;
   }
 
   void judge_policy(PlanPolicy policy) {
     Job bare = job_;
     bare.strategy = {};
     const Measure measure = [this](const std::vector<Job>& jobs) { return measured(jobs); };
-    const Proposals proposals = propose(policy, {bare, pricer_, measure});
+    Proposals proposals;
+    try {
+      proposals = propose(policy, {bare, pricer_, measure});
+    } catch (const Refusal& refusal) {  // chips that cannot reach each other: the policy proposes nothing
+      last_refusal_ = refusal.message();
+    }
     plan_.explored += proposals.explored;
     plan_.pruned += proposals.pruned;
     if (policy == limits_.policy) plan_.notes = proposals.notes;

@@ -278,7 +278,7 @@ TEST_CASE("a plan without what is ablated has it nowhere, and the same plan come
   const Judge judge = std::ref(counting);
   const std::vector<Ablation> ablations = {Ablation::uniform_layers, Ablation::uniform_recompute,
                                            Ablation::no_overlap};
-  const PlanLimits limits{.ablate = ablations, .evaluations = 40};
+  const PlanLimits limits{.evaluations = 40, .ablate = ablations};
   const Plan first = plan(job, judge, limits), second = plan(job, judge, limits);
   CHECK(print(first.job.strategy) == print(second.job.strategy));
   CHECK(first.judged == second.judged);
