@@ -122,6 +122,18 @@ std::vector<Candidate> starts(std::vector<Candidate> judged, const Goal& goal) {
   return list;
 }
 
+// The results of a policy's variants, of which a later one may do all that an earlier one does.
+std::vector<VariantResult> variant_results(const std::vector<std::string>& variants,
+                                           std::vector<double> best_s) {
+  std::vector<VariantResult> results;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (i > 0 && best_s[i - 1] > 0 && (best_s[i] <= 0 || best_s[i - 1] < best_s[i]))
+      best_s[i] = best_s[i - 1];
+    results.push_back({variants[i], best_s[i]});
+  }
+  return results;
+}
+
 class Planner {
  public:
   Planner(const Job& job, const Judge& judge, const PlanLimits& limits)
@@ -218,13 +230,7 @@ class Planner {
       for (std::size_t i = first; i < last; ++i) has_first = take_step(proposals.list[i]) || has_first;
       if (proposals.ends_with_first && has_first) break;
     }
-    if (policy != limits_.policy) return;
-    for (std::size_t i = 0; i < proposals.variants.size(); ++i) {
-      // A later variant may do all that an earlier one does.
-      if (i > 0 && best_s[i - 1] > 0 && (best_s[i] <= 0 || best_s[i - 1] < best_s[i]))
-        best_s[i] = best_s[i - 1];
-      plan_.variants.push_back({proposals.variants[i], best_s[i]});
-    }
+    if (policy == limits_.policy) plan_.variants = variant_results(proposals.variants, best_s);
   }
 
   // Steps of jobs that are no plans themselves, such as parts of a cluster alone.
