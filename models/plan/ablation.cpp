@@ -115,22 +115,22 @@ void use_ethernet_alone(Cluster& cluster) {
     return !joined.insert({link.from, link.to}).second;
   });
   for (GroupLink& link : cluster.links) link.over = NicKind::ethernet;
-  // A network of RDMA keeps those of its groups that are Ethernet now.
+  // A network of all groups stays the only one; others keep those of their groups that had no Ethernet.
+  std::stable_partition(cluster.networks.begin(), cluster.networks.end(),
+                        [](const Network& network) { return !is_rdma(network.over); });
+  const auto of_all = std::find_if(cluster.networks.begin(), cluster.networks.end(),
+                                   [](const Network& network) { return network.groups.empty(); });
+  const bool is_of_all = of_all != cluster.networks.end();
+  if (is_of_all) cluster.networks = {Network(*of_all)};
+  std::set<std::string> placed;
   for (Network& network : cluster.networks) {
-    if (!is_rdma(network.over)) {
-      if (!network.groups.empty()) continue;
-      for (const NodeGroup& group : cluster.groups)
-        if (!group.nics.empty() && !turned.contains(group.name)) network.groups.push_back(group.name);
-      continue;
-    }
-    if (network.groups.empty()) network.groups.assign(turned.begin(), turned.end());
-    std::erase_if(network.groups, [&](const std::string& name) { return !turned.contains(name); });
+    std::erase_if(network.groups, [&](const std::string& name) {
+      return (is_rdma(network.over) && !turned.contains(name)) || !placed.insert(name).second;
+    });
     network.over = NicKind::ethernet;
   }
-  std::set<std::string> placed;
-  for (Network& network : cluster.networks)
-    std::erase_if(network.groups, [&](const std::string& name) { return !placed.insert(name).second; });
-  std::erase_if(cluster.networks, [](const Network& network) { return network.groups.empty(); });
+  if (!is_of_all)
+    std::erase_if(cluster.networks, [](const Network& network) { return network.groups.empty(); });
   build_topology(cluster);
 }
 
