@@ -122,6 +122,13 @@ std::vector<Candidate> starts(std::vector<Candidate> judged, const Goal& goal) {
   return list;
 }
 
+// Keeps the first `most` jobs. Returns whether there were more.
+bool cut_to(std::vector<Job>& jobs, std::size_t most) {
+  const bool are_more = jobs.size() > most;
+  if (are_more) jobs.resize(most);
+  return are_more;
+}
+
 // The results of a policy's variants, of which a later one may do all that an earlier one does.
 std::vector<VariantResult> variant_results(const std::vector<std::string>& variants,
                                            std::vector<double> best_s) {
@@ -328,7 +335,7 @@ class Planner {
         together.push_back(*job);
       if (together.empty() || (i < jobs.size() && together.size() < kTogether)) continue;
       if (!goes_on()) return;
-      together.resize(std::min(together.size(), until_ - plan_.judged));
+      if (cut_to(together, until_ - plan_.judged)) plan_.end = PlanEnd::evaluations;
       const std::vector<Verdict> verdicts = judge_(together);
       for (std::size_t j = 0; j < verdicts.size(); ++j) take(together[j], verdicts[j]);
       together.clear();
