@@ -6,11 +6,10 @@
 #include "models/base/refusal.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
-#include "models/explain/plan_judge.hpp"
 #include "models/plan/certificate.hpp"
 #include "models/plan/pins.hpp"
-#include "sim/workers/child.hpp"
 #include "tests/support/dice.hpp"
+#include "tests/support/planning.hpp"
 #include "tests/support/priced_jobs.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -19,14 +18,7 @@ using namespace motley::tests;
 
 namespace {
 
-std::vector<Verdict> judge_simulated(const std::vector<Job>& jobs) {
-  std::vector<Verdict> verdicts;
-  for (const Job& job : jobs)
-    verdicts.push_back(judge_job(
-        job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); },
-        false));
-  return verdicts;
-}
+const Judge judge_simulated = simulating_judge(false);
 
 bool fits(const Job& job) {
   try {

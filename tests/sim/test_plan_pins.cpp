@@ -3,28 +3,21 @@
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
-#include "models/explain/plan_judge.hpp"
 #include "models/plan/pins.hpp"
 #include "models/plan/planner.hpp"
 #include "models/scenario/plan_request_check.hpp"
 #include "models/scenario/scenario.hpp"
-#include "sim/workers/child.hpp"
 #include "tests/support/dice.hpp"
+#include "tests/support/planning.hpp"
 #include "tests/support/priced_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 
 using namespace motley;
 using namespace motley::tests;
 
 namespace {
 
-std::vector<Verdict> judge_pinned(const std::vector<Job>& jobs) {
-  std::vector<Verdict> verdicts;
-  for (const Job& job : jobs)
-    verdicts.push_back(judge_job(
-        job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); },
-        false));
-  return verdicts;
-}
+const Judge judge_pinned = simulating_judge(false);
 
 // One or two pins of what the job's own strategy has, or of something near it.
 PlanPins any_pins(const Job& job, Dice& dice) {
@@ -79,7 +72,7 @@ Job two_stages() {
 
 TEST_CASE("a plan keeps every pin, or there is none", "[plan]") {
   int planned = 0;
-  for (unsigned seed = 1; seed <= 40; ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 10 : 40); ++seed) {
     Dice dice(seed);
     Job job = priced_job(seed);
     job.strategy = {};
@@ -99,7 +92,7 @@ TEST_CASE("a plan keeps every pin, or there is none", "[plan]") {
     } catch (const Refusal&) {  // pins need not fit the job
     }
   }
-  CHECK(planned > 30);
+  CHECK(planned > (kSanitized ? 6 : 30));
 }
 
 TEST_CASE("each pin that a strategy breaks is found on its Program, and none that it keeps", "[plan]") {

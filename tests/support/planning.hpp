@@ -4,25 +4,31 @@
 #include <cstddef>
 #include <vector>
 
-#include "models/explain/experiments.hpp"
+#include "models/explain/plan_judge.hpp"
 #include "models/plan/planner.hpp"
 #include "sim/workers/child.hpp"
 #include "tests/support/random_jobs.hpp"
 
 namespace motley::tests {
 
-// Simulates jobs one after the other, each in a child, and counts them.
+// Simulates jobs one after the other, each in a child, and fills in bills if they are needed.
+inline Judge simulating_judge(bool needs_bill) {
+  return [needs_bill](const std::vector<Job>& jobs) {
+    std::vector<Verdict> verdicts;
+    for (const Job& job : jobs)
+      verdicts.push_back(judge_job(
+          job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); },
+          needs_bill));
+    return verdicts;
+  };
+}
+
+// The same, without bills, and counts the jobs.
 class CountingJudge {
  public:
   std::vector<Verdict> operator()(const std::vector<Job>& jobs) {
-    std::vector<Verdict> verdicts;
-    for (const Job& job : jobs) {
-      ++judged;
-      const Trial trial = try_job(
-          job, [](const Job& tried, const Program& program) { return simulate_in_child(tried, program); });
-      verdicts.push_back({trial.step_s, trial.refused});
-    }
-    return verdicts;
+    judged += jobs.size();
+    return simulating_judge(false)(jobs);
   }
   std::size_t judged = 0;
 };

@@ -13,7 +13,6 @@
 
 #include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
-#include "models/explain/plan_judge.hpp"
 #include "models/frameworks/runnable.hpp"
 #include "models/plan/ablation.hpp"
 #include "models/plan/pareto.hpp"
@@ -24,7 +23,6 @@
 #include "models/plan/purchase_text.hpp"
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
-#include "sim/workers/pool.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
@@ -93,15 +91,6 @@ PlanRequest asked(const PlanArguments& options, const Scenario& scenario) {
     check_request(by_objective, places, scenario.job);
   }
   return request;
-}
-
-// Judges in child processes, as many at once as there are processors.
-Judge judge_in_pool(bool needs_bill) {
-  return [needs_bill](const std::vector<Job>& jobs) {
-    return map_in_pool(jobs.size(),
-                       [&](std::size_t i) { return judge_job(jobs[i], simulate_trial, needs_bill); },
-                       {.name = [](std::size_t) { return "a simulation"; }});
-  };
 }
 
 // Writes the planned scenario. What was written must read back as what was planned: a path in the scenario, for

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "models/explain/plan_judge.hpp"
 #include "sim/workers/child.hpp"
 
 namespace motley {
@@ -13,6 +14,18 @@ auto fields_of(T& trial) {
   auto& [step_s, refused] = trial;
   return std::tie(step_s, refused);
 }
+template <class T>
+requires std::is_same_v<std::remove_const_t<T>, Bill>
+auto fields_of(T& bill) {
+  auto& [usd, kwh, kwh_at_most, electricity_usd, kg_co2e] = bill;
+  return std::tie(usd, kwh, kwh_at_most, electricity_usd, kg_co2e);
+}
+template <class T>
+requires std::is_same_v<std::remove_const_t<T>, Verdict>
+auto fields_of(T& verdict) {
+  auto& [step_s, refused, bill] = verdict;
+  return std::tie(step_s, refused, bill);
+}
 
 Trace simulate_trial(const Job& job, const Program& program) { return simulate(job, program); }
 
@@ -20,6 +33,14 @@ std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std:
                                const std::function<void(std::size_t trial, std::size_t ended)>& progress) {
   return map_in_pool(count, trial,
                      {.name = [](std::size_t) { return "a simulation"; }, .progress = progress});
+}
+
+Judge judge_in_pool(bool needs_bill) {
+  return [needs_bill](const std::vector<Job>& jobs) {
+    return map_in_pool(jobs.size(),
+                       [&](std::size_t i) { return judge_job(jobs[i], simulate_trial, needs_bill); },
+                       {.name = [](std::size_t) { return "a simulation"; }});
+  };
 }
 
 }  // namespace motley

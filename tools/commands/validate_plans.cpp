@@ -5,7 +5,6 @@
 #include <variant>
 
 #include "models/base/refusal.hpp"
-#include "models/explain/experiments.hpp"
 #include "models/plan/planner.hpp"
 #include "models/published/layout_choices.hpp"
 #include "tools/commands/progress.hpp"
@@ -13,14 +12,6 @@
 
 namespace motley {
 namespace {
-
-std::vector<Verdict> judge(const std::vector<Job>& jobs) {
-  std::vector<Verdict> verdicts;
-  for (const Trial& trial :
-       run_in_pool(jobs.size(), [&](std::size_t i) { return try_job(jobs[i], simulate_trial); }, {}))
-    verdicts.push_back({trial.step_s, trial.refused});
-  return verdicts;
-}
 
 Job read_job(const PublishedRules& rules, const std::vector<PublishedRun>& runs, const std::string& id) {
   for (const PublishedRun& run : runs)
@@ -45,7 +36,7 @@ std::vector<PlannedJob> plan_published(const PublishedRules& rules, const std::v
     job.strategy = {};
     job.fidelity.fold = true;
     try {
-      const Plan best = plan(job, judge, {.evaluations = evaluations});
+      const Plan best = plan(job, judge_in_pool(false), {.evaluations = evaluations});
       planned.planned_s = best.simulated_s;
       planned.bound_s = best.bound_s;
       planned.degrees = degrees_of(best.job.strategy);
