@@ -14,6 +14,7 @@
 #include "tests/support/dice.hpp"
 #include "tests/support/priced_jobs.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 
 using namespace motley;
 using namespace motley::tests;
@@ -99,7 +100,7 @@ TEST_CASE("the bill of a verdict is that of the report", "[plan]") {
 
 TEST_CASE("a plan is the best of what was judged, for every objective, and no other plan has a lower value",
           "[plan]") {
-  for (unsigned seed = 1; seed <= 3; ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 1 : 3); ++seed) {
     const Job job = priced_job(seed);
     std::vector<Verdict> chosen;
     for (const PlanObjective objective : every<PlanObjective>()) {
@@ -120,7 +121,7 @@ TEST_CASE("a plan is the best of what was judged, for every objective, and no ot
 
 TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[plan]") {
   int met = 0, refused = 0;
-  for (unsigned seed = 1; seed <= 3; ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 1 : 3); ++seed) {
     const Job job = priced_job(seed);
     KeepingJudge keeping;
     const Judge judge = std::ref(keeping);
@@ -146,8 +147,8 @@ TEST_CASE("a plan under a deadline and a budget meets them, or is refused", "[pl
       }
     }
   }
-  CHECK(met > 3);
-  CHECK(refused > 1);
+  CHECK(met > (kSanitized ? 1 : 3));
+  CHECK(refused > (kSanitized ? 0 : 1));
 }
 
 TEST_CASE("the gap of a plan never grows while it is looked for, and ends at that of the plan", "[plan]") {
