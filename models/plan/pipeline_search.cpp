@@ -10,10 +10,15 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <queue>
+#include <set>
 #include <utility>
 
 #include "models/base/format.hpp"
 #include "models/base/index.hpp"
+#include "models/plan/pipeline_estimate.hpp"
+#include "models/plan/pipeline_rows.hpp"
+#include "models/plan/shape_family.hpp"
 #include "models/strategy/partition.hpp"
 
 namespace motley {
@@ -22,51 +27,9 @@ namespace {
 // Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the
 // three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
-constexpr double kStep = 1.002;  // between the times of a longest stage at which a bound is taken
-
-using Row = std::vector<RowSegment>;  // from the first stage to the last
-
-std::vector<std::int64_t> divisors(std::int64_t number) {
-  std::vector<std::int64_t> list;
-  for (std::int64_t each = 1; each * each <= number; ++each)
-    if (number % each == 0) {
-      list.push_back(each);
-      if (each * each != number) list.push_back(number / each);
-    }
-  std::sort(list.begin(), list.end());
-  return list;
-}
-
-// All rows of different groups.
-class Rows {
- public:
-  explicit Rows(const Cluster& cluster) : cluster_(cluster), used_(cluster.groups.size()) {
-    Row row;
-    extend(row);
-  }
-  std::vector<Row> take() { return std::move(rows_); }
-
- private:
-  void extend(Row& row) {
-    if (!row.empty()) rows_.push_back(row);
-    for (std::size_t group = 0; group < used_.size(); ++group) {
-      if (used_[group]) continue;
-      used_[group] = true;
-      const std::int64_t chips = cluster_.groups[group].chips_per_node;
-      for (std::int64_t cut = 1; cut <= chips; cut *= 2) {
-        if (chips % cut != 0) continue;
-        row.push_back({static_cast<int>(group), cut});
-        extend(row);
-        row.pop_back();
-      }
-      used_[group] = false;
-    }
-  }
-
-  const Cluster& cluster_;
-  std::vector<bool> used_;
-  std::vector<Row> rows_;
-};
+// Pipelines whose estimates are so much above the best one are not looked for. Assumes: estimates lie within 25 % of
+// simulations (a test holds it).
+constexpr double kFar = 1.3;
 
 // Parameters of the last layer, which has experts if the model has any: in its experts, and in the rest.
 struct LayerParameters {
@@ -80,66 +43,10 @@ LayerParameters parameters_of_layer(const Transformer& transformer) {
   return counts;
 }
 
-// Ranks over which sequences may be cut. Assumes: parts of fewer tokens gain nothing that tensor parallelism does not.
-std::vector<std::int64_t> context_degrees(const Job& job, const PipelineForm& form) {
-  constexpr std::int64_t kLeastPart = 4096;
-  std::vector<std::int64_t> degrees = {1};
-  while (form.cuts_sequences && job.train.sequence / (2 * degrees.back()) >= kLeastPart &&
-         job.train.sequence % (4 * degrees.back()) == 0)
-    degrees.push_back(2 * degrees.back());
-  return degrees;
-}
-
-std::vector<std::int64_t> expert_degrees(const Job& job, const PipelineForm& form) {
-  std::vector<std::int64_t> degrees = {1};
-  const std::int64_t experts = job.transformer.experts.count;
-  while (form.divides_experts && experts > 0 && experts % (2 * degrees.back()) == 0)
-    degrees.push_back(2 * degrees.back());
-  return degrees;
-}
-
 // Bytes/s with which a chip of the group reaches other nodes.
 double rate_between_nodes(const NodeGroup& group) {
   if (group.nics.empty()) return group.inside.bandwidth;
   return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
-}
-
-struct ReplicaShape {
-  std::int64_t micro_batch = 1, replicas = 1, context_parallel = 1, expert_parallel = 1;
-};
-
-// All shapes; first those whose replicas have about eight nodes each. An early end then has found good ones, and later
-// ones are pruned by them.
-std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form) {
-  constexpr std::int64_t kMostSequences = 8;
-  constexpr double kNodes = 8;
-  std::int64_t nodes = 0;
-  for (const NodeGroup& group : job.cluster.groups) nodes += group.nodes;
-  std::vector<std::pair<double, ReplicaShape>> shapes;
-  for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
-    if (micro_batch > std::max(kMostSequences, form.micro_batch)) break;
-    if (form.micro_batch > 0 && micro_batch != form.micro_batch) continue;
-    for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
-      if (replicas > job.cluster.chip_count()) break;
-      if (form.replicas > 0 && replicas != form.replicas) continue;
-      const double nodes_each = static_cast<double>(nodes) / static_cast<double>(replicas);
-      for (const std::int64_t context_parallel : context_degrees(job, form))
-        for (const std::int64_t expert_parallel : expert_degrees(job, form))
-          shapes.emplace_back(std::abs(std::log2(nodes_each / kNodes)),
-                              ReplicaShape{micro_batch, replicas, context_parallel, expert_parallel});
-    }
-  }
-  std::stable_sort(shapes.begin(), shapes.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<ReplicaShape> list;
-  for (const auto& [distance, shape] : shapes) list.push_back(shape);
-  return list;
-}
-
-bool has_unlike_cuts(const Row& row) {
-  return std::any_of(row.begin(), row.end(), [&](const RowSegment& segment) {
-    return segment.tensor_parallel != row.front().tensor_parallel;
-  });
 }
 
 // At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
@@ -206,50 +113,47 @@ class PipelineFinder {
         form_(form),
         parameters_(parameters_of_layer(job.transformer)) {}
 
-  // Returns whether all chips together can hold what such pipelines hold.
-  bool try_shape(const ReplicaShape& shape) {
-    const auto& [micro_batch, replicas, context_parallel, expert_parallel] = shape;
-    shape_.micro_batch = micro_batch;
-    shape_.replicas = replicas;
-    shape_.context_parallel = context_parallel;
-    shape_.expert_parallel = expert_parallel;
-    shape_.micro_batches = job_.train.global_batch / micro_batch / replicas;
+  // Lays out pipelines of that shape from now on.
+  void use(const ReplicaShape& shape) {
+    shape_.micro_batch = shape.micro_batch;
+    shape_.replicas = shape.replicas;
+    shape_.context_parallel = shape.context_parallel;
+    shape_.expert_parallel = shape.expert_parallel;
+    shape_.micro_batches = job_.train.global_batch / shape.micro_batch / shape.replicas;
     known_.clear();
-    return chips_can_hold(job_, parameters_, shape);
   }
 
-  void try_row(const Row& row, int chunks) {
+  // Lays out pipelines on rows of the segments in every order, if they can be among the best.
+  void try_segments(const Row& segments, int chunks) {
     const auto m = static_cast<double>(shape_.micro_batches);
     shape_.chunks = chunks;
-    places_.clear();
-    for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
-      const Place& place = place_of(*segment);
-      if (place.ways.empty()) return;
-      places_.push_back(&place);
+    std::int64_t stages = 0;
+    for (const RowSegment& segment : segments) {
+      const std::int64_t here = place_of(segment).stages;
+      if (here == 0) return;
+      stages += here;
     }
-    const RowBound row_bound = bound_of_row();
-    shares_.clear();
-    for (const Place* place : places_) shares_.push_back(place->stages);
-    if (form_.most_stages > 0) shares_ = shared_out(shares_, form_.most_stages);
-    stages_ = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
-    if (chunks == 1)
-      lower_bound(row_bound);
-    else if (stages_ < 2 || shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers)
-      return;
-    // Estimates of the row are at least m times its longest stage, and the others' share once.
+    const RowTime row_time = time_of(segments);
+    // Estimates of a row are at least m times its longest stage, and the others' share once.
     const double part = 1 / static_cast<double>(chunks);
-    double most_s = std::min(all_layers_s(), cut_s() / m);
-    most_s = std::min(most_s, m > part ? (cut_s() - row_bound.all_s(most_s) * part) / (m - part) : cut_s());
-    if (!(most_s > 0) || !fill(most_s, Flying::as_filled)) {
+    double most_s = std::min(row_time.longest_s, cut_s() / m);
+    most_s = std::min(most_s, m > part ? (cut_s() - row_time.all_s(most_s) * part) / (m - part) : cut_s());
+    if (!(most_s > 0) || row_time.all_s(most_s) == std::numeric_limits<double>::infinity()) {
       ++result_.pruned;
       return;
     }
-    ++result_.explored;
-    least_time(0, most_s, Flying::as_filled);
-    keep();
+    for (const Row& row : orders_of(segments, form_)) try_row(row, most_s);
   }
 
-  PipelineSearch take(bool is_whole) {
+  // A pipeline whose estimate is not below this is not looked for.
+  double cut_s() const {
+    if (result_.best.empty()) return std::numeric_limits<double>::infinity();
+    const double far_s = kFar * result_.best.front().estimate_s;
+    return result_.best.size() < most_ ? far_s : std::min(far_s, result_.best.back().estimate_s);
+  }
+
+  PipelineSearch take(double bound_s, bool is_whole) {
+    result_.bound_s = bound_s;
     result_.is_whole = is_whole;
     std::sort(result_.best.begin(), result_.best.end(), is_faster);
     return std::move(result_);
@@ -257,9 +161,15 @@ class PipelineFinder {
 
  private:
   // Stages that one segment may have, and the ways to run them.
+  struct Way {
+    StageWay way;
+    const StagePrice* price = nullptr;
+    bool is_priced = false;  // bytes are counted where they are needed first
+  };
   struct Place {
     std::int64_t stages = 0;
-    std::vector<std::pair<StageWay, const StagePrice*>> ways;
+    const StageSeconds* seconds = nullptr;  // of a stage that recomputes nothing
+    std::vector<Way> ways;                  // the more they recompute, the later
   };
   struct Filled {
     StageWay way;
@@ -268,85 +178,98 @@ class PipelineFinder {
     double seconds = 0;
   };
 
-  // How many micro-batches a stage has in flight. as_filled: as many as stages were filled behind it. at_least: no more
-  // than in any layout of the row, where each segment behind has one stage or more.
-  enum class Flying : std::uint8_t { as_filled, at_least };
+  // The least that the stages of some segments take.
+  struct RowTime {
+    struct Segment {
+      double stages = 0, layer_s = 0;  // most stages; least seconds of a layer
+    };
+    std::vector<Segment> segments;  // the fastest layers first
+    double layers = 0, ends_s = 0;  // of the model; least seconds of embedding and head
+    double longest_s = 0;           // no stage takes longer
+    // What one micro-batch takes in all stages, if none takes more than `most_s`: the fastest segments are filled
+    // first. Infinite: so short stages cannot hold the model.
+    double all_s(double most_s) const;
+  };
 
-  // Without ways: no stage can stand there.
-  const Place& place_of(const RowSegment& segment) {
+  // Without stages: none can stand there.
+  Place& place_of(const RowSegment& segment) {
     const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
     Place& place = entry->second;
     if (!is_new) return place;
     const NodeGroup& group = job_.cluster.groups[at(segment.group)];
-    const std::int64_t chips = std::int64_t{group.nodes} * group.chips_per_node;
     const std::int64_t stage_chips = shape_.replicas * segment.tensor_parallel * shape_.context_parallel;
-    if (stage_chips % shape_.expert_parallel != 0) return place;
-    place.stages = chips / stage_chips;
-    if (place.stages == 0) return place;
+    const StageWay way{segment.group, segment.tensor_parallel, Recompute::none, shape_.context_parallel,
+                       shape_.expert_parallel};
+    place.seconds =
+        stage_chips % shape_.expert_parallel == 0 ? pricer_.seconds(way, shape_.micro_batch) : nullptr;
+    if (place.seconds == nullptr) return place;
+    place.stages = chips_of(group) / stage_chips;
     for (const Recompute& recompute : kPlannedRecomputes) {
-      const StageWay way{segment.group, segment.tensor_parallel, recompute, shape_.context_parallel,
-                         shape_.expert_parallel};
-      const StagePrice* price = pricer_.price(way, shape_.micro_batch, shape_.replicas);
-      if (price != nullptr) place.ways.emplace_back(way, price);
+      place.ways.push_back({way, nullptr, false});
+      place.ways.back().way.recompute = recompute;
     }
     return place;
   }
 
-  double all_layers_s() const {
-    double longest_s = 0;
-    for (const Place* place : places_)
-      for (const auto& [way, price] : place->ways)
-        longest_s = std::max(longest_s, price->of_layers(0, job_.transformer.layers).seconds());
-    return longest_s;
+  // Null: no stage can be run that way.
+  const StagePrice* price_of(Way& way) const {
+    if (!way.is_priced) way.price = pricer_.price(way.way, shape_.micro_batch, shape_.replicas);
+    way.is_priced = true;
+    return way.price;
   }
 
-  RowBound bound_of_row() const {
-    RowBound bound;
-    bound.micro_batches = static_cast<double>(shape_.micro_batches);
-    bound.layers = static_cast<double>(job_.transformer.layers);
-    double stages = 0;
-    for (const Place* place : places_) {
-      stages += static_cast<double>(place->stages);
-      RowBound::Segment& segment = bound.segments.emplace_back();
-      segment = {static_cast<double>(place->stages), std::numeric_limits<double>::infinity()};
-      for (const auto& [way, price] : place->ways) {
-        segment.layer_s = std::min(segment.layer_s, price->least_layer_s);
-        bound.shorter_share = std::max(bound.shorter_share, price->shorter_share);
-      }
+  RowTime time_of(const Row& segments) {
+    RowTime time;
+    time.layers = static_cast<double>(job_.transformer.layers);
+    double embedding_s = std::numeric_limits<double>::infinity(), head_s = embedding_s;
+    for (const RowSegment& segment : segments) {
+      Place& place = place_of(segment);
+      time.segments.push_back({static_cast<double>(place.stages), place.seconds->least_layer_s});
+      embedding_s = std::min(embedding_s, place.seconds->embedding.seconds());
+      head_s = std::min(head_s, place.seconds->head.seconds());
+      for (const Way& way : place.ways)
+        if (const StageSeconds* seconds = pricer_.seconds(way.way, shape_.micro_batch))
+          time.longest_s = std::max(time.longest_s, seconds->of_layers(0, job_.transformer.layers).seconds());
     }
-    std::sort(bound.segments.begin(), bound.segments.end(),
-              [](const RowBound::Segment& a, const RowBound::Segment& b) { return a.layer_s < b.layer_s; });
-    bound.stages = std::min(stages, bound.layers);
-    bound.ends_s = least_of_ways([](const StagePrice& price) { return price.embedding.seconds(); }) +
-                   least_of_ways([](const StagePrice& price) { return price.head.seconds(); });
-    return bound;
+    time.ends_s = embedding_s + head_s;
+    std::sort(time.segments.begin(), time.segments.end(),
+              [](const RowTime::Segment& a, const RowTime::Segment& b) { return a.layer_s < b.layer_s; });
+    return time;
   }
 
-  template <class SecondsOf>
-  double least_of_ways(const SecondsOf& seconds_of) const {
-    double least_s = std::numeric_limits<double>::infinity();
-    for (const Place* place : places_)
-      for (const auto& [way, price] : place->ways) least_s = std::min(least_s, seconds_of(*price));
-    return least_s;
-  }
-
-  // Lowers the bound to that of the row, if it is lower.
-  void lower_bound(const RowBound& row) {
-    const double most_s = std::min(all_layers_s(), row.least_longest_s(result_.bound_s));
-    if (!fill(most_s, Flying::at_least)) return;  // no layout of the row is faster than the bound
-    result_.bound_s = row.seconds(least_time(0, most_s, Flying::at_least), result_.bound_s);
+  void try_row(const Row& row, double most_s) {
+    places_.clear();
+    shares_.clear();
+    for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
+      places_.push_back(&place_of(*segment));
+      shares_.push_back(places_.back()->stages);
+    }
+    if (form_.most_stages > 0) shares_ = shared_out(shares_, form_.most_stages);
+    stages_ = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
+    const int chunks = shape_.chunks;
+    if (chunks > 1 &&
+        (stages_ < 2 || shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers))
+      return;
+    if (!fill(most_s)) {
+      ++result_.pruned;
+      return;
+    }
+    ++result_.explored;
+    shorten(most_s);
+    keep();
   }
 
   // The most layers that end at `last`, in at most `most_s`, in one of the ways.
-  std::optional<Filled> fill_stage(const Place& place, std::int64_t last, double most_s,
-                                   std::int64_t stages_behind) const {
+  std::optional<Filled> fill_stage(Place& place, std::int64_t last, double most_s) const {
     const bool is_last = filled_.empty();
-    const double in_flight = in_flight_before(stages_behind);
+    const double in_flight = in_flight_before(static_cast<std::int64_t>(filled_.size()));
     std::optional<Filled> best;
-    for (const auto& [way, price] : place.ways) {
-      std::int64_t first = last - std::min(last, price->bytes.most_layers(in_flight, false, is_last));
-      if (first == 0) first = last - std::min(last, price->bytes.most_layers(in_flight, true, is_last));
-      std::int64_t most = last;
+    for (Way& way : place.ways) {
+      const StagePrice* const price = price_of(way);
+      if (price == nullptr) continue;
+      std::int64_t fits = last - std::min(last, price->bytes.most_layers(in_flight, false, is_last));
+      if (fits == 0) fits = last - std::min(last, price->bytes.most_layers(in_flight, true, is_last));
+      std::int64_t first = fits, most = last;
       while (first < most) {  // the least `first` that is soon enough: seconds fall as it grows
         const std::int64_t middle = (first + most) / 2;
         if (price->of_layers(middle, last).seconds() <= most_s)
@@ -354,10 +277,12 @@ class PipelineFinder {
         else
           first = middle + 1;
       }
-      if (first >= last) continue;
-      const double seconds = price->of_layers(first, last).seconds();
-      if (!best || first < best->first || (first == best->first && seconds < best->seconds))
-        best = Filled{way, price, first, last, seconds};
+      if (first < last) {
+        const double seconds = price->of_layers(first, last).seconds();
+        if (!best || first < best->first || (first == best->first && seconds < best->seconds))
+          best = Filled{way.way, price, first, last, seconds};
+      }
+      if (first > fits || fits == 0) break;  // time is short, not memory: recompute does not help
     }
     return best;
   }
@@ -371,15 +296,12 @@ class PipelineFinder {
   }
 
   // Fills stages of at most `most_s`. False: they cannot hold all layers.
-  bool fill(double most_s, Flying flying) {
+  bool fill(double most_s) {
     filled_.clear();
     std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
-      for (std::int64_t stage = 0;
-           stage < (flying == Flying::as_filled ? shares_[i] : places_[i]->stages) && last > 0; ++stage) {
-        const std::int64_t behind = flying == Flying::as_filled ? static_cast<std::int64_t>(filled_.size())
-                                                                : static_cast<std::int64_t>(i) + stage;
-        const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s, behind);
+      for (std::int64_t stage = 0; stage < shares_[i] && last > 0; ++stage) {
+        const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s);
         if (!filled) break;
         filled_.push_back(*filled);
         last = filled->first;
@@ -387,21 +309,15 @@ class PipelineFinder {
     return last == 0;
   }
 
-  // The least time of a stage in which the row holds all layers, found from below: fill() fails for it, or it is
-  // `least_s`. Leaves the stages filled that hold them in little more.
-  double least_time(double least_s, double most_s, Flying flying) {
+  // Leaves the stages filled that hold all layers with nearly the shortest longest stage; `most_s` is long enough.
+  void shorten(double most_s) {
     constexpr double kClose = 1e-3;
+    double least_s = 0;
     while (most_s - least_s > kClose * most_s) {
       const double middle_s = (least_s + most_s) / 2;
-      (fill(middle_s, flying) ? most_s : least_s) = middle_s;
+      (fill(middle_s) ? most_s : least_s) = middle_s;
     }
-    fill(most_s, flying);
-    return least_s;
-  }
-
-  double cut_s() const {
-    return result_.best.size() < most_ ? std::numeric_limits<double>::infinity()
-                                       : result_.best.back().estimate_s;
+    fill(most_s);
   }
 
   void keep() {
@@ -441,59 +357,133 @@ class PipelineFinder {
   std::int64_t stages_ = 0;                              // most stages of the row
   std::vector<std::int64_t> shares_;                     // most stages of each place, as far as pins allow
   std::map<std::pair<int, std::int64_t>, Place> known_;  // of this shape, by group and cut
-  std::vector<const Place*> places_;                     // from the last stage to the first
+  std::vector<Place*> places_;                           // from the last stage to the first
   std::vector<Filled> filled_;                           // from the last stage to the first
   PipelineSearch result_;
 };
 
-}  // namespace
-
-double RowBound::all_s(double longest_s) const {
+double PipelineFinder::RowTime::all_s(double most_s) const {
   double sum_s = ends_s, left = layers;
   for (const Segment& segment : segments) {
-    const double here = std::min(left, segment.stages * longest_s / segment.layer_s);
+    const double here = std::min(left, segment.stages * most_s / segment.layer_s);
     sum_s += here * segment.layer_s;
     left -= here;
   }
   return left > 1e-9 * layers ? std::numeric_limits<double>::infinity() : sum_s;
 }
 
-double RowBound::between(double least_s, double most_s) const {
-  const double behind_s = all_s(most_s);
-  const double flying = std::min(stages, micro_batches);
-  double more_s = std::max(0.0, behind_s - most_s - (flying - 1) * shorter_share * most_s);
-  if (micro_batches > stages) more_s = std::max(more_s, 2 * behind_s - (stages + 1) * most_s);
-  return micro_batches * least_s + more_s;
+// Pipelines of one chunk in each stage, and pipelines of several, which must be cut alike: no strategy reshards
+// activations between stages of several chunks.
+std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
+  std::vector<ShapeFamily> families;
+  std::set<std::int64_t> cuts;
+  for (const NodeGroup& group : job.cluster.groups)
+    for (const std::int64_t cut : tensor_degrees(group)) cuts.insert(cut);
+  const LayerParameters parameters = parameters_of_layer(job.transformer);
+  for (const ReplicaShape& shape : shapes_of(job, form)) {
+    if (!chips_can_hold(job, parameters, shape)) continue;
+    families.push_back({shape, 0, 1, form.most_stages});
+    if (form.most_chunks > 1)
+      for (const std::int64_t cut : cuts)
+        families.push_back({shape, cut, form.most_chunks, form.most_stages});
+  }
+  return families;
 }
 
-double RowBound::seconds(double longest_s, double enough_s) const {
-  double least_s = enough_s;
-  for (double from_s = longest_s; micro_batches * from_s < least_s; from_s *= kStep)
-    least_s = std::min(least_s, between(from_s, from_s * kStep));
-  return least_s;
-}
+// Looks at families of pipelines in the order of their bounds.
+class FamilySearch {
+ public:
+  FamilySearch(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
+      : job_(job),
+        pricer_(pricer),
+        families_(families_of(job, form)),
+        sets_(segment_sets(job.cluster)),
+        finder_(job, pricer, most, form) {}
 
-double RowBound::least_longest_s(double enough_s) const {
-  double longest_s = enough_s / micro_batches;
-  if (!(longest_s < std::numeric_limits<double>::infinity())) return longest_s;
-  const auto can_hold = [&] { return all_s(longest_s) < std::numeric_limits<double>::infinity(); };
-  while (can_hold() && between(longest_s / kStep, longest_s) >= enough_s) longest_s /= kStep;
-  return longest_s;
-}
+  PipelineSearch run(const std::function<bool()>& has_time) {
+    for (std::size_t i = 0; i < families_.size(); ++i)
+      queue_.push({bound(i, BoundDetail::work), i, Step::work});
+    bool is_whole = true;
+    while (!queue_.empty() && queue_.top().bound_s < finder_.cut_s()) {
+      if (!has_time()) {
+        is_whole = false;
+        break;
+      }
+      const Entry entry = queue_.top();
+      queue_.pop();
+      advance(entry);
+    }
+    for (; !queue_.empty(); queue_.pop()) note_bound(queue_.top());
+    return finder_.take(bound_s_, is_whole);
+  }
+
+ private:
+  // What was done with a family last.
+  enum class Step : std::uint8_t { work, time, memory, laid_out, all };
+  struct Entry {
+    double bound_s = 0;
+    std::size_t family = 0;
+    Step step = Step::work;
+    bool operator<(const Entry& other) const {
+      return std::pair(bound_s, family) > std::pair(other.bound_s, other.family);
+    }
+  };
+
+  bool has_one_chunk(std::size_t family) const { return families_[family].most_chunks == 1; }
+  double bound(std::size_t family, BoundDetail detail) {
+    return least_step_s(job_, pricer_, families_[family], detail, finder_.cut_s());
+  }
+  void note_bound(const Entry& entry) {
+    if (has_one_chunk(entry.family)) bound_s_ = std::min(bound_s_, entry.bound_s);
+  }
+
+  void advance(const Entry& entry) {
+    const auto push = [&](double bound_s, Step step) {
+      queue_.push({std::max(bound_s, entry.bound_s), entry.family, step});
+    };
+    switch (entry.step) {
+      case Step::work:
+        return push(bound(entry.family, BoundDetail::time), Step::time);
+      case Step::time:
+        return push(bound(entry.family, BoundDetail::memory), Step::memory);
+      case Step::memory:
+        lay_out(families_[entry.family]);
+        if (has_one_chunk(entry.family)) push(entry.bound_s, Step::laid_out);
+        return;
+      case Step::laid_out:
+        if (entry.bound_s < bound_s_) push(bound(entry.family, BoundDetail::all), Step::all);
+        return;
+      case Step::all:
+        note_bound(entry);
+    }
+  }
+
+  void lay_out(const ShapeFamily& family) {
+    finder_.use(family.shape);
+    for (const Row& segments : sets_) {
+      if (family.cut == 0) {
+        finder_.try_segments(segments, 1);
+        continue;
+      }
+      if (has_unlike_cuts(segments) || segments.front().tensor_parallel != family.cut) continue;
+      for (int chunks = 2; chunks <= family.most_chunks; ++chunks) finder_.try_segments(segments, chunks);
+    }
+  }
+
+  const Job& job_;
+  StagePricer& pricer_;
+  std::vector<ShapeFamily> families_;
+  std::vector<Row> sets_;
+  PipelineFinder finder_;
+  std::priority_queue<Entry> queue_;
+  double bound_s_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
 
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time, const PipelineForm& form) {
-  std::vector<Row> rows = Rows(job.cluster).take();
-  if (form.allows_row) std::erase_if(rows, [&](const Row& row) { return !form.allows_row(row); });
-  PipelineFinder finder(job, pricer, most, form);
-  for (const ReplicaShape& shape : shapes_of(job, form)) {
-    if (!has_time()) return finder.take(false);
-    if (!finder.try_shape(shape)) continue;
-    for (int chunks = 1; chunks <= form.most_chunks; ++chunks)
-      for (const Row& row : rows)  // no strategy reshards activations between stages of several chunks
-        if (chunks == 1 || !has_unlike_cuts(row)) finder.try_row(row, chunks);
-  }
-  return finder.take(true);
+  return FamilySearch(job, pricer, most, form).run(has_time);
 }
 
 Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {

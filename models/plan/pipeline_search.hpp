@@ -30,41 +30,11 @@ struct PlannedPipeline {
   double estimate_s = 0;
 };
 
-// What bounds the steps of all layouts of a row of groups from below. With m micro-batches, 1F1B takes at least
-//   m tau_s + sum_{j<s} tau_j + max(0, R - (w-1) f_s) + max(0, R - (w-1) b_s)
-// for each stage s of p, with tau = f + b its forward and backward, R = sum_{j>s} tau_j and w = min(m, p-s); where
-// m <= w only the larger of the last two counts. Taken at the longest stage, wherever it stands and however the other
-// layers are divided, that is at least seconds().
-//
-// all_s(T) is what one micro-batch takes in all stages, if none takes more than T: the fastest segments are filled
-// first.
-struct RowBound {
-  struct Segment {
-    double stages = 0, layer_s = 0;  // most stages; least seconds of a layer
-  };
-  std::vector<Segment> segments;  // the fastest layers first
-  double layers = 0, ends_s = 0;  // of the model; least seconds of embedding and head
-  double micro_batches = 1;
-  double stages = 1;         // most stages of the row
-  double shorter_share = 0;  // most that the shorter one of forward and backward can be, as a share of both
-
-  double all_s(double longest_s) const;  // infinite: so short stages cannot hold the model
-  // Least seconds of a step whose longest stage takes `longest_s` or more, as far as they are below `enough_s`.
-  double seconds(double longest_s, double enough_s) const;
-  // A longest stage with which, and beyond which, every step takes at least `enough_s`.
-  double least_longest_s(double enough_s) const;
-
- private:
-  // Least seconds of a step whose longest stage takes between the two.
-  double between(double least_s, double most_s) const;
-};
-
 struct PipelineSearch {
   std::vector<PlannedPipeline> best;  // the lowest estimates first
   std::int64_t explored = 0;          // layouts whose layers were divided
   std::int64_t pruned = 0;            // layouts that cannot be among the best
-  // No pipeline with one chunk in each stage is faster, without transfers between stages. Meaningless if the search was
-  // ended early.
+  // No pipeline with one chunk in each stage is faster, without transfers between stages.
   double bound_s = std::numeric_limits<double>::infinity();
   bool is_whole = true;  // false: the search was ended early
 };

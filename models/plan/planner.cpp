@@ -263,7 +263,7 @@ class Planner {
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
     plan_.explored += search.explored;
     plan_.pruned += search.pruned;
-    if (search.is_whole && std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
+    if (std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline :

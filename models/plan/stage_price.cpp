@@ -120,6 +120,25 @@ LayerKinds layer_kinds(const Transformer& whole) {
   return list;
 }
 
+// Fills in what no layer, and no stage, passes. `layers` has each different layer once.
+void note_least(StageSeconds& seconds, const std::vector<PassSeconds>& layers) {
+  seconds.least_layer_s = std::numeric_limits<double>::infinity();
+  const auto note_share = [&](const PassSeconds& part) {
+    if (part.seconds() > 0)
+      seconds.shorter_share =
+          std::max(seconds.shorter_share, std::min(part.forward_s, part.backward_s) / part.seconds());
+  };
+  note_share(seconds.embedding);
+  note_share(seconds.head);
+  for (const PassSeconds& layer : layers) {
+    seconds.least_layer_s = std::min(seconds.least_layer_s, layer.seconds());
+    note_share(layer);
+    PassSeconds with_pass = seconds.pass;
+    with_pass += layer;
+    note_share(with_pass);
+  }
+}
+
 // A job of so many stages of that way, with `transformer` as its model.
 std::optional<Job> small_job(const Job& job, const StageWay& way, std::int64_t micro_batch,
                              std::int64_t stages, std::int64_t replicas, std::int64_t micro_batches,
@@ -171,7 +190,7 @@ PassSeconds& PassSeconds::operator+=(const PassSeconds& other) {
   return *this;
 }
 
-PassSeconds StagePrice::of_layers(std::int64_t first, std::int64_t last) const {
+PassSeconds StageSeconds::of_layers(std::int64_t first, std::int64_t last) const {
   PassSeconds sum = pass;
   const PassSeconds &before = layers[at(first)], &after = layers[at(last)];
   sum += {after.forward_s - before.forward_s, after.backward_s - before.backward_s};
@@ -188,8 +207,8 @@ std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last)
   return static_cast<std::int64_t>(std::floor(room / each * (1 + 1e-9)));
 }
 
-std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, std::int64_t micro_batch,
-                                                         bool communicates) {
+std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t micro_batch,
+                                               bool communicates) const {
   const LayerKinds kinds = layer_kinds(job_.transformer);
   const std::optional<Job> small =
       small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
@@ -199,7 +218,7 @@ std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, st
   KernelPricer kernels(program, small->cluster, communicates);
   const ChipSoftware& software = job_.cluster.groups[at(way.group)].chip.software;
   const double once_s = software.micro_batch_overhead.value / 2 + software.pass_overhead.value;
-  Seconds sum;
+  StageSeconds sum;
   sum.pass = {once_s, once_s};
   std::vector<PassSeconds> layers(at(small->transformer.layers));
   for (const BlockId id : rank_program.blocks.ids()) {
@@ -220,6 +239,7 @@ std::optional<StagePricer::Seconds> StagePricer::seconds(const StageWay& way, st
     sum.layers.push_back(sum.layers.back());
     sum.layers.back() += layers[kind];
   }
+  note_least(sum, layers);
   return sum;
 }
 
@@ -269,32 +289,21 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   return sum;
 }
 
+const StageSeconds* StagePricer::seconds(const StageWay& way, std::int64_t micro_batch) {
+  const auto [place, is_new] = seconds_.try_emplace(key_of(way, micro_batch));
+  if (is_new) place->second = timed(way, micro_batch, true);
+  return place->second ? &*place->second : nullptr;
+}
+
 const StagePrice* StagePricer::price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas) {
-  const Key key = key_of(way, micro_batch);
-  const auto [place, is_new] = prices_.try_emplace({key, replicas});
+  const auto [place, is_new] = prices_.try_emplace({key_of(way, micro_batch), replicas});
   std::optional<StagePrice>& price = place->second;
   if (!is_new) return price ? &*price : nullptr;
-  const auto [known, unknown] = seconds_.try_emplace(key);
-  if (unknown) known->second = seconds(way, micro_batch, true);
-  if (!known->second) return nullptr;
+  const StageSeconds* const known = seconds(way, micro_batch);
+  if (known == nullptr) return nullptr;
   const std::optional<StageBytes> counted = bytes(way, micro_batch, replicas);
   if (!counted) return nullptr;
-  const Seconds& timed = *known->second;
-  price = {timed.pass, timed.embedding, timed.head, timed.layers, *counted};
-  price->least_layer_s = std::numeric_limits<double>::infinity();
-  const auto shorter_share = [](const PassSeconds& part) {
-    return part.seconds() > 0 ? std::min(part.forward_s, part.backward_s) / part.seconds() : 0;
-  };
-  for (const PassSeconds& part : {timed.embedding, timed.head})
-    price->shorter_share = std::max(price->shorter_share, shorter_share(part));
-  for (std::size_t layer = 0; layer + 1 < timed.layers.size(); ++layer) {
-    const PassSeconds &before = timed.layers[layer], &after = timed.layers[layer + 1];
-    const PassSeconds part{after.forward_s - before.forward_s, after.backward_s - before.backward_s};
-    price->least_layer_s = std::min(price->least_layer_s, part.seconds());
-    PassSeconds with_pass = timed.pass;
-    with_pass += part;
-    price->shorter_share = std::max({price->shorter_share, shorter_share(part), shorter_share(with_pass)});
-  }
+  price = {*known, *counted};
   return &*price;
 }
 
@@ -305,12 +314,12 @@ StagePricer::LeastWork StagePricer::least_work(int group) {
   const std::int64_t chips = job_.cluster.groups[at(group)].chips_per_node;
   for (std::int64_t cut = 1; cut <= chips; cut *= 2)
     for (std::int64_t batch = 1; batch <= std::min(kMostSequences, job_.train.global_batch); batch *= 2) {
-      const std::optional<Seconds> timed = seconds({group, cut, Recompute::none}, batch, false);
-      if (!timed) break;
+      const std::optional<StageSeconds> seconds = timed({group, cut, Recompute::none}, batch, false);
+      if (!seconds) break;
       const double scale = static_cast<double>(cut) / static_cast<double>(batch);
-      least.ends = std::min(least.ends, scale * (timed->embedding.seconds() + timed->head.seconds()));
+      least.ends = std::min(least.ends, scale * (seconds->embedding.seconds() + seconds->head.seconds()));
       for (std::size_t layer = 0; layer < least.layers.size(); ++layer) {
-        const PassSeconds &before = timed->layers[layer], &after = timed->layers[layer + 1];
+        const PassSeconds &before = seconds->layers[layer], &after = seconds->layers[layer + 1];
         least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
       }
     }

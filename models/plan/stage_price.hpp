@@ -51,16 +51,18 @@ struct StageBytes {
 // Divides the experts of a stage: over more than one rank, each expert is whole on its rank.
 void divide_experts(Stage& stage, std::int64_t expert_parallel);
 
-struct StagePrice {
+struct StageSeconds {
   PassSeconds pass;  // of a pass, whatever the stage holds
   PassSeconds embedding, head;
   std::vector<PassSeconds> layers;  // [0] is 0, [i] those of layers 0 to i-1 together
-  StageBytes bytes;
-  double least_layer_s = 0;  // the least of any layer, forward and backward
-  double shorter_share =
-      0;  // the shorter one of forward and backward, as a share of both, of any stage at most
+  double least_layer_s = 0;         // the least of any layer, forward and backward
+  // The shorter one of forward and backward, as a share of both, of any stage at most.
+  double shorter_share = 0;
   // Seconds of layers [first, last), with the embedding or the head where they are among them.
   PassSeconds of_layers(std::int64_t first, std::int64_t last) const;
+};
+struct StagePrice : StageSeconds {
+  StageBytes bytes;
 };
 
 // Prices ways to run stages of one job, each once.
@@ -70,6 +72,8 @@ class StagePricer {
   // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
   // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
   const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
+  // The seconds alone, which are there sooner. Null: the way is impossible; price() may find more ways to be so.
+  const StageSeconds* seconds(const StageWay& way, std::int64_t micro_batch);
   // Least seconds of a chip for one sequence through layer [layer]; through embedding and head.
   struct LeastWork {
     std::vector<double> layers;
@@ -86,11 +90,7 @@ class StagePricer {
     std::int64_t micro_batch = 1;
     auto operator<=>(const Key&) const = default;
   };
-  struct Seconds {
-    PassSeconds pass, embedding, head;
-    std::vector<PassSeconds> layers;
-  };
-  std::optional<Seconds> seconds(const StageWay& way, std::int64_t micro_batch, bool communicates);
+  std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch, bool communicates) const;
   static constexpr std::int64_t kCountedStages = 4;
   // Bytes of the stages of a pipeline that was compiled to count them.
   struct Peaks {
@@ -104,7 +104,7 @@ class StagePricer {
   std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
 
   const Job& job_;
-  std::map<Key, std::optional<Seconds>> seconds_;
+  std::map<Key, std::optional<StageSeconds>> seconds_;
   // By way and number of counted replicas: of two and of four layers a stage.
   std::map<std::pair<Key, std::int64_t>, std::pair<std::optional<Peaks>, std::optional<Peaks>>> peaks_;
   std::map<std::pair<Key, std::int64_t>, std::optional<StagePrice>> prices_;

@@ -1,0 +1,112 @@
+// Bounds the steps of all pipelines of one shape (micro-batch, replicas) from below, whatever their stages: which
+// chips, in which order, with how many layers each. Read next: models/plan/pipeline_search.hpp.
+//
+// With m micro-batches, a stage of tau = f + b seconds that has R seconds of stages behind it, q in number, and B
+// before it, takes under 1F1B at least
+//   m tau + B + max(0, R - (w-1) f) + max(0, R - (w-1) b),   w = min(m, q+1);
+// if m <= w, only the larger of the last two counts. For the longest stage, of T seconds, that is at least
+//   (m-1) T + 2 S - p T                   for p stages of S seconds together, p < m, and
+//   (m-1) T + S - (min(p, m) - 1) c T     for any p, if the shorter pass of no stage is more than c of both.
+// Interleaved in v chunks, a pipeline is estimated to take m T + (S - T) / v. All are sums over stages, so that prices for
+// layers and for chips (Lagrange's multipliers) let each stage be chosen by itself. Every choice of prices gives a
+// bound; a linear program finds the best ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "models/plan/stage_price.hpp"
+
+namespace motley {
+
+// A way to run a stage, with the least that its layers take.
+struct StageOption {
+  std::size_t group = 0;
+  double chips = 0;            // of all replicas of such a stage
+  double pass_s = 0;           // of a micro-batch, whatever the stage holds
+  double layer_s = 0;          // of a layer that recomputes nothing
+  double heavier_layer_s = 0;  // of a layer beyond those that fit without recompute; at least layer_s
+  double embedding_s = 0, head_s = 0;
+  // Bytes of a stage that recomputes nothing, and of those that recompute. Empty: memory is not counted.
+  std::vector<StageBytes> bytes;
+};
+
+struct BoundedShape {
+  double micro_batches = 1, layers = 1;
+  double shorter_share = 0.5;    // c
+  int chunks = 1;                // v
+  std::int64_t most_stages = 0;  // 0: as many as chips allow
+  std::vector<StageOption> options;
+  std::vector<double> chips;  // of each group
+};
+
+class ShapeBound {
+ public:
+  explicit ShapeBound(BoundedShape shape);
+
+  // No pipeline of the shape takes less: what can be said at once.
+  double at_once_s() const { return shape_.micro_batches * least_longest_s_; }
+
+  struct Found {
+    double step_s = 0;           // no pipeline of the shape takes less; infinite: there is none
+    std::set<std::size_t> used;  // options of which the bound is made; others may have been anything
+  };
+  // Longest stages are told apart where they differ by more than `ratio`; a bound of `enough_s` or more need not be the
+  // best one.
+  Found least_step(double ratio, double enough_s) const;
+
+ private:
+  // Likewise, of pipelines whose longest stage takes from `least_s` to `most_s` seconds.
+  Found between(double least_s, double most_s, double enough_s) const;
+  // What is added up: of all T seconds of the longest stage `longest`, and of each stage `share` of its time less
+  // `discount` of T; for pipelines of `fewest` to `most` stages.
+  struct Form {
+    double longest = 0, share = 0, discount = 0;
+    std::int64_t fewest = 1, most = 0;
+  };
+  struct Choice {  // a stage with so many layers, and its summand
+    double layers = 0, cost = 0;
+    std::size_t option = 0;
+  };
+  // Choices for a stage with so many behind it; for one that also has the embedding. Both empty: those of the place
+  // before.
+  struct Place {
+    std::vector<Choice> inner, first;
+  };
+  struct Fit {  // most layers of a stage by its memory: that recompute nothing, and all
+    double light = 0, most = 0;
+    bool operator==(const Fit&) const = default;
+  };
+  // By option, for a stage with so many behind it, and for one that also has the embedding. Empty: as the one before.
+  struct Fits {
+    std::vector<Fit> inner, first;
+    bool operator==(const Fits&) const = default;
+  };
+  struct Prices {
+    double layer = 0;
+    std::vector<double> chip;  // of each group
+  };
+  struct Sum {
+    double bound = 0;
+    double cost = 0, layers = 0;    // of the chosen stages
+    std::vector<double> chips;      // likewise, of each group
+    std::set<std::size_t> options;  // of these stages; empty: there is no such pipeline
+  };
+
+  std::vector<Form> forms() const;
+  Found of_form(const Form& form, double least_s, double most_s, double enough_s) const;
+  std::vector<Place> places_of(const Form& form, double most_s) const;
+  Fit fit(const StageOption& option, std::int64_t behind, bool is_first) const;
+  void add_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,
+                   double once_s, double most_s) const;
+  Sum sum_of(const Form& form, const std::vector<Place>& places, const Prices& prices) const;
+
+  BoundedShape shape_;
+  std::int64_t most_stages_ = 0;
+  double least_longest_s_ = 0;
+  std::vector<Fits> fits_;  // by the number of stages behind
+};
+
+}  // namespace motley

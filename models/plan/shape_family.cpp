@@ -1,0 +1,135 @@
+#include "models/plan/shape_family.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "models/base/index.hpp"
+#include "models/plan/pipeline_estimate.hpp"
+#include "models/plan/shape_bound.hpp"
+
+namespace motley {
+namespace {
+
+constexpr double kCoarse = 1.03, kFine = 1.001;  // ratios of longest stages that are told apart
+
+// The options of a family's stages. Bytes are counted of those that a bound is made of, and of no others, because
+// counting takes most of the time.
+class FamilyOptions {
+ public:
+  FamilyOptions(const Job& job, StagePricer& pricer, const ShapeFamily& family)
+      : pricer_(pricer), family_(family) {
+    bounded_.micro_batches =
+        static_cast<double>(job.train.global_batch / family.shape.micro_batch / family.shape.replicas);
+    bounded_.layers = static_cast<double>(job.transformer.layers);
+    bounded_.chunks = family.most_chunks;
+    bounded_.most_stages = family.most_stages;
+    bounded_.shorter_share = 0;
+    for (std::size_t group = 0; group < job.cluster.groups.size(); ++group) {
+      const NodeGroup& nodes = job.cluster.groups[group];
+      bounded_.chips.push_back(static_cast<double>(chips_of(nodes)));
+      for (const std::int64_t cut : tensor_degrees(nodes)) {
+        if (family.cut > 0 && cut != family.cut) continue;
+        const std::int64_t stage_chips = family.shape.replicas * family.shape.context_parallel * cut;
+        if (stage_chips <= chips_of(nodes) && stage_chips % family.shape.expert_parallel == 0)
+          add(static_cast<int>(group), cut, stage_chips);
+      }
+    }
+  }
+
+  const BoundedShape& bounded() const { return bounded_; }
+
+  // Counts the bytes of the options that have none yet. Returns whether there was one.
+  bool count_bytes(const std::set<std::size_t>& used, BoundDetail detail) {
+    bool is_new = false;
+    std::vector<std::size_t> impossible;
+    for (const std::size_t index : used) {
+      if (!bounded_.options[index].bytes.empty()) continue;
+      is_new = true;
+      if (!count_bytes(index, detail)) impossible.push_back(index);
+    }
+    for (auto index = impossible.rbegin(); index != impossible.rend(); ++index) {
+      bounded_.options.erase(bounded_.options.begin() + static_cast<std::ptrdiff_t>(*index));
+      ways_.erase(ways_.begin() + static_cast<std::ptrdiff_t>(*index));
+    }
+    return is_new;
+  }
+
+ private:
+  void add(int group, std::int64_t cut, std::int64_t stage_chips) {
+    const StageWay way{group, cut, Recompute::none, family_.shape.context_parallel,
+                       family_.shape.expert_parallel};
+    const StageSeconds* const seconds = pricer_.seconds(way, family_.shape.micro_batch);
+    if (seconds == nullptr) return;
+    note_share(*seconds);
+    ways_.push_back(way);
+    bounded_.options.push_back({static_cast<std::size_t>(group),
+                                static_cast<double>(stage_chips),
+                                seconds->pass.seconds(),
+                                seconds->least_layer_s,
+                                seconds->least_layer_s,
+                                seconds->embedding.seconds(),
+                                seconds->head.seconds(),
+                                {}});
+  }
+
+  void note_share(const StageSeconds& seconds) {
+    bounded_.shorter_share = std::max(bounded_.shorter_share, seconds.shorter_share);
+  }
+
+  const StagePrice* price(const StageWay& way) {
+    return pricer_.price(way, family_.shape.micro_batch, family_.shape.replicas);
+  }
+
+  // False: no stage can be run that way.
+  bool count_bytes(std::size_t index, BoundDetail detail) {
+    StageOption& option = bounded_.options[index];
+    StageWay way = ways_[index];
+    const StagePrice* const light = price(way);
+    if (light == nullptr) return false;
+    option.bytes.push_back(light->bytes);
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const Recompute& recompute : kPlannedRecomputes) {
+      if (recompute == Recompute::none) continue;
+      way.recompute = recompute;
+      const StageSeconds* const seconds = pricer_.seconds(way, family_.shape.micro_batch);
+      if (seconds == nullptr) continue;
+      least_s = std::min(least_s, seconds->least_layer_s);
+      note_share(*seconds);
+      const StagePrice* const heavy = detail == BoundDetail::all ? price(way) : nullptr;
+      // Assumes nothing of what is not counted: any number of layers fits.
+      option.bytes.push_back(heavy != nullptr ? heavy->bytes : any_layers());
+    }
+    option.heavier_layer_s = std::max(option.layer_s, least_s);
+    return true;
+  }
+
+  static StageBytes any_layers() {
+    StageBytes bytes;
+    bytes.capacity = 1;
+    return bytes;
+  }
+
+  StagePricer& pricer_;
+  const ShapeFamily& family_;
+  BoundedShape bounded_;
+  std::vector<StageWay> ways_;  // of the options
+};
+
+}  // namespace
+
+double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail,
+                    double enough_s) {
+  FamilyOptions options(job, pricer, family);
+  if (detail == BoundDetail::work) return ShapeBound(options.bounded()).at_once_s();
+  while (true) {
+    const ShapeBound::Found found =
+        ShapeBound(options.bounded()).least_step(detail == BoundDetail::all ? kFine : kCoarse, enough_s);
+    if (detail == BoundDetail::time || found.step_s >= enough_s || !options.count_bytes(found.used, detail))
+      return found.step_s;
+  }
+}
+
+}  // namespace motley

@@ -1,0 +1,29 @@
+// Pipelines of one shape that one bound holds for, and the bound, in steps of rising cost and strength. Read next:
+// models/plan/shape_bound.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "models/plan/pipeline_rows.hpp"
+#include "models/plan/stage_price.hpp"
+#include "models/scenario/job.hpp"
+
+namespace motley {
+
+// What a bound has looked at. work: seconds of layers alone. time: stages, whose longest the others wait for. memory:
+// also the bytes of stages that recompute nothing. all: bytes of all stages, and longest stages told apart more finely.
+enum class BoundDetail : std::uint8_t { work, time, memory, all };
+
+struct ShapeFamily {
+  ReplicaShape shape;
+  std::int64_t cut = 0;          // tensor parallelism of all stages; 0: each group may have another
+  int most_chunks = 1;           // in each stage; more than one: interleaved
+  std::int64_t most_stages = 0;  // 0: any number
+};
+
+// No pipeline of the family takes less under 1F1B on an idle network; with several chunks, none is estimated to take
+// less. Infinite: there is none. A bound of `enough_s` or more need not be the best one.
+double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail,
+                    double enough_s);
+
+}  // namespace motley
