@@ -24,16 +24,18 @@ std::optional<Job> runnable_job(const Job& job, ExportTarget target) {
   if (is_sayable(job, target)) return job;
   const Schedule schedule = job.strategy.schedule;
   const bool may_wait = schedule == Schedule::one_f_one_b || schedule == Schedule::gpipe;
-  for (const bool overlaps : {true, false}) {
-    if (!overlaps && !may_wait) continue;
-    for (const int zero : std::array{job.strategy.zero, 3, 0}) {
-      Job changed = job;
-      changed.strategy.overlap_p2p = changed.strategy.overlap_p2p && overlaps;
-      changed.strategy.zero = zero;
-      if (zero == 0) changed.strategy.shard_over = 0;
-      if (zero == 0) changed.strategy.overlap_parameters = false;
-      if (is_sayable(changed, target)) return changed;
-    }
+  for (const bool overlaps_p2p : {true, false}) {
+    if (!overlaps_p2p && !may_wait) continue;
+    for (const int zero : std::array{job.strategy.zero, 3, 0})
+      for (const bool overlaps_parameters : {true, false}) {
+        Job changed = job;
+        Strategy& strategy = changed.strategy;
+        strategy.overlap_p2p = strategy.overlap_p2p && overlaps_p2p;
+        strategy.zero = zero;
+        if (zero == 0) strategy.shard_over = 0;
+        strategy.overlap_parameters = strategy.overlap_parameters && overlaps_parameters && zero > 0;
+        if (is_sayable(changed, target)) return changed;
+      }
   }
   return std::nullopt;
 }

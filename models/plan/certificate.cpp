@@ -215,19 +215,25 @@ Certificate certify(const Job& job, StagePricer& pricer, const PlanLimits& limit
 }
 
 void refuse_no_plan(const Job& job, StagePricer& pricer, const Judge& judge, const PlanLimits& limits,
-                    std::size_t judged, const std::string& last_refusal) {
-  const Certificate certificate = certify(job, pricer, limits);
+                    const Plan& ended, const std::string& last_refusal) {
+  const bool is_cut_off = ended.end == PlanEnd::evaluations;
+  Certificate certificate;
+  if (limits.certifies)
+    certificate =
+        is_cut_off ? certify_state(job, limits.pins).value_or(Certificate{}) : certify(job, pricer, limits);
   std::string text = certificate.text;
   if (text.empty())
-    text = judged == 0
-               ? fmt::format("no strategy that was laid out {}{}",
-                             is_pinned(limits.pins) ? "keeps the pins" : "fits these chips",
-                             last_refusal.empty() ? "" : ": " + last_refusal)
-               : fmt::format("of {} strategies that were simulated none stands: {}", judged, last_refusal);
+    text = ended.judged == 0 ? fmt::format("no strategy that was laid out {}{}",
+                                           is_pinned(limits.pins) ? "keeps the pins" : "fits these chips",
+                                           last_refusal.empty() ? "" : ": " + last_refusal)
+                             : fmt::format("of {} strategies that were simulated none stands: {}",
+                                           ended.judged, last_refusal);
   std::string hint = certificate.is_proved && certificate.bound != CertificateBound::sequences
                          ? "no strategy fits without `offload`"
                          : "";
-  if (limits.suggests) {
+  if (is_cut_off && !certificate.is_proved) {
+    hint = "not all were tried: allow more `evaluations`";
+  } else if (limits.suggests) {
     const auto change = find_smallest_change(job, judge, limits, certificate);
     hint +=
         fmt::format("{}{}", hint.empty() ? "" : "; ",

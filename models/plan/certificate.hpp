@@ -57,9 +57,10 @@ struct SmallestChange {
 std::optional<SmallestChange> find_smallest_change(const Job& job, const Judge& judge,
                                                    const PlanLimits& limits, const Certificate& certificate);
 
-// Throws Refusal("no-plan") with the certificate, and with the smallest change if the limits ask for it.
+// Throws Refusal("no-plan") with the certificate, and with the smallest change if the limits ask for it. `ended`: the
+// plan's counts, and why it ended; where evaluations ended it before something was proved, no change is looked for.
 [[noreturn]] void refuse_no_plan(const Job& job, StagePricer& pricer, const Judge& judge,
-                                 const PlanLimits& limits, std::size_t judged,
+                                 const PlanLimits& limits, const Plan& ended,
                                  const std::string& last_refusal);
 
 }  // namespace motley

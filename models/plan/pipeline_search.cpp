@@ -16,6 +16,7 @@
 
 #include "models/base/format.hpp"
 #include "models/base/index.hpp"
+#include "models/plan/best_pipelines.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
 #include "models/plan/shape_family.hpp"
@@ -27,9 +28,7 @@ namespace {
 // Share of a model's layers that are at least as large as its last one. Assumes: those that are not are few, as the
 // three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
-// Pipelines whose estimates are so much above the best one are not looked for. Assumes: estimates lie within 25 % of
-// simulations (a test holds it).
-constexpr double kFar = 1.3;
+constexpr std::size_t kLikely = 3;  // shapes that are laid out before all bounds are known
 
 // Parameters of the last layer, which has experts if the model has any: in its experts, and in the rest.
 struct LayerParameters {
@@ -102,14 +101,43 @@ double gradients_s(const Job& job, const LayerParameters& parameters, const Plan
   return counts * static_cast<double>(stage.layers) * bytes / rate;
 }
 
-bool is_faster(const PlannedPipeline& a, const PlannedPipeline& b) { return a.estimate_s < b.estimate_s; }
+// Stages that one segment may have, and the ways to run them.
+struct Way {
+  StageWay way;
+  const StagePrice* price = nullptr;
+  bool is_priced = false;  // bytes are counted where they are needed first
+};
+struct Place {
+  std::int64_t stages = 0;
+  const StageSeconds* seconds = nullptr;  // of a stage that recomputes nothing
+  std::vector<Way> ways;                  // the more they recompute, the later
+};
+struct Filled {
+  StageWay way;
+  const StagePrice* price = nullptr;
+  std::int64_t first = 0, last = 0;
+  double seconds = 0;
+};
+
+// The least that the stages of some segments take.
+struct RowTime {
+  struct Segment {
+    double stages = 0, layer_s = 0;  // most stages; least seconds of a layer
+  };
+  std::vector<Segment> segments;  // the fastest layers first
+  double layers = 0, ends_s = 0;  // of the model; least seconds of embedding and head
+  double longest_s = 0;           // no stage takes longer
+  // What one micro-batch takes in all stages, if none takes more than `most_s`: the fastest segments are filled
+  // first. Infinite: so short stages cannot hold the model.
+  double all_s(double most_s) const;
+};
 
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
       : job_(job),
         pricer_(pricer),
-        most_(most),
+        best_(most),
         form_(form),
         parameters_(parameters_of_layer(job.transformer)) {}
 
@@ -124,8 +152,9 @@ class PipelineFinder {
   }
 
   // Lays out pipelines on rows of the segments in every order, if they can be among the best.
-  void try_segments(const Row& segments, int chunks) {
+  void try_segments(const Row& segments, Schedule schedule, int chunks) {
     const auto m = static_cast<double>(shape_.micro_batches);
+    shape_.schedule = schedule;
     shape_.chunks = chunks;
     std::int64_t stages = 0;
     for (const RowSegment& segment : segments) {
@@ -134,10 +163,11 @@ class PipelineFinder {
       stages += here;
     }
     const RowTime row_time = time_of(segments);
-    // Estimates of a row are at least m times its longest stage, and the others' share once.
-    const double part = 1 / static_cast<double>(chunks);
-    double most_s = std::min(row_time.longest_s, cut_s() / m);
-    most_s = std::min(most_s, m > part ? (cut_s() - row_time.all_s(most_s) * part) / (m - part) : cut_s());
+    // Estimates of a row are at least m times its longest stage, and the others' part once.
+    const double part = schedule == Schedule::zb_h1 ? 0 : 1 / static_cast<double>(chunks);
+    const double cut_s = best_.cut_s(schedule);
+    double most_s = std::min(row_time.longest_s, cut_s / m);
+    most_s = std::min(most_s, m > part ? (cut_s - row_time.all_s(most_s) * part) / (m - part) : cut_s);
     if (!(most_s > 0) || row_time.all_s(most_s) == std::numeric_limits<double>::infinity()) {
       ++result_.pruned;
       return;
@@ -145,52 +175,16 @@ class PipelineFinder {
     for (const Row& row : orders_of(segments, form_)) try_row(row, most_s);
   }
 
-  // A pipeline whose estimate is not below this is not looked for.
-  double cut_s() const {
-    if (result_.best.empty()) return std::numeric_limits<double>::infinity();
-    const double far_s = kFar * result_.best.front().estimate_s;
-    return result_.best.size() < most_ ? far_s : std::min(far_s, result_.best.back().estimate_s);
-  }
+  double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
 
   PipelineSearch take(double bound_s, bool is_whole) {
     result_.bound_s = bound_s;
     result_.is_whole = is_whole;
-    std::sort(result_.best.begin(), result_.best.end(), is_faster);
+    result_.best = best_.take();
     return std::move(result_);
   }
 
  private:
-  // Stages that one segment may have, and the ways to run them.
-  struct Way {
-    StageWay way;
-    const StagePrice* price = nullptr;
-    bool is_priced = false;  // bytes are counted where they are needed first
-  };
-  struct Place {
-    std::int64_t stages = 0;
-    const StageSeconds* seconds = nullptr;  // of a stage that recomputes nothing
-    std::vector<Way> ways;                  // the more they recompute, the later
-  };
-  struct Filled {
-    StageWay way;
-    const StagePrice* price = nullptr;
-    std::int64_t first = 0, last = 0;
-    double seconds = 0;
-  };
-
-  // The least that the stages of some segments take.
-  struct RowTime {
-    struct Segment {
-      double stages = 0, layer_s = 0;  // most stages; least seconds of a layer
-    };
-    std::vector<Segment> segments;  // the fastest layers first
-    double layers = 0, ends_s = 0;  // of the model; least seconds of embedding and head
-    double longest_s = 0;           // no stage takes longer
-    // What one micro-batch takes in all stages, if none takes more than `most_s`: the fastest segments are filled
-    // first. Infinite: so short stages cannot hold the model.
-    double all_s(double most_s) const;
-  };
-
   // Without stages: none can stand there.
   Place& place_of(const RowSegment& segment) {
     const auto [entry, is_new] = known_.try_emplace({segment.group, segment.tensor_parallel});
@@ -247,8 +241,8 @@ class PipelineFinder {
     if (form_.most_stages > 0) shares_ = shared_out(shares_, form_.most_stages);
     stages_ = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
     const int chunks = shape_.chunks;
-    if (chunks > 1 &&
-        (stages_ < 2 || shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers))
+    if (shape_.schedule != Schedule::one_f_one_b && stages_ < 2) return;
+    if (chunks > 1 && (shape_.micro_batches % stages_ != 0 || stages_ * chunks > job_.transformer.layers))
       return;
     if (!fill(most_s)) {
       ++result_.pruned;
@@ -262,13 +256,15 @@ class PipelineFinder {
   // The most layers that end at `last`, in at most `most_s`, in one of the ways.
   std::optional<Filled> fill_stage(Place& place, std::int64_t last, double most_s) const {
     const bool is_last = filled_.empty();
-    const double in_flight = in_flight_before(static_cast<std::int64_t>(filled_.size()));
+    const auto behind = static_cast<std::int64_t>(filled_.size());
+    const double in_flight = in_flight_before(behind);
     std::optional<Filled> best;
     for (Way& way : place.ways) {
       const StagePrice* const price = price_of(way);
       if (price == nullptr) continue;
-      std::int64_t fits = last - std::min(last, price->bytes.most_layers(in_flight, false, is_last));
-      if (fits == 0) fits = last - std::min(last, price->bytes.most_layers(in_flight, true, is_last));
+      const StageBytes bytes = bytes_of(way, behind);
+      std::int64_t fits = last - std::min(last, bytes.most_layers(in_flight, false, is_last));
+      if (fits == 0) fits = last - std::min(last, bytes.most_layers(in_flight, true, is_last));
       std::int64_t first = fits, most = last;
       while (first < most) {  // the least `first` that is soon enough: seconds fall as it grows
         const std::int64_t middle = (first + most) / 2;
@@ -285,6 +281,16 @@ class PipelineFinder {
       if (first > fits || fits == 0) break;  // time is short, not memory: recompute does not help
     }
     return best;
+  }
+
+  // Bytes of a stage with so many behind it; zb_h1 puts off as many weights' gradients as leave p in flight.
+  StageBytes bytes_of(const Way& way, std::int64_t behind) const {
+    StageBytes bytes = way.price->bytes;
+    if (shape_.schedule != Schedule::zb_h1) return bytes;
+    const PutOffShares& put_off = pricer_.put_off(way.way);
+    const auto most = static_cast<double>(std::min(shape_.micro_batches, stages_));
+    bytes.layer += bytes.layer_in_flight * (put_off.once + put_off.each * (most - in_flight_before(behind)));
+    return bytes;
   }
 
   // Micro-batches that a stage has in flight, as 1F1B and its interleaved form warm up (arXiv:2104.04473).
@@ -320,6 +326,19 @@ class PipelineFinder {
     fill(most_s);
   }
 
+  // Seconds of the filled stages under zb_h1, whose ranks do not end a step together. Assumes: half of a backward is
+  // the gradient of the weights.
+  double split_backward_s(double micro_batches) const {
+    double before_s = 0, most_s = 0;
+    for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
+      const PassSeconds pass = stage->price->of_layers(stage->first, stage->last);
+      const double passed_on_s = pass.forward_s + pass.backward_s / 2;
+      most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_on_s + before_s});
+      before_s += passed_on_s;
+    }
+    return most_s;
+  }
+
   void keep() {
     PlannedPipeline pipeline = shape_;
     double all_s = 0, reduced_s = 0;
@@ -340,17 +359,16 @@ class PipelineFinder {
          std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
                      [&](const PlannedStage& each) { return each.layers < shape_.chunks; })))
       return;
-    pipeline.estimate_s = static_cast<double>(shape_.micro_batches) * longest_s +
-                          (all_s - longest_s) / shape_.chunks + reduced_s;
-    auto& best = result_.best;
-    if (!has_form(pipeline, form_) || pipeline.estimate_s >= cut_s()) return;
-    best.insert(std::upper_bound(best.begin(), best.end(), pipeline, is_faster), std::move(pipeline));
-    if (best.size() > most_) best.pop_back();
+    const double m = static_cast<double>(shape_.micro_batches);
+    pipeline.estimate_s = reduced_s + (shape_.schedule == Schedule::zb_h1
+                                           ? split_backward_s(m)
+                                           : m * longest_s + (all_s - longest_s) / shape_.chunks);
+    if (has_form(pipeline, form_)) best_.add(std::move(pipeline));
   }
 
   const Job& job_;
   StagePricer& pricer_;
-  std::size_t most_;
+  BestPipelines best_;
   const PipelineForm& form_;
   LayerParameters parameters_;
   PlannedPipeline shape_;
@@ -362,7 +380,7 @@ class PipelineFinder {
   PipelineSearch result_;
 };
 
-double PipelineFinder::RowTime::all_s(double most_s) const {
+double RowTime::all_s(double most_s) const {
   double sum_s = ends_s, left = layers;
   for (const Segment& segment : segments) {
     const double here = std::min(left, segment.stages * most_s / segment.layer_s);
@@ -382,10 +400,14 @@ std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
   const LayerParameters parameters = parameters_of_layer(job.transformer);
   for (const ReplicaShape& shape : shapes_of(job, form)) {
     if (!chips_can_hold(job, parameters, shape)) continue;
-    families.push_back({shape, 0, 1, form.most_stages});
-    if (form.most_chunks > 1)
-      for (const std::int64_t cut : cuts)
-        families.push_back({shape, cut, form.most_chunks, form.most_stages});
+    const std::set<std::int64_t> plain = form.has_unlike_cuts ? std::set<std::int64_t>{0} : cuts;
+    for (const std::int64_t cut : plain) {
+      families.push_back({shape, cut, Schedule::one_f_one_b, 1, form.most_stages});
+      if (form.splits_backward) families.push_back({shape, cut, Schedule::zb_h1, 1, form.most_stages});
+    }
+    for (const std::int64_t cut : cuts)
+      if (form.most_chunks > 1)
+        families.push_back({shape, cut, Schedule::interleaved, form.most_chunks, form.most_stages});
   }
   return families;
 }
@@ -401,19 +423,14 @@ class FamilySearch {
         finder_(job, pricer, most, form) {}
 
   PipelineSearch run(const std::function<bool()>& has_time) {
-    for (std::size_t i = 0; i < families_.size(); ++i)
-      queue_.push({bound(i, BoundDetail::work), i, Step::work});
-    bool is_whole = true;
-    while (!queue_.empty() && queue_.top().bound_s < finder_.cut_s()) {
-      if (!has_time()) {
-        is_whole = false;
-        break;
+    // The likeliest shapes give limits for the bounds of all, and something to judge if time is short. Pipelines under
+    // 1F1B come first: they limit what is looked for of the others.
+    for (std::size_t i = 0, likely = 0; i < families_.size() && likely < kLikely && has_time(); ++i)
+      if (is_bounded(i) && bound(i, BoundDetail::time) < cut_s(i)) {
+        lay_out(families_[i]);
+        ++likely;
       }
-      const Entry entry = queue_.top();
-      queue_.pop();
-      advance(entry);
-    }
-    for (; !queue_.empty(); queue_.pop()) note_bound(queue_.top());
+    const bool is_whole = run(has_time, true) && run(has_time, false);
     return finder_.take(bound_s_, is_whole);
   }
 
@@ -429,12 +446,30 @@ class FamilySearch {
     }
   };
 
-  bool has_one_chunk(std::size_t family) const { return families_[family].most_chunks == 1; }
+  double cut_s(std::size_t family) const { return finder_.cut_s(families_[family].schedule); }
+  // Returns whether there was time for all.
+  bool run(const std::function<bool()>& has_time, bool under_1f1b) {
+    for (std::size_t i = 0; i < families_.size(); ++i)
+      if (is_bounded(i) == under_1f1b) queue_.push({bound(i, BoundDetail::work), i, Step::work});
+    for (; !queue_.empty() && has_time();) {
+      const Entry entry = queue_.top();
+      queue_.pop();
+      if (entry.bound_s < cut_s(entry.family))
+        advance(entry);
+      else
+        note_bound(entry);
+    }
+    const bool is_whole = queue_.empty();
+    for (; !queue_.empty(); queue_.pop()) note_bound(queue_.top());
+    return is_whole;
+  }
+
+  bool is_bounded(std::size_t family) const { return families_[family].schedule == Schedule::one_f_one_b; }
   double bound(std::size_t family, BoundDetail detail) {
-    return least_step_s(job_, pricer_, families_[family], detail, finder_.cut_s());
+    return least_step_s(job_, pricer_, families_[family], detail, cut_s(family));
   }
   void note_bound(const Entry& entry) {
-    if (has_one_chunk(entry.family)) bound_s_ = std::min(bound_s_, entry.bound_s);
+    if (is_bounded(entry.family)) bound_s_ = std::min(bound_s_, entry.bound_s);
   }
 
   void advance(const Entry& entry) {
@@ -448,7 +483,7 @@ class FamilySearch {
         return push(bound(entry.family, BoundDetail::memory), Step::memory);
       case Step::memory:
         lay_out(families_[entry.family]);
-        if (has_one_chunk(entry.family)) push(entry.bound_s, Step::laid_out);
+        if (is_bounded(entry.family)) push(entry.bound_s, Step::laid_out);
         return;
       case Step::laid_out:
         if (entry.bound_s < bound_s_) push(bound(entry.family, BoundDetail::all), Step::all);
@@ -461,12 +496,11 @@ class FamilySearch {
   void lay_out(const ShapeFamily& family) {
     finder_.use(family.shape);
     for (const Row& segments : sets_) {
-      if (family.cut == 0) {
-        finder_.try_segments(segments, 1);
+      if (family.cut > 0 && (has_unlike_cuts(segments) || segments.front().tensor_parallel != family.cut))
         continue;
-      }
-      if (has_unlike_cuts(segments) || segments.front().tensor_parallel != family.cut) continue;
-      for (int chunks = 2; chunks <= family.most_chunks; ++chunks) finder_.try_segments(segments, chunks);
+      if (family.schedule != Schedule::interleaved) finder_.try_segments(segments, family.schedule, 1);
+      for (int chunks = 2; chunks <= family.most_chunks; ++chunks)
+        finder_.try_segments(segments, family.schedule, chunks);
     }
   }
 
@@ -495,7 +529,8 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
   replica.context_parallel = pipeline.context_parallel;
   if (pipeline.micro_batch != job.train.micro_batch) replica.micro_batch = pipeline.micro_batch;
   strategy.zero = pipeline.replicas * pipeline.context_parallel > 1 ? 1 : 0;
-  if (pipeline.chunks > 1) strategy.schedule = Schedule::interleaved;
+  strategy.overlap_parameters = strategy.zero > 0;
+  strategy.schedule = pipeline.schedule;
   for (const PlannedStage& stage : pipeline.stages) {
     Stage& each = replica.stages.emplace_back();
     each.tensor_parallel = stage.way.tensor_parallel;

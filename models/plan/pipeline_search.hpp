@@ -11,6 +11,7 @@
 
 #include "models/plan/stage_price.hpp"
 #include "models/scenario/job.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 
@@ -23,18 +24,20 @@ struct PlannedStage {
 struct PlannedPipeline {
   std::int64_t micro_batch = 1, micro_batches = 1, replicas = 1;
   std::int64_t context_parallel = 1, expert_parallel = 1;
-  int chunks = 1;                    // of each stage; more than one: interleaved
+  Schedule schedule = Schedule::one_f_one_b;  // or interleaved, or zb_h1
+  int chunks = 1;                             // of each stage; more than one under `interleaved`
   std::vector<PlannedStage> stages;  // in their order; with one chunk, from the first layer to the last
   // m times the longest stage, plus the others, plus gradients. With several chunks: the longest chunks of each round,
-  // and the others' first chunks.
+  // and the others' first chunks. Under zb_h1, where weights' gradients fill the time in which stages wait: the others
+  // count as far as there is not enough of that work.
   double estimate_s = 0;
 };
 
 struct PipelineSearch {
-  std::vector<PlannedPipeline> best;  // the lowest estimates first
+  std::vector<PlannedPipeline> best;  // of each schedule in turn, the lowest estimates first
   std::int64_t explored = 0;          // layouts whose layers were divided
   std::int64_t pruned = 0;            // layouts that cannot be among the best
-  // No pipeline with one chunk in each stage is faster, without transfers between stages.
+  // No pipeline is faster under 1F1B, without transfers between stages.
   double bound_s = std::numeric_limits<double>::infinity();
   bool is_whole = true;  // false: the search was ended early
 };
@@ -48,7 +51,9 @@ struct RowSegment {
 // Which pipelines are looked for. The bound of the form counts more stages than `stages` and `most_stages` allow; it
 // holds for them, too.
 struct PipelineForm {
-  int most_chunks = 8;  // in a stage
+  int most_chunks = 8;          // in a stage
+  bool splits_backward = true;  // zb_h1, too
+  bool has_unlike_cuts = true;  // groups may have different tensor parallelism
   bool cuts_sequences = true, divides_experts = true;
   std::int64_t replicas = 0, micro_batch = 0;  // 0: any
   std::int64_t stages = 0, most_stages = 0;    // of a pipeline; 0: any
@@ -56,8 +61,8 @@ struct PipelineForm {
   std::function<bool(const std::vector<RowSegment>& row)> allows_row = {};
 };
 
-// The `most` best pipelines under 1F1B, or interleaved, with zero 1. `has_time` is asked now and then; when it says no,
-// the search ends with what it has.
+// The `most` best pipelines under 1F1B, interleaved or zb_h1, with zero 1. `has_time` is asked now and then; when it
+// says no, the search ends with what it has.
 PipelineSearch search_pipelines(const Job& job, StagePricer& pricer, std::size_t most,
                                 const std::function<bool()>& has_time, const PipelineForm& form = {});
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -79,18 +80,37 @@ std::optional<Job> sharded(Job job, std::int64_t replicas, std::int64_t tensor, 
   return job;
 }
 
-// One stage on all chips, of which replicas divide everything (FSDP).
-std::vector<Job> sharded_proposals(const Job& job) {
-  std::vector<Job> jobs;
+// One stage on all chips, of which replicas divide everything (FSDP). The least work first.
+std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer) {
+  std::vector<std::pair<double, Job>> jobs;
   const std::int64_t chips = job.cluster.chip_count();
   std::int64_t node = chips;
   for (const NodeGroup& group : job.cluster.groups) node = std::min<std::int64_t>(node, group.chips_per_node);
   for (std::int64_t tensor = 1; tensor <= node; tensor *= 2)
     for (const std::int64_t micro_batch : {1, 2, 4})
       for (const Recompute& recompute : {Recompute::none, Recompute::full})
-        if (std::optional<Job> divided = sharded(job, chips / tensor, tensor, micro_batch, recompute))
-          jobs.push_back(std::move(*divided));
-  return jobs;
+        if (std::optional<Job> divided = sharded(job, chips / tensor, tensor, micro_batch, recompute)) {
+          double longest_s = 0;
+          for (std::size_t group = 0; group < job.cluster.groups.size(); ++group)
+            if (const StageSeconds* seconds =
+                    pricer.seconds({static_cast<int>(group), tensor, recompute}, micro_batch))
+              longest_s = std::max(longest_s, seconds->of_layers(0, job.transformer.layers).seconds());
+          const double micro_batches = static_cast<double>(divided->strategy.templates[0].micro_batches);
+          jobs.emplace_back(longest_s * micro_batches, std::move(*divided));
+        }
+  std::stable_sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Job> list;
+  for (auto& [seconds, each] : jobs) list.push_back(std::move(each));
+  return list;
+}
+
+// Adds jobs of one stage, some of them early, so that these are judged if there are few evaluations.
+void add_some_early(std::vector<Job> sharded, std::vector<Job>& jobs) {
+  const auto early = std::min(jobs.size(), kTogether), few = std::min(sharded.size(), kTogether / 2);
+  const auto middle = std::make_move_iterator(sharded.begin() + static_cast<std::ptrdiff_t>(few));
+  jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(sharded.begin()),
+              middle);
+  jobs.insert(jobs.end(), middle, std::make_move_iterator(sharded.end()));
 }
 
 // The same job with the training shape as the scenario has it: micro-batches stand in the strategy.
@@ -166,7 +186,7 @@ class Planner {
       plan_.end = PlanEnd::all_judged;
       judge_policy(limits_.policy);
     }
-    if (!stands()) refuse_no_plan(job_, pricer_, judge_, limits_, plan_.judged, last_refusal_);
+    if (!stands()) refuse_no_plan(job_, pricer_, judge_, limits_, plan_, last_refusal_);
     if (!goal_.is_met(plan_.verdict)) refuse_target(plan_);
     return std::move(plan_);
   }
@@ -259,21 +279,22 @@ class Planner {
 
   // What closed forms propose, in the order in which it is judged.
   std::vector<Job> search() {
-    const PipelineForm form = pinned({}, limits_.pins, job_);
-    const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, limits_.has_time, form);
+    const PipelineForm form = pinned(limits_.form, limits_.pins, job_);
+    const std::function<bool()>& has_time =
+        limits_.has_search_time ? limits_.has_search_time : limits_.has_time;
+    const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, has_time, form);
     plan_.explored += search.explored;
     plan_.pruned += search.pruned;
     if (std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
-      for (const PlannedPipeline& pipeline :
-           search_parts(job_, pricer_, goal_, kProposed, limits_.has_time, form))
+      for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
     for (const PlannedPipeline& pipeline : search.best) {
       if (goal_.is_shortest_step() && stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
       jobs.push_back(with_pipeline(job_, pipeline));
     }
-    for (Job& job : sharded_proposals(job_)) jobs.push_back(std::move(job));
+    add_some_early(sharded_proposals(job_, pricer_), jobs);
     return jobs;
   }
 

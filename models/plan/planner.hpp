@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/plan/goal.hpp"
+#include "models/plan/pipeline_search.hpp"
 #include "models/scenario/job.hpp"
 #include "models/scenario/plan_request.hpp"
 
@@ -40,8 +41,8 @@ struct Plan {
   Verdict verdict;     // of the job, with its bill if the goal needs it
   Goal goal;
   double value_bound = 0;  // no strategy of this job that meets the targets has a lower value of the goal
-  // No pipeline of the form that was searched (equal replicas, 1F1B, one cut for each group) is faster; nothing: the
-  // search was ended early. Moves leave that form, so the plan may be faster.
+  // No pipeline of the form that was searched (equal replicas, 1F1B, zero 1; any chips in any order) is faster. Moves
+  // leave that form, so the plan may be faster. Nothing: no such pipeline fits.
   std::optional<double> form_bound_s;
   std::optional<double> own_s;            // the step under the job's own strategy, where it has one that fits
   std::optional<Verdict> own;             // the verdict on it
@@ -58,15 +59,19 @@ struct PlanLimits {
   PlanPolicy policy = PlanPolicy::optimal;
   std::size_t evaluations = 400;                         // jobs that are judged at most
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
+  // Asked while closed forms are searched, so that time is left to judge what they propose. Empty: `has_time`.
+  std::function<bool()> has_search_time = {};
   // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
   std::function<void(std::size_t judged, double best, double bound)> progress = {};
   Goal goal = {};
   PlanPins pins = {};
   // The job as whoever runs it would run it; nothing: they cannot. Empty: every job runs as it is.
   std::function<std::optional<Job>(const Job& job)> as_run = {};
+  PipelineForm form = {};             // pipelines that they can run, as far as a form says it
   std::vector<Ablation> ablate = {};  // without `sockets`, which is an edit of the cluster
   // Plans that `optimal` starts with. Empty: it makes those of all policies itself.
   std::vector<Plan> starts = {};
+  bool certifies = true;  // says why there is no plan, which takes its time
   bool suggests = false;  // a job without a plan is changed until it has one, to say the smallest change
 };
 

@@ -20,8 +20,8 @@ constexpr double kShortfall = 1e4;  // steps that a pipeline costs that lacks al
 
 double whole(double value) { return std::floor(value * kRounding); }
 
-// The revised simplex method for rows whose right sides are all 1. The first two are equations, and begin with something
-// artificial of high cost; the others are upper limits, and begin with their slack.
+// The revised simplex method for rows whose right sides are all 1. The first two are equations, and begin with
+// something artificial of high cost; the others are upper limits, and begin with their slack.
 class Simplex {
  public:
   Simplex(std::size_t rows, double artificial_cost)
@@ -110,7 +110,8 @@ ShapeBound::ShapeBound(BoundedShape shape) : shape_(std::move(shape)) {
 
 std::vector<ShapeBound::Form> ShapeBound::forms() const {
   const double m = shape_.micro_batches, c = shape_.shorter_share;
-  if (shape_.chunks > 1) {
+  if (shape_.schedule == Schedule::zb_h1) return {{m, 0, 0, 1, most_stages_}};
+  if (shape_.schedule == Schedule::interleaved) {
     const double part = 1.0 / shape_.chunks;
     return {{m - part, part, 0, 1, most_stages_}};
   }
@@ -120,11 +121,11 @@ std::vector<ShapeBound::Form> ShapeBound::forms() const {
           {(m - 1) * (1 - c), 1, 0, below_m + 1, most_stages_}};
 }
 
-ShapeBound::Found ShapeBound::least_step(double ratio, double enough_s) const {
+ShapeBound::Bound ShapeBound::least_step(double ratio, double enough_s) const {
   struct Range {
-    Found found;
+    Bound bound;
     double least_s = 0, most_s = 0;
-    bool operator<(const Range& other) const { return found.step_s > other.found.step_s; }
+    bool operator<(const Range& other) const { return bound.step_s > other.bound.step_s; }
   };
   double most_s = 0;
   for (const StageOption& option : shape_.options)
@@ -136,37 +137,37 @@ ShapeBound::Found ShapeBound::least_step(double ratio, double enough_s) const {
   ranges.push({{at_once_s(), {}}, least_longest_s_, most_s});
   while (true) {
     Range range = ranges.top();
-    if (range.found.step_s >= enough_s || range.most_s <= range.least_s * ratio) return range.found;
+    if (range.bound.step_s >= enough_s || range.most_s <= range.least_s * ratio) return range.bound;
     ranges.pop();
     const double middle_s = std::sqrt(range.least_s * range.most_s);
     for (const auto& [from_s, to_s] :
          {std::pair{range.least_s, middle_s}, std::pair{middle_s, range.most_s}}) {
-      Found found = between(from_s, to_s, enough_s);
-      found.step_s = std::max(found.step_s, range.found.step_s);
-      ranges.push({std::move(found), from_s, to_s});
+      Bound bound = between(from_s, to_s, enough_s);
+      bound.step_s = std::max(bound.step_s, range.bound.step_s);
+      ranges.push({std::move(bound), from_s, to_s});
     }
   }
 }
 
-ShapeBound::Found ShapeBound::between(double least_s, double most_s, double enough_s) const {
-  if (shape_.chunks > 1) return of_form(forms()[0], least_s, most_s, enough_s);
+ShapeBound::Bound ShapeBound::between(double least_s, double most_s, double enough_s) const {
+  if (shape_.schedule != Schedule::one_f_one_b) return of_form(forms()[0], least_s, most_s, enough_s);
   const std::vector<Form> list = forms();
-  const Found two_sided = of_form(list[0], least_s, most_s, enough_s);
-  const Found one_sided =
+  const Bound two_sided = of_form(list[0], least_s, most_s, enough_s);
+  const Bound one_sided =
       two_sided.step_s < enough_s ? of_form(list[1], least_s, most_s, enough_s) : two_sided;
-  const Found many = of_form(list[2], least_s, most_s, enough_s);
-  const Found& few = two_sided.step_s < one_sided.step_s ? one_sided : two_sided;
+  const Bound many = of_form(list[2], least_s, most_s, enough_s);
+  const Bound& few = two_sided.step_s < one_sided.step_s ? one_sided : two_sided;
   return few.step_s < many.step_s ? few : many;
 }
 
 ShapeBound::Fit ShapeBound::fit(const StageOption& option, std::int64_t behind, bool is_first) const {
   if (option.bytes.empty()) return {shape_.layers, shape_.layers};
   const double flying = std::min(shape_.micro_batches, static_cast<double>(behind + 1));
-  const auto of = [&](const StageBytes& bytes) {
+  const auto layers_of = [&](const StageBytes& bytes) {
     return std::min(shape_.layers, static_cast<double>(bytes.most_layers(flying, is_first, behind == 0)));
   };
-  Fit fit{of(option.bytes.front()), 0};
-  for (const StageBytes& bytes : option.bytes) fit.most = std::max(fit.most, of(bytes));
+  Fit fit{layers_of(option.bytes.front()), 0};
+  for (const StageBytes& bytes : option.bytes) fit.most = std::max(fit.most, layers_of(bytes));
   return fit;
 }
 
@@ -255,7 +256,7 @@ ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& p
 
 // The best prices are those of a linear program: of all mixtures of pipelines that hold the model's layers and take no
 // more chips than there are, the one with the least sum. Pipelines enter as the simplex method asks for them.
-ShapeBound::Found ShapeBound::of_form(const Form& form, double least_s, double most_s,
+ShapeBound::Bound ShapeBound::of_form(const Form& form, double least_s, double most_s,
                                       double enough_s) const {
   constexpr int kPivots = 200;
   if (form.most < form.fewest) return {kInfinite, {}};
@@ -290,10 +291,10 @@ ShapeBound::Found ShapeBound::of_form(const Form& form, double least_s, double m
     if (!row) break;
     options[*row] = std::move(sum.options);
   }
-  Found found{best_s, {}};
+  Bound bound{best_s, {}};
   for (std::size_t row = 0; row < options.size(); ++row)
-    if (simplex.value(row) > kNothing) found.used.insert(options[row].begin(), options[row].end());
-  return found;
+    if (simplex.value(row) > kNothing) bound.used.insert(options[row].begin(), options[row].end());
+  return bound;
 }
 
 }  // namespace motley

@@ -7,9 +7,9 @@
 // if m <= w, only the larger of the last two counts. For the longest stage, of T seconds, that is at least
 //   (m-1) T + 2 S - p T                   for p stages of S seconds together, p < m, and
 //   (m-1) T + S - (min(p, m) - 1) c T     for any p, if the shorter pass of no stage is more than c of both.
-// Interleaved in v chunks, a pipeline is estimated to take m T + (S - T) / v. All are sums over stages, so that prices for
-// layers and for chips (Lagrange's multipliers) let each stage be chosen by itself. Every choice of prices gives a
-// bound; a linear program finds the best ones.
+// Interleaved in v chunks, a pipeline is estimated to take m T + (S - T) / v; under zb_h1, m T at least. All are sums
+// over stages, so that prices for layers and for chips (Lagrange's multipliers) let each stage be chosen by itself.
+// Every choice of prices gives a bound; a linear program finds the best ones.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 
@@ -35,9 +36,10 @@ struct StageOption {
 
 struct BoundedShape {
   double micro_batches = 1, layers = 1;
-  double shorter_share = 0.5;    // c
-  int chunks = 1;                // v
-  std::int64_t most_stages = 0;  // 0: as many as chips allow
+  double shorter_share = 0.5;                 // c
+  Schedule schedule = Schedule::one_f_one_b;  // or interleaved, or zb_h1
+  int chunks = 1;                             // v
+  std::int64_t most_stages = 0;               // 0: as many as chips allow
   std::vector<StageOption> options;
   std::vector<double> chips;  // of each group
 };
@@ -49,17 +51,17 @@ class ShapeBound {
   // No pipeline of the shape takes less: what can be said at once.
   double at_once_s() const { return shape_.micro_batches * least_longest_s_; }
 
-  struct Found {
+  struct Bound {
     double step_s = 0;           // no pipeline of the shape takes less; infinite: there is none
     std::set<std::size_t> used;  // options of which the bound is made; others may have been anything
   };
   // Longest stages are told apart where they differ by more than `ratio`; a bound of `enough_s` or more need not be the
   // best one.
-  Found least_step(double ratio, double enough_s) const;
+  Bound least_step(double ratio, double enough_s) const;
 
  private:
   // Likewise, of pipelines whose longest stage takes from `least_s` to `most_s` seconds.
-  Found between(double least_s, double most_s, double enough_s) const;
+  Bound between(double least_s, double most_s, double enough_s) const;
   // What is added up: of all T seconds of the longest stage `longest`, and of each stage `share` of its time less
   // `discount` of T; for pipelines of `fewest` to `most` stages.
   struct Form {
@@ -96,7 +98,7 @@ class ShapeBound {
   };
 
   std::vector<Form> forms() const;
-  Found of_form(const Form& form, double least_s, double most_s, double enough_s) const;
+  Bound of_form(const Form& form, double least_s, double most_s, double enough_s) const;
   std::vector<Place> places_of(const Form& form, double most_s) const;
   Fit fit(const StageOption& option, std::int64_t behind, bool is_first) const;
   void add_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,

@@ -24,6 +24,7 @@ class FamilyOptions {
     bounded_.micro_batches =
         static_cast<double>(job.train.global_batch / family.shape.micro_batch / family.shape.replicas);
     bounded_.layers = static_cast<double>(job.transformer.layers);
+    bounded_.schedule = family.schedule;
     bounded_.chunks = family.most_chunks;
     bounded_.most_stages = family.most_stages;
     bounded_.shorter_share = 0;
@@ -125,10 +126,10 @@ double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& fami
   FamilyOptions options(job, pricer, family);
   if (detail == BoundDetail::work) return ShapeBound(options.bounded()).at_once_s();
   while (true) {
-    const ShapeBound::Found found =
+    const ShapeBound::Bound bound =
         ShapeBound(options.bounded()).least_step(detail == BoundDetail::all ? kFine : kCoarse, enough_s);
-    if (detail == BoundDetail::time || found.step_s >= enough_s || !options.count_bytes(found.used, detail))
-      return found.step_s;
+    if (detail == BoundDetail::time || bound.step_s >= enough_s || !options.count_bytes(bound.used, detail))
+      return bound.step_s;
   }
 }
 

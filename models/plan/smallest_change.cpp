@@ -21,7 +21,8 @@ constexpr int kMostAdded = 1 << 14;
 bool has_plan(const Job& job, const Judge& judge, const PlanLimits& limits) {
   bool stands = false;
   PlanLimits quick = limits;
-  quick.suggests = false;
+  quick.certifies = quick.suggests = false;
+  quick.has_search_time = {};
   quick.goal = {};
   quick.has_time = [&] { return !stands && limits.has_time(); };
   quick.progress = [&](std::size_t, double best, double) { stands = stands || best > 0; };

@@ -24,12 +24,13 @@ int index_of(const Recompute& recompute) {
   return static_cast<int>(place - kPlannedRecomputes.begin());
 }
 
-// So many nodes of one group, which reach each other through one switch.
+// So many nodes of one group, which reach each other through one switch; chips without NICs stand in one node.
 Cluster alone(const Cluster& cluster, int group, std::int64_t chips) {
   Cluster part;
   part.name = cluster.name;
   part.transport = cluster.transport;
   NodeGroup nodes = cluster.groups[at(group)];
+  if (nodes.nics.empty()) nodes.chips_per_node = std::max(nodes.chips_per_node, static_cast<int>(chips));
   nodes.nodes = static_cast<int>((chips + nodes.chips_per_node - 1) / nodes.chips_per_node);
   part.groups.push_back(std::move(nodes));
   build_topology(part);
@@ -209,6 +210,15 @@ std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last)
 
 std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t micro_batch,
                                                bool communicates) const {
+  try {
+    return compiled(way, micro_batch, communicates);
+  } catch (const Refusal&) {  // layers that were measured in other ways alone
+    return std::nullopt;
+  }
+}
+
+std::optional<StageSeconds> StagePricer::compiled(const StageWay& way, std::int64_t micro_batch,
+                                                  bool communicates) const {
   const LayerKinds kinds = layer_kinds(job_.transformer);
   const std::optional<Job> small =
       small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
@@ -244,14 +254,16 @@ std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t
 }
 
 std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::int64_t micro_batch,
-                                                     std::int64_t replicas, std::int64_t layers) const {
+                                                     std::int64_t replicas, std::int64_t layers,
+                                                     Schedule schedule) const {
   constexpr std::int64_t kMicroBatches = 8;
   Transformer transformer = shortened(job_.transformer, kCountedStages * layers);
   // Layers without experts are the first ones, and take less: every layer counts as one with experts.
   transformer.experts.dense_layers.clear();
-  const std::optional<Job> small =
+  std::optional<Job> small =
       small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, std::move(transformer));
   if (!small) return std::nullopt;
+  small->strategy.schedule = schedule;
   Peaks peaks;
   for (const StageMemory& stage :
        memory_by_stage(compile(*small), small->cluster, small->train.fragmentation)) {
@@ -268,7 +280,9 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   // state.
   const std::int64_t counted = std::min(replicas, std::max<std::int64_t>(2, way.least_replicas()));
   const auto [place, is_new] = peaks_.try_emplace({key_of(way, micro_batch), counted});
-  if (is_new) place->second = {peaks(way, micro_batch, counted, 2), peaks(way, micro_batch, counted, 4)};
+  if (is_new)
+    place->second = {peaks(way, micro_batch, counted, 2, Schedule::one_f_one_b),
+                     peaks(way, micro_batch, counted, 4, Schedule::one_f_one_b)};
   const auto& [of_two_layers, of_four_layers] = place->second;
   if (!of_two_layers || !of_four_layers) return std::nullopt;
   const double share = static_cast<double>(counted) / static_cast<double>(replicas);
@@ -287,6 +301,29 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   sum.last = std::max(two[3] - of_stage(1), 0.0);
   sum.capacity = of_two_layers->capacity;
   return sum;
+}
+
+const PutOffShares& StagePricer::put_off(const StageWay& way) {
+  Key alike = key_of(way, 1);
+  alike.group = 0;
+  alike.context_parallel = 1;
+  const auto [place, is_new] = put_off_.try_emplace(alike);
+  if (!is_new) return place->second;
+  StageWay whole = way;
+  whole.context_parallel = 1;
+  const std::int64_t counted = std::max<std::int64_t>(2, whole.least_replicas());
+  const std::optional<StageBytes> plain = bytes(whole, 1, counted);
+  const auto two = peaks(whole, 1, counted, 2, Schedule::zb_h1);
+  const auto four = peaks(whole, 1, counted, 4, Schedule::zb_h1);
+  if (!plain || !two || !four || plain->layer_in_flight <= 0) return place->second;
+  // Of four stages, the first has four micro-batches in flight and nothing put off, the last three put off.
+  const auto more = [&](std::size_t stage, double in_flight) {
+    const double layer = (four->with(1)[stage] - two->with(1)[stage]) / 2;
+    return std::max(0.0, layer - plain->layer - in_flight * plain->layer_in_flight) / plain->layer_in_flight;
+  };
+  place->second.once = more(0, kCountedStages);
+  place->second.each = std::max(0.0, more(kCountedStages - 1, 1) - place->second.once) / (kCountedStages - 1);
+  return place->second;
 }
 
 const StageSeconds* StagePricer::seconds(const StageWay& way, std::int64_t micro_batch) {
@@ -315,7 +352,7 @@ StagePricer::LeastWork StagePricer::least_work(int group) {
   for (std::int64_t cut = 1; cut <= chips; cut *= 2)
     for (std::int64_t batch = 1; batch <= std::min(kMostSequences, job_.train.global_batch); batch *= 2) {
       const std::optional<StageSeconds> seconds = timed({group, cut, Recompute::none}, batch, false);
-      if (!seconds) break;
+      if (!seconds) continue;
       const double scale = static_cast<double>(cut) / static_cast<double>(batch);
       least.ends = std::min(least.ends, scale * (seconds->embedding.seconds() + seconds->head.seconds()));
       for (std::size_t layer = 0; layer < least.layers.size(); ++layer) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/scenario/job.hpp"
+#include "models/schedule/schedule.hpp"
 
 namespace motley {
 
@@ -65,6 +66,12 @@ struct StagePrice : StageSeconds {
   StageBytes bytes;
 };
 
+// What a layer keeps more under zb_h1, as parts of what it keeps of a micro-batch in flight: once, and for each
+// micro-batch whose weights' gradients are put off. With p stages, and q behind a stage, those may be p - q - 1.
+struct PutOffShares {
+  double once = 0, each = 0;
+};
+
 // Prices ways to run stages of one job, each once.
 class StagePricer {
  public:
@@ -72,6 +79,8 @@ class StagePricer {
   // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
   // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
   const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
+  // Assumes: groups of chips, micro-batches and parts of sequences do not change these shares.
+  const PutOffShares& put_off(const StageWay& way);
   // The seconds alone, which are there sooner. Null: the way is impossible; price() may find more ways to be so.
   const StageSeconds* seconds(const StageWay& way, std::int64_t micro_batch);
   // Least seconds of a chip for one sequence through layer [layer]; through embedding and head.
@@ -90,7 +99,10 @@ class StagePricer {
     std::int64_t micro_batch = 1;
     auto operator<=>(const Key&) const = default;
   };
+  // Nothing: the way is impossible.
   std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch, bool communicates) const;
+  std::optional<StageSeconds> compiled(const StageWay& way, std::int64_t micro_batch,
+                                       bool communicates) const;
   static constexpr std::int64_t kCountedStages = 4;
   // Bytes of the stages of a pipeline that was compiled to count them.
   struct Peaks {
@@ -100,7 +112,7 @@ class StagePricer {
   };
   static Key key_of(const StageWay& way, std::int64_t micro_batch);
   std::optional<Peaks> peaks(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas,
-                             std::int64_t layers) const;
+                             std::int64_t layers, Schedule schedule) const;
   std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
 
   const Job& job_;
@@ -108,6 +120,7 @@ class StagePricer {
   // By way and number of counted replicas: of two and of four layers a stage.
   std::map<std::pair<Key, std::int64_t>, std::pair<std::optional<Peaks>, std::optional<Peaks>>> peaks_;
   std::map<std::pair<Key, std::int64_t>, std::optional<StagePrice>> prices_;
+  std::map<Key, PutOffShares> put_off_;
 };
 
 }  // namespace motley

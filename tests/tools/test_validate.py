@@ -64,6 +64,12 @@ class Validate(Commands):
         for job in report["jobs"]:
             self.assertLessEqual(job["bound_s"], job["planned_s"])
 
+    @unless_sanitized
+    def test_jobs_on_chips_without_nics_or_with_measured_layers_have_plans(self):
+        report = json.loads(self.right("validate", "--plans", "sailorhet", "ascend", "--evaluations", 2, "--json"))
+        self.assertEqual([], [job["refused"] for job in report["jobs"] if "refused" in job])
+        self.assertEqual(17, len(report["jobs"]))
+
     def test_the_same_twice_and_without_memory(self):
         first, again = (self.right("validate", "zb", "--rows") for _ in range(2))
         self.assertEqual(first, again)

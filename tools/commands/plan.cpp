@@ -31,6 +31,9 @@
 namespace motley {
 namespace {
 
+// Share of a time limit in which closed forms are searched; the rest is for simulations.
+constexpr double kSearchShare = 0.4;
+
 struct PlanArguments {
   std::string scenario;
   std::optional<std::string> policy, objective, time_limit, evaluations, tokens, deadline, budget;
@@ -124,6 +127,18 @@ void refuse_to_write_without_rdma(const PlanRequest& request, const std::string&
                   "leave out `sockets`, or write `transport: sockets` into the scenario");
 }
 
+// Plans what the target runs, and nothing else.
+void run_by(ExportTarget target, PlanLimits& limits) {
+  limits.as_run = [target](const Job& job) { return runnable_job(job, target); };
+  if (target == ExportTarget::flagscale) limits.form.most_chunks = 1;
+  if (target == ExportTarget::flagscale || target == ExportTarget::megatron_lm ||
+      target == ExportTarget::megatron_bridge)
+    limits.form.splits_backward = false;
+  if (target == ExportTarget::megatron_lm || target == ExportTarget::megatron_bridge ||
+      target == ExportTarget::torchtitan)
+    limits.form.has_unlike_cuts = false;
+}
+
 Exit run(const PlanArguments& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
@@ -140,8 +155,7 @@ Exit run(const PlanArguments& options) {
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
   limits.pins = request.pins;
-  if (const auto target = parse_word<ExportTarget>(name_of(request.target)))
-    limits.as_run = [target](const Job& job) { return runnable_job(job, *target); };
+  if (const auto target = parse_word<ExportTarget>(name_of(request.target))) run_by(*target, limits);
   limits.goal = goal_of(request, scenario.job);
   const Judge judge = judge_in_pool(limits.goal.needs_bill());
   note_interrupts();
@@ -177,6 +191,10 @@ Exit run(const PlanArguments& options) {
   }
   PlanLimits with_change = limits;
   with_change.suggests = true;
+  with_change.has_search_time = [&] {
+    return !was_interrupted() &&
+           (request.time_limit_s <= 0 || seconds() < kSearchShare * request.time_limit_s);
+  };
   PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
   report.search_s = seconds();
   if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);

@@ -147,7 +147,7 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
     ++feasible;
     double proposed_s = std::numeric_limits<double>::infinity();
     for (const PlannedPipeline& pipeline : search.best)
-      if (pipeline.chunks == 1)
+      if (pipeline.schedule == Schedule::one_f_one_b)
         proposed_s = std::min(proposed_s, makespan_s(pipeline, job.transformer.layers, pricer));
     CHECK(proposed_s >= least_s * (1 - 1e-9));
     CHECK(proposed_s <= least_s * 1.25);
@@ -173,8 +173,8 @@ TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
       // The linear form is near the count: a stage that it lets in needs at most a tenth more than its chip has.
       for (const StageMemory& stage : memory_by_stage(program, planned.cluster, planned.train.fragmentation))
         CHECK(static_cast<double>(stage.peak) <= 1.1 * static_cast<double>(stage.capacity));
-      (pipeline.chunks == 1 ? plain : chunked) += 1;
-      if (pipeline.chunks > 1) continue;
+      (pipeline.chunks > 1 ? chunked : plain) += 1;
+      if (pipeline.schedule != Schedule::one_f_one_b) continue;
       std::int64_t first = 0;
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
         const PlannedStage& stage = pipeline.stages[i];

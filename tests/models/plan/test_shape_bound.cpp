@@ -159,6 +159,7 @@ TEST_CASE("no interleaved pipeline of a shape is estimated below its bound", "[p
   for (unsigned seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     RandomShape random = random_shape(seed);
+    random.shape.schedule = Schedule::interleaved;
     random.shape.chunks = 2;
     const double bound_s = ShapeBound(random.shape).least_step(1.001, kEnough).step_s;
     const double least_s = EveryPipeline(random).least_s();

@@ -1,0 +1,54 @@
+#include "models/plan/best_pipelines.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace motley {
+namespace {
+
+// Pipelines whose estimates are so much above the best one of their schedule are not looked for. Assumes: estimates lie
+// within 25 % of simulations (a test holds it).
+constexpr double kFar = 1.25;
+
+bool is_faster(const PlannedPipeline& a, const PlannedPipeline& b) { return a.estimate_s < b.estimate_s; }
+
+}  // namespace
+
+double BestPipelines::cut_s(Schedule schedule) const {
+  double cut_s = std::numeric_limits<double>::infinity();
+  const auto own = lists_.find(schedule), plain = lists_.find(Schedule::one_f_one_b);
+  if (own != lists_.end()) {
+    cut_s = kFar * own->second.front().estimate_s;
+    if (own->second.size() == most_of(schedule)) cut_s = std::min(cut_s, own->second.back().estimate_s);
+  }
+  if (schedule != Schedule::one_f_one_b && plain != lists_.end())
+    cut_s = std::min(cut_s, plain->second.front().estimate_s);
+  return cut_s;
+}
+
+void BestPipelines::add(PlannedPipeline pipeline) {
+  if (pipeline.estimate_s >= cut_s(pipeline.schedule)) return;
+  const Schedule schedule = pipeline.schedule;
+  std::vector<PlannedPipeline>& list = lists_[schedule];
+  list.insert(std::upper_bound(list.begin(), list.end(), pipeline, is_faster), std::move(pipeline));
+  if (list.size() > most_of(schedule)) list.pop_back();
+}
+
+std::vector<PlannedPipeline> BestPipelines::take() {
+  std::vector<std::vector<PlannedPipeline>> lists;
+  for (auto& [schedule, list] : lists_) lists.push_back(std::move(list));
+  std::stable_sort(lists.begin(), lists.end(),
+                   [](const auto& a, const auto& b) { return is_faster(a.front(), b.front()); });
+  std::vector<PlannedPipeline> all;
+  for (std::size_t place = 0; place < most_; ++place)
+    for (std::vector<PlannedPipeline>& list : lists)
+      if (place < list.size() && all.size() < most_) all.push_back(std::move(list[place]));
+  return all;
+}
+
+std::size_t BestPipelines::most_of(Schedule schedule) const {
+  return schedule == Schedule::one_f_one_b ? most_ : (most_ + 2) / 3;
+}
+
+}  // namespace motley
