@@ -289,19 +289,19 @@ double expected_slowest(double deviation, double chips) {
   return std::max(kLeastSpeed, 1 - deviation * expected_largest(chips));
 }
 
+}  // namespace
+
 // Assumes: causes that make one rank slower than another (clocks, memory, other work of the machine) are independent
 // for each rank, and normal. All ranks wait for the slowest, whose expected speed falls with their number. A chip's
 // figures describe the slowest of eight, as a node of them was measured. Published weak-scaling series lose -0.05 to
 // 1.8 % for each doubling (DGXC Benchmarking, H100, 2024-11 to 2025-05); V100 and MI60 vary by 8 % between the
 // whiskers of a box plot, a standard deviation of 1.5 % (arXiv:2208.11035, 2022).
-double usual_slowness(const Program& program, const Chip& chip) {
+double usual_slowness(const Chip& chip, double ranks) {
   constexpr double kMeasured = 8;
-  const double deviation = chip.software.variation.value, ranks = static_cast<double>(program.ranks.size());
+  const double deviation = chip.software.variation.value;
   if (deviation <= 0 || ranks <= kMeasured) return 1;
   return expected_slowest(deviation, kMeasured) / expected_slowest(deviation, ranks);
 }
-
-}  // namespace
 
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring) {
@@ -340,7 +340,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
       time.compute_s += seconds;
   }
   if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
-  const double slower = usual_slowness(program, chip);
+  const double slower = usual_slowness(chip, static_cast<double>(program.ranks.size()));
   return {time.compute_s * slower, time.recompute_s * slower, time.tensor_parallel_s * slower};
 }
 

@@ -37,6 +37,10 @@ struct ComputeTime {
          tensor_parallel_s = 0;  // the sum is the duration of the instruction
   double seconds() const { return compute_s + recompute_s + tensor_parallel_s; }
 };
+// How much longer computes take than a chip's figures say, where so many ranks wait for the slowest of them; 1 where
+// they are as few as the figures were measured with. It grows with the ranks.
+double usual_slowness(const Chip& chip, double ranks);
+
 // Prices compute and optimizer instructions of a rank program; kernels run one after the other, without overlap.
 // Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at memory bandwidth.
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/plan/work_bound.hpp"
 
 namespace motley {
 namespace {
@@ -52,7 +53,9 @@ std::vector<StagePricer::LeastWork> least_works(const Job& job, StagePricer& pri
 
 }  // namespace
 
-GoalBounds::GoalBounds(const Job& job, StagePricer& pricer) : GoalBounds(job, least_works(job, pricer)) {}
+GoalBounds::GoalBounds(const Job& job, StagePricer& pricer) : GoalBounds(job, least_works(job, pricer)) {
+  least_step_s_ = work_bound_s(job, pricer);
+}
 
 GoalBounds::GoalBounds(const Job& job, std::vector<StagePricer::LeastWork> work)
     : job_(job), work_(std::move(work)) {
@@ -133,7 +136,8 @@ double GoalBounds::least_value(const Goal& goal) const {
     }
     return std::max(most, raised(start, function));
   };
-  const double time_s = best_from(time_at_least, 1 / *std::max_element(prices.begin(), prices.end()));
+  const double time_s =
+      std::max(least_step_s_, best_from(time_at_least, 1 / *std::max_element(prices.begin(), prices.end())));
   if (time_s > goal.most_step_s * (1 + 1e-9)) return Goal::kNone;
   if (has_budget && least(prices) > goal.most_step_usd * (1 + 1e-9)) return Goal::kNone;
   if (goal.objective == PlanObjective::time) return time_s;

@@ -37,6 +37,7 @@ class GoalBounds {
   const Job& job_;
   std::vector<StagePricer::LeastWork> work_;  // of one sequence, by group
   std::vector<double> chips_;
+  double least_step_s_ = 0;  // of any strategy on any chips
 };
 
 }  // namespace motley

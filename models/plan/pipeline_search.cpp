@@ -431,6 +431,8 @@ class FamilySearch {
         ++likely;
       }
     const bool is_whole = run(has_time, true) && run(has_time, false);
+    // A bound of infinity stays: what does not fit does not fit on fewer ranks.
+    if (std::isfinite(bound_s_)) bound_s_ = std::min(bound_s_, pricer_.few_ranks_step_s());
     return finder_.take(bound_s_, is_whole);
   }
 

@@ -195,7 +195,8 @@ class Holmes {
   static std::string word_of(const CarrierChoice& choice, const NodeGroup& group) {
     if (choice.reason == CarrierReason::one_node) return "inside a node";
     if (choice.carrier.sockets) return "TCP";
-    return std::string(name_of(choice.carrier.over.value_or(group.nics.at(0).kind)));
+    if (!choice.carrier.over && group.nics.empty()) return "no NICs";
+    return std::string(name_of(choice.carrier.over ? *choice.carrier.over : group.nics[0].kind));
   }
 
   void describe_nics() {

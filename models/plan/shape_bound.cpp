@@ -1,6 +1,7 @@
 #include "models/plan/shape_bound.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -15,8 +16,9 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1 + 1e-9;
 
-constexpr double kNothing = 1e-7;   // of a step, that a better price would bring
-constexpr double kShortfall = 1e4;  // steps that a pipeline costs that lacks all layers
+constexpr double kFineRatio = 1.01;  // numbers of stages are told apart where longest stages are, so finely
+constexpr double kNothing = 1e-7;    // of a step, that a better price would bring
+constexpr double kShortfall = 1e4;   // steps that a pipeline costs that lacks all layers
 
 double whole(double value) { return std::floor(value * kRounding); }
 
@@ -108,54 +110,83 @@ ShapeBound::ShapeBound(BoundedShape shape) : shape_(std::move(shape)) {
   }
 }
 
-std::vector<ShapeBound::Form> ShapeBound::forms() const {
+std::vector<ShapeBound::Form> ShapeBound::forms(const Range& range) const {
   const double m = shape_.micro_batches, c = shape_.shorter_share;
-  if (shape_.schedule == Schedule::zb_h1) return {{m, 0, 0, 1, most_stages_}};
+  if (shape_.schedule == Schedule::zb_h1) return {{m, 0, 0, range.fewest, range.most}};
   if (shape_.schedule == Schedule::interleaved) {
     const double part = 1.0 / shape_.chunks;
-    return {{m - part, part, 0, 1, most_stages_}};
+    return {{m - part, part, 0, range.fewest, range.most}};
   }
-  const auto below_m = std::min(most_stages_, static_cast<std::int64_t>(m) - 1);
-  return {{m - 1, 2, 1, 1, below_m},
-          {m - 1 + c, 1, c, 1, below_m},
-          {(m - 1) * (1 - c), 1, 0, below_m + 1, most_stages_}};
+  const auto below_m = static_cast<std::int64_t>(m) - 1;
+  const std::int64_t few = std::min(range.most, below_m), many = std::max(range.fewest, below_m + 1);
+  return {{m - 1, 2, 1, range.fewest, few},
+          {m - 1 + c, 1, c, range.fewest, few},
+          {(m - 1) * (1 - c), 1, 0, many, range.most}};
 }
 
 ShapeBound::Bound ShapeBound::least_step(double ratio, double enough_s) const {
-  struct Range {
+  constexpr int kMostSplits = 600;
+  struct Bounded {
     Bound bound;
-    double least_s = 0, most_s = 0;
-    bool operator<(const Range& other) const { return bound.step_s > other.bound.step_s; }
+    Range range;
+    bool operator<(const Bounded& other) const { return bound.step_s > other.bound.step_s; }
   };
-  double most_s = 0;
+  Range all{least_longest_s_, 0, 1, most_stages_};
   for (const StageOption& option : shape_.options)
-    most_s = std::max(most_s, option.pass_s + option.embedding_s + option.head_s +
-                                  shape_.layers * std::max(option.layer_s, option.heavier_layer_s));
-  most_s = std::min(most_s, enough_s / shape_.micro_batches);
-  if (!(least_longest_s_ < most_s)) return {enough_s, {}};
-  std::priority_queue<Range> ranges;
-  ranges.push({{at_once_s(), {}}, least_longest_s_, most_s});
-  while (true) {
-    Range range = ranges.top();
-    if (range.bound.step_s >= enough_s || range.most_s <= range.least_s * ratio) return range.bound;
+    all.most_s = std::max(all.most_s, option.pass_s + option.embedding_s + option.head_s +
+                                          shape_.layers * std::max(option.layer_s, option.heavier_layer_s));
+  all.most_s = std::min(all.most_s, enough_s / shape_.micro_batches);
+  if (!(all.least_s < all.most_s)) return {enough_s, {}};
+  std::priority_queue<Bounded> ranges;
+  ranges.push({{at_once_s(), {}}, all});
+  for (int splits = 0;; ++splits) {
+    const auto [bound, range] = ranges.top();
+    const std::vector<Range> halves = halves_of(range, bound, ratio);
+    if (bound.step_s >= enough_s || halves.empty() || splits == kMostSplits) return bound;
     ranges.pop();
-    const double middle_s = std::sqrt(range.least_s * range.most_s);
-    for (const auto& [from_s, to_s] :
-         {std::pair{range.least_s, middle_s}, std::pair{middle_s, range.most_s}}) {
-      Bound bound = between(from_s, to_s, enough_s);
-      bound.step_s = std::max(bound.step_s, range.bound.step_s);
-      ranges.push({std::move(bound), from_s, to_s});
+    for (const Range& half : halves) {
+      Bound of_half = of_range(half, enough_s);
+      of_half.step_s = std::max(of_half.step_s, bound.step_s);
+      ranges.push({std::move(of_half), half});
     }
   }
 }
 
-ShapeBound::Bound ShapeBound::between(double least_s, double most_s, double enough_s) const {
-  if (shape_.schedule != Schedule::one_f_one_b) return of_form(forms()[0], least_s, most_s, enough_s);
-  const std::vector<Form> list = forms();
-  const Bound two_sided = of_form(list[0], least_s, most_s, enough_s);
-  const Bound one_sided =
-      two_sided.step_s < enough_s ? of_form(list[1], least_s, most_s, enough_s) : two_sided;
-  const Bound many = of_form(list[2], least_s, most_s, enough_s);
+// Splits a range where it is wide; where its bound is made of part of a stage, into fewer and more of such stages.
+std::vector<ShapeBound::Range> ShapeBound::halves_of(const Range& range, const Bound& bound, double ratio) {
+  std::vector<Range> halves{range, range};
+  if (range.most_s > range.least_s * ratio) {
+    halves[0].most_s = halves[1].least_s = std::sqrt(range.least_s * range.most_s);
+    return halves;
+  }
+  if (ratio > kFineRatio) return {};
+  if (range.most > range.fewest) {
+    halves[0].most = (range.fewest + range.most) / 2;
+    halves[1].fewest = halves[0].most + 1;
+    return halves;
+  }
+  double farthest = 1e-4;
+  std::size_t parted = bound.stages.size();
+  for (std::size_t option = 0; option < bound.stages.size(); ++option) {
+    const double distance = std::abs(bound.stages[option] - std::round(bound.stages[option]));
+    if (distance <= farthest) continue;
+    farthest = distance;
+    parted = option;
+  }
+  if (parted == bound.stages.size()) return {};
+  const auto below = static_cast<std::int64_t>(std::floor(bound.stages[parted]));
+  halves[0].limits.push_back({parted, true, below});
+  halves[1].limits.push_back({parted, false, below + 1});
+  return halves;
+}
+
+ShapeBound::Bound ShapeBound::of_range(const Range& range, double enough_s) const {
+  const std::vector<Form> list = forms(range);
+  const auto bound = [&](const Form& form) { return of_form(form, range, enough_s); };
+  if (shape_.schedule != Schedule::one_f_one_b) return bound(list[0]);
+  const Bound two_sided = bound(list[0]);
+  const Bound one_sided = two_sided.step_s < enough_s ? bound(list[1]) : two_sided;
+  const Bound many = bound(list[2]);
   const Bound& few = two_sided.step_s < one_sided.step_s ? one_sided : two_sided;
   return few.step_s < many.step_s ? few : many;
 }
@@ -208,14 +239,12 @@ std::vector<ShapeBound::Place> ShapeBound::places_of(const Form& form, double mo
   return places;
 }
 
-ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& places,
-                                   const Prices& prices) const {
+ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& places, double layer_price,
+                                   const std::vector<double>& option_prices) const {
   const auto cheapest = [&](const std::vector<Choice>& list) {
     std::pair<double, const Choice*> best{kInfinite, nullptr};
     for (const Choice& choice : list) {
-      const StageOption& option = shape_.options[choice.option];
-      const double cost =
-          choice.cost - prices.layer * choice.layers + prices.chip[option.group] * option.chips;
+      const double cost = choice.cost - layer_price * choice.layers + option_prices[choice.option];
       if (cost < best.first) best = {cost, &choice};
     }
     return best;
@@ -238,62 +267,85 @@ ShapeBound::Sum ShapeBound::sum_of(const Form& form, const std::vector<Place>& p
     before += last_inner.first;
     inner.push_back(last_inner.second);
   }
-  Sum sum{kInfinite, 0, 0, std::vector<double>(shape_.chips.size(), 0), {}};
-  if (first == nullptr) return sum;
-  sum.bound = least + prices.layer * shape_.layers;
-  for (std::size_t group = 0; group < shape_.chips.size(); ++group)
-    sum.bound -= prices.chip[group] * shape_.chips[group];
+  if (first == nullptr) return {kInfinite, 0, 0, {}};
+  Sum sum{least + layer_price * shape_.layers, 0, 0, std::vector<double>(shape_.options.size(), 0)};
   const auto count = [&](const Choice& choice) {
-    sum.options.insert(choice.option);
+    sum.stages[choice.option] += 1;
     sum.cost += choice.cost;
     sum.layers += choice.layers;
-    sum.chips[shape_.options[choice.option].group] += shape_.options[choice.option].chips;
   };
   for (std::size_t behind = 0; behind < stages; ++behind) count(*inner[behind]);
   count(*first);
   return sum;
 }
 
+std::vector<ShapeBound::Resource> ShapeBound::resources_of(const Range& range) const {
+  std::vector<Resource> resources;
+  for (std::size_t group = 0; group < shape_.chips.size(); ++group) {
+    Resource& chips = resources.emplace_back(Resource{shape_.chips[group], {}});
+    for (const StageOption& option : shape_.options)
+      chips.taken.push_back(option.group == group ? option.chips : 0);
+  }
+  for (const Limit& limit : range.limits) {
+    Resource& stages = resources.emplace_back();
+    stages.most = static_cast<double>(limit.is_most ? limit.stages : range.most - limit.stages);
+    for (std::size_t option = 0; option < shape_.options.size(); ++option)
+      stages.taken.push_back((option == limit.option) == limit.is_most ? 1 : 0);
+  }
+  return resources;
+}
+
 // The best prices are those of a linear program: of all mixtures of pipelines that hold the model's layers and take no
-// more chips than there are, the one with the least sum. Pipelines enter as the simplex method asks for them.
-ShapeBound::Bound ShapeBound::of_form(const Form& form, double least_s, double most_s,
-                                      double enough_s) const {
-  constexpr int kPivots = 200;
+// more than there is, the one with the least sum. Pipelines enter as the simplex method asks for them.
+ShapeBound::Bound ShapeBound::of_form(const Form& form, const Range& range, double enough_s) const {
+  constexpr int kPivots = 300;
   if (form.most < form.fewest) return {kInfinite, {}};
-  const std::vector<Place> places = places_of(form, most_s);
-  const double constant_s = form.longest * least_s;
-  const std::size_t groups = shape_.chips.size();
-  const double nothing_s = kNothing * at_once_s();
-  Simplex simplex(2 + groups, kShortfall * at_once_s());
-  std::vector<std::set<std::size_t>> options(2 + groups);  // of the pipeline that each row of the basis holds
+  const std::vector<Place> places = places_of(form, range.most_s);
+  const std::vector<Resource> resources = resources_of(range);
+  const std::size_t rows = 2 + resources.size(), options = shape_.options.size();
+  const double constant_s = form.longest * range.least_s, nothing_s = kNothing * at_once_s();
+  Simplex simplex(rows, kShortfall * at_once_s());
+  std::vector<std::vector<double>> basis(
+      rows);  // stages of each option in the pipeline of that row; empty: none
   double best_s = 0;
   for (int i = 0; i < kPivots && best_s < enough_s; ++i) {
     const std::vector<double> duals = simplex.duals();
+    std::vector<double> column(rows, 0);
     const auto slack = std::max_element(duals.begin() + 2, duals.end());
     if (slack != duals.end() && *slack > nothing_s) {
-      std::vector<double> column(2 + groups, 0);
       column[static_cast<std::size_t>(slack - duals.begin())] = 1;
       const std::optional<std::size_t> row = simplex.enter(column, 0, nothing_s);
       if (!row) break;
-      options[*row].clear();
+      basis[*row].clear();
       continue;
     }
-    Prices prices{duals[1] / shape_.layers, {}};
-    for (std::size_t group = 0; group < groups; ++group)
-      prices.chip.push_back(std::max(0.0, -duals[2 + group] / std::max(shape_.chips[group], 1.0)));
-    Sum sum = sum_of(form, places, prices);
-    best_s = std::max(best_s, constant_s + sum.bound);
-    if (sum.options.empty()) break;
-    std::vector<double> column = {1, sum.layers / shape_.layers};
-    for (std::size_t group = 0; group < groups; ++group)
-      column.push_back(sum.chips[group] / std::max(shape_.chips[group], 1.0));
+    std::vector<double> prices(options, 0);
+    double all = duals[1];
+    for (std::size_t r = 0; r < resources.size(); ++r) {
+      const Resource& resource = resources[r];
+      const double price = std::max(0.0, -duals[2 + r]);
+      all -= resource.most > 0 ? price : 0;
+      for (std::size_t option = 0; option < options; ++option)
+        if (resource.taken[option] > 0)
+          prices[option] += resource.most > 0 ? price * resource.taken[option] / resource.most : kInfinite;
+    }
+    Sum sum = sum_of(form, places, duals[1] / shape_.layers, prices);
+    best_s = std::max(best_s, constant_s + sum.bound - duals[1] + all);
+    if (sum.stages.empty()) break;
+    column[0] = 1;
+    column[1] = sum.layers / shape_.layers;
+    for (std::size_t r = 0; r < resources.size(); ++r)
+      for (std::size_t option = 0; option < options; ++option)
+        if (resources[r].most > 0)
+          column[2 + r] += sum.stages[option] * resources[r].taken[option] / resources[r].most;
     const std::optional<std::size_t> row = simplex.enter(column, sum.cost, nothing_s);
     if (!row) break;
-    options[*row] = std::move(sum.options);
+    basis[*row] = std::move(sum.stages);
   }
-  Bound bound{best_s, {}};
-  for (std::size_t row = 0; row < options.size(); ++row)
-    if (simplex.value(row) > kNothing) bound.used.insert(options[row].begin(), options[row].end());
+  Bound bound{best_s, std::vector<double>(options, 0)};
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t option = 0; option < basis[row].size(); ++option)
+      bound.stages[option] += simplex.value(row) * basis[row][option];
   return bound;
 }
 

@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
@@ -52,16 +51,28 @@ class ShapeBound {
   double at_once_s() const { return shape_.micro_batches * least_longest_s_; }
 
   struct Bound {
-    double step_s = 0;           // no pipeline of the shape takes less; infinite: there is none
-    std::set<std::size_t> used;  // options of which the bound is made; others may have been anything
+    double step_s = 0;  // no pipeline of the shape takes less; infinite: there is none
+    // Stages of each option in the mixture of pipelines that the bound is made of; options without might have been
+    // anything.
+    std::vector<double> stages;
   };
   // Longest stages are told apart where they differ by more than `ratio`; a bound of `enough_s` or more need not be the
   // best one.
   Bound least_step(double ratio, double enough_s) const;
 
  private:
-  // Likewise, of pipelines whose longest stage takes from `least_s` to `most_s` seconds.
-  Bound between(double least_s, double most_s, double enough_s) const;
+  struct Limit {  // at most, or at least, so many stages of an option
+    std::size_t option = 0;
+    bool is_most = true;
+    std::int64_t stages = 0;
+  };
+  struct Range {
+    double least_s = 0, most_s = 0;     // of the longest stage
+    std::int64_t fewest = 1, most = 0;  // stages
+    std::vector<Limit> limits = {};     // lower ones only where the number of stages is one
+  };
+  static std::vector<Range> halves_of(const Range& range, const Bound& bound, double ratio);
+  Bound of_range(const Range& range, double enough_s) const;
   // What is added up: of all T seconds of the longest stage `longest`, and of each stage `share` of its time less
   // `discount` of T; for pipelines of `fewest` to `most` stages.
   struct Form {
@@ -86,24 +97,26 @@ class ShapeBound {
     std::vector<Fit> inner, first;
     bool operator==(const Fits&) const = default;
   };
-  struct Prices {
-    double layer = 0;
-    std::vector<double> chip;  // of each group
+  struct Resource {  // of which all stages together take no more than `most`
+    double most = 0;
+    std::vector<double> taken;  // by a stage of each option
   };
   struct Sum {
     double bound = 0;
-    double cost = 0, layers = 0;    // of the chosen stages
-    std::vector<double> chips;      // likewise, of each group
-    std::set<std::size_t> options;  // of these stages; empty: there is no such pipeline
+    double cost = 0, layers = 0;  // of the chosen stages
+    std::vector<double> stages;   // of each option; empty: there is no such pipeline
   };
 
-  std::vector<Form> forms() const;
-  Bound of_form(const Form& form, double least_s, double most_s, double enough_s) const;
+  std::vector<Form> forms(const Range& range) const;
+  Bound of_form(const Form& form, const Range& range, double enough_s) const;
+  std::vector<Resource> resources_of(const Range& range) const;
   std::vector<Place> places_of(const Form& form, double most_s) const;
   Fit fit(const StageOption& option, std::int64_t behind, bool is_first) const;
   void add_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,
                    double once_s, double most_s) const;
-  Sum sum_of(const Form& form, const std::vector<Place>& places, const Prices& prices) const;
+  // The pipeline with the least sum at these prices of a layer, and of a stage of each option.
+  Sum sum_of(const Form& form, const std::vector<Place>& places, double layer_price,
+             const std::vector<double>& option_prices) const;
 
   BoundedShape shape_;
   std::int64_t most_stages_ = 0;

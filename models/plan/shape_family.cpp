@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 namespace motley {
 namespace {
 
+constexpr double kPart = 1e-6;                   // of a stage, that a bound is made of
 constexpr double kCoarse = 1.03, kFine = 1.001;  // ratios of longest stages that are told apart
 
 // The options of a family's stages. Bytes are counted of those that a bound is made of, and of no others, because
@@ -42,12 +42,12 @@ class FamilyOptions {
 
   const BoundedShape& bounded() const { return bounded_; }
 
-  // Counts the bytes of the options that have none yet. Returns whether there was one.
-  bool count_bytes(const std::set<std::size_t>& used, BoundDetail detail) {
+  // Counts the bytes of the options of those stages, where they have none yet. Returns whether there was one.
+  bool count_bytes(const std::vector<double>& stages, BoundDetail detail) {
     bool is_new = false;
     std::vector<std::size_t> impossible;
-    for (const std::size_t index : used) {
-      if (!bounded_.options[index].bytes.empty()) continue;
+    for (std::size_t index = 0; index < stages.size(); ++index) {
+      if (stages[index] <= kPart || !bounded_.options[index].bytes.empty()) continue;
       is_new = true;
       if (!count_bytes(index, detail)) impossible.push_back(index);
     }
@@ -128,7 +128,7 @@ double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& fami
   while (true) {
     const ShapeBound::Bound bound =
         ShapeBound(options.bounded()).least_step(detail == BoundDetail::all ? kFine : kCoarse, enough_s);
-    if (detail == BoundDetail::time || bound.step_s >= enough_s || !options.count_bytes(bound.used, detail))
+    if (detail == BoundDetail::time || bound.step_s >= enough_s || !options.count_bytes(bound.stages, detail))
       return bound.step_s;
   }
 }

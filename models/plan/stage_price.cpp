@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -49,8 +50,9 @@ Transformer shortened(Transformer transformer, std::int64_t layers) {
 // their price on an idle network, beside the share of attention that runs meanwhile, if there is one.
 class KernelPricer {
  public:
-  KernelPricer(const Program& program, const Cluster& cluster, bool communicates)
-      : program_(program), communicates_(communicates), costs_(program, cluster) {}
+  // `slower`: than in that program, as more ranks wait for each other.
+  KernelPricer(const Program& program, const Cluster& cluster, bool communicates, double slower)
+      : program_(program), communicates_(communicates), slower_(slower), costs_(program, cluster) {}
 
   double seconds(BlockId block, std::int32_t first, std::int32_t last) {
     const std::vector<Kernel>& kernels = rank_program().blocks[block].kernels;
@@ -77,7 +79,7 @@ class KernelPricer {
     Instruction instruction;
     instruction.body = Compute{block, first, last};
     const ComputeTime& time = costs_.price(kRank, instruction);
-    return communicates_ ? time.seconds() : time.compute_s;
+    return slower_ * (communicates_ ? time.seconds() : time.compute_s);
   }
 
   double exchange_s(const Kernel& kernel) {
@@ -93,6 +95,7 @@ class KernelPricer {
   static constexpr Rank kRank{0};
   const Program& program_;
   const bool communicates_;
+  const double slower_;
   CostTable costs_;
 };
 
@@ -209,25 +212,27 @@ std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last)
 }
 
 std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t micro_batch,
-                                               bool communicates) const {
+                                               const Timing& timing) const {
   try {
-    return compiled(way, micro_batch, communicates);
+    return compiled(way, micro_batch, timing);
   } catch (const Refusal&) {  // layers that were measured in other ways alone
     return std::nullopt;
   }
 }
 
 std::optional<StageSeconds> StagePricer::compiled(const StageWay& way, std::int64_t micro_batch,
-                                                  bool communicates) const {
+                                                  const Timing& timing) const {
   const LayerKinds kinds = layer_kinds(job_.transformer);
-  const std::optional<Job> small =
-      small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
+  std::optional<Job> small = small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
   if (!small) return std::nullopt;
+  small->strategy.schedule = timing.schedule;
   const Program program = compile(*small);
   const RankProgram& rank_program = program.program_of(Rank(0));
-  KernelPricer kernels(program, small->cluster, communicates);
-  const ChipSoftware& software = job_.cluster.groups[at(way.group)].chip.software;
-  const double once_s = software.micro_batch_overhead.value / 2 + software.pass_overhead.value;
+  const Chip& chip = job_.cluster.groups[at(way.group)].chip;
+  const double counted = usual_slowness(chip, static_cast<double>(program.ranks.size()));
+  KernelPricer kernels(program, small->cluster, timing.communicates, timing.slowness / counted);
+  const double once_s =
+      timing.slowness * (chip.software.micro_batch_overhead.value / 2 + chip.software.pass_overhead.value);
   StageSeconds sum;
   sum.pass = {once_s, once_s};
   std::vector<PassSeconds> layers(at(small->transformer.layers));
@@ -238,7 +243,8 @@ std::optional<StageSeconds> StagePricer::compiled(const StageWay& way, std::int6
     for (std::int32_t first = 0, last = 0; first < end; first = last) {
       const int layer = block.kernels[at(first)].layer;
       while (last < end && block.kernels[at(last)].layer == layer) ++last;
-      const double priced_s = kernels.seconds(id, first, last) - (first == 0 ? once_s : 0);
+      const bool has_overhead = first == 0 && block.pass != Pass::weight_gradient;
+      const double priced_s = kernels.seconds(id, first, last) - (has_overhead ? once_s : 0);
       const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
       PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
       (forward ? part.forward_s : part.backward_s) += priced_s;
@@ -328,7 +334,7 @@ const PutOffShares& StagePricer::put_off(const StageWay& way) {
 
 const StageSeconds* StagePricer::seconds(const StageWay& way, std::int64_t micro_batch) {
   const auto [place, is_new] = seconds_.try_emplace(key_of(way, micro_batch));
-  if (is_new) place->second = timed(way, micro_batch, true);
+  if (is_new) place->second = timed(way, micro_batch, {true, slowness(way.group), Schedule::one_f_one_b});
   return place->second ? &*place->second : nullptr;
 }
 
@@ -344,23 +350,72 @@ const StagePrice* StagePricer::price(const StageWay& way, std::int64_t micro_bat
   return &*price;
 }
 
-StagePricer::LeastWork StagePricer::least_work(int group) {
+const StagePricer::LeastWork& StagePricer::least_work(int group) {
   constexpr std::int64_t kMostSequences = 64;
-  LeastWork least{std::vector<double>(at(job_.transformer.layers), std::numeric_limits<double>::infinity()),
-                  std::numeric_limits<double>::infinity()};
+  // Sequences in as many parts as this go with every batch; those in more with the largest alone, whose kernels are the
+  // most efficient.
+  constexpr std::int64_t kFewParts = 8, kMostParts = 64;
+  const std::int64_t largest = std::min(kMostSequences, job_.train.global_batch);
+  const auto [place, is_new] = least_work_.try_emplace(group);
+  LeastWork& least = place->second;
+  if (!is_new) return least;
+  least = {std::vector<double>(at(job_.transformer.layers), std::numeric_limits<double>::infinity()),
+           std::numeric_limits<double>::infinity()};
   const std::int64_t chips = job_.cluster.groups[at(group)].chips_per_node;
-  for (std::int64_t cut = 1; cut <= chips; cut *= 2)
-    for (std::int64_t batch = 1; batch <= std::min(kMostSequences, job_.train.global_batch); batch *= 2) {
-      const std::optional<StageSeconds> seconds = timed({group, cut, Recompute::none}, batch, false);
-      if (!seconds) continue;
-      const double scale = static_cast<double>(cut) / static_cast<double>(batch);
-      least.ends = std::min(least.ends, scale * (seconds->embedding.seconds() + seconds->head.seconds()));
-      for (std::size_t layer = 0; layer < least.layers.size(); ++layer) {
-        const PassSeconds &before = seconds->layers[layer], &after = seconds->layers[layer + 1];
-        least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
-      }
+  const auto lower = [&](const StageWay& way, std::int64_t batch, Schedule schedule) {
+    const std::optional<StageSeconds> seconds = timed(way, batch, {false, 1, schedule});
+    if (!seconds) return;
+    const double scale =
+        static_cast<double>(way.tensor_parallel * way.context_parallel) / static_cast<double>(batch);
+    least.ends = std::min(least.ends, scale * (seconds->embedding.seconds() + seconds->head.seconds()));
+    for (std::size_t layer = 0; layer < least.layers.size(); ++layer) {
+      const PassSeconds &before = seconds->layers[layer], &after = seconds->layers[layer + 1];
+      least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
     }
+  };
+  for (std::int64_t cut = 1; cut <= chips; cut *= 2)
+    for (std::int64_t batch = 1; batch <= largest; batch *= 2)
+      for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1})
+        for (std::int64_t parts = 1; parts <= (2 * batch > largest ? kMostParts : kFewParts); parts *= 2)
+          lower({group, cut, Recompute::none, parts}, batch, schedule);
   return least;
+}
+
+double StagePricer::LeastWork::seconds() const { return std::accumulate(layers.begin(), layers.end(), ends); }
+
+// The fastest chips first, until they have half of the strength of all: fewer take twice as long as all at least.
+void StagePricer::count_ranks() {
+  std::vector<std::pair<double, double>> rates;  // sequences a second of a chip, and number of such chips
+  double all = 0;
+  for (std::size_t group = 0; group < job_.cluster.groups.size(); ++group) {
+    const NodeGroup& nodes = job_.cluster.groups[group];
+    const double chips = static_cast<double>(nodes.nodes) * nodes.chips_per_node;
+    rates.emplace_back(1 / least_work(static_cast<int>(group)).seconds(), chips);
+    all += chips * rates.back().first;
+  }
+  std::sort(rates.rbegin(), rates.rend());
+  double left = all / 2;
+  least_ranks_ = 1;
+  for (const auto& [rate, chips] : rates) {
+    const double used = std::min(chips, std::floor(left / rate));
+    least_ranks_ += used;
+    left -= used * rate;
+    if (used < chips) break;
+  }
+  few_ranks_step_s_ = std::numeric_limits<double>::infinity();
+  for (const NodeGroup& group : job_.cluster.groups)
+    if (usual_slowness(group.chip, least_ranks_) > 1)
+      few_ranks_step_s_ = 2 * static_cast<double>(job_.train.global_batch) / all;
+}
+
+double StagePricer::slowness(int group) {
+  if (least_ranks_ == 0) count_ranks();
+  return usual_slowness(job_.cluster.groups[at(group)].chip, least_ranks_);
+}
+
+double StagePricer::few_ranks_step_s() {
+  if (least_ranks_ == 0) count_ranks();
+  return few_ranks_step_s_;
 }
 
 }  // namespace motley

@@ -87,8 +87,15 @@ class StagePricer {
   struct LeastWork {
     std::vector<double> layers;
     double ends = 0;
+    double seconds() const;
   };
-  LeastWork least_work(int group);
+  // As if the chip did not have to wait for slower ones.
+  const LeastWork& least_work(int group);
+  // How much slower a chip of the group is, as it waits for the slowest of all ranks. Seconds of stages contain it.
+  // It counts as many ranks as have half of the cluster's strength.
+  double slowness(int group);
+  // Whoever uses so few ranks that `slowness` is too high takes this long at least.
+  double few_ranks_step_s();
 
  private:
   struct Key {
@@ -100,9 +107,16 @@ class StagePricer {
     auto operator<=>(const Key&) const = default;
   };
   // Nothing: the way is impossible.
-  std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch, bool communicates) const;
+  struct Timing {
+    bool communicates = true;
+    double slowness = 1;
+    Schedule schedule = Schedule::one_f_one_b;  // or zb_h1, whose backward is split
+  };
+  std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch,
+                                    const Timing& timing) const;
   std::optional<StageSeconds> compiled(const StageWay& way, std::int64_t micro_batch,
-                                       bool communicates) const;
+                                       const Timing& timing) const;
+  void count_ranks();
   static constexpr std::int64_t kCountedStages = 4;
   // Bytes of the stages of a pipeline that was compiled to count them.
   struct Peaks {
@@ -116,6 +130,9 @@ class StagePricer {
   std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
 
   const Job& job_;
+  double least_ranks_ = 0;  // 0: not counted yet
+  double few_ranks_step_s_ = 0;
+  std::map<int, LeastWork> least_work_;  // by group
   std::map<Key, std::optional<StageSeconds>> seconds_;
   // By way and number of counted replicas: of two and of four layers a stage.
   std::map<std::pair<Key, std::int64_t>, std::pair<std::optional<Peaks>, std::optional<Peaks>>> peaks_;

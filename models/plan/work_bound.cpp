@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "models/base/index.hpp"
 
@@ -16,8 +15,10 @@ double work_bound_s(const Job& job, StagePricer& pricer) {
   for (std::size_t group = 0; group < groups; ++group) {
     const NodeGroup& nodes = job.cluster.groups[group];
     work.push_back(pricer.least_work(static_cast<int>(group)));
-    const double whole_s =
-        std::accumulate(work.back().layers.begin(), work.back().layers.end(), work.back().ends);
+    const double slowness = pricer.slowness(static_cast<int>(group));
+    for (double& layer_s : work.back().layers) layer_s *= slowness;
+    work.back().ends *= slowness;
+    const double whole_s = work.back().seconds();
     chips.push_back(static_cast<double>(nodes.nodes) * nodes.chips_per_node);
     prices.push_back(1 / whole_s);
     all += chips.back() / whole_s;
@@ -31,7 +32,7 @@ double work_bound_s(const Job& job, StagePricer& pricer) {
   double bound_s = least_price([](const StagePricer::LeastWork& each) { return each.ends; });
   for (std::int64_t layer = 0; layer < job.transformer.layers; ++layer)
     bound_s += least_price([&](const StagePricer::LeastWork& each) { return each.layers[at(layer)]; });
-  return bound_s * static_cast<double>(job.train.global_batch);
+  return std::min(bound_s * static_cast<double>(job.train.global_batch), pricer.few_ranks_step_s());
 }
 
 }  // namespace motley
