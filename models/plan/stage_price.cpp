@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -373,10 +374,13 @@ const StagePricer::LeastWork& StagePricer::least_work(int group) {
       least.layers[layer] = std::min(least.layers[layer], scale * (after.seconds() - before.seconds()));
     }
   };
+  // Kernels are the more efficient the more rows they have, but for steps that a half of the rows, or one sequence, may
+  // avoid.
+  const std::set<std::int64_t> batches{1, std::max<std::int64_t>(largest / 2, 1), largest};
   for (std::int64_t cut = 1; cut <= chips; cut *= 2)
-    for (std::int64_t batch = 1; batch <= largest; batch *= 2)
+    for (const std::int64_t batch : batches)
       for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1})
-        for (std::int64_t parts = 1; parts <= (2 * batch > largest ? kMostParts : kFewParts); parts *= 2)
+        for (std::int64_t parts = 1; parts <= (batch == largest ? kMostParts : kFewParts); parts *= 2)
           lower({group, cut, Recompute::none, parts}, batch, schedule);
   return least;
 }
