@@ -156,12 +156,8 @@ class PipelineFinder {
     const auto m = static_cast<double>(shape_.micro_batches);
     shape_.schedule = schedule;
     shape_.chunks = chunks;
-    std::int64_t stages = 0;
-    for (const RowSegment& segment : segments) {
-      const std::int64_t here = place_of(segment).stages;
-      if (here == 0) return;
-      stages += here;
-    }
+    for (const RowSegment& segment : segments)
+      if (place_of(segment).stages == 0) return;
     const RowTime row_time = time_of(segments);
     // Estimates of a row are at least m times its longest stage, and the others' part once.
     const double part = schedule == Schedule::zb_h1 ? 0 : 1 / static_cast<double>(chunks);
