@@ -56,8 +56,8 @@ class ShapeBound {
     // anything.
     std::vector<double> stages;
   };
-  // Longest stages are told apart where they differ by more than `ratio`; a bound of `enough_s` or more need not be the
-  // best one.
+  // Longest stages are told apart where they differ by more than `ratio`, and, if it is 1.01 or less, numbers of stages
+  // are, too; a bound of `enough_s` or more need not be the best one.
   Bound least_step(double ratio, double enough_s) const;
 
  private:

@@ -128,10 +128,11 @@ LayerKinds layer_kinds(const Transformer& whole) {
 // Fills in what no layer, and no stage, passes. `layers` has each different layer once.
 void note_least(StageSeconds& seconds, const std::vector<PassSeconds>& layers) {
   seconds.least_layer_s = std::numeric_limits<double>::infinity();
+  // Recompute makes backwards longer: where they are the longer passes already, the share only falls.
   const auto note_share = [&](const PassSeconds& part) {
     if (part.seconds() > 0)
-      seconds.shorter_share =
-          std::max(seconds.shorter_share, std::min(part.forward_s, part.backward_s) / part.seconds());
+      seconds.shorter_share = std::max(
+          seconds.shorter_share, part.forward_s <= part.backward_s ? part.forward_s / part.seconds() : 0.5);
   };
   note_share(seconds.embedding);
   note_share(seconds.head);

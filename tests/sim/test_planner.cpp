@@ -45,6 +45,64 @@ TEST_CASE("no strategy of a thousand takes less than the work bound", "[.thousan
   check_work_bound(1000, 2000);
 }
 
+namespace {
+
+// A strategy by degrees, under any schedule, on chips and with software that ship. Nothing: the degrees or the schedule
+// are not legal.
+std::optional<Job> job_of_shipped_parts(unsigned seed) {
+  Dice dice(seed);
+  const std::string cluster = dice.one_of<std::string>({"dgx-a100-4", "mi300x-nodes", "rtx-4090-8"});
+  const std::string software = dice.one_of<std::string>(
+      {"none", "usual", "megatron-2021", "megatron-2023", "internevo-2024", "torchtitan-2025"});
+  const std::string text = "model: tiny-" + dice.one_of<std::string>({"gpt2", "llama"}) +
+                           "\ncluster: " + cluster + "\nsoftware: " + software +
+                           "\ntrain: {global_batch: 64, sequence: 16, precision: bf16}\nplan: {}\n";
+  Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
+  Transformer& model = job.transformer;
+  model.layers = 8;
+  model.hidden = dice.one_of({512, 2048});
+  model.heads = model.kv_heads = 8;
+  model.head_dim = model.hidden / model.heads;
+  model.ffn = 4 * model.hidden;
+  job.train.sequence = model.max_positions = dice.one_of({512, 2048});
+  job.train.micro_batch = dice.one_of({1, 2, 8});
+  const Schedule schedule =
+      dice.one_of({Schedule::one_f_one_b, Schedule::one_f_one_b, Schedule::zb_h1, Schedule::zb_v});
+  try {
+    job.strategy = expand(model, job.train, dice.one_of({1, 2, 4}), dice.one_of({1, 2, 4}),
+                          dice.one_of({1, 2, 4}), dice.one_of({1, 2, 4, 8}));
+    use_schedule(model, job.strategy, schedule, standard_chunks(schedule));
+    job.strategy.zero = dice.one_of({0, 1});
+    job.strategy.sequence_parallel = job.strategy.tp() > 1;
+    validate(model, job.train, job.strategy);
+    compile(job);
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
+  job.fidelity.fold = true;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("no strategy on chips and software that ship takes less than the bounds", "[plan]") {
+  int jobs = 0, under_1f1b = 0;
+  for (unsigned seed = 1; seed <= (kSanitized ? 40 : 160); ++seed) {
+    const std::optional<Job> job = job_of_shipped_parts(seed);
+    if (!job) continue;
+    StagePricer pricer(*job);
+    const double step_s = simulated_step_s(*job, compile(*job));
+    CAPTURE(seed, written_out(*job));
+    CHECK(work_bound_s(*job, pricer) <= step_s * (1 + 1e-9));
+    ++jobs;
+    if (job->strategy.schedule != Schedule::one_f_one_b) continue;
+    CHECK(search_pipelines(*job, pricer, 8, [] { return true; }).bound_s <= step_s * (1 + 1e-9));
+    ++under_1f1b;
+  }
+  CHECK(jobs > (kSanitized ? 10 : 40));
+  CHECK(under_1f1b > (kSanitized ? 4 : 20));
+}
+
 TEST_CASE("a plan is at least as fast as the job's own strategy, and as every change of one thing",
           "[plan]") {
   for (unsigned seed = 1; seed <= (kSanitized ? 2 : 4); ++seed) {
