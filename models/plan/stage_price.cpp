@@ -216,18 +216,18 @@ std::int64_t StageBytes::most_layers(double flying, bool is_first, bool is_last)
 std::optional<StageSeconds> StagePricer::timed(const StageWay& way, std::int64_t micro_batch,
                                                const Timing& timing) const {
   try {
-    return compiled(way, micro_batch, timing);
-  } catch (const Refusal&) {  // layers that were measured in other ways alone
+    return timed_or_refused(way, micro_batch, timing);
+  } catch (const Refusal&) {
     return std::nullopt;
   }
 }
 
-std::optional<StageSeconds> StagePricer::compiled(const StageWay& way, std::int64_t micro_batch,
-                                                  const Timing& timing) const {
+std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, std::int64_t micro_batch,
+                                                          const Timing& timing) const {
   const LayerKinds kinds = layer_kinds(job_.transformer);
-  std::optional<Job> small = small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
+  const std::optional<Job> small =
+      small_job(job_, way, micro_batch, 1, way.least_replicas(), 1, kinds.transformer);
   if (!small) return std::nullopt;
-  small->strategy.schedule = timing.schedule;
   const Program program = compile(*small);
   const RankProgram& rank_program = program.program_of(Rank(0));
   const Chip& chip = job_.cluster.groups[at(way.group)].chip;
@@ -245,8 +245,7 @@ std::optional<StageSeconds> StagePricer::compiled(const StageWay& way, std::int6
     for (std::int32_t first = 0, last = 0; first < end; first = last) {
       const int layer = block.kernels[at(first)].layer;
       while (last < end && block.kernels[at(last)].layer == layer) ++last;
-      const bool has_overhead = first == 0 && block.pass != Pass::weight_gradient;
-      const double priced_s = kernels.seconds(id, first, last) - (has_overhead ? once_s : 0);
+      const double priced_s = kernels.seconds(id, first, last) - (first == 0 ? once_s : 0);
       const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
       PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
       (forward ? part.forward_s : part.backward_s) += priced_s;
@@ -336,7 +335,7 @@ const PutOffShares& StagePricer::put_off(const StageWay& way) {
 
 const StageSeconds* StagePricer::seconds(const StageWay& way, std::int64_t micro_batch) {
   const auto [place, is_new] = seconds_.try_emplace(key_of(way, micro_batch));
-  if (is_new) place->second = timed(way, micro_batch, {true, slowness(way.group), Schedule::one_f_one_b});
+  if (is_new) place->second = timed(way, micro_batch, {true, slowness(way.group)});
   return place->second ? &*place->second : nullptr;
 }
 
@@ -364,8 +363,8 @@ const StagePricer::LeastWork& StagePricer::least_work(int group) {
   least = {std::vector<double>(at(job_.transformer.layers), std::numeric_limits<double>::infinity()),
            std::numeric_limits<double>::infinity()};
   const std::int64_t chips = job_.cluster.groups[at(group)].chips_per_node;
-  const auto lower = [&](const StageWay& way, std::int64_t batch, Schedule schedule) {
-    const std::optional<StageSeconds> seconds = timed(way, batch, {false, 1, schedule});
+  const auto lower = [&](const StageWay& way, std::int64_t batch) {
+    const std::optional<StageSeconds> seconds = timed(way, batch, {false, 1});
     if (!seconds) return;
     const double scale =
         static_cast<double>(way.tensor_parallel * way.context_parallel) / static_cast<double>(batch);
@@ -376,13 +375,12 @@ const StagePricer::LeastWork& StagePricer::least_work(int group) {
     }
   };
   // Kernels are the more efficient the more rows they have, but for steps that a half of the rows, or one sequence, may
-  // avoid.
+  // avoid. A backward that is split takes no less than a whole one.
   const std::set<std::int64_t> batches{1, std::max<std::int64_t>(largest / 2, 1), largest};
   for (std::int64_t cut = 1; cut <= chips; cut *= 2)
     for (const std::int64_t batch : batches)
-      for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1})
-        for (std::int64_t parts = 1; parts <= (batch == largest ? kMostParts : kFewParts); parts *= 2)
-          lower({group, cut, Recompute::none, parts}, batch, schedule);
+      for (std::int64_t parts = 1; parts <= (batch == largest ? kMostParts : kFewParts); parts *= 2)
+        lower({group, cut, Recompute::none, parts}, batch);
   return least;
 }
 

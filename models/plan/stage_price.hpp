@@ -110,12 +110,11 @@ class StagePricer {
   struct Timing {
     bool communicates = true;
     double slowness = 1;
-    Schedule schedule = Schedule::one_f_one_b;  // or zb_h1, whose backward is split
   };
   std::optional<StageSeconds> timed(const StageWay& way, std::int64_t micro_batch,
                                     const Timing& timing) const;
-  std::optional<StageSeconds> compiled(const StageWay& way, std::int64_t micro_batch,
-                                       const Timing& timing) const;
+  std::optional<StageSeconds> timed_or_refused(const StageWay& way, std::int64_t micro_batch,
+                                               const Timing& timing) const;
   void count_ranks();
   static constexpr std::int64_t kCountedStages = 4;
   // Bytes of the stages of a pipeline that was compiled to count them.

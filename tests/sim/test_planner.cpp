@@ -62,12 +62,12 @@ std::optional<Job> job_of_shipped_parts(unsigned seed) {
   Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
   Transformer& model = job.transformer;
   model.layers = 8;
-  model.hidden = dice.one_of({512, 2048});
+  model.hidden = dice.one_of({128, 1024, 4096});
   model.heads = model.kv_heads = 8;
   model.head_dim = model.hidden / model.heads;
   model.ffn = 4 * model.hidden;
-  job.train.sequence = model.max_positions = dice.one_of({512, 2048});
-  job.train.micro_batch = dice.one_of({1, 2, 8});
+  job.train.sequence = model.max_positions = dice.one_of({128, 2048, 8192});
+  job.train.micro_batch = dice.one_of({1, 8, 32, 64});
   const Schedule schedule =
       dice.one_of({Schedule::one_f_one_b, Schedule::one_f_one_b, Schedule::zb_h1, Schedule::zb_v});
   try {
