@@ -1,7 +1,6 @@
 #include "models/plan/shape_bound.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>

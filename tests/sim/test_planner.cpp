@@ -100,10 +100,12 @@ TEST_CASE("no strategy on chips and software that ship takes less than the bound
     CAPTURE(seed, written_out(*job));
     CHECK(work_bound_s(*job, pricer) <= step_s * (1 + 1e-9));
     // Waiting hides much from a bound of the step; of the kernels alone it is near.
-    const double least_s = static_cast<double>(job->train.global_batch) * pricer.least_work(0).seconds() *
-                           usual_slowness(job->cluster.groups[0].chip, ranks);
+    const double slowness = usual_slowness(job->cluster.groups[0].chip, ranks);
+    const double least_s =
+        static_cast<double>(job->train.global_batch) * pricer.least_work(0).seconds() * slowness;
     CHECK(least_s <= ranks * report.all_chips.compute_s * (1 + 1e-9));
     closest = std::max(closest, least_s / ranks / report.all_chips.compute_s);
+    if (step_s < pricer.few_ranks_step_s()) CHECK(pricer.slowness(0) <= slowness * (1 + 1e-9));
     ++jobs;
     if (job->strategy.schedule != Schedule::one_f_one_b) continue;
     CHECK(search_pipelines(*job, pricer, 8, [] { return true; }).bound_s <= step_s * (1 + 1e-9));
