@@ -163,4 +163,9 @@ std::vector<std::int64_t> tensor_degrees(const NodeGroup& group) {
 
 std::int64_t chips_of(const NodeGroup& group) { return std::int64_t{group.nodes} * group.chips_per_node; }
 
+double rate_between_nodes(const NodeGroup& group) {
+  if (group.nics.empty()) return group.inside.bandwidth;
+  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
+}
+
 }  // namespace motley

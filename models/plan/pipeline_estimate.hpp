@@ -59,4 +59,7 @@ std::vector<std::int64_t> tensor_degrees(const NodeGroup& group);
 
 std::int64_t chips_of(const NodeGroup& group);
 
+// Bytes/s with which a chip of the group reaches other nodes.
+double rate_between_nodes(const NodeGroup& group);
+
 }  // namespace motley

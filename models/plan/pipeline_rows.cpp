@@ -4,9 +4,8 @@
 #include <cmath>
 
 namespace motley {
-namespace {
 
-std::vector<std::int64_t> divisors(std::int64_t number) {
+std::vector<std::int64_t> sorted_divisors(std::int64_t number) {
   std::vector<std::int64_t> list;
   for (std::int64_t each = 1; each * each <= number; ++each)
     if (number % each == 0) {
@@ -16,6 +15,8 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   std::sort(list.begin(), list.end());
   return list;
 }
+
+namespace {
 
 // Ranks over which sequences may be cut. Assumes: parts of fewer tokens gain nothing that tensor parallelism does not.
 std::vector<std::int64_t> context_degrees(const Job& job, const PipelineForm& form) {
@@ -53,18 +54,22 @@ void extend(const Cluster& cluster, std::size_t group, Row& segments, std::vecto
 
 }  // namespace
 
+std::int64_t most_sequences(const Train& train) {
+  constexpr std::int64_t kSequences = 8, kTokens = 65536;
+  return std::max(kSequences, kTokens / train.sequence);
+}
+
 // All shapes; first those whose replicas have about eight nodes each. An early end then has found good ones, and later
 // ones are pruned by them.
 std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form) {
-  constexpr std::int64_t kMostSequences = 8;
   constexpr double kNodes = 8;
   std::int64_t nodes = 0;
   for (const NodeGroup& group : job.cluster.groups) nodes += group.nodes;
   std::vector<std::pair<double, ReplicaShape>> shapes;
-  for (const std::int64_t micro_batch : divisors(job.train.global_batch)) {
-    if (micro_batch > std::max(kMostSequences, form.micro_batch)) break;
+  for (const std::int64_t micro_batch : sorted_divisors(job.train.global_batch)) {
+    if (micro_batch > std::max(most_sequences(job.train), form.micro_batch)) break;
     if (form.micro_batch > 0 && micro_batch != form.micro_batch) continue;
-    for (const std::int64_t replicas : divisors(job.train.global_batch / micro_batch)) {
+    for (const std::int64_t replicas : sorted_divisors(job.train.global_batch / micro_batch)) {
       if (replicas > job.cluster.chip_count()) break;
       if (form.replicas > 0 && replicas != form.replicas) continue;
       const double nodes_each = static_cast<double>(nodes) / static_cast<double>(replicas);

@@ -14,6 +14,11 @@ struct ReplicaShape {
   std::int64_t micro_batch = 1, replicas = 1, context_parallel = 1, expert_parallel = 1;
 };
 
+std::vector<std::int64_t> sorted_divisors(std::int64_t number);
+
+// Sequences in a micro-batch that pipelines are looked for with. Assumes: more than 64 Ki tokens gain nothing.
+std::int64_t most_sequences(const Train& train);
+
 // All shapes; first those whose replicas have about eight nodes each.
 std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form);
 

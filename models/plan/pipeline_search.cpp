@@ -42,12 +42,6 @@ LayerParameters parameters_of_layer(const Transformer& transformer) {
   return counts;
 }
 
-// Bytes/s with which a chip of the group reaches other nodes.
-double rate_between_nodes(const NodeGroup& group) {
-  if (group.nics.empty()) return group.inside.bandwidth;
-  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
-}
-
 // At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
 // proportion. All 0: there are more segments than that.
 std::vector<std::int64_t> shared_out(std::vector<std::int64_t> stages, std::int64_t most) {

@@ -51,7 +51,7 @@ struct RowSegment {
 // Which pipelines are looked for. The bound of the form counts more stages than `stages` and `most_stages` allow; it
 // holds for them, too.
 struct PipelineForm {
-  int most_chunks = 8;          // in a stage
+  int most_chunks = 12;         // in a stage
   bool splits_backward = true;  // zb_h1, too
   bool has_unlike_cuts = true;  // groups may have different tensor parallelism
   bool cuts_sequences = true, divides_experts = true;

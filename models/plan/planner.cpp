@@ -23,6 +23,7 @@
 #include "models/plan/pins.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/plan/policy.hpp"
+#include "models/plan/sharded_search.hpp"
 #include "models/plan/target_refusal.hpp"
 #include "models/plan/work_bound.hpp"
 
@@ -31,7 +32,7 @@ namespace {
 
 // Jobs that are judged before the next decision, whatever the number of processors: so that the same plan comes out.
 constexpr std::size_t kTogether = 8;
-constexpr std::size_t kProposed = 48;
+constexpr std::size_t kProposed = 48, kSharded = 24;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
@@ -62,46 +63,17 @@ std::string shape_of(const Strategy& strategy) {
   return shape;
 }
 
-std::optional<Job> sharded(Job job, std::int64_t replicas, std::int64_t tensor, std::int64_t micro_batch,
-                           const Recompute& recompute) {
-  Train train = job.train;
-  train.micro_batch = micro_batch;
+// Adds the job; and the same one with the exchanges of its experts overlapped, if it has any and they can be.
+void add_with_expert_overlap(Job job, std::vector<Job>& jobs) {
+  jobs.push_back(job);
+  if (job.strategy.templates.front().stages.front().expert_parallel <= 1) return;
+  job.strategy.overlap_experts = true;
   try {
-    Strategy& strategy = job.strategy = expand(job.transformer, train, tensor, 1, replicas);
-    if (micro_batch != job.train.micro_batch) strategy.templates[0].micro_batch = micro_batch;
-    strategy.recompute = recompute;
-    strategy.sequence_parallel = tensor > 1;
-    strategy.zero = replicas > 1 ? 3 : 0;
-    strategy.overlap_gradients = replicas > 1;
-    validate(job.transformer, job.train, strategy);
-  } catch (const Refusal&) {
-    return std::nullopt;
+    validate(job.transformer, job.train, job.strategy);
+    jobs.push_back(std::move(job));
+  } catch (const Refusal&) {  // the schedule does not allow it
+    return;
   }
-  return job;
-}
-
-// One stage on all chips, of which replicas divide everything (FSDP). The least work first.
-std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer) {
-  std::vector<std::pair<double, Job>> jobs;
-  const std::int64_t chips = job.cluster.chip_count();
-  std::int64_t node = chips;
-  for (const NodeGroup& group : job.cluster.groups) node = std::min<std::int64_t>(node, group.chips_per_node);
-  for (std::int64_t tensor = 1; tensor <= node; tensor *= 2)
-    for (const std::int64_t micro_batch : {1, 2, 4})
-      for (const Recompute& recompute : {Recompute::none, Recompute::full})
-        if (std::optional<Job> divided = sharded(job, chips / tensor, tensor, micro_batch, recompute)) {
-          double longest_s = 0;
-          for (std::size_t group = 0; group < job.cluster.groups.size(); ++group)
-            if (const StageSeconds* seconds =
-                    pricer.seconds({static_cast<int>(group), tensor, recompute}, micro_batch))
-              longest_s = std::max(longest_s, seconds->of_layers(0, job.transformer.layers).seconds());
-          const double micro_batches = static_cast<double>(divided->strategy.templates[0].micro_batches);
-          jobs.emplace_back(longest_s * micro_batches, std::move(*divided));
-        }
-  std::stable_sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Job> list;
-  for (auto& [seconds, each] : jobs) list.push_back(std::move(each));
-  return list;
 }
 
 // Adds jobs of one stage, some of them early, so that these are judged if there are few evaluations.
@@ -292,9 +264,9 @@ class Planner {
         jobs.push_back(with_pipeline(job_, pipeline));
     for (const PlannedPipeline& pipeline : search.best) {
       if (goal_.is_shortest_step() && stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
-      jobs.push_back(with_pipeline(job_, pipeline));
+      add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
     }
-    add_some_early(sharded_proposals(job_, pricer_), jobs);
+    add_some_early(sharded_proposals(job_, pricer_, kSharded), jobs);
     return jobs;
   }
 
