@@ -22,10 +22,9 @@ struct Sharding {
 // shorter is hidden. Assumes: NICs are shared evenly and reach their line.
 std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const Sharding& sharding,
                                  double parameters) {
-  constexpr double kGathersAndReduction =
-      3;  // of a micro-batch: before forward and backward, and of gradients
-  const auto micro_batches =
-      static_cast<double>(job.train.global_batch / sharding.micro_batch / sharding.replicas);
+  // Of a micro-batch: gathers before forward and backward, and the reduction of gradients.
+  constexpr double kGathersAndReduction = 3;
+  const std::int64_t micro_batches = job.train.global_batch / sharding.micro_batch / sharding.replicas;
   const auto replicas = static_cast<double>(sharding.replicas);
   double computes_s = 0, transfers_s = 0;
   for (std::size_t index = 0; index < job.cluster.groups.size(); ++index) {
@@ -40,7 +39,7 @@ std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const Shar
                          static_cast<double>(bytes_of(job.train.precision)) * (1 - 1 / replicas);
     transfers_s = std::max(transfers_s, kGathersAndReduction * bytes / rate);
   }
-  return micro_batches * std::max(computes_s, transfers_s);
+  return static_cast<double>(micro_batches) * std::max(computes_s, transfers_s);
 }
 
 // Whether a chip of every group has memory for what a micro-batch in flight keeps.
