@@ -113,6 +113,19 @@ struct Filled {
   double seconds = 0;
 };
 
+// Seconds of stages, from the last to the first, under zb_h1, whose ranks do not end a step together. Assumes: half of
+// a backward is the gradient of the weights.
+double split_backward_s(const std::vector<Filled>& stages, double micro_batches) {
+  double before_s = 0, most_s = 0;
+  for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
+    const PassSeconds pass = stage->price->of_layers(stage->first, stage->last);
+    const double passed_on_s = pass.forward_s + pass.backward_s / 2;
+    most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_on_s + before_s});
+    before_s += passed_on_s;
+  }
+  return most_s;
+}
+
 // The least that the stages of some segments take.
 struct RowTime {
   struct Segment {
@@ -166,7 +179,6 @@ class PipelineFinder {
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
-
   PipelineSearch take(double bound_s, bool is_whole) {
     result_.bound_s = bound_s;
     result_.is_whole = is_whole;
@@ -241,6 +253,7 @@ class PipelineFinder {
     ++result_.explored;
     shorten(most_s);
     keep();
+    if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
 
   // The most layers that end at `last`, in at most `most_s`, in one of the ways.
@@ -271,6 +284,26 @@ class PipelineFinder {
       if (first > fits || fits == 0) break;  // time is short, not memory: recompute does not help
     }
     return best;
+  }
+
+  // Fills all stages alike, with the lightest recompute that fits: their chunks are alike, too. False: they do not fit.
+  bool fill_evenly() {
+    filled_.clear();
+    const std::int64_t layers = job_.transformer.layers / stages_;
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      for (std::int64_t stage = 0; stage < shares_[i]; ++stage) {
+        const auto behind = static_cast<std::int64_t>(filled_.size());
+        const std::int64_t first = (stages_ - behind - 1) * layers, last = first + layers;
+        const auto fits = [&](Way& way) {
+          return price_of(way) != nullptr &&
+                 bytes_of(way, behind).most_layers(in_flight_before(behind), first == 0, behind == 0) >=
+                     layers;
+        };
+        const auto way = std::find_if(places_[i]->ways.begin(), places_[i]->ways.end(), fits);
+        if (way == places_[i]->ways.end()) return false;
+        filled_.push_back({way->way, way->price, first, last, way->price->of_layers(first, last).seconds()});
+      }
+    return true;
   }
 
   // Bytes of a stage with so many behind it; zb_h1 puts off as many weights' gradients as leave p in flight.
@@ -316,19 +349,6 @@ class PipelineFinder {
     fill(most_s);
   }
 
-  // Seconds of the filled stages under zb_h1, whose ranks do not end a step together. Assumes: half of a backward is
-  // the gradient of the weights.
-  double split_backward_s(double micro_batches) const {
-    double before_s = 0, most_s = 0;
-    for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
-      const PassSeconds pass = stage->price->of_layers(stage->first, stage->last);
-      const double passed_on_s = pass.forward_s + pass.backward_s / 2;
-      most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_on_s + before_s});
-      before_s += passed_on_s;
-    }
-    return most_s;
-  }
-
   void keep() {
     PlannedPipeline pipeline = shape_;
     double all_s = 0, reduced_s = 0;
@@ -351,7 +371,7 @@ class PipelineFinder {
       return;
     const double m = static_cast<double>(shape_.micro_batches);
     pipeline.estimate_s = reduced_s + (shape_.schedule == Schedule::zb_h1
-                                           ? split_backward_s(m)
+                                           ? split_backward_s(filled_, m)
                                            : m * longest_s + (all_s - longest_s) / shape_.chunks);
     if (has_form(pipeline, form_)) best_.add(std::move(pipeline));
   }
