@@ -31,6 +31,7 @@ void BestPipelines::add(PlannedPipeline pipeline) {
   if (pipeline.estimate_s >= cut_s(pipeline.schedule)) return;
   const Schedule schedule = pipeline.schedule;
   std::vector<PlannedPipeline>& list = lists_[schedule];
+  if (std::find(list.begin(), list.end(), pipeline) != list.end()) return;
   list.insert(std::upper_bound(list.begin(), list.end(), pipeline, is_faster), std::move(pipeline));
   if (list.size() > most_of(schedule)) list.pop_back();
 }

@@ -18,6 +18,7 @@ namespace motley {
 struct PlannedStage {
   StageWay way;
   std::int64_t layers = 0;
+  bool operator==(const PlannedStage&) const = default;
 };
 
 // One pipeline with equal replicas.
@@ -31,6 +32,7 @@ struct PlannedPipeline {
   // and the others' first chunks. Under zb_h1, where weights' gradients fill the time in which stages wait: the others
   // count as far as there is not enough of that work.
   double estimate_s = 0;
+  bool operator==(const PlannedPipeline&) const = default;
 };
 
 struct PipelineSearch {

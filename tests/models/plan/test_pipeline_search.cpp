@@ -191,3 +191,27 @@ TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
   CHECK(plain > 50);
   CHECK(chunked > 5);
 }
+
+TEST_CASE("stages with as many chunks as even layers allow are found, with a light head or a heavier one",
+          "[plan]") {
+  for (const std::int64_t vocabulary : {64, 128, 256, 512}) {
+    Job job = tiny_job({1, 1, 1}, Family::gpt2);
+    job.transformer.layers = 8;
+    job.transformer.vocabulary = vocabulary;
+    job.train.global_batch = 4;
+    NodeGroup& group = job.cluster.groups[0];
+    group.nodes = 2;
+    group.chips_per_node = 1;
+    group.nics = {{NicKind::ethernet, 1, 1e9, 1e-6}};
+    group.chip.memory_bytes.value = 4e9;
+    build_topology(job.cluster);
+    StagePricer pricer(job);
+    const PipelineSearch search = search_pipelines(job, pricer, 300, kAlways);
+    INFO("vocabulary " << vocabulary);
+    CHECK(std::any_of(search.best.begin(), search.best.end(), [](const PlannedPipeline& each) {
+      return each.chunks == 4 && each.stages.size() == 2 && each.stages[0].layers == each.stages[1].layers;
+    }));
+    for (std::size_t i = 0; i < search.best.size(); ++i)
+      for (std::size_t j = i + 1; j < search.best.size(); ++j) CHECK(search.best[i] != search.best[j]);
+  }
+}
