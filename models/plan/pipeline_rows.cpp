@@ -18,6 +18,12 @@ std::vector<std::int64_t> sorted_divisors(std::int64_t number) {
 
 namespace {
 
+// Of a micro-batch. Assumes: more than eight sequences gain nothing once they have more tokens than this.
+std::int64_t most_sequences(const Train& train) {
+  constexpr std::int64_t kSequences = 8, kTokens = 65536;
+  return std::max(kSequences, kTokens / train.sequence);
+}
+
 // Ranks over which sequences may be cut. Assumes: parts of fewer tokens gain nothing that tensor parallelism does not.
 std::vector<std::int64_t> context_degrees(const Job& job, const PipelineForm& form) {
   constexpr std::int64_t kLeastPart = 512;
@@ -53,11 +59,6 @@ void extend(const Cluster& cluster, std::size_t group, Row& segments, std::vecto
 }
 
 }  // namespace
-
-std::int64_t most_sequences(const Train& train) {
-  constexpr std::int64_t kSequences = 8, kTokens = 65536;
-  return std::max(kSequences, kTokens / train.sequence);
-}
 
 // All shapes; first those whose replicas have about eight nodes each. An early end then has found good ones, and later
 // ones are pruned by them.

@@ -16,9 +16,6 @@ struct ReplicaShape {
 
 std::vector<std::int64_t> sorted_divisors(std::int64_t number);
 
-// Sequences in a micro-batch that pipelines are looked for with. Assumes: more than 64 Ki tokens gain nothing.
-std::int64_t most_sequences(const Train& train);
-
 // All shapes; first those whose replicas have about eight nodes each.
 std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form);
 

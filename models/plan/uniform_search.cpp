@@ -12,17 +12,12 @@
 namespace motley {
 namespace {
 
-struct Degrees {
-  std::int64_t tensor = 1, pipeline = 1, data = 1, micro_batch = 1, micro_batches = 1;
-  Recompute recompute;
-};
-
 struct UniformEstimate {
   double step_s = 0, least_s = 0;  // without transfers and gradients; no simulation takes less
 };
 
 // Nothing: a stage does not fit, or cannot be cut so.
-std::optional<UniformEstimate> estimate(const Job& job, const Degrees& degrees, StagePricer& pricer,
+std::optional<UniformEstimate> estimate(const Job& job, const UniformDegrees& degrees, StagePricer& pricer,
                                         const UniformForm& form) {
   const std::vector<std::int64_t> layers = even_layers(job.transformer.layers, degrees.pipeline);
   const std::int64_t chips = degrees.tensor * degrees.data;
@@ -55,7 +50,9 @@ std::optional<UniformEstimate> estimate(const Job& job, const Degrees& degrees, 
   return UniformEstimate{(count - 1) * longest_s + all_s, least_s};
 }
 
-std::optional<Job> laid_out(const Job& job, const Degrees& degrees, const UniformForm& form) {
+}  // namespace
+
+std::optional<Job> with_degrees(const Job& job, const UniformDegrees& degrees, int zero) {
   Job planned = job;
   try {
     Train train = job.train;
@@ -64,7 +61,7 @@ std::optional<Job> laid_out(const Job& job, const Degrees& degrees, const Unifor
     if (degrees.micro_batch != job.train.micro_batch)
       planned.strategy.templates[0].micro_batch = degrees.micro_batch;
     planned.strategy.recompute = degrees.recompute;
-    planned.strategy.zero = degrees.data > 1 ? form.zero : 0;
+    planned.strategy.zero = degrees.data > 1 ? zero : 0;
     planned.strategy.sequence_parallel = degrees.tensor > 1;
     validate(planned.transformer, planned.train, planned.strategy);
   } catch (const Refusal&) {
@@ -73,12 +70,10 @@ std::optional<Job> laid_out(const Job& job, const Degrees& degrees, const Unifor
   return planned;
 }
 
-}  // namespace
-
 UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t most, const UniformForm& form) {
   constexpr std::int64_t kMostSequences = 8;
   UniformSearch search;
-  std::vector<std::pair<UniformEstimate, Degrees>> estimates;
+  std::vector<std::pair<UniformEstimate, UniformDegrees>> estimates;
   const std::int64_t chips = job.cluster.chip_count(), batch = job.train.global_batch;
   for (std::int64_t tensor = 1; tensor <= chips; tensor *= 2)
     for (std::int64_t pipeline = 1;
@@ -87,7 +82,8 @@ UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t mo
         const std::int64_t data = chips / tensor / pipeline;
         if (data * tensor * pipeline != chips || batch % (micro_batch * data) != 0) continue;
         for (const Recompute& recompute : kPlannedRecomputes) {
-          const Degrees degrees{tensor, pipeline, data, micro_batch, batch / micro_batch / data, recompute};
+          const UniformDegrees degrees{tensor,   pipeline, data, micro_batch, batch / micro_batch / data,
+                                       recompute};
           const std::optional<UniformEstimate> seconds = estimate(job, degrees, pricer, form);
           if (!seconds) continue;
           ++search.explored;
@@ -98,7 +94,7 @@ UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t mo
                    [](const auto& a, const auto& b) { return a.first.step_s < b.first.step_s; });
   for (const auto& [seconds, degrees] : estimates) {
     if (search.best.size() == most) break;
-    std::optional<Job> planned = laid_out(job, degrees, form);
+    std::optional<Job> planned = with_degrees(job, degrees, form.zero);
     if (!planned) continue;
     search.best.push_back(std::move(*planned));
     search.least_s.push_back(seconds.least_s);

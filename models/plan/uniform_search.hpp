@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
@@ -22,6 +23,14 @@ struct UniformForm {
   int zero = 1;  // more than 1: memory is not looked at, because prices of stages know zero 1 alone
   std::int64_t most_stages = std::numeric_limits<std::int64_t>::max();
 };
+
+struct UniformDegrees {
+  std::int64_t tensor = 1, pipeline = 1, data = 1, micro_batch = 1, micro_batches = 1;
+  Recompute recompute;
+};
+
+// The job with that strategy, under 1F1B. Nothing: it is not legal.
+std::optional<Job> with_degrees(const Job& job, const UniformDegrees& degrees, int zero);
 
 // The `most` best strategies of tensor x pipeline x data parallelism over all chips of the job, under 1F1B.
 UniformSearch search_uniform(const Job& job, StagePricer& pricer, std::size_t most,
