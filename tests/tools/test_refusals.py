@@ -16,6 +16,7 @@ import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+ENOUGH_S = 480 if os.environ.get("MOTLEY_SANITIZED") else 120  # sanitizers take ten times as long
 
 BLOCK = r"```(\S+)( escaped)?\n((?:(?!```\n).*\n)*)```\n"
 CASE = re.compile(
@@ -57,7 +58,7 @@ def answer(case):
         for name, escaped, text in re.findall(BLOCK, case["blocks"]):
             (folder / name).write_bytes(unescaped(text) if escaped else text.encode())
         run = subprocess.run([PROGRAM, *shlex.split(case["arguments"])], capture_output=True, text=True, cwd=folder,
-                             stdin=subprocess.DEVNULL, timeout=120, preexec_fn=limit_memory)
+                             stdin=subprocess.DEVNULL, timeout=ENOUGH_S, preexec_fn=limit_memory)
     return run.stderr.replace("motley: error: ", "", 1) + f"exit {run.returncode}\n"
 
 
