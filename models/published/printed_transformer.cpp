@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "models/published/printed_row.hpp"
+#include "models/transformer/transformer_text.hpp"
 
 namespace motley {
 
