@@ -305,6 +305,13 @@ double usual_slowness(const Chip& chip, double ranks) {
 
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring) {
+  return compute_time(program, rank_program, instruction, chip, tensor_ring,
+                      usual_slowness(chip, static_cast<double>(program.ranks.size())));
+}
+
+ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
+                         const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring,
+                         double slowness) {
   ComputeTime time;
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
@@ -340,8 +347,7 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
       time.compute_s += seconds;
   }
   if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
-  const double slower = usual_slowness(chip, static_cast<double>(program.ranks.size()));
-  return {time.compute_s * slower, time.recompute_s * slower, time.tensor_parallel_s * slower};
+  return {time.compute_s * slowness, time.recompute_s * slowness, time.tensor_parallel_s * slowness};
 }
 
 namespace {
@@ -391,9 +397,17 @@ const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
     time.compute_s = host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(chip_group)]);
   else
     time = compute_time(program_, program_.program_of(rank), instruction, cluster_.chip_of(entry.chip),
-                        ring_cost);
+                        ring_cost, slowness_of(chip_group));
   if (!on_host) time = at_speed(time, key.speed, key.slowest);
   return times_.emplace(key, time).first->second;
+}
+
+double CostTable::slowness_of(int chip_group) {
+  const auto [known, is_new] = slowness_.try_emplace(chip_group, 1);
+  if (is_new)
+    known->second =
+        usual_slowness(cluster_.groups[at(chip_group)].chip, static_cast<double>(program_.ranks.size()));
+  return known->second;
 }
 
 double CostTable::slowest_of(GroupId group) {

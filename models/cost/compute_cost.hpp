@@ -45,6 +45,10 @@ double usual_slowness(const Chip& chip, double ranks);
 // Assumes: AdamW reads and writes parameter, gradient, master weight and both moments once, at memory bandwidth.
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring);
+// The same, where usual_slowness() of the program's ranks is known.
+ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
+                         const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring,
+                         double slowness);
 
 // Prices an optimizer step of the node's processor. Assumes: the node's memory limits it, and AdamW reaches 0.8 of
 // its bandwidth (assumed, as for one core of an EPYC, platforms/chips/host-core.yaml); all chips of a node step at
@@ -72,6 +76,7 @@ class CostTable {
   double slowest_of(GroupId group);
 
  private:
+  double slowness_of(int chip_group);
   struct Key {
     RankProgramId rank_program;
     int chip_group = 0;
@@ -87,6 +92,7 @@ class CostTable {
   std::map<Key, ComputeTime> times_;
   std::unordered_map<GroupId, const RingCost*> rings_;
   std::unordered_map<GroupId, double> slowest_;
+  std::map<int, double> slowness_;  // usual_slowness() of the chips of each of the cluster's groups
   std::map<GroupId, RingCost> pairwise_;
   std::map<std::tuple<GroupId, CollectiveKind, CollectiveAlgorithm>, CollectiveCost> collective_;
   std::map<std::pair<GroupId, CollectiveKind>, std::vector<CollectiveCost>> collectives_;
