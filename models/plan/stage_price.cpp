@@ -100,6 +100,21 @@ class KernelPricer {
   CostTable costs_;
 };
 
+// Whether chips of two groups need the same bytes for the same stage: models/check counts by these figures.
+bool needs_alike(const NodeGroup& a, const NodeGroup& b) {
+  const ChipSoftware &one = a.chip.software, &other = b.chip.software;
+  const auto are_alike = [&](Sourced ChipSoftware::*figure) {
+    return (one.*figure).value == (other.*figure).value;
+  };
+  return a.chips_per_node == b.chips_per_node && a.inside.kind == b.inside.kind &&
+         a.chip.kind == b.chip.kind &&
+         (one.unfused_attention.value > 0) == (other.unfused_attention.value > 0) &&
+         are_alike(&ChipSoftware::reserved_memory) && are_alike(&ChipSoftware::kept_scores) &&
+         are_alike(&ChipSoftware::kept_masks) && are_alike(&ChipSoftware::kept_logits) &&
+         are_alike(&ChipSoftware::kept_weight_gradients) && are_alike(&ChipSoftware::kept_optimizer) &&
+         one.one_master.value == other.one_master.value;
+}
+
 // The different layers of a model: kinds[i] is the kind of layer i. `transformer` is the model with one layer of each.
 struct LayerKinds {
   Transformer transformer;
@@ -276,7 +291,6 @@ std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::i
        memory_by_stage(compile(*small), small->cluster, small->train.fragmentation)) {
     peaks.optimizer[at(stage.stage)] = static_cast<double>(stage.optimizer);
     peaks.rest[at(stage.stage)] = static_cast<double>(stage.peak - stage.optimizer);
-    peaks.capacity = static_cast<double>(stage.capacity);
   }
   return peaks;
 }
@@ -286,10 +300,12 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   // More than two replicas, or than hold all experts once, keep what these keep, but for their shares of the optimizer
   // state.
   const std::int64_t counted = std::min(replicas, std::max<std::int64_t>(2, way.least_replicas()));
-  const auto [place, is_new] = peaks_.try_emplace({key_of(way, micro_batch), counted});
+  StageWay alike = way;
+  alike.group = first_alike(way.group);
+  const auto [place, is_new] = peaks_.try_emplace({key_of(alike, micro_batch), counted});
   if (is_new)
-    place->second = {peaks(way, micro_batch, counted, 2, Schedule::one_f_one_b),
-                     peaks(way, micro_batch, counted, 4, Schedule::one_f_one_b)};
+    place->second = {peaks(alike, micro_batch, counted, 2, Schedule::one_f_one_b),
+                     peaks(alike, micro_batch, counted, 4, Schedule::one_f_one_b)};
   const auto& [of_two_layers, of_four_layers] = place->second;
   if (!of_two_layers || !of_four_layers) return std::nullopt;
   const double share = static_cast<double>(counted) / static_cast<double>(replicas);
@@ -306,18 +322,25 @@ std::optional<StageBytes> StagePricer::bytes(const StageWay& way, std::int64_t m
   };
   sum.first = std::max(two[0] - of_stage(4), 0.0);
   sum.last = std::max(two[3] - of_stage(1), 0.0);
-  sum.capacity = of_two_layers->capacity;
+  sum.capacity = std::floor(job_.cluster.groups[at(way.group)].chip.memory_bytes.value);
   return sum;
 }
 
+int StagePricer::first_alike(int group) const {
+  const std::vector<NodeGroup>& groups = job_.cluster.groups;
+  for (int other = 0; other < group; ++other)
+    if (needs_alike(groups[at(other)], groups[at(group)])) return other;
+  return group;
+}
+
 const PutOffShares& StagePricer::put_off(const StageWay& way) {
-  Key alike = key_of(way, 1);
-  alike.group = 0;
-  alike.context_parallel = 1;
-  const auto [place, is_new] = put_off_.try_emplace(alike);
-  if (!is_new) return place->second;
   StageWay whole = way;
   whole.context_parallel = 1;
+  if (whole.expert_parallel == 1) whole.tensor_parallel = std::min<std::int64_t>(way.tensor_parallel, 2);
+  Key alike = key_of(whole, 1);
+  alike.group = 0;
+  const auto [place, is_new] = put_off_.try_emplace(alike);
+  if (!is_new) return place->second;
   const std::int64_t counted = std::max<std::int64_t>(2, whole.least_replicas());
   const std::optional<StageBytes> plain = bytes(whole, 1, counted);
   const auto two = peaks(whole, 1, counted, 2, Schedule::zb_h1);
