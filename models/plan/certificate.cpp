@@ -91,11 +91,10 @@ std::optional<Certificate> certify_state(const Job& job, const PlanPins& pins) {
   certificate.bound =
       has_islands && all >= certificate.needed ? CertificateBound::links : CertificateBound::memory;
   for (const int group : *largest) chips += chips_of(cluster.groups[at(group)]);
-  certificate.where =
-      has_islands || !pins.groups.empty()
-          ? fmt::format("the {} chip{} of {}{}", chips, chips == 1 ? "" : "s", names_of(cluster, *largest),
-                        has_islands ? " (no larger set of groups can communicate)" : "")
-          : fmt::format("the {} chips of `{}`", chips, cluster.name);
+  certificate.where = fmt::format(
+      "the {} chip{} of {}{}", chips, chips == 1 ? "" : "s",
+      has_islands || !pins.groups.empty() ? names_of(cluster, *largest) : fmt::format("`{}`", cluster.name),
+      has_islands ? " (no larger set of groups can communicate)" : "");
   certificate.text = fmt::format(
       "parameters, gradients and optimizer state of `{}` take {}, {} have {} for them: {} too little",
       job.transformer.name, format_bytes(certificate.needed), certificate.where,
