@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/plan/simplex.hpp"
 
 namespace motley {
 namespace {
@@ -20,63 +21,6 @@ constexpr double kNothing = 1e-7;    // of a step, that a better price would bri
 constexpr double kShortfall = 1e4;   // steps that a pipeline costs that lacks all layers
 
 double whole(double value) { return std::floor(value * kRounding); }
-
-// The revised simplex method for rows whose right sides are all 1. The first two are equations, and begin with
-// something artificial of high cost; the others are upper limits, and begin with their slack.
-class Simplex {
- public:
-  Simplex(std::size_t rows, double artificial_cost)
-      : rows_(rows), inverse_(rows * rows, 0), values_(rows, 1), costs_(rows, 0) {
-    for (std::size_t i = 0; i < rows; ++i) inverse_[i * rows + i] = 1;
-    costs_[0] = costs_[1] = artificial_cost;
-  }
-
-  std::vector<double> duals() const {
-    std::vector<double> sums(rows_, 0);
-    for (std::size_t i = 0; i < rows_; ++i)
-      for (std::size_t j = 0; j < rows_; ++j) sums[j] += costs_[i] * inverse_[i * rows_ + j];
-    return sums;
-  }
-
-  double value(std::size_t row) const { return values_[row]; }
-
-  // Returns the row of the basis in which the column stands now. Nothing: it would bring no more than `nothing`.
-  std::optional<std::size_t> enter(const std::vector<double>& column, double cost, double nothing) {
-    const std::vector<double> prices = duals();
-    double gain = -cost;
-    for (std::size_t i = 0; i < rows_; ++i) gain += prices[i] * column[i];
-    if (gain <= nothing) return std::nullopt;
-    constexpr double kSmall = 1e-10;
-    std::vector<double> direction(rows_, 0);
-    for (std::size_t i = 0; i < rows_; ++i)
-      for (std::size_t j = 0; j < rows_; ++j) direction[i] += inverse_[i * rows_ + j] * column[j];
-    std::size_t leaving = rows_;
-    for (std::size_t i = 0; i < rows_; ++i)
-      if (direction[i] > kSmall &&
-          (leaving == rows_ || values_[i] * direction[leaving] < values_[leaving] * direction[i]))
-        leaving = i;
-    if (leaving == rows_) return std::nullopt;
-    replace(leaving, direction);
-    costs_[leaving] = cost;
-    return leaving;
-  }
-
- private:
-  void replace(std::size_t leaving, const std::vector<double>& direction) {
-    for (std::size_t j = 0; j < rows_; ++j) inverse_[leaving * rows_ + j] /= direction[leaving];
-    values_[leaving] /= direction[leaving];
-    for (std::size_t i = 0; i < rows_; ++i) {
-      if (i == leaving || direction[i] == 0) continue;
-      for (std::size_t j = 0; j < rows_; ++j)
-        inverse_[i * rows_ + j] -= direction[i] * inverse_[leaving * rows_ + j];
-      values_[i] = std::max(0.0, values_[i] - direction[i] * values_[leaving]);
-    }
-  }
-
-  std::size_t rows_;
-  std::vector<double> inverse_;  // of the basis, row by row
-  std::vector<double> values_, costs_;
-};
 
 }  // namespace
 
@@ -303,7 +247,7 @@ ShapeBound::Bound ShapeBound::of_form(const Form& form, const Range& range, doub
   const std::vector<Resource> resources = resources_of(range);
   const std::size_t rows = 2 + resources.size(), options = shape_.options.size();
   const double constant_s = form.longest * range.least_s, nothing_s = kNothing * at_once_s();
-  Simplex simplex(rows, kShortfall * at_once_s());
+  Simplex simplex(rows, 2, kShortfall * at_once_s());
   std::vector<std::vector<double>> basis(
       rows);  // stages of each option in the pipeline of that row; empty: none
   double best_s = 0;
