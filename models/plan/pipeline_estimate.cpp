@@ -1,16 +1,19 @@
 #include "models/plan/pipeline_estimate.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "models/base/index.hpp"
+#include "models/cluster/message_cost.hpp"
 
 namespace motley {
 namespace {
 
-// Bytes/s at which a chip reaches the other replicas.
-double rate_to_replicas(const NodeGroup& group, std::int64_t ranks) {
-  if (ranks <= group.chips_per_node || group.nics.empty()) return group.inside.bandwidth;
-  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
+// Bytes/s that messages reach over a NIC of the cluster.
+double message_rate(const Cluster& cluster, const Nic& nic) {
+  if (cluster.transport == TransportPolicy::sockets || nic.kind == NicKind::ethernet) return socket_rate(nic);
+  return nic.bandwidth * efficiency_of(nic);
 }
 
 // Looks a price up only where the way differs from the last one that was asked for.
@@ -40,41 +43,52 @@ PipelineEstimator::PipelineEstimator(const Job& job, StagePricer& pricer) : job_
 
 double PipelineEstimator::boundary_s(const PlannedPipeline& pipeline, const StageWay& from,
                                      const StageWay& to) const {
+  const std::int64_t copies = pipeline.replicas * pipeline.context_parallel;
   const double bytes = static_cast<double>(pipeline.micro_batch * job_.train.sequence *
-                                           job_.transformer.hidden * bytes_of(job_.train.precision));
+                                           job_.transformer.hidden * bytes_of(job_.train.precision)) /
+                       static_cast<double>(pipeline.context_parallel);
   const Cluster& cluster = job_.cluster;
-  const auto replicas = static_cast<double>(pipeline.replicas);
   const auto seconds_at = [&](const NodeGroup& group, const StageWay& way, NicKind kind) {
     const auto nic = std::find_if(group.nics.begin(), group.nics.end(),
                                   [&](const Nic& each) { return each.kind == kind; });
     if (nic == group.nics.end()) return 0.0;
-    const double in_a_node = std::min(
-        replicas, static_cast<double>(group.chips_per_node) / static_cast<double>(way.tensor_parallel));
-    return bytes * in_a_node / (nic->bandwidth * nic->count);
+    const double in_a_node =
+        std::min(static_cast<double>(copies),
+                 static_cast<double>(group.chips_per_node) / static_cast<double>(way.tensor_parallel));
+    return bytes * in_a_node / (message_rate(cluster, *nic) * nic->count);
   };
   const NodeGroup &source = cluster.groups[at(from.group)], &target = cluster.groups[at(to.group)];
-  if (from.group == to.group &&
-      pipeline.replicas * (from.tensor_parallel + to.tensor_parallel) <= source.chips_per_node)
-    return 0;
   const std::optional<NicKind> kind = joining_kind(cluster, from.group, to.group);
   if (!kind) return 0;  // unreachable: a simulation refuses it
   double seconds = std::max(seconds_at(source, from, *kind), seconds_at(target, to, *kind));
   for (const GroupLink& link : cluster.links)
     if (link.is_site_link() && ((link.from == source.name && link.to == target.name) ||
                                 (link.from == target.name && link.to == source.name)))
-      seconds = std::max(seconds, bytes * replicas / link.bandwidth);
+      seconds = std::max(seconds, bytes * static_cast<double>(copies) / link.bandwidth);
   return seconds;
 }
 
 std::vector<double> PipelineEstimator::transfer_seconds(const PlannedPipeline& pipeline) const {
+  const std::int64_t copies = pipeline.replicas * pipeline.context_parallel;
   std::vector<double> seconds;
+  std::vector<std::int64_t> taken(job_.cluster.groups.size(),
+                                  0);  // chips of each group, by the stages before
+  std::map<std::array<std::int64_t, 4>, double> known;
   const auto& stages = pipeline.stages;
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
-    const bool is_known = i > 0 && stages[i - 1].way.group == stages[i].way.group &&
-                          stages[i - 1].way.tensor_parallel == stages[i].way.tensor_parallel &&
-                          stages[i].way.group == stages[i + 1].way.group &&
-                          stages[i].way.tensor_parallel == stages[i + 1].way.tensor_parallel;
-    seconds.push_back(is_known ? seconds.back() : boundary_s(pipeline, stages[i].way, stages[i + 1].way));
+    const StageWay &from = stages[i].way, &to = stages[i + 1].way;
+    const std::int64_t chips_per_node = job_.cluster.groups[at(from.group)].chips_per_node;
+    const std::int64_t first = taken[at(from.group)];
+    taken[at(from.group)] += copies * from.tensor_parallel;
+    const std::int64_t last = taken[at(from.group)] + copies * to.tensor_parallel - 1;
+    if (from.group == to.group && first / chips_per_node == last / chips_per_node) {
+      seconds.push_back(0);
+      continue;
+    }
+    const auto [entry, is_new] =
+        known.try_emplace({from.group, from.tensor_parallel, to.group, to.tensor_parallel});
+    if (is_new) entry->second = boundary_s(pipeline, from, to);
+    seconds.push_back(entry->second);
   }
   return seconds;
 }
@@ -139,10 +153,20 @@ double PipelineEstimator::update_s(const StageWay& way, std::int64_t layers, std
       layer_parameters_ * static_cast<double>(layers) / static_cast<double>(way.tensor_parallel);
   const auto sent = static_cast<double>(bytes_of(job_.train.gradients) + bytes_of(job_.train.precision));
   const double moved_s =
-      count * sent * (1 - 1 / copies) / rate_to_replicas(group, replicas * way.tensor_parallel);
+      count * sent * (1 - 1 / copies) / rate_to_replicas(job_.cluster, group, replicas, way.tensor_parallel);
   // AdamW reads a gradient and reads and writes the parameter and its two moments, in fp32.
   const double touched = count / copies * 7 * static_cast<double>(bytes_of(Format::fp32));
   return moved_s + touched / group.chip.memory_bandwidth.value;
+}
+
+double cycle_s(std::span<const double> stage_s, std::span<const double> transfer_s,
+               std::span<const double> in_flight) {
+  double behind_s = 0, longest_s = 0;
+  for (std::size_t stage = stage_s.size(); stage-- > 0;) {
+    behind_s += stage_s[stage] + (stage < transfer_s.size() ? 2 * transfer_s[stage] : 0);
+    longest_s = std::max(longest_s, behind_s / in_flight[stage]);
+  }
+  return longest_s;
 }
 
 double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches) {
@@ -163,9 +187,12 @@ std::vector<std::int64_t> tensor_degrees(const NodeGroup& group) {
 
 std::int64_t chips_of(const NodeGroup& group) { return std::int64_t{group.nodes} * group.chips_per_node; }
 
-double rate_between_nodes(const NodeGroup& group) {
-  if (group.nics.empty()) return group.inside.bandwidth;
-  return group.nics[0].bandwidth * group.nics[0].count / group.chips_per_node;
+double rate_to_replicas(const Cluster& cluster, const NodeGroup& group, std::int64_t copies,
+                        std::int64_t tensor_parallel) {
+  const double inside = group.inside.bandwidth * efficiency_of(group.inside);
+  if (copies * tensor_parallel <= group.chips_per_node || group.nics.empty()) return inside;
+  const Nic& nic = group.nics[0];
+  return std::min(inside, message_rate(cluster, nic) * nic.count / static_cast<double>(tensor_parallel));
 }
 
 }  // namespace motley

@@ -15,6 +15,11 @@ namespace motley {
 // No 1F1B takes less: m tau_s + sum_{j<s} tau_j for each stage s.
 double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches);
 
+// Seconds in which a pipeline takes in one more micro-batch, at least: a stage that has w of them in flight waits until
+// one has come back from the stages behind it. `transfer_s`: to the next stage, of all but the last.
+double cycle_s(std::span<const double> stage_s, std::span<const double> transfer_s,
+               std::span<const double> in_flight);
+
 // Estimates pipelines of one job.
 class PipelineEstimator {
  public:
@@ -31,13 +36,13 @@ class PipelineEstimator {
   bool use_lightest_recompute(PlannedPipeline& pipeline) const;
 
   // Seconds in which a micro-batch's activations pass from each stage to the next, while all replicas send theirs.
-  // Assumes: NICs and links between sites are shared evenly and reach their line; a stage's chips fill whole nodes,
-  // unless two stages fit into one, between which transfers take no time.
+  // Assumes: NICs and links between sites are shared evenly; NICs reach the usual share of their line, or what sockets
+  // move; stages take each group's chips in order, and transfers inside a node
+  // take no time.
   std::vector<double> transfer_seconds(const PlannedPipeline& pipeline) const;
 
   // Seconds after the last micro-batch in which a stage reduces its gradients, updates its share of the parameters
-  // (zero 1) and gathers them. Assumes: the network is idle; replicas reach each other at the rate of the NICs' first
-  // kind, or of the fabric where all stand in one node; the update reads and writes memory alone.
+  // (zero 1) and gathers them. Assumes: the network is idle; the update reads and writes memory alone.
   double update_s(const StageWay& way, std::int64_t layers, std::int64_t replicas) const;
 
   // Seconds of a step: 1F1B's closed form with stages as long as the longer of their work and their transfers, the
@@ -59,7 +64,10 @@ std::vector<std::int64_t> tensor_degrees(const NodeGroup& group);
 
 std::int64_t chips_of(const NodeGroup& group);
 
-// Bytes/s with which a chip of the group reaches other nodes.
-double rate_between_nodes(const NodeGroup& group);
+// Bytes/s at which each rank of a stage on the group reduces what its copies hold alike: over the fabric if they fit
+// into a node, else over all NICs of the first kind, which the ranks of a tensor-parallel group share, because a ring
+// over nodes leaves each of them at another NIC.
+double rate_to_replicas(const Cluster& cluster, const NodeGroup& group, std::int64_t copies,
+                        std::int64_t tensor_parallel);
 
 }  // namespace motley

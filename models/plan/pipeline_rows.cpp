@@ -16,13 +16,12 @@ std::vector<std::int64_t> sorted_divisors(std::int64_t number) {
   return list;
 }
 
-namespace {
-
-// Of a micro-batch. Assumes: more than eight sequences gain nothing once they have more tokens than this.
 std::int64_t most_sequences(const Train& train) {
   constexpr std::int64_t kSequences = 8, kTokens = 65536;
   return std::max(kSequences, kTokens / train.sequence);
 }
+
+namespace {
 
 // Ranks over which sequences may be cut. Assumes: parts of fewer tokens gain nothing that tensor parallelism does not.
 std::vector<std::int64_t> context_degrees(const Job& job, const PipelineForm& form) {

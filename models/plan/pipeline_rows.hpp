@@ -16,6 +16,10 @@ struct ReplicaShape {
 
 std::vector<std::int64_t> sorted_divisors(std::int64_t number);
 
+// Sequences of a micro-batch that are looked at. Assumes: more than eight gain nothing once they have more than 65,536
+// tokens.
+std::int64_t most_sequences(const Train& train);
+
 // All shapes; first those whose replicas have about eight nodes each.
 std::vector<ReplicaShape> shapes_of(const Job& job, const PipelineForm& form);
 

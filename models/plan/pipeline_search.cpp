@@ -83,8 +83,8 @@ double gradients_s(const Job& job, const LayerParameters& parameters, const Plan
   if (copies == 1) return 0;
   const NodeGroup& group = job.cluster.groups[at(stage.way.group)];
   const auto cut = static_cast<double>(stage.way.tensor_parallel);
-  const bool inside = copies * cut <= group.chips_per_node;
-  const double rate = inside ? group.inside.bandwidth : rate_between_nodes(group);
+  const double rate = rate_to_replicas(job.cluster, group, pipeline.replicas * pipeline.context_parallel,
+                                       stage.way.tensor_parallel);
   const auto bytes = static_cast<double>(bytes_of(job.train.gradients) + bytes_of(job.train.precision));
   const auto of_parts = [&](double count, double parts, double held_by) {
     return count / parts * (1 - 1 / std::max(held_by, 1.0));
@@ -113,17 +113,45 @@ struct Filled {
   double seconds = 0;
 };
 
-// Seconds of stages, from the last to the first, under zb_h1, whose ranks do not end a step together. Assumes: half of
-// a backward is the gradient of the weights.
+// Seconds of a micro-batch in a stage that other stages wait for, if backward is split. Assumes: half of a backward is
+// the gradient of the weights.
+double passed_on_s(const Filled& stage) {
+  const PassSeconds pass = stage.price->of_layers(stage.first, stage.last);
+  return pass.forward_s + pass.backward_s / 2;
+}
+
+// Seconds of stages, from the last to the first, under zb_h1, whose ranks do not end a step together.
 double split_backward_s(const std::vector<Filled>& stages, double micro_batches) {
   double before_s = 0, most_s = 0;
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
-    const PassSeconds pass = stage->price->of_layers(stage->first, stage->last);
-    const double passed_on_s = pass.forward_s + pass.backward_s / 2;
-    most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_on_s + before_s});
-    before_s += passed_on_s;
+    const double passed_s = passed_on_s(*stage);
+    most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_s + before_s});
+    before_s += passed_s;
   }
   return most_s;
+}
+
+// Micro-batches that a stage with so many behind it has in flight, as 1F1B and its interleaved form warm up
+// (arXiv:2104.04473).
+double in_flight_before(const PlannedPipeline& shape, std::int64_t stages, std::int64_t behind) {
+  if (shape.chunks == 1) return static_cast<double>(std::min(shape.micro_batches, behind + 1));
+  const std::int64_t passes =
+      std::min(shape.micro_batches * shape.chunks, 2 * behind + (shape.chunks - 1) * stages + 1);
+  return static_cast<double>(passes) / shape.chunks;
+}
+
+// Seconds in which a pipeline takes in one more micro-batch, with its transfers. Where backward is split, only what
+// other stages wait for counts. `stages`: from the last to the first; `most_stages`: of the row.
+double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipeline& pipeline,
+                        const std::vector<Filled>& stages, std::int64_t most_stages) {
+  std::vector<double> transfer_s = estimator.transfer_seconds(pipeline), stage_s, in_flight;
+  for (double& each : transfer_s) each *= pipeline.chunks;
+  for (std::size_t behind = stages.size(); behind-- > 0;) {
+    const Filled& stage = stages[behind];
+    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? passed_on_s(stage) : stage.seconds);
+    in_flight.push_back(in_flight_before(pipeline, most_stages, static_cast<std::int64_t>(behind)));
+  }
+  return cycle_s(stage_s, transfer_s, in_flight);
 }
 
 // The least that the stages of some segments take.
@@ -146,6 +174,7 @@ class PipelineFinder {
         pricer_(pricer),
         best_(most),
         form_(form),
+        estimator_(job, pricer),
         parameters_(parameters_of_layer(job.transformer)) {}
 
   // Lays out pipelines of that shape from now on.
@@ -260,7 +289,7 @@ class PipelineFinder {
   std::optional<Filled> fill_stage(Place& place, std::int64_t last, double most_s) const {
     const bool is_last = filled_.empty();
     const auto behind = static_cast<std::int64_t>(filled_.size());
-    const double in_flight = in_flight_before(behind);
+    const double in_flight = in_flight_before(shape_, stages_, behind);
     std::optional<Filled> best;
     for (Way& way : place.ways) {
       const StagePrice* const price = price_of(way);
@@ -295,9 +324,9 @@ class PipelineFinder {
         const auto behind = static_cast<std::int64_t>(filled_.size());
         const std::int64_t first = (stages_ - behind - 1) * layers, last = first + layers;
         const auto fits = [&](Way& way) {
-          return price_of(way) != nullptr &&
-                 bytes_of(way, behind).most_layers(in_flight_before(behind), first == 0, behind == 0) >=
-                     layers;
+          return price_of(way) != nullptr && bytes_of(way, behind)
+                                                     .most_layers(in_flight_before(shape_, stages_, behind),
+                                                                  first == 0, behind == 0) >= layers;
         };
         const auto way = std::find_if(places_[i]->ways.begin(), places_[i]->ways.end(), fits);
         if (way == places_[i]->ways.end()) return false;
@@ -312,16 +341,9 @@ class PipelineFinder {
     if (shape_.schedule != Schedule::zb_h1) return bytes;
     const PutOffShares& put_off = pricer_.put_off(way.way);
     const auto most = static_cast<double>(std::min(shape_.micro_batches, stages_));
-    bytes.layer += bytes.layer_in_flight * (put_off.once + put_off.each * (most - in_flight_before(behind)));
+    bytes.layer += bytes.layer_in_flight *
+                   (put_off.once + put_off.each * (most - in_flight_before(shape_, stages_, behind)));
     return bytes;
-  }
-
-  // Micro-batches that a stage has in flight, as 1F1B and its interleaved form warm up (arXiv:2104.04473).
-  double in_flight_before(std::int64_t stages_behind) const {
-    if (shape_.chunks == 1) return static_cast<double>(std::min(shape_.micro_batches, stages_behind + 1));
-    const std::int64_t passes =
-        std::min(shape_.micro_batches * shape_.chunks, 2 * stages_behind + (shape_.chunks - 1) * stages_ + 1);
-    return static_cast<double>(passes) / shape_.chunks;
   }
 
   // Fills stages of at most `most_s`. False: they cannot hold all layers.
@@ -370,9 +392,11 @@ class PipelineFinder {
                      [&](const PlannedStage& each) { return each.layers < shape_.chunks; })))
       return;
     const double m = static_cast<double>(shape_.micro_batches);
-    pipeline.estimate_s = reduced_s + (shape_.schedule == Schedule::zb_h1
-                                           ? split_backward_s(filled_, m)
-                                           : m * longest_s + (all_s - longest_s) / shape_.chunks);
+    const double computes_s = shape_.schedule == Schedule::zb_h1
+                                  ? split_backward_s(filled_, m)
+                                  : m * longest_s + (all_s - longest_s) / shape_.chunks;
+    pipeline.estimate_s =
+        reduced_s + std::max(computes_s, m * with_transfers_s(estimator_, pipeline, filled_, stages_));
     if (has_form(pipeline, form_)) best_.add(std::move(pipeline));
   }
 
@@ -380,6 +404,7 @@ class PipelineFinder {
   StagePricer& pricer_;
   BestPipelines best_;
   const PipelineForm& form_;
+  PipelineEstimator estimator_;
   LayerParameters parameters_;
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row

@@ -43,6 +43,10 @@ std::string word_of(PlanEnd end) {
   return {};
 }
 
+std::int64_t sequences_of(const PipelineTemplate& pipeline, const Train& train) {
+  return pipeline.micro_batch > 0 ? pipeline.micro_batch : train.micro_batch;
+}
+
 std::string layers_of(const Stage& stage) {
   std::string text = print(Layers{stage.first_layer, stage.last_layer});
   for (const Layers& more : stage.more) text += ", " + print(more);
@@ -65,6 +69,27 @@ std::string stages_table(const Strategy& strategy) {
   return table.print();
 }
 
+// "8 replicas, 4 micro-batches of 2 sequences"
+std::string replicas_of(const PipelineTemplate& pipeline, const Train& train) {
+  return fmt::format("{} replica{}, {} micro-batch{} of {} sequence{}", pipeline.replicas,
+                     pipeline.replicas == 1 ? "" : "s", pipeline.micro_batches,
+                     pipeline.micro_batches == 1 ? "" : "es", sequences_of(pipeline, train),
+                     sequences_of(pipeline, train) == 1 ? "" : "s");
+}
+
+std::string templates_text(const Strategy& strategy, const Train& train) {
+  if (strategy.templates.size() == 1) return replicas_of(strategy.templates[0], train);
+  return fmt::format("{} templates of pipelines", strategy.templates.size());
+}
+
+// What each template has, where there are several.
+std::string templates_lines(const Strategy& strategy, const Train& train) {
+  std::string text;
+  for (std::size_t i = 0; strategy.templates.size() > 1 && i < strategy.templates.size(); ++i)
+    text += fmt::format("  template {}: {}\n", i, replicas_of(strategy.templates[i], train));
+  return text;
+}
+
 }  // namespace
 
 std::string describe_progress(PlanObjective objective, double best, double bound) {
@@ -77,7 +102,6 @@ std::string describe_progress(PlanObjective objective, double best, double bound
 std::string to_text(const PlanReport& report) {
   const Plan& plan = report.plan;
   const Strategy& strategy = plan.job.strategy;
-  const PipelineTemplate& first = strategy.templates.at(0);
   std::string text = fmt::format("{}: {} a step, simulated{}\n", report.scenario,
                                  format_seconds(plan.simulated_s), ablations_text(report.request.ablate));
   text += fmt::format("  no strategy takes less than {}: the plan is at most {} above the best\n",
@@ -93,11 +117,11 @@ std::string to_text(const PlanReport& report) {
   if (plan.own_s)
     text += fmt::format("  the scenario's own strategy takes {} ({:+.1f} %)\n", format_seconds(*plan.own_s),
                         (*plan.own_s / plan.simulated_s - 1) * 100);
-  text += fmt::format("\n{} schedule, {} replicas, {} micro-batches of {} sequences, zero {}{}{}\n\n",
-                      name_of(strategy.schedule), first.replicas, first.micro_batches,
-                      first.micro_batch > 0 ? first.micro_batch : plan.job.train.micro_batch, strategy.zero,
+  text += fmt::format("\n{} schedule, {}, zero {}{}{}\n{}\n", name_of(strategy.schedule),
+                      templates_text(strategy, plan.job.train), strategy.zero,
                       strategy.overlap_gradients ? ", gradients overlap" : "",
-                      strategy.overlap_parameters ? ", parameters overlap" : "");
+                      strategy.overlap_parameters ? ", parameters overlap" : "",
+                      templates_lines(strategy, plan.job.train));
   text += stages_table(strategy);
   text += fmt::format("transport {}\n", name_of(plan.job.cluster.transport));
   text += baselines_text(plan.simulated_s, report.baselines);

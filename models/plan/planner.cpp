@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "models/plan/policy.hpp"
 #include "models/plan/sharded_search.hpp"
 #include "models/plan/target_refusal.hpp"
+#include "models/plan/template_search.hpp"
 #include "models/plan/work_bound.hpp"
 
 namespace motley {
@@ -32,7 +34,7 @@ namespace {
 
 // Jobs that are judged before the next decision, whatever the number of processors: so that the same plan comes out.
 constexpr std::size_t kTogether = 8;
-constexpr std::size_t kProposed = 48, kSharded = 24;
+constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
@@ -76,13 +78,37 @@ void add_with_expert_overlap(Job job, std::vector<Job>& jobs) {
   }
 }
 
-// Adds jobs of one stage, some of them early, so that these are judged if there are few evaluations.
-void add_some_early(std::vector<Job> sharded, std::vector<Job>& jobs) {
-  const auto early = std::min(jobs.size(), kTogether), few = std::min(sharded.size(), kTogether / 2);
-  const auto middle = std::make_move_iterator(sharded.begin() + static_cast<std::ptrdiff_t>(few));
-  jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(sharded.begin()),
+// The pipelines, of which the first few are followed by themselves under zb_h2: with more micro-batches in flight, they
+// wait less, for stages and for transfers.
+std::vector<PlannedPipeline> with_more_in_flight(const std::vector<PlannedPipeline>& pipelines,
+                                                 const PipelineForm& form) {
+  constexpr std::size_t kFew = 12;
+  std::vector<PlannedPipeline> all;
+  for (const PlannedPipeline& pipeline : pipelines) {
+    all.push_back(pipeline);
+    if (all.size() > kFew || !form.splits_backward || pipeline.schedule != Schedule::zb_h1) continue;
+    all.push_back(pipeline);
+    all.back().schedule = Schedule::zb_h2;
+  }
+  return all;
+}
+
+// Adds jobs of another kind, some of them early, so that these are judged if there are few evaluations.
+void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
+  const auto early = std::min(jobs.size(), kTogether), few = std::min(others.size(), kTogether / 2);
+  const auto middle = std::make_move_iterator(others.begin() + static_cast<std::ptrdiff_t>(few));
+  jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(others.begin()),
               middle);
-  jobs.insert(jobs.end(), middle, std::make_move_iterator(sharded.end()));
+  jobs.insert(jobs.end(), middle, std::make_move_iterator(others.end()));
+}
+
+std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer,
+                                  const std::vector<PlannedPipeline>& pipelines, double most_s,
+                                  const std::function<bool()>& has_time) {
+  std::vector<Job> jobs;
+  for (TemplateProposal& proposal : template_proposals(job, pricer, pipelines, kUnlike, has_time))
+    if (proposal.estimate_s <= most_s) jobs.push_back(std::move(proposal.job));
+  return jobs;
 }
 
 // The same job with the training shape as the scenario has it: micro-batches stand in the strategy.
@@ -262,11 +288,12 @@ class Planner {
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
-    for (const PlannedPipeline& pipeline : search.best) {
-      if (goal_.is_shortest_step() && stands() && pipeline.estimate_s > kHopeless * plan_.simulated_s) break;
-      add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
-    }
+    const double most_s = goal_.is_shortest_step() && stands() ? kHopeless * plan_.simulated_s
+                                                               : std::numeric_limits<double>::infinity();
+    for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, form))
+      if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded), jobs);
+    add_some_early(unlike_proposals(job_, pricer_, search.best, most_s, has_time), jobs);
     return jobs;
   }
 

@@ -13,38 +13,28 @@ namespace motley {
 namespace {
 
 // Nothing: a type of chip cannot run it so. The longest computation and the longest transfers of a step, of which the
-// shorter is hidden. Assumes: NICs are shared evenly and reach their line.
+// shorter is hidden.
 std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const UniformDegrees& degrees,
                                  double parameters) {
-  // Of a micro-batch: gathers before forward and backward, and the reduction of gradients.
-  constexpr double kGathersAndReduction = 3;
-  const auto replicas = static_cast<double>(degrees.data);
   double computes_s = 0, transfers_s = 0;
   for (std::size_t index = 0; index < job.cluster.groups.size(); ++index) {
-    const StageWay way{static_cast<int>(index), degrees.tensor, degrees.recompute};
-    const StageSeconds* const seconds = pricer.seconds(way, degrees.micro_batch);
+    const auto group = static_cast<int>(index);
+    const StageSeconds* const seconds =
+        pricer.seconds({group, degrees.tensor, degrees.recompute}, degrees.micro_batch);
     if (seconds == nullptr) return std::nullopt;
     computes_s = std::max(computes_s, seconds->of_layers(0, job.transformer.layers).seconds());
-    const NodeGroup& group = job.cluster.groups[index];
-    const bool is_inside = job.cluster.chip_count() <= group.chips_per_node;
-    const double rate = is_inside ? group.inside.bandwidth : rate_between_nodes(group);
-    const double bytes = parameters / static_cast<double>(degrees.tensor) *
-                         static_cast<double>(bytes_of(job.train.precision)) * (1 - 1 / replicas);
-    transfers_s = std::max(transfers_s, kGathersAndReduction * bytes / rate);
+    transfers_s = std::max(
+        transfers_s,
+        sharded_transfers_s(job, group, parameters / static_cast<double>(degrees.tensor), degrees.data));
   }
   return static_cast<double>(degrees.micro_batches) * std::max(computes_s, transfers_s);
 }
 
-// Whether a chip of every group has memory for what a micro-batch in flight keeps.
-bool holds_activations(const Job& job, StagePricer& pricer, const UniformDegrees& degrees) {
-  for (std::size_t index = 0; index < job.cluster.groups.size(); ++index) {
-    const StagePrice* const price = pricer.price({static_cast<int>(index), degrees.tensor, degrees.recompute},
-                                                 degrees.micro_batch, degrees.data);
-    if (price == nullptr) return false;
-    const StageBytes& bytes = price->bytes;
-    const double kept = bytes.in_flight + bytes.layer_in_flight * static_cast<double>(job.transformer.layers);
-    if (kept > bytes.capacity) return false;
-  }
+bool holds_micro_batch(const Job& job, StagePricer& pricer, const UniformDegrees& degrees) {
+  for (std::size_t index = 0; index < job.cluster.groups.size(); ++index)
+    if (!holds_micro_batch(job, pricer, {static_cast<int>(index), degrees.tensor, degrees.recompute},
+                           degrees.micro_batch, degrees.data))
+      return false;
   return true;
 }
 
@@ -61,6 +51,25 @@ std::vector<std::int64_t> common_degrees(const Cluster& cluster) {
 }
 
 }  // namespace
+
+double sharded_transfers_s(const Job& job, int group, double rank_parameters, std::int64_t replicas) {
+  constexpr double kGathersAndReduction =
+      3;  // gathers before forward and backward, and a reduction of gradients
+  const NodeGroup& nodes = job.cluster.groups[at(group)];
+  const double rate = rate_to_replicas(job.cluster, nodes, replicas, job.cluster.chip_count() / replicas);
+  const double bytes = rank_parameters * static_cast<double>(bytes_of(job.train.precision)) *
+                       (1 - 1 / static_cast<double>(replicas));
+  return kGathersAndReduction * bytes / rate;
+}
+
+bool holds_micro_batch(const Job& job, StagePricer& pricer, const StageWay& way, std::int64_t micro_batch,
+                       std::int64_t replicas) {
+  const StagePrice* const price = pricer.price(way, micro_batch, replicas);
+  if (price == nullptr) return false;
+  const StageBytes& bytes = price->bytes;
+  return bytes.in_flight + bytes.layer_in_flight * static_cast<double>(job.transformer.layers) <=
+         bytes.capacity;
+}
 
 std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most) {
   double parameters_of_model = 0;
@@ -83,7 +92,7 @@ std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::siz
   std::vector<Job> jobs;
   for (const auto& [seconds, degrees] : estimates) {
     if (jobs.size() == most) break;
-    if (!holds_activations(job, pricer, degrees)) continue;
+    if (!holds_micro_batch(job, pricer, degrees)) continue;
     std::optional<Job> planned = with_degrees(job, degrees, 3);
     if (!planned) continue;
     planned->strategy.overlap_gradients = degrees.data > 1;

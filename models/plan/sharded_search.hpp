@@ -14,4 +14,13 @@ namespace motley {
 // chip has are not among them. Every micro-batch that divides the batch is tried: the larger, the fewer gathers.
 std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most);
 
+// Seconds in which a rank of the group gathers and reduces, for a micro-batch, the parameters that its forward and
+// backward need: so many, of which it holds one of `replicas` parts. Assumes: NICs are shared evenly and reach their
+// line.
+double sharded_transfers_s(const Job& job, int group, double rank_parameters, std::int64_t replicas);
+
+// Whether a chip has memory for what a micro-batch in flight keeps in all layers.
+bool holds_micro_batch(const Job& job, StagePricer& pricer, const StageWay& way, std::int64_t micro_batch,
+                       std::int64_t replicas);
+
 }  // namespace motley
