@@ -17,6 +17,8 @@ struct SimOptions {
   bool null = false;
   // True: SimGrid shares every link, also those that nobody contends for. It gives the same answer, and is slower.
   bool all_shared = false;
+  // False: the trace does not say the Program's hash, for which all of it is printed.
+  bool hashes_program = true;
   // Mixed: the executor runs the computes and optimizer steps of `real_ranks`, and their measured seconds enter virtual
   // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;

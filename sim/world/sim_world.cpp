@@ -47,7 +47,7 @@ SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& opt
 
 void SimWorld::lay_out_streams() {
   trace_.strategy_hash = program_.strategy_hash;
-  trace_.program_hash = program_hash(program_);
+  if (options_.hashes_program) trace_.program_hash = program_hash(program_);
   trace_.world = "sim";
   trace_.measured_ranks = durations_.measured_ranks();
   std::size_t events = 0;
