@@ -38,6 +38,8 @@ constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
+// The same above the best estimate, which on slow networks is half of what a simulation says (seen over sockets).
+constexpr double kHopelessEstimate = 2.5;
 
 constexpr std::size_t kStarts = 3;
 // The kinds of moves, those first that change most. Combinations save memory; a plan has what it needs.
@@ -78,19 +80,47 @@ void add_with_expert_overlap(Job job, std::vector<Job>& jobs) {
   }
 }
 
-// The pipelines, of which the first few are followed by themselves under zb_h2: with more micro-batches in flight, they
-// wait less, for stages and for transfers.
+// Whether the pipeline has memory for the micro-batches in flight that zb_h2 has.
+bool fits_more_in_flight(const PlannedPipeline& pipeline, StagePricer& pricer) {
+  const std::size_t stages = pipeline.stages.size();
+  for (std::size_t i = 0; i < stages; ++i) {
+    const StagePrice* const price =
+        pricer.price(pipeline.stages[i].way, pipeline.micro_batch, pipeline.replicas);
+    const auto in_flight = std::min<double>(static_cast<double>(pipeline.micro_batches),
+                                            2 * static_cast<double>(stages - i) - 1);
+    if (price == nullptr ||
+        price->bytes.most_layers(in_flight, i == 0, i + 1 == stages) < pipeline.stages[i].layers)
+      return false;
+  }
+  return true;
+}
+
+// The pipelines, of which some are followed by themselves under zb_h2: with more micro-batches in flight, they wait
+// less, for stages and for transfers.
 std::vector<PlannedPipeline> with_more_in_flight(const std::vector<PlannedPipeline>& pipelines,
-                                                 const PipelineForm& form) {
-  constexpr std::size_t kFew = 12;
+                                                 StagePricer& pricer) {
+  constexpr int kFew = 6;
+  int few = 0;
   std::vector<PlannedPipeline> all;
   for (const PlannedPipeline& pipeline : pipelines) {
     all.push_back(pipeline);
-    if (all.size() > kFew || !form.splits_backward || pipeline.schedule != Schedule::zb_h1) continue;
+    if (few == kFew || pipeline.schedule != Schedule::zb_h1 || !fits_more_in_flight(pipeline, pricer))
+      continue;
     all.push_back(pipeline);
     all.back().schedule = Schedule::zb_h2;
+    ++few;
   }
   return all;
+}
+
+// What is estimated to take longer is not judged. `best`: the pipelines that closed forms call fastest; `step_s`: of
+// the best strategy that was simulated, 0 if there is none.
+double most_estimate_s(const std::vector<PlannedPipeline>& best, const Goal& goal, double step_s) {
+  double least_s = std::numeric_limits<double>::infinity();
+  if (!goal.is_shortest_step()) return least_s;
+  for (const PlannedPipeline& pipeline : best)
+    if (pipeline.schedule == Schedule::one_f_one_b) least_s = std::min(least_s, pipeline.estimate_s);
+  return step_s > 0 ? std::min(kHopeless * step_s, kHopelessEstimate * least_s) : kHopelessEstimate * least_s;
 }
 
 // Adds jobs of another kind, some of them early, so that these are judged if there are few evaluations.
@@ -288,11 +318,10 @@ class Planner {
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
-    const double most_s = goal_.is_shortest_step() && stands() ? kHopeless * plan_.simulated_s
-                                                               : std::numeric_limits<double>::infinity();
-    for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, form))
+    const double most_s = most_estimate_s(search.best, goal_, plan_.simulated_s);
+    for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, pricer_))
       if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
-    add_some_early(sharded_proposals(job_, pricer_, kSharded), jobs);
+    add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
     add_some_early(unlike_proposals(job_, pricer_, search.best, most_s, has_time), jobs);
     return jobs;
   }

@@ -71,7 +71,7 @@ bool holds_micro_batch(const Job& job, StagePricer& pricer, const StageWay& way,
          bytes.capacity;
 }
 
-std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most) {
+std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most, double most_s) {
   double parameters_of_model = 0;
   for (const Parameter& each : parameters(job.transformer))
     parameters_of_model += static_cast<double>(each.count());
@@ -91,7 +91,7 @@ std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::siz
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Job> jobs;
   for (const auto& [seconds, degrees] : estimates) {
-    if (jobs.size() == most) break;
+    if (jobs.size() == most || seconds > most_s) break;
     if (!holds_micro_batch(job, pricer, degrees)) continue;
     std::optional<Job> planned = with_degrees(job, degrees, 3);
     if (!planned) continue;

@@ -12,7 +12,8 @@ namespace motley {
 
 // The `most` jobs whose closed forms are lowest, the best first; those whose activations alone need more memory than a
 // chip has are not among them. Every micro-batch that divides the batch is tried: the larger, the fewer gathers.
-std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most);
+// None is estimated to take more than `most_s`.
+std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most, double most_s);
 
 // Seconds in which a rank of the group gathers and reduces, for a micro-batch, the parameters that its forward and
 // backward need: so many, of which it holds one of `replicas` parts. Assumes: NICs are shared evenly and reach their

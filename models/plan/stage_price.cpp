@@ -336,7 +336,6 @@ int StagePricer::first_alike(int group) const {
 const PutOffShares& StagePricer::put_off(const StageWay& way) {
   StageWay whole = way;
   whole.context_parallel = 1;
-  if (whole.expert_parallel == 1) whole.tensor_parallel = std::min<std::int64_t>(way.tensor_parallel, 2);
   Key alike = key_of(whole, 1);
   alike.group = 0;
   const auto [place, is_new] = put_off_.try_emplace(alike);

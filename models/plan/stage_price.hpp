@@ -79,8 +79,7 @@ class StagePricer {
   // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
   // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
   const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
-  // Assumes: groups of chips, micro-batches, parts of sequences, and more than two tensor-parallel ranks do not change
-  // these shares.
+  // Assumes: groups of chips, micro-batches and parts of sequences do not change these shares.
   const PutOffShares& put_off(const StageWay& way);
   // The seconds alone, which are there sooner. Null: the way is impossible; price() may find more ways to be so.
   const StageSeconds* seconds(const StageWay& way, std::int64_t micro_batch);

@@ -1,6 +1,7 @@
 // One stage on all chips, of which replicas divide everything, against every such strategy of small clusters.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -71,7 +72,8 @@ TEST_CASE("every sharded strategy of one stage that fits is proposed", "[plan]")
     const Job job = sharded_job(seed);
     StagePricer pricer(job);
     std::set<std::string> proposed;
-    for (const Job& each : sharded_proposals(job, pricer, 1000)) proposed.insert(print(each.strategy));
+    for (const Job& each : sharded_proposals(job, pricer, 1000, std::numeric_limits<double>::infinity()))
+      proposed.insert(print(each.strategy));
     for (std::int64_t tensor = 1; tensor <= job.cluster.groups[0].chips_per_node; tensor *= 2)
       for (std::int64_t micro_batch = 1; micro_batch <= job.train.global_batch; ++micro_batch)
         for (const Recompute& recompute : kPlannedRecomputes) {
@@ -81,7 +83,10 @@ TEST_CASE("every sharded strategy of one stage that fits is proposed", "[plan]")
           INFO("seed " << seed << "\n" << print(planned->strategy));
           CHECK(proposed.contains(print(planned->strategy)));
         }
-    dropped += sharded_proposals(job, pricer, 1).size() < proposed.size() ? 1 : 0;
+    dropped +=
+        sharded_proposals(job, pricer, 1, std::numeric_limits<double>::infinity()).size() < proposed.size()
+            ? 1
+            : 0;
   }
   CHECK(fitting > 4 * static_cast<int>(kJobs));
   CHECK(dropped > static_cast<int>(kJobs) / 3);
@@ -97,7 +102,7 @@ TEST_CASE("large micro-batches that divide the batch are among the sharded strat
   build_topology(job.cluster);
   job.train.global_batch = 52;
   StagePricer pricer(job);
-  const std::vector<Job> jobs = sharded_proposals(job, pricer, 1000);
+  const std::vector<Job> jobs = sharded_proposals(job, pricer, 1000, std::numeric_limits<double>::infinity());
   CHECK(std::any_of(jobs.begin(), jobs.end(), [](const Job& each) {
     return each.strategy.templates[0].micro_batch == 26 && each.strategy.templates[0].micro_batches == 1;
   }));
