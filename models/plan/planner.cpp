@@ -32,8 +32,7 @@
 namespace motley {
 namespace {
 
-// Jobs that are judged before the next decision, whatever the number of processors: so that the same plan comes out.
-constexpr std::size_t kTogether = 8;
+constexpr std::size_t kEarly = 8;  // proposed jobs before some of another kind
 constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
@@ -125,7 +124,7 @@ double most_estimate_s(const std::vector<PlannedPipeline>& best, const Goal& goa
 
 // Adds jobs of another kind, some of them early, so that these are judged if there are few evaluations.
 void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
-  const auto early = std::min(jobs.size(), kTogether), few = std::min(others.size(), kTogether / 2);
+  const auto early = std::min(jobs.size(), kEarly), few = std::min(others.size(), kEarly / 2);
   const auto middle = std::make_move_iterator(others.begin() + static_cast<std::ptrdiff_t>(few));
   jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(others.begin()),
               middle);
@@ -272,7 +271,8 @@ class Planner {
     };
     for (std::size_t first = 0, last = 0; first < proposals.list.size(); first = last) {
       std::vector<Job> together;
-      for (; last < proposals.list.size() && together.size() < (proposals.ends_with_first ? 1 : kTogether);
+      for (; last < proposals.list.size() &&
+             together.size() < (proposals.ends_with_first ? 1 : limits_.together);
            ++last) {
         const Proposal& proposal = proposals.list[last];
         // Under `optimal` the fastest of all policies counts, else the fastest of the policy's variant.
@@ -382,7 +382,7 @@ class Planner {
       if (job && keeps_pins(*job) && !known_.contains(key_of(*job)) &&
           together_keys.insert(key_of(*job)).second)
         together.push_back(*job);
-      if (together.empty() || (i < jobs.size() && together.size() < kTogether)) continue;
+      if (together.empty() || (i < jobs.size() && together.size() < limits_.together)) continue;
       if (!goes_on()) return;
       if (cut_to(together, until_ - plan_.judged)) plan_.end = PlanEnd::evaluations;
       const std::vector<Verdict> verdicts = judge_(together);

@@ -57,7 +57,9 @@ struct Plan {
 
 struct PlanLimits {
   PlanPolicy policy = PlanPolicy::optimal;
-  std::size_t evaluations = 400;                         // jobs that are judged at most
+  std::size_t evaluations = 400;  // jobs that are judged at most
+  // Jobs that are judged before the next decision, whatever the number of processors: so that the same plan comes out.
+  std::size_t together = 8;
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
   // Asked while closed forms are searched, so that time is left to judge what they propose. Empty: `has_time`.
   std::function<bool()> has_search_time = {};

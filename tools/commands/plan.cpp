@@ -155,6 +155,7 @@ Exit run(const PlanArguments& options) {
   limits.policy = request.policy;
   limits.evaluations = static_cast<std::size_t>(request.evaluations);
   limits.pins = request.pins;
+  if (request.time_limit_s > 0) limits.together = 4;  // the clock is looked at more often
   if (const auto target = parse_word<ExportTarget>(name_of(request.target))) run_by(*target, limits);
   limits.goal = goal_of(request, scenario.job);
   const Judge judge = judge_in_pool(limits.goal.needs_bill());
