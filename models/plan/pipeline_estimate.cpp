@@ -71,8 +71,8 @@ double PipelineEstimator::boundary_s(const PlannedPipeline& pipeline, const Stag
 std::vector<double> PipelineEstimator::transfer_seconds(const PlannedPipeline& pipeline) const {
   const std::int64_t copies = pipeline.replicas * pipeline.context_parallel;
   std::vector<double> seconds;
-  std::vector<std::int64_t> taken(job_.cluster.groups.size(),
-                                  0);  // chips of each group, by the stages before
+  // Chips of each group that the stages before have taken.
+  std::vector<std::int64_t> taken(job_.cluster.groups.size(), 0);
   std::map<std::array<std::int64_t, 4>, double> known;
   const auto& stages = pipeline.stages;
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {

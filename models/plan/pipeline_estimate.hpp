@@ -37,8 +37,7 @@ class PipelineEstimator {
 
   // Seconds in which a micro-batch's activations pass from each stage to the next, while all replicas send theirs.
   // Assumes: NICs and links between sites are shared evenly; NICs reach the usual share of their line, or what sockets
-  // move; stages take each group's chips in order, and transfers inside a node
-  // take no time.
+  // move; stages take each group's chips in order, and transfers inside a node take no time.
   std::vector<double> transfer_seconds(const PlannedPipeline& pipeline) const;
 
   // Seconds after the last micro-batch in which a stage reduces its gradients, updates its share of the parameters

@@ -14,8 +14,7 @@ namespace {
 
 // Nothing: a type of chip cannot run it so. The longest computation and the longest transfers of a step, of which the
 // shorter is hidden.
-std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const UniformDegrees& degrees,
-                                 double parameters) {
+std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const UniformDegrees& degrees) {
   double computes_s = 0, transfers_s = 0;
   for (std::size_t index = 0; index < job.cluster.groups.size(); ++index) {
     const auto group = static_cast<int>(index);
@@ -23,9 +22,7 @@ std::optional<double> estimate_s(const Job& job, StagePricer& pricer, const Unif
         pricer.seconds({group, degrees.tensor, degrees.recompute}, degrees.micro_batch);
     if (seconds == nullptr) return std::nullopt;
     computes_s = std::max(computes_s, seconds->of_layers(0, job.transformer.layers).seconds());
-    transfers_s = std::max(
-        transfers_s,
-        sharded_transfers_s(job, group, parameters / static_cast<double>(degrees.tensor), degrees.data));
+    transfers_s = std::max(transfers_s, sharded_transfers_s(job, group, degrees.tensor));
   }
   return static_cast<double>(degrees.micro_batches) * std::max(computes_s, transfers_s);
 }
@@ -52,13 +49,14 @@ std::vector<std::int64_t> common_degrees(const Cluster& cluster) {
 
 }  // namespace
 
-double sharded_transfers_s(const Job& job, int group, double rank_parameters, std::int64_t replicas) {
-  constexpr double kGathersAndReduction =
-      3;  // gathers before forward and backward, and a reduction of gradients
-  const NodeGroup& nodes = job.cluster.groups[at(group)];
-  const double rate = rate_to_replicas(job.cluster, nodes, replicas, job.cluster.chip_count() / replicas);
-  const double bytes = rank_parameters * static_cast<double>(bytes_of(job.train.precision)) *
-                       (1 - 1 / static_cast<double>(replicas));
+double sharded_transfers_s(const Job& job, int group, std::int64_t tensor_parallel) {
+  // Gathers before forward and backward, and a reduction of gradients.
+  constexpr double kGathersAndReduction = 3;
+  const std::int64_t replicas = job.cluster.chip_count() / tensor_parallel;
+  const double rate = rate_to_replicas(job.cluster, job.cluster.groups[at(group)], replicas, tensor_parallel);
+  const double bytes =
+      static_cast<double>(parameter_count(job.transformer)) / static_cast<double>(tensor_parallel) *
+      static_cast<double>(bytes_of(job.train.precision)) * (1 - 1 / static_cast<double>(replicas));
   return kGathersAndReduction * bytes / rate;
 }
 
@@ -72,9 +70,6 @@ bool holds_micro_batch(const Job& job, StagePricer& pricer, const StageWay& way,
 }
 
 std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most, double most_s) {
-  double parameters_of_model = 0;
-  for (const Parameter& each : parameters(job.transformer))
-    parameters_of_model += static_cast<double>(each.count());
   std::vector<std::pair<double, UniformDegrees>> estimates;
   for (const std::int64_t tensor : common_degrees(job.cluster)) {
     const std::int64_t replicas = job.cluster.chip_count() / tensor;
@@ -83,7 +78,7 @@ std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::siz
       for (const Recompute& recompute : kPlannedRecomputes) {
         const std::int64_t micro_batches = job.train.global_batch / replicas / micro_batch;
         const UniformDegrees degrees{tensor, 1, replicas, micro_batch, micro_batches, recompute};
-        if (const std::optional<double> seconds = estimate_s(job, pricer, degrees, parameters_of_model))
+        if (const std::optional<double> seconds = estimate_s(job, pricer, degrees))
           estimates.emplace_back(*seconds, degrees);
       }
   }

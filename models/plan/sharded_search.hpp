@@ -15,10 +15,9 @@ namespace motley {
 // None is estimated to take more than `most_s`.
 std::vector<Job> sharded_proposals(const Job& job, StagePricer& pricer, std::size_t most, double most_s);
 
-// Seconds in which a rank of the group gathers and reduces, for a micro-batch, the parameters that its forward and
-// backward need: so many, of which it holds one of `replicas` parts. Assumes: NICs are shared evenly and reach their
-// line.
-double sharded_transfers_s(const Job& job, int group, double rank_parameters, std::int64_t replicas);
+// Seconds in which a rank of the group gathers and reduces, for a micro-batch, its parts of all parameters, which all
+// replicas of one stage on all chips divide. Assumes: NICs are shared evenly.
+double sharded_transfers_s(const Job& job, int group, std::int64_t tensor_parallel);
 
 // Whether a chip has memory for what a micro-batch in flight keeps in all layers.
 bool holds_micro_batch(const Job& job, StagePricer& pricer, const StageWay& way, std::int64_t micro_batch,

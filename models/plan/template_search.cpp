@@ -36,13 +36,7 @@ std::vector<double> chips_used(const Job& job, const PlannedPipeline& pipeline) 
   return chips;
 }
 
-double parameters_of(const Job& job) {
-  double sum = 0;
-  for (const Parameter& each : parameters(job.transformer)) sum += static_cast<double>(each.count());
-  return sum;
-}
-
-// Adds pipelines that know how long they take, in stages and between them.
+// Finds kinds of pipelines, and how long each takes.
 class KindFinder {
  public:
   KindFinder(const Job& job, StagePricer& pricer)
@@ -50,7 +44,7 @@ class KindFinder {
         pricer_(pricer),
         estimator_(job, pricer),
         bytes_per_parameter_(least_bytes(job)),
-        parameters_(parameters_of(job)) {}
+        parameters_(static_cast<double>(parameter_count(job.transformer))) {}
 
   // Pipelines on one group, all stages alike.
   void add_on_group(Kinds& kinds, int group, std::int64_t micro_batch) {
@@ -93,9 +87,8 @@ class KindFinder {
       pipeline.micro_batch = micro_batch;
       pipeline.replicas = replicas;
       pipeline.stages = {{way, job_.transformer.layers}};
-      const double each_s =
-          std::max(seconds->of_layers(0, job_.transformer.layers).seconds(),
-                   sharded_transfers_s(job_, group, parameters_ / static_cast<double>(cut), replicas));
+      const double each_s = std::max(seconds->of_layers(0, job_.transformer.layers).seconds(),
+                                     sharded_transfers_s(job_, group, cut));
       kinds.kinds.push_back({chips_used(job_, pipeline), micro_batch, 0, each_s});
       kinds.pipelines.push_back(std::move(pipeline));
       return;
@@ -212,7 +205,8 @@ double unlike_cuts_s(const Job& job, const Kinds& kinds, const TemplateMix& mix,
 void add_mixes(const Job& job, const Kinds& kinds, int zero, std::vector<TemplateProposal>& proposals) {
   std::vector<double> chips;
   for (const NodeGroup& group : job.cluster.groups) chips.push_back(static_cast<double>(chips_of(group)));
-  const double layer_parameters = parameters_of(job) / static_cast<double>(job.transformer.layers);
+  const double layer_parameters =
+      static_cast<double>(parameter_count(job.transformer)) / static_cast<double>(job.transformer.layers);
   const TemplateMixer mixer(kinds.kinds, chips, job.train.global_batch);
   for (const TemplateMix& mix : mixer.mixes()) {
     if (mix.parts.size() < 2) continue;  // equal replicas are other searches' work

@@ -159,6 +159,45 @@ TEST_CASE("the bound of a form is below every pipeline of it, and the proposals 
   CHECK(bounds / feasible > 0.85);
 }
 
+TEST_CASE("a type of chip needs the bytes that it needs without the others", "[plan]") {
+  int shared = 0;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    Dice dice(seed);
+    Job job = small_job(seed);
+    for (NodeGroup& group : job.cluster.groups) {
+      ChipSoftware& software = group.chip.software;
+      if (dice.one_of({0, 1, 2}) == 0) software.reserved_memory = {2e4, "assumed"};
+      if (dice.one_of({0, 1, 2}) == 0) software.unfused_attention = {2, "assumed"};
+      if (dice.one_of({0, 1, 2}) == 0) software.kept_logits = {6, "assumed"};
+    }
+    build_topology(job.cluster);
+    StagePricer together(job);
+    for (std::size_t group = 0; group < job.cluster.groups.size(); ++group) {
+      Job alone = job;
+      alone.cluster.groups = {job.cluster.groups[group]};
+      alone.cluster.links.clear();
+      build_topology(alone.cluster);
+      StagePricer by_itself(alone);
+      for (const Recompute& recompute : kPlannedRecomputes) {
+        const StagePrice* const one = together.price({static_cast<int>(group), 1, recompute}, 1, 2);
+        const StagePrice* const other = by_itself.price({0, 1, recompute}, 1, 2);
+        REQUIRE((one == nullptr) == (other == nullptr));
+        if (one == nullptr) continue;
+        CHECK(one->bytes.fixed == other->bytes.fixed);
+        CHECK(one->bytes.in_flight == other->bytes.in_flight);
+        CHECK(one->bytes.layer == other->bytes.layer);
+        CHECK(one->bytes.layer_in_flight == other->bytes.layer_in_flight);
+        CHECK(one->bytes.first == other->bytes.first);
+        CHECK(one->bytes.last == other->bytes.last);
+        CHECK(one->bytes.capacity == other->bytes.capacity);
+        shared += group > 0 ? 1 : 0;
+      }
+    }
+  }
+  CHECK(shared > 60);
+}
+
 TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
   int plain = 0, chunked = 0;
   for (unsigned seed = 1; seed <= 40; ++seed) {
