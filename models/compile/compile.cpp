@@ -117,6 +117,13 @@ const std::vector<CompilePass>& compile_passes() {
   return passes;
 }
 
+Program place_ranks(const Job& job) {
+  validate(job.transformer, job.train, job.strategy);
+  Program program;
+  place(job, program);
+  return program;
+}
+
 Program compile(const Job& job) {
   validate(job.transformer, job.train, job.strategy);
   refuse_too_many(estimated_instructions(job), "instructions");

@@ -31,13 +31,19 @@ Collective collective_for(const RankProgram& rank_program, const Kernel& kernel)
 std::vector<Instruction> cut_at_collectives(const RankProgram& rank_program, const Instruction& whole,
                                             const Compute& compute, bool tensor_parallel) {
   const auto& kernels = rank_program.blocks[compute.block].kernels;
+  const auto leaves = [&](const Kernel& kernel) {
+    return is_collective(kernel.op) && (tensor_parallel || !priced_in_computes(kernel));
+  };
+  std::size_t most = 1;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i)
+    most += leaves(kernels[at(i)]) || is_share_of_attention(kernels[at(i)]) ? 2 : 0;
   std::vector<Instruction> pieces;
+  pieces.reserve(most);
   const auto add_compute = [&](int first, int last) {
     if (first == last) return;
-    Instruction piece = whole;
-    piece.after.clear();
+    Instruction& piece = pieces.emplace_back();
     piece.body = Compute{compute.block, first, last};
-    pieces.push_back(std::move(piece));
+    piece.micro_batch = whole.micro_batch;
   };
   int first = compute.first_kernel;
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
@@ -47,7 +53,7 @@ std::vector<Instruction> cut_at_collectives(const RankProgram& rank_program, con
       add_compute(i, i + 1);
       first = i + 1;
     }
-    if (!is_collective(kernel.op) || (!tensor_parallel && priced_in_computes(kernel))) continue;
+    if (!leaves(kernel)) continue;
     add_compute(first, i);
     first = i + 1;
     Instruction& instruction = pieces.emplace_back();
@@ -72,19 +78,25 @@ void move_beside_shares(RankProgram& rank_program) {
     return computes[i].op() == Op::collective && i + 1 < computes.size() &&
            is_share(rank_program, computes[i + 1]);
   };
-  const std::vector<Instruction> before = rank_program.streams[kComputeStream].instructions;
   std::vector<std::size_t> moved;
-  for (std::size_t i = 0; i < before.size(); ++i)
-    if (leaves(before, i)) moved.push_back(i);
+  {
+    const std::vector<Instruction>& computes = rank_program.streams[kComputeStream].instructions;
+    for (std::size_t i = 0; i < computes.size(); ++i)
+      if (leaves(computes, i)) moved.push_back(i);
+  }
   if (moved.empty()) return;
+  std::vector<Instruction> before = std::move(rank_program.streams[kComputeStream].instructions);
   const StreamId exchange = stream_of(rank_program, StreamKind::exchange);
   std::vector<After> places;
   std::vector<Instruction> kept, exchanges;
+  places.reserve(before.size());
+  kept.reserve(before.size() - moved.size());
+  exchanges.reserve(moved.size());
   for (std::size_t i = 0; i < before.size(); ++i) {
-    const bool goes = leaves(before, i);
+    const bool goes = exchanges.size() < moved.size() && moved[exchanges.size()] == i;
     std::vector<Instruction>& into = goes ? exchanges : kept;
     places.push_back({goes ? exchange : kComputeStream, static_cast<int>(into.size())});
-    into.push_back(before[i]);
+    into.push_back(std::move(before[i]));
   }
   rank_program.streams[kComputeStream].instructions = std::move(kept);
   rank_program.streams[exchange].instructions = std::move(exchanges);

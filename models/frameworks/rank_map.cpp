@@ -40,7 +40,7 @@ bool RankMap::has_equal_hosts() const {
 
 RankMap map_ranks(const Job& job, const std::vector<std::string>& names) {
   const Cluster& cluster = job.cluster;
-  const Program program = compile(job);
+  const Program program = place_ranks(job);
   RankMap map;
   std::map<int, std::int64_t> host_of_node;
   for (const Rank rank : program.ranks.ids()) {

@@ -322,7 +322,8 @@ class Planner {
     for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, pricer_))
       if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
-    add_some_early(unlike_proposals(job_, pricer_, search.best, most_s, has_time), jobs);
+    if (form.has_unlike_templates)
+      add_some_early(unlike_proposals(job_, pricer_, search.best, most_s, has_time), jobs);
     return jobs;
   }
 

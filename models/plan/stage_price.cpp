@@ -278,7 +278,7 @@ std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, s
 std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::int64_t micro_batch,
                                                      std::int64_t replicas, std::int64_t layers,
                                                      Schedule schedule) const {
-  constexpr std::int64_t kMicroBatches = 8;
+  constexpr std::int64_t kMicroBatches = 5;
   Transformer transformer = shortened(job_.transformer, kCountedStages * layers);
   // Layers without experts are the first ones, and take less: every layer counts as one with experts.
   transformer.experts.dense_layers.clear();

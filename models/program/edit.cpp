@@ -135,7 +135,10 @@ std::map<ComputePoint, int> cut_computes(RankProgram& rank_program, const std::v
 void replace_computes(RankProgram& rank_program, std::vector<std::vector<Instruction>> pieces) {
   auto& computes = rank_program.streams[kComputeStream].instructions;
   MOTLEY_CHECK(pieces.size() == computes.size());
+  std::size_t count = 0;
+  for (const std::vector<Instruction>& each : pieces) count += std::max<std::size_t>(each.size(), 1);
   std::vector<Instruction> replaced;
+  replaced.reserve(count);
   std::vector<int> last(computes.size());  // index of the last piece of each instruction
   for (std::size_t i = 0; i < computes.size(); ++i) {
     if (pieces[i].empty()) pieces[i].push_back(std::move(computes[i]));

@@ -32,7 +32,7 @@ namespace motley {
 namespace {
 
 // Share of a time limit in which closed forms are searched; the rest is for simulations.
-constexpr double kSearchShare = 0.4;
+constexpr double kSearchShare = 0.6;
 
 struct PlanArguments {
   std::string scenario;
@@ -130,6 +130,7 @@ void refuse_to_write_without_rdma(const PlanRequest& request, const std::string&
 // Plans what the target runs, and nothing else.
 void run_by(ExportTarget target, PlanLimits& limits) {
   limits.as_run = [target](const Job& job) { return runnable_job(job, target); };
+  limits.form.has_unlike_templates = false;  // all of them give every replica the same stages
   if (target == ExportTarget::flagscale) limits.form.most_chunks = 1;
   if (target == ExportTarget::flagscale || target == ExportTarget::megatron_lm ||
       target == ExportTarget::megatron_bridge)
