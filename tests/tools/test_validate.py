@@ -8,6 +8,7 @@ Arguments: the program, the source tree. Whether the errors are small enough is 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,9 +23,9 @@ unless_sanitized = unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "takes minu
 OK, USAGE = 0, 2
 
 
-def motley(*arguments):
+def motley(*arguments, text=""):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-                          stdin=subprocess.DEVNULL, timeout=500)
+                          input=text, timeout=500)
 
 
 class Commands(unittest.TestCase):
@@ -33,8 +34,8 @@ class Commands(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def right(self, *arguments):
-        answer = motley(*arguments)
+    def right(self, *arguments, text=""):
+        answer = motley(*arguments, text=text)
         self.assertEqual((OK, ""), (answer.returncode, answer.stderr), arguments)
         self.assertNotIn("\x1b", answer.stdout)
         return answer.stdout
@@ -60,7 +61,9 @@ class Validate(Commands):
                                        "--json"))
         self.assertEqual("motley.validate-plans/1", report["schema"])
         self.assertLess(3, report["summary"]["jobs"])
-        self.assertEqual(report["summary"]["jobs"], report["summary"]["no_slower"])
+        summary = report["summary"]
+        self.assertEqual(summary["jobs"], summary["no_slower"] + summary["no_slower_not_fitting"])
+        self.assertEqual(summary["not_fitting"], sum(job["short_gib"] > 0 for job in report["jobs"]))
         for job in report["jobs"]:
             self.assertLessEqual(job["bound_s"], job["planned_s"])
 
@@ -152,6 +155,11 @@ class Validate(Commands):
         text = self.right("validate", "sc21", "--show", "sc21-0001")
         self.assertIn("layers: 24", text)
         self.assertIn("unfused_attention", text)
+        # It is a scenario, whose step is the prediction.
+        rows = self.right("validate", "sc21", "--rows")
+        predicted = float(re.search(r"sc21-0001 .*?\d +[\d.]+ +([\d.]+) ", rows).group(1))
+        step = json.loads(self.right("simulate", "-", "--json", text=text))["iteration_s"]
+        self.assertAlmostEqual(predicted, step, delta=1e-3 * predicted)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "models/published/layout_choices.hpp"
 #include "models/published/published_run.hpp"
 #include "models/published/validation.hpp"
+#include "models/scenario/scenario_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/predict_runs.hpp"
 #include "tools/commands/validate_claims.hpp"
@@ -53,11 +54,6 @@ std::vector<PublishedRun> chosen_runs(const std::vector<std::string>& what) {
   return runs;
 }
 
-std::string scenario_text(const Measured& run) {
-  const Job& job = run.scenario.job;
-  return print(job.transformer) + "---\n" + print(job.cluster) + "---\n" + print(job.strategy);
-}
-
 Exit run(const ValidateArguments& options) {
   if (options.claims) {
     write_result(validate_claims(options.json), options.out);
@@ -79,7 +75,7 @@ Exit run(const ValidateArguments& options) {
     if (options.show.empty() || each.id == options.show) shown.push_back(&each);
   if (!options.show.empty() && shown.size() == 1)
     if (const auto run = rules.read(*shown[0], all); std::holds_alternative<Measured>(run)) {
-      write_result(scenario_text(std::get<Measured>(run)), options.out);
+      write_result(print(std::get<Measured>(run).scenario.job), options.out);
       return Exit::ok;
     }
   const std::vector<RunOutcome> outcomes = predict_runs({rules, shown, all}, {.memory = !options.no_memory});

@@ -33,6 +33,20 @@ TEST_CASE(
   CHECK(summary.worst_ratio == Approx(1.2));
 }
 
+TEST_CASE("published layouts that do not fit their chips are counted apart") {
+  PlannedJob slower = job("a-2", 10, 12), faster = job("a-3", 10, 9);
+  slower.short_bytes = faster.short_bytes = 1e9;
+  const std::vector<PlannedJob> jobs = {job("a-1", 10, 9), slower, faster};
+  const PlannedSummary summary = summarise(jobs);
+  CHECK(summary.jobs == 3);
+  CHECK(summary.no_slower == 1);
+  CHECK(summary.not_fitting == 2);
+  CHECK(summary.no_slower_not_fitting == 1);
+  CHECK(summary.mean_ratio == Approx(0.9));
+  CHECK(summary.worst_ratio == Approx(0.9));
+  CHECK(to_text(jobs, false).find("a-2") != std::string::npos);
+}
+
 TEST_CASE("the text has the jobs whose plan is slower, and all where they are asked for") {
   const std::vector<PlannedJob> jobs = {job("a-1", 10, 9), job("a-3", 10, 12)};
   CHECK(to_text(jobs, false).find("a-1") == std::string::npos);

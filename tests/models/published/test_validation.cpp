@@ -8,6 +8,8 @@
 #include "models/published/published_run.hpp"
 #include "models/published/validation.hpp"
 #include "models/report/published_metrics.hpp"
+#include "models/scenario/scenario.hpp"
+#include "models/scenario/scenario_text.hpp"
 #include "models/scenario/software.hpp"
 
 using namespace motley;
@@ -440,4 +442,24 @@ TEST_CASE("how a run's tokens reach their experts is that of its release's recip
     CHECK(measured->scenario.job.fidelity.expert_copies == expert);
     CHECK_FALSE(measured->scenario.job.strategy.overlap_experts);
   }
+}
+
+TEST_CASE("the scenario that a run becomes reads back as the run's job") {
+  const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  std::size_t jobs = 0;
+  for (const PublishedRun& run : all) {
+    const auto reading = rules.read(run, all);
+    if (!std::holds_alternative<Measured>(reading)) continue;
+    const Job& job = std::get<Measured>(reading).scenario.job;
+    CAPTURE(run.id);
+    const Job again = read_scenario(parse_yaml(print(job), "text"), "text").job;
+    CHECK(again.transformer == job.transformer);
+    CHECK(again.cluster == job.cluster);
+    CHECK(again.train == job.train);
+    CHECK(again.strategy == job.strategy);
+    CHECK(again.fidelity == job.fidelity);
+    ++jobs;
+  }
+  CHECK(jobs > 500);
 }

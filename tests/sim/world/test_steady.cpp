@@ -10,6 +10,7 @@
 #include "sim/workers/child.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -17,7 +18,7 @@ using namespace motley::tests;
 
 namespace {
 
-constexpr unsigned kFirstSteady = 7000, kSteadyDraws = 40;
+constexpr unsigned kFirstSteady = 7000, kSteadyDraws = kSanitized ? 10 : 40;
 constexpr double kRepeats = 1e-6;  // share of a step
 
 // The same steps `count` times in one Program, each rank's next one after its last one.
