@@ -131,10 +131,11 @@ void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
   jobs.insert(jobs.end(), middle, std::make_move_iterator(others.end()));
 }
 
-std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer,
+std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form,
                                   const std::vector<PlannedPipeline>& pipelines, double most_s,
                                   const std::function<bool()>& has_time) {
   std::vector<Job> jobs;
+  if (!form.has_unlike_templates) return jobs;
   for (TemplateProposal& proposal : template_proposals(job, pricer, pipelines, kUnlike, has_time))
     if (proposal.estimate_s <= most_s) jobs.push_back(std::move(proposal.job));
   return jobs;
@@ -322,8 +323,7 @@ class Planner {
     for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, pricer_))
       if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
-    if (form.has_unlike_templates)
-      add_some_early(unlike_proposals(job_, pricer_, search.best, most_s, has_time), jobs);
+    add_some_early(unlike_proposals(job_, pricer_, form, search.best, most_s, has_time), jobs);
     return jobs;
   }
 
