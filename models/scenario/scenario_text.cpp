@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "models/transformer/train_text.hpp"
+
 namespace motley {
 namespace {
 
