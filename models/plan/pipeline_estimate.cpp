@@ -169,6 +169,19 @@ double cycle_s(std::span<const double> stage_s, std::span<const double> transfer
   return longest_s;
 }
 
+double split_backward_s(std::span<const PassSeconds> stages, double micro_batches) {
+  double passed_s = 0, longest_weights_s = 0, step_s = 0;
+  for (const PassSeconds& stage : stages) {
+    passed_s += stage.passed_on_s();
+    longest_weights_s = std::max(longest_weights_s, stage.weights_s);
+  }
+  const double put_off = std::min(micro_batches, static_cast<double>(stages.size()) - 1);
+  for (const PassSeconds& stage : stages)
+    step_s = std::max(step_s, micro_batches * stage.seconds() +
+                                  std::max(0.0, passed_s - stage.passed_on_s() - put_off * stage.weights_s));
+  return std::max(step_s, passed_s + longest_weights_s);
+}
+
 double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches) {
   double least_s = 0, before_s = 0;
   for (const double each : stage_s) {

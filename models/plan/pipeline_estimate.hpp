@@ -20,6 +20,11 @@ double least_step_s(std::span<const double> stage_s, std::int64_t micro_batches)
 double cycle_s(std::span<const double> stage_s, std::span<const double> transfer_s,
                std::span<const double> in_flight);
 
+// Seconds of a pipeline under zb_h1, whose ranks do not end a step together: a stage waits for what a micro-batch takes
+// in all others, and fills that with as many gradients of its weights as it may put off. With equal stages that is
+// m tau + (p-1) (f + b - w) (arXiv:2401.10241). It is no bound: a law compares it with the schedule's own timetables.
+double split_backward_s(std::span<const PassSeconds> stages, double micro_batches);
+
 // Estimates pipelines of one job.
 class PipelineEstimator {
  public:

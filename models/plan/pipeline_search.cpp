@@ -19,6 +19,7 @@
 #include "models/plan/best_pipelines.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
+#include "models/plan/row_time.hpp"
 #include "models/plan/shape_family.hpp"
 #include "models/strategy/partition.hpp"
 
@@ -104,6 +105,7 @@ struct Way {
 struct Place {
   std::int64_t stages = 0;
   const StageSeconds* seconds = nullptr;  // of a stage that recomputes nothing
+  double longest_s = 0;                   // of one that holds the whole model, whatever it recomputes
   std::vector<Way> ways;                  // the more they recompute, the later
 };
 struct Filled {
@@ -113,22 +115,17 @@ struct Filled {
   double seconds = 0;
 };
 
-// Seconds of a micro-batch in a stage that other stages wait for, if backward is split. Assumes: half of a backward is
-// the gradient of the weights.
-double passed_on_s(const Filled& stage) {
-  const PassSeconds pass = stage.price->of_layers(stage.first, stage.last);
-  return pass.forward_s + pass.backward_s / 2;
-}
+PassSeconds passes_of(const Filled& stage) { return stage.price->of_layers(stage.first, stage.last); }
 
-// Seconds of stages, from the last to the first, under zb_h1, whose ranks do not end a step together.
-double split_backward_s(const std::vector<Filled>& stages, double micro_batches) {
-  double before_s = 0, most_s = 0;
-  for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
-    const double passed_s = passed_on_s(*stage);
-    most_s = std::max({most_s, micro_batches * stage->seconds, micro_batches * passed_s + before_s});
-    before_s += passed_s;
-  }
-  return most_s;
+// Seconds of all computes by the closed form of the schedule. `longest_s`: of the longest chunks of each round;
+// `all_s`: of a micro-batch in all stages.
+double computes_s(const PlannedPipeline& shape, const std::vector<Filled>& stages, double longest_s,
+                  double all_s) {
+  const auto m = static_cast<double>(shape.micro_batches);
+  if (shape.schedule != Schedule::zb_h1) return m * longest_s + (all_s - longest_s) / shape.chunks;
+  std::vector<PassSeconds> passes;
+  for (const Filled& stage : stages) passes.push_back(passes_of(stage));
+  return split_backward_s(passes, m);
 }
 
 // Micro-batches that a stage with so many behind it has in flight, as 1F1B and its interleaved form warm up
@@ -148,24 +145,11 @@ double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipelin
   for (double& each : transfer_s) each *= pipeline.chunks;
   for (std::size_t behind = stages.size(); behind-- > 0;) {
     const Filled& stage = stages[behind];
-    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? passed_on_s(stage) : stage.seconds);
+    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? passes_of(stage).passed_on_s() : stage.seconds);
     in_flight.push_back(in_flight_before(pipeline, most_stages, static_cast<std::int64_t>(behind)));
   }
   return cycle_s(stage_s, transfer_s, in_flight);
 }
-
-// The least that the stages of some segments take.
-struct RowTime {
-  struct Segment {
-    double stages = 0, layer_s = 0;  // most stages; least seconds of a layer
-  };
-  std::vector<Segment> segments;  // the fastest layers first
-  double layers = 0, ends_s = 0;  // of the model; least seconds of embedding and head
-  double longest_s = 0;           // no stage takes longer
-  // What one micro-batch takes in all stages, if none takes more than `most_s`: the fastest segments are filled
-  // first. Infinite: so short stages cannot hold the model.
-  double all_s(double most_s) const;
-};
 
 class PipelineFinder {
  public:
@@ -200,6 +184,7 @@ class PipelineFinder {
     const double cut_s = best_.cut_s(schedule);
     double most_s = std::min(row_time.longest_s, cut_s / m);
     most_s = std::min(most_s, m > part ? (cut_s - row_time.all_s(most_s) * part) / (m - part) : cut_s);
+    if (schedule == Schedule::zb_h1) most_s = std::min(most_s, row_time.longest_split_s(m, cut_s, most_s));
     if (!(most_s > 0) || row_time.all_s(most_s) == std::numeric_limits<double>::infinity()) {
       ++result_.pruned;
       return;
@@ -232,6 +217,8 @@ class PipelineFinder {
     for (const Recompute& recompute : kPlannedRecomputes) {
       place.ways.push_back({way, nullptr, false});
       place.ways.back().way.recompute = recompute;
+      if (const StageSeconds* seconds = pricer_.seconds(place.ways.back().way, shape_.micro_batch))
+        place.longest_s = std::max(place.longest_s, seconds->of_layers(0, job_.transformer.layers).seconds());
     }
     return place;
   }
@@ -252,9 +239,8 @@ class PipelineFinder {
       time.segments.push_back({static_cast<double>(place.stages), place.seconds->least_layer_s});
       embedding_s = std::min(embedding_s, place.seconds->embedding.seconds());
       head_s = std::min(head_s, place.seconds->head.seconds());
-      for (const Way& way : place.ways)
-        if (const StageSeconds* seconds = pricer_.seconds(way.way, shape_.micro_batch))
-          time.longest_s = std::max(time.longest_s, seconds->of_layers(0, job_.transformer.layers).seconds());
+      time.longest_s = std::max(time.longest_s, place.longest_s);
+      time.weights_share = std::max(time.weights_share, place.seconds->weights_share);
     }
     time.ends_s = embedding_s + head_s;
     std::sort(time.segments.begin(), time.segments.end(),
@@ -392,11 +378,9 @@ class PipelineFinder {
                      [&](const PlannedStage& each) { return each.layers < shape_.chunks; })))
       return;
     const double m = static_cast<double>(shape_.micro_batches);
-    const double computes_s = shape_.schedule == Schedule::zb_h1
-                                  ? split_backward_s(filled_, m)
-                                  : m * longest_s + (all_s - longest_s) / shape_.chunks;
+    const double computed_s = computes_s(shape_, filled_, longest_s, all_s);
     pipeline.estimate_s =
-        reduced_s + std::max(computes_s, m * with_transfers_s(estimator_, pipeline, filled_, stages_));
+        reduced_s + std::max(computed_s, m * with_transfers_s(estimator_, pipeline, filled_, stages_));
     if (has_form(pipeline, form_)) best_.add(std::move(pipeline));
   }
 
@@ -414,16 +398,6 @@ class PipelineFinder {
   std::vector<Filled> filled_;                           // from the last stage to the first
   PipelineSearch result_;
 };
-
-double RowTime::all_s(double most_s) const {
-  double sum_s = ends_s, left = layers;
-  for (const Segment& segment : segments) {
-    const double here = std::min(left, segment.stages * most_s / segment.layer_s);
-    sum_s += here * segment.layer_s;
-    left -= here;
-  }
-  return left > 1e-9 * layers ? std::numeric_limits<double>::infinity() : sum_s;
-}
 
 // Pipelines of one chunk in each stage, and pipelines of several, which must be cut alike: no strategy reshards
 // activations between stages of several chunks.

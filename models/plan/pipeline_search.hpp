@@ -29,8 +29,7 @@ struct PlannedPipeline {
   int chunks = 1;                             // of each stage; more than one under `interleaved`
   std::vector<PlannedStage> stages;  // in their order; with one chunk, from the first layer to the last
   // m times the longest stage, plus the others, plus gradients. With several chunks: the longest chunks of each round,
-  // and the others' first chunks. Under zb_h1, where weights' gradients fill the time in which stages wait: the others
-  // count as far as there is not enough of that work.
+  // and the others' first chunks. Under zb_h1: split_backward_s().
   double estimate_s = 0;
   bool operator==(const PlannedPipeline&) const = default;
 };

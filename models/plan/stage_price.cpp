@@ -15,6 +15,7 @@
 #include "models/base/refusal.hpp"
 #include "models/check/memory.hpp"
 #include "models/compile/compile.hpp"
+#include "models/compile/predicted_order.hpp"
 #include "models/cost/compute_cost.hpp"
 
 namespace motley {
@@ -153,6 +154,7 @@ void note_least(StageSeconds& seconds, const std::vector<PassSeconds>& layers) {
   note_share(seconds.head);
   for (const PassSeconds& layer : layers) {
     seconds.least_layer_s = std::min(seconds.least_layer_s, layer.seconds());
+    seconds.weights_share = std::max(seconds.weights_share, layer.weights_s / layer.seconds());
     note_share(layer);
     PassSeconds with_pass = seconds.pass;
     with_pass += layer;
@@ -208,13 +210,15 @@ StagePricer::Key StagePricer::key_of(const StageWay& way, std::int64_t micro_bat
 PassSeconds& PassSeconds::operator+=(const PassSeconds& other) {
   forward_s += other.forward_s;
   backward_s += other.backward_s;
+  weights_s += other.weights_s;
   return *this;
 }
 
 PassSeconds StageSeconds::of_layers(std::int64_t first, std::int64_t last) const {
   PassSeconds sum = pass;
   const PassSeconds &before = layers[at(first)], &after = layers[at(last)];
-  sum += {after.forward_s - before.forward_s, after.backward_s - before.backward_s};
+  sum += {after.forward_s - before.forward_s, after.backward_s - before.backward_s,
+          after.weights_s - before.weights_s};
   if (first == 0) sum += embedding;
   if (last + 1 == static_cast<std::int64_t>(layers.size())) sum += head;
   return sum;
@@ -251,7 +255,7 @@ std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, s
   const double once_s =
       timing.slowness * (chip.software.micro_batch_overhead.value / 2 + chip.software.pass_overhead.value);
   StageSeconds sum;
-  sum.pass = {once_s, once_s};
+  sum.pass = {once_s, once_s, 0};
   std::vector<PassSeconds> layers(at(small->transformer.layers));
   for (const BlockId id : rank_program.blocks.ids()) {
     const Block& block = rank_program.blocks[id];
@@ -264,6 +268,8 @@ std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, s
       const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
       PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
       (forward ? part.forward_s : part.backward_s) += priced_s;
+      for (std::int32_t i = first; !forward && i < last; ++i)
+        if (only_weights(block.kernels[at(i)])) part.weights_s += kernels.seconds(id, i, i + 1);
     }
   }
   sum.layers.push_back({});

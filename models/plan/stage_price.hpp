@@ -17,6 +17,8 @@ namespace motley {
 
 struct PassSeconds {
   double forward_s = 0, backward_s = 0;
+  double weights_s = 0;  // of the backward: the weights' gradients, which no other stage waits for
+  double passed_on_s() const { return forward_s + backward_s - weights_s; }
   double seconds() const { return forward_s + backward_s; }
   PassSeconds& operator+=(const PassSeconds& other);
 };
@@ -59,6 +61,8 @@ struct StageSeconds {
   double least_layer_s = 0;         // the least of any layer, forward and backward
   // The shorter one of forward and backward, as a share of both, of any stage at most.
   double shorter_share = 0;
+  // The gradients of the weights, as a share of forward and backward of any layer at most.
+  double weights_share = 0;
   // Seconds of layers [first, last), with the embedding or the head where they are among them.
   PassSeconds of_layers(std::int64_t first, std::int64_t last) const;
 };
