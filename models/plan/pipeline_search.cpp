@@ -551,20 +551,22 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
     each.recompute = stage.way.recompute;
     strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
   }
+  const PipelineShape shape{static_cast<int>(pipeline.stages.size()), pipeline.chunks,
+                            static_cast<int>(pipeline.micro_batches)};
+  std::vector<std::size_t> next(pipeline.stages.size(), 0);  // chunk of each stage
   std::int64_t first = 0;
-  for (int chunk = 0; chunk < pipeline.chunks; ++chunk)
-    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-      const std::vector<std::int64_t> chunks = even_layers(pipeline.stages[i].layers, pipeline.chunks);
-      const Layers layers{first, first + chunks[at(chunk)]};
-      first = layers.last;
-      Stage& stage = replica.stages[i];
-      if (chunk > 0) {
-        stage.more.push_back(layers);
-        continue;
-      }
-      stage.first_layer = layers.first;
-      stage.last_layer = layers.last;
+  for (const int i : placement(pipeline.schedule, shape)) {
+    const std::size_t chunk = next[at(i)]++;
+    const Layers layers{first, first + even_layers(pipeline.stages[at(i)].layers, pipeline.chunks)[chunk]};
+    first = layers.last;
+    Stage& stage = replica.stages[at(i)];
+    if (chunk > 0) {
+      stage.more.push_back(layers);
+      continue;
     }
+    stage.first_layer = layers.first;
+    stage.last_layer = layers.last;
+  }
   return planned;
 }
 

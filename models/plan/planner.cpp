@@ -27,13 +27,14 @@
 #include "models/plan/sharded_search.hpp"
 #include "models/plan/target_refusal.hpp"
 #include "models/plan/template_search.hpp"
+#include "models/plan/v_search.hpp"
 #include "models/plan/work_bound.hpp"
 
 namespace motley {
 namespace {
 
 constexpr std::size_t kEarly = 8;  // proposed jobs before some of another kind
-constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16;
+constexpr std::size_t kProposed = 48, kSharded = 24, kUnlike = 16, kInV = 12;
 // A pipeline whose estimate is so much above the best step is not judged. Assumes: estimates lie within 25 % of
 // simulations (checked for 1F1B with unlike stages), so that twice as much misses none but by chance.
 constexpr double kHopeless = 1.5;
@@ -129,6 +130,18 @@ void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
   jobs.insert(jobs.begin() + static_cast<std::ptrdiff_t>(early), std::make_move_iterator(others.begin()),
               middle);
   jobs.insert(jobs.end(), middle, std::make_move_iterator(others.end()));
+}
+
+// Adds jobs of pipelines that closed forms call fastest, and of those whose chunks lie in a V.
+void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<PlannedPipeline>& best,
+                   const PipelineForm& form, double most_s, const std::function<bool()>& has_time,
+                   std::vector<Job>& jobs) {
+  for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer))
+    if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
+  std::vector<Job> in_v;
+  for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, form, kInV, most_s, has_time))
+    add_with_expert_overlap(with_pipeline(job, pipeline), in_v);
+  add_some_early(std::move(in_v), jobs);
 }
 
 std::vector<Job> unlike_proposals(const Job& job, StagePricer& pricer, const PipelineForm& form,
@@ -320,8 +333,7 @@ class Planner {
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
     const double most_s = most_estimate_s(search.best, goal_, plan_.simulated_s);
-    for (const PlannedPipeline& pipeline : with_more_in_flight(search.best, pricer_))
-      if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job_, pipeline), jobs);
+    add_pipelines(job_, pricer_, search.best, form, most_s, has_time, jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
     add_some_early(unlike_proposals(job_, pricer_, form, search.best, most_s, has_time), jobs);
     return jobs;

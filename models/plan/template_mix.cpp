@@ -20,8 +20,7 @@ constexpr double kClose = 1e-4;  // of a step, that bisection ends at
 double replicas_in(const TemplateKind& kind, const std::vector<double>& chips) {
   double most = kNever;
   for (std::size_t group = 0; group < chips.size(); ++group)
-    if (kind.chips[group] > 0)
-      most = std::min(most, std::floor(chips[group] / kind.chips[group] * kUp));
+    if (kind.chips[group] > 0) most = std::min(most, std::floor(chips[group] / kind.chips[group] * kUp));
   return most;
 }
 
@@ -36,8 +35,7 @@ std::vector<double> left_by(const std::vector<std::int64_t>& replicas, const std
 }  // namespace
 
 std::int64_t TemplateKind::most_micro_batches(double step_s) const {
-  return std::max<std::int64_t>(
-      0, static_cast<std::int64_t>(std::floor((step_s - once_s) / each_s * kUp)));
+  return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((step_s - once_s) / each_s * kUp)));
 }
 
 TemplateMixer::TemplateMixer(std::vector<TemplateKind> kinds, std::vector<double> chips, std::int64_t batch)
@@ -102,8 +100,7 @@ double TemplateMixer::find_least_step_s() const {
   if (!std::isfinite(most_s)) return most_s;
   while (most_s - least_s > kClose * most_s) {
     const double middle_s = (least_s + most_s) / 2;
-    (best_mixture(middle_s).sequences * kUp >= static_cast<double>(batch_) ? most_s : least_s) =
-        middle_s;
+    (best_mixture(middle_s).sequences * kUp >= static_cast<double>(batch_) ? most_s : least_s) = middle_s;
   }
   return least_s;
 }

@@ -1,0 +1,21 @@
+// Pipelines whose chunks lie in a V, under zb-v and dualpipe-v: each stage has one chunk on the way down and one on the
+// way up. Their steps are those of the schedules' own timetables, with the times of each chunk. Read next:
+// models/plan/pipeline_search.hpp.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "models/plan/pipeline_search.hpp"
+
+namespace motley {
+
+// The `most` of them with the lowest estimates, the best first; none is estimated to take more than `most_s`. Stages
+// are cut alike and hold as many layers, so that groups of unlike chips are each looked at alone.
+// Assumes: a V in flight keeps what its timetable must, no less than the chunks of p micro-batches in each stage.
+std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
+                                                std::size_t most, double most_s,
+                                                const std::function<bool()>& has_time);
+
+}  // namespace motley

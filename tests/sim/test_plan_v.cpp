@@ -1,0 +1,92 @@
+// Proposals whose chunks lie in a V: their timetables are the schedules' own, so that a simulation takes about as long.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "models/plan/v_search.hpp"
+#include "models/scenario/scenario.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/planning.hpp"
+#include "tests/support/sanitized.hpp"
+
+using namespace motley;
+using namespace motley::tests;
+
+namespace {
+
+constexpr auto kAlways = [] { return true; };
+
+Job any_dense_job(unsigned seed) {
+  Dice dice(seed);
+  const std::string text = fmt::format(
+      "model: {}\ncluster: {}\ntrain: {{global_batch: {}, sequence: {}, precision: bf16}}\nplan: {{}}\n",
+      dice.one_of<std::string>({"gpt2-xl", "llama-2-13b", "qwen3-8b", "llama-2-7b"}),
+      dice.one_of<std::string>({"dgx-a100-4", "holmes-ib-4", "mi300x-nodes"}), dice.one_of({32, 64, 96}),
+      dice.one_of({512, 1024}));
+  Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
+  job.fidelity.fold = true;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as their timetables",
+          "[plan]") {
+  const Judge judge = simulating_judge(false);
+  int stood = 0, all = 0;
+  double sum = 0;
+  std::set<Schedule> schedules;
+  for (unsigned seed = 1; seed <= (kSanitized ? 3 : 10); ++seed) {
+    CAPTURE(seed);
+    const Job job = any_dense_job(seed);
+    StagePricer pricer(job);
+    double before_s = 0;
+    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways)) {
+      CHECK(pipeline.estimate_s >= before_s);
+      before_s = pipeline.estimate_s;
+      const Job planned = with_pipeline(job, pipeline);
+      CAPTURE(print(planned.strategy), pipeline.estimate_s);
+      validate(planned.transformer, planned.train, planned.strategy);
+      const Verdict verdict = judge({planned}).front();
+      ++all;
+      if (!verdict.stands()) continue;  // what is put off needs more than the form counts
+      ++stood;
+      schedules.insert(pipeline.schedule);
+      const double ratio = verdict.step_s / pipeline.estimate_s;
+      CHECK(ratio > 0.9);
+      CHECK(ratio < 1.6);  // short steps whose gradients the network holds up
+      sum += ratio;
+    }
+  }
+  CHECK(all > (kSanitized ? 8 : 30));
+  CHECK(stood > 0.7 * all);
+  CHECK(sum / stood < 1.12);
+  CHECK(schedules.size() == 2);
+}
+
+TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numbers of stages or replicas",
+          "[plan]") {
+  const Job job = any_dense_job(1);
+  StagePricer pricer(job);
+  const auto search = [&](const PipelineForm& form) {
+    return search_v_pipelines(job, pricer, form, 8, 1e9, kAlways);
+  };
+  REQUIRE(!search({}).empty());
+  PipelineForm form;
+  form.most_chunks = 1;
+  CHECK(search(form).empty());
+  form = {};
+  form.splits_backward = false;
+  CHECK(search(form).empty());
+  form = {};
+  form.replicas = 2;
+  for (const PlannedPipeline& pipeline : search(form)) CHECK(pipeline.replicas == 2);
+  form = {};
+  form.most_stages = 4;
+  for (const PlannedPipeline& pipeline : search(form)) CHECK(pipeline.stages.size() <= 4);
+  form.stages = 2;
+  for (const PlannedPipeline& pipeline : search(form)) CHECK(pipeline.stages.size() == 2);
+  const double least_s = search({}).front().estimate_s;
+  CHECK(search_v_pipelines(job, pricer, {}, 8, least_s, kAlways).empty());
+}
