@@ -26,7 +26,7 @@ std::vector<std::int64_t> layers_of_v(std::int64_t layers, std::int64_t stages) 
 
 class VSearch {
  public:
-  VSearch(const Job& job, StagePricer& pricer) : job_(job), pricer_(pricer), estimator_(job, pricer) {}
+  VSearch(const Job& job, StagePricer& pricer) : pricer_(pricer), estimator_(job, pricer) {}
 
   // Nothing: there is no such pipeline, its memory does not suffice, or it takes `most_s` or more.
   std::optional<PlannedPipeline> estimated(PlannedPipeline pipeline, double most_s) const {
@@ -82,7 +82,6 @@ class VSearch {
            estimator_.update_s(longest.way, longest.layers, pipeline.replicas * pipeline.context_parallel);
   }
 
-  const Job& job_;
   StagePricer& pricer_;
   PipelineEstimator estimator_;
 };
