@@ -11,9 +11,9 @@
 
 namespace motley {
 
-// The `most` of them with the lowest estimates, the best first; none is estimated to take more than `most_s`. Stages
-// are cut alike and hold as many layers, so that groups of unlike chips are each looked at alone.
-// Assumes: a V in flight keeps what its timetable must, no less than the chunks of p micro-batches in each stage.
+// The `most` of them with the lowest estimates, the best first; none is estimated to take `most_s` or more. All stages
+// of a pipeline are cut alike; those of faster chips hold more layers.
+// Assumes: split backwards keep beyond micro-batches in flight what they keep under zb-h1.
 std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
                                                 std::size_t most, double most_s,
                                                 const std::function<bool()>& has_time);

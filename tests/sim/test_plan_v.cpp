@@ -1,8 +1,10 @@
 // Proposals whose chunks lie in a V: their timetables are the schedules' own, so that a simulation takes about as long.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
+#include <vector>
 
 #include "models/plan/v_search.hpp"
 #include "models/scenario/scenario.hpp"
@@ -22,8 +24,9 @@ Job any_dense_job(unsigned seed) {
   const std::string text = fmt::format(
       "model: {}\ncluster: {}\ntrain: {{global_batch: {}, sequence: {}, precision: bf16}}\nplan: {{}}\n",
       dice.one_of<std::string>({"gpt2-xl", "llama-2-13b", "qwen3-8b", "llama-2-7b"}),
-      dice.one_of<std::string>({"dgx-a100-4", "holmes-ib-4", "mi300x-nodes"}), dice.one_of({32, 64, 96}),
-      dice.one_of({512, 1024}));
+      dice.one_of<std::string>(
+          {"dgx-a100-4", "holmes-ib-4", "mi300x-nodes", "hethub-pair-a-b", "hethub-pair-nvidia-a"}),
+      dice.one_of({32, 64, 96}), dice.one_of({512, 1024}));
   Job job = read_scenario(parse_yaml(text, "text"), "text", ScenarioUse::plan).job;
   job.fidelity.fold = true;
   return job;
@@ -61,8 +64,44 @@ TEST_CASE("pipelines in a V are legal, hold the model, and take about as long as
   }
   CHECK(all > (kSanitized ? 8 : 30));
   CHECK(stood > 0.7 * all);
-  CHECK(sum / stood < 1.12);
+  CHECK(sum / stood < 1.2);
   CHECK(schedules.size() == 2);
+}
+
+TEST_CASE("in a V on unlike chips no stage can give a layer away and leave the longest one shorter",
+          "[plan]") {
+  int moved = 0;
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    const Job job = any_dense_job(seed);
+    if (job.cluster.groups.size() < 2) continue;
+    StagePricer pricer(job);
+    for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, {}, 4, 1e9, kAlways)) {
+      const std::size_t stages = pipeline.stages.size();
+      std::vector<double> seconds, layer_s;
+      std::vector<std::int64_t> most;
+      for (std::size_t i = 0; i < stages; ++i) {
+        const PlannedStage& stage = pipeline.stages[i];
+        const StagePrice& price = *pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
+        const double ends_s = i == 0 ? price.embedding.seconds() + price.head.seconds() : 0;
+        layer_s.push_back(price.least_layer_s);
+        seconds.push_back(2 * price.pass.seconds() + ends_s +
+                          static_cast<double>(stage.layers) * price.least_layer_s);
+        // Micro-batches in flight are more than one.
+        most.push_back(price.bytes.most_layers(1, i == 0, i == 0));
+      }
+      const auto longest =
+          static_cast<std::size_t>(std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+      if (pipeline.stages[longest].layers <= 2) continue;  // one for each way of the V
+      for (std::size_t i = 0; i < stages; ++i) {
+        // What the memory holds back is not told from what it does not; where it is ample, time alone decides.
+        if (i == longest || pipeline.stages[i].layers * 4 > most[i]) continue;
+        CHECK(seconds[i] + layer_s[i] >= seconds[longest] * (1 - 1e-9));
+        ++moved;
+      }
+    }
+  }
+  CHECK(moved > 20);
 }
 
 TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numbers of stages or replicas",
