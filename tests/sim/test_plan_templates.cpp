@@ -72,10 +72,10 @@ TEST_CASE("mixes of unlike pipelines are legal, hold the batch, and most take as
   CHECK(near > 0.8 * stood);
 }
 
-TEST_CASE("the plan for unlike chips whose batch is small has unlike pipelines", "[plan]") {
+TEST_CASE("the plan for unlike chips has unlike pipelines where these are fastest", "[plan]") {
   PlanLimits limits;
   limits.evaluations = kSanitized ? 24 : 60;
-  Job job = two_types(4, 7, 128);
+  Job job = two_types(4, 7, 256);
   job.fidelity.fold = true;
   const Plan best = plan(job, simulating_judge(false), limits);
   CHECK(best.job.strategy.templates.size() > 1);
