@@ -12,15 +12,16 @@
 namespace motley {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kUp = 1 + 1e-9;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr double kRoundingUp = 1 + 1e-9;
 constexpr double kClose = 1e-4;  // of a step, that bisection ends at
 
 // How many replicas fit into those chips.
 double replicas_in(const TemplateKind& kind, const std::vector<double>& chips) {
-  double most = kNever;
+  double most = kUnbounded;
   for (std::size_t group = 0; group < chips.size(); ++group)
-    if (kind.chips[group] > 0) most = std::min(most, std::floor(chips[group] / kind.chips[group] * kUp));
+    if (kind.chips[group] > 0)
+      most = std::min(most, std::floor(chips[group] / kind.chips[group] * kRoundingUp));
   return most;
 }
 
@@ -35,13 +36,14 @@ std::vector<double> left_by(const std::vector<std::int64_t>& replicas, const std
 }  // namespace
 
 std::int64_t TemplateKind::most_micro_batches(double step_s) const {
-  return std::max<std::int64_t>(0, static_cast<std::int64_t>(std::floor((step_s - once_s) / each_s * kUp)));
+  return std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(std::floor((step_s - once_s) / each_s * kRoundingUp)));
 }
 
 TemplateMixer::TemplateMixer(std::vector<TemplateKind> kinds, std::vector<double> chips, std::int64_t batch)
     : kinds_(std::move(kinds)), chips_(std::move(chips)), batch_(batch) {
   for (TemplateKind& kind : kinds_)
-    if (replicas_in(kind, chips_) < 1) kind.each_s = kNever;
+    if (replicas_in(kind, chips_) < 1) kind.each_s = kUnbounded;
   least_step_s_ = find_least_step_s();
 }
 
@@ -93,14 +95,15 @@ TemplateMixer::Mixture TemplateMixer::best_mixture(double step_s) const {
 }
 
 double TemplateMixer::find_least_step_s() const {
-  double most_s = kNever, least_s = 0;
+  double most_s = kUnbounded, least_s = 0;
   for (const TemplateKind& kind : kinds_)
     most_s = std::min(most_s, kind.once_s + kind.each_s * std::ceil(static_cast<double>(batch_) /
                                                                     static_cast<double>(kind.sequences)));
   if (!std::isfinite(most_s)) return most_s;
   while (most_s - least_s > kClose * most_s) {
     const double middle_s = (least_s + most_s) / 2;
-    (best_mixture(middle_s).sequences * kUp >= static_cast<double>(batch_) ? most_s : least_s) = middle_s;
+    (best_mixture(middle_s).sequences * kRoundingUp >= static_cast<double>(batch_) ? most_s : least_s) =
+        middle_s;
   }
   return least_s;
 }
@@ -108,7 +111,7 @@ double TemplateMixer::find_least_step_s() const {
 std::vector<std::int64_t> TemplateMixer::whole_replicas(const Mixture& mixture, double step_s) const {
   std::vector<std::int64_t> replicas;
   for (const double each : mixture.replicas)
-    replicas.push_back(static_cast<std::int64_t>(std::floor(each * kUp)));
+    replicas.push_back(static_cast<std::int64_t>(std::floor(each * kRoundingUp)));
   while (true) {
     const std::vector<double> left = left_by(replicas, kinds_, chips_);
     std::size_t best = kinds_.size();

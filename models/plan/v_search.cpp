@@ -146,7 +146,7 @@ bool is_shorter(const PlannedPipeline& a, const PlannedPipeline& b) { return a.e
 std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pricer, const PipelineForm& form,
                                                 std::size_t most, double most_s,
                                                 const std::function<bool()>& has_time) {
-  std::vector<PlannedPipeline> best, laid_out;
+  std::vector<PlannedPipeline> best, candidates;
   if (form.most_chunks < kChunks || !form.splits_backward) return best;
   const VSearch search(job, pricer, form);
   std::vector<Row> rows;
@@ -156,10 +156,10 @@ std::vector<PlannedPipeline> search_v_pipelines(const Job& job, StagePricer& pri
     for (const Row& row : rows) {
       if (!has_time()) return best;
       std::optional<PlannedPipeline> pipeline = search.laid_out(shape, row);
-      if (pipeline && pipeline->estimate_s < most_s) laid_out.push_back(std::move(*pipeline));
+      if (pipeline && pipeline->estimate_s < most_s) candidates.push_back(std::move(*pipeline));
     }
-  std::stable_sort(laid_out.begin(), laid_out.end(), is_shorter);
-  for (PlannedPipeline& pipeline : laid_out) {
+  std::stable_sort(candidates.begin(), candidates.end(), is_shorter);
+  for (PlannedPipeline& pipeline : candidates) {
     const double enough_s = best.size() < most ? most_s : best.back().estimate_s;
     if (pipeline.estimate_s >= enough_s || !has_time()) break;
     for (const Schedule schedule : kVSchedules) {

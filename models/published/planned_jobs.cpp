@@ -97,8 +97,7 @@ std::string to_text(const std::vector<PlannedJob>& jobs, bool rows) {
   if (summary.not_fitting > 0)
     text += fmt::format(
         "{} more, whose published layouts need more memory than their chips have, as far as their sources "
-        "say "
-        "what is recomputed and sharded: the plan is no slower in {}\n",
+        "say what is recomputed and sharded: the plan is no slower in {}\n",
         summary.not_fitting, summary.no_slower_not_fitting);
   text += fmt::format("planned / published: mean {:.3f}, worst {:.3f}\n", summary.mean_ratio,
                       summary.worst_ratio);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "models/base/text_file.hpp"
-#include "models/compile/compile.hpp"
 #include "models/plan/prepare.hpp"
 #include "tools/commands/command.hpp"
 
@@ -57,7 +56,7 @@ std::string text_of(const Export& exported) {
 Exit run(const ExportArguments& options) {
   const Yaml root = read_yaml(options.scenario);
   const Scenario scenario = read_scenario(root, options.scenario);
-  compile(scenario.job);  // refuses what cannot run anywhere
+  compile(scenario);  // refuses what cannot run anywhere
   const auto target = parse_word<ExportTarget>(options.to);
   const Export exported =
       export_job(scenario.name, scenario.job, *target, ScenarioKeys(root), {read_hosts(options.hosts)});

@@ -66,6 +66,19 @@ TEST_CASE("every small strategy compiles to a program that ends, fits and frees 
   }
 }
 
+TEST_CASE("ranks placed alone are the ranks of the compiled program") {
+  for (unsigned seed = 1; seed <= (kSanitized ? 30 : 200); ++seed) {
+    CAPTURE(seed);
+    const Job job = any_job(seed);
+    const Program placed = place_ranks(job), compiled = compile(job);
+    REQUIRE(placed.ranks.size() == compiled.ranks.size());
+    for (const Rank rank : compiled.ranks.ids()) {
+      CHECK(placed.ranks[rank].chip == compiled.ranks[rank].chip);
+      CHECK(placed.ranks[rank].rank_program == compiled.ranks[rank].rank_program);
+    }
+  }
+}
+
 TEST_CASE("a program printed and parsed is the same program") {
   for (const Job& job : all_jobs()) {
     const Program program = compile(job);
