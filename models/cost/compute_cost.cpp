@@ -303,6 +303,50 @@ double usual_slowness(const Chip& chip, double ranks) {
   return expected_slowest(deviation, kMeasured) / expected_slowest(deviation, ranks);
 }
 
+namespace {
+
+// Half of a micro-batch's overhead in the forward, half in the backward, over all chunks. Assumes: a weight gradient
+// that runs by itself is its products alone (measured: 77 to 81 % of an A100's peak at four sizes of models,
+// arXiv:2401.10241, table 9).
+double pass_overhead_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip) {
+  if (compute.first_kernel > 0 || rank_program.blocks[compute.block].pass == Pass::weight_gradient) return 0;
+  return chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size()) +
+         chip.software.pass_overhead.value;
+}
+
+// Seconds of each kernel of a compute.
+std::vector<double> kernel_seconds(const Program& program, const RankProgram& rank_program,
+                                   const Compute& compute, const Chip& chip, const RingCost* tensor_ring,
+                                   const MeasuredKernels& measured) {
+  const Block& block = rank_program.blocks[compute.block];
+  std::vector<double> seconds;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = block.kernels[at(i)];
+    seconds.push_back(kernel_time(kernel, program.precision, chip, tensor_ring).seconds *
+                      measured.factor(block, kernel));
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<KernelSpan> kernel_spans(const Program& program, const RankProgram& rank_program,
+                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring) {
+  const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
+  const std::vector<double> seconds =
+      kernel_seconds(program, rank_program, compute, chip, tensor_ring, measured);
+  double now_s = pass_overhead_s(rank_program, compute, chip);
+  if (!measured.any()) now_s += launch_wait_s(rank_program, compute, chip, seconds);
+  std::vector<KernelSpan> spans;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const std::int32_t place = compute.first_kernel + static_cast<std::int32_t>(i);
+    const Kernel& kernel = rank_program.blocks[compute.block].kernels[at(place)];
+    spans.push_back({place, now_s, now_s + seconds[i], is_collective(kernel.op) ? 0 : kernel.flops});
+    now_s += seconds[i];
+  }
+  return spans;
+}
+
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring) {
   return compute_time(program, rank_program, instruction, chip, tensor_ring,
@@ -324,27 +368,17 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
     return time;
   }
   const auto& compute = std::get<Compute>(instruction.body);
-  const Block& block = rank_program.blocks[compute.block];
-  const auto& kernels = block.kernels;
-  std::vector<double> all;
-  // Half of a micro-batch's overhead in the forward, half in the backward, over all chunks. Assumes: a weight gradient
-  // that runs by itself is its products alone (measured: 77 to 81 % of an A100's peak at four sizes of models,
-  // arXiv:2401.10241, table 9).
-  if (compute.first_kernel == 0 && block.pass != Pass::weight_gradient)
-    time.compute_s +=
-        chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size()) +
-        chip.software.pass_overhead.value;
-  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
-    const Kernel& kernel = kernels[at(i)];
-    const double seconds =
-        kernel_time(kernel, program.precision, chip, tensor_ring).seconds * measured.factor(block, kernel);
-    all.push_back(seconds);
+  const auto& kernels = rank_program.blocks[compute.block].kernels;
+  const std::vector<double> all = kernel_seconds(program, rank_program, compute, chip, tensor_ring, measured);
+  time.compute_s += pass_overhead_s(rank_program, compute, chip);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Kernel& kernel = kernels[at(compute.first_kernel) + i];
     if (is_collective(kernel.op))
-      time.tensor_parallel_s += seconds;
+      time.tensor_parallel_s += all[i];
     else if (kernel.recompute)
-      time.recompute_s += seconds;
+      time.recompute_s += all[i];
     else
-      time.compute_s += seconds;
+      time.compute_s += all[i];
   }
   if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
   return {time.compute_s * slowness, time.recompute_s * slowness, time.tensor_parallel_s * slowness};
@@ -374,19 +408,32 @@ bool contains_collective(const RankProgram& rank_program, const Instruction& ins
 
 CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
 
-const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
+CostTable::Key CostTable::key_of(Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program_.ranks[rank];
   const std::optional<GroupId> group =
       entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
-  const RingCost* ring_cost = group ? &ring(*group) : nullptr;
-  const int chip_group = cluster_.chip_group[at(entry.chip)];
-  Key key{entry.rank_program, chip_group, ring_cost, {}, {}};
+  Key key{entry.rank_program, cluster_.chip_group[at(entry.chip)], group ? &ring(*group) : nullptr, {}, {}};
   if (!cluster_.chip_speed.empty()) {
     key.speed = key.slowest = cluster_.speed_of(entry.chip);
     if (group && contains_collective(program_.program_of(rank), instruction))
       key.slowest = slowest_of(*group);
   }
   if (const auto* compute = instruction.as<Compute>()) key.compute = *compute;
+  return key;
+}
+
+const std::vector<KernelSpan>& CostTable::kernels(Rank rank, const Instruction& instruction) {
+  Key key = key_of(rank, instruction);
+  key.speed = key.slowest = 1;
+  const auto [known, is_new] = kernels_.try_emplace(key);
+  if (is_new)
+    known->second = kernel_spans(program_, program_.program_of(rank), *key.compute,
+                                 cluster_.chip_of(program_.ranks[rank].chip), key.ring);
+  return known->second;
+}
+
+const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
+  Key key = key_of(rank, instruction);
   const auto* step = instruction.as<OptimizerStep>();
   const bool on_host = step != nullptr && !step->tensors.empty();
   if (on_host) key.first_state = step->tensors[0];
@@ -394,10 +441,11 @@ const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
   if (known != times_.end()) return known->second;
   ComputeTime time;
   if (on_host)
-    time.compute_s = host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(chip_group)]);
+    time.compute_s =
+        host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(key.chip_group)]);
   else
-    time = compute_time(program_, program_.program_of(rank), instruction, cluster_.chip_of(entry.chip),
-                        ring_cost, slowness_of(chip_group));
+    time = compute_time(program_, program_.program_of(rank), instruction,
+                        cluster_.chip_of(program_.ranks[rank].chip), key.ring, slowness_of(key.chip_group));
   if (!on_host) time = at_speed(time, key.speed, key.slowest);
   return times_.emplace(key, time).first->second;
 }

@@ -61,6 +61,7 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
                                                           .real_ranks = prepared.scenario.world.real_ranks,
                                                           .tape = {},
                                                           .reference_kernels = false,
+                                                          .records_kernels = true,
                                                           .announce = announce},
                                                          true);
   return {.program = prepared.program, .trace = std::move(trace)};
