@@ -158,9 +158,9 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
          (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
-// Bytes that an AdamW step moves: parameters written (and read, if they are the master weights), gradients read and
-// zeroed, master weights and moments read and written.
-double optimizer_bytes(const Program& program, const RankProgram& rank_program) {
+}  // namespace
+
+double optimizer_step_bytes(const Program& program, const RankProgram& rank_program) {
   const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
   std::set<TensorId> divided;
@@ -190,11 +190,23 @@ double optimizer_bytes(const Program& program, const RankProgram& rank_program) 
   return bytes;
 }
 
-}  // namespace
-
 double computed_flops(const Kernel& kernel) {
   return is_attention(kernel.op) ? kernel.flops / 2 : kernel.flops;
 }
+
+namespace {
+
+// Assumes: the share of an attention that is launched beside another takes its share of the flops and bytes alone.
+KernelTime measured_time(const Kernel& kernel, const KernelRate& rate) {
+  KernelTime time;
+  if (rate.flops_per_s > 0) time.work_s = kernel.flops / rate.flops_per_s;
+  if (rate.bytes_per_s > 0) time.memory_s = static_cast<double>(kernel.bytes) / rate.bytes_per_s;
+  time.seconds =
+      rate.overhead_s * (is_attention(kernel.op) ? kernel.factor : 1) + time.work_s + time.memory_s;
+  return time;
+}
+
+}  // namespace
 
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
   KernelTime time;
@@ -207,6 +219,9 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
     return time;
   }
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
+  const auto& measured = chip.software.kernels.rates;
+  if (const auto rate = measured.find(kernel.op); rate != measured.end())
+    return measured_time(kernel, rate->second);
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_backward_product(kernel.op)) time.work_s *= factor(chip.software.gemm_backward);
   if (is_attention(kernel.op))
@@ -359,10 +374,15 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   ComputeTime time;
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
+    if (const auto& rate = chip.software.kernels.optimizer) {
+      time.compute_s =
+          rate->seconds(0, optimizer_step_bytes(program, rank_program)) + chip.software.step_overhead.value;
+      return time;
+    }
     // The measured time is for optimizer states that are not divided.
     time.compute_s = measured.any() && rank_program.shards.empty()
                          ? measured.optimizer_s(rank_program)
-                         : optimizer_bytes(program, rank_program) /
+                         : optimizer_step_bytes(program, rank_program) /
                                (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
     time.compute_s += chip.software.step_overhead.value;
     return time;

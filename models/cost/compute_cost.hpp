@@ -57,6 +57,10 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
 double host_step_s(const Program& program, const RankProgram& rank_program, const OptimizerStep& step,
                    const NodeGroup& nodes);
 
+// Bytes that an AdamW step of the chip moves: parameters written (and read, if they are the master weights), gradients
+// read and zeroed, master weights and moments read and written.
+double optimizer_step_bytes(const Program& program, const RankProgram& rank_program);
+
 // The kernels of a compute one after the other, from its begin, as compute_time() prices them without the slowness of
 // ranks. What belongs to no kernel (a pass, launches) comes first, and is returned as the first kernel's begin.
 // Assumes: kernels of a compute do not overlap each other.

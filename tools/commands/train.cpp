@@ -96,15 +96,19 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   // The last step is traced, if none is named, because the first ones warm up.
   if (!options.trace.empty())
     chosen.trace_step = options.trace_step >= 0 ? options.trace_step : chosen.steps - 1;
-  if (chosen.trace_step >= chosen.steps)
-    throw Refusal(Exit::usage, "bad-trace-step", {},
-                  fmt::format("--trace-step {}: there are {} steps", chosen.trace_step, chosen.steps),
-                  "steps count from 0");
   chosen.traces_kernels = options.trace_kernels;
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
   };
   return chosen;
+}
+
+void check_trace_step(const TrainArguments& options, const Job& job) {
+  const std::int64_t steps = options.steps > 0 ? options.steps : job.train.steps;
+  if (options.trace_step >= steps)
+    throw Refusal(Exit::usage, "bad-trace-step", {},
+                  fmt::format("--trace-step {}: there are {} steps", options.trace_step, steps),
+                  "steps count from 0");
 }
 
 // The command that started this process. Every rank runs it again, with its own rank variables.
@@ -126,6 +130,7 @@ Exit launch_ranks(const Program& program) {
 Exit run(const TrainArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   const Job& job = prepared.scenario.job;
+  check_trace_step(options, job);
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_from(std::getenv);

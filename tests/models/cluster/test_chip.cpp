@@ -54,6 +54,10 @@ const std::map<std::string, std::array<std::string, 2>> kOthers = {
     {"family", {"ampere", "hopper"}},
     {"kind", {"gpu", "npu"}},
     {"peak", {"{fp32: {value: 1 TFLOP/s, source: a}}", "{fp32: {value: 2 TFLOP/s, source: a}}"}},
+    {"kernels",
+     {"{source: a, matmul: {overhead: 1 us, flops: 1 TFLOP/s, bandwidth: 2 GB/s}, optimizer: {bandwidth: 1 "
+      "GB/s}}",
+      "{source: a, matmul: {overhead: 1 us, flops: 1 TFLOP/s, bandwidth: 2 GB/s}}"}},
     {"layers",
      {"{source: a, communication: included, times: [" + kTimes + "]}",
       "{source: a, communication: excluded, times: [" + kTimes + "]}"}}};
