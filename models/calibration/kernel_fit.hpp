@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/calibration/kernel_samples.hpp"
@@ -16,8 +17,8 @@ struct OpFit {
   KernelRate rate;
   std::int64_t shapes = 0;
   double mean_error = 0, worst_error = 0;  // of the samples that were fitted
-  // The same, each shape predicted by a fit to the others. With fewer than three shapes there is none: -1.
-  double held_out_mean = -1, held_out_worst = -1;
+  // The same, each shape predicted by a fit to the others. None: there are fewer than three shapes.
+  std::optional<double> held_out_mean, held_out_worst;
 };
 
 struct KernelFit {

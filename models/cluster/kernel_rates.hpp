@@ -11,7 +11,8 @@
 
 namespace motley {
 
-// A kernel takes overhead + flops / rate + bytes / bandwidth seconds; flops and bytes are those of the Program's Kernel.
+// A kernel takes overhead + flops / rate + bytes / bandwidth seconds; flops and bytes are those of the Program's
+// Kernel.
 // A rate or bandwidth of 0: that part takes no time.
 struct KernelRate {
   double overhead_s = 0;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +52,7 @@ Calibrated calibrate(const CalibrateArguments& options) {
   return result;
 }
 
-std::string percent_or_dash(double error) { return error < 0 ? "-" : fmt::format("{:.1f} %", 100 * error); }
+std::string percent_or_dash(std::optional<double> error) { return error ? format_percent(*error) : "-"; }
 
 std::string to_text(const Calibrated& result) {
   Table table("lrlllrrrr", {"kernel", "shapes", "overhead", "flops", "bandwidth", "mean error", "worst",
@@ -80,8 +81,8 @@ std::string to_text(const Calibrated& result) {
 std::string to_json(const Calibrated& result) {
   nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"}, {"chip", result.chip.name}};
   auto& kernels = json["kernels"] = nlohmann::ordered_json::array();
-  const auto error = [](double value) {
-    return value < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(value);
+  const auto error = [](std::optional<double> value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
   for (const OpFit& each : result.fit.ops)
     kernels.push_back({{"op", name_of(each.op)},
