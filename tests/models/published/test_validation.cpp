@@ -476,7 +476,7 @@ TEST_CASE("what a run computes again and what it keeps is that of its release's 
         {"mbr-0282", Recompute::selective, 1, ExpertWeights::activation, 0, 1},
         {"mbr-0290", modules({Module::latent, Module::inner})},
         {"dgxc-0051", Recompute::none, 1, combine},
-        {"dgxc-0117", modules({Module::latent})},
+        {"dgxc-0117", modules({Module::latent}), 1, combine},
         {"nemo-0010", Recompute::selective, 0, combine, 6},
         {"nemo-0008", Recompute::none, 0, combine}})
     for (const PublishedRun& run : all) {
