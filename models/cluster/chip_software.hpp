@@ -74,6 +74,7 @@ struct ChipSoftware {
   Sourced kept_weight_gradients;
   SourcedSwitch one_master;  // true: the divided parameters are the master weights, with no copy beside them
   Sourced kept_optimizer;    // bytes of each parameter's optimizer state, master weights included
+  Sourced kept_weights;      // bytes of each weight that is multiplied in fp8 with one scale for each tensor
   bool operator==(const ChipSoftware&) const = default;
 };
 

@@ -57,6 +57,7 @@ const std::vector<Figure>& figures() {
       {"kept_weight_gradients", &ChipSoftware::kept_weight_gradients, {}},
       {"one_master", &ChipSoftware::one_master, {}},
       {"kept_optimizer", &ChipSoftware::kept_optimizer, {}},
+      {"kept_weights", &ChipSoftware::kept_weights, {}},
       {"power", &Chip::watts, watts, Absent::unknown},
       {"price", &Chip::price_per_hour, dollars_per_hour, Absent::unknown},
   };

@@ -43,7 +43,8 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
                                                            {"kept_logits", ""},
                                                            {"kept_weight_gradients", ""},
                                                            {"one_master", ""},
-                                                           {"kept_optimizer", ""}};
+                                                           {"kept_optimizer", ""},
+                                                           {"kept_weights", ""}};
 const std::string kTimes =
     "{tensor_parallel: 1, micro_batch: 2, optimizer: 1 ms, forward: [1 ms, 2 ms, 3 ms], "
     "backward: [2 ms, 4 ms, 6 ms]}";
