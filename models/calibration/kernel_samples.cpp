@@ -45,10 +45,10 @@ std::set<Rank> measured_ranks(const Trace& trace) {
 
 Samples samples_of(const Program& program, const Trace& trace) {
   const std::set<Rank> measured = measured_ranks(trace);
+  check_is_of(program, trace);
   std::map<SampleKey, KernelSample> alike;
   for (const KernelEvent& event : trace.kernels) {
     const Kernel* const kernel = find_kernel(program, event.step, event.kernel);
-    MOTLEY_CHECK(kernel != nullptr);
     const double seconds = event.end_s - event.begin_s;
     // What ranks wait for each other in a collective is no property of a kernel; a share takes no time of its own.
     if (!measured.contains(event.step.rank) || is_collective(kernel->op) || is_share_of_attention(*kernel))

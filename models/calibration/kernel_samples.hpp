@@ -29,7 +29,7 @@ struct Samples {
 };
 
 // Collects the samples of a measured rank's events. Throws Refusal("no-kernels") where the trace has none, and
-// Refusal("not-measured-run") where no rank was measured.
+// Refusal("not-measured-run") where no rank was measured; "different-programs" where it is not of the Program.
 Samples samples_of(const Program& program, const Trace& trace);
 // Samples of one shape become one, with all their times.
 void add_samples(const Samples& more, Samples& all);

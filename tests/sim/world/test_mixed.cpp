@@ -64,6 +64,7 @@ class Broken : public Executor {
 std::string refused(const Job& job, const Program& program, const Trace& tape) {
   SimOptions options;
   options.tape = &tape;
+  options.records_kernels = true;
   try {
     simulate_in_child(job, program, options);
   } catch (const Refusal& refusal) {
@@ -174,6 +175,9 @@ TEST_CASE("a tape of another program, of unknown ranks or with gaps is refused")
   Trace crowded = tape;
   crowded.measured_ranks = {7_rank};
   CHECK_THAT(refused(job, program, crowded), Catch::Contains("has rank 7 measured, the program has 2 ranks"));
+  Trace strange = tape;
+  strange.kernels.push_back({{1_rank, kComputeStream, 0}, 1'000'000, 0, 0, 0, 0});
+  CHECK_THAT(refused(job, program, strange), Catch::Contains("the tape has kernel 1000000 of stage 1"));
   Trace gap = tape;
   std::erase_if(gap.events, [](const TraceEvent& event) {
     return event.step == Step{1_rank, kComputeStream, 3};
