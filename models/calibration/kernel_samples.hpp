@@ -17,7 +17,6 @@ struct KernelSample {
   double flops = 0, bytes = 0;
   std::vector<double> times;  // seconds of each time that it ran
   double seconds = 0;         // their median
-  double spread = 0;          // (third quartile - first quartile) / median
 };
 // AdamW's steps of a rank.
 struct OptimizerSample {
