@@ -188,6 +188,7 @@ OpFit fit_kernel(const RatedKernel& kernel, const std::vector<KernelSample>& sam
     const HeldOut error = held_out(points, parts);
     result.held_out_mean = error.mean;
     result.held_out_worst = error.worst;
+    result.rate.error = rounded(error.mean);
   }
   return result;
 }

@@ -16,6 +16,8 @@ constexpr const char* kShapes = "shapes";
 KernelRate read_rate(const Yaml& node, bool has_pairs) {
   std::vector<std::string> keys = {"overhead", "flops", "bandwidth"};
   if (has_pairs) keys.emplace_back("pairs");
+  const std::string speeds = fmt::format("{}", fmt::join(keys, ", "));
+  keys.emplace_back("error");
   const Fields fields(node, "the speed of a kernel", keys);
   KernelRate rate;
   if (const Yaml overhead = fields.find("overhead"))
@@ -26,9 +28,10 @@ KernelRate read_rate(const Yaml& node, bool has_pairs) {
     rate.bytes_per_s = to_quantity(bandwidth, Dimension::bytes_per_second, Sign::positive);
   if (const Yaml pairs = has_pairs ? fields.find("pairs") : Yaml{})
     rate.pairs_per_s = to_number(pairs, Sign::positive);
-  if (rate == KernelRate{})
+  if (const Yaml error = fields.find("error")) rate.error = to_number(error, Sign::not_negative);
+  if (rate == KernelRate{.error = rate.error})
     throw Refusal(Exit::usage, "no-speed", node->where, "this kernel would take no time",
-                  fmt::format("give at least one of {}", fmt::join(keys, ", ")));
+                  fmt::format("give at least one of {}", speeds));
   return rate;
 }
 
@@ -39,6 +42,7 @@ std::string print(const KernelRate& rate) {
   if (rate.bytes_per_s > 0)
     parts.push_back("bandwidth: " + format_exact(rate.bytes_per_s, Dimension::bytes_per_second));
   if (rate.pairs_per_s > 0) parts.push_back("pairs: " + format_exact(rate.pairs_per_s));
+  if (rate.error > 0) parts.push_back("error: " + format_exact(rate.error));
   return fmt::format("{{{}}}", fmt::join(parts, ", "));
 }
 

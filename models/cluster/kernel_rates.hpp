@@ -50,6 +50,7 @@ struct KernelRate {
   double overhead_s = 0;
   double flops_per_s = 0, bytes_per_s = 0;
   double pairs_per_s = 0;  // attention that writes its scores spends most of its time on them where heads are narrow
+  double error = 0;        // usual relative error on shapes that were not measured; 0: not known
   double seconds(const KernelWork& work) const {
     const auto part = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
     return overhead_s + part(work.flops, flops_per_s) + part(work.bytes, bytes_per_s) +
