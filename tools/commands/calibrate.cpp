@@ -30,7 +30,7 @@ struct CalibrateArguments {
   std::string chip = "host-core", name, source, out, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
-  bool json = false;
+  bool keep_disturbed = false, json = false;
 };
 
 struct Calibrated {
@@ -78,6 +78,7 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
   chosen.seed = static_cast<std::uint64_t>(options.seed);
   chosen.samples_path = samples_path(options);
+  chosen.keeps_disturbed = options.keep_disturbed;
   note_interrupts();
   return measure_host(chip, chosen);
 }
@@ -138,7 +139,7 @@ std::string measured_text(const HostSamples& measured) {
                                  measured.table.origin.ranks == 2 ? "" : "s");
   if (measured.kept_before > 0) text += fmt::format(", {} were there before", measured.kept_before);
   if (measured.disturbed > 0)
-    text += fmt::format("; {} measurements did not count (last: {})", measured.disturbed, measured.last_disturbance);
+    text += fmt::format("; {} measurements were disturbed (last: {})", measured.disturbed, measured.last_disturbance);
   return text + "\n\n";
 }
 
@@ -226,6 +227,8 @@ void add_calibrate(const Command& program) {
   command
       .option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
+  command.flag("--keep-disturbed", options->keep_disturbed,
+               "count measurements although the machine did not keep still");
   command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
   add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.calibrate/1)");

@@ -192,8 +192,7 @@ class HostMeasurement {
         in_a_row_ = 0;
         return;
       }
-      ++result_.disturbed;
-      result_.last_disturbance = disturbance;
+      note(disturbance);
       if (++in_a_row_ >= kMostInARow)
         throw Refusal(Exit::mismatch, "never-still", {},
                       fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
@@ -201,6 +200,11 @@ class HostMeasurement {
                                   timed.name, kMostInARow - 1, disturbance),
                       "end what else runs here, or give it other processors; what was measured before is kept");
     }
+  }
+
+  void note(const std::string& disturbance) {
+    ++result_.disturbed;
+    result_.last_disturbance = disturbance;
   }
 
   std::string try_once(const Timed& timed) {
@@ -222,8 +226,9 @@ class HostMeasurement {
     seen.taken_s = now.stolen_s - taken.stolen_s + now.throttled_s - taken.throttled_s;
     seen.share_on_processor = result.share_on_processor;
     seen.after_s = sentinel_.time();
-    std::string disturbance = stillness_.judge(seen);
-    if (!disturbance.empty()) return disturbance;
+    const std::string disturbance = stillness_.judge(seen);
+    if (!disturbance.empty() && !options_.keeps_disturbed) return disturbance;
+    if (!disturbance.empty()) note(disturbance);
     file_->append(samples_csv_rows(origin_, timed.name, result.samples));
     result_.table.probes.insert(timed.name);
     add_samples(result.samples, result_.table.samples);

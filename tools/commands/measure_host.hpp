@@ -23,6 +23,7 @@ struct MeasureOptions {
   std::string samples_path;  // the table; empty: it is not kept
   std::vector<const Prepared*> scenarios;  // whose own kernels are measured, too
   ProbeRange range;
+  bool keeps_disturbed = false;  // whether measurements count although the machine did not keep still
 };
 
 struct HostSamples {

@@ -33,7 +33,7 @@ struct RehearseArguments {
   double seconds = 60;
   std::optional<double> within;  // percent
   std::int64_t steps = 8, rounds = 4, seed = 1;
-  bool json = false;
+  bool keep_disturbed = false, json = false;
 };
 
 // Real steps on a machine that kept still.
@@ -98,6 +98,7 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
   measure.library = library;
   measure.seed = static_cast<std::uint64_t>(options.seed);
   measure.samples_path = options.samples;
+  measure.keeps_disturbed = options.keep_disturbed;
   measure.scenarios = {&prepared};
   const HostSamples samples = measure_host(chip, measure);
   KernelRates rates = fit_kernels(samples.table.samples).rates;
@@ -171,10 +172,12 @@ class RealRuns {
     seen.after_s = sentinel_.time();
     seen.share_on_processor = std::min(seen.share_on_processor, share());
     const std::string disturbance = stillness_.judge(seen);
-    if (disturbance.empty()) return {steps.begin() + 1, steps.end()};
-    ++result_.disturbed;
-    result_.last_disturbance = disturbance;
-    return {};
+    if (!disturbance.empty()) {
+      ++result_.disturbed;
+      result_.last_disturbance = disturbance;
+      if (!options_.keep_disturbed) return {};
+    }
+    return {steps.begin() + 1, steps.end()};
   }
 
   const RehearseArguments& options_;
@@ -224,7 +227,7 @@ std::string to_text(const Rehearsal& result) {
                       signed_percent(result.uncalibrated_error()));
   text += to_text(result.coverage);
   if (real.disturbed > 0)
-    text += fmt::format("{} runs did not count (last: {})\n", real.disturbed, real.last_disturbance);
+    text += fmt::format("{} runs were disturbed (last: {})\n", real.disturbed, real.last_disturbance);
   return text + fmt::format("kernels: {}\n", result.chip);
 }
 
@@ -285,6 +288,8 @@ void add_rehearse(const Command& program) {
   command.option("--within", options->within, "fail (exit 4) if the prediction is off by more percent than this");
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
+  command.flag("--keep-disturbed", options->keep_disturbed,
+               "count runs although the machine did not keep still");
   command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
   add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.rehearse/1)");
