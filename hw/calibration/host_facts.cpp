@@ -65,7 +65,8 @@ std::vector<std::string> entries(const std::string& folder, const std::string& p
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().starts_with(prefix)) names.push_back(entry.path().filename().string());
+    if (entry.path().filename().string().starts_with(prefix))
+      names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -127,8 +128,8 @@ HostFacts host_facts(const std::string& root) {
   const std::string clock = line_of(root + "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq");
   if (const auto kilohertz = number_of(clock)) facts.clock_hz = 1e3 * *kilohertz;
   facts.caches = caches(root);
-  facts.numa_nodes =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(entries(root + "/sys/devices/system/node", "node").size()));
+  facts.numa_nodes = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(entries(root + "/sys/devices/system/node", "node").size()));
   const std::string memory = root + "/proc/meminfo";  // in KiB
   facts.memory_bytes = static_cast<std::int64_t>(1024 * number_of(value_of(memory, "MemTotal")).value_or(0));
   facts.available_bytes =
@@ -141,8 +142,8 @@ HostFacts host_facts(const std::string& root) {
 std::string machine_name(const HostFacts& facts) {
   std::string name = facts.processor.empty() ? "unknown processor" : facts.processor;
   std::erase_if(name, [](char each) { return each == ',' || each == '"'; });
-  return fmt::format("{}, {} processor{}, {:.0f} GiB", name, facts.processors, facts.processors == 1 ? "" : "s",
-                     static_cast<double>(facts.memory_bytes) / (1 << 30));
+  return fmt::format("{}, {} processor{}, {:.0f} GiB", name, facts.processors,
+                     facts.processors == 1 ? "" : "s", static_cast<double>(facts.memory_bytes) / (1 << 30));
 }
 
 std::string to_text(const HostFacts& facts) {
@@ -158,7 +159,8 @@ std::string to_text(const HostFacts& facts) {
   if (facts.most_processors)
     text += fmt::format("  cgroup   {:g} processors at once\n", *facts.most_processors);
   if (facts.most_memory_bytes)
-    text += fmt::format("  cgroup   {} of memory\n", format_bytes(static_cast<double>(*facts.most_memory_bytes)));
+    text +=
+        fmt::format("  cgroup   {} of memory\n", format_bytes(static_cast<double>(*facts.most_memory_bytes)));
   for (const NicFacts& nic : facts.nics)
     text += fmt::format("  NIC      {}, {}{}, MTU {}\n", nic.name, nic.up ? "up" : "down",
                         nic.bits_per_s > 0 ? fmt::format(", {:g} Gb/s", nic.bits_per_s / 1e9) : "", nic.mtu);

@@ -1,5 +1,5 @@
 // What this host has: processors, caches, memory, limits, NICs, as Linux shows them in /proc and /sys. Read next:
-// hw/calibration/stillness.hpp.
+// models/calibration/stillness.hpp.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace motley {
 
 struct CacheFacts {
   int level = 0;
-  std::string kind;         // "Data", "Instruction", "Unified"
+  std::string kind;  // "Data", "Instruction", "Unified"
   std::int64_t bytes = 0;
   std::int64_t shared = 1;  // processors that share one of them
   bool operator==(const CacheFacts&) const = default;
@@ -24,15 +24,15 @@ struct NicFacts {
   bool operator==(const NicFacts&) const = default;
 };
 struct HostFacts {
-  std::string processor;        // its name; empty: not known
-  std::int64_t processors = 1;  // that this process may use
-  double clock_hz = 0;          // of the first processor, now; 0: not known
+  std::string processor;           // its name; empty: not known
+  std::int64_t processors = 1;     // that this process may use
+  double clock_hz = 0;             // of the first processor, now; 0: not known
   std::vector<CacheFacts> caches;  // of the first processor
   std::int64_t numa_nodes = 1;
   std::int64_t memory_bytes = 0, available_bytes = 0;
-  std::optional<double> most_processors;         // that the cgroup may use at once
+  std::optional<double> most_processors;          // that the cgroup may use at once
   std::optional<std::int64_t> most_memory_bytes;  // of the cgroup
-  std::vector<NicFacts> nics;  // by name
+  std::vector<NicFacts> nics;                     // by name
 };
 
 // `root`: where /proc and /sys stand; "" on a real host.

@@ -1,5 +1,5 @@
 // Times the kernels of one rank of a Program on this host, beside other processes that are as busy. Read next:
-// models/calibration/kernel_samples.hpp, hw/calibration/stillness.hpp.
+// models/calibration/kernel_samples.hpp, models/calibration/stillness.hpp.
 #pragma once
 
 #include <cstdint>

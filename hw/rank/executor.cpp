@@ -30,9 +30,11 @@ void fill_others(const Program& program, Rank rank, const Kernel& kernel, std::s
   if (kernel.op != KernelOp::all_gather || !program.ranks[rank].groups[kTensorGroup]) return;
   const auto& members = program.groups[*program.ranks[rank].groups[kTensorGroup]].ranks;
   const std::size_t part = (values.size() + members.size() - 1) / members.size();
-  const auto place = static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  const std::span<float> own = values.subspan(std::min(values.size(), place * part)).first(
-      std::min(part, values.size() - std::min(values.size(), place * part)));
+  const auto place =
+      static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+  const std::span<float> own =
+      values.subspan(std::min(values.size(), place * part))
+          .first(std::min(part, values.size() - std::min(values.size(), place * part)));
   if (own.empty()) return;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (i / part != place) values[i] = own[i % own.size()];
@@ -44,9 +46,10 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
                            Rank rank, KernelLibrary library)
     : rank_(rank),
       text_(made_up_bytes(train)),
-      work_(program, transformer, train, rank, library, [&program, rank](const Kernel& kernel, std::span<float> values) {
-        fill_others(program, rank, kernel, values);
-      }) {
+      work_(program, transformer, train, rank, library,
+            [&program, rank](const Kernel& kernel, std::span<float> values) {
+              fill_others(program, rank, kernel, values);
+            }) {
   for (const Stream& stream : work_.rank_program().streams)
     for (const Instruction& instruction : stream.instructions)
       if (const Op op = instruction.op(); op == Op::send || op == Op::collective || op == Op::copy)

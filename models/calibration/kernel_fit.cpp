@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kParts = 4;
 constexpr unsigned kFlopsPart = 1, kBytesPart = 2, kPairsPart = 3;
 using Parts = unsigned;  // a bit for each part that is fitted
-using Seconds = std::array<double, kParts>;  // for each part: seconds of one call, one flop, one byte, one pair
+using Seconds =
+    std::array<double, kParts>;  // for each part: seconds of one call, one flop, one byte, one pair
 
 bool has(Parts parts, std::size_t part) { return (parts >> part & 1U) != 0; }
 
@@ -139,7 +140,9 @@ Parts best_parts(const std::vector<Point>& points) {
   Parts possible = bit(0);
   for (std::size_t part = 1; part < kParts; ++part)
     if (all_have(part)) possible |= bit(part);
-  Parts best = has(possible, kFlopsPart) ? bit(kFlopsPart) : has(possible, kBytesPart) ? bit(kBytesPart) : bit(0);
+  Parts best = has(possible, kFlopsPart)   ? bit(kFlopsPart)
+               : has(possible, kBytesPart) ? bit(kBytesPart)
+                                           : bit(0);
   if (points.size() < kFewest) return best;
   double least = held_out(points, best).mean;
   for (Parts parts = 1; parts < 1U << kParts; ++parts) {
@@ -150,13 +153,6 @@ Parts best_parts(const std::vector<Point>& points) {
     best = parts;
   }
   return best;
-}
-
-// Four digits: more than any measurement has, and a person reads them.
-double rounded(double value) {
-  if (!(value > 0)) return 0;
-  const double digit = std::pow(10.0, std::floor(std::log10(value)) - 3);
-  return std::round(value / digit) * digit;
 }
 
 KernelRate rate_of(const Seconds& seconds) {
@@ -194,6 +190,12 @@ OpFit fit_kernel(const RatedKernel& kernel, const std::vector<KernelSample>& sam
 }
 
 }  // namespace
+
+double rounded(double value) {
+  if (!(value > 0)) return 0;
+  const double digit = std::pow(10.0, std::floor(std::log10(value)) - 3);
+  return std::round(value / digit) * digit;
+}
 
 KernelFit fit_kernels(const Samples& samples) {
   KernelFit result;

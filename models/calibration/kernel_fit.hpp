@@ -32,4 +32,7 @@ struct KernelFit {
 // Refusal("two-formats") where samples differ in format.
 KernelFit fit_kernels(const Samples& samples);
 
+// Four digits: more than any measurement has, and a person reads them. 0 where the value is not positive.
+double rounded(double value);
+
 }  // namespace motley

@@ -15,13 +15,15 @@ namespace {
 class Draw {
  public:
   explicit Draw(std::mt19937_64& random) : random_(random) {}
-  std::int64_t below(std::int64_t count) { return static_cast<std::int64_t>(random_() % at_least_one(count)); }
+  std::int64_t below(std::int64_t count) {
+    return static_cast<std::int64_t>(random_() % at_least_one(count));
+  }
   bool one_in(std::int64_t count) { return below(count) == 0; }
   // Equal shares for each doubling, rounded to a multiple of `step`.
   std::int64_t log_uniform(std::int64_t least, std::int64_t most, std::int64_t step) {
     const double share = static_cast<double>(random_() >> 11U) / 9007199254740992.0;  // 2^53
-    const double value = static_cast<double>(least) *
-                         std::pow(static_cast<double>(most) / static_cast<double>(least), share);
+    const double value =
+        static_cast<double>(least) * std::pow(static_cast<double>(most) / static_cast<double>(least), share);
     return std::max(step, static_cast<std::int64_t>(std::llround(value / static_cast<double>(step))) * step);
   }
   template <class T>
@@ -30,7 +32,9 @@ class Draw {
   }
 
  private:
-  static std::uint64_t at_least_one(std::int64_t count) { return count > 0 ? static_cast<std::uint64_t>(count) : 1; }
+  static std::uint64_t at_least_one(std::int64_t count) {
+    return count > 0 ? static_cast<std::uint64_t>(count) : 1;
+  }
   std::mt19937_64& random_;
 };
 
@@ -81,7 +85,8 @@ void add_latent(Transformer& model, Draw& draw) {
 
 double flops_of_step(const Transformer& model, const Train& train) {
   const double tokens = static_cast<double>(train.micro_batch * train.sequence);
-  const double active = static_cast<double>(parameter_count(model)) / static_cast<double>(std::max<std::int64_t>(1, model.layers)) *
+  const double active = static_cast<double>(parameter_count(model)) /
+                        static_cast<double>(std::max<std::int64_t>(1, model.layers)) *
                         static_cast<double>(model.layers);
   return 6 * tokens * active +
          12 * tokens * static_cast<double>(model.hidden * model.layers * train.sequence);
@@ -96,8 +101,10 @@ Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& ran
   job.train.precision = Format::fp32;
   for (;;) {
     job.transformer = draw_dense(range, draw);
-    if (job.transformer.family == Family::llama && draw.one_in(2)) add_experts(job.transformer, draw);
-    else if (job.transformer.family == Family::llama && draw.one_in(4)) add_latent(job.transformer, draw);
+    if (job.transformer.family == Family::llama && draw.one_in(2))
+      add_experts(job.transformer, draw);
+    else if (job.transformer.family == Family::llama && draw.one_in(4))
+      add_latent(job.transformer, draw);
     const std::int64_t rows = draw.log_uniform(range.least_rows, range.most_rows, 16);
     job.train.micro_batch = draw.one_of<std::int64_t>({1, 2, 4, 8});
     job.train.sequence = std::max<std::int64_t>(16, rows / job.train.micro_batch / 16 * 16);

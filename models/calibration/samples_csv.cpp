@@ -49,11 +49,13 @@ std::vector<double> to_times(const CsvRow& row) {
     const double value = std::strtod(word.c_str(), &end);
     if (*end != '\0' || !(value > 0) || !(value < 1e6))
       throw Refusal(Exit::usage, "bad-csv", row.where("times"),
-                    fmt::format("`{}` is no time in seconds", shortened(word)), "positive numbers, with a space between");
+                    fmt::format("`{}` is no time in seconds", shortened(word)),
+                    "positive numbers, with a space between");
     times.push_back(value);
   }
   if (times.empty())
-    throw Refusal(Exit::usage, "bad-csv", row.where("times"), "this shape has no times", "at least one is needed");
+    throw Refusal(Exit::usage, "bad-csv", row.where("times"), "this shape has no times",
+                  "at least one is needed");
   return times;
 }
 
@@ -106,9 +108,9 @@ std::string samples_csv_rows(const SamplesOrigin& origin, const std::string& pro
   std::size_t row = 0;
   const auto add = [&](const std::string& kernel, const std::string& format, const MeasuredShape& shape,
                        const std::vector<double>& times) {
-    text += fmt::format("\"{}\",\"{}\",{},\"{}\",{},{},{},{},{},{},{},{},{:.17g},{:.17g},{}\n", origin.machine,
-                        origin.library, origin.ranks, probe, ++row, rows, kernel, format, shape.m, shape.n,
-                        shape.k, shape.groups, shape.flops, shape.bytes, joined(times));
+    text += fmt::format("\"{}\",\"{}\",{},\"{}\",{},{},{},{},{},{},{},{},{:.17g},{:.17g},{}\n",
+                        origin.machine, origin.library, origin.ranks, probe, ++row, rows, kernel, format,
+                        shape.m, shape.n, shape.k, shape.groups, shape.flops, shape.bytes, joined(times));
   };
   for (const KernelSample& sample : samples.kernels)
     add(name_of(sample.kernel), std::string(name_of(sample.format)), sample.shape, sample.times);
@@ -126,8 +128,8 @@ SamplesTable parse_samples_csv(const std::string& whole, const std::string& file
   const std::string text = whole.substr(0, end == std::string::npos ? 0 : end + 1);
   SamplesTable table;
   if (text.substr(0, text.find('\n')) != kColumns)
-    throw Refusal(Exit::usage, "bad-csv", {.file = file, .line = 1, .column = 1}, "these are no samples of kernels",
-                  fmt::format("the first line is `{}`", kColumns));
+    throw Refusal(Exit::usage, "bad-csv", {.file = file, .line = 1, .column = 1},
+                  "these are no samples of kernels", fmt::format("the first line is `{}`", kColumns));
   const std::vector<CsvRow> rows = parse_csv_table(text, file);
   const auto kernels = kernels_by_name();
   std::map<std::string, ProbeRows> probes;
@@ -157,7 +159,8 @@ SamplesTable parse_samples_csv(const std::string& whole, const std::string& file
   table.complete_bytes = text.find('\n') + 1;
   for (std::size_t i = 0, line = 0; i < text.size(); ++i) {
     if (text[i] != '\n') continue;
-    if (line > 0 && line <= rows.size() && table.probes.contains(rows[line - 1]["probe"])) table.complete_bytes = i + 1;
+    if (line > 0 && line <= rows.size() && table.probes.contains(rows[line - 1]["probe"]))
+      table.complete_bytes = i + 1;
     ++line;
   }
   return table;

@@ -1,5 +1,5 @@
-// Samples as a table, one row for each shape that a probe timed: raw times, with the machine, the kernels and the number
-// of busy ranks on every row, so that tables of unlike origins are never blended by accident. Read next:
+// Samples as a table, one row for each shape that a probe timed: raw times, with the machine, the kernels and the
+// number of busy ranks on every row, so that tables of unlike origins are never blended by accident. Read next:
 // models/calibration/kernel_samples.hpp.
 #pragma once
 
@@ -22,8 +22,8 @@ struct SamplesOrigin {
 
 struct SamplesTable {
   SamplesOrigin origin;
-  std::set<std::string> probes;  // that are complete
-  Samples samples;               // of the complete probes
+  std::set<std::string> probes;    // that are complete
+  Samples samples;                 // of the complete probes
   std::size_t complete_bytes = 0;  // length of the text up to the end of the last complete probe
 };
 

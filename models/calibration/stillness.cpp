@@ -22,6 +22,12 @@ double Stillness::usual_s() const {
   return sentinels_.empty() ? 0 : sentinels_[(sentinels_.size() - 1) / 4];
 }
 
+double Stillness::noise() const {
+  if (sentinels_.size() < 4) return 0;
+  const auto quarter = [&](std::size_t i) { return sentinels_[(sentinels_.size() - 1) * i / 4]; };
+  return (quarter(3) - quarter(1)) / 2 / quarter(1);
+}
+
 std::string Stillness::judge(const Surroundings& seen) {
   for (const double each : {seen.before_s, seen.after_s})
     sentinels_.insert(std::upper_bound(sentinels_.begin(), sentinels_.end(), each), each);
@@ -29,9 +35,11 @@ std::string Stillness::judge(const Surroundings& seen) {
   if (slower > kSlowest * usual_s())
     return fmt::format("the sentinel took {}, usually {}", format_seconds(slower), format_seconds(usual_s()));
   if (seen.share_on_processor < kLeastShare)
-    return fmt::format("other processes took {} of the processor's time", format_percent(1 - seen.share_on_processor));
+    return fmt::format("other processes took {} of the processor's time",
+                       format_percent(1 - seen.share_on_processor));
   if (seen.taken_s > kMostTaken * seen.seconds)
-    return fmt::format("{} of {} were stolen or throttled", format_seconds(seen.taken_s), format_seconds(seen.seconds));
+    return fmt::format("{} of {} were stolen or throttled", format_seconds(seen.taken_s),
+                       format_seconds(seen.seconds));
   return "";
 }
 

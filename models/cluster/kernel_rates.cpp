@@ -71,9 +71,10 @@ std::vector<MeasuredShape> read_shapes(const Yaml& node) {
   std::sort(shapes.begin(), shapes.end());
   for (std::size_t i = 1; i < shapes.size(); ++i)
     if (shapes[i].is_like(shapes[i - 1]))
-      throw Refusal(Exit::usage, "bad-shape", node->where,
-                    fmt::format("the shape {} x {} x {} is listed twice", shapes[i].m, shapes[i].n, shapes[i].k),
-                    "give each shape one time");
+      throw Refusal(
+          Exit::usage, "bad-shape", node->where,
+          fmt::format("the shape {} x {} x {} is listed twice", shapes[i].m, shapes[i].n, shapes[i].k),
+          "give each shape one time");
   return shapes;
 }
 
@@ -124,12 +125,13 @@ KernelWork work_of(KernelOp op, double flops, double bytes, std::int64_t k) {
 }
 
 KernelRates read_kernel_rates(const Yaml& node) {
-  std::vector<std::string> keys = {"source", "library", "format", kOptimizer, kShapes};
+  std::vector<std::string> keys = {"source", "library", "noise", "format", kOptimizer, kShapes};
   for (const std::string& name : kernel_names()) keys.push_back(name);
   const Fields fields(node, "`kernels`", keys);
   KernelRates read;
   read.source = to_text(fields.need("source"));
   if (const Yaml library = fields.find("library")) read.library = to_text(library);
+  if (const Yaml noise = fields.find("noise")) read.noise = to_number(noise, Sign::not_negative);
   if (const Yaml format = fields.find("format")) read.format = to_choice<Format>(format);
   if (const Yaml optimizer = fields.find(kOptimizer)) read.optimizer = read_rate(optimizer, false);
   for (const RatedKernel& kernel : rated_kernels())
@@ -153,6 +155,7 @@ std::string print(const KernelRates& rates, const std::string& indent) {
   if (rates == KernelRates{}) return "";
   std::string text = fmt::format("{0}kernels:\n{0}  source: {1}\n", indent, quote(rates.source));
   if (!rates.library.empty()) text += fmt::format("{}  library: {}\n", indent, quote(rates.library));
+  if (rates.noise > 0) text += fmt::format("{}  noise: {}\n", indent, format_exact(rates.noise));
   if (rates.format) text += fmt::format("{}  format: {}\n", indent, name_of(*rates.format));
   for (const auto& [kernel, rate] : rates.rates)
     text += fmt::format("{}  {}: {}\n", indent, name_of(kernel), print(rate));

@@ -49,8 +49,9 @@ KernelWork work_of(KernelOp op, double flops, double bytes, std::int64_t k);
 struct KernelRate {
   double overhead_s = 0;
   double flops_per_s = 0, bytes_per_s = 0;
-  double pairs_per_s = 0;  // attention that writes its scores spends most of its time on them where heads are narrow
-  double error = 0;        // usual relative error on shapes that were not measured; 0: not known
+  double pairs_per_s =
+      0;  // attention that writes its scores spends most of its time on them where heads are narrow
+  double error = 0;  // usual relative error on shapes that were not measured; 0: not known
   double seconds(const KernelWork& work) const {
     const auto part = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
     return overhead_s + part(work.flops, flops_per_s) + part(work.bytes, bytes_per_s) +
@@ -74,8 +75,10 @@ struct MeasuredShape {
 
 struct KernelRates {
   std::string source;
-  std::string library;           // the library whose kernels were measured; empty: it is not known
-  std::optional<Format> format;  // format that the kernels computed in; nothing: the rates hold for all formats
+  std::string library;  // the library whose kernels were measured; empty: it is not known
+  double noise = 0;     // how far equal runs are apart, as a share; 0: not known
+  // Format that the kernels computed in; nothing: the rates hold for all formats.
+  std::optional<Format> format;
   std::map<RatedKernel, KernelRate> rates;
   std::map<RatedKernel, std::vector<MeasuredShape>> shapes;  // ascending
   // AdamW's step; its bytes are those that the parameters, gradients and moments of a rank move.

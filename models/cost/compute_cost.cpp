@@ -365,8 +365,8 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
     if (const auto& rate = chip.software.kernels.optimizer) {
-      time.compute_s =
-          rate->seconds({0, optimizer_step_bytes(program, rank_program), 0}) + chip.software.step_overhead.value;
+      time.compute_s = rate->seconds({0, optimizer_step_bytes(program, rank_program), 0}) +
+                       chip.software.step_overhead.value;
       return time;
     }
     // The measured time is for optimizer states that are not divided.

@@ -11,7 +11,8 @@ bool holds_for(const KernelRates& rates, const Kernel& kernel, Format format) {
 }
 
 // The measured shape that is the kernel's; null: none.
-const MeasuredShape* measured_shape(const KernelRates& rates, const RatedKernel& rated, const Kernel& kernel) {
+const MeasuredShape* measured_shape(const KernelRates& rates, const RatedKernel& rated,
+                                    const Kernel& kernel) {
   const auto known = rates.shapes.find(rated);
   if (known == rates.shapes.end()) return nullptr;
   const MeasuredShape wanted = shape_of(kernel);

@@ -73,8 +73,8 @@ class Counter {
     }
   }
 
-  void add_missing(const RatedKernel& rated, const Kernel& kernel, Known known, const Chip& chip, double count,
-                   double seconds) {
+  void add_missing(const RatedKernel& rated, const Kernel& kernel, Known known, const Chip& chip,
+                   double count, double seconds) {
     MissingShape& missing = missing_[{rated, chip.name, shape_of(kernel)}];
     missing.kernel = rated;
     missing.chip = chip.name;
@@ -86,7 +86,9 @@ class Counter {
     if (rate != chip.software.kernels.rates.end()) missing.error = rate->second.error;
   }
 
-  void add_seconds(Known known, double seconds) { coverage_.kernel_s[static_cast<std::size_t>(known)] += seconds; }
+  void add_seconds(Known known, double seconds) {
+    coverage_.kernel_s[static_cast<std::size_t>(known)] += seconds;
+  }
 
   const Program& program_;
   const Cluster& cluster_;
@@ -110,30 +112,33 @@ Coverage coverage_of(const Program& program, const Cluster& cluster, const Trace
   return Counter(program, cluster, trace).run();
 }
 
-std::string to_text(const Coverage& coverage) {
-  std::string text = "of its seconds rest on figures";
+std::string describe(const Coverage& coverage) {
+  std::vector<std::string> parts;
   for (const Known known : every<Known>())
-    text += fmt::format("{} {} {}", known == Known::measured ? "" : ",", name_of(known),
-                        format_percent(coverage.share(known)));
-  return text + fmt::format(", of messages {}\n", format_percent(coverage.message_share()));
+    if (coverage.share(known) > 0)
+      parts.push_back(fmt::format("{} {}", format_percent(coverage.share(known)), name_of(known)));
+  if (coverage.message_s > 0)
+    parts.push_back(fmt::format("{} messages", format_percent(coverage.message_share())));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string missing_text(const Coverage& coverage, std::size_t most) {
   Table table("lllrrrrrr", {"kernel", "chip", "rests on", "m", "n", "k", "groups", "each", "all"});
   for (std::size_t i = 0; i < std::min(most, coverage.missing.size()); ++i) {
     const MissingShape& each = coverage.missing[i];
-    table.add({name_of(each.kernel), each.chip, std::string(name_of(each.known)), fmt::to_string(each.shape.m),
-               fmt::to_string(each.shape.n), fmt::to_string(each.shape.k), fmt::to_string(each.shape.groups),
-               format_seconds(each.shape.seconds), format_seconds(each.seconds)});
+    table.add({name_of(each.kernel), each.chip, std::string(name_of(each.known)),
+               fmt::to_string(each.shape.m), fmt::to_string(each.shape.n), fmt::to_string(each.shape.k),
+               fmt::to_string(each.shape.groups), format_seconds(each.shape.seconds),
+               format_seconds(each.seconds)});
   }
   std::string text = table.print();
-  if (coverage.missing.size() > most)
-    text += fmt::format("and {} more\n", coverage.missing.size() - most);
+  if (coverage.missing.size() > most) text += fmt::format("and {} more\n", coverage.missing.size() - most);
   return text;
 }
 
 double measured_half_width(const Coverage& coverage, double noise) {
-  constexpr double kUnknown = 1.0 / 3, kExtrapolated = 2, kShare80 = 1.28;  // deviations that hold 80 % of a normal
+  constexpr double kUnknown = 1.0 / 3, kExtrapolated = 2,
+                   kShare80 = 1.28;  // deviations that hold 80 % of a normal
   // The mean of absolute errors of a normal is 0.8 of its deviation.
   constexpr double kDeviation = 1 / 0.8;
   const double whole_s = coverage.seconds();

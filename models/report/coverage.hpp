@@ -1,4 +1,5 @@
-// What the seconds of a prediction rest on: figures that were measured, or not. Read next: models/cost/rated_kernels.hpp.
+// What the seconds of a prediction rest on: figures that were measured, or not. Read next:
+// models/cost/rated_kernels.hpp.
 #pragma once
 
 #include <array>
@@ -17,7 +18,8 @@ struct MissingShape {
   std::string chip;
   MeasuredShape shape;  // seconds: what one such kernel is predicted to take
   double seconds = 0;   // of all of them, on all ranks
-  double error = 0;     // usual error of the speed of such kernels on shapes that were not measured; 0: not known
+  double error =
+      0;  // usual error of the speed of such kernels on shapes that were not measured; 0: not known
   Known known = Known::assumed;
 };
 
@@ -27,15 +29,17 @@ struct Coverage {
   double message_s = 0;
   std::vector<MissingShape> missing;  // those that take most seconds first
   double seconds() const;
-  double share(Known known) const { return seconds() > 0 ? kernel_s[static_cast<std::size_t>(known)] / seconds() : 0; }
+  double share(Known known) const {
+    return seconds() > 0 ? kernel_s[static_cast<std::size_t>(known)] / seconds() : 0;
+  }
   double message_share() const { return seconds() > 0 ? message_s / seconds() : 0; }
 };
 
 // Counts the busy time of all ranks in a simulated step. Exposed and hidden messages count alike.
 Coverage coverage_of(const Program& program, const Cluster& cluster, const Trace& trace);
 bool has_measured_kernels(const Cluster& cluster);
-// "of its seconds, 61 % rest on measured shapes, ..."
-std::string to_text(const Coverage& coverage);
+// "61.0 % measured, 30.2 % interpolated, 1.0 % assumed, 7.8 % messages"
+std::string describe(const Coverage& coverage);
 // A line for each missing shape, at most so many.
 std::string missing_text(const Coverage& coverage, std::size_t most);
 

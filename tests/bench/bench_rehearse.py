@@ -2,7 +2,7 @@
 """How near predictions on measured kernels are to real steps on this host: one calibration, then `motley rehearse` of
 many unlike jobs that it neither ran nor has shapes of.
 
-Arguments: the program; --chip FILE uses a calibration that is there; --seconds N of calibration (default 120); --smoke
+Arguments: the program, the source tree; --chip FILE uses a calibration that is there; --seconds N of calibration (default 120); --smoke
 rehearses two cases after a short calibration, and judges nothing.
 """
 
@@ -113,8 +113,8 @@ def main():
                   f"{result['uncalibrated_error_pct']:+12.1f} %", flush=True)
     errors = sorted(abs(each["error_pct"]) for each in results)
     wrong, pairs = order_errors(results)
-    print(f"\n{len(results)} cases: error mean {sum(errors) / len(errors):.1f} %, median {errors[len(errors) // 2]:.1f} %, "
-          f"worst {errors[-1]:.1f} %; uncalibrated mean "
+    print(f"\n{len(results)} cases: error mean {sum(errors) / len(errors):.1f} %, "
+          f"median {errors[len(errors) // 2]:.1f} %, worst {errors[-1]:.1f} %; uncalibrated mean "
           f"{sum(abs(each['uncalibrated_error_pct']) for each in results) / len(results):.1f} %")
     print(f"80 % intervals hold {sum(each['interval_holds'] for each in results)} of {len(results)}; "
           f"order wrong in {wrong} of {pairs} pairs that differ by more than 15 %")

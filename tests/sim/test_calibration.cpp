@@ -86,8 +86,7 @@ void check_returned(const KernelFit& fit, const KernelRates& known, const Sample
   for (const KernelSample& sample : samples.kernels) {
     const KernelRate& truth = known.rates.at(sample.kernel);
     INFO(name_of(sample.kernel));
-    const KernelWork work =
-        work_of(sample.kernel.op, sample.shape.flops, sample.shape.bytes, sample.shape.k);
+    const KernelWork work = work_of(sample.kernel.op, sample.shape.flops, sample.shape.bytes, sample.shape.k);
     CHECK(share_apart(fit.rates.rates.at(sample.kernel).seconds(work), truth.seconds(work)) < tolerance);
   }
   for (const OpFit& each : fit.ops) {

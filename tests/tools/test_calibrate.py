@@ -57,8 +57,8 @@ class Calibrate(unittest.TestCase):
         dice = random.Random(7)
         kept = {}
         for _ in range(KILLS):
-            run = subprocess.Popen([PROGRAM, "calibrate", "--keep-disturbed", "--ranks", "2", "--seconds", "60", "--samples",
-                                    str(table)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+            run = subprocess.Popen([PROGRAM, "calibrate", "--keep-disturbed", "--ranks", "2", "--seconds", "60",
+                                    "--samples", str(table)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
             time.sleep((0.3 + 1.2 * dice.random()) * SLOWER)
             run.send_signal(signal.SIGKILL)
             run.wait()

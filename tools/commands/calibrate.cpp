@@ -98,8 +98,10 @@ Calibrated calibrate(const CalibrateArguments& options) {
   if (result.measured) {
     const SamplesOrigin& origin = result.measured->table.origin;
     rates.library = origin.library;
+    rates.noise = rounded(result.measured->noise);
     if (options.source.empty())
-      rates.source = fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
+      rates.source =
+          fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
   }
   result.chip.software.kernels = rates;
   if (!options.name.empty())
@@ -117,8 +119,8 @@ std::string table_of(const Calibrated& result) {
   std::vector<OpFit> by_time = result.fit.ops;
   std::stable_sort(by_time.begin(), by_time.end(),
                    [](const OpFit& a, const OpFit& b) { return a.seconds > b.seconds; });
-  Table table("lrrlllrrrrr", {"kernel", "of time", "shapes", "overhead", "flops", "bandwidth", "pairs", "mean error",
-                              "worst", "held out", "worst"});
+  Table table("lrrlllrrrrr", {"kernel", "of time", "shapes", "overhead", "flops", "bandwidth", "pairs",
+                              "mean error", "worst", "held out", "worst"});
   for (const OpFit& each : by_time) {
     const auto cell = [](double value, std::string (*print)(double)) {
       return value > 0 ? print(value) : "-";
@@ -134,12 +136,13 @@ std::string table_of(const Calibrated& result) {
 }
 
 std::string measured_text(const HostSamples& measured) {
-  std::string text = fmt::format("{}\n{} probes measured, beside {} busy rank{}", to_text(measured.host),
-                                 measured.probes, measured.table.origin.ranks - 1,
-                                 measured.table.origin.ranks == 2 ? "" : "s");
+  std::string text =
+      fmt::format("{}\n{} probes measured, beside {} busy rank{}", to_text(measured.host), measured.probes,
+                  measured.table.origin.ranks - 1, measured.table.origin.ranks == 2 ? "" : "s");
   if (measured.kept_before > 0) text += fmt::format(", {} were there before", measured.kept_before);
   if (measured.disturbed > 0)
-    text += fmt::format("; {} measurements were disturbed (last: {})", measured.disturbed, measured.last_disturbance);
+    text += fmt::format("; {} measurements were disturbed (last: {})", measured.disturbed,
+                        measured.last_disturbance);
   return text + "\n\n";
 }
 
@@ -188,8 +191,8 @@ std::string to_json(const Calibrated& result) {
 
 void check_options(const CalibrateArguments& options) {
   if (!options.from.empty() && !options.scenarios.empty())
-    throw Refusal(Exit::usage, "conflicting-options", {}, "--from reads runs, and a scenario is to be measured",
-                  "give one of the two");
+    throw Refusal(Exit::usage, "conflicting-options", {},
+                  "--from reads runs, and a scenario is to be measured", "give one of the two");
   if (!options.from.empty() && options.source.empty())
     throw Refusal(Exit::usage, "missing-option", {}, "--from needs --source",
                   "where and when these runs were measured");
@@ -224,8 +227,7 @@ void add_calibrate(const Command& program) {
                  "the table of what was measured, which a later run goes on with; default: --out with .csv");
   command.option("--seconds", options->seconds, "how long to measure; default: 90");
   command.option("--ranks", options->ranks, "ranks that are busy at once; default: one for each processor");
-  command
-      .option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
+  command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
   command.flag("--keep-disturbed", options->keep_disturbed,
                "count measurements although the machine did not keep still");

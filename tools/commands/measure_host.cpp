@@ -72,7 +72,8 @@ class GrowingFile {
   int descriptor_ = -1;  // -1: nothing is kept
   off_t end_ = 0;
   [[noreturn]] void fail() const {
-    throw RunFailure(fmt::format("cannot write {}: {}; what was measured before is kept", path_, std::strerror(errno)));
+    throw RunFailure(
+        fmt::format("cannot write {}: {}; what was measured before is kept", path_, std::strerror(errno)));
   }
 };
 
@@ -91,7 +92,8 @@ class HostMeasurement {
     result_.host = host_facts();
     origin_ = {machine_name(result_.host), describe(options.library), options.busy_ranks};
     read_table();
-    file_ = std::make_unique<GrowingFile>(options.samples_path, result_.table.complete_bytes, samples_csv_head());
+    file_ =
+        std::make_unique<GrowingFile>(options.samples_path, result_.table.complete_bytes, samples_csv_head());
   }
 
   void run() {
@@ -104,6 +106,7 @@ class HostMeasurement {
       const Program program = compile(probe.job);
       measure({fmt::format("{} {}", begin, probe.name), &probe.job, &program, Rank(0)}, progress);
     }
+    result_.noise = stillness_.noise();
   }
 
  private:
@@ -114,19 +117,18 @@ class HostMeasurement {
     refuse_irregular_file(path);
     SamplesTable known = parse_samples_csv(read_text_file(path, {}, kMostTableBytes), path);
     if (!known.probes.empty() && !(known.origin == origin_))
-      throw Refusal(
-          Exit::usage, "two-origins", {.file = path, .line = 2, .column = 1},
-          fmt::format("these samples are of `{}, {}, {} ranks`; here are `{}, {}, {} ranks`", known.origin.machine,
-                      known.origin.library, known.origin.ranks, origin_.machine, origin_.library, origin_.ranks),
-          "a calibration is of one machine, one kernel library and one number of busy ranks: name another file");
+      throw Refusal(Exit::usage, "two-origins", {.file = path, .line = 2, .column = 1},
+                    fmt::format("these samples are of `{}, {}, {} ranks`; here are `{}, {}, {} ranks`",
+                                known.origin.machine, known.origin.library, known.origin.ranks,
+                                origin_.machine, origin_.library, origin_.ranks),
+                    "a calibration is of one machine, one kernel library and one number of busy ranks: name "
+                    "another file");
     known.origin = origin_;
     result_.kept_before = static_cast<std::int64_t>(known.probes.size());
     result_.table = std::move(known);
   }
 
-  bool has_time() const {
-    return !was_interrupted() && monotonic_s() - begin_s_ < options_.seconds;
-  }
+  bool has_time() const { return !was_interrupted() && monotonic_s() - begin_s_ < options_.seconds; }
 
   bool is_known(const std::string& begin) const {
     const auto next = result_.table.probes.lower_bound(begin);
@@ -138,7 +140,8 @@ class HostMeasurement {
     std::set<RankProgramId> done;
     for (const Rank rank : IdRange<Rank>(prepared.program.ranks.size())) {
       if (!done.insert(prepared.program.ranks[rank].rank_program).second) continue;
-      const std::string name = fmt::format("{} {}", program_hash_of(prepared), prepared.program.program_of(rank).name);
+      const std::string name =
+          fmt::format("{} {}", program_hash_of(prepared), prepared.program.program_of(rank).name);
       if (!result_.table.probes.contains(name))
         measure({name, &prepared.scenario.job, &prepared.program, rank}, progress);
     }
@@ -194,11 +197,12 @@ class HostMeasurement {
       }
       note(disturbance);
       if (++in_a_row_ >= kMostInARow)
-        throw Refusal(Exit::mismatch, "never-still", {},
-                      fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
-                                  "it; {}",
-                                  timed.name, kMostInARow - 1, disturbance),
-                      "end what else runs here, or give it other processors; what was measured before is kept");
+        throw Refusal(
+            Exit::mismatch, "never-still", {},
+            fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
+                        "it; {}",
+                        timed.name, kMostInARow - 1, disturbance),
+            "end what else runs here, or give it other processors; what was measured before is kept");
     }
   }
 
@@ -217,8 +221,8 @@ class HostMeasurement {
     const TimedProgram result = time_program(
         *timed.program, timed.rank,
         [&] {
-          return std::make_unique<HostExecutor>(*timed.program, timed.job->transformer, timed.job->train, timed.rank,
-                                                options_.library);
+          return std::make_unique<HostExecutor>(*timed.program, timed.job->transformer, timed.job->train,
+                                                timed.rank, options_.library);
         },
         time_options);
     seen.seconds = monotonic_s() - begin_s;

@@ -20,7 +20,7 @@ struct MeasureOptions {
   double seconds = 60;  // no probe begins later
   KernelLibrary library = KernelLibrary::fast;
   std::uint64_t seed = 1;
-  std::string samples_path;  // the table; empty: it is not kept
+  std::string samples_path;                // the table; empty: it is not kept
   std::vector<const Prepared*> scenarios;  // whose own kernels are measured, too
   ProbeRange range;
   bool keeps_disturbed = false;  // whether measurements count although the machine did not keep still
@@ -32,7 +32,7 @@ struct HostSamples {
   std::int64_t probes = 0, kept_before = 0;  // measured now; read from the table
   std::int64_t disturbed = 0;                // measurements that did not count
   std::string last_disturbance;
-  double least_step_s = 0;
+  double noise = 0;  // see Stillness::noise()
 };
 
 // Throws Refusal("two-origins") where the table is of another machine, kernel library or number of ranks,

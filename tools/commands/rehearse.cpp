@@ -82,8 +82,8 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
   if (!options.chip.empty()) {
     const KernelRates rates = load_chip(options.chip).software.kernels;
     if (rates.rates.empty())
-      throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip}, "this chip has no measured kernels",
-                    "`motley calibrate --out FILE` writes one that has");
+      throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip},
+                    "this chip has no measured kernels", "`motley calibrate --out FILE` writes one that has");
     check_library(rates, library, options.chip);
     return rates;
   }
@@ -104,7 +104,9 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
   KernelRates rates = fit_kernels(samples.table.samples).rates;
   const SamplesOrigin& origin = samples.table.origin;
   rates.library = origin.library;
-  rates.source = fmt::format("{}, {} busy, {}, measured by `motley rehearse`", origin.machine, origin.ranks, origin.library);
+  rates.noise = rounded(samples.noise);
+  rates.source = fmt::format("{}, {} busy, {}, measured by `motley rehearse`", origin.machine, origin.ranks,
+                             origin.library);
   if (!options.out.empty()) {
     Chip calibrated = chip;
     calibrated.software.kernels = rates;
@@ -115,7 +117,8 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
 
 class RealRuns {
  public:
-  RealRuns(const RehearseArguments& options, const Prepared& prepared) : options_(options), prepared_(prepared) {}
+  RealRuns(const RehearseArguments& options, const Prepared& prepared)
+      : options_(options), prepared_(prepared) {}
 
   RealSteps run() {
     Progress progress("rehearse", options_.rounds);
@@ -124,8 +127,8 @@ class RealRuns {
     for (std::int64_t tries = 0; result_.rounds < options_.rounds && !was_interrupted(); ++tries) {
       if (tries == kTriesEach * options_.rounds)
         throw Refusal(Exit::mismatch, "never-still", {},
-                      fmt::format("this machine does not keep still: {} of {} runs were disturbed; {}", result_.disturbed,
-                                  tries, result_.last_disturbance),
+                      fmt::format("this machine does not keep still: {} of {} runs were disturbed; {}",
+                                  result_.disturbed, tries, result_.last_disturbance),
                       "end what else runs here, or give it other processors");
       progress.show(result_.rounds, "really training");
       const std::vector<double> steps = run_once();
@@ -164,8 +167,9 @@ class RealRuns {
     Surroundings seen = before();
     const TakenTime taken = taken_time();
     const double begin_s = monotonic_s();
-    std::vector<double> steps = train_times(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + 1,
-                                            library_of(options_) == KernelLibrary::reference);
+    std::vector<double> steps =
+        train_times(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + 1,
+                    library_of(options_) == KernelLibrary::reference);
     seen.seconds = monotonic_s() - begin_s;
     const TakenTime now = taken_time();
     seen.taken_s = now.stolen_s - taken.stolen_s + now.throttled_s - taken.throttled_s;
@@ -207,7 +211,7 @@ Rehearsal rehearse(const RehearseArguments& options) {
   result.real = RealRuns(options, prepared).run();
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
-  result.half_width = measured_half_width(result.coverage, result.real.noise);
+  result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, rates.noise));
   return result;
 }
 
@@ -220,12 +224,13 @@ std::string to_text(const Rehearsal& result) {
   text += fmt::format("  predicted     {:>10}   80 % interval {} to {}\n", format_seconds(result.predicted_s),
                       format_seconds(result.low_s()), format_seconds(result.high_s()));
   text += fmt::format("  measured      {:>10}   median of {} steps in {} runs; two halves differ by {}\n",
-                      format_seconds(result.measured_s), real.step_s.size(), real.rounds, format_percent(real.noise));
+                      format_seconds(result.measured_s), real.step_s.size(), real.rounds,
+                      format_percent(real.noise));
   text += fmt::format("  error         {:>10}   {}\n", signed_percent(result.error()),
                       result.holds() ? "inside the interval" : "outside the interval");
   text += fmt::format("  uncalibrated  {:>10}   {}\n\n", format_seconds(result.uncalibrated_s),
                       signed_percent(result.uncalibrated_error()));
-  text += to_text(result.coverage);
+  text += fmt::format("the prediction rests on: {}\n", describe(result.coverage));
   if (real.disturbed > 0)
     text += fmt::format("{} runs were disturbed (last: {})\n", real.disturbed, real.last_disturbance);
   return text + fmt::format("kernels: {}\n", result.chip);
@@ -248,7 +253,8 @@ std::string to_json(const Rehearsal& result) {
                                  {"runs", result.real.rounds},
                                  {"runs_disturbed", result.real.disturbed}};
   auto& coverage = json["coverage"] = nlohmann::ordered_json::object();
-  for (const Known known : every<Known>()) coverage[std::string(name_of(known))] = result.coverage.share(known);
+  for (const Known known : every<Known>())
+    coverage[std::string(name_of(known))] = result.coverage.share(known);
   coverage["messages"] = result.coverage.message_share();
   return json_text(json);
 }
@@ -256,7 +262,8 @@ std::string to_json(const Rehearsal& result) {
 void check_options(const RehearseArguments& options) {
   if (options.steps < 1 || options.rounds < 1)
     throw Refusal(Exit::usage, "bad-steps", {},
-                  fmt::format("--steps {} --rounds {}", options.steps, options.rounds), "both are at least 1");
+                  fmt::format("--steps {} --rounds {}", options.steps, options.rounds),
+                  "both are at least 1");
 }
 
 Exit run(const RehearseArguments& options) {
@@ -267,7 +274,8 @@ Exit run(const RehearseArguments& options) {
   write_result(options.json ? to_json(result) : to_text(result), "");
   if (!options.within || 100 * std::abs(result.error()) <= *options.within) return Exit::ok;
   throw Refusal(Exit::mismatch, "not-within", {},
-                fmt::format("the prediction is {} off, more than {:g} %", signed_percent(result.error()), *options.within),
+                fmt::format("the prediction is {} off, more than {:g} %", signed_percent(result.error()),
+                            *options.within),
                 "`motley compare --world real` shows where");
 }
 
@@ -282,10 +290,13 @@ void add_rehearse(const Command& program) {
                  "a chip that `motley calibrate` wrote; default: measure this host's kernels now");
   command.option("--seconds", options->seconds, "how long to measure kernels; default: 60");
   command.option("--out", options->out, "write the chip that was measured to this file");
-  command.option("--samples", options->samples, "the table of what was measured, which a later run goes on with");
+  command.option("--samples", options->samples,
+                 "the table of what was measured, which a later run goes on with");
   command.option("--steps", options->steps, "real steps of a run, after one to warm up; default: 8");
-  command.option("--rounds", options->rounds, "real runs, with a look at the machine between them; default: 4");
-  command.option("--within", options->within, "fail (exit 4) if the prediction is off by more percent than this");
+  command.option("--rounds", options->rounds,
+                 "real runs, with a look at the machine between them; default: 4");
+  command.option("--within", options->within,
+                 "fail (exit 4) if the prediction is off by more percent than this");
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
   command.flag("--keep-disturbed", options->keep_disturbed,

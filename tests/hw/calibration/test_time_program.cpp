@@ -1,6 +1,4 @@
 // Timing a Program's kernels: an executor that takes known times gives them back, and no process is left behind.
-#include "hw/calibration/time_program.hpp"
-
 #include <sys/wait.h>
 
 #include <catch2/catch.hpp>
@@ -12,6 +10,7 @@
 #include "hw/calibration/busy_share.hpp"
 #include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/sentinel.hpp"
+#include "hw/calibration/time_program.hpp"
 #include "hw/rank/executor.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/cost/rated_kernels.hpp"
@@ -57,8 +56,8 @@ TEST_CASE("known times come back, each as often as its kernel ran", "[calibratio
   options.busy_ranks = 2;
   options.least_steps = 3;
   options.most_steps = 3;
-  const TimedProgram timed =
-      time_program(program, Rank(0), [&] { return std::make_unique<KnownTimes>(rank_program); }, options);
+  const TimedProgram timed = time_program(
+      program, Rank(0), [&] { return std::make_unique<KnownTimes>(rank_program); }, options);
   CHECK_FALSE(has_children());
   std::map<std::pair<RatedKernel, MeasuredShape>, std::size_t> wanted;
   for (const Instruction& instruction : rank_program.streams[kComputeStream].instructions)
@@ -90,9 +89,11 @@ TEST_CASE("host kernels are timed, and an executor's fault is the caller's", "[c
   for (const KernelSample& sample : timed.samples.kernels) CHECK(sample.shape.seconds > 0);
   CHECK(timed.share_on_processor <= 1.01);
   options.busy_ranks = 3;
-  CHECK_THROWS_AS(time_program(program, Rank(0),
-                               []() -> std::unique_ptr<Executor> { throw std::runtime_error("no executor"); }, options),
-                  std::runtime_error);
+  CHECK_THROWS_AS(
+      time_program(
+          program, Rank(0), []() -> std::unique_ptr<Executor> { throw std::runtime_error("no executor"); },
+          options),
+      std::runtime_error);
   CHECK_FALSE(has_children());
 }
 

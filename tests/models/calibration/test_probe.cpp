@@ -14,7 +14,8 @@
 using namespace motley;
 using namespace motley::tests;
 
-TEST_CASE("every drawn probe compiles, is small, and together they have every kernel of a rank", "[calibration]") {
+TEST_CASE("every drawn probe compiles, is small, and together they have every kernel of a rank",
+          "[calibration]") {
   const ProbeRange range;
   std::map<RatedKernel, std::set<MeasuredShape>> shapes;
   std::mt19937_64 random(11);
@@ -36,9 +37,14 @@ TEST_CASE("every drawn probe compiles, is small, and together they have every ke
   }
   // What probes lack: keys gathered over a context group, rows exchanged between experts of several ranks, and
   // factors of adapters and further predictions.
-  const std::set<KernelOp> elsewhere = {KernelOp::place_keys, KernelOp::take_keys, KernelOp::regroup,
-                                        KernelOp::ungroup,    KernelOp::scale,     KernelOp::clear,
-                                        KernelOp::dispatch_weights, KernelOp::dispatch_weights_backward};
+  const std::set<KernelOp> elsewhere = {KernelOp::place_keys,
+                                        KernelOp::take_keys,
+                                        KernelOp::regroup,
+                                        KernelOp::ungroup,
+                                        KernelOp::scale,
+                                        KernelOp::clear,
+                                        KernelOp::dispatch_weights,
+                                        KernelOp::dispatch_weights_backward};
   for (const RatedKernel& kernel : rated_kernels()) {
     if (elsewhere.contains(kernel.op)) continue;
     INFO(name_of(kernel));
@@ -65,7 +71,8 @@ TEST_CASE("a machine that is disturbed is noticed, and one that keeps still is n
     Stillness stillness;
     const auto quiet = [&] {
       const double sentinel_s = 1e-3 * (1 + 0.05 * static_cast<double>(random() % 100) / 100);
-      return Surroundings{.before_s = sentinel_s, .after_s = sentinel_s, .share_on_processor = 1, .seconds = 1};
+      return Surroundings{
+          .before_s = sentinel_s, .after_s = sentinel_s, .share_on_processor = 1, .seconds = 1};
     };
     for (int i = 0; i < 10; ++i) CHECK(stillness.judge(quiet()).empty());
     Surroundings slow = quiet(), shared = quiet(), stolen = quiet();

@@ -19,9 +19,15 @@ Samples made_up_samples(std::mt19937& random) {
     KernelSample sample;
     sample.kernel = kernel;
     sample.format = Format::fp32;
-    sample.shape = {number(9999), number(9999), number(99), number(4), static_cast<double>(number(1 << 30)) / 7,
-                    static_cast<double>(number(1 << 30)), 0};
-    for (std::int64_t i = 0; i <= number(5); ++i) sample.times.push_back(static_cast<double>(number(1000) + 1) * 1e-6);
+    sample.shape = {number(9999),
+                    number(9999),
+                    number(99),
+                    number(4),
+                    static_cast<double>(number(1 << 30)) / 7,
+                    static_cast<double>(number(1 << 30)),
+                    0};
+    for (std::int64_t i = 0; i <= number(5); ++i)
+      sample.times.push_back(static_cast<double>(number(1000) + 1) * 1e-6);
     samples.kernels.push_back(sample);
   }
   samples.optimizer = {{1e6, 1e-3}, {1e6, 2e-3}, {2e6, 3e-3}};
@@ -79,7 +85,8 @@ TEST_CASE("a table that ends anywhere keeps every finished probe, and none twice
                     two = samples_csv_rows(kOrigin, "0001 b", second), whole = head + one + two;
   for (std::size_t length = head.size(); length <= whole.size(); ++length) {
     const SamplesTable table = parse_samples_csv(whole.substr(0, length), "table.csv");
-    const std::size_t finished = (length >= head.size() + one.size() ? 1U : 0U) + (length == whole.size() ? 1U : 0U);
+    const std::size_t finished =
+        (length >= head.size() + one.size() ? 1U : 0U) + (length == whole.size() ? 1U : 0U);
     REQUIRE(table.probes.size() == finished);
     const std::size_t complete = finished == 0   ? head.size()
                                  : finished == 1 ? head.size() + one.size()
@@ -88,7 +95,8 @@ TEST_CASE("a table that ends anywhere keeps every finished probe, and none twice
     REQUIRE(count_times(table.samples) ==
             (finished > 0 ? count_times(first) : 0) + (finished > 1 ? count_times(second) : 0));
     // A writer that goes on there ends with the same table as one that was never stopped.
-    const std::string resumed = whole.substr(0, table.complete_bytes) + (finished < 1 ? one : "") + (finished < 2 ? two : "");
+    const std::string resumed =
+        whole.substr(0, table.complete_bytes) + (finished < 1 ? one : "") + (finished < 2 ? two : "");
     REQUIRE(resumed == whole);
   }
 }

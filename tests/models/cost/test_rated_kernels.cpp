@@ -1,11 +1,10 @@
 // Kernels that are priced by a chip's measured speeds.
-#include "models/cost/rated_kernels.hpp"
-
 #include <catch2/catch.hpp>
 #include <random>
 
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/cost/rated_kernels.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -27,7 +26,8 @@ Kernel product(std::int64_t m, std::int64_t n, std::int64_t k) {
 Chip measured_chip() {
   Chip chip = tiny_chip();
   KernelRates& rates = chip.software.kernels;
-  rates.rates[{KernelOp::matmul}] = {.overhead_s = 1e-6, .flops_per_s = 1e10, .bytes_per_s = 1e9, .error = 0.1};
+  rates.rates[{KernelOp::matmul}] = {
+      .overhead_s = 1e-6, .flops_per_s = 1e10, .bytes_per_s = 1e9, .error = 0.1};
   for (const std::int64_t size : {32, 256}) {
     MeasuredShape shape = shape_of(product(size, size, size));
     shape.seconds = 1e-4;

@@ -1,10 +1,9 @@
 // What the seconds of a prediction rest on.
-#include "models/report/coverage.hpp"
-
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/report/coverage.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -53,7 +52,8 @@ void measure(const Program& program, Cluster& cluster, Kind kind) {
       MeasuredShape shape = shape_of(kernel);
       shape.seconds = 1e-5;
       auto& shapes = rates.shapes[rated];
-      const bool is_there = std::any_of(shapes.begin(), shapes.end(), [&](auto& each) { return each.is_like(shape); });
+      const bool is_there =
+          std::any_of(shapes.begin(), shapes.end(), [&](auto& each) { return each.is_like(shape); });
       if (kind(rated) == Known::measured && !is_there) shapes.push_back(shape);
       std::sort(shapes.begin(), shapes.end());
     }
@@ -66,8 +66,7 @@ TEST_CASE("a coverage counts every busy second once, and measured shapes as meas
   for (const Family family : {Family::gpt2, Family::llama}) {
     Job job = tiny_job({1, 2, 1}, family);
     const Program program = compile(job);
-    const Coverage nothing =
-        coverage_of(program, job.cluster, priced_trace(program, job.cluster));
+    const Coverage nothing = coverage_of(program, job.cluster, priced_trace(program, job.cluster));
     CHECK(nothing.share(Known::assumed) == Approx(1));
     CHECK_FALSE(has_measured_kernels(job.cluster));
     measure(program, job.cluster, [](const RatedKernel& rated) {
@@ -101,7 +100,8 @@ TEST_CASE("what is known less never makes an interval narrower", "[calibration]"
   const auto width = [&](Known known, double noise) {
     Job measured = job;
     measure(program, measured.cluster, [&](const RatedKernel&) { return known; });
-    return measured_half_width(coverage_of(program, measured.cluster, priced_trace(program, measured.cluster)), noise);
+    return measured_half_width(
+        coverage_of(program, measured.cluster, priced_trace(program, measured.cluster)), noise);
   };
   const double measured = width(Known::measured, 0.01), extrapolated = width(Known::extrapolated, 0.01),
                assumed = width(Known::assumed, 0.01);
