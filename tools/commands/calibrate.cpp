@@ -19,8 +19,10 @@
 #include "models/calibration/kernel_fit.hpp"
 #include "models/check/check.hpp"
 #include "models/cluster/chip.hpp"
+#include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/measure_host.hpp"
+#include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
@@ -30,7 +32,7 @@ struct CalibrateArguments {
   std::string chip = "host-core", name, source, out, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
-  bool keep_disturbed = false, json = false;
+  bool keep_disturbed = false, missing = false, json = false;
 };
 
 struct Calibrated {
@@ -201,8 +203,59 @@ void check_options(const CalibrateArguments& options) {
                   "a positive number");
 }
 
+// The shapes of a scenario that the chip's calibration lacks; nothing is measured.
+struct ScenarioCoverage {
+  std::string scenario;
+  Coverage coverage;
+};
+ScenarioCoverage coverage_on(const Chip& chip, const std::string& path) {
+  Prepared prepared = prepare(load_scenario(path));
+  for (NodeGroup& group : prepared.scenario.job.cluster.groups)
+    group.chip.software.kernels = chip.software.kernels;
+  build_topology(prepared.scenario.job.cluster);
+  const Trace trace = simulate_world(prepared, {}, true);
+  return {prepared.scenario.name, coverage_of(prepared.program, prepared.scenario.job.cluster, trace)};
+}
+
+std::string json_of(const std::vector<ScenarioCoverage>& all, const Chip& chip) {
+  nlohmann::ordered_json json = {{"schema", "motley.missing/1"}, {"chip", chip.name}};
+  auto& scenarios = json["scenarios"] = nlohmann::ordered_json::array();
+  for (const ScenarioCoverage& each : all) {
+    nlohmann::ordered_json missing = nlohmann::ordered_json::array();
+    for (const MissingShape& shape : each.coverage.missing)
+      missing.push_back({{"kernel", name_of(shape.kernel)},
+                         {"known", name_of(shape.known)},
+                         {"m", shape.shape.m},
+                         {"n", shape.shape.n},
+                         {"k", shape.shape.k},
+                         {"groups", shape.shape.groups},
+                         {"flops", shape.shape.flops},
+                         {"bytes", shape.shape.bytes},
+                         {"seconds", shape.seconds}});
+    scenarios.push_back({{"scenario", each.scenario}, {"missing", missing}});
+  }
+  return json_text(json);
+}
+
+Exit list_missing(const CalibrateArguments& options) {
+  constexpr std::size_t kMostLines = 40;
+  if (options.scenarios.empty())
+    throw Refusal(Exit::usage, "missing-option", {}, "--missing needs a scenario",
+                  "motley calibrate SCENARIO --missing");
+  const Chip chip = load_chip(options.chip);
+  std::vector<ScenarioCoverage> all;
+  for (const std::string& path : options.scenarios) all.push_back(coverage_on(chip, path));
+  std::string text;
+  for (const ScenarioCoverage& each : all)
+    text += fmt::format("{} on {}: {}\n\n{}\n", each.scenario, chip.name, describe(each.coverage),
+                        missing_text(each.coverage, kMostLines));
+  write_result(options.json ? json_of(all, chip) : text, "");
+  return Exit::ok;
+}
+
 Exit run(const CalibrateArguments& options) {
   check_options(options);
+  if (options.missing) return list_missing(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
   write_result(options.json ? to_json(result) : to_text(result), "");
@@ -229,6 +282,8 @@ void add_calibrate(const Command& program) {
   command.option("--ranks", options->ranks, "ranks that are busy at once; default: one for each processor");
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
+  command.flag("--missing", options->missing,
+               "measure nothing: list the kernels of the scenarios whose shapes the chip lacks");
   command.flag("--keep-disturbed", options->keep_disturbed,
                "count measurements although the machine did not keep still");
   command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
