@@ -22,7 +22,8 @@ class Stillness {
   std::string judge(const Surroundings& seen);
   // The sentinel's usual time: the median of the times that were not disturbed; 0 before the first.
   double usual_s() const;
-  // Half of the middle half of the times, as a share of the usual one: how far equal work is apart. 0 before the fourth.
+  // Half of the middle half of the times, as a share of the usual one: how far equal work is apart. 0 before the
+  // fourth.
   double noise() const;
 
  private:

@@ -2,8 +2,8 @@
 """How near predictions on measured kernels are to real steps on this host: one calibration, then `motley rehearse` of
 many unlike jobs that it neither ran nor has shapes of.
 
-Arguments: the program, the source tree; --chip FILE uses a calibration that is there; --seconds N of calibration (default 120); --smoke
-rehearses two cases after a short calibration, and judges nothing.
+Arguments: the program, the source tree; --chip FILE uses a calibration that is there; --seconds N of calibration
+(default 120); --smoke rehearses two cases after a short calibration.
 """
 
 import json

@@ -166,6 +166,26 @@ TEST_CASE("a chip that was calibrated on some shapes predicts the steps of other
   }
 }
 
+TEST_CASE("two-formats: kernels of unlike formats are not fitted together", "[calibration]") {
+  Samples samples;
+  for (const Format format : {Format::fp32, Format::bf16}) {
+    KernelSample sample;
+    sample.kernel = {KernelOp::matmul};
+    sample.format = format;
+    sample.shape = {8, 8, 8, 0, 1024, 768, 1e-6};
+    sample.times = {1e-6};
+    samples.kernels.push_back(sample);
+  }
+  try {
+    fit_kernels(samples);
+    FAIL("accepted");
+  } catch (const Refusal& refusal) {
+    CHECK(refusal.kind() == "two-formats");
+  }
+  samples.kernels.pop_back();
+  CHECK(fit_kernels(samples).rates.format == Format::fp32);
+}
+
 TEST_CASE("traces that were not measured, or without kernels, are not learned from", "[calibration]") {
   const Job job = tiny_job({1, 2, 1});
   const Program program = compile(job);
