@@ -17,6 +17,7 @@
 #include "models/base/format.hpp"
 #include "models/base/index.hpp"
 #include "models/plan/best_pipelines.hpp"
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
 #include "models/plan/row_time.hpp"
@@ -108,14 +109,10 @@ struct Place {
   double longest_s = 0;                   // of one that holds the whole model, whatever it recomputes
   std::vector<Way> ways;                  // the more they recompute, the later
 };
-struct Filled {
+struct Filled : PartialStage::Part {
   StageWay way;
-  const StagePrice* price = nullptr;
-  std::int64_t first = 0, last = 0;
-  double seconds = 0;
+  double seconds() const { return passes.seconds(); }
 };
-
-PassSeconds passes_of(const Filled& stage) { return stage.price->of_layers(stage.first, stage.last); }
 
 // Seconds of all computes by the closed form of the schedule. `longest_s`: of the longest chunks of each round;
 // `all_s`: of a micro-batch in all stages.
@@ -124,7 +121,7 @@ double computes_s(const PlannedPipeline& shape, const std::vector<Filled>& stage
   const auto m = static_cast<double>(shape.micro_batches);
   if (shape.schedule != Schedule::zb_h1) return m * longest_s + (all_s - longest_s) / shape.chunks;
   std::vector<PassSeconds> passes;
-  for (const Filled& stage : stages) passes.push_back(passes_of(stage));
+  for (const Filled& stage : stages) passes.push_back(stage.passes);
   return split_backward_s(passes, m);
 }
 
@@ -137,6 +134,15 @@ double in_flight_before(const PlannedPipeline& shape, std::int64_t stages, std::
   return static_cast<double>(passes) / shape.chunks;
 }
 
+// Micro-batches that the first chunk of such a stage has in flight: as many as there are stages, then each other chunk
+// has as many.
+double in_flight_of_first(const PlannedPipeline& shape, std::int64_t stages, double in_flight) {
+  if (shape.chunks == 1) return in_flight;
+  const double round = static_cast<double>(stages) * shape.chunks, passes = in_flight * shape.chunks;
+  const double rounds = std::floor(passes / round);
+  return (rounds * round / shape.chunks) + std::min(passes - rounds * round, static_cast<double>(stages));
+}
+
 // Seconds in which a pipeline takes in one more micro-batch, with its transfers. Where backward is split, only what
 // other stages wait for counts. `stages`: from the last to the first; `most_stages`: of the row.
 double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipeline& pipeline,
@@ -145,7 +151,7 @@ double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipelin
   for (double& each : transfer_s) each *= pipeline.chunks;
   for (std::size_t behind = stages.size(); behind-- > 0;) {
     const Filled& stage = stages[behind];
-    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? passes_of(stage).passed_on_s() : stage.seconds);
+    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? stage.passes.passed_on_s() : stage.seconds());
     in_flight.push_back(in_flight_before(pipeline, most_stages, static_cast<std::int64_t>(behind)));
   }
   return cycle_s(stage_s, transfer_s, in_flight);
@@ -271,32 +277,31 @@ class PipelineFinder {
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
 
-  // The most layers that end at `last`, in at most `most_s`, in one of the ways.
-  std::optional<Filled> fill_stage(Place& place, std::int64_t last, double most_s) const {
-    const bool is_last = filled_.empty();
+  // The most layers from `first` on, or from later, to `last`, in at most `most_s`, in one of the ways.
+  std::optional<Filled> fill_stage(Place& place, std::int64_t first, std::int64_t last, double most_s) const {
     const auto behind = static_cast<std::int64_t>(filled_.size());
-    const double in_flight = in_flight_before(shape_, stages_, behind);
+    StagePosition position;
+    position.in_flight = in_flight_before(shape_, stages_, behind);
+    position.first_in_flight = in_flight_of_first(shape_, stages_, position.in_flight);
+    position.chunks = shape_.chunks;
+    position.frees_layers = shape_.schedule != Schedule::zb_h1;
+    Way& kept = place.ways.front();
+    if (price_of(kept) == nullptr) return std::nullopt;
+    const StageBytes kept_bytes = bytes_of(kept, behind);
+    const std::int64_t in_time = first_in_time(*kept.price, first, last, most_s);
+    const std::int64_t fits =
+        std::max(first_that_fits(kept_bytes, last, position, job_.transformer.layers), in_time);
     std::optional<Filled> best;
+    if (fits < last) best = Filled{{fits, last, 0, kept.price->of_layers(fits, last)}, kept.way};
+    if (fits == in_time) return best;  // time is short, not memory: recompute does not help
     for (Way& way : place.ways) {
-      const StagePrice* const price = price_of(way);
-      if (price == nullptr) continue;
-      const StageBytes bytes = bytes_of(way, behind);
-      std::int64_t fits = last - std::min(last, bytes.most_layers(in_flight, false, is_last));
-      if (fits == 0) fits = last - std::min(last, bytes.most_layers(in_flight, true, is_last));
-      std::int64_t first = fits, most = last;
-      while (first < most) {  // the least `first` that is soon enough: seconds fall as it grows
-        const std::int64_t middle = (first + most) / 2;
-        if (price->of_layers(middle, last).seconds() <= most_s)
-          most = middle;
-        else
-          first = middle + 1;
-      }
-      if (first < last) {
-        const double seconds = price->of_layers(first, last).seconds();
-        if (!best || first < best->first || (first == best->first && seconds < best->seconds))
-          best = Filled{way.way, price, first, last, seconds};
-      }
-      if (first > fits || fits == 0) break;  // time is short, not memory: recompute does not help
+      if (&way == &kept || price_of(way) == nullptr) continue;
+      const PartialStage stage{*kept.price, *way.price, {kept_bytes, bytes_of(way, behind)}};
+      const std::optional<PartialStage::Part> part =
+          stage.most_layers({in_time, std::min(fits, last - 1)}, last, most_s, position);
+      if (part && (!best || part->first < best->first ||
+                   (part->first == best->first && part->passes.seconds() < best->seconds())))
+        best = Filled{*part, way.way};
     }
     return best;
   }
@@ -305,18 +310,13 @@ class PipelineFinder {
   bool fill_evenly() {
     filled_.clear();
     const std::int64_t layers = job_.transformer.layers / stages_;
+    std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
-      for (std::int64_t stage = 0; stage < shares_[i]; ++stage) {
-        const auto behind = static_cast<std::int64_t>(filled_.size());
-        const std::int64_t first = (stages_ - behind - 1) * layers, last = first + layers;
-        const auto fits = [&](Way& way) {
-          return price_of(way) != nullptr && bytes_of(way, behind)
-                                                     .most_layers(in_flight_before(shape_, stages_, behind),
-                                                                  first == 0, behind == 0) >= layers;
-        };
-        const auto way = std::find_if(places_[i]->ways.begin(), places_[i]->ways.end(), fits);
-        if (way == places_[i]->ways.end()) return false;
-        filled_.push_back({way->way, way->price, first, last, way->price->of_layers(first, last).seconds()});
+      for (std::int64_t stage = 0; stage < shares_[i]; ++stage, last -= layers) {
+        const std::optional<Filled> filled =
+            fill_stage(*places_[i], last - layers, last, std::numeric_limits<double>::infinity());
+        if (!filled || filled->first != last - layers) return false;
+        filled_.push_back(*filled);
       }
     return true;
   }
@@ -338,7 +338,7 @@ class PipelineFinder {
     std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
       for (std::int64_t stage = 0; stage < shares_[i] && last > 0; ++stage) {
-        const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s);
+        const std::optional<Filled> filled = fill_stage(*places_[i], 0, last, most_s);
         if (!filled) break;
         filled_.push_back(*filled);
         last = filled->first;
@@ -363,13 +363,13 @@ class PipelineFinder {
     std::vector<double> rounds(at(shape_.chunks), 0.0);  // longest chunks
     for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
       const std::int64_t layers = stage->last - stage->first;
-      pipeline.stages.push_back({stage->way, layers});
-      all_s += stage->seconds;
+      pipeline.stages.push_back(planned_stage(stage->way, *stage, shape_.chunks));
+      all_s += stage->seconds();
       reduced_s = std::max(reduced_s, gradients_s(job_, parameters_, shape_, pipeline.stages.back()));
       const std::vector<std::int64_t> chunks = even_layers(layers, shape_.chunks);
       for (std::size_t i = 0; i < chunks.size(); ++i)
         rounds[i] = std::max(rounds[i],
-                             stage->seconds * static_cast<double>(chunks[i]) / static_cast<double>(layers));
+                             stage->seconds() * static_cast<double>(chunks[i]) / static_cast<double>(layers));
     }
     const double longest_s = std::accumulate(rounds.begin(), rounds.end(), 0.0);
     if (shape_.chunks > 1 &&
@@ -549,6 +549,7 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
     // The chips of the only group need no name.
     if (job.cluster.groups.size() > 1) each.on = {job.cluster.groups[at(stage.way.group)].name};
     each.recompute = stage.way.recompute;
+    each.recompute_layers = stage.recompute_layers;
     strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
   }
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), pipeline.chunks,

@@ -53,6 +53,12 @@ std::string layers_of(const Stage& stage) {
   return text;
 }
 
+std::string recomputed_of(const Stage& stage, const Strategy& strategy) {
+  const std::string text = text_of(stage.recompute.value_or(strategy.recompute));
+  if (!stage.recompute_layers) return text;
+  return fmt::format("{}, first {}{}", text, *stage.recompute_layers, stage.more.empty() ? "" : " each");
+}
+
 std::string stages_table(const Strategy& strategy) {
   Table table("lrllrrrl", {"template", "stage", "on", "layers", "tp", "cp", "ep", "recompute"});
   for (std::size_t i = 0; i < strategy.templates.size(); ++i) {
@@ -63,7 +69,7 @@ std::string stages_table(const Strategy& strategy) {
                  stage.on.empty() ? "any chips" : fmt::format("{}", fmt::join(stage.on, ", ")),
                  layers_of(stage), std::to_string(stage.tensor_parallel),
                  std::to_string(pipeline.context_parallel), std::to_string(stage.expert_parallel),
-                 text_of(stage.recompute.value_or(strategy.recompute))});
+                 recomputed_of(stage, strategy)});
     }
   }
   return table.print();
