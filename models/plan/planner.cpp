@@ -20,6 +20,7 @@
 #include "models/plan/certificate.hpp"
 #include "models/plan/goal_bound.hpp"
 #include "models/plan/moves.hpp"
+#include "models/plan/offload_search.hpp"
 #include "models/plan/part_search.hpp"
 #include "models/plan/partial_recompute.hpp"
 #include "models/plan/pins.hpp"
@@ -134,14 +135,14 @@ void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
 }
 
 // Adds jobs of pipelines that closed forms call fastest, and of those whose chunks lie in a V.
-// `also_alike`: some may be left out whose stages recompute unlike.
+// A framework that runs them may not be able to say that stages recompute unlike.
 void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<PlannedPipeline>& best,
-                   const PipelineForm& form, double most_s, bool also_alike,
+                   const PipelineForm& form, double most_s, const PlanLimits& limits,
                    const std::function<bool()>& has_time, std::vector<Job>& jobs) {
   for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer)) {
     if (pipeline.estimate_s > most_s) continue;
     add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
-    const std::optional<PlannedPipeline> alike = also_alike ? recomputing_alike(pipeline) : std::nullopt;
+    const std::optional<PlannedPipeline> alike = limits.as_run ? recomputing_alike(pipeline) : std::nullopt;
     if (alike) add_with_expert_overlap(with_pipeline(job, *alike), jobs);
   }
   std::vector<Job> in_v;
@@ -333,15 +334,15 @@ class Planner {
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, has_time, form);
     plan_.explored += search.explored;
     plan_.pruned += search.pruned;
-    if (std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
+    if (!search.best.empty()) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
     const double most_s = most_estimate_s(search.best, goal_, plan_.simulated_s);
-    add_pipelines(job_, pricer_, search.best, form, most_s, static_cast<bool>(limits_.as_run), has_time,
-                  jobs);
+    add_pipelines(job_, pricer_, search.best, form, most_s, limits_, has_time, jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
+    add_some_early(offloading_proposals(job_, form, search.best, has_time), jobs);
     add_some_early(unlike_proposals(job_, pricer_, form, search.best, most_s, has_time), jobs);
     return jobs;
   }
