@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/fabric/repeated_draw.hpp"
+#include "sim/world/kernel_events.hpp"
 #include "sim/world/sim_world.hpp"
 
 namespace motley {
@@ -24,7 +25,10 @@ auto with_draw(const Job& job, const Program& program, Act act) {
 Trace simulate(const Job& job, const Program& program, const SimOptions& options) {
   return with_draw(job, program, [&](const Job& drawn) {
     Durations durations(drawn, program, options);
-    return SimWorld(drawn, program, options, durations).run();
+    Trace trace = SimWorld(drawn, program, options, durations).run();
+    if (options.records_kernels && !options.null)
+      trace.kernels = kernel_events(program, trace.events, durations);
+    return trace;
   });
 }
 

@@ -17,6 +17,7 @@ Exit run_command_line(int argc, char** argv) {
   program.example("motley simulate scenarios/quickstart.yaml");
   add_simulate(program);
   add_train(program);
+  add_calibrate(program);
   add_compare(program);
   add_explain(program);
   add_plan(program);

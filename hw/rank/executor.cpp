@@ -92,8 +92,9 @@ double HostExecutor::execute(const OptimizerStep& optimizer_step) {
 double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {
   make_up_missing(compute, micro_batch);
   MemoryLedger ledger;
+  kernels_.clear();
   const double begin_s = monotonic_s();
-  work_.compute(compute, micro_batch, ledger);
+  work_.compute(compute, micro_batch, ledger, &kernels_);
   const double end_s = monotonic_s();
   drop_sent(micro_batch);
   return end_s - begin_s;

@@ -21,6 +21,7 @@ class HostExecutor : public Executor {
   // Executes a step and returns its measured seconds. A World issues the steps of one stream in order, for any number
   // of training steps.
   double execute(const Step& step, const Instruction& instruction) override;
+  std::vector<KernelSpan> kernels() const override { return kernels_; }
   const Memory& memory() { return work_.memory(); }
 
  private:
@@ -30,6 +31,7 @@ class HostExecutor : public Executor {
   // Tensors that a send would free: here they are freed after the compute that writes them.
   std::set<TensorId> sent_;
   std::int64_t steps_begun_ = 0;
+  std::vector<KernelSpan> kernels_;  // of the last compute
 
   void make_up_missing(TensorId tensor, std::int32_t micro_batch);
   void make_up_missing(const Compute& compute, std::int32_t micro_batch);

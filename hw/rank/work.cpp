@@ -5,6 +5,7 @@
 
 #include "hw/collective/ring.hpp"
 #include "hw/rank/parameters.hpp"
+#include "hw/transport/tcp/socket.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
@@ -193,11 +194,20 @@ double RankWork::run(const Kernel& kernel, std::int32_t micro_batch, MemoryLedge
   return flops;
 }
 
-double RankWork::compute(const Compute& compute, std::int32_t micro_batch, MemoryLedger& ledger) {
+double RankWork::compute(const Compute& compute, std::int32_t micro_batch, MemoryLedger& ledger,
+                         std::vector<KernelSpan>* spans) {
   const auto& kernels = rank_program_.blocks[compute.block].kernels;
   double flops = 0;
-  for (int i = compute.first_kernel; i < compute.last_kernel; ++i)
-    flops += run(kernels[at(i)], micro_batch, ledger);
+  const double origin_s = spans == nullptr ? 0 : monotonic_s();
+  double begin_s = 0;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const double done = run(kernels[at(i)], micro_batch, ledger);
+    flops += done;
+    if (spans == nullptr) continue;
+    const double end_s = monotonic_s() - origin_s;
+    spans->push_back({i, begin_s, end_s, done});
+    begin_s = end_s;
+  }
   return flops;
 }
 

@@ -12,6 +12,7 @@
 #include "hw/rank/data.hpp"
 #include "hw/rank/memory.hpp"
 #include "models/program/program.hpp"
+#include "models/world/world.hpp"
 
 namespace motley {
 
@@ -31,8 +32,9 @@ class RankWork {
                                   std::span<const float> from);
   // Loads the micro-batches of a training step, counted from 0, and forgets the losses of the step before.
   void begin_step(const Text& text, std::int64_t step);
-  // Returns the floating-point operations done.
-  double compute(const Compute& compute, std::int32_t micro_batch, MemoryLedger& ledger);
+  // Returns the floating-point operations done. `spans`: where to append when each kernel ran; null: nowhere.
+  double compute(const Compute& compute, std::int32_t micro_batch, MemoryLedger& ledger,
+                 std::vector<KernelSpan>* spans = nullptr);
   // Runs AdamW on every parameter whose state is on the chip, or on those that the step names, whose state is on the
   // host. Gradients on the chip are zero afterwards; those that the host uses were zeroed when they were copied to it.
   void optimize(const OptimizerStep& optimizer_step);

@@ -42,10 +42,12 @@ RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Transpor
 
 double RealWorld::now_s() const { return steady_s() - origin_s_; }
 
-std::vector<TraceEvent> RealWorld::run_step(const Text& text, std::int64_t step, double origin_s) {
+RealWorld::RankStep RealWorld::run_step(const Text& text, std::int64_t step, double origin_s,
+                                        bool records_kernels) {
   const auto& streams = program_.program_of(rank_).streams;
   origin_s_ = origin_s;
   step_ = step;
+  records_kernels_ = records_kernels;
   failure_ = nullptr;
   streams_ = IdTable<StreamId, StreamState>(streams.size());
   work_.begin_step(text, step);
@@ -62,10 +64,12 @@ std::vector<TraceEvent> RealWorld::run_step(const Text& text, std::int64_t step,
       });
   for (std::thread& thread : threads) thread.join();
   if (failure_) std::rethrow_exception(failure_);
-  std::vector<TraceEvent> events;
-  for (const StreamState& state : streams_)
-    events.insert(events.end(), state.events.begin(), state.events.end());
-  return events;
+  RankStep done;
+  for (const StreamState& state : streams_) {
+    done.events.insert(done.events.end(), state.events.begin(), state.events.end());
+    done.kernels.insert(done.kernels.end(), state.kernels.begin(), state.kernels.end());
+  }
+  return done;
 }
 
 void RealWorld::fail(std::exception_ptr failure) {
@@ -125,7 +129,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
   const std::int32_t micro_batch = instruction.micro_batch;
   switch (instruction.op()) {
     case Op::compute:
-      event.flops = work_.compute(std::get<Compute>(instruction.body), micro_batch, ledger);
+      event.flops = compute(instruction, event, ledger);
       break;
     case Op::optimizer:
       work_.optimize(std::get<OptimizerStep>(instruction.body));
@@ -145,6 +149,23 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
   event.allocated = ledger.allocated;
   event.freed = ledger.freed;
   event.peak = ledger.peak;
+}
+
+double RealWorld::compute(const Instruction& instruction, const TraceEvent& event, MemoryLedger& ledger) {
+  const Compute& compute = std::get<Compute>(instruction.body);
+  if (!records_kernels_) return work_.compute(compute, instruction.micro_batch, ledger);
+  std::vector<KernelSpan> spans;
+  const double begin_s = now_s();
+  const double flops = work_.compute(compute, instruction.micro_batch, ledger, &spans);
+  const auto& kernels = work_.rank_program().blocks[compute.block].kernels;
+  for (const KernelSpan& span : spans)
+    streams_[event.step.stream].kernels.push_back({.step = event.step,
+                                                   .kernel = span.kernel,
+                                                   .begin_s = begin_s + span.begin_s,
+                                                   .end_s = begin_s + span.end_s,
+                                                   .flops = span.flops,
+                                                   .bytes = kernels[at(span.kernel)].bytes});
+  return flops;
 }
 
 void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger) {

@@ -21,10 +21,15 @@ class RealWorld : public World {
   // Keeps references to its arguments. `transport` may be null if the Program has one rank.
   RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport);
 
+  // What this rank did in a step, sorted by stream and index.
+  struct RankStep {
+    std::vector<TraceEvent> events;
+    std::vector<KernelEvent> kernels;  // empty: they were not recorded
+  };
   // Runs one training step; every rank runs the same number of them. Times count from `origin_s` on this host's steady
-  // clock, which all ranks should have read at one moment (a barrier). Returns this rank's events, sorted by stream and
-  // index. Throws the first failure; the transport is then aborted.
-  std::vector<TraceEvent> run_step(const Text& text, std::int64_t step, double origin_s);
+  // clock, which all ranks should have read at one moment (a barrier). Throws the first failure; the transport is then
+  // aborted.
+  RankStep run_step(const Text& text, std::int64_t step, double origin_s, bool records_kernels = false);
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
@@ -36,6 +41,7 @@ class RealWorld : public World {
     int ended = 0;  // how many instructions have ended
     std::vector<double> end_s;
     std::vector<TraceEvent> events;
+    std::vector<KernelEvent> kernels;
   };
   const Program& program_;
   RankWork& work_;
@@ -43,6 +49,7 @@ class RealWorld : public World {
   Transport* const transport_;
   double origin_s_ = 0;
   std::int64_t step_ = 0;
+  bool records_kernels_ = false;
   IdTable<GroupId, std::uint64_t> collectives_;  // how many have begun; each group belongs to one stream
 
   std::mutex mutex_;
@@ -53,6 +60,7 @@ class RealWorld : public World {
   double now_s() const;
   void wait_for(std::span<const Step> after, TraceEvent& event);
   void perform(const Instruction& instruction, TraceEvent& event);
+  double compute(const Instruction& instruction, const TraceEvent& event, MemoryLedger& ledger);
   void transfer(const Instruction& instruction, TraceEvent& event, MemoryLedger& ledger);
   void exchange(const Collective& collective, std::int32_t micro_batch, TraceEvent& event,
                 MemoryLedger& ledger);

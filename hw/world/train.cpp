@@ -29,6 +29,18 @@ std::vector<T> unpacked(const std::string& bytes) {
   return values;
 }
 
+// What it takes to read the clock and keep a record so often.
+double recording_s(std::size_t records) {
+  std::vector<KernelSpan> spans;
+  std::vector<KernelEvent> kernels;
+  const double begin_s = monotonic_s();
+  for (std::size_t i = 0; i < records; ++i) {
+    spans.push_back({0, begin_s, monotonic_s(), 0});
+    kernels.push_back({{}, 0, begin_s, spans.back().end_s});
+  }
+  return monotonic_s() - begin_s;
+}
+
 // One rank's run from the rendezvous to the result.
 class RankRun {
  public:
@@ -53,9 +65,10 @@ class RankRun {
     const double tokens = static_cast<double>(program_.global_batch * program_.sequence);
     for (std::int64_t step = 0; step < options_.steps; ++step) {
       const bool traced = step == options_.trace_step;
-      const auto events = world_.run_step(text_, step, traced ? rendezvous_.start_clock() : begin_s);
+      const auto done = world_.run_step(text_, step, traced ? rendezvous_.start_clock() : begin_s,
+                                        traced && options_.traces_kernels);
       end_step(step, tokens);
-      if (traced) collect(events);
+      if (traced) collect(done);
       if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
     }
     rendezvous_.barrier();
@@ -103,12 +116,23 @@ class RankRun {
       result_.extra_losses.push_back(extra_sum / tokens / static_cast<double>(extra_modules_));
     if (options_.on_step) options_.on_step(step, result_.losses.back());
   }
-  void collect(const std::vector<TraceEvent>& events) {
+  // Appends the values of all ranks.
+  template <typename T>
+  void append_all(const std::vector<T>& own, std::vector<T>& all) {
+    for (const std::string& part : rendezvous_.gather(packed(own)))
+      for (const T& each : unpacked<T>(part)) all.push_back(each);
+  }
+  void collect(const RealWorld::RankStep& done) {
     result_.trace.world = "real";
     result_.trace.strategy_hash = program_.strategy_hash;
     result_.trace.program_hash = program_hash(program_);
-    for (const std::string& part : rendezvous_.gather(packed(events)))
-      for (const TraceEvent& event : unpacked<TraceEvent>(part)) result_.trace.events.push_back(event);
+    append_all(done.events, result_.trace.events);
+    if (options_.traces_kernels) {
+      append_all(done.kernels, result_.trace.kernels);
+      for (const std::string& part :
+           rendezvous_.gather(packed(std::vector{recording_s(done.kernels.size())})))
+        result_.recording_s = std::max(result_.recording_s, unpacked<double>(part).at(0));
+    }
     for (Rank rank : program_.ranks.ids()) result_.trace.measured_ranks.push_back(rank);
     sort_events(result_.trace);
   }

@@ -38,6 +38,7 @@ std::optional<Place> place_from(const Environment& environment);
 struct TrainOptions {
   std::int64_t steps = 1;
   std::int64_t trace_step = -1;  // the step to record, counted from 0; -1: none
+  bool traces_kernels = false;   // whether the trace has the kernels of its computes
   KernelLibrary library = KernelLibrary::fast;
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
@@ -58,6 +59,9 @@ struct TrainResult {
   // The most bytes of parameters, gradients, optimizer state and live tensors on each rank.
   IdTable<Rank, std::int64_t> peak_bytes;
   Trace trace;  // the trace of trace_step
+  // What recording the kernels of the traced step took, on the rank that recorded most: as many records, timed after
+  // the run.
+  double recording_s = 0;
 };
 
 TrainResult train_rank(const Job& job, const Program& program, const Text& text, const Place& place,

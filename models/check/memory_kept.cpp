@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -14,7 +15,8 @@ namespace {
 bool keeps_otherwise(const Chip& chip) {
   return chip.software.kept_scores.value > 0 || chip.software.kept_masks.value > 0 ||
          chip.software.kept_logits.value > 0 || chip.software.kept_weight_gradients.value > 0 ||
-         chip.software.one_master.value || chip.software.kept_optimizer.value > 0;
+         chip.software.one_master.value || chip.software.kept_optimizer.value > 0 ||
+         chip.software.kept_weights.value > 0;
 }
 
 std::int64_t elements_of(const Tensor& tensor) {
@@ -92,9 +94,64 @@ void keep_optimizer(RankProgram& rank_program, double bytes) {
       tensor.bytes = times(bytes, elements_of(tensor) / tensor.shape.front());
 }
 
+// Changes the bytes of weights that are multiplied in fp8 with one scale for each tensor.
+void keep_weights(RankProgram& rank_program, double bytes) {
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels) {
+      if (kernel.format != Format::fp8) continue;
+      for (const TensorId id : kernel.parameters) {
+        Tensor& tensor = rank_program.tensors[id];
+        if (tensor.role == TensorRole::parameter) tensor.bytes = times(bytes, elements_of(tensor));
+      }
+    }
+}
+
 bool has_open_rows(const RankProgram& rank_program) {
   return std::any_of(rank_program.tensors.begin(), rank_program.tensors.end(),
                      [](const Tensor& tensor) { return tensor.use == TensorUse::expert_rows; });
+}
+
+// The format in which a matmul copies its operand, if it also frees both: no weight gradient reads either of them.
+std::optional<Format> format_of_passing_copy(const RankProgram& rank_program, const Kernel& kernel) {
+  if (kernel.op != KernelOp::matmul || !kernel.format || kernel.out.size() < 2) return std::nullopt;
+  const auto is_freed = [&](TensorId id) {
+    return std::find(kernel.frees.begin(), kernel.frees.end(), id) != kernel.frees.end();
+  };
+  const TensorId operand = kernel.in.at(0), copy = kernel.out.back();
+  const Tensor& copied = rank_program.tensors[copy];
+  const bool passes = is_narrow(copied.format) && is_freed(copy) && is_freed(operand) &&
+                      copied.shape == rank_program.tensors[operand].shape;
+  return passes ? std::optional(copied.format) : std::nullopt;
+}
+
+// The rows that a rank keeps of an operand which it gathers for a narrow matmul, and again for its weight gradient,
+// with the format of the matmul. Nothing else reads them.
+std::map<TensorId, Format> narrow_rows(const RankProgram& rank_program) {
+  std::map<TensorId, Format> rows;
+  std::set<TensorId> read_otherwise;
+  for (const Block& block : rank_program.blocks) {
+    std::map<TensorId, TensorId> placed;  // own rows by the tensor in which they are gathered
+    for (const Kernel& kernel : block.kernels) {
+      if (kernel.op == KernelOp::place_rows)
+        placed[kernel.out.at(0)] = kernel.in.at(0);
+      else
+        read_otherwise.insert(kernel.in.begin(), kernel.in.end());
+      const auto format = format_of_passing_copy(rank_program, kernel);
+      if (const auto own = format ? placed.find(kernel.in.at(0)) : placed.end(); own != placed.end())
+        rows[own->second] = *format;
+    }
+  }
+  std::erase_if(rows, [&](const auto& entry) { return read_otherwise.contains(entry.first); });
+  return rows;
+}
+
+// Assumes: these rows lie there in the narrow format only. Transformer Engine's LayerNormLinear casts its norm, keeps
+// a rank's own rows of that and gathers them (transformer_engine/pytorch/module/layernorm_linear.py, 2.3, 2025-04).
+void keep_rows_narrow(RankProgram& rank_program) {
+  for (const auto& [id, format] : narrow_rows(rank_program)) {
+    Tensor& tensor = rank_program.tensors[id];
+    tensor.bytes = bytes_of(format, elements_of(tensor));
+  }
 }
 
 // Experts' rows where no `expert_room` is given. Assumes: software of accelerators allocates rows for the copies that
@@ -119,7 +176,10 @@ void keep_expert_rows(RankProgram& rank_program) {
 }
 
 void keep(RankProgram& rank_program, const Chip& chip) {
-  if (chip.kind != "cpu") keep_expert_rows(rank_program);
+  if (chip.kind != "cpu") {
+    keep_expert_rows(rank_program);
+    keep_rows_narrow(rank_program);
+  }
   for (Block& block : rank_program.blocks)
     for (Kernel& kernel : block.kernels) {
       if (kernel.op == KernelOp::attention && !is_share_of_attention(kernel) &&
@@ -138,13 +198,19 @@ void keep(RankProgram& rank_program, const Chip& chip) {
       if (shard.parameter_part) rank_program.tensors[*shard.parameter_part].bytes = 0;
   if (chip.software.kept_optimizer.value > 0)
     keep_optimizer(rank_program, chip.software.kept_optimizer.value);
+  if (chip.software.kept_weights.value > 0) keep_weights(rank_program, chip.software.kept_weights.value);
   account_bytes(rank_program);
+}
+
+bool is_kept_otherwise(const RankProgram& rank_program) {
+  return has_open_rows(rank_program) || !narrow_rows(rank_program).empty();
 }
 
 }  // namespace
 
 bool keeps_otherwise(const Program& program, const Cluster& cluster) {
-  const bool open = std::any_of(program.rank_programs.begin(), program.rank_programs.end(), has_open_rows);
+  const bool open =
+      std::any_of(program.rank_programs.begin(), program.rank_programs.end(), is_kept_otherwise);
   return std::any_of(cluster.groups.begin(), cluster.groups.end(), [open](const NodeGroup& group) {
     return keeps_otherwise(group.chip) || (open && group.chip.kind != "cpu");
   });
@@ -156,7 +222,7 @@ Program as_kept(Program program, const Cluster& cluster) {
     if (done[entry.rank_program]) continue;
     done[entry.rank_program] = true;
     const Chip& chip = cluster.chip_of(entry.chip);
-    if (keeps_otherwise(chip) || has_open_rows(program.rank_programs[entry.rank_program]))
+    if (keeps_otherwise(chip) || is_kept_otherwise(program.rank_programs[entry.rank_program]))
       keep(program.rank_programs[entry.rank_program], chip);
   }
   return program;

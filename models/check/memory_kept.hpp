@@ -1,7 +1,8 @@
 // What the software on a chip keeps in memory differently from the Program: scores of attention that is not fused,
 // masks of dropout, several copies of logits, no copy of divided parameters beside their master weights, or no master
 // weights. Figures of a chip give the bytes (platforms/kept/ has them by software); host ranks, which really run,
-// have none of this. Experts' rows are counted as an accelerator's software allocates them.
+// have none of this. Experts' rows are counted as an accelerator's software allocates them, and rows that are gathered
+// for narrow matmuls as it keeps them: in the narrow format.
 // It does not change times. Read next: models/check/check.hpp.
 #pragma once
 

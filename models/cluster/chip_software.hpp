@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/cluster/kernel_rates.hpp"
 #include "models/cluster/sourced.hpp"
 
 namespace motley {
@@ -59,6 +60,7 @@ struct ChipSoftware {
   Sourced variation;
   Sourced overlap_slowdown;  // factor on a compute while collectives or transfers of its chip are under way
   // Measured times of the model's layers. None: kernels are priced by the figures above.
+  KernelRates kernels;  // replace the figures above for the kinds of kernels that were measured
   MeasuredLayers layers;
 
   // Bytes of the chip's memory that driver, context and libraries hold before any tensor exists.
@@ -72,6 +74,7 @@ struct ChipSoftware {
   Sourced kept_weight_gradients;
   SourcedSwitch one_master;  // true: the divided parameters are the master weights, with no copy beside them
   Sourced kept_optimizer;    // bytes of each parameter's optimizer state, master weights included
+  Sourced kept_weights;      // bytes of each weight that is multiplied in fp8 with one scale for each tensor
   bool operator==(const ChipSoftware&) const = default;
 };
 

@@ -57,6 +57,7 @@ const std::vector<Figure>& figures() {
       {"kept_weight_gradients", &ChipSoftware::kept_weight_gradients, {}},
       {"one_master", &ChipSoftware::one_master, {}},
       {"kept_optimizer", &ChipSoftware::kept_optimizer, {}},
+      {"kept_weights", &ChipSoftware::kept_weights, {}},
       {"power", &Chip::watts, watts, Absent::unknown},
       {"price", &Chip::price_per_hour, dollars_per_hour, Absent::unknown},
   };
@@ -120,7 +121,7 @@ std::vector<std::string> datasheet_keys() {
 }
 
 std::vector<std::string> software_keys() {
-  std::vector<std::string> keys = {"layers"};
+  std::vector<std::string> keys = {"kernels", "layers"};
   for (const Figure& figure : figures())
     if (!in_datasheet(figure)) keys.push_back(figure.key);
   return keys;
@@ -141,6 +142,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
     const Yaml value = figure.absent == Absent::refused ? fields.need(figure.key) : fields.find(figure.key);
     if (value) read_figure(value, figure, chip);
   }
+  if (const Yaml kernels = fields.find("kernels")) chip.software.kernels = read_kernel_rates(kernels);
   if (const Yaml layers = fields.find("layers")) chip.software.layers = read_layers(layers);
   const double slowdown = chip.software.overlap_slowdown.value;
   if (slowdown > 0 && slowdown < 1)
@@ -172,7 +174,7 @@ std::string print(const Chip& chip, const std::string& indent) {
   for (const auto& [format, peak] : chip.peak_flops)
     text += fmt::format("{}  {}: {}\n", indent, name_of(format), print(peak, Dimension::flops));
   for (const Figure& figure : figures()) text += print_figure(figure, chip, indent);
-  return text + print(chip.software.layers, indent);
+  return text + print(chip.software.kernels, indent) + print(chip.software.layers, indent);
 }
 
 }  // namespace motley

@@ -5,7 +5,8 @@
 // back; the numbers of copies are sent first. Where experts are cut less than the other layers, each rank of a
 // tensor-parallel group routes a slice of its tokens, and the sum that ends the feed-forward part brings the slices
 // together. There is no auxiliary loss and no capacity, so no token is dropped: a rank's tensors have room for as
-// many copies as can come. Where the weights of experts are applied: Strategy::expert_weights.
+// many copies as can come. Where the weights of experts are applied: Strategy::expert_weights. Weights that travel with
+// the copies follow them at once (MoEAlltoAllTokenDispatcher of Megatron-Core 0.13, 2025-07).
 #include <optional>
 
 #include "models/compile/stage_parts.hpp"
@@ -44,17 +45,32 @@ void route(KernelWriter& w, const ExpertWidths& s, TensorId y, KeptExperts& kept
          w.layer_weights({"router.bias"}));
 }
 
-// Sends copies from the ranks that route them to their experts' ranks, and sorts them by expert.
-TensorId to_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept, TensorId sent) {
-  if (w.expert_parts() == 1) return sent;
+// One number for each row that is sent: the weight of the token's copy, where these travel with the copies.
+std::optional<TensorId> weights_to_send(KernelWriter& w, const KeptExperts& kept) {
+  if (!w.weighs_activations()) return std::nullopt;
+  const TensorId sent = w.expert_numbers(w.expert_parts() == 1 ? "experts.weights" : "experts.weights.sent");
+  w.emit(KernelOp::dispatch_weights, {kept.weights, kept.rows}, {sent});
+  return sent;
+}
+
+// Sends copies, and their weights behind them, from the ranks that route them to their experts' ranks, and sorts them
+// by expert.
+void to_experts(KernelWriter& w, const ExpertWidths& s, KeptExperts& kept, TensorId sent) {
+  const std::optional<TensorId> sent_weights = weights_to_send(w, kept);
+  kept.copies = sent;
+  if (sent_weights) kept.row_weights = *sent_weights;
+  if (w.expert_parts() == 1) return;
   w.all_to_all(kept.counts);
   w.all_to_all(sent);
-  const TensorId copies = w.expert_rows("experts.copies", s.C, true);
+  if (sent_weights) w.all_to_all(*sent_weights);
+  kept.copies = w.expert_rows("experts.copies", s.C, true);
   const TensorId counts = w.exact("experts.counts", {s.E / w.expert_parts()});
-  w.emit(KernelOp::regroup, {sent, kept.counts}, {copies, counts});
+  w.emit(KernelOp::regroup, {sent, kept.counts}, {kept.copies, counts});
   kept.sent_counts = kept.counts;
   kept.counts = counts;
-  return copies;
+  if (!sent_weights) return;
+  kept.row_weights = w.expert_numbers("experts.weights");
+  w.emit(KernelOp::regroup, {*sent_weights, kept.sent_counts.value()}, {kept.row_weights}).n = 1;
 }
 
 TensorId from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept, TensorId copies) {
@@ -74,40 +90,26 @@ TensorId gradients_to_experts(KernelWriter& w, const ExpertWidths& s, const Kept
   return copies;
 }
 
-TensorId gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
-                                TensorId copies) {
-  if (w.expert_parts() == 1) return copies;
-  const TensorId returned = w.expert_rows_gradient("experts.sent", s.C);
-  w.emit(KernelOp::ungroup, {copies, kept.sent_counts.value()}, {returned});
-  w.all_to_all(returned);
-  return returned;
-}
+// Gradients that go back to the ranks which routed the copies: those of the copies, and those of their weights, where
+// these travelled with them.
+struct ReturnedGradients {
+  TensorId copies;
+  std::optional<TensorId> weights;
+};
 
-// Sends the weights of tokens' copies with them: one number for each row of experts' inputs.
-TensorId weights_to_experts(KernelWriter& w, const KeptExperts& kept) {
-  const bool here = w.expert_parts() == 1;
-  const TensorId sent = w.expert_numbers(here ? "experts.weights" : "experts.weights.sent");
-  w.emit(KernelOp::dispatch_weights, {kept.weights, kept.rows}, {sent});
-  if (here) return sent;
-  w.all_to_all(sent);
-  const TensorId weights = w.expert_numbers("experts.weights");
-  w.emit(KernelOp::regroup, {sent, kept.sent_counts.value()}, {weights}).n = 1;
-  return weights;
-}
-
-// Returns the gradient of the router's weights, from that of each row's weight.
-TensorId weights_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
-                              TensorId dweights) {
-  constexpr TensorRole role = TensorRole::activation_gradient;
-  TensorId returned = dweights;
-  if (w.expert_parts() > 1) {
-    returned = w.expert_numbers("experts.weights.sent.gradient", role);
-    w.emit(KernelOp::ungroup, {dweights, kept.sent_counts.value()}, {returned}).n = 1;
-    w.all_to_all(returned);
+ReturnedGradients gradients_from_experts(KernelWriter& w, const ExpertWidths& s, const KeptExperts& kept,
+                                         ReturnedGradients here) {
+  if (w.expert_parts() == 1) return here;
+  ReturnedGradients back;
+  back.copies = w.expert_rows_gradient("experts.sent", s.C);
+  w.emit(KernelOp::ungroup, {here.copies, kept.sent_counts.value()}, {back.copies});
+  if (here.weights) {
+    back.weights = w.expert_numbers("experts.weights.sent.gradient", TensorRole::activation_gradient);
+    w.emit(KernelOp::ungroup, {*here.weights, kept.sent_counts.value()}, {*back.weights}).n = 1;
   }
-  const TensorId gradient = w.exact_gradient("router.weights", {s.N, s.K});
-  w.emit(KernelOp::dispatch_weights_backward, {returned, kept.rows}, {gradient});
-  return gradient;
+  w.all_to_all(back.copies);
+  if (back.weights) w.all_to_all(*back.weights);
+  return back;
 }
 
 // The activations of the experts, multiplied by the weights of their rows if these travel with the copies.
@@ -198,23 +200,26 @@ InputGradients routed_backward(KernelWriter& w, const ExpertWidths& s, std::opti
   w.grouped_matmul_gradients(dexperts, kept.counts, dactivated, kept.activated,
                              w.layer_weights({"experts.down.weight"}), s.C, s.F);
   const TensorId dinner = w.expert_rows_gradient("experts.inner", 2 * s.F);
+  ReturnedGradients here;
   if (w.weighs_activations()) {
-    const TensorId drow_weights =
-        w.expert_numbers("experts.weights.gradient", TensorRole::activation_gradient);
+    here.weights = w.expert_numbers("experts.weights.gradient", TensorRole::activation_gradient);
     activate(w, KernelOp::activation_backward, {dactivated, kept.inner, kept.row_weights}, dinner, s.R, s.F)
-        .out.push_back(drow_weights);
-    dweights = weights_from_experts(w, s, kept, drow_weights);
-    w.all_reduce(dweights);
+        .out.push_back(*here.weights);
   } else {
     activate(w, KernelOp::activation_backward, {dactivated, kept.inner}, dinner, s.R, s.F);
   }
-  const TensorId dcopies = w.expert_rows_gradient("experts.copies", s.C);
-  w.grouped_matmul_gradients(dinner, kept.counts, dcopies, kept.copies,
+  here.copies = w.expert_rows_gradient("experts.copies", s.C);
+  w.grouped_matmul_gradients(dinner, kept.counts, here.copies, kept.copies,
                              w.layer_weights({"experts.gate_up.weight"}), 2 * s.F, s.C);
-  const TensorId dsent = gradients_from_experts(w, s, kept, dcopies);
+  const ReturnedGradients back = gradients_from_experts(w, s, kept, here);
   InputGradients dy;
   dy.partial = w.gradient("experts.input", {s.N, s.C});
-  w.emit(KernelOp::dispatch_backward, {dsent, kept.rows}, {dy.partial});
+  w.emit(KernelOp::dispatch_backward, {back.copies, kept.rows}, {dy.partial});
+  if (back.weights) {
+    dweights = w.exact_gradient("router.weights", {s.N, s.K});
+    w.emit(KernelOp::dispatch_weights_backward, {*back.weights, kept.rows}, {dweights});
+    w.all_reduce(dweights);
+  }
   const TensorId dlogits = w.exact_gradient("router.logits", {s.N, s.E});
   w.emit(KernelOp::route_backward, {dweights, kept.logits, kept.taken}, {dlogits},
          w.layer_weights({"router.bias"}));
@@ -230,8 +235,7 @@ TensorId experts_forward(KernelWriter& w, TensorId y, KeptExperts& kept) {
   route(w, s, y, kept);
   const TensorId sent = w.expert_rows(w.expert_parts() == 1 ? "experts.copies" : "experts.sent", s.C, true);
   w.emit(KernelOp::dispatch, {y, kept.rows}, {sent});
-  kept.copies = to_experts(w, s, kept, sent);
-  if (w.weighs_activations()) kept.row_weights = weights_to_experts(w, kept);
+  to_experts(w, s, kept, sent);
   kept.inner = w.expert_rows("experts.inner", 2 * s.F);
   w.grouped_matmul(kept.copies, kept.counts, kept.inner, w.layer_weights({"experts.gate_up.weight"}), 2 * s.F,
                    s.C);

@@ -158,9 +158,9 @@ double unfused_attention_s(const Kernel& kernel, Format format, const Chip& chip
          (products * slowed / (peak_of(chip, format) * kReached) + passes_s);
 }
 
-// Bytes that an AdamW step moves: parameters written (and read, if they are the master weights), gradients read and
-// zeroed, master weights and moments read and written.
-double optimizer_bytes(const Program& program, const RankProgram& rank_program) {
+}  // namespace
+
+double optimizer_step_bytes(const Program& program, const RankProgram& rank_program) {
   const double written = program.precision == Format::fp32 ? 2 : 1;
   double bytes = 0;
   std::set<TensorId> divided;
@@ -190,11 +190,23 @@ double optimizer_bytes(const Program& program, const RankProgram& rank_program) 
   return bytes;
 }
 
-}  // namespace
-
 double computed_flops(const Kernel& kernel) {
   return is_attention(kernel.op) ? kernel.flops / 2 : kernel.flops;
 }
+
+namespace {
+
+// Assumes: the share of an attention that is launched beside another takes its share of the flops and bytes alone.
+KernelTime measured_time(const Kernel& kernel, const KernelRate& rate) {
+  KernelTime time;
+  if (rate.flops_per_s > 0) time.work_s = kernel.flops / rate.flops_per_s;
+  if (rate.bytes_per_s > 0) time.memory_s = static_cast<double>(kernel.bytes) / rate.bytes_per_s;
+  time.seconds =
+      rate.overhead_s * (is_attention(kernel.op) ? kernel.factor : 1) + time.work_s + time.memory_s;
+  return time;
+}
+
+}  // namespace
 
 KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
   KernelTime time;
@@ -207,6 +219,9 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
     return time;
   }
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
+  const auto& measured = chip.software.kernels.rates;
+  if (const auto rate = measured.find(kernel.op); rate != measured.end())
+    return measured_time(kernel, rate->second);
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_backward_product(kernel.op)) time.work_s *= factor(chip.software.gemm_backward);
   if (is_attention(kernel.op))
@@ -303,6 +318,50 @@ double usual_slowness(const Chip& chip, double ranks) {
   return expected_slowest(deviation, kMeasured) / expected_slowest(deviation, ranks);
 }
 
+namespace {
+
+// Half of a micro-batch's overhead in the forward, half in the backward, over all chunks. Assumes: a weight gradient
+// that runs by itself is its products alone (measured: 77 to 81 % of an A100's peak at four sizes of models,
+// arXiv:2401.10241, table 9).
+double pass_overhead_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip) {
+  if (compute.first_kernel > 0 || rank_program.blocks[compute.block].pass == Pass::weight_gradient) return 0;
+  return chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size()) +
+         chip.software.pass_overhead.value;
+}
+
+// Seconds of each kernel of a compute.
+std::vector<double> kernel_seconds(const Program& program, const RankProgram& rank_program,
+                                   const Compute& compute, const Chip& chip, const RingCost* tensor_ring,
+                                   const MeasuredKernels& measured) {
+  const Block& block = rank_program.blocks[compute.block];
+  std::vector<double> seconds;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
+    const Kernel& kernel = block.kernels[at(i)];
+    seconds.push_back(kernel_time(kernel, program.precision, chip, tensor_ring).seconds *
+                      measured.factor(block, kernel));
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<KernelSpan> kernel_spans(const Program& program, const RankProgram& rank_program,
+                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring) {
+  const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
+  const std::vector<double> seconds =
+      kernel_seconds(program, rank_program, compute, chip, tensor_ring, measured);
+  double now_s = pass_overhead_s(rank_program, compute, chip);
+  if (!measured.any()) now_s += launch_wait_s(rank_program, compute, chip, seconds);
+  std::vector<KernelSpan> spans;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const std::int32_t place = compute.first_kernel + static_cast<std::int32_t>(i);
+    const Kernel& kernel = rank_program.blocks[compute.block].kernels[at(place)];
+    spans.push_back({place, now_s, now_s + seconds[i], is_collective(kernel.op) ? 0 : kernel.flops});
+    now_s += seconds[i];
+  }
+  return spans;
+}
+
 ComputeTime compute_time(const Program& program, const RankProgram& rank_program,
                          const Instruction& instruction, const Chip& chip, const RingCost* tensor_ring) {
   return compute_time(program, rank_program, instruction, chip, tensor_ring,
@@ -315,36 +374,31 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   ComputeTime time;
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
+    if (const auto& rate = chip.software.kernels.optimizer) {
+      time.compute_s =
+          rate->seconds(0, optimizer_step_bytes(program, rank_program)) + chip.software.step_overhead.value;
+      return time;
+    }
     // The measured time is for optimizer states that are not divided.
     time.compute_s = measured.any() && rank_program.shards.empty()
                          ? measured.optimizer_s(rank_program)
-                         : optimizer_bytes(program, rank_program) /
+                         : optimizer_step_bytes(program, rank_program) /
                                (chip.memory_bandwidth.value * chip.software.bandwidth_efficiency.value);
     time.compute_s += chip.software.step_overhead.value;
     return time;
   }
   const auto& compute = std::get<Compute>(instruction.body);
-  const Block& block = rank_program.blocks[compute.block];
-  const auto& kernels = block.kernels;
-  std::vector<double> all;
-  // Half of a micro-batch's overhead in the forward, half in the backward, over all chunks. Assumes: a weight gradient
-  // that runs by itself is its products alone (measured: 77 to 81 % of an A100's peak at four sizes of models,
-  // arXiv:2401.10241, table 9).
-  if (compute.first_kernel == 0 && block.pass != Pass::weight_gradient)
-    time.compute_s +=
-        chip.software.micro_batch_overhead.value / 2 / static_cast<double>(rank_program.chunks.size()) +
-        chip.software.pass_overhead.value;
-  for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
-    const Kernel& kernel = kernels[at(i)];
-    const double seconds =
-        kernel_time(kernel, program.precision, chip, tensor_ring).seconds * measured.factor(block, kernel);
-    all.push_back(seconds);
+  const auto& kernels = rank_program.blocks[compute.block].kernels;
+  const std::vector<double> all = kernel_seconds(program, rank_program, compute, chip, tensor_ring, measured);
+  time.compute_s += pass_overhead_s(rank_program, compute, chip);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Kernel& kernel = kernels[at(compute.first_kernel) + i];
     if (is_collective(kernel.op))
-      time.tensor_parallel_s += seconds;
+      time.tensor_parallel_s += all[i];
     else if (kernel.recompute)
-      time.recompute_s += seconds;
+      time.recompute_s += all[i];
     else
-      time.compute_s += seconds;
+      time.compute_s += all[i];
   }
   if (!measured.any()) time.compute_s += launch_wait_s(rank_program, compute, chip, all);
   return {time.compute_s * slowness, time.recompute_s * slowness, time.tensor_parallel_s * slowness};
@@ -374,19 +428,32 @@ bool contains_collective(const RankProgram& rank_program, const Instruction& ins
 
 CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
 
-const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
+CostTable::Key CostTable::key_of(Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program_.ranks[rank];
   const std::optional<GroupId> group =
       entry.groups.has(kTensorGroup) ? entry.groups[kTensorGroup] : std::nullopt;
-  const RingCost* ring_cost = group ? &ring(*group) : nullptr;
-  const int chip_group = cluster_.chip_group[at(entry.chip)];
-  Key key{entry.rank_program, chip_group, ring_cost, {}, {}};
+  Key key{entry.rank_program, cluster_.chip_group[at(entry.chip)], group ? &ring(*group) : nullptr, {}, {}};
   if (!cluster_.chip_speed.empty()) {
     key.speed = key.slowest = cluster_.speed_of(entry.chip);
     if (group && contains_collective(program_.program_of(rank), instruction))
       key.slowest = slowest_of(*group);
   }
   if (const auto* compute = instruction.as<Compute>()) key.compute = *compute;
+  return key;
+}
+
+const std::vector<KernelSpan>& CostTable::kernels(Rank rank, const Instruction& instruction) {
+  Key key = key_of(rank, instruction);
+  key.speed = key.slowest = 1;
+  const auto [known, is_new] = kernels_.try_emplace(key);
+  if (is_new)
+    known->second = kernel_spans(program_, program_.program_of(rank), *key.compute,
+                                 cluster_.chip_of(program_.ranks[rank].chip), key.ring);
+  return known->second;
+}
+
+const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
+  Key key = key_of(rank, instruction);
   const auto* step = instruction.as<OptimizerStep>();
   const bool on_host = step != nullptr && !step->tensors.empty();
   if (on_host) key.first_state = step->tensors[0];
@@ -394,10 +461,11 @@ const ComputeTime& CostTable::price(Rank rank, const Instruction& instruction) {
   if (known != times_.end()) return known->second;
   ComputeTime time;
   if (on_host)
-    time.compute_s = host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(chip_group)]);
+    time.compute_s =
+        host_step_s(program_, program_.program_of(rank), *step, cluster_.groups[at(key.chip_group)]);
   else
-    time = compute_time(program_, program_.program_of(rank), instruction, cluster_.chip_of(entry.chip),
-                        ring_cost, slowness_of(chip_group));
+    time = compute_time(program_, program_.program_of(rank), instruction,
+                        cluster_.chip_of(program_.ranks[rank].chip), key.ring, slowness_of(key.chip_group));
   if (!on_host) time = at_speed(time, key.speed, key.slowest);
   return times_.emplace(key, time).first->second;
 }

@@ -17,6 +17,7 @@
 #include "models/cost/nccl_tuning.hpp"
 #include "models/cost/network_cost.hpp"
 #include "models/program/program.hpp"
+#include "models/world/world.hpp"
 
 namespace motley {
 
@@ -56,6 +57,16 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
 double host_step_s(const Program& program, const RankProgram& rank_program, const OptimizerStep& step,
                    const NodeGroup& nodes);
 
+// Bytes that an AdamW step of the chip moves: parameters written (and read, if they are the master weights), gradients
+// read and zeroed, master weights and moments read and written.
+double optimizer_step_bytes(const Program& program, const RankProgram& rank_program);
+
+// The kernels of a compute one after the other, from its begin, as compute_time() prices them without the slowness of
+// ranks. What belongs to no kernel (a pass, launches) comes first, and is returned as the first kernel's begin.
+// Assumes: kernels of a compute do not overlap each other.
+std::vector<KernelSpan> kernel_spans(const Program& program, const RankProgram& rank_program,
+                                     const Compute& compute, const Chip& chip, const RingCost* tensor_ring);
+
 // Prices each distinct instruction of a Program once: a thousand ranks cost as much time as their classes. Keeps
 // references to both; they must outlive it.
 class CostTable {
@@ -64,6 +75,8 @@ class CostTable {
   // The time of a compute or optimizer instruction of that rank, at its chip's speed. Throws
   // Refusal("unsupported-format").
   const ComputeTime& price(Rank rank, const Instruction& instruction);
+  // kernel_spans() of a compute on that rank's chip.
+  const std::vector<KernelSpan>& kernels(Rank rank, const Instruction& instruction);
   const RingCost& ring(GroupId group);  // equal costs have the same address
   const RingCost& pairwise(GroupId group);
   // The algorithm that `wanted` means for a collective of `bytes` bytes on that group, never `fastest` or
@@ -87,8 +100,11 @@ class CostTable {
     auto operator<=>(const Key&) const = default;
   };
 
+  Key key_of(Rank rank, const Instruction& instruction);
+
   const Program& program_;
   const Cluster& cluster_;
+  std::map<Key, std::vector<KernelSpan>> kernels_;
   std::map<Key, ComputeTime> times_;
   std::unordered_map<GroupId, const RingCost*> rings_;
   std::unordered_map<GroupId, double> slowest_;

@@ -45,6 +45,14 @@ double BestPipelines::cut_s(Schedule schedule) const {
   return cut_s;
 }
 
+double BestPipelines::least_s(Schedule schedule) const {
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const Schedule each : {schedule, Schedule::one_f_one_b})
+    if (const auto list = lists_.find(each); list != lists_.end())
+      least_s = std::min(least_s, list->second.front().estimate_s);
+  return least_s;
+}
+
 void BestPipelines::add(PlannedPipeline pipeline) {
   if (pipeline.estimate_s >= cut_s(pipeline.schedule)) return;
   const Schedule schedule = pipeline.schedule;

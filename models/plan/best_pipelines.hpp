@@ -17,6 +17,8 @@ class BestPipelines {
   // A pipeline of that schedule whose estimate is not below this is not looked for. The other schedules' estimates are
   // lower than what they come to, so that they must be below the best one of 1F1B.
   double cut_s(Schedule schedule) const;
+  // The least estimate of that schedule and of 1F1B.
+  double least_s(Schedule schedule) const;
   void add(PlannedPipeline pipeline);
 
   // The best of each schedule in turn, as many of them as asked for, the best schedule first.

@@ -17,6 +17,8 @@
 #include "models/base/format.hpp"
 #include "models/base/index.hpp"
 #include "models/plan/best_pipelines.hpp"
+#include "models/plan/closed_form.hpp"
+#include "models/plan/least_pipeline.hpp"
 #include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
@@ -31,18 +33,6 @@ namespace {
 // three first of DeepSeek-V3's 61.
 constexpr double kMostlyAlike = 0.9;
 constexpr std::size_t kLikely = 3;  // shapes that are laid out before all bounds are known
-
-// Parameters of the last layer, which has experts if the model has any: in its experts, and in the rest.
-struct LayerParameters {
-  double in_experts = 0, rest = 0;
-};
-LayerParameters parameters_of_layer(const Transformer& transformer) {
-  LayerParameters counts;
-  for (const Parameter& each : parameters(transformer))
-    if (each.layer == transformer.layers - 1)
-      (each.experts > 0 ? counts.in_experts : counts.rest) += static_cast<double>(each.count());
-  return counts;
-}
 
 // At most `most` of the stages that each of several segments may have: each keeps one, and the rest is shared out in
 // proportion. All 0: there are more segments than that.
@@ -78,25 +68,6 @@ bool chips_can_hold(const Job& job, const LayerParameters& parameters, const Rep
   return layers * bytes * (parameters.rest * copies + parameters.in_experts * expert_copies) <= memory;
 }
 
-// Seconds in which a stage's replicas reduce gradients and gather parameters.
-double gradients_s(const Job& job, const LayerParameters& parameters, const PlannedPipeline& pipeline,
-                   const PlannedStage& stage) {
-  const auto copies = static_cast<double>(pipeline.replicas * pipeline.context_parallel);
-  if (copies == 1) return 0;
-  const NodeGroup& group = job.cluster.groups[at(stage.way.group)];
-  const auto cut = static_cast<double>(stage.way.tensor_parallel);
-  const double rate = rate_to_replicas(job.cluster, group, pipeline.replicas * pipeline.context_parallel,
-                                       stage.way.tensor_parallel);
-  const auto bytes = static_cast<double>(bytes_of(job.train.gradients) + bytes_of(job.train.precision));
-  const auto of_parts = [&](double count, double parts, double held_by) {
-    return count / parts * (1 - 1 / std::max(held_by, 1.0));
-  };
-  const double parts = pipeline.expert_parallel > 1 ? static_cast<double>(pipeline.expert_parallel) : cut;
-  const double counts =
-      of_parts(parameters.rest, cut, copies) + of_parts(parameters.in_experts, parts, copies * cut / parts);
-  return counts * static_cast<double>(stage.layers) * bytes / rate;
-}
-
 // Stages that one segment may have, and the ways to run them.
 struct Way {
   StageWay way;
@@ -114,58 +85,10 @@ struct Filled : PartialStage::Part {
   double seconds() const { return passes.seconds(); }
 };
 
-// Seconds of all computes by the closed form of the schedule. `longest_s`: of the longest chunks of each round;
-// `all_s`: of a micro-batch in all stages.
-double computes_s(const PlannedPipeline& shape, const std::vector<Filled>& stages, double longest_s,
-                  double all_s) {
-  const auto m = static_cast<double>(shape.micro_batches);
-  if (shape.schedule != Schedule::zb_h1) return m * longest_s + (all_s - longest_s) / shape.chunks;
-  std::vector<PassSeconds> passes;
-  for (const Filled& stage : stages) passes.push_back(stage.passes);
-  return split_backward_s(passes, m);
-}
-
-// Micro-batches that a stage with so many behind it has in flight, as 1F1B and its interleaved form warm up
-// (arXiv:2104.04473).
-double in_flight_before(const PlannedPipeline& shape, std::int64_t stages, std::int64_t behind) {
-  if (shape.chunks == 1) return static_cast<double>(std::min(shape.micro_batches, behind + 1));
-  const std::int64_t passes =
-      std::min(shape.micro_batches * shape.chunks, 2 * behind + (shape.chunks - 1) * stages + 1);
-  return static_cast<double>(passes) / shape.chunks;
-}
-
-// Micro-batches that the first chunk of such a stage has in flight: as many as there are stages, then each other chunk
-// has as many.
-double in_flight_of_first(const PlannedPipeline& shape, std::int64_t stages, double in_flight) {
-  if (shape.chunks == 1) return in_flight;
-  const double round = static_cast<double>(stages) * shape.chunks, passes = in_flight * shape.chunks;
-  const double rounds = std::floor(passes / round);
-  return (rounds * round / shape.chunks) + std::min(passes - rounds * round, static_cast<double>(stages));
-}
-
-// Seconds in which a pipeline takes in one more micro-batch, with its transfers. Where backward is split, only what
-// other stages wait for counts. `stages`: from the last to the first; `most_stages`: of the row.
-double with_transfers_s(const PipelineEstimator& estimator, const PlannedPipeline& pipeline,
-                        const std::vector<Filled>& stages, std::int64_t most_stages) {
-  std::vector<double> transfer_s = estimator.transfer_seconds(pipeline), stage_s, in_flight;
-  for (double& each : transfer_s) each *= pipeline.chunks;
-  for (std::size_t behind = stages.size(); behind-- > 0;) {
-    const Filled& stage = stages[behind];
-    stage_s.push_back(pipeline.schedule == Schedule::zb_h1 ? stage.passes.passed_on_s() : stage.seconds());
-    in_flight.push_back(in_flight_before(pipeline, most_stages, static_cast<std::int64_t>(behind)));
-  }
-  return cycle_s(stage_s, transfer_s, in_flight);
-}
-
 class PipelineFinder {
  public:
   PipelineFinder(const Job& job, StagePricer& pricer, std::size_t most, const PipelineForm& form)
-      : job_(job),
-        pricer_(pricer),
-        best_(most),
-        form_(form),
-        estimator_(job, pricer),
-        parameters_(parameters_of_layer(job.transformer)) {}
+      : job_(job), pricer_(pricer), best_(most), form_(form), closed_form_(job, pricer) {}
 
   // Lays out pipelines of that shape from now on.
   void use(const ReplicaShape& shape) {
@@ -184,14 +107,8 @@ class PipelineFinder {
     shape_.chunks = chunks;
     for (const RowSegment& segment : segments)
       if (place_of(segment).stages == 0) return;
-    const RowTime row_time = time_of(segments);
-    // Estimates of a row are at least m times its longest stage, and the others' part once.
-    const double part = schedule == Schedule::zb_h1 ? 0 : 1 / static_cast<double>(chunks);
-    const double cut_s = best_.cut_s(schedule);
-    double most_s = std::min(row_time.longest_s, cut_s / m);
-    most_s = std::min(most_s, m > part ? (cut_s - row_time.all_s(most_s) * part) / (m - part) : cut_s);
-    if (schedule == Schedule::zb_h1) most_s = std::min(most_s, row_time.longest_split_s(m, cut_s, most_s));
-    if (!(most_s > 0) || row_time.all_s(most_s) == std::numeric_limits<double>::infinity()) {
+    const double most_s = time_of(segments).longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
+    if (!(most_s > 0)) {
       ++result_.pruned;
       return;
     }
@@ -199,9 +116,12 @@ class PipelineFinder {
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
-  PipelineSearch take(double bound_s, bool is_whole) {
+  double least_s(Schedule schedule) const { return best_.least_s(schedule); }
+  void add(PlannedPipeline pipeline) { best_.add(std::move(pipeline)); }
+  PipelineSearch take(double bound_s, bool is_whole, bool is_exact) {
     result_.bound_s = bound_s;
     result_.is_whole = is_whole;
+    result_.is_exact = is_whole && is_exact;
     result_.best = best_.take();
     return std::move(result_);
   }
@@ -237,21 +157,12 @@ class PipelineFinder {
   }
 
   RowTime time_of(const Row& segments) {
-    RowTime time;
-    time.layers = static_cast<double>(job_.transformer.layers);
-    double embedding_s = std::numeric_limits<double>::infinity(), head_s = embedding_s;
+    std::vector<RowPart> parts;
     for (const RowSegment& segment : segments) {
-      Place& place = place_of(segment);
-      time.segments.push_back({static_cast<double>(place.stages), place.seconds->least_layer_s});
-      embedding_s = std::min(embedding_s, place.seconds->embedding.seconds());
-      head_s = std::min(head_s, place.seconds->head.seconds());
-      time.longest_s = std::max(time.longest_s, place.longest_s);
-      time.weights_share = std::max(time.weights_share, place.seconds->weights_share);
+      const Place& place = place_of(segment);
+      parts.push_back({place.stages, place.seconds, place.longest_s});
     }
-    time.ends_s = embedding_s + head_s;
-    std::sort(time.segments.begin(), time.segments.end(),
-              [](const RowTime::Segment& a, const RowTime::Segment& b) { return a.layer_s < b.layer_s; });
-    return time;
+    return row_time(parts, job_.transformer.layers);
   }
 
   void try_row(const Row& row, double most_s) {
@@ -280,11 +191,7 @@ class PipelineFinder {
   // The most layers from `first` on, or from later, to `last`, in at most `most_s`, in one of the ways.
   std::optional<Filled> fill_stage(Place& place, std::int64_t first, std::int64_t last, double most_s) const {
     const auto behind = static_cast<std::int64_t>(filled_.size());
-    StagePosition position;
-    position.in_flight = in_flight_before(shape_, stages_, behind);
-    position.first_in_flight = in_flight_of_first(shape_, stages_, position.in_flight);
-    position.chunks = shape_.chunks;
-    position.frees_layers = shape_.schedule != Schedule::zb_h1;
+    const StagePosition position = position_of(shape_, stages_, behind);
     Way& kept = place.ways.front();
     if (price_of(kept) == nullptr) return std::nullopt;
     const StageBytes kept_bytes = bytes_of(kept, behind);
@@ -321,15 +228,8 @@ class PipelineFinder {
     return true;
   }
 
-  // Bytes of a stage with so many behind it; zb_h1 puts off as many weights' gradients as leave p in flight.
   StageBytes bytes_of(const Way& way, std::int64_t behind) const {
-    StageBytes bytes = way.price->bytes;
-    if (shape_.schedule != Schedule::zb_h1) return bytes;
-    const PutOffShares& put_off = pricer_.put_off(way.way);
-    const auto most = static_cast<double>(std::min(shape_.micro_batches, stages_));
-    bytes.layer += bytes.layer_in_flight *
-                   (put_off.once + put_off.each * (most - in_flight_before(shape_, stages_, behind)));
-    return bytes;
+    return closed_form_.bytes(shape_, way.way, way.price->bytes, stages_, behind);
   }
 
   // Fills stages of at most `most_s`. False: they cannot hold all layers.
@@ -359,28 +259,12 @@ class PipelineFinder {
 
   void keep() {
     PlannedPipeline pipeline = shape_;
-    double all_s = 0, reduced_s = 0;
-    std::vector<double> rounds(at(shape_.chunks), 0.0);  // longest chunks
-    for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage) {
-      const std::int64_t layers = stage->last - stage->first;
+    for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage)
       pipeline.stages.push_back(planned_stage(stage->way, *stage, shape_.chunks));
-      all_s += stage->seconds();
-      reduced_s = std::max(reduced_s, gradients_s(job_, parameters_, shape_, pipeline.stages.back()));
-      const std::vector<std::int64_t> chunks = even_layers(layers, shape_.chunks);
-      for (std::size_t i = 0; i < chunks.size(); ++i)
-        rounds[i] = std::max(rounds[i],
-                             stage->seconds() * static_cast<double>(chunks[i]) / static_cast<double>(layers));
-    }
-    const double longest_s = std::accumulate(rounds.begin(), rounds.end(), 0.0);
-    if (shape_.chunks > 1 &&
-        (static_cast<std::int64_t>(filled_.size()) != stages_ ||
-         std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
-                     [&](const PlannedStage& each) { return each.layers < shape_.chunks; })))
-      return;
-    const double m = static_cast<double>(shape_.micro_batches);
-    const double computed_s = computes_s(shape_, filled_, longest_s, all_s);
-    pipeline.estimate_s =
-        reduced_s + std::max(computed_s, m * with_transfers_s(estimator_, pipeline, filled_, stages_));
+    if (shape_.chunks > 1 && std::ssize(filled_) != stages_) return;
+    const std::optional<double> estimate_s = closed_form_.step_s(pipeline);
+    if (!estimate_s) return;
+    pipeline.estimate_s = *estimate_s;
     if (has_form(pipeline, form_)) best_.add(std::move(pipeline));
   }
 
@@ -388,8 +272,7 @@ class PipelineFinder {
   StagePricer& pricer_;
   BestPipelines best_;
   const PipelineForm& form_;
-  PipelineEstimator estimator_;
-  LayerParameters parameters_;
+  ClosedForm closed_form_;
   PlannedPipeline shape_;
   std::int64_t stages_ = 0;                              // most stages of the row
   std::vector<std::int64_t> shares_;                     // most stages of each place, as far as pins allow
@@ -429,7 +312,9 @@ class FamilySearch {
         pricer_(pricer),
         families_(families_of(job, form)),
         sets_(segment_sets(job.cluster)),
-        finder_(job, pricer, most, form) {}
+        bounds_(families_.size(), 0),
+        finder_(job, pricer, most, form),
+        least_(job, pricer, form) {}
 
   PipelineSearch run(const std::function<bool()>& has_time) {
     // The likeliest shapes give limits for the bounds of all, and something to judge if time is short. Pipelines under
@@ -442,7 +327,7 @@ class FamilySearch {
     const bool is_whole = run(has_time, true) && run(has_time, false);
     // A bound of infinity stays: what does not fit does not fit on fewer ranks.
     if (std::isfinite(bound_s_)) bound_s_ = std::min(bound_s_, pricer_.few_ranks_step_s());
-    return finder_.take(bound_s_, is_whole);
+    return finder_.take(bound_s_, is_whole, least_.is_whole());
   }
 
  private:
@@ -472,12 +357,33 @@ class FamilySearch {
     }
     const bool is_whole = queue_.empty();
     for (; !queue_.empty(); queue_.pop()) note_bound(queue_.top());
-    return is_whole;
+    return refine(has_time, under_1f1b) && is_whole;
+  }
+
+  // Looks for pipelines below the best one in the families whose bounds are below it, the lowest first. Returns whether
+  // there was time for all.
+  bool refine(const std::function<bool()>& has_time, bool under_1f1b) {
+    constexpr double kSlack = 1 + 1e-9;
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < families_.size(); ++i)
+      if (is_bounded(i) == under_1f1b) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return bounds_[a] < bounds_[b]; });
+    for (const std::size_t i : order) {
+      const double least_s = finder_.least_s(families_[i].schedule);
+      if (bounds_[i] >= least_s * kSlack) continue;
+      if (!has_time()) return false;
+      if (std::optional<PlannedPipeline> better = least_.below(families_[i], least_s))
+        finder_.add(std::move(*better));
+    }
+    return true;
   }
 
   bool is_bounded(std::size_t family) const { return families_[family].schedule == Schedule::one_f_one_b; }
   double bound(std::size_t family, BoundDetail detail) {
-    return least_step_s(job_, pricer_, families_[family], detail, cut_s(family));
+    const double bound_s = least_step_s(job_, pricer_, families_[family], detail, cut_s(family));
+    bounds_[family] = std::max(bounds_[family], bound_s);
+    return bound_s;
   }
   void note_bound(const Entry& entry) {
     if (is_bounded(entry.family)) bound_s_ = std::min(bound_s_, entry.bound_s);
@@ -519,7 +425,9 @@ class FamilySearch {
   StagePricer& pricer_;
   std::vector<ShapeFamily> families_;
   std::vector<Row> sets_;
+  std::vector<double> bounds_;  // of the families, as far as they are known
   PipelineFinder finder_;
+  LeastPipeline least_;
   std::priority_queue<Entry> queue_;
   double bound_s_ = std::numeric_limits<double>::infinity();
 };

@@ -44,6 +44,8 @@ struct PipelineSearch {
   // No pipeline is faster under 1F1B, without transfers between stages.
   double bound_s = std::numeric_limits<double>::infinity();
   bool is_whole = true;  // false: the search was ended early
+  // The least estimate is that of all pipelines whose estimate is judged by. False: there were too many to tell.
+  bool is_exact = true;
 };
 
 // A run of stages on one group, all cut alike.

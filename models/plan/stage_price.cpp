@@ -113,7 +113,7 @@ bool needs_alike(const NodeGroup& a, const NodeGroup& b) {
          are_alike(&ChipSoftware::reserved_memory) && are_alike(&ChipSoftware::kept_scores) &&
          are_alike(&ChipSoftware::kept_masks) && are_alike(&ChipSoftware::kept_logits) &&
          are_alike(&ChipSoftware::kept_weight_gradients) && are_alike(&ChipSoftware::kept_optimizer) &&
-         one.one_master.value == other.one_master.value;
+         are_alike(&ChipSoftware::kept_weights) && one.one_master.value == other.one_master.value;
 }
 
 // The different layers of a model: kinds[i] is the kind of layer i. `transformer` is the model with one layer of each.

@@ -40,59 +40,6 @@ std::string_view name_of(StreamKind kind) {
   return "?";
 }
 
-std::string_view name_of(KernelOp op) {
-  static constexpr std::array<std::string_view, kKernelOpCount> names = {"embed",
-                                                                         "embed_backward",
-                                                                         "norm",
-                                                                         "norm_backward",
-                                                                         "matmul",
-                                                                         "matmul_input_gradient",
-                                                                         "matmul_weight_gradient",
-                                                                         "rope",
-                                                                         "rope_backward",
-                                                                         "qk_norm",
-                                                                         "qk_norm_backward",
-                                                                         "accumulate",
-                                                                         "attention",
-                                                                         "attention_backward",
-                                                                         "activation",
-                                                                         "activation_backward",
-                                                                         "route",
-                                                                         "route_backward",
-                                                                         "dispatch",
-                                                                         "dispatch_backward",
-                                                                         "dispatch_weights",
-                                                                         "dispatch_weights_backward",
-                                                                         "grouped_matmul",
-                                                                         "grouped_matmul_input_gradient",
-                                                                         "grouped_matmul_weight_gradient",
-                                                                         "combine",
-                                                                         "combine_backward",
-                                                                         "gate",
-                                                                         "gate_backward",
-                                                                         "latent_heads",
-                                                                         "latent_heads_backward",
-                                                                         "add_residual",
-                                                                         "add_residual_backward",
-                                                                         "logits_maximum",
-                                                                         "logits_sum",
-                                                                         "loss",
-                                                                         "loss_backward",
-                                                                         "regroup",
-                                                                         "ungroup",
-                                                                         "clear",
-                                                                         "scale",
-                                                                         "take_rows",
-                                                                         "place_rows",
-                                                                         "place_keys",
-                                                                         "take_keys",
-                                                                         "all_reduce",
-                                                                         "all_to_all",
-                                                                         "reduce_scatter",
-                                                                         "all_gather"};
-  return names[static_cast<std::size_t>(op)];
-}
-
 bool adds_gradients(KernelOp op) {
   switch (op) {
     case KernelOp::embed_backward:

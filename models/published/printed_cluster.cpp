@@ -84,6 +84,7 @@ void use_what_is_kept(const PrintedRow& row, Cluster& cluster) {
   const auto& kept = cut ? row.set.kept_cut : row.set.kept;
   if (const auto name = kept.find(row.cells.text("accelerator")); name != kept.end())
     use_kept(name->second, cluster);
+  if (row.recipe && !row.recipe->kept.empty()) use_kept(row.recipe->kept, cluster);
 }
 
 // Assumes: attention without a fused kernel takes as long as the model's form says, unless a fit has other figures.

@@ -13,17 +13,17 @@
 namespace motley {
 namespace {
 
-// Virtual stages of a rank: as printed, or as printed by another row of the set for the same model and stages, or by
-// the rule for the set's software. An empty cell does not mean 1, but a printed schedule without chunks does.
+// Virtual stages of a rank: as printed, or by the rule for the set's software, or as printed by another row of the
+// set for the same model and stages. An empty cell does not mean 1, but a printed schedule without chunks does.
 std::int64_t chunks(const PrintedRow& row, std::int64_t stages) {
   const PrintedCells& cells = row.cells;
   if (stages == 1) return 1;
   if (!cells.text("vpp").empty()) return cells.count("vpp");
+  if (row.set.virtual_stages > 0) return row.set.virtual_stages;
   for (const PublishedRun& other : row.table)
     if (other.set == row.run.set && other.row["model_name"] == cells.text("model_name") &&
         other.row["pp"] == cells.text("pp") && !other.row["vpp"].empty())
       return PrintedCells(other.row).count("vpp");
-  if (row.set.virtual_stages > 0) return row.set.virtual_stages;
   const std::string schedule = lower(cells.text("schedule"));
   if (schedule.empty() || (contains(schedule, "interleaved") && !contains(schedule, "1 layer per chunk")))
     pass_over("`vpp` is not printed");
@@ -78,6 +78,9 @@ void set_recompute(const PrintedRow& row, Strategy& strategy) {
   strategy.recompute = printed.empty() ? row.set.recompute.value_or(Recompute::none)
                                        : printed_recompute(printed, row.cells.where("recompute"));
   if (strategy.recompute == Recompute::selective) strategy.recompute = row.set.selective;
+  if (!printed.empty() || !row.recipe || !row.recipe->recompute_layers) return;
+  for (PipelineTemplate& pipeline : strategy.templates)
+    for (Stage& stage : pipeline.stages) stage.recompute_layers = row.recipe->recompute_layers;
 }
 
 void set_division(const PrintedRow& row, Job& job, std::int64_t copies) {
@@ -106,6 +109,7 @@ void set_expert_degrees(const PrintedRow& row, Job& job) {
       stage.expert_parallel = row.cells.count_or("ep", 1);
       if (job.transformer.experts.count > 0) stage.expert_tensor_parallel = 1;
     }
+  if (job.transformer.experts.count > 0) job.strategy.expert_weights = row.set.expert_weights;
 }
 
 }  // namespace

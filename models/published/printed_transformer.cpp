@@ -12,7 +12,10 @@ PrintedRow::PrintedRow(const PublishedRules& all_rules, const PublishedRun& one,
                        const std::vector<PublishedRun>& all)
     : rules(all_rules), run(one), table(all), cells(one.row), recipe(all_rules.recipe(one)) {
   if (const SetRule* const known = all_rules.set(one.set)) set = *known;
-  if (recipe && recipe->recompute) set.recompute = recipe->recompute;
+  if (!recipe) return;
+  if (recipe->recompute) set.recompute = recipe->recompute;
+  if (recipe->expert_weights) set.expert_weights = *recipe->expert_weights;
+  if (recipe->expert_room > 0) set.expert_room = recipe->expert_room;
 }
 
 const ModelRule& PrintedRow::model() const {

@@ -99,7 +99,7 @@ SetRule read_set(const Yaml& node) {
        "overlap",        "nics",           "software",           "gradients", "memory",
        "expert_room",    "sequence",       "selective",          "kept",      "kept_cut",
        "virtual_stages", "scatter_gather", "overlap_parameters", "precision", "micro_batch",
-       "tied",           "composed"});
+       "tied",           "composed",       "expert_weights"});
   SetRule set;
   if (const Yaml value = fields.find("vocabulary")) set.vocabulary = to_integer(value, kPositive);
   if (const Yaml value = fields.find("recompute")) set.recompute = to_printed_recompute(value);
@@ -126,6 +126,7 @@ SetRule read_set(const Yaml& node) {
   if (const Yaml value = fields.find("kept_cut")) set.kept_cut = to_names(value);
   if (const Yaml value = fields.find("memory")) set.counted = to_counted(value);
   if (const Yaml value = fields.find("expert_room")) set.expert_room = to_number(value, Sign::positive);
+  if (const Yaml value = fields.find("expert_weights")) set.expert_weights = to_choice<ExpertWeights>(value);
   if (const Yaml value = fields.find("sequence")) set.sequence = to_integer(value, kPositive);
   if (const Yaml value = fields.find("micro_batch")) set.micro_batch = to_integer(value, kPositive);
   return set;
@@ -133,8 +134,10 @@ SetRule read_set(const Yaml& node) {
 
 RecipeRule read_recipe(const Yaml& item) {
   static const std::vector<std::string> degrees = {"tp", "pp", "vpp", "ep", "micro_batch"};
-  std::vector<std::string> keys = {"set",           "releases", "names",     "accelerators", "precisions",
-                                   "expert_copies", "overlap",  "recompute", "attention"};
+  std::vector<std::string> keys = {"set",        "releases",         "names",           "accelerators",
+                                   "precisions", "unlike",           "overlap",         "expert_copies",
+                                   "recompute",  "recompute_layers", "attention",       "expert_weights",
+                                   "kept",       "expert_room",      "offloaded_layers"};
   keys.insert(keys.end(), degrees.begin(), degrees.end());
   const Fields fields(item, "a recipe", keys);
   RecipeRule recipe;
@@ -156,7 +159,16 @@ RecipeRule read_recipe(const Yaml& item) {
     const Fields overlap(value, "`overlap`", {"experts"});
     recipe.overlap_experts = to_bool(overlap.need("experts"));
   }
-  if (const Yaml value = fields.find("recompute")) recipe.recompute = to_printed_recompute(value);
+  if (const Yaml value = fields.find("unlike")) recipe.unlike = to_text(value);
+  if (const Yaml value = fields.find("recompute")) recipe.recompute = to_recompute(value);
+  if (const Yaml value = fields.find("recompute_layers"))
+    recipe.recompute_layers = to_integer(value, kPositive);
+  if (const Yaml value = fields.find("offloaded_layers"))
+    recipe.offloaded_layers = to_integer(value, kPositive);
+  if (const Yaml value = fields.find("expert_weights"))
+    recipe.expert_weights = to_choice<ExpertWeights>(value);
+  if (const Yaml value = fields.find("expert_room")) recipe.expert_room = to_number(value, Sign::positive);
+  if (const Yaml value = fields.find("kept")) recipe.kept = to_text(value);
   if (const Yaml value = fields.find("attention"))
     recipe.unfused_attention = to_choice(value, {"fused", "unfused"}) == "unfused";
   return recipe;

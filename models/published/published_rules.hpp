@@ -14,6 +14,7 @@
 #include "models/base/yaml_reader.hpp"
 #include "models/check/memory.hpp"
 #include "models/scenario/job.hpp"
+#include "models/strategy/strategy.hpp"
 
 namespace motley {
 
@@ -45,16 +46,18 @@ struct SetRule {
   std::optional<bool> tied;  // whether its software ties embeddings; nothing: as the model's shape
   int zero = 0;
   ReduceGradients reduce_gradients = ReduceGradients::each;  // of rows that divide gradients
-  std::int64_t virtual_stages = 0;                           // used if a row prints none; 0: unknown
-  std::optional<Format> precision;                           // precision of all rows
-  double nics = 0;                                           // bytes/s of a node; 0: that of the cluster
-  std::string software;                                      // name in platforms/software/; empty: unknown
-  Recompute selective = Recompute::selective;                // the meaning of "selective" in the set's tables
+  // Used if a row prints none, whatever other rows print; 0: unknown.
+  std::int64_t virtual_stages = 0;
+  std::optional<Format> precision;             // precision of all rows
+  double nics = 0;                             // bytes/s of a node; 0: that of the cluster
+  std::string software;                        // name in platforms/software/; empty: unknown
+  Recompute selective = Recompute::selective;  // the meaning of "selective" in the set's tables
   // Files of platforms/kept/ by accelerator; `kept_cut` is used if tensor parallelism divides the vocabulary.
   std::map<std::string, std::string> kept, kept_cut;
   Format gradients = Format::fp32;
   Counted counted = Counted::device;
   double expert_room = 0;
+  ExpertWeights expert_weights = ExpertWeights::combine;
   std::int64_t sequence = 0, micro_batch = 0;  // used if a row prints none; 0: such a row is passed over
 };
 
@@ -66,10 +69,17 @@ struct RecipeRule {
   std::set<std::string> accelerators;           // empty: any
   std::vector<std::string> precisions;          // beginnings of the precision; empty: any
   std::map<std::string, std::int64_t> degrees;  // required values of some columns
+  std::string unlike;                           // reason why such rows cannot be predicted; empty: they can
   ExpertCopies expert_copies = ExpertCopies::expert;
   bool overlap_experts = false;
-  std::optional<Recompute> recompute;  // used if the row does not print it
-  bool unfused_attention = false;      // the software has no fused kernel for those heads on that chip
+  // The rest is used in place of what the set's rule says; nothing, 0 or empty: as that rule says.
+  std::optional<Recompute> recompute;            // used if the row does not print it
+  std::optional<std::int64_t> recompute_layers;  // as Stage::recompute_layers, with that recompute
+  std::int64_t offloaded_layers = 0;             // of the model's, whose activations go to the node's memory
+  std::optional<ExpertWeights> expert_weights;
+  double expert_room = 0;
+  std::string kept;                // a file of platforms/kept/
+  bool unfused_attention = false;  // the software has no fused kernel for those heads on that chip
   bool covers(const PublishedRun& run) const;
 };
 

@@ -24,6 +24,8 @@ void use_recipe(const PrintedRow& row, Job& job) {
   use_attention_of_recipe(row, job.cluster);
   job.fidelity.expert_copies = row.recipe->expert_copies;
   job.strategy.overlap_experts = row.recipe->overlap_experts;
+  job.strategy.offload.activations =
+      static_cast<double>(row.recipe->offloaded_layers) / static_cast<double>(job.transformer.layers);
   if (find_complaint(job.transformer, job.train, job.strategy)) job.strategy.overlap_experts = false;
 }
 
@@ -61,6 +63,7 @@ std::optional<Cluster> cluster_without_set(const PrintedRow& row, const Job& job
 
 Measured read_row(const PrintedRow& row) {
   pass_over_doubtful(row.cells);
+  if (row.recipe && !row.recipe->unlike.empty()) pass_over(row.recipe->unlike);
   const Transformer transformer = printed_transformer(row);
   const Cluster bare = printed_cluster(row);
   Measured measured;

@@ -39,7 +39,7 @@ struct Offload {
 
 // Where a token's copies get the weights that the router gave their experts. combine: where the experts' outputs come
 // together, so these are kept for the weights' gradients. activation: the weights travel with the copies, and each
-// expert's activation is multiplied (Megatron-Core 0.12, 2025); the outputs are not kept.
+// expert's activation is multiplied (Megatron-Core 0.13, 2025-07); the outputs are not kept.
 enum class ExpertWeights : std::uint8_t { combine, activation };
 template <>
 inline constexpr auto kWords<ExpertWeights> = words("combine", "activation");

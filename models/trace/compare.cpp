@@ -183,6 +183,14 @@ void check_is_of(const Program& program, const Trace& trace) {
               step.rank, step.stream, step.index, trace.program_hash),
           "was the trace edited?");
   }
+  for (const KernelEvent& event : trace.kernels)
+    if (find_kernel(program, event.step, event.kernel) == nullptr)
+      throw Refusal(
+          Exit::mismatch, "different-programs", {},
+          fmt::format("a trace has an event of kernel {} of rank {} stream {} instruction {}, which its "
+                      "program {} does not have",
+                      event.kernel, event.step.rank, event.step.stream, event.step.index, trace.program_hash),
+          "was the trace edited?");
 }
 
 }  // namespace
@@ -202,6 +210,7 @@ Comparison compare(const Program& program, const Trace& a, const Trace& b, const
   check_is_of(program, a);
   check_is_of(program, b);
   TracePairs(program, options, result).run(a, b, common);
+  compare_kernels(program, a, b, options, result);
   return result;
 }
 

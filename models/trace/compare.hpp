@@ -46,6 +46,29 @@ struct Deviation {
   double a_s = 0, b_s = 0;
 };
 
+// Kernels of one kind in both traces.
+struct KernelTotal {
+  KernelOp op = KernelOp::embed;
+  std::int64_t count = 0;
+  double a_s = 0, b_s = 0;
+};
+// Kernels that are alike but for their micro-batch, layer and rank.
+struct KernelDeviation {
+  std::string kernel;  // text of describe_kernel()
+  std::int64_t count = 0;
+  double a_s = 0, b_s = 0;
+};
+// Where the compute streams of a stage's ranks spend their time, in one trace.
+struct StageTime {
+  double kernels_s = 0;
+  double between_kernels_s = 0;  // of a compute, but of none of its kernels
+  double waiting_s = 0;          // the stream is free, but what its next instruction waits for has not ended
+};
+struct StageTotal {
+  int stage = 0;
+  StageTime a, b;
+};
+
 struct Comparison {
   ComparedSide a, b;
   bool same_program = false;  // false: only the iterations are compared
@@ -55,6 +78,10 @@ struct Comparison {
   std::vector<Difference> differences;
   std::vector<OpTotal> totals;        // by stage, stream, op
   std::vector<Deviation> deviations;  // largest |b - a| first
+  // Empty where a trace has no kernels.
+  std::vector<KernelTotal> kernels;                // the longest in either trace first
+  std::vector<StageTotal> stages;                  // by stage
+  std::vector<KernelDeviation> kernel_deviations;  // largest |b - a| first
   bool equal_structure() const { return same_program && difference_count == 0; }
 };
 
@@ -62,6 +89,13 @@ struct Comparison {
 // strategies differ, or neither trace is of `program`.
 Comparison compare(const Program& program, const Trace& a, const Trace& b,
                    const CompareOptions& options = {});
+
+// Fills what a comparison says about kernels, if both traces have them. Kernels that only one of them has are
+// differences. The traces are of the Program.
+void compare_kernels(const Program& program, const Trace& a, const Trace& b, const CompareOptions& options,
+                     Comparison& comparison);
+// "matmul 256 x 384 x 128 fp32": what tells kernels apart that take unlike times.
+std::string describe_kernel(const Kernel& kernel, Format precision);
 
 std::string to_json(const Comparison& comparison);  // schema "motley.compare/1"
 std::string to_text(const Comparison& comparison);

@@ -94,6 +94,50 @@ std::string print_deviations(const Comparison& comparison) {
   return fmt::format("\nlargest deviations:\n{}", table.print());
 }
 
+std::string print_kernels(const Comparison& comparison) {
+  if (comparison.kernels.empty()) return "";
+  const KernelTotal& longest = comparison.kernels.front();
+  const SecondsColumn seconds(std::max(longest.a_s, longest.b_s));
+  double a_s = 0, b_s = 0;
+  for (const KernelTotal& total : comparison.kernels) {
+    a_s += total.a_s;
+    b_s += total.b_s;
+  }
+  Table table("lrrrrr", {"kernel", "count", "A", "B", "B/A", "share of B"});
+  for (const KernelTotal& total : comparison.kernels)
+    table.add({std::string(motley::name_of(total.op)), fmt::to_string(total.count), seconds.print(total.a_s),
+               seconds.print(total.b_s), print_ratio(total.a_s, total.b_s),
+               b_s > 0 ? format_percent(total.b_s / b_s) : "-"});
+  table.add({"all", "", seconds.print(a_s), seconds.print(b_s), print_ratio(a_s, b_s), ""});
+  return fmt::format("\nkernels in {}:\n{}", seconds.unit(), table.print());
+}
+
+std::string print_stages(const Comparison& comparison) {
+  if (comparison.stages.empty()) return "";
+  double largest_s = 0;
+  for (const StageTotal& total : comparison.stages)
+    for (const StageTime& time : {total.a, total.b})
+      largest_s = std::max({largest_s, time.kernels_s, time.between_kernels_s, time.waiting_s});
+  const SecondsColumn seconds(largest_s);
+  Table table("rrrrrrr", {"stage", "kernels A", "B", "gaps A", "B", "waiting A", "B"});
+  for (const auto& [stage, a, b] : comparison.stages)
+    table.add({fmt::to_string(stage), seconds.print(a.kernels_s), seconds.print(b.kernels_s),
+               seconds.print(a.between_kernels_s), seconds.print(b.between_kernels_s),
+               seconds.print(a.waiting_s), seconds.print(b.waiting_s)});
+  return fmt::format(
+      "\ncompute streams of each stage in {}; gaps are inside computes, between their kernels:\n{}",
+      seconds.unit(), table.print());
+}
+
+std::string print_kernel_deviations(const Comparison& comparison) {
+  if (comparison.kernel_deviations.empty()) return "";
+  Table table("rrrrrl", {"A", "B", "B - A", "B/A", "count", "kernel"});
+  for (const KernelDeviation& each : comparison.kernel_deviations)
+    table.add({format_seconds(each.a_s), format_seconds(each.b_s), format_seconds(each.b_s - each.a_s),
+               print_ratio(each.a_s, each.b_s), fmt::to_string(each.count), each.kernel});
+  return fmt::format("\nlargest deviations by kernel:\n{}", table.print());
+}
+
 std::string print_own_ranks(const char* name, const ComparedSide& side) {
   if (side.own_ranks.empty()) return "";
   return fmt::format("{} ranks are only in {}, the first is {}\n", side.own_ranks.size(), name,
@@ -108,11 +152,43 @@ std::string to_text(const Comparison& comparison) {
   for (const auto& [name, side] : {std::pair<const char*, const ComparedSide&>{"A", a}, {"B", b}})
     sides.add(
         {name, side.world, side.program_hash, fmt::to_string(side.events), format_seconds(side.iteration_s)});
-  return fmt::format("strategy {}\n{}iteration: B/A = {}\n{}{}{}{}{}", a.strategy_hash, sides.print(0),
+  return fmt::format("strategy {}\n{}iteration: B/A = {}\n{}{}{}{}{}{}{}{}", a.strategy_hash, sides.print(0),
                      print_ratio(a.iteration_s, b.iteration_s), print_own_ranks("A", a),
                      print_own_ranks("B", b), print_differences(comparison), print_totals(comparison),
-                     print_deviations(comparison));
+                     print_kernels(comparison), print_stages(comparison), print_deviations(comparison),
+                     print_kernel_deviations(comparison));
 }
+
+namespace {
+
+ordered_json json_of(const StageTime& time) {
+  return {{"kernels_s", time.kernels_s},
+          {"between_kernels_s", time.between_kernels_s},
+          {"waiting_s", time.waiting_s}};
+}
+
+// Empty lists where a trace has no kernels.
+void add_kernels(ordered_json& json, const Comparison& comparison) {
+  auto& kernels = json["kernels"] = ordered_json::array();
+  for (const KernelTotal& each : comparison.kernels)
+    kernels.push_back({{"op", motley::name_of(each.op)},
+                       {"count", each.count},
+                       {"a_s", each.a_s},
+                       {"b_s", each.b_s},
+                       {"ratio", ratio(each.a_s, each.b_s)}});
+  auto& stages = json["stages"] = ordered_json::array();
+  for (const StageTotal& each : comparison.stages)
+    stages.push_back({{"stage", each.stage}, {"a", json_of(each.a)}, {"b", json_of(each.b)}});
+  auto& deviations = json["kernel_deviations"] = ordered_json::array();
+  for (const KernelDeviation& each : comparison.kernel_deviations)
+    deviations.push_back({{"kernel", each.kernel},
+                          {"count", each.count},
+                          {"a_s", each.a_s},
+                          {"b_s", each.b_s},
+                          {"ratio", ratio(each.a_s, each.b_s)}});
+}
+
+}  // namespace
 
 std::string to_json(const Comparison& comparison) {
   ordered_json json;
@@ -150,6 +226,7 @@ std::string to_json(const Comparison& comparison) {
                 {"ratio", ratio(each.a_s, each.b_s)}});
     deviations.push_back(row);
   }
+  add_kernels(json, comparison);
   return json_text(json);
 }
 

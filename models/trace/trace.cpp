@@ -13,6 +13,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "models/base/index.hpp"
@@ -178,6 +179,30 @@ void write_slices(TraceFile& file, const Program& program, const Events& events)
   }
 }
 
+// A slice inside that of its compute. The shape is written, too, so that other tools need not read the Program.
+void write_kernel(TraceFile& file, const Program& program, const KernelEvent& event) {
+  const Kernel* const known = find_kernel(program, event.step, event.kernel);
+  MOTLEY_CHECK(known != nullptr);
+  const Kernel& kernel = *known;
+  const Span span{nanoseconds(event.begin_s), nanoseconds(event.end_s)};
+  MOTLEY_CHECK(std::isfinite(event.begin_s) && std::isfinite(event.end_s) && std::isfinite(event.flops));
+  fmt::memory_buffer& text = file.next_line();
+  append(text, FMT_COMPILE("{{\"ph\":\"X\",\"pid\":{},\"tid\":{}"), event.step.rank, event.step.stream);
+  append_time(text, "ts", span.begin);
+  append_time(text, "dur", span.end - span.begin);
+  append(
+      text,
+      FMT_COMPILE(",\"cat\":\"kernel\",\"name\":\"{}\",\"args\":{{\"index\":{},\"kernel\":{},\"begin_s\":{},"
+                  "\"end_s\":{}"),
+      name_of(kernel.op), event.step.index, event.kernel, event.begin_s, event.end_s);
+  if (event.bytes != 0) append(text, FMT_COMPILE(",\"bytes\":{}"), event.bytes);
+  if (event.flops != 0) append(text, FMT_COMPILE(",\"flops\":{}"), event.flops);
+  append(text, FMT_COMPILE(",\"shape\":[{},{},{}],\"format\":\"{}\",\"layer\":{}"), kernel.m, kernel.n,
+         kernel.k, name_of(kernel.format.value_or(program.precision)), kernel.layer);
+  if (kernel.recompute) append(text, FMT_COMPILE(",\"recompute\":1"));
+  append(text, FMT_COMPILE("}}}}"));
+}
+
 // " (for 16)": the number of ranks for which the rank stands.
 std::string count_of(const Trace& trace, Rank rank) {
   for (const StandIn& each : trace.stand_ins)
@@ -329,6 +354,21 @@ void write_head(TraceFile& file, const Program& program, const Trace& trace) {
 
 }  // namespace
 
+bool is_earlier(const KernelEvent& a, const KernelEvent& b) {
+  return std::tie(a.step, a.kernel) < std::tie(b.step, b.kernel);
+}
+
+const Kernel* find_kernel(const Program& program, const Step& step, std::int32_t kernel) {
+  if (!program.ranks.has(step.rank)) return nullptr;
+  const RankProgram& rank_program = program.program_of(step.rank);
+  if (!rank_program.streams.has(step.stream) || step.index < 0) return nullptr;
+  const auto& instructions = rank_program.streams[step.stream].instructions;
+  if (at(step.index) >= instructions.size()) return nullptr;
+  const Compute* const compute = instructions[at(step.index)].as<Compute>();
+  if (compute == nullptr || kernel < compute->first_kernel || kernel >= compute->last_kernel) return nullptr;
+  return &rank_program.blocks[compute->block].kernels[at(kernel)];
+}
+
 double StepSpan::overlap_s(const StepSpan& other) const {
   return std::max(0.0, std::min(end_s, other.end_s) - std::max(begin_s, other.begin_s));
 }
@@ -348,6 +388,7 @@ double step_s(const Trace& trace) { return trace.period_s > 0 ? trace.period_s :
 void sort_events(Trace& trace) {
   std::sort(trace.events.begin(), trace.events.end(),
             [](const TraceEvent& a, const TraceEvent& b) { return a.step < b.step; });
+  std::sort(trace.kernels.begin(), trace.kernels.end(), is_earlier);
 }
 
 void write_trace(const Trace& trace, const Program& program, const std::string& path,
@@ -363,6 +404,9 @@ void write_trace(const Trace& trace, const Program& program, const std::string& 
   write_head(file, program, trace);
   write_names(file, program, trace, events);
   write_slices(file, program, events);
+  MOTLEY_CHECK(std::is_sorted(trace.kernels.begin(), trace.kernels.end(), is_earlier));
+  for (const KernelEvent& kernel : trace.kernels)
+    if (written.empty() || written.contains(kernel.step.rank)) write_kernel(file, program, kernel);
   write_flows(file, program, events);  // after the slices: at one instant Perfetto takes file order
   write_memory(file, program, events);
   append(file.text(), FMT_COMPILE("\n]}}\n"));

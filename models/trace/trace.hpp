@@ -34,6 +34,16 @@ struct TraceEvent {
   bool operator==(const TraceEvent&) const = default;
 };
 
+// One kernel of a compute: when it ran and what it did. A collective inside a compute is one, too.
+struct KernelEvent {
+  Step step;                // the compute
+  std::int32_t kernel = 0;  // its place in Block::kernels
+  double begin_s = 0, end_s = 0;
+  double flops = 0;        // that were really done, if the World can know it
+  std::int64_t bytes = 0;  // moved to and from memory, as the Program counts them
+  bool operator==(const KernelEvent&) const = default;
+};
+
 // A rank whose events stand for those of `count` ranks that must behave alike, itself included.
 struct StandIn {
   Rank rank;
@@ -50,7 +60,8 @@ struct Trace {
   // then those of one of many steps, and each rank's next step has the same events that much later. 0: ranks end a step
   // together.
   double period_s = 0;
-  std::vector<TraceEvent> events;  // by rank, stream, index: the order of the Program
+  std::vector<TraceEvent> events;    // by rank, stream, index: the order of the Program
+  std::vector<KernelEvent> kernels;  // by step, then kernel; empty: kernels were not recorded
   bool operator==(const Trace&) const = default;
 };
 
@@ -64,10 +75,13 @@ StepSpan span_of(const Trace& trace);
 // How long a step takes: from its begin to the next one's.
 double step_s(const Trace& trace);
 
-// Sorts by (rank, stream, index).
+// Sorts by (rank, stream, index), kernels also by their place.
 void sort_events(Trace& trace);
-// Writes a trace for Perfetto: process = rank, thread = stream, slices, flow send -> recv, counter "memory". `ranks`
-// empty: all ranks.
+bool is_earlier(const KernelEvent& a, const KernelEvent& b);
+// The kernel at that place in the block of a compute; null: the Program has none there.
+const Kernel* find_kernel(const Program& program, const Step& step, std::int32_t kernel);
+// Writes a trace for Perfetto: process = rank, thread = stream, slices with those of their kernels inside, flow
+// send -> recv, counter "memory". `ranks` empty: all ranks.
 void write_trace(const Trace& trace, const Program& program, const std::string& path,
                  const std::vector<Rank>& ranks = {});
 Trace read_trace(const std::string& path);  // the exact inverse of write_trace()

@@ -87,6 +87,7 @@ enum class Field : std::uint8_t {
   allocated,
   freed,
   peak,
+  kernel,
 };
 
 Field head_field(std::string_view key) {
@@ -117,7 +118,8 @@ Field args_field(std::string_view key) {
                                                                      {"flops", Field::flops},
                                                                      {"allocated", Field::allocated},
                                                                      {"freed", Field::freed},
-                                                                     {"peak", Field::peak}};
+                                                                     {"peak", Field::peak},
+                                                                     {"kernel", Field::kernel}};
   const auto field = fields.find(key);
   return field == fields.end() ? Field::none : field->second;
 }
@@ -135,6 +137,10 @@ class TraceReader : public nlohmann::json_sax<json> {
     for (std::size_t i = 1; i < trace_.events.size(); ++i)
       if (trace_.events[i].step == trace_.events[i - 1].step)
         refuse(fmt::format("two events of {}", name_of(trace_.events[i].step)));
+    for (std::size_t i = 1; i < trace_.kernels.size(); ++i)
+      if (!is_earlier(trace_.kernels[i - 1], trace_.kernels[i]))
+        refuse(fmt::format("two events of kernel {} of {}", trace_.kernels[i].kernel,
+                           name_of(trace_.kernels[i].step)));
     return std::move(trace_);
   }
 
@@ -187,7 +193,9 @@ class TraceReader : public nlohmann::json_sax<json> {
   Where where() const { return path_in_.empty() ? Where::outside : path_in_.back(); }
   void open(bool is_object);
   void close();
+  bool is_seen(Field field) const { return (seen_ >> static_cast<int>(field) & 1U) != 0; }
   void finish_event();
+  void finish_kernel();
   void take_integer(std::int64_t value);
   void take_real(double value);
   double* real_of(Field field);
@@ -209,6 +217,7 @@ class TraceReader : public nlohmann::json_sax<json> {
   Field field_ = Field::none;
   // The event being read.
   TraceEvent event_;
+  std::int32_t kernel_ = 0;  // of a kernel's event
   std::vector<std::int64_t> list_;
   bool is_slice_ = false;
   std::uint32_t seen_ = 0;  // one bit for each Field
@@ -304,6 +313,7 @@ void TraceReader::close() {
 
 void TraceReader::finish_event() {
   if (!is_slice_) return;
+  if (is_seen(Field::kernel)) return finish_kernel();
   for (const auto& [field, name] : {std::pair{Field::pid, "pid"},
                                     {Field::tid, "tid"},
                                     {Field::index, "args.index"},
@@ -311,9 +321,26 @@ void TraceReader::finish_event() {
                                     {Field::begin_s, "args.begin_s"},
                                     {Field::matched_s, "args.matched_s"},
                                     {Field::end_s, "args.end_s"}})
-    if ((seen_ >> static_cast<int>(field) & 1U) == 0) refuse(fmt::format("this event lacks {}", name));
+    if (!is_seen(field)) refuse(fmt::format("this event lacks {}", name));
   if (event_.end_s < event_.begin_s) refuse(fmt::format("{} ends before it begins", name_of(event_.step)));
   trace_.events.push_back(event_);
+}
+
+void TraceReader::finish_kernel() {
+  for (const auto& [field, name] : {std::pair{Field::pid, "pid"},
+                                    {Field::tid, "tid"},
+                                    {Field::index, "args.index"},
+                                    {Field::begin_s, "args.begin_s"},
+                                    {Field::end_s, "args.end_s"}})
+    if (!is_seen(field)) refuse(fmt::format("this kernel lacks {}", name));
+  if (event_.end_s < event_.begin_s)
+    refuse(fmt::format("kernel {} of {} ends before it begins", kernel_, name_of(event_.step)));
+  trace_.kernels.push_back({.step = event_.step,
+                            .kernel = kernel_,
+                            .begin_s = event_.begin_s,
+                            .end_s = event_.end_s,
+                            .flops = event_.flops,
+                            .bytes = event_.bytes});
 }
 
 bool TraceReader::string(string_t& value) {
@@ -405,6 +432,8 @@ void TraceReader::take_integer(std::int64_t value) {
     event_.step.stream = StreamId(narrow<std::int16_t>(value));
   } else if (field_ == Field::index) {
     event_.step.index = narrow<std::int32_t>(value);
+  } else if (field_ == Field::kernel) {
+    kernel_ = narrow<std::int32_t>(value);
   } else if (field_ == Field::waited_rank) {
     event_.waited_rank = Rank(narrow<std::int32_t>(value));
   } else if (where() == Where::args_list || (where() == Where::head_list && field_ == Field::stand_ins)) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "models/program/program.hpp"
 
@@ -33,6 +35,13 @@ class World {
 // (a coroutine, a thread). No World reorders a stream.
 void run_stream(const Program& program, Rank rank, StreamId stream, World& world);
 
+// When one kernel of a compute ran, in seconds from the compute's begin.
+struct KernelSpan {
+  std::int32_t kernel = 0;  // its place in Block::kernels
+  double begin_s = 0, end_s = 0;
+  double flops = 0;  // that it did
+};
+
 // The part of a World that does a rank's work and returns its time. It is declared here so that sim/ can let hw/
 // execute some ranks (Mixed) and neither includes the other. tools/ joins them.
 class Executor {
@@ -41,6 +50,8 @@ class Executor {
   // Runs a compute or optimizer step of its rank for real. Received tensors that the step needs get finite,
   // documented values. Returns seconds.
   virtual double execute(const Step& step, const Instruction& instruction) = 0;
+  // The kernels of the compute that execute() ran last, in their order; empty where they are not known one by one.
+  virtual std::vector<KernelSpan> kernels() const { return {}; }
 };
 
 }  // namespace motley

@@ -46,7 +46,7 @@ void Durations::check_tape() const {
           "record it again");
 }
 
-double Durations::recorded_s(const Step& step) const {
+const TraceEvent& Durations::recorded(const Step& step) const {
   const auto key = [](const Step& each) { return std::make_tuple(each.rank, each.stream, each.index); };
   const auto& events = options_.tape->events;
   const auto recorded = std::lower_bound(
@@ -56,7 +56,12 @@ double Durations::recorded_s(const Step& step) const {
     throw Refusal(Exit::usage, "wrong-tape", {},
                   fmt::format("the tape lacks {}", describe(program_, step.rank, step.stream, step.index)),
                   "record it again, with every event of the measured ranks");
-  return whole_nanoseconds(recorded->end_s - recorded->begin_s);
+  return *recorded;
+}
+
+double Durations::recorded_s(const Step& step) const {
+  const TraceEvent& event = recorded(step);
+  return whole_nanoseconds(event.end_s - event.begin_s);
 }
 
 double Durations::seconds(const Step& step, const Instruction& instruction) {
@@ -74,8 +79,33 @@ double Durations::unbounded_s(const Step& step, const Instruction& instruction) 
   if (!is_measured(step.rank)) return costs_.price(step.rank, instruction).seconds();
   if (options_.tape != nullptr) return recorded_s(step);
   const auto [known, is_new] = executed_.try_emplace(step);
-  if (is_new) known->second = whole_nanoseconds(options_.executor->execute(step, instruction));
+  if (is_new) {
+    known->second = whole_nanoseconds(options_.executor->execute(step, instruction));
+    if (options_.records_kernels && instruction.op() == Op::compute)
+      executed_kernels_.emplace(step, options_.executor->kernels());
+  }
   return known->second;
+}
+
+std::vector<KernelSpan> Durations::recorded_kernels(const Step& step) const {
+  const auto& kernels = options_.tape->kernels;
+  const KernelEvent first{.step = step};
+  std::vector<KernelSpan> spans;
+  const double begin_s = recorded(step).begin_s;
+  for (auto each = std::lower_bound(kernels.begin(), kernels.end(), first, is_earlier);
+       each != kernels.end() && each->step == step; ++each)
+    spans.push_back({each->kernel, whole_nanoseconds(each->begin_s - begin_s),
+                     whole_nanoseconds(each->end_s - begin_s), each->flops});
+  return spans;
+}
+
+std::vector<KernelSpan> Durations::kernels(const Step& step, const Instruction& instruction) {
+  if (!is_measured(step.rank)) return costs_.kernels(step.rank, instruction);
+  if (options_.tape != nullptr) return recorded_kernels(step);
+  std::vector<KernelSpan> spans = executed_kernels_.at(step);
+  for (KernelSpan& span : spans)
+    for (double* const instant_s : {&span.begin_s, &span.end_s}) *instant_s = whole_nanoseconds(*instant_s);
+  return spans;
 }
 
 std::vector<Rank> Durations::measured_ranks() const {

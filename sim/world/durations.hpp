@@ -19,6 +19,8 @@ class Durations {
   // Seconds of a compute or optimizer instruction; executes the instruction if its rank is real. Throws
   // Refusal("too-slow").
   double seconds(const Step& step, const Instruction& instruction);
+  // The kernels of a compute whose seconds() have been asked for, from its begin, were nothing to slow it.
+  std::vector<KernelSpan> kernels(const Step& step, const Instruction& instruction);
   const RingCost& cost(CollectiveKind kind, GroupId group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
   }
@@ -32,13 +34,16 @@ class Durations {
 
  private:
   double unbounded_s(const Step& step, const Instruction& instruction);
+  const TraceEvent& recorded(const Step& step) const;
   double recorded_s(const Step& step) const;
+  std::vector<KernelSpan> recorded_kernels(const Step& step) const;
   void check_tape() const;
 
   const Program& program_;
   const SimOptions& options_;
   CostTable costs_;
   std::map<Step, double> executed_;
+  std::map<Step, std::vector<KernelSpan>> executed_kernels_;
   IdTable<Rank, bool> measured_;  // empty: no rank is measured
 };
 

@@ -19,6 +19,8 @@ struct SimOptions {
   bool all_shared = false;
   // False: the trace does not say the Program's hash, for which all of it is printed.
   bool hashes_program = true;
+  // True: the trace has the kernels of computes, too.
+  bool records_kernels = false;
   // Mixed: the executor runs the computes and optimizer steps of `real_ranks`, and their measured seconds enter virtual
   // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -128,4 +129,35 @@ TEST_CASE("what a form rules out is in no V: chunks, split backwards, other numb
   for (const PlannedPipeline& pipeline : search(form)) CHECK(pipeline.stages.size() == 2);
   const double least_s = search({}).front().estimate_s;
   CHECK(search_v_pipelines(job, pricer, {}, 8, least_s, kAlways).empty());
+}
+
+TEST_CASE("more memory, its bandwidth or more FLOP/s never lengthen the best pipeline in a V", "[plan]") {
+  const auto best_s = [](const Job& job) {
+    StagePricer pricer(job);
+    const auto best = search_v_pipelines(job, pricer, {}, 1, 1e9, kAlways);
+    return best.empty() ? std::numeric_limits<double>::infinity() : best.front().estimate_s;
+  };
+  int shorter = 0;
+  for (unsigned seed = 1; seed <= (kSanitized ? 2 : 12); ++seed) {
+    CAPTURE(seed);
+    const Job job = any_dense_job(seed);
+    double before_s = std::numeric_limits<double>::infinity();
+    for (const double share : {0.3, 0.4, 0.6, 0.8, 1.0, 1.5}) {
+      Job with_memory = job;
+      for (NodeGroup& group : with_memory.cluster.groups) group.chip.memory_bytes.value *= share;
+      const double now_s = best_s(with_memory);
+      CAPTURE(share);
+      CHECK(now_s <= before_s * (1 + 1e-9));
+      shorter += now_s < before_s ? 1 : 0;
+      before_s = now_s;
+    }
+    const double as_it_is_s = best_s(job);
+    Job with_bandwidth = job, with_flops = job;
+    for (NodeGroup& group : with_bandwidth.cluster.groups) group.chip.memory_bandwidth.value *= 1.2;
+    for (NodeGroup& group : with_flops.cluster.groups)
+      for (auto& [format, peak] : group.chip.peak_flops) peak.value *= 1.2;
+    CHECK(best_s(with_bandwidth) <= as_it_is_s * (1 + 1e-9));
+    CHECK(best_s(with_flops) <= as_it_is_s * (1 + 1e-9));
+  }
+  CHECK(shorter > (kSanitized ? 1 : 12));
 }

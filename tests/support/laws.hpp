@@ -46,6 +46,30 @@ struct BothWorlds {
   TrainResult real;
   Trace imagined;
 };
+// Requires that every compute has all its kernels, one after the other, inside it.
+inline void check_kernels(const Program& program, const Trace& trace) {
+  auto kernel = trace.kernels.begin();
+  for (const TraceEvent& event : trace.events) {
+    const Step& step = event.step;
+    const auto* compute = program.at(step.rank, step.stream, step.index).as<Compute>();
+    if (compute == nullptr) continue;
+    double free_s = event.begin_s, flops = 0;
+    for (int place = compute->first_kernel; place < compute->last_kernel; ++place, ++kernel) {
+      REQUIRE(kernel != trace.kernels.end());
+      REQUIRE(kernel->step == step);
+      REQUIRE(kernel->kernel == place);
+      REQUIRE(kernel->begin_s >= free_s - 1e-12 * std::abs(free_s));
+      REQUIRE(kernel->end_s >= kernel->begin_s);
+      REQUIRE(kernel->bytes == find_kernel(program, step, place)->bytes);
+      free_s = kernel->end_s;
+      flops += kernel->flops;
+    }
+    REQUIRE(free_s <= event.end_s + 1e-12 * std::abs(event.end_s));
+    REQUIRE(flops == Approx(event.flops).epsilon(1e-12));
+  }
+  REQUIRE(kernel == trace.kernels.end());
+}
+
 // Requires that both worlds have the same events with the same matching, membership, bytes, flops and allocations, in
 // the same order per stream.
 inline BothWorlds check_same_structure(const Job& job, const Program& program) {
@@ -53,11 +77,16 @@ inline BothWorlds check_same_structure(const Job& job, const Program& program) {
   TrainOptions options;
   options.steps = 2;
   options.trace_step = 1;
-  BothWorlds worlds{train_in_process(job, program, tiny_text(), options), simulate_in_child(job, program)};
+  options.traces_kernels = true;
+  SimOptions imagined;
+  imagined.records_kernels = true;
+  BothWorlds worlds{train_in_process(job, program, tiny_text(), options),
+                    simulate_in_child(job, program, imagined)};
   const Comparison comparison = compare(program, worlds.real.trace, worlds.imagined);
   INFO(to_text(comparison));
   REQUIRE(comparison.compared == static_cast<std::int64_t>(worlds.imagined.events.size()));
   REQUIRE(comparison.equal_structure());
+  for (const Trace* trace : {&worlds.real.trace, &worlds.imagined}) check_kernels(program, *trace);
   return worlds;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "models/check/check.hpp"
+#include "models/trace/timeline.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
@@ -27,7 +28,8 @@ struct CompareArguments {
   int steps = 3;
   bool json = false;
   std::string out;
-  std::string memory;  // empty: not given
+  std::string timeline;  // empty: not drawn
+  std::string memory;    // empty: not given
 };
 
 struct ComparedSide {
@@ -61,6 +63,7 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
                                                           .real_ranks = prepared.scenario.world.real_ranks,
                                                           .tape = {},
                                                           .reference_kernels = false,
+                                                          .records_kernels = true,
                                                           .announce = announce},
                                                          true);
   return {.program = prepared.program, .trace = std::move(trace)};
@@ -75,6 +78,11 @@ Exit run(const CompareArguments& options) {
   const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options);
   const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
+  if (!options.timeline.empty())
+    write_result(timeline_svg(a.program, a.trace, b.trace,
+                              {.title = fmt::format("strategy {}: A is {}, B is {}", a.trace.strategy_hash,
+                                                    a.trace.world, b.trace.world)}),
+                 options.timeline);
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
   const double apart = std::abs(comparison.b.iteration_s / comparison.a.iteration_s - 1) * 100;
@@ -96,6 +104,7 @@ void add_compare(const Command& program) {
   command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
       .not_negative();
   command.option("--steps", options->steps, "of a real run; the last is compared").between(1, 1'000'000);
+  command.option("--timeline", options->timeline, "draw both on one time axis, as SVG into this file");
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.compare/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");

@@ -27,11 +27,14 @@ class Executors : public Executor {
           rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, library));
   }
   double execute(const Step& step, const Instruction& instruction) override {
-    return executors_.at(step.rank)->execute(step, instruction);
+    last_ = executors_.at(step.rank).get();
+    return last_->execute(step, instruction);
   }
+  std::vector<KernelSpan> kernels() const override { return last_->kernels(); }
 
  private:
   std::map<Rank, std::unique_ptr<HostExecutor>> executors_;
+  HostExecutor* last_ = nullptr;  // that executed
 };
 
 void need_option(bool given, WorldKind kind, const char* option, const char* hint) {
@@ -66,6 +69,7 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   SimOptions options;
   options.announce = world.announce;
   options.null = world.kind == WorldKind::null;
+  options.records_kernels = world.records_kernels;
   std::unique_ptr<Executors> executors;
   Trace tape;
   if (world.kind == WorldKind::mixed) {
@@ -97,11 +101,11 @@ Trace train_world(const Prepared& prepared, const std::string& scenario_path, in
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
   refuse_irregular_file(scenario_path);  // every rank reads it
-  const LaunchResult launched =
-      launch({.rank_count = prepared.program.rank_count(),
-              .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
-                          "--max-input", std::to_string(most_text_bytes()) + " B", "--steps",
-                          std::to_string(steps), "--trace", trace, "--out", folder.file("result.txt")}});
+  const LaunchResult launched = launch(
+      {.rank_count = prepared.program.rank_count(),
+       .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
+                   "--max-input", std::to_string(most_text_bytes()) + " B", "--steps", std::to_string(steps),
+                   "--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")}});
   if (launched.exit_code != 0) throw RunFailure(launched.message);
   return read_trace(trace);
 }

@@ -17,6 +17,7 @@ struct SimulatedWorld {
   std::vector<Rank> real_ranks;     // mixed: the ranks that really compute
   std::string tape;                 // replay: the path of a trace that was recorded in a mixed run
   bool reference_kernels = false;
+  bool records_kernels = false;                               // in the trace
   std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce
 };
 // Throws Refusal("missing-option") if something is missing that the kind needs. `in_child`: simulate in a child

@@ -254,13 +254,13 @@ std::string show_formats(const ShowArguments& options) {
   return options.json ? formats_json(chips) : formats_text(chips);
 }
 
-struct Part {
+struct ShownPart {
   const char* name;
   const char* description;
   const char* what;
   std::string (*show)(const ShowArguments&);
 };
-constexpr Part kParts[] = {
+constexpr ShownPart kParts[] = {
     {"model", "The Transformer: its figures, parameters and FLOP formula",
      "a scenario, a shipped model's name, or a config.json", show_model},
     {"cluster", "The Cluster: its groups and links, and how routes are chosen",
@@ -284,7 +284,7 @@ void add_show(const Command& program) {
   const Command command =
       program.subcommand("show", "Print a part of a scenario, or what Motley derives from it");
   command.example("motley show program scenarios/quickstart.yaml");
-  for (const Part& part : kParts) {
+  for (const ShownPart& part : kParts) {
     const auto options = std::make_shared<ShowArguments>();
     const Command shown = command.subcommand(part.name, part.description);
     shown.option("what", options->what, part.what).required();

@@ -31,6 +31,7 @@ struct SimulateArguments {
   std::string scenario;
   std::string world, real_ranks, record, tape;  // empty: not given
   std::string trace, trace_ranks;
+  bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
   bool no_changes = false;
@@ -55,6 +56,7 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   if (!options.real_ranks.empty())
     world.real_ranks = parse_ranks(options.real_ranks, prepared.program.rank_count());
   world.tape = options.tape;
+  world.records_kernels = options.trace_kernels;
   return world;
 }
 
@@ -179,6 +181,7 @@ void add_simulate(const Command& program) {
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
   command.option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
+  command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");
   const Option whole = command.flag("--no-fold", options->no_fold, "simulate every rank");
   command
       .flag("--fold", options->fold,

@@ -34,6 +34,8 @@ struct TrainArguments {
   std::int64_t steps = 0;  // 0: as many as the scenario says
   std::string kernels = "fast";
   std::string trace;
+  bool trace_kernels = false;
+  std::int64_t trace_step = -1;  // -1: the last
   bool json = false;
   std::string out;
 };
@@ -57,7 +59,16 @@ std::string to_json(const Trained& trained) {
                                   {"tokens_per_s", trained.result.tokens_per_s},
                                   {"peak_bytes", trained.result.peak_bytes.items()}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
+  if (!trained.result.trace.kernels.empty()) whole["recording_s"] = trained.result.recording_s;
   return json_text(whole);
+}
+
+std::string recording_text(const TrainResult& result) {
+  if (result.trace.kernels.empty()) return "";
+  const double traced_s = step_s(result.trace);
+  return fmt::format("\nrecording {} kernels took {} of the traced step's {} ({:.3f} %)\n",
+                     result.trace.kernels.size(), format_seconds(result.recording_s),
+                     format_seconds(traced_s), 100 * result.recording_s / traced_s);
 }
 
 std::string to_text(const Trained& trained) {
@@ -72,6 +83,7 @@ std::string to_text(const Trained& trained) {
     if (step % every == 0 || step + 1 == losses.size())
       text += fmt::format("{:>6}  {:.4f}{}\n", step, losses[step],
                           extra.empty() ? "" : fmt::format("  {:.4f}", extra[step]));
+  text += recording_text(trained.result);
   text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
                       format_bytes(static_cast<double>(trained.peak_bytes())));
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
@@ -81,12 +93,22 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   TrainOptions chosen;
   chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
-  // The last step is traced, because the first ones warm up.
-  if (!options.trace.empty()) chosen.trace_step = chosen.steps - 1;
+  // The last step is traced, if none is named, because the first ones warm up.
+  if (!options.trace.empty())
+    chosen.trace_step = options.trace_step >= 0 ? options.trace_step : chosen.steps - 1;
+  chosen.traces_kernels = options.trace_kernels;
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
   };
   return chosen;
+}
+
+void check_trace_step(const TrainArguments& options, const Job& job) {
+  const std::int64_t steps = options.steps > 0 ? options.steps : job.train.steps;
+  if (options.trace_step >= steps)
+    throw Refusal(Exit::usage, "bad-trace-step", {},
+                  fmt::format("--trace-step {}: there are {} steps", options.trace_step, steps),
+                  "steps count from 0");
 }
 
 // The command that started this process. Every rank runs it again, with its own rank variables.
@@ -108,6 +130,7 @@ Exit launch_ranks(const Program& program) {
 Exit run(const TrainArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   const Job& job = prepared.scenario.job;
+  check_trace_step(options, job);
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_from(std::getenv);
@@ -141,8 +164,10 @@ void add_train(const Command& program) {
       .between(1, 1'000'000'000);
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"reference", "fast"});
-  command.option("--trace", options->trace,
-                 "write a trace of the last step, for ui.perfetto.dev and compare");
+  command.option("--trace", options->trace, "write a trace of a step, for ui.perfetto.dev and compare");
+  command.option("--trace-step", options->trace_step, "which step to trace, from 0; default: the last")
+      .between(0, 1'000'000'000);
+  command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley train scenarios/quickstart-train.yaml --steps 20");

@@ -9,6 +9,25 @@
 
 using namespace motley;
 
+namespace {
+
+// Requires that the kernels are those of the compute, one after the other within its seconds.
+void check_spans(const std::vector<KernelSpan>& spans, const Compute& compute, double seconds, double flops) {
+  REQUIRE(spans.size() == static_cast<std::size_t>(compute.last_kernel - compute.first_kernel));
+  double now_s = 0, done = 0;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    REQUIRE(spans[i].kernel == compute.first_kernel + static_cast<std::int32_t>(i));
+    REQUIRE(spans[i].begin_s >= now_s);
+    REQUIRE(spans[i].end_s >= spans[i].begin_s);
+    now_s = spans[i].end_s;
+    done += spans[i].flops;
+  }
+  REQUIRE(now_s <= seconds);
+  REQUIRE(done == Approx(flops));
+}
+
+}  // namespace
+
 TEST_CASE("any rank of any small strategy can be executed alone, and all it allocated is freed") {
   for (Family family : {Family::gpt2, Family::llama})
     for (const Job& job : tests::every_small_job(family)) {
@@ -23,6 +42,8 @@ TEST_CASE("any rank of any small strategy can be executed alone, and all it allo
               const double seconds =
                   executor.execute({rank, kComputeStream, static_cast<std::int32_t>(i)}, instructions[i]);
               REQUIRE(seconds >= 0);
+              if (const auto* compute = instructions[i].as<Compute>())
+                check_spans(executor.kernels(), *compute, seconds, instructions[i].flops);
               ++executed;
             }
         INFO(print(job.strategy) << " rank " << rank.value());

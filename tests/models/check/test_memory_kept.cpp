@@ -124,6 +124,42 @@ TEST_CASE("an optimizer keeps so many bytes a parameter, whole or divided, inste
   }
 }
 
+TEST_CASE("weights that are multiplied in fp8 take so many bytes, others two") {
+  Job job = wide_job({2, 1, 1}, Family::llama);
+  job.cluster.groups[0].chip.peak_flops[Format::fp8] = {2e12, "assumed"};
+  job.cluster.groups[0].chip.peak_flops[Format::mxfp8] = {2e12, "assumed"};
+  const Transformer& t = job.transformer;
+  const std::int64_t C = t.hidden, heads = t.heads * t.head_dim;
+  const std::int64_t weights = t.layers * ((2 * heads + 2 * t.kv_heads * t.head_dim) * C + 3 * t.ffn * C) / 2;
+  CHECK(more_with(job, &ChipSoftware::kept_weights, 1) == 0);
+  job.train.matmuls = Format::mxfp8;
+  CHECK(more_with(job, &ChipSoftware::kept_weights, 1) == 0);
+  job.train.matmuls = Format::fp8;
+  CHECK(more_with(job, &ChipSoftware::kept_weights, 1) == -weights);
+}
+
+TEST_CASE("rows that are gathered for narrow matmuls are kept in the narrow format, each rank its own") {
+  Job job = wide_job({2, 1, 1}, Family::llama);
+  job.cluster.groups[0].chip.peak_flops[Format::fp8] = {2e12, "assumed"};
+  job.train.matmuls = Format::fp8;
+  const auto bytes_less = [](const Job& each) {
+    const Program program = compile(each);
+    const Program kept = as_kept(program, each.cluster);
+    std::int64_t less = 0;
+    const RankProgram &wide = program.program_of(Rank{0}), &narrow = kept.program_of(Rank{0});
+    for (const TensorId id : wide.tensors.ids()) less += wide.tensors[id].bytes - narrow.tensors[id].bytes;
+    return less;
+  };
+  CHECK(bytes_less(job) == 0);  // every rank has all rows, which are cast once
+  job.strategy.sequence_parallel = true;
+  CHECK(bytes_less(job) == job.transformer.layers * 2 * tokens_of(job) / 2 * job.transformer.hidden);
+  job.train.kept_operands = KeptOperands::precision;
+  CHECK(bytes_less(job) == 0);
+  job.train.kept_operands = KeptOperands::matmuls;
+  job.cluster.groups[0].chip.kind = "cpu";
+  CHECK(bytes_less(job) == 0);
+}
+
 TEST_CASE("chips without such figures hold what the Program says, and what the Program does stays as it is") {
   Job job = wide_job({2, 2, 1});
   const Program program = compile(job);

@@ -43,7 +43,8 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
                                                            {"kept_logits", ""},
                                                            {"kept_weight_gradients", ""},
                                                            {"one_master", ""},
-                                                           {"kept_optimizer", ""}};
+                                                           {"kept_optimizer", ""},
+                                                           {"kept_weights", ""}};
 const std::string kTimes =
     "{tensor_parallel: 1, micro_batch: 2, optimizer: 1 ms, forward: [1 ms, 2 ms, 3 ms], "
     "backward: [2 ms, 4 ms, 6 ms]}";
@@ -54,6 +55,10 @@ const std::map<std::string, std::array<std::string, 2>> kOthers = {
     {"family", {"ampere", "hopper"}},
     {"kind", {"gpu", "npu"}},
     {"peak", {"{fp32: {value: 1 TFLOP/s, source: a}}", "{fp32: {value: 2 TFLOP/s, source: a}}"}},
+    {"kernels",
+     {"{source: a, matmul: {overhead: 1 us, flops: 1 TFLOP/s, bandwidth: 2 GB/s}, optimizer: {bandwidth: 1 "
+      "GB/s}}",
+      "{source: a, matmul: {overhead: 1 us, flops: 1 TFLOP/s, bandwidth: 2 GB/s}}"}},
     {"layers",
      {"{source: a, communication: included, times: [" + kTimes + "]}",
       "{source: a, communication: excluded, times: [" + kTimes + "]}"}}};

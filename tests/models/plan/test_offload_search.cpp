@@ -11,7 +11,8 @@
 using namespace motley;
 using namespace motley::tests;
 
-TEST_CASE("pipelines that offload are legal and fit where nothing else does, if nodes have memory", "[plan]") {
+TEST_CASE("pipelines that offload are legal and fit where nothing else does, if nodes have memory",
+          "[plan]") {
   const std::function<bool()> always = [] { return true; };
   int alone = 0, none = 0, fit = 0, over = 0;
   for (unsigned seed = 1; seed <= 40; ++seed) {
@@ -38,7 +39,8 @@ TEST_CASE("pipelines that offload are legal and fit where nothing else does, if 
     for (const Job& each : jobs) {
       CHECK(each.strategy.offload != Offload{});
       validate(each.transformer, each.train, each.strategy);
-      for (const StageMemory& stage : memory_by_stage(compile(each), each.cluster, each.train.fragmentation)) {
+      for (const StageMemory& stage :
+           memory_by_stage(compile(each), each.cluster, each.train.fragmentation)) {
         CHECK(static_cast<double>(stage.peak) <= 1.15 * static_cast<double>(stage.capacity));
         (stage.peak <= stage.capacity ? fit : over) += 1;
       }

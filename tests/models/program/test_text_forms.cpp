@@ -118,6 +118,7 @@ Chip random_chip(Random& random) {
                                           &ChipSoftware::kept_logits,
                                           &ChipSoftware::kept_weight_gradients,
                                           &ChipSoftware::kept_optimizer,
+                                          &ChipSoftware::kept_weights,
                                           &ChipSoftware::variation,
                                           &ChipSoftware::pass_overhead})
     if (random.coin()) software.*optional = random_figure(random);

@@ -113,8 +113,8 @@ TEST_CASE("an empty cell is not a one: what is not printed is found elsewhere in
 TEST_CASE(
     "a run that says it does not divide is not divided, and memory is told only where recompute is known") {
   const std::string row =
-      "mbr-9,GB300,256,4,LLAMA3.1_405B,16384,53248,126,128,8,,8192,1536,1,4,8,4,8,1,,,DDP (FSDP=0),,FP8,"
-      "iteration_time,48,\n";
+      "nemo-9,H100-SXM-80GB,64,8,LLAMA2-70B,8192,28672,80,64,8,,4096,128,1,4,4,20,4,1,,,DDP (FSDP=0),,FP8,"
+      "iteration_time,5,\n";
   const auto reading = read(row);
   REQUIRE(std::holds_alternative<Measured>(reading));
   CHECK(std::get<Measured>(reading).scenario.job.strategy.zero == 1);
@@ -219,6 +219,8 @@ bool is_true_of(const std::string& reason, const CsvRow& row) {
     return says("model_name", "parallel blocks");
   if (reason == "its layers of unlike attention and experts are not modelled")
     return says("model_name", "^llama.?4");
+  if (reason == "experts that are cut over more ranks than the other layers are not modelled")
+    return says("model_name", "^grok") && says("accelerator", "^G?B200$");
   return false;
 }
 
@@ -253,7 +255,8 @@ TEST_CASE(
       {"`seq_len` is not printed", 7},
       {"fine-tuning", 16},
       {"`layers` is not printed", 13},
-      {"`vpp` is not printed", 7},
+      {"experts that are cut over more ranks than the other layers are not modelled", 2},
+      {"`vpp` is not printed", 1},
       {"`micro_batch` is not printed", 6},
       {"its parallel blocks and sliding windows are not modelled", 5},
       {"`hidden` is not printed", 4},
@@ -390,7 +393,9 @@ TEST_CASE(
     const bool without_kernel = run.id == "dgxc-0118";  // latent attention on Blackwell
     CHECK((measured->scenario.job.cluster.groups[0].chip.software.unfused_attention.value > 0) ==
           without_kernel);
-    CHECK((measured->scenario.job.strategy.recompute == Recompute::selective) == without_kernel);
+    const bool nemotron = run.row["model_name"] == "Nemotron4-340B" && release_of(run) == "24.11.1";
+    CHECK((measured->scenario.job.strategy.recompute == Recompute::selective) ==
+          (without_kernel || nemotron));
     REQUIRE(measured->unseen);
     CHECK((measured->unseen->groups[0].chip.software.unfused_attention.value > 0) == without_kernel);
     unfused += without_kernel;
@@ -442,6 +447,80 @@ TEST_CASE("how a run's tokens reach their experts is that of its release's recip
     CHECK(measured->scenario.job.fidelity.expert_copies == expert);
     CHECK_FALSE(measured->scenario.job.strategy.overlap_experts);
   }
+}
+
+TEST_CASE("what a run computes again and what it keeps is that of its release's recipe") {
+  static const PublishedRules rules;
+  const auto all = read_published_runs(data_folder() + "/tests/validation/published_runs.csv");
+  const auto modules = [](std::initializer_list<Module> named) {
+    Recompute recompute;
+    for (const Module module : named) recompute.add(module);
+    return recompute;
+  };
+  struct Known {
+    const char* id;
+    Recompute recompute;
+    double room = 1;
+    ExpertWeights weights = ExpertWeights::activation;
+    double optimizer = 0, fp8_weights = 0;  // bytes; 0: as the Program has them
+  };
+  constexpr ExpertWeights combine = ExpertWeights::combine;
+  std::size_t seen = 0;
+  for (const Known& known :
+       {Known{"mbr-0036", Recompute::none, 1, combine, 0, 1},
+        {"mbr-0043", modules({Module::latent}), 1, ExpertWeights::activation, 0, 1},
+        {"mbr-0080", Recompute::none, 1, combine},
+        {"mbr-0091", modules({Module::latent, Module::inner}), 1, ExpertWeights::activation, 0, 1},
+        {"mbr-0093", modules({Module::norms, Module::activation}), 1, ExpertWeights::activation, 0, 1},
+        {"mbr-0106", Recompute::none},
+        {"mbr-0282", Recompute::selective, 1, ExpertWeights::activation, 0, 1},
+        {"mbr-0290", modules({Module::latent, Module::inner})},
+        {"dgxc-0051", Recompute::none, 1, combine},
+        {"dgxc-0117", modules({Module::latent}), 1, combine},
+        {"nemo-0010", Recompute::selective, 0, combine, 6},
+        {"nemo-0008", Recompute::none, 0, combine}})
+    for (const PublishedRun& run : all) {
+      if (run.id != known.id) continue;
+      const auto read = rules.read(run, all);
+      INFO(run.id);
+      REQUIRE(std::holds_alternative<Measured>(read));
+      const Job& job = std::get<Measured>(read).scenario.job;
+      CHECK(job.strategy.recompute == known.recompute);
+      CHECK(job.train.expert_room == known.room);
+      CHECK(job.strategy.expert_weights == known.weights);
+      CHECK(job.cluster.groups[0].chip.software.kept_optimizer.value == known.optimizer);
+      CHECK(job.cluster.groups[0].chip.software.kept_weights.value == known.fp8_weights);
+      ++seen;
+    }
+  CHECK(seen == 12);
+}
+
+TEST_CASE("Megatron-Bridge's pages print n/a where a rank has one chunk, although other rows have more") {
+  const std::string others =
+      "mbr-1,B200,256,8,DeepSeekV3,7168,2048,61,,,,4096,4096,1,1,8,2,32,1,32,,,,MXFP8,tokens_per_s_per_gpu,"
+      "3328,"
+      "release=26.04.01\n";
+  const auto reading = read(
+      "mbr-2,B300,256,8,DeepSeekV3,7168,2048,61,,,,4096,4096,2,1,8,,32,1,8,,,,MXFP8,tokens_per_s_per_gpu,"
+      "3541,"
+      "release=26.06\n" +
+      others);
+  REQUIRE(std::holds_alternative<Measured>(reading));
+  CHECK(std::get<Measured>(reading).scenario.job.strategy.schedule == Schedule::one_f_one_b);
+}
+
+TEST_CASE("a recipe may recompute the first layers alone, and one that cannot be predicted says why") {
+  const auto reading = read(
+      "mbr-1,H100-SXM-80GB,8,8,LLAMA3_8B,,,,,,,8192,128,1,1,1,,8,1,,,FSDP=8,,FP8,tokens_per_s_per_gpu,14000,"
+      "release=26.02\n");
+  REQUIRE(std::holds_alternative<Measured>(reading));
+  const Strategy& strategy = std::get<Measured>(reading).scenario.job.strategy;
+  CHECK(strategy.recompute == Recompute::full);
+  CHECK(strategy.templates.at(0).stages.at(0).recompute_layers == 5);
+  CHECK(strategy.zero == 3);
+  CHECK(reason("dgxc-1,GB200,128,4,Grok1-314B,,,64,,,,8192,256,1,4,1,1,32,1,8,,,,BF16,iteration_time,10,"
+               "release=25.05\n") ==
+        "experts that are cut over more ranks than the other layers are not modelled");
 }
 
 TEST_CASE("the scenario that a run becomes reads back as the run's job") {

@@ -1,10 +1,13 @@
 // compare(): a trace equals itself, every planted difference is found, and traces of unlike Programs are not compared.
 #include <catch2/catch.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "models/trace/compare.hpp"
+#include "models/trace/timeline.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
 #include "tests/support/tiny_job.hpp"
@@ -74,6 +77,94 @@ TEST_CASE("each planted difference of what was done is found and named") {
     REQUIRE(comparison.differences[0].what == planted.what);
     REQUIRE(comparison.differences[0].step == event.step);
   }
+}
+
+TEST_CASE("kernels are compared by op, by stage and by shape; one that is missing is a difference") {
+  const Program program = compile(tiny_job({1, 2, 1}));
+  Trace a = timed_trace(program);
+  for (const TraceEvent& event : a.events) {
+    const auto* compute = program.at(event.step.rank, event.step.stream, event.step.index).as<Compute>();
+    if (compute == nullptr) continue;
+    const double each_s = (event.end_s - event.begin_s) / (compute->last_kernel - compute->first_kernel + 1);
+    double begin_s = event.begin_s;  // a gap as long as a kernel is left
+    for (std::int32_t i = compute->first_kernel; i < compute->last_kernel; ++i, begin_s += each_s)
+      a.kernels.push_back({event.step, i, begin_s, begin_s + each_s, 0, 0});
+  }
+  const auto comparison_of = [&](const Trace& b) { return compare(program, a, b); };
+  const Comparison same = comparison_of(a);
+  REQUIRE(same.equal_structure());
+  REQUIRE(same.kernel_deviations.empty());
+  REQUIRE(same.stages.size() == 2);
+  double kernels_s = 0, by_stage_s = 0, gaps_s = 0, computes_s = 0, waiting_s = 0, expected_waiting_s = 0;
+  for (const KernelTotal& total : same.kernels) kernels_s += total.a_s;
+  for (const StageTotal& total : same.stages) {
+    by_stage_s += total.a.kernels_s;
+    gaps_s += total.a.between_kernels_s;
+    waiting_s += total.b.waiting_s;
+  }
+  for (const TraceEvent& event : a.events) {
+    if (event.step.stream != kComputeStream) continue;
+    expected_waiting_s += event.begin_s - event.free_s;
+    if (program.at(event.step.rank, event.step.stream, event.step.index).op() == Op::compute)
+      computes_s += event.end_s - event.begin_s;
+  }
+  CHECK(kernels_s == Approx(by_stage_s).epsilon(1e-12));
+  CHECK(kernels_s + gaps_s == Approx(computes_s).epsilon(1e-12));
+  CHECK(gaps_s > 0.01 * computes_s);
+  CHECK(waiting_s == Approx(expected_waiting_s).epsilon(1e-12));
+
+  // The embedding of every micro-batch takes 1 ms longer in B.
+  Trace slower = a;
+  std::int64_t embeddings = 0;
+  for (KernelEvent& event : slower.kernels)
+    if (find_kernel(program, event.step, event.kernel)->op == KernelOp::embed) {
+      event.end_s += 1e-3;
+      ++embeddings;
+    }
+  const Comparison apart = comparison_of(slower);
+  REQUIRE(apart.equal_structure());
+  REQUIRE(apart.kernel_deviations.size() == 1);
+  CHECK_THAT(apart.kernel_deviations[0].kernel, Catch::StartsWith("embed"));
+  CHECK(apart.kernel_deviations[0].count == embeddings);
+  CHECK(apart.kernel_deviations[0].b_s - apart.kernel_deviations[0].a_s ==
+        Approx(1e-3 * static_cast<double>(embeddings)));
+
+  Trace fewer = a;
+  fewer.kernels.erase(fewer.kernels.begin() + 5);
+  REQUIRE(comparison_of(fewer).difference_count == 1);
+  CHECK(comparison_of(fewer).differences[0].what == "missing");
+  CHECK(comparison_of(fewer).differences[0].a == 1);
+  Trace none = a;
+  none.kernels.clear();
+  CHECK(comparison_of(none).equal_structure());
+  CHECK(comparison_of(none).kernels.empty());
+  Trace edited = a;
+  edited.kernels.back().kernel = 1000;
+  CHECK(refusal_kind(program, a, edited) == "different-programs");
+}
+
+TEST_CASE("a timeline draws both traces on one axis, and refuses what has none") {
+  const Program program = compile(tiny_job({1, 2, 1}));
+  const Trace trace = timed_trace(program);
+  Trace late = trace;  // the origin of a trace's clock does not matter
+  for (TraceEvent& event : late.events)
+    for (double* instant_s : {&event.free_s, &event.begin_s, &event.matched_s, &event.end_s}) *instant_s += 7;
+  const std::string svg = timeline_svg(program, trace, late, {.title = "A < B"});
+  CHECK_THAT(svg, Catch::StartsWith("<svg ") && Catch::EndsWith("</svg>\n"));
+  CHECK_THAT(svg, Catch::Contains("A &lt; B") && Catch::Contains("stage 0 A sim") &&
+                      Catch::Contains("stage 1 A sim") && !Catch::Contains("A < B"));
+  std::map<std::string, int> bars;
+  std::istringstream lines(svg);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("<title>stage") != std::string::npos) ++bars[line.substr(0, line.find(" y="))];
+  for (const auto& [place, count] : bars) CHECK(count % 2 == 0);  // once for each trace, at the same place
+  CHECK(bars.size() > 5);
+  Trace other = trace;
+  other.program_hash = "0123456789abcdef";
+  CHECK_THROWS_AS(timeline_svg(program, trace, other), Refusal);
+  Trace empty = trace;
+  empty.events.clear();
+  CHECK_THROWS_AS(timeline_svg(program, trace, empty), Refusal);
 }
 
 TEST_CASE("ranks that divide experts are held to the same FLOPs together, not each") {

@@ -46,6 +46,23 @@ Job pipeline_job() {
   return job;
 }
 
+// Every second kernel of each compute, with times that no rounding leaves alone.
+std::vector<KernelEvent> kernels_of(const Program& program, const Trace& trace) {
+  std::vector<KernelEvent> kernels;
+  for (const TraceEvent& event : trace.events) {
+    const auto* compute = program.at(event.step.rank, event.step.stream, event.step.index).as<Compute>();
+    if (compute == nullptr) continue;
+    const double length_s = (event.end_s - event.begin_s) / (compute->last_kernel - compute->first_kernel);
+    double begin_s = event.begin_s;
+    for (std::int32_t i = compute->first_kernel; i < compute->last_kernel; i += 2) {
+      const double end_s = std::min(begin_s + length_s / 3 * 2, event.end_s);
+      kernels.push_back({event.step, i, begin_s, end_s, 1e9 / (i + 3), i % 3});
+      begin_s = std::min(begin_s + 2 * length_s, event.end_s);
+    }
+  }
+  return kernels;
+}
+
 std::int64_t ns(const json& microseconds) { return std::llround(microseconds.get<double>() * 1e3); }
 
 Refusal refusal_of(const std::string& text) {
@@ -75,6 +92,7 @@ TEST_CASE("a trace written and read is the same trace, for every small strategy"
       trace.events[0].matched_s = 1e-300;
       trace.events[0].waited_rank = 0_rank;
       trace.events[0].end_s = std::max(trace.events[0].end_s, 0.4);
+      trace.kernels = kernels_of(program, trace);
       const ScratchFile file;
       write_trace(trace, program, file.path);
       REQUIRE(read_trace(file.path) == trace);
@@ -108,6 +126,35 @@ TEST_CASE("slices of a track never overlap and have the names of their ranks and
     track_end[track] = ns(event["ts"]) + ns(event["dur"]);
   }
   REQUIRE(slices == trace.events.size());
+}
+
+TEST_CASE("slices of kernels lie inside those of their computes, and say their shape") {
+  const Program program = compile(pipeline_job());
+  Trace trace = timed_trace(program);
+  trace.kernels = kernels_of(program, trace);
+  const ScratchFile file;
+  write_trace(trace, program, file.path, {1_rank});
+  const json written = json::parse(file.read());
+  std::map<int, json> computes;  // by the instruction's index
+  std::size_t kernels = 0;
+  for (const json& event : written["traceEvents"])
+    if (event["ph"] == "X" && event["cat"] == "compute") computes[event["args"]["index"]] = event;
+  for (const json& event : written["traceEvents"]) {
+    if (event["ph"] != "X" || event["cat"] != "kernel") continue;
+    const json& args = event["args"];
+    const json& compute = computes.at(args["index"]);
+    REQUIRE(event["pid"] == 1);
+    REQUIRE(event["tid"] == compute["tid"]);
+    REQUIRE(ns(event["ts"]) >= ns(compute["ts"]));
+    REQUIRE(ns(event["ts"]) + ns(event["dur"]) <= ns(compute["ts"]) + ns(compute["dur"]));
+    const Kernel& kernel = *find_kernel(program, {1_rank, kComputeStream, args["index"]}, args["kernel"]);
+    REQUIRE(event["name"] == name_of(kernel.op));
+    REQUIRE(args["shape"] == json({kernel.m, kernel.n, kernel.k}));
+    REQUIRE(args["format"] == "fp32");
+    ++kernels;
+  }
+  REQUIRE(kernels > 10);
+  for (const KernelEvent& event : read_trace(file.path).kernels) REQUIRE(event.step.rank == 1_rank);
 }
 
 TEST_CASE("every matched pair has one flow that leaves inside the send and arrives inside the recv") {
@@ -204,13 +251,22 @@ TEST_CASE("an event that says too little or the impossible is refused") {
           "waited `long`: known: step, peer");
   REQUIRE(refusal_of(event(whole + "},{\"ph\":\"X\",\"pid\":0,\"tid\":0" + whole)).message() ==
           "two events of rank 0 stream 0 index 0");
+  const std::string kernel = ",\"args\":{\"index\":0,\"kernel\":3,\"begin_s\":1,\"end_s\":2}";
+  REQUIRE(refusal_of(event(kernel + "},{\"ph\":\"X\",\"pid\":0,\"tid\":0" + kernel)).message() ==
+          "two events of kernel 3 of rank 0 stream 0 index 0");
+  REQUIRE(refusal_of(event(",\"args\":{\"index\":0,\"kernel\":3,\"begin_s\":1}")).message() ==
+          "this kernel lacks args.end_s");
+  REQUIRE(refusal_of(event(",\"args\":{\"index\":0,\"kernel\":3,\"begin_s\":2,\"end_s\":1}")).message() ==
+          "kernel 3 of rank 0 stream 0 index 0 ends before it begins");
   REQUIRE(refusal_of(event(",\"pid\":99999999999")).message() == "99999999999 is out of range");
 }
 
 TEST_CASE("a trace cut short or with bytes changed is read or refused, never anything else") {
   const Program program = compile(tiny_job({1, 2, 1}));
   const ScratchFile file;
-  write_trace(timed_trace(program), program, file.path);
+  Trace trace = timed_trace(program);
+  trace.kernels = kernels_of(program, trace);
+  write_trace(trace, program, file.path);
   const std::string whole = file.read();
   std::minstd_rand random(7);
   int refused = 0;

@@ -1,10 +1,13 @@
 // Mixed and Replay: measured seconds enter virtual time, and a tape repeats the same run.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/hand_made.hpp"
+#include "tests/support/laws.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/simulated_draw.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -23,6 +26,32 @@ class Device : public Executor {
 
  private:
   int executed_ = 0;
+};
+
+// An executor of which every kernel takes a known time, and 20 ns pass before, between and after kernels.
+class Clockwork : public Executor {
+ public:
+  explicit Clockwork(const Program& program) : program_(program) {}
+  static std::int64_t kernel_ns(std::int32_t place) { return 100 + 37 * (place % 11); }
+  double execute(const Step& step, const Instruction& instruction) override {
+    kernels_.clear();
+    const auto* compute = instruction.as<Compute>();
+    if (compute == nullptr) return 123e-9;
+    std::int64_t now_ns = 20;
+    for (std::int32_t i = compute->first_kernel; i < compute->last_kernel; ++i) {
+      const std::int64_t end_ns = now_ns + kernel_ns(i);
+      const Kernel& kernel = *find_kernel(program_, step, i);
+      kernels_.push_back({i, 1e-9 * static_cast<double>(now_ns), 1e-9 * static_cast<double>(end_ns),
+                          is_collective(kernel.op) ? 0 : kernel.flops});
+      now_ns = end_ns + 20;
+    }
+    return 1e-9 * static_cast<double>(now_ns);
+  }
+  std::vector<KernelSpan> kernels() const override { return kernels_; }
+
+ private:
+  const Program& program_;
+  std::vector<KernelSpan> kernels_;
 };
 
 class Broken : public Executor {
@@ -82,6 +111,45 @@ TEST_CASE("a tape of a mixed run replays to the same trace without an executor")
     SimOptions replay;
     replay.tape = &tape;
     CHECK(simulate_in_child(job, program, replay) == tape);
+  }
+}
+
+TEST_CASE("known times of kernels come through a mixed run to the nanosecond, and through its tape") {
+  for (Degrees degrees : {Degrees{1, 4, 1}, {2, 2, 1}, {1, 2, 2}}) {
+    const Job job = tiny_job(degrees);
+    const Program program = compile(job);
+    Clockwork clockwork(program);
+    SimOptions options;
+    options.executor = &clockwork;
+    options.records_kernels = true;
+    options.real_ranks = {0_rank, 3_rank};
+    const Trace mixed = simulate_in_child(job, program, options);
+    check_kernels(program, mixed);
+    int exact = 0;
+    for (const KernelEvent& event : mixed.kernels) {
+      if (event.step.rank != 0_rank && event.step.rank != 3_rank) continue;
+      REQUIRE(std::llround((event.end_s - event.begin_s) * 1e9) == Clockwork::kernel_ns(event.kernel));
+      ++exact;
+    }
+    REQUIRE(exact > 50);
+    SimOptions replay;
+    replay.tape = &mixed;
+    replay.records_kernels = true;
+    CHECK(simulate_in_child(job, program, replay) == mixed);
+  }
+}
+
+TEST_CASE("kernels are recorded when they are asked for, and change nothing else") {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    const SimulatedDraw& draw = simulated_draw(seed);
+    REQUIRE(draw.trace.kernels.empty());
+    SimOptions options;
+    options.records_kernels = true;
+    Trace traced = simulate_in_child(draw.job, draw.program, options);
+    check_kernels(draw.program, traced);
+    traced.kernels.clear();
+    CHECK(traced == draw.trace);
   }
 }
 

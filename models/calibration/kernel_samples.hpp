@@ -1,0 +1,37 @@
+// Measured times of kernels, from traces of real runs, as samples that a fit learns from. Read next: kernel_fit.hpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/base/format.hpp"
+#include "models/base/kernel_op.hpp"
+#include "models/trace/trace.hpp"
+
+namespace motley {
+
+// All kernels of a trace that are alike but for their micro-batch, layer and rank.
+struct KernelSample {
+  KernelOp op = KernelOp::embed;
+  std::string shape;  // text of describe_kernel(): tells samples of one op apart
+  double flops = 0, bytes = 0;
+  std::vector<double> times;  // seconds of each time that it ran
+  double seconds = 0;         // their median
+  double spread = 0;          // (third quartile - first quartile) / median
+};
+// AdamW's steps of a rank.
+struct OptimizerSample {
+  double bytes = 0, seconds = 0;
+};
+struct Samples {
+  std::vector<KernelSample> kernels;  // by op, then shape
+  std::vector<OptimizerSample> optimizer;
+};
+
+// Collects the samples of a measured rank's events. Throws Refusal("no-kernels") where the trace has none, and
+// Refusal("not-measured-run") where no rank was measured.
+Samples samples_of(const Program& program, const Trace& trace);
+// Samples of one shape become one, with all their times.
+void add_samples(const Samples& more, Samples& all);
+
+}  // namespace motley
