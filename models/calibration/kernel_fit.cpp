@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "models/base/median.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -150,8 +151,6 @@ Seconds fitted(const std::vector<KernelSample>& samples) {
 
 }  // namespace
 
-KernelRate fit_rate(const std::vector<KernelSample>& samples) { return rate_of(fitted(samples)); }
-
 KernelFit fit_kernels(const Samples& samples) {
   std::map<KernelOp, std::vector<KernelSample>> by_op;
   for (const KernelSample& sample : samples.kernels) by_op[sample.op].push_back(sample);
@@ -173,14 +172,11 @@ KernelFit fit_kernels(const Samples& samples) {
     }
     result.rates.rates[op] = fit.rate;
   }
-  double bytes = 0, seconds = 0;
-  for (const OptimizerSample& sample : samples.optimizer) {
-    bytes += sample.bytes;
-    seconds += sample.seconds;
-  }
-  if (bytes > 0 && seconds > 0)
+  std::vector<double> rates;
+  for (const OptimizerSample& sample : samples.optimizer) rates.push_back(sample.bytes / sample.seconds);
+  if (!rates.empty() && median_of(rates) > 0)
     result.rates.optimizer =
-        KernelRate{.overhead_s = 0, .flops_per_s = 0, .bytes_per_s = rounded(bytes / seconds)};
+        KernelRate{.overhead_s = 0, .flops_per_s = 0, .bytes_per_s = rounded(median_of(rates))};
   return result;
 }
 

@@ -26,9 +26,8 @@ struct KernelFit {
   KernelRates rates;       // `source` is the caller's
 };
 
-// The rate with the least mean square of relative errors; a part of it (overhead, flops, bytes) that does not lower the
-// error on held-out shapes is left out. `samples` are of one op, of at least one shape, and have positive seconds.
-KernelRate fit_rate(const std::vector<KernelSample>& samples);
+// Each rate has the least mean square of relative errors; a part of it (overhead, flops, bytes) that does not lower the
+// error on held-out shapes is left out.
 KernelFit fit_kernels(const Samples& samples);
 
 }  // namespace motley

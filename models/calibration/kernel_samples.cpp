@@ -1,11 +1,11 @@
 #include "models/calibration/kernel_samples.hpp"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "models/base/median.hpp"
 #include "models/base/refusal.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/trace/compare.hpp"
@@ -13,22 +13,11 @@
 namespace motley {
 namespace {
 
-using SampleKey = std::pair<KernelOp, std::string>;
-SampleKey key_of(const KernelSample& sample) { return {sample.op, sample.shape}; }
+// Documents and shares change the work of a shape.
+using SampleKey = std::tuple<KernelOp, std::string, double, double>;
+SampleKey key_of(const KernelSample& sample) { return {sample.op, sample.shape, sample.flops, sample.bytes}; }
 
-// The value below which that share of them lies; they are sorted.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const double above = sorted[std::min(below + 1, sorted.size() - 1)];
-  return sorted[below] + (place - static_cast<double>(below)) * (above - sorted[below]);
-}
-
-void summarise(KernelSample& sample) {
-  std::sort(sample.times.begin(), sample.times.end());
-  sample.seconds = quantile(sample.times, 0.5);
-  sample.spread = (quantile(sample.times, 0.75) - quantile(sample.times, 0.25)) / sample.seconds;
-}
+void summarise(KernelSample& sample) { sample.seconds = median_of(sample.times); }
 
 std::set<Rank> measured_ranks(const Trace& trace) {
   std::set<Rank> ranks(trace.measured_ranks.begin(), trace.measured_ranks.end());
@@ -45,10 +34,10 @@ std::set<Rank> measured_ranks(const Trace& trace) {
 
 Samples samples_of(const Program& program, const Trace& trace) {
   const std::set<Rank> measured = measured_ranks(trace);
+  check_is_of(program, trace);
   std::map<SampleKey, KernelSample> alike;
   for (const KernelEvent& event : trace.kernels) {
     const Kernel* const kernel = find_kernel(program, event.step, event.kernel);
-    MOTLEY_CHECK(kernel != nullptr);
     const double seconds = event.end_s - event.begin_s;
     // What ranks wait for each other in a collective is no property of a kernel; a share takes no time of its own.
     if (!measured.contains(event.step.rank) || is_collective(kernel->op) || is_share_of_attention(*kernel))
@@ -71,6 +60,7 @@ Samples samples_of(const Program& program, const Trace& trace) {
     const Step& step = event.step;
     const auto* optimizer = program.at(step.rank, step.stream, step.index).as<OptimizerStep>();
     if (optimizer == nullptr || !optimizer->tensors.empty()) continue;  // a step of the host is its memory's
+    if (!(event.end_s > event.begin_s)) continue;
     samples.optimizer.push_back(
         {optimizer_step_bytes(program, program.program_of(step.rank)), event.end_s - event.begin_s});
   }

@@ -17,7 +17,6 @@ struct KernelSample {
   double flops = 0, bytes = 0;
   std::vector<double> times;  // seconds of each time that it ran
   double seconds = 0;         // their median
-  double spread = 0;          // (third quartile - first quartile) / median
 };
 // AdamW's steps of a rank.
 struct OptimizerSample {
@@ -29,7 +28,7 @@ struct Samples {
 };
 
 // Collects the samples of a measured rank's events. Throws Refusal("no-kernels") where the trace has none, and
-// Refusal("not-measured-run") where no rank was measured.
+// Refusal("not-measured-run") where no rank was measured; "different-programs" where it is not of the Program.
 Samples samples_of(const Program& program, const Trace& trace);
 // Samples of one shape become one, with all their times.
 void add_samples(const Samples& more, Samples& all);

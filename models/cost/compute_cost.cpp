@@ -218,10 +218,10 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
                                    priced_collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
-  if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   const auto& measured = chip.software.kernels.rates;
   if (const auto rate = measured.find(kernel.op); rate != measured.end())
     return measured_time(kernel, rate->second);
+  if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_backward_product(kernel.op)) time.work_s *= factor(chip.software.gemm_backward);
   if (is_attention(kernel.op))

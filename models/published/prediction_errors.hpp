@@ -10,18 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/median.hpp"
+
 namespace motley {
 
 inline double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-inline double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 inline std::string percent(double value) { return fmt::format("{:.1f}", value); }  // without the sign "%"

@@ -168,6 +168,8 @@ class TracePairs {
   std::map<std::tuple<GroupId, StreamId, int>, Routed> routed_;  // by group, stream, index
 };
 
+}  // namespace
+
 void check_is_of(const Program& program, const Trace& trace) {
   for (const TraceEvent& event : trace.events) {
     const Step& step = event.step;
@@ -192,8 +194,6 @@ void check_is_of(const Program& program, const Trace& trace) {
                       event.kernel, event.step.rank, event.step.stream, event.step.index, trace.program_hash),
           "was the trace edited?");
 }
-
-}  // namespace
 
 Comparison compare(const Program& program, const Trace& a, const Trace& b, const CompareOptions& options) {
   check_comparable(program, a, b);

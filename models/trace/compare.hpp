@@ -90,6 +90,9 @@ struct Comparison {
 Comparison compare(const Program& program, const Trace& a, const Trace& b,
                    const CompareOptions& options = {});
 
+// Throws Refusal("different-programs") if the trace has an event or a kernel that the Program does not have.
+void check_is_of(const Program& program, const Trace& trace);
+
 // Fills what a comparison says about kernels, if both traces have them. Kernels that only one of them has are
 // differences. The traces are of the Program.
 void compare_kernels(const Program& program, const Trace& a, const Trace& b, const CompareOptions& options,

@@ -93,9 +93,15 @@ std::vector<KernelSpan> Durations::recorded_kernels(const Step& step) const {
   std::vector<KernelSpan> spans;
   const double begin_s = recorded(step).begin_s;
   for (auto each = std::lower_bound(kernels.begin(), kernels.end(), first, is_earlier);
-       each != kernels.end() && each->step == step; ++each)
+       each != kernels.end() && each->step == step; ++each) {
+    if (find_kernel(program_, step, each->kernel) == nullptr)
+      throw Refusal(Exit::usage, "wrong-tape", {},
+                    fmt::format("the tape has kernel {} of {}, the program does not", each->kernel,
+                                describe(program_, step.rank, step.stream, step.index)),
+                    "record it again");
     spans.push_back({each->kernel, whole_nanoseconds(each->begin_s - begin_s),
                      whole_nanoseconds(each->end_s - begin_s), each->flops});
+  }
   return spans;
 }
 

@@ -27,7 +27,7 @@ std::vector<KernelEvent> kernel_events(const Program& program, const std::vector
     const std::vector<KernelSpan> spans = durations.kernels(step, instruction);
     const double stretch = stretch_of(event, spans, durations.is_measured(step.rank));
     const auto instant_s = [&](double from_begin_s) {
-      return std::min(event.begin_s + stretch * from_begin_s, event.end_s);
+      return std::clamp(event.begin_s + stretch * from_begin_s, event.begin_s, event.end_s);
     };
     for (const KernelSpan& span : spans)
       kernels.push_back({.step = step,

@@ -13,7 +13,7 @@ void take(const std::string& input) {
   Trace tape = read_trace(file_with(input));
   // A person's change of the job would change this too; the other checks of a tape are what is tried here.
   tape.program_hash = program_hash(small.program);
-  const Trace trace = simulate_in_child(job, small.program, {.tape = &tape});
+  const Trace trace = simulate_in_child(job, small.program, {.records_kernels = true, .tape = &tape});
   const Report report = make_report(job, small.program, trace, small.memory);
   check_finite(to_text(report));
   check_finite(to_json(report));

@@ -188,6 +188,12 @@ TEST_CASE("traces that were not measured, or without kernels, are not learned fr
         event.step.rank == Rank(1) && !is_collective(find_kernel(program, event.step, event.kernel)->op);
   CHECK(count == expected);
   CHECK(samples_of(program, trace).optimizer.size() == 1);
+  Trace edited = trace;
+  edited.kernels.back().kernel = 1'000'000;
+  CHECK(kind_of(edited) == "different-programs");
+  edited = trace;
+  edited.events.back().step.index = 1'000'000;
+  CHECK(kind_of(edited) == "different-programs");
   trace.kernels.clear();
   CHECK(kind_of(trace) == "no-kernels");
 }

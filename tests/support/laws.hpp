@@ -54,17 +54,18 @@ inline void check_kernels(const Program& program, const Trace& trace) {
     const auto* compute = program.at(step.rank, step.stream, step.index).as<Compute>();
     if (compute == nullptr) continue;
     double free_s = event.begin_s, flops = 0;
+    const auto later = [](double a_s, double b_s) { return a_s > b_s + 1e-12 * std::abs(b_s); };
     for (int place = compute->first_kernel; place < compute->last_kernel; ++place, ++kernel) {
-      REQUIRE(kernel != trace.kernels.end());
-      REQUIRE(kernel->step == step);
-      REQUIRE(kernel->kernel == place);
-      REQUIRE(kernel->begin_s >= free_s - 1e-12 * std::abs(free_s));
-      REQUIRE(kernel->end_s >= kernel->begin_s);
-      REQUIRE(kernel->bytes == find_kernel(program, step, place)->bytes);
+      const bool is_right = kernel != trace.kernels.end() && kernel->step == step &&
+                            kernel->kernel == place && !later(free_s, kernel->begin_s) &&
+                            kernel->end_s >= kernel->begin_s &&
+                            kernel->bytes == find_kernel(program, step, place)->bytes;
+      if (!is_right)
+        FAIL("kernel " << place << " of " << describe(program, step.rank, step.stream, step.index));
       free_s = kernel->end_s;
       flops += kernel->flops;
     }
-    REQUIRE(free_s <= event.end_s + 1e-12 * std::abs(event.end_s));
+    REQUIRE_FALSE(later(free_s, event.end_s));
     REQUIRE(flops == Approx(event.flops).epsilon(1e-12));
   }
   REQUIRE(kernel == trace.kernels.end());

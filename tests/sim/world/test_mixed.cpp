@@ -64,6 +64,7 @@ class Broken : public Executor {
 std::string refused(const Job& job, const Program& program, const Trace& tape) {
   SimOptions options;
   options.tape = &tape;
+  options.records_kernels = true;
   try {
     simulate_in_child(job, program, options);
   } catch (const Refusal& refusal) {
@@ -139,6 +140,34 @@ TEST_CASE("known times of kernels come through a mixed run to the nanosecond, an
   }
 }
 
+TEST_CASE("the kernels of a compute take as long as the compute is priced, for every kind of chip") {
+  int computes = 0;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    CAPTURE(seed);
+    const Job job = any_job(seed);
+    const Program program = compile(job);
+    CostTable costs(program, job.cluster);
+    for (const Rank rank : program.ranks.ids()) {
+      const RankEntry& entry = program.ranks[rank];
+      const RankProgram& rank_program = program.program_of(rank);
+      const RingCost* ring = nullptr;
+      if (entry.groups.has(kTensorGroup) && entry.groups[kTensorGroup])
+        ring = &costs.ring(*entry.groups[kTensorGroup]);
+      for (const Instruction& instruction : rank_program.streams[kComputeStream].instructions) {
+        const auto* compute = instruction.as<Compute>();
+        if (compute == nullptr || compute->first_kernel == compute->last_kernel) continue;
+        const Chip& chip = job.cluster.chip_of(entry.chip);
+        const auto spans = kernel_spans(program, rank_program, *compute, chip, ring);
+        CHECK(
+            spans.back().end_s ==
+            Approx(compute_time(program, rank_program, instruction, chip, ring, 1).seconds()).epsilon(1e-12));
+        ++computes;
+      }
+    }
+  }
+  CHECK(computes > 500);
+}
+
 TEST_CASE("kernels are recorded when they are asked for, and change nothing else") {
   for (unsigned seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
@@ -174,6 +203,9 @@ TEST_CASE("a tape of another program, of unknown ranks or with gaps is refused")
   Trace crowded = tape;
   crowded.measured_ranks = {7_rank};
   CHECK_THAT(refused(job, program, crowded), Catch::Contains("has rank 7 measured, the program has 2 ranks"));
+  Trace strange = tape;
+  strange.kernels.push_back({{1_rank, kComputeStream, 0}, 1'000'000, 0, 0, 0, 0});
+  CHECK_THAT(refused(job, program, strange), Catch::Contains("the tape has kernel 1000000 of stage 1"));
   Trace gap = tape;
   std::erase_if(gap.events, [](const TraceEvent& event) {
     return event.step == Step{1_rank, kComputeStream, 3};
