@@ -105,14 +105,12 @@ std::optional<double> ClosedForm::step_s(const PlannedPipeline& pipeline) const 
   double all_s = 0, reduced_s = 0;
   std::int64_t first = 0;
   for (const PlannedStage& stage : pipeline.stages) {
-    std::optional<PartialStage> partial = partial_stage(pipeline, stage, pricer_);
-    if (!partial) return std::nullopt;
     const std::int64_t behind = stages - std::ssize(passes) - 1, last = first + stage.layers;
+    const std::optional<PartialStage> partial = stage_at(pipeline, stage, stages, behind);
+    if (!partial) return std::nullopt;
     StagePosition position = position_of(pipeline, stages, behind);
     position.is_first = first == 0;
     position.is_last = behind == 0;
-    for (StageBytes* const each : {&partial->bytes.kept, &partial->bytes.again})
-      *each = bytes(pipeline, stage.way, *each, stages, behind);
     const std::int64_t recomputed = recomputed_layers(pipeline, stage);
     if (!partial->bytes.fits(stage.layers, recomputed, position)) return std::nullopt;
     passes.push_back(partial->of_layers(first, last, recomputed));
@@ -123,6 +121,17 @@ std::optional<double> ClosedForm::step_s(const PlannedPipeline& pipeline) const 
   const double computed_s = computes_s(pipeline, passes, longest_rounds_s(pipeline, passes), all_s);
   const auto m = static_cast<double>(pipeline.micro_batches);
   return reduced_s + std::max(computed_s, m * with_transfers_s(estimator_, pipeline, passes));
+}
+
+std::optional<PartialStage> ClosedForm::stage_at(const PlannedPipeline& shape, const PlannedStage& stage,
+                                                 std::int64_t stages, std::int64_t behind) const {
+  std::optional<PartialStage> partial = partial_stage(shape, stage, pricer_);
+  if (!partial) return std::nullopt;
+  StageWay kept = stage.way;
+  if (stage.recompute_layers) kept.recompute = Recompute::none;
+  partial->bytes.kept = bytes(shape, kept, partial->bytes.kept, stages, behind);
+  partial->bytes.again = bytes(shape, stage.way, partial->bytes.again, stages, behind);
+  return partial;
 }
 
 double ClosedForm::gradients_s(const PlannedPipeline& shape, const StageWay& way, std::int64_t layers) const {

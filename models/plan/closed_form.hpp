@@ -36,6 +36,10 @@ class ClosedForm {
   // Nothing: a stage cannot be run so, or has no memory for its layers, or the schedule does not allow the stages.
   std::optional<double> step_s(const PlannedPipeline& pipeline) const;
 
+  // The stage as it is priced, with the bytes that it has with so many stages behind it in a pipeline of `stages`.
+  // Nothing: it is impossible.
+  std::optional<PartialStage> stage_at(const PlannedPipeline& shape, const PlannedStage& stage,
+                                       std::int64_t stages, std::int64_t behind) const;
   // Seconds in which a stage's replicas reduce gradients and gather parameters.
   double gradients_s(const PlannedPipeline& shape, const StageWay& way, std::int64_t layers) const;
   // Bytes of a stage with so many behind it in a pipeline of `stages`; zb_h1 puts off as many weights' gradients as

@@ -10,8 +10,8 @@
 
 namespace motley {
 
-// The best of them, the lowest estimates first; none is estimated to take as long as the best of `others`, which
-// offload nothing. None, if a node has no memory for them.
+// Proposals have the lowest estimates first; each is estimated to be faster than the best of `others`, which offload
+// nothing. There are none if some node has no memory to offload to.
 // Assumes: copies of activations run beside the computes.
 std::vector<Job> offloading_proposals(const Job& job, const PipelineForm& form,
                                       const std::vector<PlannedPipeline>& others,
