@@ -36,7 +36,7 @@ struct ByteLines {
   ByteLine whole, again;
   ByteLines(const PartialBytes& bytes, std::int64_t layers, const StagePosition& position) {
     // Where chunks are unlike, the first ones may hold all layers that are kept, and the last ones none to free.
-    const bool are_alike = layers % position.chunks == 0;
+    const bool are_alike = position.chunks == 1 || layers % position.chunks == 0;
     const double freed = position.frees_layers && are_alike ? 1.0 / position.chunks : 0;
     const double in_flight = are_alike ? position.in_flight : position.first_in_flight;
     const auto all = static_cast<double>(layers);
@@ -47,6 +47,9 @@ struct ByteLines {
     };
     whole = line(bytes.kept, in_flight);
     again = line(bytes.again, std::max(in_flight - freed, 0.0));
+  }
+  double peak(std::int64_t recomputed) const {
+    return std::max(whole.at_layers(recomputed), again.at_layers(recomputed));
   }
 };
 
@@ -59,8 +62,7 @@ double PartialBytes::peak(std::int64_t layers, std::int64_t recomputed, const St
   if (recomputed == layers)
     return without_layers(again, position) +
            static_cast<double>(layers) * each_layer(again, position.in_flight);
-  const ByteLines lines(*this, layers, position);
-  return std::max(lines.whole.at_layers(recomputed), lines.again.at_layers(recomputed));
+  return ByteLines(*this, layers, position).peak(recomputed);
 }
 
 bool PartialBytes::fits(std::int64_t layers, std::int64_t recomputed, const StagePosition& position) const {
@@ -75,8 +77,8 @@ std::optional<std::int64_t> PartialBytes::least_recomputed(std::int64_t layers,
   const std::optional<std::int64_t> whole = lines.whole.least(room), part = lines.again.least(room);
   if (whole && part) {
     const std::int64_t least = std::max(*whole, *part), chunks = position.chunks;
-    const std::int64_t rounded = (least + chunks - 1) / chunks * chunks;
-    if (rounded < layers && fits(layers, rounded, position)) return rounded;
+    const std::int64_t rounded = chunks == 1 ? least : (least + chunks - 1) / chunks * chunks;
+    if (rounded < layers && lines.peak(rounded) <= room) return rounded;
   }
   if (fits(layers, layers, position)) return layers;
   return std::nullopt;

@@ -107,12 +107,13 @@ class PipelineFinder {
     shape_.chunks = chunks;
     for (const RowSegment& segment : segments)
       if (place_of(segment).stages == 0) return;
-    const double most_s = time_of(segments).longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
+    const RowTime time = time_of(segments);
+    const double most_s = time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
     if (!(most_s > 0)) {
       ++result_.pruned;
       return;
     }
-    for (const Row& row : orders_of(segments, form_)) try_row(row, most_s);
+    for (const Row& row : orders_of(segments, form_)) try_row(row, time, most_s);
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
@@ -165,7 +166,7 @@ class PipelineFinder {
     return row_time(parts, job_.transformer.layers);
   }
 
-  void try_row(const Row& row, double most_s) {
+  void try_row(const Row& row, const RowTime& time, double most_s) {
     places_.clear();
     shares_.clear();
     for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
@@ -183,7 +184,7 @@ class PipelineFinder {
       return;
     }
     ++result_.explored;
-    shorten(most_s);
+    shorten(time, most_s);
     keep();
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
@@ -247,12 +248,13 @@ class PipelineFinder {
   }
 
   // Leaves the stages filled that hold all layers with nearly the shortest longest stage; `most_s` is long enough.
-  void shorten(double most_s) {
+  // `time`: of the row.
+  void shorten(const RowTime& time, double most_s) {
     constexpr double kClose = 1e-3;
     double least_s = 0;
     while (most_s - least_s > kClose * most_s) {
       const double middle_s = (least_s + most_s) / 2;
-      (fill(middle_s) ? most_s : least_s) = middle_s;
+      (std::isfinite(time.all_s(middle_s)) && fill(middle_s) ? most_s : least_s) = middle_s;
     }
     fill(most_s);
   }

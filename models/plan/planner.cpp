@@ -334,7 +334,7 @@ class Planner {
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, has_time, form);
     plan_.explored += search.explored;
     plan_.pruned += search.pruned;
-    if (!search.best.empty()) plan_.form_bound_s = search.bound_s;
+    if (!search.best.empty() && std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
