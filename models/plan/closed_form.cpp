@@ -74,6 +74,24 @@ double in_flight_before(const PlannedPipeline& shape, std::int64_t stages, std::
   return static_cast<double>(passes) / shape.chunks;
 }
 
+// Micro-batches that the first chunk of such a stage has in flight: as many as there are stages, then each other chunk
+// has as many.
+double in_flight_of_first_chunk(const PlannedPipeline& shape, std::int64_t stages, double in_flight) {
+  if (shape.chunks == 1) return in_flight;
+  const double round = static_cast<double>(stages) * shape.chunks, passes = in_flight * shape.chunks;
+  const double rounds = std::floor(passes / round);
+  return (rounds * round / shape.chunks) + std::min(passes - rounds * round, static_cast<double>(stages));
+}
+
+StagePosition position_of(const PlannedPipeline& shape, std::int64_t stages, std::int64_t behind) {
+  StagePosition position;
+  position.in_flight = in_flight_before(shape, stages, behind);
+  position.first_in_flight = in_flight_of_first_chunk(shape, stages, position.in_flight);
+  position.chunks = shape.chunks;
+  position.frees_layers = shape.schedule != Schedule::zb_h1;
+  return position;
+}
+
 ClosedForm::ClosedForm(const Job& job, StagePricer& pricer)
     : job_(job),
       pricer_(pricer),
@@ -86,26 +104,34 @@ std::optional<double> ClosedForm::step_s(const PlannedPipeline& pipeline) const 
   std::vector<PassSeconds> passes;
   double all_s = 0, reduced_s = 0;
   std::int64_t first = 0;
-  const StagePrice* price = nullptr;
-  const StageWay* way = nullptr;
   for (const PlannedStage& stage : pipeline.stages) {
-    if (way == nullptr || !(*way == stage.way))
-      price = pricer_.price(stage.way, pipeline.micro_batch, pipeline.replicas);
-    way = &stage.way;
-    if (price == nullptr) return std::nullopt;
-    const std::int64_t behind = stages - std::ssize(passes) - 1;
-    const StageBytes needed = bytes(pipeline, stage.way, *price, stages, behind);
-    if (needed.most_layers(in_flight_before(pipeline, stages, behind), first == 0, behind == 0) <
-        stage.layers)
-      return std::nullopt;
-    passes.push_back(price->of_layers(first, first + stage.layers));
+    const std::int64_t behind = stages - std::ssize(passes) - 1, last = first + stage.layers;
+    const std::optional<PartialStage> partial = stage_at(pipeline, stage, stages, behind);
+    if (!partial) return std::nullopt;
+    StagePosition position = position_of(pipeline, stages, behind);
+    position.is_first = first == 0;
+    position.is_last = behind == 0;
+    const std::int64_t recomputed = recomputed_layers(pipeline, stage);
+    if (!partial->bytes.fits(stage.layers, recomputed, position)) return std::nullopt;
+    passes.push_back(partial->of_layers(first, last, recomputed));
     all_s += passes.back().seconds();
     reduced_s = std::max(reduced_s, gradients_s(pipeline, stage.way, stage.layers));
-    first += stage.layers;
+    first = last;
   }
   const double computed_s = computes_s(pipeline, passes, longest_rounds_s(pipeline, passes), all_s);
   const auto m = static_cast<double>(pipeline.micro_batches);
   return reduced_s + std::max(computed_s, m * with_transfers_s(estimator_, pipeline, passes));
+}
+
+std::optional<PartialStage> ClosedForm::stage_at(const PlannedPipeline& shape, const PlannedStage& stage,
+                                                 std::int64_t stages, std::int64_t behind) const {
+  std::optional<PartialStage> partial = partial_stage(shape, stage, pricer_);
+  if (!partial) return std::nullopt;
+  StageWay kept = stage.way;
+  if (stage.recompute_layers) kept.recompute = Recompute::none;
+  partial->bytes.kept = bytes(shape, kept, partial->bytes.kept, stages, behind);
+  partial->bytes.again = bytes(shape, stage.way, partial->bytes.again, stages, behind);
+  return partial;
 }
 
 double ClosedForm::gradients_s(const PlannedPipeline& shape, const StageWay& way, std::int64_t layers) const {
@@ -125,9 +151,9 @@ double ClosedForm::gradients_s(const PlannedPipeline& shape, const StageWay& way
   return counts * static_cast<double>(layers) * bytes / rate;
 }
 
-StageBytes ClosedForm::bytes(const PlannedPipeline& shape, const StageWay& way, const StagePrice& price,
+StageBytes ClosedForm::bytes(const PlannedPipeline& shape, const StageWay& way, const StageBytes& priced,
                              std::int64_t stages, std::int64_t behind) const {
-  StageBytes bytes = price.bytes;
+  StageBytes bytes = priced;
   if (shape.schedule != Schedule::zb_h1) return bytes;
   const PutOffShares& put_off = pricer_.put_off(way);
   const auto most = static_cast<double>(std::min(shape.micro_batches, stages));

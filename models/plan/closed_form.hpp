@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/plan/stage_price.hpp"
@@ -23,6 +24,9 @@ LayerParameters parameters_of_layer(const Transformer& transformer);
 // (arXiv:2104.04473). `stages`: of the pipeline.
 double in_flight_before(const PlannedPipeline& shape, std::int64_t stages, std::int64_t behind);
 
+// The same as a position, whose ends are not said.
+StagePosition position_of(const PlannedPipeline& shape, std::int64_t stages, std::int64_t behind);
+
 // `shape` is a pipeline whose stages do not matter: its schedule, its chunks, its replicas and their parts.
 class ClosedForm {
  public:
@@ -32,11 +36,15 @@ class ClosedForm {
   // Nothing: a stage cannot be run so, or has no memory for its layers, or the schedule does not allow the stages.
   std::optional<double> step_s(const PlannedPipeline& pipeline) const;
 
+  // The stage as it is priced, with the bytes that it has with so many stages behind it in a pipeline of `stages`.
+  // Nothing: it is impossible.
+  std::optional<PartialStage> stage_at(const PlannedPipeline& shape, const PlannedStage& stage,
+                                       std::int64_t stages, std::int64_t behind) const;
   // Seconds in which a stage's replicas reduce gradients and gather parameters.
   double gradients_s(const PlannedPipeline& shape, const StageWay& way, std::int64_t layers) const;
   // Bytes of a stage with so many behind it in a pipeline of `stages`; zb_h1 puts off as many weights' gradients as
   // leave p in flight.
-  StageBytes bytes(const PlannedPipeline& shape, const StageWay& way, const StagePrice& price,
+  StageBytes bytes(const PlannedPipeline& shape, const StageWay& way, const StageBytes& priced,
                    std::int64_t stages, std::int64_t behind) const;
 
   const PipelineEstimator& estimator() const { return estimator_; }

@@ -125,7 +125,7 @@ void LeastPipeline::add_option(int group, std::int64_t cut) {
     for (std::size_t i = 0; i < option.layers_s.size(); ++i)
       option.layers_s[i] =
           std::min(option.layers_s[i], counted_s(seconds->layers[i + 1]) - counted_s(seconds->layers[i]));
-    option.variants.push_back({way, nullptr, {}, {}});
+    option.variants.push_back({way, nullptr, {}});
   }
   if (!option.variants.empty()) options_.push_back(std::move(option));
 }
@@ -143,16 +143,11 @@ void LeastPipeline::price(Option& option) {
   if (option.is_priced) return;
   option.is_priced = true;
   for (Variant& variant : option.variants) {
-    variant.inner.clear();
-    variant.first.clear();
+    variant.bytes.clear();
     variant.price = pricer_.price(variant.way, shape_.micro_batch, shape_.replicas);
     if (variant.price == nullptr) continue;
-    for (std::int64_t behind = 0; behind < most_stages_; ++behind) {
-      const double in_flight = in_flight_before(shape_, stages_, behind);
-      const StageBytes bytes = closed_form_.bytes(shape_, variant.way, *variant.price, stages_, behind);
-      variant.inner.push_back(bytes.most_layers(in_flight, false, behind == 0));
-      variant.first.push_back(bytes.most_layers(in_flight, true, behind == 0));
-    }
+    for (std::int64_t behind = 0; behind < most_stages_; ++behind)
+      variant.bytes.push_back(closed_form_.bytes(shape_, variant.way, variant.price->bytes, stages_, behind));
   }
   std::erase_if(option.variants, [](const Variant& each) { return each.price == nullptr; });
 }
@@ -190,32 +185,46 @@ void LeastPipeline::add_stage(const Place& place, const Sums& sums, std::int64_t
   Option& option = options_[at(index)];
   price(option);
   Place next{place.row, index, left, 0, place.behind + 1};
+  // A stage that keeps everything is the first variant; the others are recomputed as far as that does not fit.
+  if (option.variants.empty() || option.variants.front().way.recompute != Recompute::none) return;
+  StagePosition position = position_of(shape_, stages_, place.behind);
+  position.is_last = place.behind == 0;
   const std::int64_t fewest = std::max(left, stages_ - next.behind);  // layers that must be left
   for (next.layers = place.layers - shape_.chunks; next.layers >= fewest; --next.layers) {
     const std::int64_t layers = place.layers - next.layers;
-    const Variant* shortest = nullptr;
-    double shortest_s = kNever;
+    position.is_first = next.layers == 0;
+    std::optional<PlannedStage> shortest;
+    PassSeconds shortest_pass;
     for (const Variant& variant : option.variants) {
-      if ((next.layers == 0 ? variant.first : variant.inner)[at(place.behind)] < layers) continue;
+      const Variant& kept = option.variants.front();
+      const PartialStage stage{
+          *kept.price, *variant.price, {kept.bytes[at(place.behind)], variant.bytes[at(place.behind)]}};
+      const bool keeps = &variant == &kept;
+      const std::optional<std::int64_t> recomputed = stage.bytes.least_recomputed(layers, position);
+      if (!recomputed || (*recomputed == 0) != keeps) continue;
+      const PassSeconds pass = stage.of_layers(next.layers, place.layers, *recomputed);
+      const PlannedStage planned =
+          planned_stage(variant.way, {next.layers, place.layers, *recomputed, pass}, shape_.chunks);
       if (splits()) {
-        add_layers(next, sums, variant, layers, transfer_s);
+        add_layers(next, sums, planned, pass, transfer_s);
         continue;
       }
-      const double seconds = variant.price->of_layers(next.layers, place.layers).seconds();
-      if (seconds < shortest_s) shortest = &variant;
-      shortest_s = std::min(shortest_s, seconds);
+      if (!shortest || pass.seconds() < shortest_pass.seconds()) {
+        shortest = planned;
+        shortest_pass = pass;
+      }
     }
-    if (shortest != nullptr) add_layers(next, sums, *shortest, layers, transfer_s);
+    if (shortest) add_layers(next, sums, *shortest, shortest_pass, transfer_s);
   }
 }
 
-void LeastPipeline::add_layers(const Place& next, const Sums& before, const Variant& variant,
-                               std::int64_t layers, double transfer_s) {
+void LeastPipeline::add_layers(const Place& next, const Sums& before, const PlannedStage& stage,
+                               const PassSeconds& pass, double transfer_s) {
   if (--nodes_ < 0) {
     is_whole_ = false;
     return;
   }
-  const PassSeconds pass = variant.price->of_layers(next.layers, next.layers + layers);
+  const std::int64_t layers = stage.layers;
   const double seconds = pass.seconds(), passed_s = splits() ? pass.passed_on_s() : seconds;
   Sums sums = before;
   sums.reduced_s =
@@ -237,7 +246,7 @@ void LeastPipeline::add_layers(const Place& next, const Sums& before, const Vari
     sums.own_s = std::max(sums.own_s, micro_batches() * seconds - passed_s - put_off * pass.weights_s);
   }
   if (!can_be_best(next, sums) || !is_new(next, sums)) return;
-  begun_.push_back({variant.way, layers});
+  begun_.push_back(stage);
   extend(next, sums);
   begun_.pop_back();
 }

@@ -40,12 +40,11 @@ class LeastPipeline {
     std::array<double, kMostRounds> rounds{};  // the longest chunks of each round
     bool is_no_higher(const Sums& other) const;
   };
-  // A way to recompute in the stages of a segment, and the most layers that fit, by the number of stages behind: of a
-  // stage without the first layer, and of one with it.
+  // A way to recompute in the stages of a segment, all their layers or as many as their memory asks for.
   struct Variant {
     StageWay way;
     const StagePrice* price = nullptr;
-    std::vector<std::int64_t> inner, first;
+    std::vector<StageBytes> bytes;  // by the number of stages behind
   };
   // A segment that a row may have, with any number of stages up to `stages`.
   struct Option {
@@ -79,7 +78,7 @@ class LeastPipeline {
   // Adds a stage of the option, from which `transfer_s` pass to the one behind; `left` more are to follow it.
   void add_stage(const Place& place, const Sums& sums, std::int64_t option, std::int64_t left,
                  double transfer_s);
-  void add_layers(const Place& next, const Sums& sums, const Variant& variant, std::int64_t layers,
+  void add_layers(const Place& next, const Sums& sums, const PlannedStage& stage, const PassSeconds& pass,
                   double transfer_s);
   void take();
   void price(Option& option);

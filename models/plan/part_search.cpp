@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/plan/partial_recompute.hpp"
 
 namespace motley {
 namespace {
@@ -53,8 +54,10 @@ Verdict estimated(const Job& job, StagePricer& pricer, const PlannedPipeline& pi
     const Site site = job.cluster.site_of(stage.way.group);
     const auto chips =
         static_cast<double>(pipeline.replicas * pipeline.context_parallel * stage.way.tensor_parallel);
-    const StagePrice* price = pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
-    const double of_pass = price == nullptr ? 0 : price->of_layers(first, first + stage.layers).seconds();
+    const std::optional<PartialStage> price = partial_stage(pipeline, stage, pricer);
+    const double of_pass =
+        !price ? 0
+               : price->of_layers(first, first + stage.layers, recomputed_layers(pipeline, stage)).seconds();
     const double busy_s =
         std::min(pipeline.estimate_s, of_pass * static_cast<double>(pipeline.micro_batches));
     const double joules =

@@ -6,6 +6,7 @@
 
 #include "models/base/index.hpp"
 #include "models/cluster/message_cost.hpp"
+#include "models/plan/partial_recompute.hpp"
 
 namespace motley {
 namespace {
@@ -108,12 +109,12 @@ double PipelineEstimator::step_s(const PlannedPipeline& pipeline) const {
 
 std::vector<double> PipelineEstimator::stage_seconds(const PlannedPipeline& pipeline) const {
   std::vector<double> seconds;
-  PricesInRow prices(pricer_, pipeline);
   std::int64_t first = 0;
   for (const PlannedStage& stage : pipeline.stages) {
-    const StagePrice* price = prices(stage.way);
-    if (price == nullptr) return {};
-    seconds.push_back(price->of_layers(first, first + stage.layers).seconds());
+    const std::optional<PartialStage> priced = partial_stage(pipeline, stage, pricer_);
+    if (!priced) return {};
+    const std::int64_t recomputed = recomputed_layers(pipeline, stage);
+    seconds.push_back(priced->of_layers(first, first + stage.layers, recomputed).seconds());
     first += stage.layers;
   }
   return seconds;
@@ -144,6 +145,35 @@ bool PipelineEstimator::use_lightest_recompute(PlannedPipeline& pipeline) const 
     if (fits(pipeline)) return true;
   }
   return false;
+}
+
+bool PipelineEstimator::recompute_least(PlannedPipeline& pipeline) const {
+  const auto stages = static_cast<std::int64_t>(pipeline.stages.size());
+  std::int64_t first = 0;
+  for (std::int64_t s = 0; s < stages; ++s) {
+    PlannedStage& stage = pipeline.stages[at(s)];
+    StagePosition position;
+    position.in_flight = position.first_in_flight =
+        static_cast<double>(std::min(stages - s, pipeline.micro_batches));
+    std::optional<double> least_s;
+    PlannedStage best = stage;
+    for (const Recompute& recompute : kPlannedRecomputes) {
+      PlannedStage each = stage;
+      each.way.recompute = recompute;
+      each.recompute_layers = 0;
+      const std::optional<PartialStage> priced = partial_stage(pipeline, each, pricer_);
+      if (!priced) continue;
+      const auto part = priced->with_least_recompute(first, first + stage.layers, position);
+      if (!part || (least_s && part->passes.seconds() >= *least_s)) continue;
+      least_s = part->passes.seconds();
+      best = planned_stage(each.way, *part, 1);
+      if (part->recomputed == 0) break;
+    }
+    if (!least_s) return false;
+    stage = best;
+    first += stage.layers;
+  }
+  return true;
 }
 
 double PipelineEstimator::update_s(const StageWay& way, std::int64_t layers, std::int64_t replicas) const {

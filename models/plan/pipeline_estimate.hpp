@@ -39,6 +39,9 @@ class PipelineEstimator {
   bool fits(const PlannedPipeline& pipeline) const;
   // Gives every stage the lightest recompute that fits, the same in all stages. False: none fits.
   bool use_lightest_recompute(PlannedPipeline& pipeline) const;
+  // Lets every stage, of one chunk, recompute as few of its layers as fit, in the way that is fastest. False: some
+  // stage does not fit.
+  bool recompute_least(PlannedPipeline& pipeline) const;
 
   // Seconds in which a micro-batch's activations pass from each stage to the next, while all replicas send theirs.
   // Assumes: NICs and links between sites are shared evenly; NICs reach the usual share of their line, or what sockets

@@ -19,6 +19,7 @@
 #include "models/plan/best_pipelines.hpp"
 #include "models/plan/closed_form.hpp"
 #include "models/plan/least_pipeline.hpp"
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/pipeline_rows.hpp"
 #include "models/plan/row_time.hpp"
@@ -79,11 +80,9 @@ struct Place {
   double longest_s = 0;                   // of one that holds the whole model, whatever it recomputes
   std::vector<Way> ways;                  // the more they recompute, the later
 };
-struct Filled {
+struct Filled : PartialStage::Part {
   StageWay way;
-  const StagePrice* price = nullptr;
-  std::int64_t first = 0, last = 0;
-  double seconds = 0;
+  double seconds() const { return passes.seconds(); }
 };
 
 class PipelineFinder {
@@ -108,12 +107,13 @@ class PipelineFinder {
     shape_.chunks = chunks;
     for (const RowSegment& segment : segments)
       if (place_of(segment).stages == 0) return;
-    const double most_s = time_of(segments).longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
+    const RowTime time = time_of(segments);
+    const double most_s = time.longest_stage_s(schedule, chunks, m, best_.cut_s(schedule));
     if (!(most_s > 0)) {
       ++result_.pruned;
       return;
     }
-    for (const Row& row : orders_of(segments, form_)) try_row(row, most_s);
+    for (const Row& row : orders_of(segments, form_)) try_row(row, time, most_s);
   }
 
   double cut_s(Schedule schedule) const { return best_.cut_s(schedule); }
@@ -166,7 +166,7 @@ class PipelineFinder {
     return row_time(parts, job_.transformer.layers);
   }
 
-  void try_row(const Row& row, double most_s) {
+  void try_row(const Row& row, const RowTime& time, double most_s) {
     places_.clear();
     shares_.clear();
     for (auto segment = row.rbegin(); segment != row.rend(); ++segment) {
@@ -184,37 +184,32 @@ class PipelineFinder {
       return;
     }
     ++result_.explored;
-    shorten(most_s);
+    shorten(time, most_s);
     keep();
     if (chunks > 1 && job_.transformer.layers % (stages_ * chunks) == 0 && fill_evenly()) keep();
   }
 
-  // The most layers that end at `last`, in at most `most_s`, in one of the ways.
-  std::optional<Filled> fill_stage(Place& place, std::int64_t last, double most_s) const {
-    const bool is_last = filled_.empty();
+  // The most layers from `first` on, or from later, to `last`, in at most `most_s`, in one of the ways.
+  std::optional<Filled> fill_stage(Place& place, std::int64_t first, std::int64_t last, double most_s) const {
     const auto behind = static_cast<std::int64_t>(filled_.size());
-    const double in_flight = in_flight_before(shape_, stages_, behind);
+    const StagePosition position = position_of(shape_, stages_, behind);
+    Way& kept = place.ways.front();
+    if (price_of(kept) == nullptr) return std::nullopt;
+    const StageBytes kept_bytes = bytes_of(kept, behind);
+    const std::int64_t in_time = first_in_time(*kept.price, first, last, most_s);
+    const std::int64_t fits =
+        std::max(first_that_fits(kept_bytes, last, position, job_.transformer.layers), in_time);
     std::optional<Filled> best;
+    if (fits < last) best = Filled{{fits, last, 0, kept.price->of_layers(fits, last)}, kept.way};
+    if (fits == in_time) return best;  // time is short, not memory: recompute does not help
     for (Way& way : place.ways) {
-      const StagePrice* const price = price_of(way);
-      if (price == nullptr) continue;
-      const StageBytes bytes = bytes_of(way, behind);
-      std::int64_t fits = last - std::min(last, bytes.most_layers(in_flight, false, is_last));
-      if (fits == 0) fits = last - std::min(last, bytes.most_layers(in_flight, true, is_last));
-      std::int64_t first = fits, most = last;
-      while (first < most) {  // the least `first` that is soon enough: seconds fall as it grows
-        const std::int64_t middle = (first + most) / 2;
-        if (price->of_layers(middle, last).seconds() <= most_s)
-          most = middle;
-        else
-          first = middle + 1;
-      }
-      if (first < last) {
-        const double seconds = price->of_layers(first, last).seconds();
-        if (!best || first < best->first || (first == best->first && seconds < best->seconds))
-          best = Filled{way.way, price, first, last, seconds};
-      }
-      if (first > fits || fits == 0) break;  // time is short, not memory: recompute does not help
+      if (&way == &kept || price_of(way) == nullptr) continue;
+      const PartialStage stage{*kept.price, *way.price, {kept_bytes, bytes_of(way, behind)}};
+      const std::optional<PartialStage::Part> part =
+          stage.most_layers({in_time, std::min(fits, last - 1)}, last, most_s, position);
+      if (part && (!best || part->first < best->first ||
+                   (part->first == best->first && part->passes.seconds() < best->seconds())))
+        best = Filled{*part, way.way};
     }
     return best;
   }
@@ -223,24 +218,19 @@ class PipelineFinder {
   bool fill_evenly() {
     filled_.clear();
     const std::int64_t layers = job_.transformer.layers / stages_;
+    std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
-      for (std::int64_t stage = 0; stage < shares_[i]; ++stage) {
-        const auto behind = static_cast<std::int64_t>(filled_.size());
-        const std::int64_t first = (stages_ - behind - 1) * layers, last = first + layers;
-        const auto fits = [&](Way& way) {
-          return price_of(way) != nullptr && bytes_of(way, behind)
-                                                     .most_layers(in_flight_before(shape_, stages_, behind),
-                                                                  first == 0, behind == 0) >= layers;
-        };
-        const auto way = std::find_if(places_[i]->ways.begin(), places_[i]->ways.end(), fits);
-        if (way == places_[i]->ways.end()) return false;
-        filled_.push_back({way->way, way->price, first, last, way->price->of_layers(first, last).seconds()});
+      for (std::int64_t stage = 0; stage < shares_[i]; ++stage, last -= layers) {
+        const std::optional<Filled> filled =
+            fill_stage(*places_[i], last - layers, last, std::numeric_limits<double>::infinity());
+        if (!filled || filled->first != last - layers) return false;
+        filled_.push_back(*filled);
       }
     return true;
   }
 
   StageBytes bytes_of(const Way& way, std::int64_t behind) const {
-    return closed_form_.bytes(shape_, way.way, *way.price, stages_, behind);
+    return closed_form_.bytes(shape_, way.way, way.price->bytes, stages_, behind);
   }
 
   // Fills stages of at most `most_s`. False: they cannot hold all layers.
@@ -249,7 +239,7 @@ class PipelineFinder {
     std::int64_t last = job_.transformer.layers;
     for (std::size_t i = 0; i < places_.size(); ++i)
       for (std::int64_t stage = 0; stage < shares_[i] && last > 0; ++stage) {
-        const std::optional<Filled> filled = fill_stage(*places_[i], last, most_s);
+        const std::optional<Filled> filled = fill_stage(*places_[i], 0, last, most_s);
         if (!filled) break;
         filled_.push_back(*filled);
         last = filled->first;
@@ -258,12 +248,13 @@ class PipelineFinder {
   }
 
   // Leaves the stages filled that hold all layers with nearly the shortest longest stage; `most_s` is long enough.
-  void shorten(double most_s) {
+  // `time`: of the row.
+  void shorten(const RowTime& time, double most_s) {
     constexpr double kClose = 1e-3;
     double least_s = 0;
     while (most_s - least_s > kClose * most_s) {
       const double middle_s = (least_s + most_s) / 2;
-      (fill(middle_s) ? most_s : least_s) = middle_s;
+      (std::isfinite(time.all_s(middle_s)) && fill(middle_s) ? most_s : least_s) = middle_s;
     }
     fill(most_s);
   }
@@ -271,7 +262,7 @@ class PipelineFinder {
   void keep() {
     PlannedPipeline pipeline = shape_;
     for (auto stage = filled_.rbegin(); stage != filled_.rend(); ++stage)
-      pipeline.stages.push_back({stage->way, stage->last - stage->first});
+      pipeline.stages.push_back(planned_stage(stage->way, *stage, shape_.chunks));
     if (shape_.chunks > 1 && std::ssize(filled_) != stages_) return;
     const std::optional<double> estimate_s = closed_form_.step_s(pipeline);
     if (!estimate_s) return;
@@ -468,6 +459,7 @@ Job with_pipeline(const Job& job, const PlannedPipeline& pipeline) {
     // The chips of the only group need no name.
     if (job.cluster.groups.size() > 1) each.on = {job.cluster.groups[at(stage.way.group)].name};
     each.recompute = stage.way.recompute;
+    each.recompute_layers = stage.recompute_layers;
     strategy.sequence_parallel = strategy.sequence_parallel || stage.way.tensor_parallel > 1;
   }
   const PipelineShape shape{static_cast<int>(pipeline.stages.size()), pipeline.chunks,

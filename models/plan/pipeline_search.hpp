@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
@@ -18,6 +19,8 @@ namespace motley {
 struct PlannedStage {
   StageWay way;
   std::int64_t layers = 0;
+  // Layers at the beginning of each chunk that recompute; the others keep everything. Nothing: all recompute.
+  std::optional<std::int64_t> recompute_layers = {};
   bool operator==(const PlannedStage&) const = default;
 };
 

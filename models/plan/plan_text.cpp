@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
@@ -53,6 +56,12 @@ std::string layers_of(const Stage& stage) {
   return text;
 }
 
+std::string recomputed_of(const Stage& stage, const Strategy& strategy) {
+  const std::string text = text_of(stage.recompute.value_or(strategy.recompute));
+  if (!stage.recompute_layers) return text;
+  return fmt::format("{}, first {}{}", text, *stage.recompute_layers, stage.more.empty() ? "" : " each");
+}
+
 std::string stages_table(const Strategy& strategy) {
   Table table("lrllrrrl", {"template", "stage", "on", "layers", "tp", "cp", "ep", "recompute"});
   for (std::size_t i = 0; i < strategy.templates.size(); ++i) {
@@ -63,7 +72,7 @@ std::string stages_table(const Strategy& strategy) {
                  stage.on.empty() ? "any chips" : fmt::format("{}", fmt::join(stage.on, ", ")),
                  layers_of(stage), std::to_string(stage.tensor_parallel),
                  std::to_string(pipeline.context_parallel), std::to_string(stage.expert_parallel),
-                 text_of(stage.recompute.value_or(strategy.recompute))});
+                 recomputed_of(stage, strategy)});
     }
   }
   return table.print();
@@ -80,6 +89,27 @@ std::string replicas_of(const PipelineTemplate& pipeline, const Train& train) {
 std::string templates_text(const Strategy& strategy, const Train& train) {
   if (strategy.templates.size() == 1) return replicas_of(strategy.templates[0], train);
   return fmt::format("{} templates of pipelines", strategy.templates.size());
+}
+
+// ", offload optimizer 100 %, activations 50 %" if all stages offload alike; empty if none does.
+std::string offload_text(const Strategy& strategy) {
+  std::set<std::pair<double, double>> shares;
+  for (const PipelineTemplate& pipeline : strategy.templates)
+    for (const Stage& stage : pipeline.stages) {
+      const Offload& offload = stage.offload.value_or(strategy.offload);
+      shares.emplace(offload.optimizer, offload.activations);
+    }
+  if (shares.size() != 1) return shares.empty() ? "" : ", some stages offload";
+  const auto [optimizer, activations] = *shares.begin();
+  if (optimizer <= 0 && activations <= 0) return "";
+  return fmt::format(", offload{}{}{}", optimizer > 0 ? " optimizer " + format_percent(optimizer) : "",
+                     optimizer > 0 && activations > 0 ? "," : "",
+                     activations > 0 ? " activations " + format_percent(activations) : "");
+}
+
+bool may_offload(const Cluster& cluster) {
+  return std::any_of(cluster.groups.begin(), cluster.groups.end(),
+                     [](const NodeGroup& group) { return group.host.has_value(); });
 }
 
 // What each template has, where there are several.
@@ -108,8 +138,8 @@ std::string to_text(const PlanReport& report) {
                       format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
   if (plan.form_bound_s)
     text += fmt::format(
-        "  no pipeline of equal replicas under 1f1b takes less than {}{}\n",
-        format_seconds(*plan.form_bound_s),
+        "  no pipeline of equal replicas under 1f1b{} takes less than {}{}\n",
+        may_offload(plan.job.cluster) ? " that offloads nothing" : "", format_seconds(*plan.form_bound_s),
         plan.simulated_s < *plan.form_bound_s
             ? ""
             : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));
@@ -117,8 +147,8 @@ std::string to_text(const PlanReport& report) {
   if (plan.own_s)
     text += fmt::format("  the scenario's own strategy takes {} ({:+.1f} %)\n", format_seconds(*plan.own_s),
                         (*plan.own_s / plan.simulated_s - 1) * 100);
-  text += fmt::format("\n{} schedule, {}, zero {}{}{}\n{}\n", name_of(strategy.schedule),
-                      templates_text(strategy, plan.job.train), strategy.zero,
+  text += fmt::format("\n{} schedule, {}, zero {}{}{}{}\n{}\n", name_of(strategy.schedule),
+                      templates_text(strategy, plan.job.train), strategy.zero, offload_text(strategy),
                       strategy.overlap_gradients ? ", gradients overlap" : "",
                       strategy.overlap_parameters ? ", parameters overlap" : "",
                       templates_lines(strategy, plan.job.train));

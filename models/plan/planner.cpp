@@ -20,7 +20,9 @@
 #include "models/plan/certificate.hpp"
 #include "models/plan/goal_bound.hpp"
 #include "models/plan/moves.hpp"
+#include "models/plan/offload_search.hpp"
 #include "models/plan/part_search.hpp"
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pins.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/plan/policy.hpp"
@@ -84,12 +86,12 @@ void add_with_expert_overlap(Job job, std::vector<Job>& jobs) {
 bool fits_more_in_flight(const PlannedPipeline& pipeline, StagePricer& pricer) {
   const std::size_t stages = pipeline.stages.size();
   for (std::size_t i = 0; i < stages; ++i) {
-    const StagePrice* const price =
-        pricer.price(pipeline.stages[i].way, pipeline.micro_batch, pipeline.replicas);
-    const auto in_flight = std::min<double>(static_cast<double>(pipeline.micro_batches),
-                                            2 * static_cast<double>(stages - i) - 1);
-    if (price == nullptr ||
-        price->bytes.most_layers(in_flight, i == 0, i + 1 == stages) < pipeline.stages[i].layers)
+    const PlannedStage& stage = pipeline.stages[i];
+    const std::optional<PartialStage> price = partial_stage(pipeline, stage, pricer);
+    const double in_flight = std::min<double>(static_cast<double>(pipeline.micro_batches),
+                                              2 * static_cast<double>(stages - i) - 1);
+    const StagePosition position{in_flight, i == 0, i + 1 == stages, 1, in_flight, false};
+    if (!price || !price->bytes.fits(stage.layers, recomputed_layers(pipeline, stage), position))
       return false;
   }
   return true;
@@ -133,11 +135,16 @@ void add_some_early(std::vector<Job> others, std::vector<Job>& jobs) {
 }
 
 // Adds jobs of pipelines that closed forms call fastest, and of those whose chunks lie in a V.
+// A framework that runs them may not be able to say that stages recompute unlike.
 void add_pipelines(const Job& job, StagePricer& pricer, const std::vector<PlannedPipeline>& best,
-                   const PipelineForm& form, double most_s, const std::function<bool()>& has_time,
-                   std::vector<Job>& jobs) {
-  for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer))
-    if (pipeline.estimate_s <= most_s) add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
+                   const PipelineForm& form, double most_s, const PlanLimits& limits,
+                   const std::function<bool()>& has_time, std::vector<Job>& jobs) {
+  for (const PlannedPipeline& pipeline : with_more_in_flight(best, pricer)) {
+    if (pipeline.estimate_s > most_s) continue;
+    add_with_expert_overlap(with_pipeline(job, pipeline), jobs);
+    const std::optional<PlannedPipeline> alike = limits.as_run ? recomputing_alike(pipeline) : std::nullopt;
+    if (alike) add_with_expert_overlap(with_pipeline(job, *alike), jobs);
+  }
   std::vector<Job> in_v;
   for (const PlannedPipeline& pipeline : search_v_pipelines(job, pricer, form, kInV, most_s, has_time))
     add_with_expert_overlap(with_pipeline(job, pipeline), in_v);
@@ -327,14 +334,15 @@ class Planner {
     const PipelineSearch search = search_pipelines(job_, pricer_, kProposed, has_time, form);
     plan_.explored += search.explored;
     plan_.pruned += search.pruned;
-    if (std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
+    if (!search.best.empty() && std::isfinite(search.bound_s)) plan_.form_bound_s = search.bound_s;
     std::vector<Job> jobs;
     if (!goal_.is_shortest_step())
       for (const PlannedPipeline& pipeline : search_parts(job_, pricer_, goal_, kProposed, has_time, form))
         jobs.push_back(with_pipeline(job_, pipeline));
     const double most_s = most_estimate_s(search.best, goal_, plan_.simulated_s);
-    add_pipelines(job_, pricer_, search.best, form, most_s, has_time, jobs);
+    add_pipelines(job_, pricer_, search.best, form, most_s, limits_, has_time, jobs);
     add_some_early(sharded_proposals(job_, pricer_, kSharded, most_s), jobs);
+    add_some_early(offloading_proposals(job_, form, search.best, has_time), jobs);
     add_some_early(unlike_proposals(job_, pricer_, form, search.best, most_s, has_time), jobs);
     return jobs;
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/base/index.hpp"
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_estimate.hpp"
 #include "models/plan/shape_bound.hpp"
 
@@ -101,7 +102,8 @@ class FamilyOptions {
       note_share(*seconds);
       const StagePrice* const heavy = detail == BoundDetail::all ? price(way) : nullptr;
       // Assumes nothing of what is not counted: any number of layers fits.
-      option.bytes.push_back(heavy != nullptr ? heavy->bytes : any_layers());
+      option.bytes.push_back(heavy != nullptr ? PartialBytes{light->bytes, heavy->bytes}.least()
+                                              : any_layers());
     }
     option.heavier_layer_s = std::max(option.layer_s, least_s);
     return true;

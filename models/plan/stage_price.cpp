@@ -292,6 +292,7 @@ std::optional<StagePricer::Peaks> StagePricer::peaks(const StageWay& way, std::i
       small_job(job_, way, micro_batch, kCountedStages, replicas, kMicroBatches, std::move(transformer));
   if (!small) return std::nullopt;
   small->strategy.schedule = schedule;
+  small->strategy.offload = offload_;
   Peaks peaks;
   for (const StageMemory& stage :
        memory_by_stage(compile(*small), small->cluster, small->train.fragmentation)) {

@@ -79,7 +79,8 @@ struct PutOffShares {
 // Prices ways to run stages of one job, each once.
 class StagePricer {
  public:
-  explicit StagePricer(const Job& job) : job_(job) {}
+  // `offload`: of every stage. Bytes are those that stay on the chip; seconds are those without it.
+  explicit StagePricer(const Job& job, const Offload& offload = {}) : job_(job), offload_(offload) {}
   // Null: the way is impossible (heads that do not divide, a tensor-parallel group larger than a node).
   // `micro_batch`: sequences in a micro-batch. `replicas`: of the pipeline; they divide the optimizer state (zero 1).
   const StagePrice* price(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
@@ -133,6 +134,7 @@ class StagePricer {
   std::optional<StageBytes> bytes(const StageWay& way, std::int64_t micro_batch, std::int64_t replicas);
 
   const Job& job_;
+  const Offload offload_;
   double least_ranks_ = 0;  // 0: not counted yet
   double few_ranks_step_s_ = 0;
   std::map<int, LeastWork> least_work_;  // by group

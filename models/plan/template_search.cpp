@@ -63,8 +63,7 @@ class KindFinder {
             std::max<std::int64_t>(1, job_.train.global_batch / micro_batch / pipeline.replicas);
         for (const std::int64_t layers : even_layers(job_.transformer.layers, static_cast<int>(count)))
           pipeline.stages.push_back({{group, cut, Recompute::none}, layers});
-        if (estimator_.stage_seconds(pipeline).empty() || !estimator_.use_lightest_recompute(pipeline))
-          continue;
+        if (estimator_.stage_seconds(pipeline).empty() || !estimator_.recompute_least(pipeline)) continue;
         even_out(pipeline);
         add(kinds, std::move(pipeline));
       }
@@ -125,9 +124,9 @@ class KindFinder {
       if (other.stages[at(from)].layers < 2) return;
       --other.stages[at(from)].layers;
       ++other.stages[at(to)].layers;
+      if (!estimator_.recompute_least(other)) return;
       const std::vector<double> after = estimator_.stage_seconds(other);
-      if (*std::max_element(after.begin(), after.end()) >= seconds[at(from)] || !estimator_.fits(other))
-        return;
+      if (*std::max_element(after.begin(), after.end()) >= seconds[at(from)]) return;
       pipeline = std::move(other);
     }
   }

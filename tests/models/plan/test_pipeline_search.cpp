@@ -8,6 +8,7 @@
 #include "models/check/memory.hpp"
 #include "models/compile/compile.hpp"
 #include "models/compile/predicted_order.hpp"
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/pipeline_search.hpp"
 #include "models/schedule/schedule.hpp"
 #include "tests/support/dice.hpp"
@@ -50,8 +51,9 @@ double makespan_s(const PlannedPipeline& pipeline, std::int64_t layers, StagePri
   ScheduleTimes times;
   std::int64_t first = 0;
   for (const PlannedStage& stage : pipeline.stages) {
-    const StagePrice& price = *pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
-    const PassSeconds seconds = price.of_layers(first, first + stage.layers);
+    const PassSeconds seconds =
+        partial_stage(pipeline, stage, pricer)
+            ->of_layers(first, first + stage.layers, recomputed_layers(pipeline, stage));
     times.stages.push_back({seconds.forward_s, seconds.backward_s, 0});
     first += stage.layers;
   }
@@ -102,18 +104,25 @@ class Everything {
       for (std::int64_t more = 1; layers + more <= job_.transformer.layers; ++more) {
         const StageWay way{group, cut, recompute};
         if (pricer_.price(way, pipeline_.micro_batch, pipeline_.replicas) == nullptr) return;
-        pipeline_.stages.push_back({way, more});
-        extend(group, cut, chips_used, layers + more);
-        pipeline_.stages.pop_back();
+        std::vector<std::optional<std::int64_t>> parts = {std::nullopt};
+        for (std::int64_t part = 1; recompute != Recompute::none && part < more; ++part)
+          parts.push_back(part);
+        for (const std::optional<std::int64_t>& part : parts) {
+          pipeline_.stages.push_back({way, more, part});
+          extend(group, cut, chips_used, layers + more);
+          pipeline_.stages.pop_back();
+        }
       }
   }
   void take() {
     const auto stages = static_cast<std::int64_t>(pipeline_.stages.size());
     for (std::int64_t i = 0; i < stages; ++i) {
       const PlannedStage& stage = pipeline_.stages[static_cast<std::size_t>(i)];
-      const StageBytes& bytes = pricer_.price(stage.way, pipeline_.micro_batch, pipeline_.replicas)->bytes;
       const auto flying = static_cast<double>(std::min(stages - i, pipeline_.micro_batches));
-      if (bytes.most_layers(flying, i == 0, i + 1 == stages) < stage.layers) return;
+      if (!partial_stage(pipeline_, stage, pricer_)
+               ->bytes.fits(stage.layers, recomputed_layers(pipeline_, stage),
+                            {flying, i == 0, i + 1 == stages, 1, flying}))
+        return;
     }
     ++pipelines_;
     least_s_ = std::min(least_s_, makespan_s(pipeline_, job_.transformer.layers, pricer_));
@@ -199,8 +208,8 @@ TEST_CASE("a type of chip needs the bytes that it needs without the others", "[p
 }
 
 TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
-  int plain = 0, chunked = 0;
-  for (unsigned seed = 1; seed <= 40; ++seed) {
+  int plain = 0, chunked = 0, partial = 0;
+  for (unsigned seed = 1; seed <= 80; ++seed) {
     CAPTURE(seed);
     const Job job = small_job(seed);
     StagePricer pricer(job);
@@ -213,12 +222,14 @@ TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
       for (const StageMemory& stage : memory_by_stage(program, planned.cluster, planned.train.fragmentation))
         CHECK(static_cast<double>(stage.peak) <= 1.1 * static_cast<double>(stage.capacity));
       (pipeline.chunks > 1 ? chunked : plain) += 1;
+      for (const PlannedStage& stage : pipeline.stages) partial += stage.recompute_layers ? 1 : 0;
       if (pipeline.schedule != Schedule::one_f_one_b) continue;
       std::int64_t first = 0;
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
         const PlannedStage& stage = pipeline.stages[i];
-        const StagePrice& price = *pricer.price(stage.way, pipeline.micro_batch, pipeline.replicas);
-        const PassSeconds seconds = price.of_layers(first, first + stage.layers);
+        const PartialStage price = *partial_stage(pipeline, stage, pricer);
+        const PassSeconds seconds =
+            price.of_layers(first, first + stage.layers, recomputed_layers(pipeline, stage));
         first += stage.layers;
         const PassTimes& compiled = times.stages.at(i);
         CHECK(seconds.forward_s == Approx(compiled.forward_s).epsilon(1e-9));
@@ -226,12 +237,13 @@ TEST_CASE("prices of stages are those of compiled pipelines", "[plan]") {
               Approx(compiled.input_gradient_s + compiled.weight_gradient_s).epsilon(1e-9));
         // A pass's own seconds are in its first kernel, which may be of either gradient.
         CHECK(seconds.weights_s ==
-              Approx(compiled.weight_gradient_s).epsilon(1e-9).margin(1.001 * price.pass.backward_s));
+              Approx(compiled.weight_gradient_s).epsilon(1e-9).margin(1.001 * price.kept.pass.backward_s));
       }
     }
   }
   CHECK(plain > 50);
   CHECK(chunked > 5);
+  CHECK(partial > 5);
 }
 
 TEST_CASE("stages with as many chunks as even layers allow are found, with a light head or a heavier one",

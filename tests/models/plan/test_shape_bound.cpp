@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/plan/partial_recompute.hpp"
 #include "models/plan/shape_bound.hpp"
 #include "models/schedule/schedule.hpp"
 #include "tests/support/dice.hpp"
@@ -54,7 +55,9 @@ RandomShape random_shape(unsigned seed) {
       ways.light.last = ways.heavy.last = dice.one_of({0.0, 1.0});
       ways.light.layer_in_flight = dice.one_of({0.2, 1.0});
       ways.heavy.layer_in_flight = 0.1;
-      option.bytes = {ways.light, ways.heavy};
+      // What is computed again of a layer is there once.
+      ways.heavy.fixed = 0.9 * ways.light.layer_in_flight;
+      option.bytes = {ways.light, PartialBytes{ways.light, ways.heavy}.least()};
       shape.options.push_back(option);
       random.ways.push_back(ways);
     }
@@ -62,7 +65,7 @@ RandomShape random_shape(unsigned seed) {
   return random;
 }
 
-// Every pipeline of a shape: each stage any option, any number of layers, with recompute or without. The least 1F1B
+// Every pipeline of a shape: each stage any option, any number of layers, of which any number recompute. The least 1F1B
 // timetable, or with several chunks the least estimate.
 class EveryPipeline {
  public:
@@ -76,7 +79,7 @@ class EveryPipeline {
   struct Stage {
     std::size_t option = 0;
     double layers = 0;
-    bool recomputes = false;
+    double recomputed = 0;  // layers
   };
 
   void extend(double layers, std::vector<double> chips) {
@@ -87,8 +90,8 @@ class EveryPipeline {
       std::vector<double> left = chips;
       left[option.group] -= option.chips;
       for (double count = 1; count <= layers; ++count)
-        for (const bool recomputes : {false, true}) {
-          stages_.push_back({i, count, recomputes});
+        for (double recomputed = 0; recomputed <= count; ++recomputed) {
+          stages_.push_back({i, count, recomputed});
           extend(layers - count, left);
           stages_.pop_back();
         }
@@ -106,10 +109,12 @@ class EveryPipeline {
       const Ways& ways = random_.ways[stage.option];
       const bool is_first = i == 0, is_last = i + 1 == count;
       const double flying = std::min(m, static_cast<double>(count - i));
-      const StageBytes& bytes = stage.recomputes ? ways.heavy : ways.light;
-      if (static_cast<double>(bytes.most_layers(flying, is_first, is_last)) < stage.layers) return;
-      const double seconds = option.pass_s +
-                             stage.layers * (stage.recomputes ? option.heavier_layer_s : option.layer_s) +
+      const PartialBytes bytes{ways.light, ways.heavy};
+      if (!bytes.fits(static_cast<std::int64_t>(stage.layers), static_cast<std::int64_t>(stage.recomputed),
+                      {flying, is_first, is_last, 1, flying}))
+        return;
+      const double seconds = option.pass_s + stage.layers * option.layer_s +
+                             stage.recomputed * (option.heavier_layer_s - option.layer_s) +
                              (is_first ? option.embedding_s : 0) + (is_last ? option.head_s : 0);
       times.stages.push_back({ways.forward_share * seconds, (1 - ways.forward_share) * seconds, 0});
       longest_s = std::max(longest_s, seconds);
