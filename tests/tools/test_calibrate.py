@@ -94,7 +94,6 @@ class Calibrate(unittest.TestCase):
         self.assertEqual(len(complete), answer["probes_kept"])
 
     def test_a_calibration_is_a_chip_that_scenarios_name(self):
-        """And other kernels than those that were calibrated are refused: other-library."""
         self.calibrate("--seconds", 3 * SLOWER, "--out", "core.yaml")
         self.assertTrue((self.folder / "core.csv").exists())
         scenario = self.folder / "own.yaml"
@@ -110,11 +109,11 @@ class Calibrate(unittest.TestCase):
         for ranks, kernels in ((1, "reference"), (2, "fast")):
             run = self.calibrate("--seconds", 1, "--samples", "core.csv", "--kernels", kernels, ranks=ranks, code=2)
             self.assertIn("name another file", run.stderr)
-        run = self.motley("rehearse", SCENARIO, "--chip", "core.yaml", "--kernels", "reference", code=2)
-        self.assertIn("was calibrated with `fast kernels", run.stderr)
+        with self.subTest("other-library"):
+            run = self.motley("rehearse", SCENARIO, "--chip", "core.yaml", "--kernels", "reference", code=2)
+            self.assertIn("was calibrated with `fast kernels", run.stderr)
 
     def test_one_hash_through_simulate_rehearse_and_train(self):
-        """And a prediction that is further off than --within is a failure: not-within."""
         rehearsed = json.loads(self.motley("rehearse", SCENARIO, "--seconds", 1, "--steps", 2, "--rounds", 2,
                                            "--keep-disturbed", "--out", "core.yaml", "--json").stdout)
         simulated = json.loads(self.motley("simulate", SCENARIO, "--world", "sim", "--json").stdout)
@@ -130,22 +129,23 @@ class Calibrate(unittest.TestCase):
         low, high = rehearsed["interval_s"]
         self.assertLess(low, rehearsed["predicted_s"])
         self.assertLess(rehearsed["predicted_s"], high)
-        run = self.motley("rehearse", SCENARIO, "--chip", "core.yaml", "--steps", 1, "--rounds", 1, "--keep-disturbed",
-                          "--within", 1e-9, code=4)
-        self.assertIn("more than 1e-09 %", run.stderr)
+        with self.subTest("not-within"):
+            run = self.motley("rehearse", SCENARIO, "--chip", "core.yaml", "--steps", 1, "--rounds", 1,
+                              "--keep-disturbed", "--within", 1e-9, code=4)
+            self.assertIn("more than 1e-09 %", run.stderr)
         run = self.motley("rehearse", SCENARIO, "--chip", "host-core", code=2)
         self.assertIn("has no measured kernels", run.stderr)
 
 
     def test_never_still_among_busy_neighbours(self):
-        """never-still: with two processes more than processors, no run has a processor for itself."""
         self.calibrate("--seconds", 1, "--out", "core.yaml", ranks=2)
         neighbours = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _ in range(2 * os.cpu_count())]
         try:
             rehearse = ("rehearse", SCENARIO, "--chip", "core.yaml", "--steps", 1, "--rounds", 1)
-            run = self.motley(*rehearse, code=4)
-            self.assertIn("this machine does not keep still: 3 of 3 runs were disturbed", run.stderr)
+            with self.subTest("never-still"):
+                run = self.motley(*rehearse, code=4)
+                self.assertIn("this machine does not keep still: 3 of 3 runs were disturbed", run.stderr)
             answer = json.loads(self.motley(*rehearse, "--keep-disturbed", "--json").stdout)
             self.assertEqual(1, answer["runs_disturbed"])
         finally:
