@@ -13,9 +13,11 @@
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/calibration/kernel_fit.hpp"
-#include "models/check/check.hpp"
+#include "models/calibration/measured_files.hpp"
+#include "models/calibration/transfer_fit.hpp"
 #include "models/cluster/chip.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/measured_text.hpp"
 
 namespace motley {
 namespace {
@@ -28,26 +30,20 @@ struct CalibrateArguments {
 
 struct Calibrated {
   Chip chip;
-  Samples samples;
+  Measurements measured;
   KernelFit fit;
+  std::vector<TransferFit> transfers;
 };
 
 Calibrated calibrate(const CalibrateArguments& options) {
   Calibrated result;
   result.chip = load_chip(options.chip);
-  for (const std::string& path : options.from) {
-    const Program program = read_program_of_trace(path);
-    const Trace trace = read_trace(path);
-    try {
-      check_indices(program);
-      add_samples(samples_of(program, trace), result.samples);
-    } catch (const Refusal& refusal) {
-      throw located(refusal, {.file = path, .line = 1, .column = 1});
-    }
-  }
-  result.fit = fit_kernels(result.samples);
+  for (const std::string& path : options.from) add_measurements(read_measurements(path), result.measured);
+  result.transfers = fit_transfers(result.measured.transfers);
+  result.fit = fit_kernels(result.measured.samples);
   result.fit.rates.source = options.source;
-  result.chip.software.kernels = result.fit.rates;
+  if (!result.fit.rates.rates.empty() || result.fit.rates.optimizer)
+    result.chip.software.kernels = result.fit.rates;
   if (!options.name.empty()) result.chip.name = options.name;
   return result;
 }
@@ -70,11 +66,13 @@ std::string to_text(const Calibrated& result) {
   std::string text = fmt::format(
       "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
       "held out: each shape predicted by a fit to the others; `-`: there are fewer than three\n",
-      result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table.print());
+      result.chip.name, result.fit.ops.size(), result.measured.samples.kernels.size(), table.print());
   if (result.fit.rates.optimizer)
     text +=
         fmt::format("optimizer: {}, from {} steps\n", format_rate(result.fit.rates.optimizer->bytes_per_s),
-                    result.samples.optimizer.size());
+                    result.measured.samples.optimizer.size());
+  for (const std::string& more : {unread_text(result.measured), transfers_text(result.transfers)})
+    if (!more.empty()) text += "\n" + more;
   return text;
 }
 
@@ -95,6 +93,8 @@ std::string to_json(const Calibrated& result) {
                        {"held_out_mean", error(each.held_out_mean)},
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
+  if (result.measured.gpu_s > 0) json["profile"] = profile_json(result.measured);
+  if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
 }
 
@@ -111,7 +111,11 @@ void add_calibrate(const Command& program) {
   const auto options = std::make_shared<CalibrateArguments>();
   const Command command =
       program.subcommand("calibrate", "Fit the speeds of a chip's kernels to traces of real runs");
-  command.option("--from", options->from, "traces that `motley train --trace FILE --trace-kernels` wrote")
+  command
+      .option("--from", options->from,
+              "traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces with shapes, "
+              "output "
+              "of nccl-tests and perftest")
       .required();
   command.option("--chip", options->chip, "the chip that ran: a name in platforms/chips/, or a file")
       .required();
