@@ -71,7 +71,8 @@ class NcclTestsReader {
       kind_ = kind_in(line.substr(start + kStarts.size()));
       if (!kind_)
         refuse(fmt::format("unknown test `{}`", line.substr(start + kStarts.size())),
-               "see kinds of collectives");
+               "known: all_reduce, all_gather, reduce_scatter, alltoall, broadcast, reduce, gather, scatter, "
+               "sendrecv");
     } else if (words.size() > 2 && words[1] == "Using" && words[2] == "devices") {
       ranks_.clear();
       times_.clear();
@@ -95,7 +96,7 @@ class NcclTestsReader {
              "the file holds what nccl-tests printed, unchanged");
     if (!kind_)
       refuse("nothing says which collective this is",
-             "name the file as the program, all_reduce_perf.txt, or use nccl-tests 2.14 or later");
+             "name the file as the program, all_reduce_perf.txt, or use nccl-tests 2.17 or later");
     if (ranks_.empty()) refuse("no rank is listed", "keep the lines `#  Rank  0 ...`");
   }
 

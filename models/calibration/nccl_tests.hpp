@@ -1,5 +1,5 @@
-// Reads what nccl-tests print (all_reduce_perf and its kin, 2.0 to 2.18), and rccl-tests, which print the same: the time
-// of each size, out of place and in place. Read next: transfer_fit.hpp.
+// Reads what nccl-tests print (all_reduce_perf and its kin, 2.0 to 2.18), and rccl-tests, which print the same: the
+// time of each size, out of place and in place. Read next: transfer_fit.hpp.
 #pragma once
 
 #include <string>

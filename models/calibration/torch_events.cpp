@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -77,7 +78,7 @@ class EventReader {
     } else if (category == "cuda_runtime" || category == "cuda_driver") {
       const auto correlation = whole_argument(event, "correlation");
       const auto operation = whole_argument(event, "External id");
-      if (correlation >= 0 && operation >= 0) launchers_[correlation] = operation;
+      if (correlation && operation) launchers_[*correlation] = *operation;
     }
   }
 
@@ -111,7 +112,10 @@ class EventReader {
       Operand& operand = operation.operands.emplace_back();
       operand.type = entry_text(types, i);
       operand.value = entry_text(values, i);
-      for (const json& tensor : tensors_of(sizes[i])) operand.sizes.push_back(whole_numbers(tensor));
+      const bool is_cut =
+          operand.type == "TensorList" && sizes[i].empty();  // PyTorch lists 30 tensors at most
+      for (const json& tensor : is_cut ? json::array() : tensors_of(sizes[i]))
+        operand.sizes.push_back(whole_numbers(tensor));
       if (strides == nullptr || !strides->is_array() || i >= strides->size()) continue;
       const json& steps = (*strides)[i];
       operand.has_strides = true;
@@ -151,10 +155,9 @@ class EventReader {
     const auto field = arguments->find(key);
     return field == arguments->end() ? nullptr : &*field;
   }
-  // -1: the event has none.
-  std::int64_t whole_argument(const json& event, const char* key) const {
+  std::optional<std::int64_t> whole_argument(const json& event, const char* key) const {
     const json* const value = argument(event, key);
-    if (value == nullptr) return -1;
+    if (value == nullptr) return std::nullopt;
     if (!value->is_number_integer() || *value < 0 || *value > kLongestSide)
       refuse(fmt::format("`{}` is `{}`, which is no number of an event", key, value->dump()));
     return value->get<std::int64_t>();
@@ -177,9 +180,9 @@ class EventReader {
   // A kernel that does not name its operation was launched by a call that does.
   void name_launchers() {
     for (std::size_t i = 0; i < events_.work.size(); ++i) {
-      const auto launcher = launchers_.find(correlations_[i]);
-      if (events_.work[i].operation < 0 && launcher != launchers_.end())
-        events_.work[i].operation = launcher->second;
+      if (events_.work[i].operation || !correlations_[i]) continue;
+      const auto launcher = launchers_.find(*correlations_[i]);
+      if (launcher != launchers_.end()) events_.work[i].operation = launcher->second;
     }
   }
 
@@ -205,7 +208,7 @@ class EventReader {
   const char* reached_;
   bool in_events_ = false, has_events_ = false, has_shapes_ = false;
   TorchEvents events_;
-  std::vector<std::int64_t> correlations_;                    // of TorchEvents::work
+  std::vector<std::optional<std::int64_t>> correlations_;     // of TorchEvents::work
   std::unordered_map<std::int64_t, std::int64_t> launchers_;  // operation by correlation
   std::map<std::string, std::int64_t> threads_;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct Operand {
 
 struct HostOperation {
   std::string name;  // "aten::mm"
-  std::int64_t id = -1;
+  std::optional<std::int64_t> id;
   std::int64_t thread = 0;
   double begin_us = 0, end_us = 0;
   std::vector<Operand> operands;
@@ -27,8 +28,8 @@ struct HostOperation {
 };
 
 struct GpuWork {
-  std::string name;             // of the kernel
-  std::int64_t operation = -1;  // HostOperation::id
+  std::string name;                       // of the kernel
+  std::optional<std::int64_t> operation;  // HostOperation::id
   double seconds = 0;
 };
 

@@ -66,12 +66,12 @@ class Profile {
   void collect_calls() {
     std::unordered_map<std::int64_t, int> by_id;
     for (std::size_t i = 0; i < events_.operations.size(); ++i)
-      if (events_.operations[i].id >= 0) by_id.try_emplace(events_.operations[i].id, static_cast<int>(i));
+      if (events_.operations[i].id) by_id.try_emplace(*events_.operations[i].id, static_cast<int>(i));
     std::map<int, Call> calls;
     for (const GpuWork& work : events_.work) {
       measurements_.gpu_s += work.seconds;
-      const auto operation = by_id.find(work.operation);
-      if (work.operation < 0 || operation == by_id.end()) {
+      const auto operation = work.operation ? by_id.find(*work.operation) : by_id.end();
+      if (operation == by_id.end()) {
         leave(work.name, work.seconds);
         continue;
       }
@@ -206,6 +206,7 @@ class Profile {
     const double elements = elements_of(*adamw.operation, 0);
     const double width = adamw.is_wide ? 4 : 2;
     double bytes = elements * width * 7;
+    if (!(bytes > 0)) return;
     std::ptrdiff_t next = 1;
     Call* const copy = alike(i, next, "aten::_foreach_copy_", elements);
     if (copy != nullptr) ++next;
@@ -218,7 +219,7 @@ class Profile {
       each->is_taken = true;
       seconds += each->seconds;
     }
-    if (bytes > 0 && seconds > 0) read_.optimizer.push_back({bytes, seconds});
+    if (seconds > 0) read_.optimizer.push_back({bytes, seconds});
   }
 
   // Makes one sample of all these calls; a null stands for none.

@@ -18,8 +18,9 @@ namespace motley {
 //   mm of a weight's gradient, sum            matmul_weight_gradient with a bias
 //   _fused_adamw_[, _foreach_copy_][, _foreach_zero_]        the optimizer's step
 //
-// All other work of the GPU is in Measurements::unread. Throws Refusal("bad-profile"), Refusal("profile-without-shapes"),
-// and Refusal("no-gpu-work") where no GPU worked.
+// PyTorch writes no sizes of lists of more than 30 tensors: the optimizer's step of a model with more is not read.
+// All other work of the GPU is in Measurements::unread. Throws Refusal("bad-profile"),
+// Refusal("profile-without-shapes"), and Refusal("no-gpu-work") where no GPU worked.
 Measurements read_torch_profile(const std::string& text, const std::string& path);
 
 }  // namespace motley

@@ -70,8 +70,7 @@ std::string transfers_text(const std::vector<TransferFit>& fits) {
                  is_first ? fmt::to_string(fit.sizes) : "", format_bytes(piece.from_bytes),
                  piece.latency_s > 0 ? format_seconds(piece.latency_s) : "-", rate(piece.bytes_per_s),
                  is_last ? rate(fit.bus_bytes_per_s()) : "", is_first ? error_text(fit.mean_error) : "",
-                 is_first ? error_text(fit.worst_error) : "",
-                 is_first ? error_text(fit.held_out_mean) : "",
+                 is_first ? error_text(fit.worst_error) : "", is_first ? error_text(fit.held_out_mean) : "",
                  is_first ? error_text(fit.held_out_worst) : ""});
     }
   return fmt::format("transfers: latency + bytes / bandwidth\n\n{}\n{}", table.print(),
