@@ -18,6 +18,7 @@ Exit run_command_line(int argc, char** argv) {
   add_simulate(program);
   add_train(program);
   add_calibrate(program);
+  add_rehearse(program);
   add_compare(program);
   add_explain(program);
   add_plan(program);

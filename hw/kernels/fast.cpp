@@ -1,5 +1,7 @@
 #include "hw/kernels/fast.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -187,6 +189,15 @@ const char* library_name() {
   return "oneDNN";
 #else
   return "plain loops";
+#endif
+}
+
+std::string library_version() {
+#ifdef MOTLEY_ONEDNN
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+#else
+  return "";
 #endif
 }
 

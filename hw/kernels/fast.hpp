@@ -3,6 +3,8 @@
 // hw/kernels/reference.hpp; tests/hw/kernels/test_kernels.cpp compares them. Read next: hw/kernels/run_kernel.hpp.
 #pragma once
 
+#include <string>
+
 #include "hw/kernels/reference.hpp"
 
 namespace motley::fast {
@@ -23,5 +25,7 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
 
 // "oneDNN" or "plain loops".
 const char* library_name();
+// "2.6.3"; empty for plain loops.
+std::string library_version();
 
 }  // namespace motley::fast

@@ -1,5 +1,7 @@
 #include "hw/kernels/run_kernel.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "hw/kernels/experts.hpp"
@@ -290,6 +292,12 @@ bool is_expert_kernel(KernelOp op) {
 }
 
 }  // namespace
+
+std::string describe(KernelLibrary library) {
+  if (library == KernelLibrary::reference) return "reference kernels";
+  const std::string version = fast::library_version();
+  return fmt::format("fast kernels, {}{}{}", fast::library_name(), version.empty() ? "" : " ", version);
+}
 
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {
   const KernelCall call(context, kernel, tensors);

@@ -18,6 +18,9 @@ enum class KernelLibrary : std::uint8_t {
   fast,       // matmuls and attention by hw/kernels/fast.hpp, all other kernels as reference
 };
 
+// What tells kernels apart whose times must not be mixed: "fast kernels, oneDNN 2.6.3", "reference kernels".
+std::string describe(KernelLibrary library);
+
 // Everything that a rank's kernels need besides their tensors.
 struct KernelContext {
   const Transformer* transformer = nullptr;

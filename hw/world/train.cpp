@@ -61,13 +61,15 @@ class RankRun {
 
   TrainResult run() {
     if (options_.on_start) options_.on_start(rank_, work_);
-    double begin_s = rendezvous_.start_clock();
+    double begin_s = rendezvous_.start_clock(), step_begin_s = begin_s;
     const double tokens = static_cast<double>(program_.global_batch * program_.sequence);
     for (std::int64_t step = 0; step < options_.steps; ++step) {
       const bool traced = step == options_.trace_step;
+      step_begin_s = monotonic_s();
       const auto done = world_.run_step(text_, step, traced ? rendezvous_.start_clock() : begin_s,
                                         traced && options_.traces_kernels);
       end_step(step, tokens);
+      if (rank_ == kLeader) result_.step_s.push_back(monotonic_s() - step_begin_s);
       if (traced) collect(done);
       if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
     }

@@ -55,6 +55,7 @@ struct TrainResult {
   std::vector<double> losses;  // one for each step: the mean over all tokens of the global batch
   // The same, but the mean also over the modules that predict further tokens. Empty: there are no such modules.
   std::vector<double> extra_losses;
+  std::vector<double> step_s;  // seconds of each step on rank 0, with the gathering of losses
   double tokens_per_s = 0;  // over all steps but the first, which warms up; if it is the only one, over that
   // The most bytes of parameters, gradients, optimizer state and live tensors on each rank.
   IdTable<Rank, std::int64_t> peak_bytes;

@@ -132,6 +132,9 @@ inline constexpr auto kWords<KernelOp> =
           "ungroup", "clear", "scale", "take_rows", "place_rows", "place_keys", "take_keys", "all_reduce",
           "all_to_all", "reduce_scatter", "all_gather");
 inline constexpr int kKernelOpCount = static_cast<int>(kWords<KernelOp>.size());
+constexpr bool is_attention(KernelOp op) {
+  return op == KernelOp::attention || op == KernelOp::attention_backward;
+}
 constexpr bool is_collective(KernelOp op) { return op >= KernelOp::all_reduce; }  // performed by a World
 
 }  // namespace motley

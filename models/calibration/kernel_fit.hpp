@@ -13,21 +13,26 @@ namespace motley {
 
 // How well one kind of kernel is fitted. Errors are |predicted / measured - 1|.
 struct OpFit {
-  KernelOp op = KernelOp::embed;
+  RatedKernel kernel;
   KernelRate rate;
+  double seconds = 0;  // of all its samples, each time that they ran: how much it matters
   std::int64_t shapes = 0;
   double mean_error = 0, worst_error = 0;  // of the samples that were fitted
-  // The same, each shape predicted by a fit to the others. None: there are fewer than three shapes.
+  // The same, each shape predicted by a fit to others. None: there are fewer than three shapes.
   std::optional<double> held_out_mean, held_out_worst;
 };
 
 struct KernelFit {
-  std::vector<OpFit> ops;  // by op
-  KernelRates rates;       // `source` is the caller's
+  std::vector<OpFit> ops;  // by kernel
+  KernelRates rates;       // `source` and `library` are the caller's
 };
 
-// Each rate has the least mean square of relative errors; a part of it (overhead, flops, bytes) that does not lower the
-// error on held-out shapes is left out.
+// Each rate has the least mean relative error, in which no shape counts much more than another however far it is off;
+// a part of it (overhead, flops, bytes, pairs) that does not lower the error on held-out shapes is left out. Throws
+// Refusal("two-formats") where samples differ in format.
 KernelFit fit_kernels(const Samples& samples);
+
+// Four digits: more than any measurement has, and a person reads them. 0 where the value is not positive.
+double rounded(double value);
 
 }  // namespace motley

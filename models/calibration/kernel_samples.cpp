@@ -8,16 +8,20 @@
 #include "models/base/median.hpp"
 #include "models/base/refusal.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/cost/rated_kernels.hpp"
 #include "models/trace/compare.hpp"
 
 namespace motley {
 namespace {
 
-// Documents and shares change the work of a shape.
-using SampleKey = std::tuple<KernelOp, std::string, double, double>;
-SampleKey key_of(const KernelSample& sample) { return {sample.op, sample.shape, sample.flops, sample.bytes}; }
+using SampleKey = std::tuple<RatedKernel, Format, MeasuredShape>;
+SampleKey key_of(const KernelSample& sample) {
+  MeasuredShape shape = sample.shape;
+  shape.seconds = 0;
+  return {sample.kernel, sample.format, shape};
+}
 
-void summarise(KernelSample& sample) { sample.seconds = median_of(sample.times); }
+void summarise(KernelSample& sample) { sample.shape.seconds = median_of(sample.times); }
 
 std::set<Rank> measured_ranks(const Trace& trace) {
   std::set<Rank> ranks(trace.measured_ranks.begin(), trace.measured_ranks.end());
@@ -44,10 +48,9 @@ Samples samples_of(const Program& program, const Trace& trace) {
       continue;
     if (!(seconds > 0)) continue;
     KernelSample sample;
-    sample.op = kernel->op;
-    sample.shape = describe_kernel(*kernel, program.precision);
-    sample.flops = kernel->flops;
-    sample.bytes = static_cast<double>(kernel->bytes);
+    sample.kernel = rated_kernel(program.program_of(event.step.rank), *kernel);
+    sample.format = kernel->format.value_or(program.precision);
+    sample.shape = shape_of(*kernel);
     alike.try_emplace(key_of(sample), sample).first->second.times.push_back(seconds);
   }
   Samples samples;
@@ -75,10 +78,12 @@ void add_samples(const Samples& more, Samples& all) {
     if (is_new) continue;
     auto& times = known->second.times;
     times.insert(times.end(), sample.times.begin(), sample.times.end());
-    summarise(known->second);
   }
   all.kernels.clear();
-  for (auto& [key, sample] : alike) all.kernels.push_back(std::move(sample));
+  for (auto& [key, sample] : alike) {
+    summarise(sample);
+    all.kernels.push_back(std::move(sample));
+  }
   all.optimizer.insert(all.optimizer.end(), more.optimizer.begin(), more.optimizer.end());
 }
 

@@ -5,25 +5,24 @@
 #include <vector>
 
 #include "models/base/format.hpp"
-#include "models/base/kernel_op.hpp"
+#include "models/cluster/kernel_rates.hpp"
 #include "models/trace/trace.hpp"
 
 namespace motley {
 
 // All kernels of a trace that are alike but for their micro-batch, layer and rank.
 struct KernelSample {
-  KernelOp op = KernelOp::embed;
-  std::string shape;  // text of describe_kernel(): tells samples of one op apart
-  double flops = 0, bytes = 0;
+  RatedKernel kernel;
+  Format format = Format::fp32;
+  MeasuredShape shape;        // `seconds`: the median of `times`
   std::vector<double> times;  // seconds of each time that it ran
-  double seconds = 0;         // their median
 };
 // AdamW's steps of a rank.
 struct OptimizerSample {
   double bytes = 0, seconds = 0;
 };
 struct Samples {
-  std::vector<KernelSample> kernels;  // by op, then shape
+  std::vector<KernelSample> kernels;  // by kernel, format, shape
   std::vector<OptimizerSample> optimizer;
 };
 

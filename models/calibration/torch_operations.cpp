@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "models/cost/rated_kernels.hpp"
 #include "models/program/program.hpp"
-#include "models/trace/compare.hpp"
 
 namespace motley {
 namespace {
@@ -47,15 +47,15 @@ bool is_false(const HostOperation& operation, std::size_t operand) {
   return operand < operation.operands.size() && operation.operands[operand].value == "False";
 }
 
-std::optional<KernelSample> sample(const Kernel& kernel, std::string_view type) {
+std::optional<KernelSample> sample(const Kernel& kernel, std::string_view type,
+                                   KernelVariant variant = KernelVariant::usual) {
   const TypeName* const format = find_type(type);
   const auto bytes = static_cast<double>(kernel.bytes);
   if (format == nullptr || !(bytes > 0) || !(bytes <= kMostKernelBytes)) return std::nullopt;
   KernelSample sample;
-  sample.op = kernel.op;
-  sample.shape = describe_kernel(kernel, format->format);
-  sample.flops = kernel.flops;
-  sample.bytes = bytes;
+  sample.kernel = {kernel.op, variant};
+  sample.format = format->format;
+  sample.shape = shape_of(kernel);
   return sample;
 }
 
@@ -77,7 +77,7 @@ bool calls_gradients(std::string_view caller) {
 
 // A product (rows, inner)(inner, columns). In the backward of a product, the gradient of the weight is the one whose
 // first operand is transposed: dy' x.
-std::optional<KernelSample> matrix_product(const HostOperation& operation, const Surroundings& surroundings,
+std::optional<KernelSample> matrix_product(const HostOperation& operation, const Callers& callers,
                                            std::size_t first) {
   const Sizes* const a = tensor(operation, first, 2);
   const Sizes* const b = tensor(operation, first + 1, 2);
@@ -87,7 +87,7 @@ std::optional<KernelSample> matrix_product(const HostOperation& operation, const
   const double bytes = bytes_of(operation, first) + bytes_of(operation, first + 1) +
                        out_width * static_cast<double>(rows) * static_cast<double>(columns);
   std::optional<Kernel> kernel;
-  if (!calls_gradients(surroundings.caller)) {
+  if (!calls_gradients(callers.caller)) {
     kernel = product(KernelOp::matmul, rows, columns, inner, bytes);
   } else if (!operation.operands[first].has_strides) {
     return std::nullopt;
@@ -99,18 +99,18 @@ std::optional<KernelSample> matrix_product(const HostOperation& operation, const
   return kernel ? sample(*kernel, type_of(operation, first)) : std::nullopt;
 }
 
-std::optional<KernelSample> mm(const HostOperation& operation, const Surroundings& surroundings) {
-  return matrix_product(operation, surroundings, 0);
+std::optional<KernelSample> mm(const HostOperation& operation, const Callers& callers) {
+  return matrix_product(operation, callers, 0);
 }
-std::optional<KernelSample> addmm(const HostOperation& operation, const Surroundings& surroundings) {
-  return matrix_product(operation, surroundings, 1);
+std::optional<KernelSample> addmm(const HostOperation& operation, const Callers& callers) {
+  return matrix_product(operation, callers, 1);
 }
 
-std::optional<KernelSample> bmm(const HostOperation& operation, const Surroundings& surroundings) {
+std::optional<KernelSample> bmm(const HostOperation& operation, const Callers& callers) {
   const Sizes* const a = tensor(operation, 0, 3);
   const Sizes* const b = tensor(operation, 1, 3);
   if (a == nullptr || b == nullptr || (*a)[0] != (*b)[0] || (*a)[2] != (*b)[1]) return std::nullopt;
-  if (calls_gradients(surroundings.caller)) return std::nullopt;  // which gradient it is, nothing says
+  if (calls_gradients(callers.caller)) return std::nullopt;  // which gradient it is, nothing says
   const double rows = static_cast<double>((*a)[0]) * static_cast<double>((*a)[1]);
   const double width = width_of(type_of(operation, 0));
   const double bytes =
@@ -150,46 +150,47 @@ std::optional<KernelSample> attention(const HostOperation& operation, KernelOp o
   return sample(kernel, type_of(operation, q));
 }
 
-std::optional<KernelSample> fused_attention(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> fused_attention(const HostOperation& operation, const Callers&) {
   return is_false(operation, 4) ? std::nullopt : attention(operation, KernelOp::attention, 0, true);
 }
-std::optional<KernelSample> masked_attention(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> masked_attention(const HostOperation& operation, const Callers&) {
   return is_false(operation, 6) ? std::nullopt : attention(operation, KernelOp::attention, 0, true);
 }
-std::optional<KernelSample> bare_attention(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> bare_attention(const HostOperation& operation, const Callers&) {
   return is_false(operation, 8) ? std::nullopt : attention(operation, KernelOp::attention, 0, false);
 }
-std::optional<KernelSample> fused_attention_backward(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> fused_attention_backward(const HostOperation& operation, const Callers&) {
   return is_false(operation, 11) ? std::nullopt : attention(operation, KernelOp::attention_backward, 1, true);
 }
 
-// Operations that move `times` as many bytes as their operand has.
-std::optional<KernelSample> moves(const HostOperation& operation, KernelOp op, double times,
-                                  std::size_t operand = 0) {
-  return moving_kernel(op, times * bytes_of(operation, operand), type_of(operation, operand));
+// Operations that move `times` as many bytes as their first operand has.
+std::optional<KernelSample> moves(const HostOperation& operation, KernelOp op, double times) {
+  const bool is_rms = operation.name.find("rms_norm") != std::string::npos;
+  return moving_kernel(op, times * bytes_of(operation, 0), type_of(operation, 0),
+                       is_rms ? KernelVariant::rms : KernelVariant::usual);
 }
 
-std::optional<KernelSample> norm(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> norm(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::norm, 2);
 }
-std::optional<KernelSample> norm_backward(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> norm_backward(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::norm_backward, 3);
 }
-std::optional<KernelSample> gelu(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> gelu(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::activation, 2);
 }
-std::optional<KernelSample> gelu_backward(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> gelu_backward(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::activation_backward, 3);
 }
 
-std::optional<KernelSample> embed(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> embed(const HostOperation& operation, const Callers&) {
   const Sizes* const table = tensor(operation, 0, 2);
   if (table == nullptr) return std::nullopt;
   const double x =
       elements_of(operation, 1) * static_cast<double>((*table)[1]) * width_of(type_of(operation, 0));
   return moving_kernel(KernelOp::embed, 2 * x, type_of(operation, 0));
 }
-std::optional<KernelSample> embed_backward(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> embed_backward(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::embed_backward, 3);
 }
 
@@ -198,30 +199,30 @@ bool are_alike(const HostOperation& operation) {
          elements_of(operation, 0) > 0;
 }
 
-std::optional<KernelSample> add(const HostOperation& operation, const Surroundings& surroundings) {
+std::optional<KernelSample> add(const HostOperation& operation, const Callers& callers) {
   const bool is_sequence = tensor(operation, 0, 2) != nullptr || tensor(operation, 0, 3) != nullptr;
-  if (surroundings.in_backward || !is_sequence || !are_alike(operation)) return std::nullopt;
+  if (callers.in_backward || !is_sequence || !are_alike(operation)) return std::nullopt;
   return moves(operation, KernelOp::add_residual, 3);
 }
 
-std::optional<KernelSample> add_in_place(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> add_in_place(const HostOperation& operation, const Callers&) {
   const bool is_wider = width_of(type_of(operation, 0)) > width_of(type_of(operation, 1));
   if (!are_alike(operation) || !is_wider || width_of(type_of(operation, 1)) <= 0) return std::nullopt;
   return moving_kernel(KernelOp::accumulate, 2 * bytes_of(operation, 0) + bytes_of(operation, 1),
                        type_of(operation, 0));
 }
 
-std::optional<KernelSample> clear(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> clear(const HostOperation& operation, const Callers&) {
   return moves(operation, KernelOp::clear, 1);
 }
 
-std::optional<KernelSample> part(const HostOperation&, const Surroundings&) { return std::nullopt; }
+std::optional<KernelSample> part(const HostOperation&, const Callers&) { return std::nullopt; }
 
-std::optional<KernelSample> cudnn_attention_backward(const HostOperation& operation, const Surroundings&) {
+std::optional<KernelSample> cudnn_attention_backward(const HostOperation& operation, const Callers&) {
   return is_false(operation, 14) ? std::nullopt : attention(operation, KernelOp::attention_backward, 1, true);
 }
 
-using Reader = std::optional<KernelSample> (*)(const HostOperation&, const Surroundings&);
+using Reader = std::optional<KernelSample> (*)(const HostOperation&, const Callers&);
 
 const std::map<std::string_view, Reader>& readers() {
   static const std::map<std::string_view, Reader> all = {
@@ -268,17 +269,18 @@ const std::map<std::string_view, Reader>& readers() {
 
 bool is_sampled(std::string_view name) { return readers().contains(name); }
 
-std::optional<KernelSample> kernel_of(const HostOperation& operation, const Surroundings& surroundings) {
+std::optional<KernelSample> kernel_of(const HostOperation& operation, const Callers& callers) {
   const auto reader = readers().find(operation.name);
-  return reader == readers().end() ? std::nullopt : reader->second(operation, surroundings);
+  return reader == readers().end() ? std::nullopt : reader->second(operation, callers);
 }
 
-std::optional<KernelSample> moving_kernel(KernelOp op, double bytes, const std::string& type) {
+std::optional<KernelSample> moving_kernel(KernelOp op, double bytes, const std::string& type,
+                                          KernelVariant variant) {
   if (!(bytes > 0) || !(bytes <= kMostKernelBytes)) return std::nullopt;
   Kernel kernel;
   kernel.op = op;
   kernel.bytes = static_cast<std::int64_t>(bytes);
-  return sample(kernel, type);
+  return sample(kernel, type, variant);
 }
 
 double elements_of(const HostOperation& operation, std::size_t operand) {

@@ -14,8 +14,8 @@ namespace motley {
 // of it.
 bool is_sampled(std::string_view name);
 
-// Where an operation stands in a profile.
-struct Surroundings {
+// What calls an operation.
+struct Callers {
   std::string_view caller;   // "": none
   bool in_backward = false;  // a node of the backward calls it, or something that calls it
 };
@@ -24,10 +24,11 @@ struct Surroundings {
 // sizes are not those of such a kernel.
 // Assumes: an addition of two equal matrices or sequences in the forward is a residual's; fused attention is causal
 // unless it says that it is not; bmm multiplies experts, each with equally many rows.
-std::optional<KernelSample> kernel_of(const HostOperation& operation, const Surroundings& surroundings);
+std::optional<KernelSample> kernel_of(const HostOperation& operation, const Callers& callers);
 
 // A kernel that only moves bytes, as several operations of PyTorch that follow each other are one of Motley.
-std::optional<KernelSample> moving_kernel(KernelOp op, double bytes, const std::string& type);
+std::optional<KernelSample> moving_kernel(KernelOp op, double bytes, const std::string& type,
+                                          KernelVariant variant = KernelVariant::usual);
 
 // Number of elements of the operand, all tensors of a list together; 0: the operation has no such operand.
 double elements_of(const HostOperation& operation, std::size_t operand);

@@ -1,6 +1,8 @@
 #include "models/calibration/torch_profile.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -37,11 +39,26 @@ class Profile {
       else
         leave(call.operation->name, call.seconds);
     }
+    use_precision();
     add_samples(read_, measurements_.samples);
     return std::move(measurements_);
   }
 
  private:
+  // Kernels that only move bytes have the format of training, as a Program's: that of the products, by their time.
+  void use_precision() {
+    std::map<Format, double> seconds;
+    for (const KernelSample& sample : read_.kernels)
+      if (sample.shape.flops > 0) seconds[sample.format] += sample.shape.seconds;
+    if (seconds.empty()) return;
+    const Format precision =
+        std::max_element(seconds.begin(), seconds.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        })->first;
+    for (KernelSample& sample : read_.kernels)
+      if (!(sample.shape.flops > 0)) sample.format = precision;
+  }
+
   const HostOperation& operation_at(int index) const {
     return events_.operations[static_cast<std::size_t>(index)];
   }
@@ -54,13 +71,12 @@ class Profile {
     return owner;
   }
 
-  Surroundings surroundings_of(const HostOperation& operation) const {
-    Surroundings surroundings;
-    if (operation.parent >= 0) surroundings.caller = operation_at(operation.parent).name;
-    for (int outer = operation.parent; outer >= 0 && !surroundings.in_backward;
-         outer = operation_at(outer).parent)
-      surroundings.in_backward = operation_at(outer).name.find("Backward") != std::string::npos;
-    return surroundings;
+  Callers callers_of(const HostOperation& operation) const {
+    Callers callers;
+    if (operation.parent >= 0) callers.caller = operation_at(operation.parent).name;
+    for (int outer = operation.parent; outer >= 0 && !callers.in_backward; outer = operation_at(outer).parent)
+      callers.in_backward = operation_at(outer).name.find("Backward") != std::string::npos;
+    return callers;
   }
 
   void collect_calls() {
@@ -81,7 +97,7 @@ class Profile {
     }
     for (auto& [index, call] : calls) {
       call.operation = &operation_at(index);
-      call.kernel = kernel_of(*call.operation, surroundings_of(*call.operation));
+      call.kernel = kernel_of(*call.operation, callers_of(*call.operation));
       calls_.push_back(std::move(call));
     }
   }
@@ -117,9 +133,9 @@ class Profile {
       join_loss_backward(i);
     } else if (name == "aten::_fused_adamw_") {
       join_optimizer(i);
-    } else if (call.kernel && call.kernel->op == KernelOp::norm_backward) {
+    } else if (call.kernel && call.kernel->kernel.op == KernelOp::norm_backward) {
       join_residual(i);
-    } else if (call.kernel && call.kernel->op == KernelOp::matmul_weight_gradient) {
+    } else if (call.kernel && call.kernel->kernel.op == KernelOp::matmul_weight_gradient) {
       join_bias(i);
     }
   }
@@ -129,7 +145,8 @@ class Profile {
     const Call& silu = calls_[i];
     Call* const product = alike(i, 1, "aten::mul", elements_of(*silu.operation, 0));
     if (product == nullptr) return;
-    take(moving_kernel(KernelOp::activation, 3 * bytes_of(*silu.operation, 0), type_of(silu)),
+    take(moving_kernel(KernelOp::activation, 3 * bytes_of(*silu.operation, 0), type_of(silu),
+                       KernelVariant::gated),
          {&calls_[i], product});
   }
 
@@ -140,7 +157,8 @@ class Profile {
     Call* const first = alike(i, -2, "aten::mul", elements);
     Call* const second = alike(i, -1, "aten::mul", elements);
     if (first == nullptr || second == nullptr) return;
-    take(moving_kernel(KernelOp::activation_backward, 5 * bytes_of(*silu.operation, 0), type_of(silu)),
+    take(moving_kernel(KernelOp::activation_backward, 5 * bytes_of(*silu.operation, 0), type_of(silu),
+                       KernelVariant::gated),
          {first, second, &calls_[i], alike(i, 1, "aten::cat", 2 * elements)});
   }
 
@@ -183,7 +201,8 @@ class Profile {
     Call& norm = calls_[i];
     Call* const sum = alike(i, 1, "aten::add_", elements_of(*norm.operation, 0));
     if (sum == nullptr || sum->kernel) return;
-    take(moving_kernel(KernelOp::norm_backward, 4 * bytes_of(*norm.operation, 0), type_of(norm)),
+    take(moving_kernel(KernelOp::norm_backward, 4 * bytes_of(*norm.operation, 0), type_of(norm),
+                       norm.kernel->kernel.variant),
          {&norm, sum});
   }
 
@@ -238,7 +257,7 @@ class Profile {
     if (!(seconds > 0)) return;
     KernelSample& sample = read_.kernels.emplace_back(kernel);
     sample.times = {seconds};
-    sample.seconds = seconds;
+    sample.shape.seconds = seconds;
   }
 
   void leave(const std::string& name, double seconds) {

@@ -11,6 +11,7 @@
 
 #include "models/base/refusal.hpp"
 #include "models/cost/measured_kernels.hpp"
+#include "models/cost/rated_kernels.hpp"
 
 namespace motley {
 namespace {
@@ -133,8 +134,6 @@ bool is_backward_product(KernelOp op) {
   }
 }
 
-bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
-
 double attention_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const double T = static_cast<double>(kernel.n);
   return computed_flops(kernel) / (peak_of(chip, format) * chip.software.attention_efficiency.value) *
@@ -194,21 +193,13 @@ double computed_flops(const Kernel& kernel) {
   return is_attention(kernel.op) ? kernel.flops / 2 : kernel.flops;
 }
 
-namespace {
-
-// Assumes: the share of an attention that is launched beside another takes its share of the flops and bytes alone.
-KernelTime measured_time(const Kernel& kernel, const KernelRate& rate) {
-  KernelTime time;
-  if (rate.flops_per_s > 0) time.work_s = kernel.flops / rate.flops_per_s;
-  if (rate.bytes_per_s > 0) time.memory_s = static_cast<double>(kernel.bytes) / rate.bytes_per_s;
-  time.seconds =
-      rate.overhead_s * (is_attention(kernel.op) ? kernel.factor : 1) + time.work_s + time.memory_s;
-  return time;
+KernelTime kernel_time(const RankProgram& rank_program, const Kernel& kernel, Format format, const Chip& chip,
+                       const RingCost* tensor_ring) {
+  return kernel_time(kernel, format, chip, tensor_ring, rated_kernel(rank_program, kernel).variant);
 }
 
-}  // namespace
-
-KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring) {
+KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring,
+                       KernelVariant variant) {
   KernelTime time;
   if (kernel.format) format = *kernel.format;
   if (is_collective(kernel.op)) {
@@ -218,9 +209,8 @@ KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, co
                                    priced_collective_s(collective_of(kernel.op), *tensor_ring, kernel.bytes);
     return time;
   }
-  const auto& measured = chip.software.kernels.rates;
-  if (const auto rate = measured.find(kernel.op); rate != measured.end())
-    return measured_time(kernel, rate->second);
+  if (const auto rated = rated_time({kernel.op, variant}, kernel, format, chip.software.kernels))
+    return {rated->seconds, rated->work_s, rated->memory_s};
   if (kernel.op == KernelOp::take_rows || kernel.op == KernelOp::place_rows) return time;
   if (is_matmul(kernel.op)) time.work_s = matmul_work_s(kernel, format, chip);
   if (is_backward_product(kernel.op)) time.work_s *= factor(chip.software.gemm_backward);
@@ -337,7 +327,7 @@ std::vector<double> kernel_seconds(const Program& program, const RankProgram& ra
   std::vector<double> seconds;
   for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
     const Kernel& kernel = block.kernels[at(i)];
-    seconds.push_back(kernel_time(kernel, program.precision, chip, tensor_ring).seconds *
+    seconds.push_back(kernel_time(rank_program, kernel, program.precision, chip, tensor_ring).seconds *
                       measured.factor(block, kernel));
   }
   return seconds;
@@ -375,8 +365,8 @@ ComputeTime compute_time(const Program& program, const RankProgram& rank_program
   const MeasuredKernels measured(program, rank_program, chip, tensor_ring);
   if (instruction.op() == Op::optimizer) {
     if (const auto& rate = chip.software.kernels.optimizer) {
-      time.compute_s =
-          rate->seconds(0, optimizer_step_bytes(program, rank_program)) + chip.software.step_overhead.value;
+      time.compute_s = rate->seconds({0, optimizer_step_bytes(program, rank_program), 0}) +
+                       chip.software.step_overhead.value;
       return time;
     }
     // The measured time is for optimizer states that are not divided.

@@ -31,7 +31,11 @@ struct KernelTime {
 double computed_flops(const Kernel& kernel);
 
 // `tensor_ring` prices all_reduce kernels (tensor-parallel, ring); null is allowed if there are none.
-KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring);
+KernelTime kernel_time(const Kernel& kernel, Format format, const Chip& chip, const RingCost* tensor_ring,
+                       KernelVariant variant = KernelVariant::usual);
+// The same, with the kernel's own variant.
+KernelTime kernel_time(const RankProgram& rank_program, const Kernel& kernel, Format format, const Chip& chip,
+                       const RingCost* tensor_ring);
 
 struct ComputeTime {
   double compute_s = 0, recompute_s = 0,

@@ -99,7 +99,7 @@ class PassPricer {
     std::map<std::pair<KernelOp, bool>, KernelCost> by_op;
     const MeasuredKernels measured(program_, rank_program_, chip_, ring());
     for (const Kernel& kernel : rank_program_.blocks[block].kernels) {
-      KernelTime time = kernel_time(kernel, program_.precision, chip_, ring());
+      KernelTime time = kernel_time(rank_program_, kernel, program_.precision, chip_, ring());
       time.seconds *= measured.factor(rank_program_.blocks[block], kernel);
       if (kernel.op == KernelOp::all_to_all)
         time.seconds = time.memory_s = collective_s(CollectiveKind::all_to_all, pairs_, kernel.bytes);

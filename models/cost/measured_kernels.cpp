@@ -16,7 +16,7 @@ MeasuredKernels::MeasuredKernels(const Program& program, const RankProgram& rank
     for (const Kernel& kernel : block.kernels)
       if (is_measured(kernel) && !kernel.recompute)
         modelled_[{kernel.layer, block.pass != Pass::forward}] +=
-            kernel_time(kernel, program.precision, chip, tensor_ring).seconds;
+            kernel_time(rank_program, kernel, program.precision, chip, tensor_ring).seconds;
 }
 
 double MeasuredKernels::factor(const Block& block, const Kernel& kernel) const {

@@ -31,7 +31,6 @@ struct KernelShares {
   Spent spent = Spent::memory;
   double work_s = 0, launch_s = 0;
 };
-bool is_attention(KernelOp op) { return op == KernelOp::attention || op == KernelOp::attention_backward; }
 
 KernelShares shares_of(const Kernel& kernel, const KernelTime& time, const Chip& chip) {
   KernelShares shares;
@@ -161,7 +160,7 @@ class PathPartition {
     const auto& kernels = program_.program_of(rank).blocks[compute.block].kernels;
     for (int i = compute.first_kernel; i < compute.last_kernel; ++i) {
       const Kernel& kernel = kernels[at(i)];
-      const KernelTime time = kernel_time(kernel, program_.precision, chip, ring);
+      const KernelTime time = kernel_time(program_.program_of(rank), kernel, program_.precision, chip, ring);
       const KernelShares shares = shares_of(kernel, time, chip);
       sums.add(shares.spent, kernel.recompute, shares.work_s);
       sums.add(Spent::launch, kernel.recompute, shares.launch_s);

@@ -8,6 +8,7 @@
 
 #include "models/check/check.hpp"
 #include "models/report/attribution.hpp"
+#include "models/report/coverage.hpp"
 #include "models/report/spending.hpp"
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
@@ -95,6 +96,7 @@ struct Report {
   std::int64_t chips = 0;
   double simulation_bytes = 0;       // memory that the simulation was expected to need; 0: not known
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
+  std::optional<Coverage> coverage;  // nothing: no chip's kernels were measured
   std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated

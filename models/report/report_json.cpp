@@ -170,6 +170,13 @@ ordered_json object_of(const StepSpread& spread) {
   return json;
 }
 
+ordered_json shares_of(const Coverage& coverage) {
+  ordered_json json;
+  for (const Known known : every<Known>()) json[std::string(name_of(known))] = coverage.share(known);
+  json["messages"] = coverage.message_share();
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -188,6 +195,7 @@ std::string to_json(const Report& report) {
         {"software",
          report.interval->software.empty() ? ordered_json(nullptr) : ordered_json(report.interval->software)},
         {"source", report.interval->source}};
+  if (report.coverage) json["coverage"] = shares_of(*report.coverage);
   if (report.own_s > 0) json["own_figures_s"] = report.own_s;
   if (report.draws) {
     json["route_draws"] = {{"repeated", report.draws->repeated}, {"others", report.draws->others}};

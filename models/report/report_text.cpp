@@ -173,6 +173,9 @@ std::string describe_basis(const Interval& interval) {
 
 // Describes an interval: "5.1 s to 6.2 s, as 8 of 10 published runs of this software".
 std::string describe(const Interval& interval, double seconds) {
+  if (interval.regime == Regime::measured)
+    return fmt::format("{} to {}, in 8 of 10 cases, by the errors of the measured kernels on other shapes",
+                       format_seconds(interval.low * seconds), format_seconds(interval.high * seconds));
   return fmt::format("{} to {}, as 8 of 10 published runs {}", format_seconds(interval.low * seconds),
                      format_seconds(interval.high * seconds), describe_basis(interval));
 }
@@ -226,6 +229,7 @@ void add_spread(const StepSpread& spread, Table& figures) {
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
+  if (report.coverage) figures.add({"rests on", describe(*report.coverage)});
   if (report.own_s > 0)
     figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",
                                         format_seconds(report.own_s))});

@@ -9,13 +9,14 @@
 namespace motley {
 
 enum class Regime : std::uint8_t {
+  measured,  // the chips' kernels were measured: from the errors of their speeds on shapes that were held out
   calibrated,  // the scenario names its software, and figures of every chip were fitted to runs of that
                // software
   similar,     // the scenario names its software; figures of some chip are those of a chip of its family
   unseen       // the scenario does not name its software, or nothing is known of it on some chip's family
 };
 template <>
-inline constexpr auto kWords<Regime> = words("calibrated", "similar", "unseen");
+inline constexpr auto kWords<Regime> = words("measured", "calibrated", "similar", "unseen");
 
 // 80 % of the measured steps lay between `low` and `high` times their predicted steps.
 struct Interval {

@@ -10,6 +10,7 @@
 #include "models/base/refusal.hpp"
 #include "models/calibration/kernel_fit.hpp"
 #include "models/compile/compile.hpp"
+#include "models/cost/rated_kernels.hpp"
 #include "sim/workers/child.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -22,14 +23,15 @@ namespace {
 KernelRates known_rates() {
   KernelRates rates;
   rates.source = "made up";
-  for (const KernelOp op : every<KernelOp>()) {
-    if (is_collective(op)) continue;
-    const auto i = static_cast<double>(op);
-    const std::string_view name = name_of(op);
-    const bool works = name.find("matmul") != std::string_view::npos || name.starts_with("attention");
-    rates.rates[op] = {.overhead_s = works ? 1e-6 * (1 + i / 10) : 0,
-                       .flops_per_s = works ? 1e9 * (50 + i) : 0,
-                       .bytes_per_s = 1e9 * (2 + i / 7)};
+  for (const RatedKernel& kernel : rated_kernels()) {
+    const double i = static_cast<double>(kernel.op) + 50 * static_cast<double>(kernel.variant);
+    const std::string name = name_of(kernel);
+    const bool attends = name.starts_with("attention");
+    const bool works = name.find("matmul") != std::string::npos || attends;
+    rates.rates[kernel] = {.overhead_s = works ? 1e-6 * (1 + i / 10) : 0,
+                           .flops_per_s = works ? 1e9 * (50 + i) : 0,
+                           .bytes_per_s = 1e9 * (2 + i / 7),
+                           .pairs_per_s = attends ? 4e8 : 0};
   }
   rates.optimizer = KernelRate{.overhead_s = 0, .flops_per_s = 0, .bytes_per_s = 5e9};
   return rates;
@@ -82,14 +84,14 @@ void check_returned(const KernelFit& fit, const KernelRates& known, const Sample
                     int least_returned) {
   int returned = 0;
   for (const KernelSample& sample : samples.kernels) {
-    const KernelRate& truth = known.rates.at(sample.op);
-    INFO(sample.shape);
-    CHECK(share_apart(fit.rates.rates.at(sample.op).seconds(sample.flops, sample.bytes),
-                      truth.seconds(sample.flops, sample.bytes)) < tolerance);
+    const KernelRate& truth = known.rates.at(sample.kernel);
+    INFO(name_of(sample.kernel));
+    const KernelWork work = work_of(sample.kernel.op, sample.shape.flops, sample.shape.bytes, sample.shape.k);
+    CHECK(share_apart(fit.rates.rates.at(sample.kernel).seconds(work), truth.seconds(work)) < tolerance);
   }
   for (const OpFit& each : fit.ops) {
-    const KernelRate& truth = known.rates.at(each.op);
-    INFO(name_of(each.op));
+    const KernelRate& truth = known.rates.at(each.kernel);
+    INFO(name_of(each.kernel));
     if (truth.overhead_s > 0 || each.shapes < 3)
       continue;  // its parts are not told apart by every set of shapes
     CHECK(each.rate.overhead_s * 1e9 <= 1000 * tolerance);
@@ -121,7 +123,7 @@ TEST_CASE("calibrating on samples with known constants returns them to 1 %", "[c
   const KernelFit fit = fit_kernels(samples);
   check_returned(fit, known, samples, 0.01, 8);
   for (const OpFit& each : fit.ops) {
-    INFO(name_of(each.op));
+    INFO(name_of(each.kernel));
     CHECK(each.worst_error < 0.01);
     if (each.shapes >= 5) CHECK(each.held_out_worst.value() < 0.01);
   }
@@ -156,7 +158,9 @@ TEST_CASE("a chip that was calibrated on some shapes predicts the steps of other
       const Kernel& kernel = *find_kernel(run.program, event.step, event.kernel);
       if (is_collective(kernel.op)) continue;
       measured_s += event.end_s - event.begin_s;
-      predicted_s += fitted.rates.at(kernel.op).seconds(kernel.flops, static_cast<double>(kernel.bytes));
+      const RatedKernel rated = rated_kernel(run.program.program_of(event.step.rank), kernel);
+      predicted_s += fitted.rates.at(rated).seconds(
+          work_of(kernel.op, kernel.flops, static_cast<double>(kernel.bytes), kernel.k));
     }
     CHECK(share_apart(predicted_s, measured_s) < 0.01);
   }

@@ -27,11 +27,19 @@ std::string profile_path(const std::string& name) {
   return std::string(MOTLEY_SOURCE_DIR) + "/tests/sim/profiles/" + name;
 }
 
+std::string describe(const KernelSample& sample) {
+  const MeasuredShape& shape = sample.shape;
+  if (shape.n == 0)
+    return fmt::format("{} of {} bytes {}", name_of(sample.kernel), shape.bytes, name_of(sample.format));
+  return fmt::format("{} {} x {} x {} {}", name_of(sample.kernel), shape.m, shape.n, shape.k,
+                     name_of(sample.format));
+}
+
 std::string kernel_table(const Measurements& measurements) {
   std::string text;
   for (const KernelSample& sample : measurements.samples.kernels)
-    text += fmt::format("{} | {:.4g} FLOP | {} x {:.1f} us\n", sample.shape, sample.flops,
-                        sample.times.size(), sample.seconds * 1e6);
+    text += fmt::format("{} | {:.4g} FLOP | {} x {:.1f} us\n", describe(sample), sample.shape.flops,
+                        sample.times.size(), sample.shape.seconds * 1e6);
   return text;
 }
 
@@ -113,7 +121,7 @@ const std::string kWriteLatency =
 TEST_CASE("a profile of a training step becomes samples of its kernels") {
   const Measurements llama = read_measurements(profile_path("llama.json"));
   std::map<KernelOp, std::size_t> times;
-  for (const KernelSample& sample : llama.samples.kernels) times[sample.op] += sample.times.size();
+  for (const KernelSample& sample : llama.samples.kernels) times[sample.kernel.op] += sample.times.size();
   // Two layers of four products each, and the head.
   for (const KernelOp op :
        {KernelOp::matmul, KernelOp::matmul_input_gradient, KernelOp::matmul_weight_gradient})
@@ -133,7 +141,7 @@ TEST_CASE("a profile of a training step becomes samples of its kernels") {
         "matmul_input_gradient 4096 x 128256 x 2048 bf16 | 2.152e+12 FLOP | 1 x 2531.3 us\n",
         "attention 32 x 4096 x 64 bf16 | 1.374e+11 FLOP | 2 x 289.9 us\n",
         "logits_sum of 1050673152 bytes bf16 | 0 FLOP | 1 x 1756.9 us\n",
-        "activation of 201326592 bytes bf16 | 0 FLOP | 2 x 185.2 us\n"}) {
+        "gated_activation of 201326592 bytes bf16 | 0 FLOP | 2 x 185.2 us\n"}) {
     INFO(table);
     CHECK(table.find(line) != std::string::npos);
   }
@@ -159,7 +167,7 @@ TEST_CASE("a product is a gradient where a node of the backward calls it, and it
   const auto op_of = [](const std::string& strides, const std::string& caller) {
     const Measurements profile =
         read_torch_profile(profile_of("aten::mm", "[[3,5],[5,7]]", kTwoMatrices, strides, caller), "p.json");
-    return profile.samples.kernels.empty() ? "unread" : profile.samples.kernels[0].shape;
+    return profile.samples.kernels.empty() ? std::string("unread") : describe(profile.samples.kernels[0]);
   };
   const std::string straight = R"(,"Input Strides":[[5,1],[7,1]])",
                     turned = R"(,"Input Strides":[[1,3],[7,1]])";
@@ -202,7 +210,7 @@ TEST_CASE("attention without a causal mask is no sample of causal attention") {
     const Measurements profile = read_torch_profile(
         profile_of("aten::_scaled_dot_product_flash_attention", sizes, types, values), "p.json");
     CHECK(profile.samples.kernels.size() == static_cast<std::size_t>(count));
-    if (count > 0) CHECK(profile.samples.kernels[0].flops == 4.0 * 8 * 8 * 8 * 16);
+    if (count > 0) CHECK(profile.samples.kernels[0].shape.flops == 4.0 * 8 * 8 * 8 * 16);
   }
 }
 

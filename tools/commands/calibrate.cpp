@@ -1,7 +1,11 @@
-// motley calibrate: fits the speeds of a chip's kernels to traces of real runs, says how wrong they are on shapes that
-// the fit has not seen, and writes a chip that scenarios may name. Read next: models/calibration/kernel_fit.hpp.
+// motley calibrate: measures the kernels of this host, or reads those of real runs, fits the speed of each kind, says
+// how wrong it is on shapes that the fit has not seen, and writes a chip that scenarios may name. Read next:
+// tools/commands/measure_host.hpp, models/calibration/kernel_fit.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,115 +21,217 @@
 #include "models/calibration/transfer_fit.hpp"
 #include "models/cluster/chip.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/measure_host.hpp"
 #include "tools/commands/measured_text.hpp"
 
 namespace motley {
 namespace {
 
 struct CalibrateArguments {
-  std::vector<std::string> from;
-  std::string chip, name, source, out;
-  bool json = false;
+  std::vector<std::string> scenarios, from;
+  std::string chip = "host-core", name, source, out, samples, kernels = "fast";
+  std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
+  double seconds = 90;
+  bool keep_disturbed = false, json = false;
 };
 
 struct Calibrated {
   Chip chip;
-  Measurements measured;
+  Samples samples;
   KernelFit fit;
+  std::optional<HostSamples> measured;
+  Measurements files;
   std::vector<TransferFit> transfers;
 };
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+// The table of samples lies beside the chip: "core.yaml", "core.csv".
+std::string samples_path(const CalibrateArguments& options) {
+  if (!options.samples.empty() || options.out.empty()) return options.samples;
+  return std::filesystem::path(options.out).replace_extension(".csv").string();
+}
+
+HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
+  std::vector<Prepared> scenarios;
+  for (const std::string& path : options.scenarios) scenarios.push_back(prepare(load_scenario(path)));
+  MeasureOptions chosen;
+  for (const Prepared& each : scenarios) chosen.scenarios.push_back(&each);
+  chosen.busy_ranks = options.ranks > 0 ? options.ranks : host_facts().processors;
+  chosen.seconds = options.seconds;
+  chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
+  chosen.seed = static_cast<std::uint64_t>(options.seed);
+  chosen.samples_path = samples_path(options);
+  chosen.keeps_disturbed = options.keep_disturbed;
+  note_interrupts();
+  return measure_host(chip, chosen);
+}
 
 Calibrated calibrate(const CalibrateArguments& options) {
   Calibrated result;
   result.chip = load_chip(options.chip);
-  for (const std::string& path : options.from) add_measurements(read_measurements(path), result.measured);
-  result.transfers = fit_transfers(result.measured.transfers);
-  result.fit = fit_kernels(result.measured.samples);
-  result.fit.rates.source = options.source;
-  if (!result.fit.rates.rates.empty() || result.fit.rates.optimizer)
-    result.chip.software.kernels = result.fit.rates;
-  if (!options.name.empty()) result.chip.name = options.name;
+  if (options.from.empty()) {
+    result.measured = measure(options, result.chip);
+    result.samples = result.measured->table.samples;
+  } else {
+    for (const std::string& path : options.from) add_measurements(read_measurements(path), result.files);
+    result.samples = result.files.samples;
+    result.transfers = fit_transfers(result.files.transfers);
+  }
+  result.fit = fit_kernels(result.samples);
+  KernelRates& rates = result.fit.rates;
+  rates.source = options.source;
+  if (result.measured) {
+    const SamplesOrigin& origin = result.measured->table.origin;
+    rates.library = origin.library;
+    rates.noise = rounded(result.measured->noise);
+    if (options.source.empty())
+      rates.source =
+          fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
+  }
+  if (!rates.rates.empty() || rates.optimizer) result.chip.software.kernels = rates;
+  if (!options.name.empty())
+    result.chip.name = options.name;
+  else if (!options.out.empty())
+    result.chip.name = std::filesystem::path(options.out).stem().string();
   return result;
 }
 
 std::string percent_or_dash(std::optional<double> error) { return error ? format_percent(*error) : "-"; }
 
-std::string to_text(const Calibrated& result) {
-  Table table("lrlllrrrr", {"kernel", "shapes", "overhead", "flops", "bandwidth", "mean error", "worst",
-                            "held out", "worst"});
-  for (const OpFit& each : result.fit.ops) {
+std::string table_of(const Calibrated& result) {
+  double all_s = 0;
+  for (const OpFit& each : result.fit.ops) all_s += each.seconds;
+  std::vector<OpFit> by_time = result.fit.ops;
+  std::stable_sort(by_time.begin(), by_time.end(),
+                   [](const OpFit& a, const OpFit& b) { return a.seconds > b.seconds; });
+  Table table("lrrlllrrrrr", {"kernel", "of time", "shapes", "overhead", "flops", "bandwidth", "pairs",
+                              "mean error", "worst", "held out", "worst"});
+  for (const OpFit& each : by_time) {
     const auto cell = [](double value, std::string (*print)(double)) {
       return value > 0 ? print(value) : "-";
     };
-    table.add({std::string(name_of(each.op)), fmt::to_string(each.shapes),
-               cell(each.rate.overhead_s, format_seconds), cell(each.rate.flops_per_s, format_flops),
-               cell(each.rate.bytes_per_s, format_rate), percent_or_dash(each.mean_error),
-               percent_or_dash(each.worst_error), percent_or_dash(each.held_out_mean),
-               percent_or_dash(each.held_out_worst)});
+    table.add({name_of(each.kernel), format_percent(all_s > 0 ? each.seconds / all_s : 0),
+               fmt::to_string(each.shapes), cell(each.rate.overhead_s, format_seconds),
+               cell(each.rate.flops_per_s, format_flops), cell(each.rate.bytes_per_s, format_rate),
+               each.rate.pairs_per_s > 0 ? fmt::format("{:.0f} M/s", each.rate.pairs_per_s / 1e6) : "-",
+               percent_or_dash(each.mean_error), percent_or_dash(each.worst_error),
+               percent_or_dash(each.held_out_mean), percent_or_dash(each.held_out_worst)});
   }
-  std::string text = fmt::format(
+  return table.print();
+}
+
+std::string measured_text(const HostSamples& measured) {
+  std::string text =
+      fmt::format("{}\n{} probes measured, beside {} busy rank{}", to_text(measured.host), measured.probes,
+                  measured.table.origin.ranks - 1, measured.table.origin.ranks == 2 ? "" : "s");
+  if (measured.kept_before > 0) text += fmt::format(", {} were there before", measured.kept_before);
+  if (measured.disturbed > 0)
+    text += fmt::format("; {} measurements were disturbed (last: {})", measured.disturbed,
+                        measured.last_disturbance);
+  return text + "\n\n";
+}
+
+std::string to_text(const Calibrated& result) {
+  std::string text = result.measured ? measured_text(*result.measured) : "";
+  text += fmt::format(
       "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
-      "held out: each shape predicted by a fit to the others; `-`: there are fewer than three\n",
-      result.chip.name, result.fit.ops.size(), result.measured.samples.kernels.size(), table.print());
+      "held out: each shape predicted by a fit to others; `-`: there are fewer than three\n",
+      result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table_of(result));
   if (result.fit.rates.optimizer)
     text +=
         fmt::format("optimizer: {}, from {} steps\n", format_rate(result.fit.rates.optimizer->bytes_per_s),
-                    result.measured.samples.optimizer.size());
-  for (const std::string& more : {unread_text(result.measured), transfers_text(result.transfers)})
+                    result.samples.optimizer.size());
+  for (const std::string& more : {unread_text(result.files), transfers_text(result.transfers)})
     if (!more.empty()) text += "\n" + more;
   return text;
 }
 
 std::string to_json(const Calibrated& result) {
   nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"}, {"chip", result.chip.name}};
+  if (const auto& measured = result.measured) {
+    json["machine"] = measured->table.origin.machine;
+    json["library"] = measured->table.origin.library;
+    json["busy_ranks"] = measured->table.origin.ranks;
+    json["probes"] = measured->probes;
+    json["probes_kept"] = measured->kept_before;
+    json["disturbed"] = measured->disturbed;
+  }
   auto& kernels = json["kernels"] = nlohmann::ordered_json::array();
   const auto error = [](std::optional<double> value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
   for (const OpFit& each : result.fit.ops)
-    kernels.push_back({{"op", name_of(each.op)},
+    kernels.push_back({{"kernel", name_of(each.kernel)},
+                       {"seconds", each.seconds},
                        {"shapes", each.shapes},
                        {"overhead_s", each.rate.overhead_s},
                        {"flops_per_s", each.rate.flops_per_s},
                        {"bytes_per_s", each.rate.bytes_per_s},
+                       {"pairs_per_s", each.rate.pairs_per_s},
                        {"mean_error", each.mean_error},
                        {"worst_error", each.worst_error},
                        {"held_out_mean", error(each.held_out_mean)},
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
-  if (result.measured.gpu_s > 0) json["profile"] = profile_json(result.measured);
+  if (result.files.gpu_s > 0) json["profile"] = profile_json(result.files);
   if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
 }
 
+void check_options(const CalibrateArguments& options) {
+  if (!options.from.empty() && !options.scenarios.empty())
+    throw Refusal(Exit::usage, "conflicting-options", {},
+                  "--from reads runs, and a scenario is to be measured", "give one of the two");
+  if (!options.from.empty() && options.source.empty())
+    throw Refusal(Exit::usage, "missing-option", {}, "--from needs --source",
+                  "where and when these runs were measured");
+  if (options.from.empty() && !(options.seconds > 0))
+    throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
+                  "a positive number");
+}
+
 Exit run(const CalibrateArguments& options) {
+  check_options(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
   write_result(options.json ? to_json(result) : to_text(result), "");
-  return Exit::ok;
+  return was_interrupted() ? Exit::interrupted : Exit::ok;
 }
 
 }  // namespace
 
 void add_calibrate(const Command& program) {
   const auto options = std::make_shared<CalibrateArguments>();
-  const Command command =
-      program.subcommand("calibrate", "Fit the speeds of a chip's kernels to traces of real runs");
-  command
-      .option("--from", options->from,
-              "traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces with shapes, "
-              "output "
-              "of nccl-tests and perftest")
-      .required();
-  command.option("--chip", options->chip, "the chip that ran: a name in platforms/chips/, or a file")
-      .required();
-  command.option("--source", options->source, "where and when it was measured, for the file").required();
-  command.option("--name", options->name, "the name of the calibrated chip; default: that of the chip");
+  const Command command = program.subcommand(
+      "calibrate", "Measure the kernels of this host, or read real runs, and fit a chip's speeds to them");
+  command.option("scenario", options->scenarios, "scenarios whose own kernels are measured, too");
+  command.option(
+      "--from", options->from,
+      "measure nothing: read traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces "
+      "with shapes, or output of nccl-tests and perftest");
+  command.option("--chip", options->chip,
+                 "the chip that runs: a name in platforms/chips/, or a file; default: host-core");
+  command.option("--source", options->source, "where and when it was measured, for the file");
+  command.option("--name", options->name, "the name of the calibrated chip; default: that of --out");
   command.option("--out", options->out, "write the calibrated chip to this file, for `chip:` of a cluster");
+  command.option("--samples", options->samples,
+                 "the table of what was measured, which a later run goes on with; default: --out with .csv");
+  command.option("--seconds", options->seconds, "how long to measure; default: 90");
+  command.option("--ranks", options->ranks, "ranks that are busy at once; default: one for each processor");
+  command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
+      .one_of({"fast", "reference"});
+  command.flag("--keep-disturbed", options->keep_disturbed,
+               "count measurements although the machine did not keep still");
+  command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
   add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.calibrate/1)");
-  command.example(
-      "motley calibrate --from run.json --chip host-core --source \"my host, 2026-11\" --out my-core.yaml");
+  command.example("motley calibrate --seconds 60 --out my-core.yaml");
   command.runs([options] { return run(*options); });
 }
 

@@ -21,6 +21,7 @@ void add_max_input(const Command& command);
 void add_simulate(const Command& program);
 void add_train(const Command& program);
 void add_calibrate(const Command& program);
+void add_rehearse(const Command& program);
 void add_compare(const Command& program);
 void add_explain(const Command& program);
 void add_plan(const Command& program);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "hw/launch/launch.hpp"
@@ -97,17 +98,42 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   }
 }
 
+namespace {
+
+// Runs `motley train` on as many ranks as the program has; each rank is a process.
+void launch_training(const Prepared& prepared, const std::string& scenario_path, int steps,
+                     const std::vector<std::string>& further) {
+  refuse_irregular_file(scenario_path);  // every rank reads it
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                      "train",
+                                      scenario_path,
+                                      "--max-input",
+                                      std::to_string(most_text_bytes()) + " B",
+                                      "--steps",
+                                      std::to_string(steps)};
+  command.insert(command.end(), further.begin(), further.end());
+  const LaunchResult launched = launch({.rank_count = prepared.program.rank_count(), .command = command});
+  if (launched.exit_code != 0) throw RunFailure(launched.message);
+}
+
+}  // namespace
+
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
-  refuse_irregular_file(scenario_path);  // every rank reads it
-  const LaunchResult launched = launch(
-      {.rank_count = prepared.program.rank_count(),
-       .command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train", scenario_path,
-                   "--max-input", std::to_string(most_text_bytes()) + " B", "--steps", std::to_string(steps),
-                   "--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")}});
-  if (launched.exit_code != 0) throw RunFailure(launched.message);
+  launch_training(prepared, scenario_path, steps,
+                  {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
   return read_trace(trace);
+}
+
+std::vector<double> train_times(const Prepared& prepared, const std::string& scenario_path, int steps,
+                                bool reference_kernels) {
+  const TemporaryFolder folder;
+  const std::string result = folder.file("result.json");
+  launch_training(prepared, scenario_path, steps,
+                  {"--json", "--out", result, "--kernels", reference_kernels ? "reference" : "fast"});
+  const auto json = nlohmann::json::parse(read_text_file(result));
+  return json.at("step_s").get<std::vector<double>>();
 }
 
 }  // namespace motley

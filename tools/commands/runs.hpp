@@ -27,4 +27,8 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 // Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps);
 
+// Trains for real in the same way and returns the seconds of each step.
+std::vector<double> train_times(const Prepared& prepared, const std::string& scenario_path, int steps,
+                                bool reference_kernels);
+
 }  // namespace motley

@@ -126,6 +126,21 @@ std::optional<RouteDraws> draws_of(const Job& job, bool try_others) {
   return draws;
 }
 
+// What the prediction rests on, where a chip's kernels were measured; its interval then follows from that.
+void add_coverage(const Prepared& prepared, const Trace& trace, Report& report) {
+  const Cluster& cluster = prepared.scenario.job.cluster;
+  if (!has_measured_kernels(cluster)) return;
+  report.coverage = coverage_of(prepared.program, cluster, trace);
+  double noise = 0;
+  std::string source;
+  for (const NodeGroup& group : cluster.groups) {
+    noise = std::max(noise, group.chip.software.kernels.noise);
+    if (source.empty()) source = group.chip.software.kernels.source;
+  }
+  const double width = measured_half_width(*report.coverage, noise);
+  report.interval = Interval{Regime::measured, std::max(0.0, 1 - width), 1 + width, source, ""};
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   choose_fold(options, scenario);
@@ -162,6 +177,7 @@ Exit run(const SimulateArguments& options) {
     report.interval = prepared.scenario.interval;
     if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
   }
+  if (world.kind == WorldKind::sim) add_coverage(prepared, trace, report);
   write_result(options.json ? to_json(report) : to_text(report), options.out);
   return Exit::ok;
 }

@@ -56,6 +56,7 @@ std::string to_json(const Trained& trained) {
                                   {"ranks", trained.prepared.program.rank_count()},
                                   {"steps", trained.result.losses.size()},
                                   {"loss", trained.result.losses},
+                                  {"step_s", trained.result.step_s},
                                   {"tokens_per_s", trained.result.tokens_per_s},
                                   {"peak_bytes", trained.result.peak_bytes.items()}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;

@@ -10,11 +10,11 @@ using namespace motley;
 
 namespace {
 
-struct Counts {
+struct RowCounts {
   int all_reduces = 0, all_gathers = 0, reduce_scatters = 0;
 };
-Counts collectives_in(const Block& block, int layer) {
-  Counts counts;
+RowCounts collectives_in(const Block& block, int layer) {
+  RowCounts counts;
   for (const Kernel& kernel : block.kernels) {
     if (kernel.layer != layer) continue;
     if (kernel.op == KernelOp::all_reduce) ++counts.all_reduces;
@@ -51,13 +51,13 @@ TEST_CASE(
     "divided rows replace each all-reduce by its two halves, and gather inputs again for the backward") {
   const Program whole = compile(gpt(false, Recompute::none)), rows = compile(gpt(true, Recompute::none));
   // arXiv:2205.05198, section 4.2.2: two all-reduces in each layer and pass; g and its conjugate, twice each.
-  const Counts forward = collectives_in(whole.rank_programs.front().blocks.front(), 1);
+  const RowCounts forward = collectives_in(whole.rank_programs.front().blocks.front(), 1);
   CHECK(forward.all_reduces == 2);
-  const Counts halves = collectives_in(rows.rank_programs.front().blocks.front(), 1);
+  const RowCounts halves = collectives_in(rows.rank_programs.front().blocks.front(), 1);
   CHECK(halves.all_reduces == 0);
   CHECK(halves.all_gathers == 2);
   CHECK(halves.reduce_scatters == 2);
-  const Counts backward = collectives_in(rows.rank_programs.front().blocks[BlockId(1)], 1);
+  const RowCounts backward = collectives_in(rows.rank_programs.front().blocks[BlockId(1)], 1);
   CHECK(backward.all_reduces == 0);
   CHECK(backward.reduce_scatters == 2);
   CHECK(backward.all_gathers == 4);  // the two gradients, and again the two inputs

@@ -1,5 +1,6 @@
 // Megatron-LM out and in: an export that is imported again is the strategy that was exported.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "models/cluster/cluster.hpp"
 #include "models/frameworks/export.hpp"

@@ -23,9 +23,9 @@ using namespace motley::tests;
 
 namespace {
 
-using Counts = std::vector<std::int64_t>;
+using ChipCounts = std::vector<std::int64_t>;
 
-std::int64_t sum_of(const Counts& counts) {
+std::int64_t sum_of(const ChipCounts& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
@@ -51,8 +51,8 @@ std::vector<std::optional<double>> as_published(const std::vector<Job>& jobs) {
   return steps;
 }
 
-Counts layers_of(const Strategy& strategy) {
-  Counts layers;
+ChipCounts layers_of(const Strategy& strategy) {
+  ChipCounts layers;
   for (const Stage& stage : strategy.templates.at(0).stages)
     layers.push_back(stage.last_layer - stage.first_layer);
   return layers;
@@ -65,7 +65,7 @@ TEST_CASE(
     "[plan]") {
   struct Case {
     std::int64_t layers, hidden, heads;
-    Counts by_island;
+    ChipCounts by_island;
   };
   for (const Case& each : {Case{30, 3072, 32, {16, 14}}, Case{48, 3072, 32, {26, 22}}}) {
     const Job job = holmes_job(each.layers, each.hidden, each.heads);
@@ -133,13 +133,13 @@ TEST_CASE("layers in proportion are all layers, at most what fits, and even for 
     const std::size_t stages = 1 + random() % 8;
     const auto layers = static_cast<std::int64_t>(stages + random() % 60);
     std::vector<double> speeds;
-    Counts most;
+    ChipCounts most;
     const bool equal = round % 4 == 0;
     for (std::size_t i = 0; i < stages; ++i) {
       speeds.push_back(equal ? 3.7 : 0.1 + static_cast<double>(random() % 1000) * 0.01);
       most.push_back(equal ? layers : static_cast<std::int64_t>(1 + random() % 40));
     }
-    const Counts counts = layers_in_proportion(layers, speeds, most);
+    const ChipCounts counts = layers_in_proportion(layers, speeds, most);
     if (sum_of(most) < layers) {
       CHECK(counts.empty());
       continue;
@@ -161,20 +161,20 @@ TEST_CASE("no division of layers has a shorter longest stage than the balanced o
     const std::size_t stages = 1 + random() % 3;
     const auto layers = static_cast<std::int64_t>(stages + random() % 8);
     std::vector<double> layer_s, fixed_s;
-    Counts most;
+    ChipCounts most;
     for (std::size_t i = 0; i < stages; ++i) {
       layer_s.push_back(0.5 + static_cast<double>(random() % 100) * 0.01);
       fixed_s.push_back(static_cast<double>(random() % 3));
       most.push_back(static_cast<std::int64_t>(1 + random() % 9));
     }
-    const auto longest = [&](const Counts& counts) {
+    const auto longest = [&](const ChipCounts& counts) {
       double seconds = 0;
       for (std::size_t i = 0; i < stages; ++i)
         seconds = std::max(seconds, fixed_s[i] + layer_s[i] * static_cast<double>(counts[i]));
       return seconds;
     };
     double least = std::numeric_limits<double>::infinity();
-    Counts counts(stages, 1);
+    ChipCounts counts(stages, 1);
     for (bool more = true; more;) {  // counts up through every division
       if (sum_of(counts) == layers) least = std::min(least, longest(counts));
       std::size_t place = 0;
@@ -182,7 +182,7 @@ TEST_CASE("no division of layers has a shorter longest stage than the balanced o
       more = place < stages;
       if (more) ++counts[place];
     }
-    const Counts balanced = balanced_layers(layers, layer_s, fixed_s, most);
+    const ChipCounts balanced = balanced_layers(layers, layer_s, fixed_s, most);
     CHECK(balanced.empty() == (least == std::numeric_limits<double>::infinity()));
     if (balanced.empty()) continue;
     REQUIRE(sum_of(balanced) == layers);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/base/refusal.hpp"
+#include "models/check/check.hpp"
 #include "models/check/memory.hpp"
 #include "models/compile/compile.hpp"
 #include "models/plan/sharded_search.hpp"

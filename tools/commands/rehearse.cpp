@@ -1,0 +1,311 @@
+// motley rehearse: predicts a scenario on this host's measured kernels, really runs some of its steps, and says how far
+// the two are apart. Read next: tools/commands/measure_host.hpp, models/report/coverage.hpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hw/calibration/busy_share.hpp"
+#include "hw/calibration/sentinel.hpp"
+#include "hw/transport/tcp/socket.hpp"
+#include "models/base/json_text.hpp"
+#include "models/base/median.hpp"
+#include "models/base/table.hpp"
+#include "models/base/units.hpp"
+#include "models/calibration/kernel_fit.hpp"
+#include "models/calibration/stillness.hpp"
+#include "models/report/coverage.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/measure_host.hpp"
+#include "tools/commands/progress.hpp"
+#include "tools/commands/runs.hpp"
+
+namespace motley {
+namespace {
+
+struct RehearseArguments {
+  std::string scenario, chip, out, samples, kernels = "fast";
+  double seconds = 60;
+  std::optional<double> within;  // percent
+  std::int64_t steps = 8, rounds = 4, seed = 1;
+  bool keep_disturbed = false, json = false;
+};
+
+// Real steps on a machine that kept still.
+struct RealSteps {
+  std::vector<double> step_s;
+  std::int64_t rounds = 0, disturbed = 0;
+  std::string last_disturbance;
+  // Two halves of the rounds against each other: how far medians of equal runs are apart, as a share.
+  double noise = 0;
+};
+
+struct Rehearsal {
+  std::string scenario, strategy_hash, program_hash, chip;
+  double predicted_s = 0, uncalibrated_s = 0;
+  RealSteps real;
+  double measured_s = 0;
+  Coverage coverage;
+  double half_width = 0;
+  double error() const { return predicted_s / measured_s - 1; }
+  double uncalibrated_error() const { return uncalibrated_s / measured_s - 1; }
+  double low_s() const { return predicted_s * std::max(0.0, 1 - half_width); }
+  double high_s() const { return predicted_s * (1 + half_width); }
+  bool holds() const { return low_s() <= measured_s && measured_s <= high_s(); }
+};
+
+KernelLibrary library_of(const RehearseArguments& options) {
+  return options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
+}
+
+void use_rates(Scenario& scenario, const KernelRates& rates) {
+  for (NodeGroup& group : scenario.job.cluster.groups) group.chip.software.kernels = rates;
+  build_topology(scenario.job.cluster);
+}
+
+void check_library(const KernelRates& rates, KernelLibrary library, const std::string& file) {
+  if (rates.library.empty() || rates.library == describe(library)) return;
+  throw Refusal(Exit::usage, "other-library", {.file = file},
+                fmt::format("this chip was calibrated with `{}`; these ranks would run `{}`", rates.library,
+                            describe(library)),
+                "calibrate with the same --kernels");
+}
+
+// The speeds of this host's kernels: of the chip that was named, of the scenario's own chip, or measured now.
+KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared) {
+  const KernelLibrary library = library_of(options);
+  if (!options.chip.empty()) {
+    const KernelRates rates = load_chip(options.chip).software.kernels;
+    if (rates.rates.empty())
+      throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip},
+                    "this chip has no measured kernels", "`motley calibrate --out FILE` writes one that has");
+    check_library(rates, library, options.chip);
+    return rates;
+  }
+  const Chip& chip = prepared.scenario.job.cluster.groups.front().chip;
+  if (!chip.software.kernels.rates.empty()) {
+    check_library(chip.software.kernels, library, prepared.scenario.path);
+    return chip.software.kernels;
+  }
+  MeasureOptions measure;
+  measure.busy_ranks = std::min<std::int64_t>(prepared.program.rank_count(), host_facts().processors);
+  measure.seconds = options.seconds;
+  measure.library = library;
+  measure.seed = static_cast<std::uint64_t>(options.seed);
+  measure.samples_path = options.samples;
+  measure.keeps_disturbed = options.keep_disturbed;
+  measure.scenarios = {&prepared};
+  const HostSamples samples = measure_host(chip, measure);
+  KernelRates rates = fit_kernels(samples.table.samples).rates;
+  const SamplesOrigin& origin = samples.table.origin;
+  rates.library = origin.library;
+  rates.noise = rounded(samples.noise);
+  rates.source = fmt::format("{}, {} busy, {}, measured by `motley rehearse`", origin.machine, origin.ranks,
+                             origin.library);
+  if (!options.out.empty()) {
+    Chip calibrated = chip;
+    calibrated.software.kernels = rates;
+    write_result(print(calibrated, ""), options.out);
+  }
+  return rates;
+}
+
+class RealRuns {
+ public:
+  RealRuns(const RehearseArguments& options, const Prepared& prepared)
+      : options_(options), prepared_(prepared) {}
+
+  RealSteps run() {
+    Progress progress("rehearse", options_.rounds);
+    constexpr std::int64_t kTriesEach = 3;
+    std::vector<double> medians;
+    for (std::int64_t tries = 0; result_.rounds < options_.rounds && !was_interrupted(); ++tries) {
+      if (tries == kTriesEach * options_.rounds)
+        throw Refusal(Exit::mismatch, "never-still", {},
+                      fmt::format("this machine does not keep still: {} of {} runs were disturbed; {}",
+                                  result_.disturbed, tries, result_.last_disturbance),
+                      "end what else runs here, or give it other processors");
+      progress.show(result_.rounds, "really training");
+      const std::vector<double> steps = run_once();
+      if (steps.empty()) continue;
+      ++result_.rounds;
+      result_.step_s.insert(result_.step_s.end(), steps.begin(), steps.end());
+      medians.push_back(median_of(steps));
+    }
+    result_.noise = noise_of(medians);
+    return result_;
+  }
+
+ private:
+  // Every other run belongs to the same half, so that a drift shows in neither.
+  static double noise_of(const std::vector<double>& medians) {
+    if (medians.size() < 2) return 0;
+    std::vector<double> even, odd;
+    for (std::size_t i = 0; i < medians.size(); ++i) (i % 2 == 0 ? even : odd).push_back(medians[i]);
+    return std::abs(median_of(even) / median_of(odd) - 1);
+  }
+
+  Surroundings before() {
+    Surroundings seen;
+    seen.before_s = sentinel_.time();
+    seen.share_on_processor = share();
+    return seen;
+  }
+  double share() const {
+    constexpr double kSeconds = 0.06;
+    const std::int64_t ranks = std::min<std::int64_t>(prepared_.program.rank_count(), processors_);
+    return least_share_on_processor(ranks, kSeconds);
+  }
+
+  // The steps after the first, which warms up; none where the machine did not keep still.
+  std::vector<double> run_once() {
+    Surroundings seen = before();
+    const TakenTime taken = taken_time();
+    const double begin_s = monotonic_s();
+    std::vector<double> steps =
+        train_times(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + 1,
+                    library_of(options_) == KernelLibrary::reference);
+    seen.seconds = monotonic_s() - begin_s;
+    const TakenTime now = taken_time();
+    seen.taken_s = now.stolen_s - taken.stolen_s + now.throttled_s - taken.throttled_s;
+    seen.after_s = sentinel_.time();
+    seen.share_on_processor = std::min(seen.share_on_processor, share());
+    const std::string disturbance = stillness_.judge(seen);
+    if (!disturbance.empty()) {
+      ++result_.disturbed;
+      result_.last_disturbance = disturbance;
+      if (!options_.keep_disturbed) return {};
+    }
+    return {steps.begin() + 1, steps.end()};
+  }
+
+  const RehearseArguments& options_;
+  const Prepared& prepared_;
+  const std::int64_t processors_ = host_facts().processors;
+  Sentinel sentinel_;
+  Stillness stillness_;
+  RealSteps result_;
+};
+
+Rehearsal rehearse(const RehearseArguments& options) {
+  const Prepared prepared = prepare(load_scenario(options.scenario));
+  Rehearsal result;
+  result.scenario = prepared.scenario.name;
+  result.strategy_hash = prepared.program.strategy_hash;
+  result.program_hash = program_hash(prepared.program);
+  const KernelRates rates = rates_for(options, prepared);
+  result.chip = rates.source;
+  Prepared plain = prepared;
+  use_rates(plain.scenario, {});
+  result.uncalibrated_s = step_s(simulate_world(plain, {}, true));
+  Prepared calibrated = prepared;
+  use_rates(calibrated.scenario, rates);
+  const Trace simulated = simulate_world(calibrated, {}, true);
+  result.predicted_s = step_s(simulated);
+  result.coverage = coverage_of(calibrated.program, calibrated.scenario.job.cluster, simulated);
+  result.real = RealRuns(options, prepared).run();
+  if (result.real.step_s.empty()) return result;
+  result.measured_s = median_of(result.real.step_s);
+  result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, rates.noise));
+  return result;
+}
+
+std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
+
+std::string to_text(const Rehearsal& result) {
+  const RealSteps& real = result.real;
+  std::string text = fmt::format("{}: strategy {}, program {}\n\n", result.scenario, result.strategy_hash,
+                                 result.program_hash);
+  text += fmt::format("  predicted     {:>10}   80 % interval {} to {}\n", format_seconds(result.predicted_s),
+                      format_seconds(result.low_s()), format_seconds(result.high_s()));
+  text += fmt::format("  measured      {:>10}   median of {} steps in {} runs; two halves differ by {}\n",
+                      format_seconds(result.measured_s), real.step_s.size(), real.rounds,
+                      format_percent(real.noise));
+  text += fmt::format("  error         {:>10}   {}\n", signed_percent(result.error()),
+                      result.holds() ? "inside the interval" : "outside the interval");
+  text += fmt::format("  uncalibrated  {:>10}   {}\n\n", format_seconds(result.uncalibrated_s),
+                      signed_percent(result.uncalibrated_error()));
+  text += fmt::format("the prediction rests on: {}\n", describe(result.coverage));
+  if (real.disturbed > 0)
+    text += fmt::format("{} runs were disturbed (last: {})\n", real.disturbed, real.last_disturbance);
+  return text + fmt::format("kernels: {}\n", result.chip);
+}
+
+std::string to_json(const Rehearsal& result) {
+  nlohmann::ordered_json json = {{"schema", "motley.rehearse/1"},
+                                 {"scenario", result.scenario},
+                                 {"strategy_hash", result.strategy_hash},
+                                 {"program_hash", result.program_hash},
+                                 {"predicted_s", result.predicted_s},
+                                 {"measured_s", result.measured_s},
+                                 {"error_pct", 100 * result.error()},
+                                 {"interval_s", {result.low_s(), result.high_s()}},
+                                 {"interval_holds", result.holds()},
+                                 {"noise_pct", 100 * result.real.noise},
+                                 {"uncalibrated_s", result.uncalibrated_s},
+                                 {"uncalibrated_error_pct", 100 * result.uncalibrated_error()},
+                                 {"steps_s", result.real.step_s},
+                                 {"runs", result.real.rounds},
+                                 {"runs_disturbed", result.real.disturbed}};
+  auto& coverage = json["coverage"] = nlohmann::ordered_json::object();
+  for (const Known known : every<Known>())
+    coverage[std::string(name_of(known))] = result.coverage.share(known);
+  coverage["messages"] = result.coverage.message_share();
+  return json_text(json);
+}
+
+void check_options(const RehearseArguments& options) {
+  if (options.steps < 1 || options.rounds < 1)
+    throw Refusal(Exit::usage, "bad-steps", {},
+                  fmt::format("--steps {} --rounds {}", options.steps, options.rounds),
+                  "both are at least 1");
+}
+
+Exit run(const RehearseArguments& options) {
+  check_options(options);
+  note_interrupts();
+  const Rehearsal result = rehearse(options);
+  if (was_interrupted()) return Exit::interrupted;
+  write_result(options.json ? to_json(result) : to_text(result), "");
+  if (!options.within || 100 * std::abs(result.error()) <= *options.within) return Exit::ok;
+  throw Refusal(Exit::mismatch, "not-within", {},
+                fmt::format("the prediction is {} off, more than {:g} %", signed_percent(result.error()),
+                            *options.within),
+                "`motley compare --world real` shows where");
+}
+
+}  // namespace
+
+void add_rehearse(const Command& program) {
+  const auto options = std::make_shared<RehearseArguments>();
+  const Command command = program.subcommand(
+      "rehearse", "Predict a scenario on this host's measured kernels, run steps for real, and compare");
+  command.option("scenario", options->scenario, "scenario file").required();
+  command.option("--chip", options->chip,
+                 "a chip that `motley calibrate` wrote; default: measure this host's kernels now");
+  command.option("--seconds", options->seconds, "how long to measure kernels; default: 60");
+  command.option("--out", options->out, "write the chip that was measured to this file");
+  command.option("--samples", options->samples,
+                 "the table of what was measured, which a later run goes on with");
+  command.option("--steps", options->steps, "real steps of a run, after one to warm up; default: 8");
+  command.option("--rounds", options->rounds,
+                 "real runs, with a look at the machine between them; default: 4");
+  command.option("--within", options->within,
+                 "fail (exit 4) if the prediction is off by more percent than this");
+  command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
+      .one_of({"fast", "reference"});
+  command.flag("--keep-disturbed", options->keep_disturbed,
+               "count runs although the machine did not keep still");
+  command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
+  add_max_input(command);
+  command.flag("--json", options->json, "print JSON (schema motley.rehearse/1)");
+  command.example("motley rehearse scenarios/quickstart-train.yaml --within 10");
+  command.runs([options] { return run(*options); });
+}
+
+}  // namespace motley
