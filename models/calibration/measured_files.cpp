@@ -58,11 +58,10 @@ Measurements read_measurements(const std::string& path) {
   } else if (is_perftest(text)) {
     measurements.transfers = read_perftest(text, path);
   } else {
-    throw Refusal(
-        Exit::usage, "unknown-measurements", {.file = path, .line = 1, .column = 1},
-        "no program that Motley knows wrote these measurements",
-        "known: traces of `motley train --trace FILE --trace-kernels`, Chrome traces of torch.profiler with "
-        "record_shapes=True, what nccl-tests and perftest print");
+    throw Refusal(Exit::usage, "unknown-measurements", {.file = path, .line = 1, .column = 1},
+                  "no program that Motley knows wrote these measurements",
+                  "known: Motley's traces, torch.profiler's with record_shapes=True, what nccl-tests and "
+                  "perftest print");
   }
   return measurements;
 }

@@ -139,10 +139,11 @@ std::string measured_text(const HostSamples& measured) {
 
 std::string to_text(const Calibrated& result) {
   std::string text = result.measured ? measured_text(*result.measured) : "";
-  text += fmt::format(
-      "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
-      "held out: each shape predicted by a fit to others; `-`: there are fewer than three\n",
-      result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table_of(result));
+  if (!result.fit.ops.empty() || result.transfers.empty())
+    text += fmt::format(
+        "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
+        "held out: each shape predicted by a fit to others; `-`: there are fewer than three\n",
+        result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table_of(result));
   if (result.fit.rates.optimizer)
     text +=
         fmt::format("optimizer: {}, from {} steps\n", format_rate(result.fit.rates.optimizer->bytes_per_s),

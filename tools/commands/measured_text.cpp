@@ -9,6 +9,7 @@
 
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/calibration/kernel_fit.hpp"
 
 namespace motley {
 namespace {
@@ -22,10 +23,11 @@ std::string nic_keys(const std::vector<TransferFit>& fits) {
   std::string latency, reaches;
   for (const TransferFit& fit : fits) {
     if (fit.kind == TransferKind::write_latency)
-      latency = fmt::format("latency: {}", format_exact(fit.pieces.front().latency_s, Dimension::seconds));
+      latency =
+          fmt::format("latency: {}", format_exact(rounded(fit.pieces.front().latency_s), Dimension::seconds));
     const double rate = fit.pieces.back().bytes_per_s;
     if (fit.kind == TransferKind::write_bandwidth && rate > 0)
-      reaches = fmt::format("reaches: {}", format_exact(rate, Dimension::bytes_per_second));
+      reaches = fmt::format("reaches: {}", format_exact(rounded(rate), Dimension::bytes_per_second));
   }
   if (latency.empty() || reaches.empty()) return latency + reaches;
   return latency + ", " + reaches;
