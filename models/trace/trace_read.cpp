@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "models/base/json_cursor.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/size.hpp"
 #include "models/base/text_file.hpp"
@@ -24,41 +25,6 @@ using nlohmann::json;
 // Traces have hundreds of megabytes at most; a step takes hours at most; no machine counts 1e30 operations.
 constexpr std::size_t kMostTraceBytes = std::size_t{1} << 30;
 constexpr double kMost_s = 1e9, kMostFlops = 1e30;
-
-Location place_of(const std::string& path, std::string_view text, std::size_t position) {
-  const std::string_view before = text.substr(0, std::min(position, text.size()));
-  const auto line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  return {path, static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1,
-          static_cast<int>(before.size() - line_begin) + 1};
-}
-
-// An iterator over the text that records how far the parser has come.
-class Cursor {
- public:
-  using iterator_category = std::forward_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-  Cursor() = default;
-  Cursor(const char* here, const char** reached) : here_(here), reached_(reached) {}
-  reference operator*() const { return *here_; }
-  Cursor& operator++() {
-    *reached_ = ++here_;
-    return *this;
-  }
-  Cursor operator++(int) {
-    Cursor before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const Cursor& other) const { return here_ == other.here_; }
-  bool operator!=(const Cursor& other) const { return here_ != other.here_; }
-
- private:
-  const char* here_ = nullptr;
-  const char** reached_ = nullptr;
-};
 
 enum class Field : std::uint8_t {
   none,  // not one of ours: skipped
@@ -130,7 +96,8 @@ class TraceReader : public nlohmann::json_sax<json> {
       : path_(path), text_(text), reached_(text.data()) {}
 
   Trace read() {
-    json::sax_parse(Cursor(text_.data(), &reached_), Cursor(text_.data() + text_.size(), &reached_), this);
+    json::sax_parse(JsonCursor(text_.data(), &reached_), JsonCursor(text_.data() + text_.size(), &reached_),
+                    this);
     if (!saw_head_) refuse("no \"motley\" at the top level: not a trace that motley wrote");
     if (!saw_events_) refuse("no \"traceEvents\" at the top level");
     sort_events(trace_);
@@ -171,12 +138,7 @@ class TraceReader : public nlohmann::json_sax<json> {
   bool end_array() override;
   bool key(string_t& name) override;
   bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception& error) override {
-    std::string why = error.what();  // "[json.exception...] parse error at line ...: syntax error ..."
-    for (const char* before : {"] ", "syntax error"})
-      if (const auto begin = why.find(before); begin != std::string::npos)
-        why.erase(0, before[0] == ']' ? begin + 2 : begin);
-    if (token.empty()) why += ": the file ends too early";
-    return refuse(why);
+    return refuse(fault_of(error.what(), token.empty()));
   }
 
  private:

@@ -17,11 +17,13 @@
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/calibration/kernel_fit.hpp"
-#include "models/check/check.hpp"
+#include "models/calibration/measured_files.hpp"
+#include "models/calibration/transfer_fit.hpp"
 #include "models/cluster/chip.hpp"
 #include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/measure_host.hpp"
+#include "tools/commands/measured_text.hpp"
 #include "tools/commands/runs.hpp"
 
 namespace motley {
@@ -40,22 +42,9 @@ struct Calibrated {
   Samples samples;
   KernelFit fit;
   std::optional<HostSamples> measured;
+  Measurements files;
+  std::vector<TransferFit> transfers;
 };
-
-Samples read_traces(const std::vector<std::string>& paths) {
-  Samples samples;
-  for (const std::string& path : paths) {
-    const Program program = read_program_of_trace(path);
-    const Trace trace = read_trace(path);
-    try {
-      check_indices(program);
-      add_samples(samples_of(program, trace), samples);
-    } catch (const Refusal& refusal) {
-      throw located(refusal, {.file = path, .line = 1, .column = 1});
-    }
-  }
-  return samples;
-}
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -92,7 +81,9 @@ Calibrated calibrate(const CalibrateArguments& options) {
     result.measured = measure(options, result.chip);
     result.samples = result.measured->table.samples;
   } else {
-    result.samples = read_traces(options.from);
+    for (const std::string& path : options.from) add_measurements(read_measurements(path), result.files);
+    result.samples = result.files.samples;
+    result.transfers = fit_transfers(result.files.transfers);
   }
   result.fit = fit_kernels(result.samples);
   KernelRates& rates = result.fit.rates;
@@ -105,7 +96,7 @@ Calibrated calibrate(const CalibrateArguments& options) {
       rates.source =
           fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
   }
-  result.chip.software.kernels = rates;
+  if (!rates.rates.empty() || rates.optimizer) result.chip.software.kernels = rates;
   if (!options.name.empty())
     result.chip.name = options.name;
   else if (!options.out.empty())
@@ -150,14 +141,17 @@ std::string measured_text(const HostSamples& measured) {
 
 std::string to_text(const Calibrated& result) {
   std::string text = result.measured ? measured_text(*result.measured) : "";
-  text += fmt::format(
-      "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
-      "held out: each shape predicted by a fit to others; `-`: there are fewer than three\n",
-      result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table_of(result));
+  if (!result.fit.ops.empty() || result.transfers.empty())
+    text += fmt::format(
+        "{}: speeds of {} kinds of kernels, from {} shapes\n\n{}\n"
+        "held out: each shape predicted by a fit to others; `-`: there are fewer than three\n",
+        result.chip.name, result.fit.ops.size(), result.samples.kernels.size(), table_of(result));
   if (result.fit.rates.optimizer)
     text +=
         fmt::format("optimizer: {}, from {} steps\n", format_rate(result.fit.rates.optimizer->bytes_per_s),
                     result.samples.optimizer.size());
+  for (const std::string& more : {unread_text(result.files), transfers_text(result.transfers)})
+    if (!more.empty()) text += "\n" + more;
   return text;
 }
 
@@ -188,6 +182,8 @@ std::string to_json(const Calibrated& result) {
                        {"held_out_mean", error(each.held_out_mean)},
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
+  if (result.files.gpu_s > 0) json["profile"] = profile_json(result.files);
+  if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
 }
 
@@ -269,8 +265,10 @@ void add_calibrate(const Command& program) {
   const Command command = program.subcommand(
       "calibrate", "Measure the kernels of this host, or read real runs, and fit a chip's speeds to them");
   command.option("scenario", options->scenarios, "scenarios whose own kernels are measured, too");
-  command.option("--from", options->from,
-                 "measure nothing: read traces that `motley train --trace FILE --trace-kernels` wrote");
+  command.option(
+      "--from", options->from,
+      "measure nothing: read traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces "
+      "with shapes, or output of nccl-tests and perftest");
   command.option("--chip", options->chip,
                  "the chip that runs: a name in platforms/chips/, or a file; default: host-core");
   command.option("--source", options->source, "where and when it was measured, for the file");
