@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Predicts the training steps of tests/validation/torch/, which tools/measure-torch measured on single GPUs, and prints
-both side by side. Nothing was fitted to these rows.
+both side by side: with the chip as it ships, and on the H200 also with a chip that was calibrated from the profiles of
+two models of two layers (tests/sim/profiles/). Nothing was fitted to these rows.
 
 Arguments: the program, the source tree.
 """
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-CARDS = {"h200": "h200", "h100": "h100-80gb-sxm"}  # the file's card, the chip of platforms/chips/
+LONG_S = 0.06  # shorter micro-batches wait for the processor that launches their kernels
 
 
 def model_of(row):
@@ -42,23 +43,53 @@ def predict(program, row, chip):
     return json.loads(answer.stdout)["iteration_s"]
 
 
+def calibrated(program, root, folder):
+    """The file of an H200 with the speeds that the profiles show."""
+    chip = folder / "h200-profiled.yaml"
+    profiles = [word for name in ("llama", "gpt2") for word in ("--from", root / f"tests/sim/profiles/{name}.json")]
+    subprocess.run([program, "calibrate", *profiles, "--chip", "h200", "--source", "profiles", "--max-input", "8MiB",
+                    "--out", chip], check=True, stdout=subprocess.DEVNULL)
+    return chip
+
+
+def summary(what, errors):
+    errors = sorted(abs(each) for each in errors)
+    return (f"{what}: {len(errors)} steps, error mean {100 * sum(errors) / len(errors):.1f} %, median "
+            f"{100 * errors[len(errors) // 2]:.1f} %, worst {100 * errors[-1]:.1f} %")
+
+
+def compare(program, root, card, chips):
+    """`chips`: the word for each kind of prediction, and its chip."""
+    print(f"{card:13}{'sequence':>9}{'batch':>8}{'recompute':>11}{'compiled':>10}{'measured':>12}"
+          + "".join(f"{word:>20}" for word in chips))
+    errors = {word: [] for word in chips}
+    long_errors = {word: [] for word in chips}
+    for row in csv.DictReader((root / "tests" / "validation" / "torch" / f"steps-{card}.csv").open()):
+        if "no master weights" in row["optimizer"]:
+            continue  # Motley's AdamW keeps fp32 master weights
+        measured = float(row["median_s"])
+        line = (f"{row['model']:13}{row['sequence']:>9}{row['micro_batch'] + ' x ' + row['accumulation']:>8}"
+                f"{row['recompute']:>11}{row['compiled']:>10}{1e3 * measured:9.1f} ms")
+        for word, chip in chips.items():
+            predicted = predict(program, row, chip)
+            error = predicted / measured - 1
+            errors[word].append(error)
+            if measured / int(row["accumulation"]) >= LONG_S:
+                long_errors[word].append(error)
+            line += f"{1e3 * predicted:8.1f} ms{100 * error:+7.1f} %"
+        print(line)
+    for word in chips:
+        print(summary(f"{word}, all", errors[word]))
+        print(summary(f"{word}, micro-batches of {1e3 * LONG_S:.0f} ms or more", long_errors[word]))
+    print()
+
+
 def main():
     program, root = (pathlib.Path(each).resolve() for each in sys.argv[1:3])
-    for card, chip in CARDS.items():
-        print(f"{card:13}{'sequence':>9}{'batch':>8}{'recompute':>11}{'compiled':>10}{'measured':>12}{'predicted':>12}"
-              f"{'error':>9}")
-        errors = []
-        for row in csv.DictReader((root / "tests" / "validation" / "torch" / f"steps-{card}.csv").open()):
-            if "no master weights" in row["optimizer"]:
-                continue  # Motley's AdamW keeps fp32 master weights
-            measured, predicted = float(row["median_s"]), predict(program, row, chip)
-            errors.append(abs(predicted / measured - 1))
-            print(f"{row['model']:13}{row['sequence']:>9}{row['micro_batch'] + ' x ' + row['accumulation']:>8}"
-                  f"{row['recompute']:>11}{row['compiled']:>10}{1e3 * measured:9.1f} ms{1e3 * predicted:9.1f} ms"
-                  f"{100 * (predicted / measured - 1):+7.1f} %")
-        errors.sort()
-        print(f"{len(errors)} steps: error mean {100 * sum(errors) / len(errors):.1f} %, median "
-              f"{100 * errors[len(errors) // 2]:.1f} %, worst {100 * errors[-1]:.1f} %\n")
+    with tempfile.TemporaryDirectory() as folder:
+        compare(program, root, "h200", {"as it ships": "h200",
+                                        "from profiles": calibrated(program, root, pathlib.Path(folder))})
+    compare(program, root, "h100", {"as it ships": "h100-80gb-sxm"})
 
 
 main()
