@@ -92,6 +92,23 @@ double flops_of_step(const Transformer& model, const Train& train) {
          12 * tokens * static_cast<double>(model.hidden * model.layers * train.sequence);
 }
 
+// How a probe's job is cut: over two ranks, by heads, by tokens or by experts, or not at all.
+struct Degrees {
+  std::int64_t tp = 1, cp = 1, dp = 1;
+};
+Degrees draw_degrees(const Job& job, Draw& draw) {
+  Degrees degrees;
+  const bool can_cut = job.transformer.kv_heads % 2 == 0 && job.transformer.vocabulary % 2 == 0;
+  if (can_cut && draw.one_in(3)) {
+    degrees.tp = 2;
+  } else if (!job.transformer.latent.used() && draw.one_in(4)) {
+    degrees.cp = 2;
+  } else if (job.transformer.experts.count > 0 && draw.one_in(2)) {
+    degrees.dp = 2;
+  }
+  return degrees;
+}
+
 }  // namespace
 
 Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& random) {
@@ -113,22 +130,25 @@ Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& ran
   job.transformer.max_positions = job.train.sequence;
   if (job.transformer.family == Family::llama && !job.transformer.latent.used() && draw.one_in(4))
     job.transformer.sliding_window = job.train.sequence / 2;
-  const bool can_cut = job.transformer.kv_heads % 2 == 0 && job.transformer.vocabulary % 2 == 0;
-  const std::int64_t tp = can_cut && draw.one_in(3) ? 2 : 1;
-  job.train.global_batch = job.train.micro_batch;
-  job.strategy = expand(job.transformer, job.train, tp, 1, 1);
-  job.strategy.sequence_parallel = tp > 1 && draw.one_in(2);
+  const Degrees degrees = draw_degrees(job, draw);
+  job.train.global_batch = job.train.micro_batch * degrees.dp;
+  job.strategy = expand(job.transformer, job.train, degrees.tp, 1, degrees.dp, degrees.cp);
+  job.strategy.sequence_parallel = degrees.tp > 1 && draw.one_in(2);
+  if (degrees.dp > 1)
+    for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = degrees.dp;
+  if (job.transformer.experts.count > 0 && draw.one_in(3)) job.strategy.expert_weights = ExpertWeights::activation;
   NodeGroup node;
   node.name = "probe";
   node.nodes = 1;
   node.chip = chip;
-  node.chips_per_node = static_cast<int>(tp);
+  node.chips_per_node = static_cast<int>(degrees.tp * degrees.cp * degrees.dp);
   node.inside = {FabricKind::loopback, 1e9, 1e-5};
   job.cluster.name = "probe";
   job.cluster.groups = {node};
   build_topology(job.cluster);
-  probe.name = fmt::format("{} {} x {}, {} x {} tokens, tp {}", job.transformer.name, job.transformer.hidden,
-                           job.transformer.layers, job.train.micro_batch, job.train.sequence, tp);
+  probe.name = fmt::format("{} {} x {}, {} x {} tokens, tp {}, cp {}, ep {}", job.transformer.name,
+                           job.transformer.hidden, job.transformer.layers, job.train.micro_batch, job.train.sequence,
+                           degrees.tp, degrees.cp, degrees.dp);
   return probe;
 }
 

@@ -98,6 +98,8 @@ std::string name_of(const RatedKernel& kernel) {
       return fmt::format("gated_{}", op);
     case KernelVariant::rms:
       return fmt::format("rms_{}", op);
+    case KernelVariant::gathered:
+      return fmt::format("gathered_{}", op);
     case KernelVariant::usual:
       break;
   }
@@ -112,6 +114,7 @@ std::vector<RatedKernel> rated_kernels() {
     if (op == KernelOp::activation || op == KernelOp::activation_backward)
       kernels.push_back({op, KernelVariant::gated});
     if (op == KernelOp::norm || op == KernelOp::norm_backward) kernels.push_back({op, KernelVariant::rms});
+    if (is_attention(op)) kernels.push_back({op, KernelVariant::gathered});
   }
   return kernels;
 }

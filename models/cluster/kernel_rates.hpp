@@ -21,6 +21,7 @@ enum class KernelVariant : std::uint8_t {
   usual,
   gated,  // activation*: SiLU(gate) * up; the usual one is GELU
   rms,    // norm*: RMSNorm; the usual one is LayerNorm
+  gathered,  // attention*: keys and values of several ranks, in the order of the ranks
 };
 
 // A kind of kernel that has a speed of its own.

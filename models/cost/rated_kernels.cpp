@@ -57,6 +57,12 @@ RatedKernel rated_kernel(const RankProgram& rank_program, const Kernel& kernel) 
     case KernelOp::norm_backward:  // LayerNorm has a bias
       if (kernel.parameters.size() < 2) rated.variant = KernelVariant::rms;
       break;
+    case KernelOp::attention:
+      if (kernel.in.size() > 1) rated.variant = KernelVariant::gathered;
+      break;
+    case KernelOp::attention_backward:
+      if (kernel.in.size() > 4) rated.variant = KernelVariant::gathered;
+      break;
     case KernelOp::activation:  // gate and up come in, their product goes out
       if (!kernel.out.empty() && elements(kernel.in[0]) > 1.5 * elements(kernel.out[0]))
         rated.variant = KernelVariant::gated;

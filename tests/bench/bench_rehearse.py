@@ -2,13 +2,12 @@
 """How near predictions on measured kernels are to real steps on this host: one calibration, then `motley rehearse` of
 many unlike jobs that it neither ran nor has shapes of.
 
-Arguments: the program, the source tree; --chip FILE uses a calibration that is there; --seconds N of calibration
+Arguments: the program, the source tree; --host FILE uses a calibration that is there; --seconds N of calibration
 (default 120); --smoke rehearses two cases after a short calibration.
 """
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -65,7 +64,15 @@ def scenario(ranks, model, train, strategy):
 
 def without_shapes(chip):
     """The speeds alone: no shape of a case may have been measured, not even by chance."""
-    return re.sub(r"\n  shapes:\n(?:    .*\n)*", "\n", chip)
+    lines, inside = [], None
+    for line in chip.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if inside is not None and depth > inside:
+            continue
+        inside = depth if line.strip() == "shapes:" else None
+        if inside is None:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def order_errors(results):
@@ -87,12 +94,12 @@ def main():
     option = lambda name, default: sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        chip = option("--chip", None)
-        if chip is None:
-            chip = folder / "measured.yaml"
-            print(run(program, "calibrate", "--seconds", 5 if smoke else option("--seconds", 120), "--out", chip))
+        host = option("--host", None)
+        if host is None:
+            host = folder / "host.yaml"
+            print(run(program, "calibrate", "--seconds", 5 if smoke else option("--seconds", 120), "--cluster", host))
         speeds = folder / "speeds.yaml"
-        speeds.write_text(without_shapes(pathlib.Path(chip).read_text()))
+        speeds.write_text(without_shapes(pathlib.Path(host).read_text()))
         print(f"{'case':26}{'measured':>11}{'predicted':>11}{'error':>9}{'80 % interval':>22}{'noise':>8}"
               f"{'uncalibrated':>14}", flush=True)
         results = []
@@ -101,7 +108,7 @@ def main():
             path.write_text(scenario(*job))
             few = ("--rounds", 2, "--steps", 3) if smoke else ()
             try:
-                result = json.loads(run(program, "rehearse", path, "--chip", speeds, "--json", *few))
+                result = json.loads(run(program, "rehearse", path, "--host", speeds, "--json", *few))
             except RuntimeError as error:
                 print(f"{name:26}{error}", flush=True)
                 continue

@@ -23,6 +23,7 @@
 #include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/measure_host.hpp"
+#include "tools/commands/measure_links.hpp"
 #include "tools/commands/measured_text.hpp"
 #include "tools/commands/runs.hpp"
 
@@ -31,7 +32,7 @@ namespace {
 
 struct CalibrateArguments {
   std::vector<std::string> scenarios, from;
-  std::string chip = "host-core", name, source, out, samples, kernels = "fast";
+  std::string chip = "host-core", name, source, out, cluster, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
   bool keep_disturbed = false, missing = false, json = false;
@@ -44,6 +45,8 @@ struct Calibrated {
   std::optional<HostSamples> measured;
   Measurements files;
   std::vector<TransferFit> transfers;
+  std::optional<LinkFit> links;
+  Cluster cluster;  // of this host, where its links were measured
 };
 
 std::string today() {
@@ -74,6 +77,25 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   return measure_host(chip, chosen);
 }
 
+// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
+void measure_cluster(Calibrated& result) {
+  constexpr std::int64_t kTimes = 3;
+  NodeGroup node;
+  node.name = "host";
+  node.nodes = 1;
+  node.chip = result.chip;
+  node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
+  node.inside.kind = FabricKind::loopback;
+  result.links = measure_links(node, kTimes);
+  if (!(result.links->bytes_per_s > 0))
+    throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
+  node.inside.latency_s = rounded(result.links->latency_s);
+  node.inside.bandwidth = rounded(result.links->bytes_per_s);
+  node.inside.reaches = node.inside.bandwidth;  // what was measured is what a flow reaches
+  result.cluster.name = result.chip.name;
+  result.cluster.groups = {node};
+}
+
 Calibrated calibrate(const CalibrateArguments& options) {
   Calibrated result;
   result.chip = load_chip(options.chip);
@@ -101,6 +123,7 @@ Calibrated calibrate(const CalibrateArguments& options) {
     result.chip.name = options.name;
   else if (!options.out.empty())
     result.chip.name = std::filesystem::path(options.out).stem().string();
+  if (!options.cluster.empty()) measure_cluster(result);
   return result;
 }
 
@@ -139,6 +162,18 @@ std::string measured_text(const HostSamples& measured) {
   return text + "\n\n";
 }
 
+std::string links_text(const LinkFit& links) {
+  std::string text = fmt::format("links: {} a message, {}, from {} transfers between two ranks; mean error {}, worst {}, "
+                                 "held out {}\n",
+                                 format_seconds(links.latency_s), format_rate(links.bytes_per_s), links.transfers,
+                                 format_percent(links.mean_error), format_percent(links.worst_error),
+                                 percent_or_dash(links.held_out_mean));
+  for (const TransferErrors& each : links.by_kind)
+    text += fmt::format("  {:<16} {:>4} transfers, mean error {}\n", each.kind, each.transfers,
+                        format_percent(each.mean_error));
+  return text;
+}
+
 std::string to_text(const Calibrated& result) {
   std::string text = result.measured ? measured_text(*result.measured) : "";
   if (!result.fit.ops.empty() || result.transfers.empty())
@@ -152,6 +187,7 @@ std::string to_text(const Calibrated& result) {
                     result.samples.optimizer.size());
   for (const std::string& more : {unread_text(result.files), transfers_text(result.transfers)})
     if (!more.empty()) text += "\n" + more;
+  if (result.links) text += links_text(*result.links);
   return text;
 }
 
@@ -182,6 +218,13 @@ std::string to_json(const Calibrated& result) {
                        {"held_out_mean", error(each.held_out_mean)},
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
+  if (const auto& links = result.links)
+    json["links"] = {{"latency_s", links->latency_s},
+                     {"bytes_per_s", links->bytes_per_s},
+                     {"transfers", links->transfers},
+                     {"mean_error", links->mean_error},
+                     {"worst_error", links->worst_error},
+                     {"held_out_mean", error(links->held_out_mean)}};
   if (result.files.gpu_s > 0) json["profile"] = profile_json(result.files);
   if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
@@ -194,6 +237,9 @@ void check_options(const CalibrateArguments& options) {
   if (!options.from.empty() && options.source.empty())
     throw Refusal(Exit::usage, "missing-option", {}, "--from needs --source",
                   "where and when these runs were measured");
+  if (!options.from.empty() && !options.cluster.empty())
+    throw Refusal(Exit::usage, "conflicting-options", {}, "--from measures nothing, and --cluster needs a measurement",
+                  "give one of the two");
   if (options.from.empty() && !(options.seconds > 0))
     throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
                   "a positive number");
@@ -254,6 +300,7 @@ Exit run(const CalibrateArguments& options) {
   if (options.missing) return list_missing(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
+  if (result.links) write_result(print(result.cluster), options.cluster);
   write_result(options.json ? to_json(result) : to_text(result), "");
   return was_interrupted() ? Exit::interrupted : Exit::ok;
 }
@@ -274,6 +321,8 @@ void add_calibrate(const Command& program) {
   command.option("--source", options->source, "where and when it was measured, for the file");
   command.option("--name", options->name, "the name of the calibrated chip; default: that of --out");
   command.option("--out", options->out, "write the calibrated chip to this file, for `chip:` of a cluster");
+  command.option("--cluster", options->cluster,
+                 "also measure how two ranks exchange bytes, and write a cluster of this host to this file");
   command.option("--samples", options->samples,
                  "the table of what was measured, which a later run goes on with; default: --out with .csv");
   command.option("--seconds", options->seconds, "how long to measure; default: 90");

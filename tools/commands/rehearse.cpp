@@ -29,7 +29,7 @@ namespace motley {
 namespace {
 
 struct RehearseArguments {
-  std::string scenario, chip, out, samples, kernels = "fast";
+  std::string scenario, chip, host, out, samples, kernels = "fast";
   double seconds = 60;
   std::optional<double> within;  // percent
   std::int64_t steps = 8, rounds = 4, seed = 1;
@@ -63,8 +63,17 @@ KernelLibrary library_of(const RehearseArguments& options) {
   return options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
 }
 
-void use_rates(Scenario& scenario, const KernelRates& rates) {
-  for (NodeGroup& group : scenario.job.cluster.groups) group.chip.software.kernels = rates;
+// What was measured of this host.
+struct HostFigures {
+  KernelRates rates;
+  std::optional<InsideFabric> inside;  // nothing: the scenario's own
+};
+
+void use(Scenario& scenario, const HostFigures& figures) {
+  for (NodeGroup& group : scenario.job.cluster.groups) {
+    group.chip.software.kernels = figures.rates;
+    if (figures.inside && group.inside.kind == figures.inside->kind) group.inside = *figures.inside;
+  }
   build_topology(scenario.job.cluster);
 }
 
@@ -192,26 +201,36 @@ class RealRuns {
   RealSteps result_;
 };
 
+HostFigures figures_for(const RehearseArguments& options, const Prepared& prepared) {
+  if (options.host.empty()) return {rates_for(options, prepared), std::nullopt};
+  const NodeGroup node = load_cluster(options.host).groups.front();
+  if (node.chip.software.kernels.rates.empty())
+    throw Refusal(Exit::usage, "not-calibrated", {.file = options.host}, "this cluster has no measured kernels",
+                  "`motley calibrate --cluster FILE` writes one that has");
+  check_library(node.chip.software.kernels, library_of(options), options.host);
+  return {node.chip.software.kernels, node.inside};
+}
+
 Rehearsal rehearse(const RehearseArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   Rehearsal result;
   result.scenario = prepared.scenario.name;
   result.strategy_hash = prepared.program.strategy_hash;
   result.program_hash = program_hash(prepared.program);
-  const KernelRates rates = rates_for(options, prepared);
-  result.chip = rates.source;
+  const HostFigures figures = figures_for(options, prepared);
+  result.chip = figures.rates.source;
   Prepared plain = prepared;
-  use_rates(plain.scenario, {});
+  use(plain.scenario, {});
   result.uncalibrated_s = step_s(simulate_world(plain, {}, true));
   Prepared calibrated = prepared;
-  use_rates(calibrated.scenario, rates);
+  use(calibrated.scenario, figures);
   const Trace simulated = simulate_world(calibrated, {}, true);
   result.predicted_s = step_s(simulated);
   result.coverage = coverage_of(calibrated.program, calibrated.scenario.job.cluster, simulated);
   result.real = RealRuns(options, prepared).run();
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
-  result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, rates.noise));
+  result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, figures.rates.noise));
   return result;
 }
 
@@ -288,6 +307,8 @@ void add_rehearse(const Command& program) {
   command.option("scenario", options->scenario, "scenario file").required();
   command.option("--chip", options->chip,
                  "a chip that `motley calibrate` wrote; default: measure this host's kernels now");
+  command.option("--host", options->host,
+                 "a cluster that `motley calibrate --cluster` wrote: its chip and its links are used");
   command.option("--seconds", options->seconds, "how long to measure kernels; default: 60");
   command.option("--out", options->out, "write the chip that was measured to this file");
   command.option("--samples", options->samples,

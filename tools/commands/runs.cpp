@@ -14,6 +14,7 @@
 #include "hw/rank/executor.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/temporary_folder.hpp"
 
 namespace motley {
 namespace {
@@ -43,26 +44,6 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
     throw Refusal(Exit::usage, "missing-option", {},
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
 }
-
-// A new folder, which the destructor removes.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw RunFailure("cannot make a temporary folder: " + pattern);
-    path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace
 

@@ -35,16 +35,8 @@ TEST_CASE("every drawn probe compiles, is small, and together they have every ke
     CHECK(probe.job.transformer.hidden <= range.most_hidden);
     CHECK(probe.job.transformer.vocabulary <= range.most_vocabulary);
   }
-  // What probes lack: keys gathered over a context group, rows exchanged between experts of several ranks, and
-  // factors of adapters and further predictions.
-  const std::set<KernelOp> elsewhere = {KernelOp::place_keys,
-                                        KernelOp::take_keys,
-                                        KernelOp::regroup,
-                                        KernelOp::ungroup,
-                                        KernelOp::scale,
-                                        KernelOp::clear,
-                                        KernelOp::dispatch_weights,
-                                        KernelOp::dispatch_weights_backward};
+  // What probes lack: factors of adapters and further predictions, and gradients that are divided.
+  const std::set<KernelOp> elsewhere = {KernelOp::scale, KernelOp::clear};
   for (const RatedKernel& kernel : rated_kernels()) {
     if (elsewhere.contains(kernel.op)) continue;
     INFO(name_of(kernel));
