@@ -91,7 +91,6 @@ void measure_cluster(Calibrated& result) {
     throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
   node.inside.latency_s = rounded(result.links->latency_s);
   node.inside.bandwidth = rounded(result.links->bytes_per_s);
-  node.inside.reaches = node.inside.bandwidth;  // what was measured is what a flow reaches
   result.cluster.name = result.chip.name;
   result.cluster.groups = {node};
 }
