@@ -85,10 +85,7 @@ void add_latent(Transformer& model, Draw& draw) {
 
 double flops_of_step(const Transformer& model, const Train& train) {
   const double tokens = static_cast<double>(train.micro_batch * train.sequence);
-  const double active = static_cast<double>(parameter_count(model)) /
-                        static_cast<double>(std::max<std::int64_t>(1, model.layers)) *
-                        static_cast<double>(model.layers);
-  return 6 * tokens * active +
+  return 6 * tokens * static_cast<double>(parameter_count(model)) +
          12 * tokens * static_cast<double>(model.hidden * model.layers * train.sequence);
 }
 

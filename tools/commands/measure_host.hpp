@@ -30,7 +30,7 @@ struct HostSamples {
   HostFacts host;
   SamplesTable table;
   std::int64_t probes = 0, kept_before = 0;  // measured now; read from the table
-  std::int64_t disturbed = 0;                // measurements that did not count
+  std::int64_t disturbed = 0;                // measurements during which the machine did not keep still
   std::string last_disturbance;
   double noise = 0;  // see Stillness::noise()
 };
