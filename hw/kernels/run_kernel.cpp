@@ -191,9 +191,7 @@ class KernelCall {
       reference::latent_heads(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
   }
   void activation(bool backward) const {
-    const bool has_shape = kernel_.m > 0;
-    const reference::InnerShape shape{has_shape ? kernel_.m : rows(),
-                                      has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
+    const reference::InnerShape shape = activated_rows(backward);
     if (backward && t_.in.size() > 2)
       return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
     if (backward)
@@ -202,6 +200,25 @@ class KernelCall {
     else
       (model().gated() ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
+  }
+  // Where experts have room for the most rows that could arrive, rows beyond those that did are zeros (see
+  // grouped_matmul()), and so is what an activation makes of them.
+  reference::InnerShape activated_rows(bool backward) const {
+    const bool has_shape = kernel_.m > 0;
+    reference::InnerShape shape{has_shape ? kernel_.m : rows(),
+                                has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
+    if (!has_shape || (c_.expert_parts == 1 && c_.slices == 1)) return shape;
+    const std::int64_t width = backward ? shape.F : (model().gated() ? 2 : 1) * shape.F;
+    const float* const rows = t_.in[0];  // backward: the gradients of the result
+    const std::int64_t room = shape.N;
+    const auto is_zero = [&](std::int64_t row) {
+      return std::all_of(rows + row * width, rows + (row + 1) * width, [](float each) { return each == 0; });
+    };
+    while (shape.N > 0 && is_zero(shape.N - 1)) --shape.N;
+    const std::int64_t out_width = backward ? (model().gated() ? 2 : 1) * shape.F : shape.F;
+    std::fill(t_.out[0] + shape.N * out_width, t_.out[0] + room * out_width, 0.0F);
+    if (backward && t_.in.size() > 2) std::fill(t_.out[1] + shape.N, t_.out[1] + room, 0.0F);
+    return shape;
   }
   void residual(bool backward) const {
     if (backward)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "hw/collective/ring.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -27,25 +28,26 @@ void make_up(std::span<float> values) {
 
 // What the other members of a gather would have brought is a copy of what this rank brings: kernels are slower or
 // faster where they meet numbers that are not normal.
-void fill_others(const Program& program, Rank rank, const Kernel& kernel, std::span<float> values) {
-  if (kernel.op != KernelOp::all_gather || !program.ranks[rank].groups[kTensorGroup]) return;
-  const auto& members = program.groups[*program.ranks[rank].groups[kTensorGroup]].ranks;
-  const std::size_t part = (values.size() + members.size() - 1) / members.size();
-  const auto place =
-      static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-  const std::span<float> own =
-      values.subspan(std::min(values.size(), place * part))
-          .first(std::min(part, values.size() - std::min(values.size(), place * part)));
+void fill_others(const Group& group, Rank rank, std::span<float> values) {
+  const std::size_t size = (values.size() + group.ranks.size() - 1) / group.ranks.size();
+  const std::size_t place = place_in(group, rank);
+  const std::span<const float> own = part(values, place, group.ranks.size());
   if (own.empty()) return;
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (i / part != place) values[i] = own[i % own.size()];
+    if (i / size != place) values[i] = own[i % own.size()];
+}
+
+void fill_others(const Program& program, Rank rank, const Kernel& kernel, std::span<float> values) {
+  if (kernel.op != KernelOp::all_gather || !program.ranks[rank].groups[kTensorGroup]) return;
+  fill_others(program.groups[*program.ranks[rank].groups[kTensorGroup]], rank, values);
 }
 
 }  // namespace
 
 HostExecutor::HostExecutor(const Program& program, const Transformer& transformer, const Train& train,
                            Rank rank, KernelLibrary library)
-    : rank_(rank),
+    : program_(program),
+      rank_(rank),
       text_(made_up_bytes(train)),
       work_(program, transformer, train, rank, library,
             [&program, rank](const Kernel& kernel, std::span<float> values) {
@@ -55,6 +57,12 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
     for (const Instruction& instruction : stream.instructions)
       if (const Op op = instruction.op(); op == Op::send || op == Op::collective || op == Op::copy)
         sent_.insert(instruction.frees.begin(), instruction.frees.end());
+  for (const Stream& stream : work_.rank_program().streams)
+    for (const Instruction& instruction : stream.instructions)
+      if (const Collective* const gather = instruction.as<Collective>();
+          gather != nullptr && gather->kind == CollectiveKind::all_gather && !gather->shard)
+        for (const TensorId id : gather->tensors)
+          if (const auto group = program.ranks[rank].groups[gather->slot]) gathered_.emplace(id, *group);
   work_.begin_step(text_, steps_begun_++);
 }
 
@@ -93,6 +101,17 @@ void HostExecutor::drop_sent(std::int32_t micro_batch) {
     }
 }
 
+// An all_gather instruction follows the compute that writes this rank's part of its tensor. (After an all_to_all, what
+// this rank meant to send is as good as what it would have received: as many tokens, on average.)
+void HostExecutor::fill_gathered(const Compute& compute, std::int32_t micro_batch) {
+  const auto& kernels = work_.rank_program().blocks[compute.block].kernels;
+  for (int i = compute.first_kernel; i < compute.last_kernel; ++i)
+    for (const TensorId id : kernels[at(i)].out)
+      if (const auto group = gathered_.find(id);
+          group != gathered_.end() && work_.memory().find(id, micro_batch) != nullptr)
+        fill_others(program_.groups[group->second], rank_, work_.values(id, micro_batch));
+}
+
 double HostExecutor::execute(const Step& step, const Instruction& instruction) {
   MOTLEY_CHECK(step.rank == rank_);
   if (const OptimizerStep* const optimizer_step = instruction.as<OptimizerStep>())
@@ -118,6 +137,7 @@ double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {
   const double begin_s = monotonic_s();
   work_.compute(compute, micro_batch, ledger, &kernels_);
   const double end_s = monotonic_s();
+  fill_gathered(compute, micro_batch);
   drop_sent(micro_batch);
   return end_s - begin_s;
 }

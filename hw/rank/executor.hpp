@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 
 #include "hw/rank/data.hpp"
@@ -25,16 +26,20 @@ class HostExecutor : public Executor {
   const Memory& memory() { return work_.memory(); }
 
  private:
+  const Program& program_;
   const Rank rank_;
   Text text_;  // made up, too
   RankWork work_;
   // Tensors that a send would free: here they are freed after the compute that writes them.
   std::set<TensorId> sent_;
+  // The groups over which tensors are gathered between computes.
+  std::map<TensorId, GroupId> gathered_;
   std::int64_t steps_begun_ = 0;
   std::vector<KernelSpan> kernels_;  // of the last compute
 
   void make_up_missing(TensorId tensor, std::int32_t micro_batch);
   void make_up_missing(const Compute& compute, std::int32_t micro_batch);
+  void fill_gathered(const Compute& compute, std::int32_t micro_batch);
   void drop_sent(std::int32_t micro_batch);
   double execute(const Compute& compute, std::int32_t micro_batch);
   double execute(const OptimizerStep& optimizer_step);
