@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,27 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   for (std::string& each : strings) pointers.push_back(each.data());
   pointers.push_back(nullptr);
   return pointers;
+}
+
+// The processors of a rank: as many as every other rank has, and none that another has. Empty: any, as this process may
+// use fewer than there are ranks, or more than a cpu_set_t holds.
+std::vector<int> processors_of(Rank rank, int rank_count) {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return {};
+  std::vector<int> numbers;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &usable)) numbers.push_back(i);
+  const auto each = static_cast<std::ptrdiff_t>(numbers.size()) / rank_count;
+  const auto first = numbers.begin() + static_cast<std::ptrdiff_t>(rank.value()) * each;
+  return {first, first + each};
+}
+
+cpu_set_t set_of(const std::vector<int>& processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int each : processors) CPU_SET(each, &set);
+  return set;
 }
 
 sigset_t watched_signals() {
@@ -132,12 +154,16 @@ class RankProcesses {
     auto environment = environment_of(rank, options_.rank_count, door_);
     auto command = options_.command;
     const auto environment_pointers = pointers_to(environment), command_pointers = pointers_to(command);
+    const std::vector<int> processors =
+        options_.bind ? processors_of(rank, options_.rank_count) : std::vector<int>();
+    const cpu_set_t set = set_of(processors);
     int failure[2];
     MOTLEY_CHECK(pipe2(failure, O_CLOEXEC) == 0);
     const Socket reading(failure[0]);
     const pid_t launcher = getpid();
     const pid_t process = fork();
     if (process == 0) {
+      if (!processors.empty()) sched_setaffinity(0, sizeof set, &set);
       execute(rank, launcher, command_pointers, environment_pointers);
       const int why = errno;
       [[maybe_unused]] const ssize_t written = write(failure[1], &why, sizeof why);

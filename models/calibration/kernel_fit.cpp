@@ -72,9 +72,7 @@ OpFit fit_kernel(const RatedKernel& kernel, const std::vector<KernelSample>& sam
 }  // namespace
 
 double rounded(double value) {
-  if (!(value > 0)) return 0;
-  const double digit = std::pow(10.0, std::floor(std::log10(value)) - 3);
-  return std::round(value / digit) * digit;
+  return value > 0 ? std::stod(fmt::format("{:.3e}", value)) : 0;
 }
 
 KernelFit fit_kernels(const Samples& samples) {
