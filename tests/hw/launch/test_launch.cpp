@@ -1,10 +1,13 @@
 // Launching real processes: how they end, and that no process is left. A rank that trains is this test program itself,
 // started with its hidden test "[rank of a launch]".
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -46,6 +49,41 @@ TEST_CASE(
   for (int rank = 0; rank < 3; ++rank)
     REQUIRE(folder.read(std::to_string(rank)) == std::to_string(rank) + " of 3\n");
   REQUIRE(no_child_is_left());
+}
+
+TEST_CASE("ranks have equally many processors and share none, where there are enough of them") {
+  cpu_set_t usable;
+  REQUIRE(sched_getaffinity(0, sizeof usable, &usable) == 0);
+  const int processors = CPU_COUNT(&usable);
+  const TemporaryFolder folder;
+  const std::string script =
+      "grep Cpus_allowed: /proc/self/status | cut -f2 > " + folder.path() + "/$MOTLEY_RANK";
+  for (const bool bind : {true, false})
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+      REQUIRE(launch({ranks, {"/bin/sh", "-c", script}, 20, bind}).exit_code == 0);
+      std::vector<bool> taken;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<bool> mine;  // from the last digit of a hexadecimal mask, whose groups commas part
+        std::string mask = folder.read(std::to_string(rank));
+        std::reverse(mask.begin(), mask.end());
+        for (const char digit : mask)
+          if (std::isxdigit(static_cast<unsigned char>(digit)) != 0)
+            for (int bit = 0; bit < 4; ++bit)
+              mine.push_back((std::stoi(std::string(1, digit), nullptr, 16) >> bit & 1) != 0);
+        const auto count = std::count(mine.begin(), mine.end(), true);
+        INFO("rank " << rank << " of " << ranks << (bind ? ", bound" : "") << ", " << processors << " processors");
+        if (!bind || ranks > processors) {
+          REQUIRE(count == processors);
+          continue;
+        }
+        REQUIRE(count == processors / ranks);
+        taken.resize(mine.size());
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          REQUIRE_FALSE((taken[i] && mine[i]));
+          taken[i] = taken[i] || mine[i];
+        }
+      }
+    }
 }
 
 TEST_CASE("when a rank fails the others are ended, and its exit code and number are told") {
