@@ -20,6 +20,23 @@ Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
 }
 
 // One kernel with its tensors: each function calls the loops of one kind of kernel.
+// Where experts have room for the most rows that could arrive, rows beyond those that did are zeros (see
+// KernelCall::grouped_matmul()), and so is what an activation makes of them.
+void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model, bool backward,
+                          reference::InnerShape& shape) {
+  const std::int64_t wide = (model.gated() ? 2 : 1) * shape.F, narrow = shape.F;
+  const std::int64_t in_width = backward ? narrow : wide, out_width = backward ? wide : narrow;
+  const float* const rows = tensors.in[0];  // backward: the gradients of the result
+  const auto is_empty = [&](std::int64_t row) {
+    return std::all_of(rows + row * in_width, rows + (row + 1) * in_width,
+                       [](float each) { return each == 0; });
+  };
+  const std::int64_t room = shape.N;
+  while (shape.N > 0 && is_empty(shape.N - 1)) --shape.N;
+  std::fill(tensors.out[0] + shape.N * out_width, tensors.out[0] + room * out_width, 0.0F);
+  if (backward && tensors.in.size() > 2) std::fill(tensors.out[1] + shape.N, tensors.out[1] + room, 0.0F);
+}
+
 class KernelCall {
  public:
   KernelCall(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
@@ -191,7 +208,11 @@ class KernelCall {
       reference::latent_heads(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
   }
   void activation(bool backward) const {
-    const reference::InnerShape shape = activated_rows(backward);
+    const bool has_shape = kernel_.m > 0;
+    reference::InnerShape shape{has_shape ? kernel_.m : rows(),
+                                has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
+    if (has_shape && (c_.expert_parts > 1 || c_.slices > 1))
+      leave_out_empty_rows(t_, model(), backward, shape);
     if (backward && t_.in.size() > 2)
       return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
     if (backward)
@@ -200,25 +221,6 @@ class KernelCall {
     else
       (model().gated() ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
-  }
-  // Where experts have room for the most rows that could arrive, rows beyond those that did are zeros (see
-  // grouped_matmul()), and so is what an activation makes of them.
-  reference::InnerShape activated_rows(bool backward) const {
-    const bool has_shape = kernel_.m > 0;
-    reference::InnerShape shape{has_shape ? kernel_.m : rows(),
-                                has_shape ? kernel_.n : model().ffn / c_.tensor_parallel};
-    if (!has_shape || (c_.expert_parts == 1 && c_.slices == 1)) return shape;
-    const std::int64_t width = backward ? shape.F : (model().gated() ? 2 : 1) * shape.F;
-    const float* const rows = t_.in[0];  // backward: the gradients of the result
-    const std::int64_t room = shape.N;
-    const auto is_zero = [&](std::int64_t row) {
-      return std::all_of(rows + row * width, rows + (row + 1) * width, [](float each) { return each == 0; });
-    };
-    while (shape.N > 0 && is_zero(shape.N - 1)) --shape.N;
-    const std::int64_t out_width = backward ? (model().gated() ? 2 : 1) * shape.F : shape.F;
-    std::fill(t_.out[0] + shape.N * out_width, t_.out[0] + room * out_width, 0.0F);
-    if (backward && t_.in.size() > 2) std::fill(t_.out[1] + shape.N, t_.out[1] + room, 0.0F);
-    return shape;
   }
   void residual(bool backward) const {
     if (backward)

@@ -12,8 +12,8 @@ struct LaunchOptions {
   int rank_count = 1;
   std::vector<std::string> command;  // searched in PATH
   double grace_s = 5;                // after SIGTERM, before ranks that still run get SIGKILL
-  // Each rank stays on processors of its own, if there are enough: a rank that wakes up where another computes waits for
-  // it, for milliseconds.
+  // Each rank stays on processors of its own, if there are enough: a rank that wakes up where another computes waits
+  // for it, for milliseconds.
   bool bind = true;
 };
 

@@ -34,7 +34,8 @@ KernelRate rate_of(const std::vector<double>& seconds) {
 Parts possible_parts(const std::vector<RelativePoint>& points) {
   Parts possible = part_bit(kOverheadPart);
   for (const std::size_t part : {kFlopsPart, kBytesPart, kPairsPart})
-    if (std::all_of(points.begin(), points.end(), [&](const RelativePoint& each) { return each.amounts[part] > 0; }))
+    if (std::all_of(points.begin(), points.end(),
+                    [&](const RelativePoint& each) { return each.amounts[part] > 0; }))
       possible |= part_bit(part);
   return possible;
 }
@@ -71,9 +72,7 @@ OpFit fit_kernel(const RatedKernel& kernel, const std::vector<KernelSample>& sam
 
 }  // namespace
 
-double rounded(double value) {
-  return value > 0 ? std::stod(fmt::format("{:.3e}", value)) : 0;
-}
+double rounded(double value) { return value > 0 ? std::stod(fmt::format("{:.3e}", value)) : 0; }
 
 KernelFit fit_kernels(const Samples& samples) {
   KernelFit result;

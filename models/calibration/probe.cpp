@@ -133,7 +133,8 @@ Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& ran
   job.strategy.sequence_parallel = degrees.tp > 1 && draw.one_in(2);
   if (degrees.dp > 1)
     for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = degrees.dp;
-  if (job.transformer.experts.count > 0 && draw.one_in(3)) job.strategy.expert_weights = ExpertWeights::activation;
+  if (job.transformer.experts.count > 0 && draw.one_in(3))
+    job.strategy.expert_weights = ExpertWeights::activation;
   NodeGroup node;
   node.name = "probe";
   node.nodes = 1;
@@ -144,8 +145,8 @@ Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& ran
   job.cluster.groups = {node};
   build_topology(job.cluster);
   probe.name = fmt::format("{} {} x {}, {} x {} tokens, tp {}, cp {}, ep {}", job.transformer.name,
-                           job.transformer.hidden, job.transformer.layers, job.train.micro_batch, job.train.sequence,
-                           degrees.tp, degrees.cp, degrees.dp);
+                           job.transformer.hidden, job.transformer.layers, job.train.micro_batch,
+                           job.train.sequence, degrees.tp, degrees.cp, degrees.dp);
   return probe;
 }
 

@@ -43,7 +43,8 @@ std::optional<std::vector<double>> weighted_fit(const std::vector<RelativePoint>
     for (std::size_t a = 0; a < parts.size(); ++a) {
       const double left = weights[p] * points[p].amounts[parts[a]] * scale[a];
       right[a] += left;
-      for (std::size_t b = 0; b < parts.size(); ++b) rows[a][b] += left * points[p].amounts[parts[b]] * scale[b];
+      for (std::size_t b = 0; b < parts.size(); ++b)
+        rows[a][b] += left * points[p].amounts[parts[b]] * scale[b];
     }
   const auto solved = solve(rows, right);
   if (!solved) return std::nullopt;

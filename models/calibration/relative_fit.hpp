@@ -29,7 +29,8 @@ double relative_error(const std::vector<double>& seconds, const RelativePoint& p
 std::optional<std::vector<double>> fit_parts(const std::vector<RelativePoint>& points, Parts parts);
 
 struct HeldOutError {
-  double mean = std::numeric_limits<double>::infinity(), worst = mean;  // infinite: some points cannot be fitted
+  double mean = std::numeric_limits<double>::infinity(),
+         worst = mean;  // infinite: some points cannot be fitted
 };
 // Each point predicted by a fit to others: all others where they are few, else those of other folds.
 HeldOutError held_out_error(const std::vector<RelativePoint>& points, Parts parts);

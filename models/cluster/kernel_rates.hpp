@@ -19,8 +19,8 @@ namespace motley {
 // Kernels of one op that compute different functions, so that one speed does not fit both.
 enum class KernelVariant : std::uint8_t {
   usual,
-  gated,  // activation*: SiLU(gate) * up; the usual one is GELU
-  rms,    // norm*: RMSNorm; the usual one is LayerNorm
+  gated,     // activation*: SiLU(gate) * up; the usual one is GELU
+  rms,       // norm*: RMSNorm; the usual one is LayerNorm
   gathered,  // attention*: keys and values of several ranks, in the order of the ranks
 };
 

@@ -87,8 +87,7 @@ void measure_cluster(Calibrated& result) {
   node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
   node.inside.kind = FabricKind::loopback;
   result.links = measure_links(node, kTimes);
-  if (!(result.links->bytes_per_s > 0))
-    throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
+  if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
   node.inside.latency_s = rounded(result.links->latency_s);
   node.inside.bandwidth = rounded(result.links->bytes_per_s);
   result.cluster.name = result.chip.name;
@@ -162,14 +161,17 @@ std::string measured_text(const HostSamples& measured) {
 }
 
 std::string links_text(const LinkFit& links) {
-  std::string text = fmt::format("links: {} a message, {}, from {} transfers between two ranks; mean error {}, worst {}, "
-                                 "held out {}\n",
-                                 format_seconds(links.latency_s), format_rate(links.bytes_per_s), links.transfers,
-                                 format_percent(links.mean_error), format_percent(links.worst_error),
-                                 percent_or_dash(links.held_out_mean));
+  std::string text = fmt::format(
+      "\nlinks: {} a message, {}, from {} transfers between two ranks; mean error {}, worst {}, held out "
+      "{}\n",
+      format_seconds(links.latency_s), format_rate(links.bytes_per_s), links.transfers,
+      format_percent(links.mean_error), format_percent(links.worst_error),
+      percent_or_dash(links.held_out_mean));
   for (const TransferErrors& each : links.by_kind)
-    text += fmt::format("  {:<16} {:>4} transfers, mean error {}\n", each.kind, each.transfers,
-                        format_percent(each.mean_error));
+    if (each.transfers > 0)
+      text +=
+          fmt::format("  {:<17} {:>3} transfers, mean error {}, median of predicted / measured - 1 {}\n",
+                      each.kind, each.transfers, format_percent(each.mean_error), format_percent(each.bias));
   return text;
 }
 
@@ -218,12 +220,9 @@ std::string to_json(const Calibrated& result) {
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
   if (const auto& links = result.links)
-    json["links"] = {{"latency_s", links->latency_s},
-                     {"bytes_per_s", links->bytes_per_s},
-                     {"transfers", links->transfers},
-                     {"mean_error", links->mean_error},
-                     {"worst_error", links->worst_error},
-                     {"held_out_mean", error(links->held_out_mean)}};
+    json["links"] = {{"latency_s", links->latency_s},     {"bytes_per_s", links->bytes_per_s},
+                     {"transfers", links->transfers},     {"mean_error", links->mean_error},
+                     {"worst_error", links->worst_error}, {"held_out_mean", error(links->held_out_mean)}};
   if (result.files.gpu_s > 0) json["profile"] = profile_json(result.files);
   if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
@@ -237,8 +236,8 @@ void check_options(const CalibrateArguments& options) {
     throw Refusal(Exit::usage, "missing-option", {}, "--from needs --source",
                   "where and when these runs were measured");
   if (!options.from.empty() && !options.cluster.empty())
-    throw Refusal(Exit::usage, "conflicting-options", {}, "--from measures nothing, and --cluster needs a measurement",
-                  "give one of the two");
+    throw Refusal(Exit::usage, "conflicting-options", {},
+                  "--from measures nothing, and --cluster needs a measurement", "give one of the two");
   if (options.from.empty() && !(options.seconds > 0))
     throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
                   "a positive number");

@@ -205,7 +205,8 @@ HostFigures figures_for(const RehearseArguments& options, const Prepared& prepar
   if (options.host.empty()) return {rates_for(options, prepared), std::nullopt};
   const NodeGroup node = load_cluster(options.host).groups.front();
   if (node.chip.software.kernels.rates.empty())
-    throw Refusal(Exit::usage, "not-calibrated", {.file = options.host}, "this cluster has no measured kernels",
+    throw Refusal(Exit::usage, "not-calibrated", {.file = options.host},
+                  "this cluster has no measured kernels",
                   "`motley calibrate --cluster FILE` writes one that has");
   check_library(node.chip.software.kernels, library_of(options), options.host);
   return {node.chip.software.kernels, node.inside};

@@ -71,7 +71,8 @@ TEST_CASE("ranks have equally many processors and share none, where there are en
             for (int bit = 0; bit < 4; ++bit)
               mine.push_back((std::stoi(std::string(1, digit), nullptr, 16) >> bit & 1) != 0);
         const auto count = std::count(mine.begin(), mine.end(), true);
-        INFO("rank " << rank << " of " << ranks << (bind ? ", bound" : "") << ", " << processors << " processors");
+        INFO("rank " << rank << " of " << ranks << (bind ? ", bound" : "") << ", " << processors
+                     << " processors");
         if (!bind || ranks > processors) {
           REQUIRE(count == processors);
           continue;
