@@ -105,6 +105,12 @@ class Calibrate(unittest.TestCase):
         answer = json.loads(self.motley("simulate", scenario, "--json").stdout)
         self.assertEqual(plain["strategy_hash"], answer["strategy_hash"])
         self.assertNotEqual(plain["iteration_s"], answer["iteration_s"])
+        # --strict says no if and only if a part of the prediction lies outside what was measured.
+        rests_on = answer["coverage"]
+        outside = rests_on["extrapolated"] + rests_on["assumed"] > 0
+        for command in ("simulate", "explain"):
+            run = self.motley(command, scenario, "--no-changes", "--strict", code=4 if outside else 0)
+            self.assertEqual(outside, "outside what was measured" in run.stderr)
         # Samples of other kernels or another number of ranks are not added to the same table.
         for ranks, kernels in ((1, "reference"), (2, "fast")):
             run = self.calibrate("--seconds", 1, "--samples", "core.csv", "--kernels", kernels, ranks=ranks, code=2)
@@ -126,6 +132,14 @@ class Calibrate(unittest.TestCase):
         self.assertAlmostEqual(simulated["iteration_s"], rehearsed["uncalibrated_s"], places=12)
         self.assertAlmostEqual(1, sum(rehearsed["coverage"].values()), places=9)
         self.assertGreater(rehearsed["coverage"]["measured"], 0.5)  # its own kernels were measured first
+        # A strict rehearsal says no if and only if a kernel lies outside what was measured.
+        large = self.folder / "large.yaml"
+        large.write_text(SCENARIO.read_text().replace("micro_batch: 2", "micro_batch: 8"))
+        missing = json.loads(self.motley("calibrate", large, "--chip", "core.yaml", "--missing", "--json").stdout)
+        outside = {"extrapolated", "assumed"} & {shape["known"] for shape in missing["scenarios"][0]["missing"]}
+        run = self.motley("rehearse", large, "--chip", "core.yaml", "--strict", "--steps", 1, "--rounds", 1,
+                          "--keep-disturbed", code=4 if outside else 0)
+        self.assertEqual(bool(outside), "outside what was measured" in run.stderr)
         low, high = rehearsed["interval_s"]
         self.assertLess(low, rehearsed["predicted_s"])
         self.assertLess(rehearsed["predicted_s"], high)
