@@ -42,9 +42,9 @@ struct Coverage {
 Coverage coverage_of(const Program& program, const Cluster& cluster, const Trace& trace);
 bool has_measured_kernels(const Cluster& cluster);
 
-// Throws Refusal("not-calibrated") where no chip has measured kernels, and Refusal("outside-measured") where a kernel or
-// an optimizer's step is charged by figures that nothing near it was measured for: extrapolated or assumed. Messages and
-// the host's launches rest on general figures, and are not refused. `scenario`: its path, for the messages.
+// Throws Refusal("not-calibrated") where no chip has measured kernels, and Refusal("outside-measured") where a kernel
+// or an optimizer's step is charged by figures that nothing near it was measured for: extrapolated or assumed. Messages
+// and the host's launches rest on general figures, and are not refused. `scenario`: its path, for the messages.
 void require_measured(const Coverage& coverage, const Cluster& cluster, const std::string& scenario);
 
 // "61.0 % measured, 30.2 % interpolated, 1.0 % assumed, 7.8 % messages"
