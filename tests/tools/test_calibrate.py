@@ -150,6 +150,25 @@ class Calibrate(unittest.TestCase):
         run = self.motley("rehearse", SCENARIO, "--chip", "host-core", code=2)
         self.assertIn("has no measured kernels", run.stderr)
 
+    def test_a_neighbour_on_one_core_is_reported_or_refused(self):
+        core = min(os.sched_getaffinity(0))
+        neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                                     preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        try:
+            run = subprocess.run([PROGRAM, "calibrate", "--seconds", str(2 * SLOWER), "--out", "core.yaml", "--json"],
+                                 capture_output=True, text=True, cwd=self.folder, timeout=600)
+        finally:
+            neighbour.kill()
+            neighbour.wait()
+        if run.returncode == 0:
+            answer = json.loads(run.stdout)
+            self.assertGreater(answer["disturbed"], 0)
+            self.assertGreater(answer["probes"], 0, "a calibration that measured nothing was not refused")
+            self.assertTrue((self.folder / "core.yaml").exists())
+        else:
+            self.assertEqual(4, run.returncode, run.stderr)
+            self.assertIn("this machine does not keep still", run.stderr)
+            self.assertFalse((self.folder / "core.yaml").exists())
 
     def test_never_still_among_busy_neighbours(self):
         self.calibrate("--seconds", 1, "--out", "core.yaml", ranks=2)
