@@ -1,5 +1,5 @@
-// Fuzz target: a file of measurements is read, whichever program wrote it (a trace of Motley, torch.profiler, nccl-tests,
-// perftest, measure-torch), and speeds are fitted to what it holds.
+// Fuzz target: a file of measurements is read, whichever program wrote it (a trace of Motley, torch.profiler,
+// nccl-tests, perftest, measure-torch), and speeds are fitted to what it holds.
 #include "models/calibration/kernel_fit.hpp"
 #include "models/calibration/measured_files.hpp"
 #include "models/calibration/transfer_fit.hpp"
