@@ -7,6 +7,7 @@
 #include "models/base/text_file.hpp"
 #include "models/calibration/nccl_tests.hpp"
 #include "models/calibration/perftest.hpp"
+#include "models/calibration/torch_kernels.hpp"
 #include "models/calibration/torch_profile.hpp"
 #include "models/check/check.hpp"
 
@@ -53,6 +54,8 @@ Measurements read_measurements(const std::string& path) {
   const std::string text = read_text_file(path, {}, kMostFileBytes);
   if (is_json(text)) {
     measurements = read_torch_profile(text, path);
+  } else if (is_torch_kernels(text)) {
+    measurements = read_torch_kernels(text, path);
   } else if (is_nccl_tests(text)) {
     measurements.transfers = read_nccl_tests(text, path);
   } else if (is_perftest(text)) {
@@ -61,7 +64,7 @@ Measurements read_measurements(const std::string& path) {
     throw Refusal(Exit::usage, "unknown-measurements", {.file = path, .line = 1, .column = 1},
                   "no program that Motley knows wrote these measurements",
                   "known: Motley's traces, torch.profiler's with record_shapes=True, what nccl-tests and "
-                  "perftest print");
+                  "perftest print, kernels.csv of tools/measure-torch");
   }
   return measurements;
 }

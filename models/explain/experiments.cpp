@@ -38,7 +38,8 @@ Trial Experiments::run(const Experiment& experiment) const {
     trial.step_s = duration_s(simulation_(job, program));
   } catch (const Refusal& refusal) {
     const bool is_of_the_job = refusal.exit_code() == Exit::infeasible ||
-                               refusal.exit_code() == Exit::usage || refusal.kind() == "deadlock";
+                               refusal.exit_code() == Exit::usage || refusal.kind() == "deadlock" ||
+                               refusal.kind() == "outside-measured";
     if (experiment.surely_stands || !is_of_the_job) throw;
     const std::string message = refusal.message();
     trial.refused = message.substr(0, message.find('\n'));

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "models/base/refusal.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/cost/compute_cost.hpp"
@@ -41,13 +42,21 @@ class Counter {
     const double count = count_of(step.rank), seconds = event.end_s - event.matched_s;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     const KernelRates& rates = cluster_.chip_of(program_.ranks[step.rank].chip).software.kernels;
-    if (instruction.op() == Op::optimizer) {
-      add_seconds(rates.optimizer ? Known::interpolated : Known::assumed, count * seconds);
+    if (const auto* const optimizer = instruction.as<OptimizerStep>()) {
+      add_optimizer(rates.optimizer && optimizer->tensors.empty(), step.rank, count * seconds);
     } else if (instruction.op() == Op::compute) {
       add_kernels(step.rank, instruction, count, seconds);
     } else {
       coverage_.message_s += count * seconds;
     }
+  }
+
+  // The step of optimizer states on the host is never measured.
+  void add_optimizer(bool is_measured, Rank rank, double seconds) {
+    add_seconds(is_measured ? Known::interpolated : Known::assumed, seconds);
+    if (is_measured) return;
+    coverage_.optimizer_assumed_s += seconds;
+    coverage_.optimizer_chip = cluster_.chip_of(program_.ranks[rank].chip).name;
   }
 
   void add_kernels(Rank rank, const Instruction& instruction, double count, double seconds) {
@@ -99,6 +108,34 @@ class Counter {
   Coverage coverage_;
 };
 
+std::string how_to_measure(const std::string& chip, const Cluster& cluster, const std::string& scenario) {
+  const bool is_host = std::any_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
+    return group.chip.name == chip && group.chip.kind == "cpu";
+  });
+  const std::string measure =
+      is_host
+          ? fmt::format("`motley calibrate {} --out FILE` measures the shapes of this scenario", scenario)
+          : fmt::format("`motley calibrate --from PROFILE --chip {}` reads a profile of this scenario", chip);
+  return fmt::format("{}; `motley calibrate {} --chip FILE --missing` lists all that a chip lacks", measure,
+                     scenario);
+}
+
+// What lies outside all that was measured.
+struct Outside {
+  const MissingShape* costliest = nullptr;  // null: the optimizer's step alone
+  double seconds = 0;
+};
+
+Outside outside_of(const Coverage& coverage) {
+  Outside outside{.seconds = coverage.optimizer_assumed_s};
+  for (const MissingShape& each : coverage.missing) {
+    if (each.known != Known::extrapolated && each.known != Known::assumed) continue;
+    if (outside.costliest == nullptr) outside.costliest = &each;  // those that take most come first
+    outside.seconds += each.seconds;
+  }
+  return outside;
+}
+
 }  // namespace
 
 double Coverage::seconds() const { return std::accumulate(kernel_s.begin(), kernel_s.end(), message_s); }
@@ -110,6 +147,32 @@ bool has_measured_kernels(const Cluster& cluster) {
 
 Coverage coverage_of(const Program& program, const Cluster& cluster, const Trace& trace) {
   return Counter(program, cluster, trace).run();
+}
+
+void require_measured(const Coverage& coverage, const Cluster& cluster, const std::string& scenario) {
+  if (!has_measured_kernels(cluster))
+    throw Refusal(
+        Exit::mismatch, "not-calibrated", {.file = scenario},
+        "no chip of this cluster has measured kernels, so nothing of the prediction rests on them",
+        "`motley calibrate --out FILE` writes a chip that has; name that file as the cluster's `chip`");
+  const Outside outside = outside_of(coverage);
+  if (outside.costliest == nullptr && !(outside.seconds > 0)) return;
+  std::string what =
+      fmt::format("the optimizer's step on {}, which was not measured", coverage.optimizer_chip);
+  std::string chip = coverage.optimizer_chip;
+  if (const MissingShape* const shape = outside.costliest) {
+    chip = shape->chip;
+    what =
+        fmt::format("{} on {} with m {}, n {}, k {}, groups {}, {}", name_of(shape->kernel), chip,
+                    shape->shape.m, shape->shape.n, shape->shape.k, shape->shape.groups,
+                    shape->known == Known::assumed ? "a kind of kernel that was not measured in this format"
+                                                   : "a size outside all measured ones");
+  }
+  throw Refusal(
+      Exit::mismatch, "outside-measured", {.file = scenario},
+      fmt::format("{} of the busy time rests on kernels outside what was measured, most of it on {}",
+                  format_percent(outside.seconds / coverage.seconds()), what),
+      how_to_measure(chip, cluster, scenario));
 }
 
 std::string describe(const Coverage& coverage) {

@@ -27,6 +27,9 @@ struct Coverage {
   std::array<double, kWords<Known>.size()> kernel_s{};  // by Known; the optimizer's steps, too
   // Messages, collectives and copies: they rest on the cluster's figures.
   double message_s = 0;
+  // The optimizer's steps that were not measured, which are assumed seconds too, and a chip that takes them.
+  double optimizer_assumed_s = 0;
+  std::string optimizer_chip;
   std::vector<MissingShape> missing;  // those that take most seconds first
   double seconds() const;
   double share(Known known) const {
@@ -38,6 +41,12 @@ struct Coverage {
 // Counts the busy time of all ranks in a simulated step. Exposed and hidden messages count alike.
 Coverage coverage_of(const Program& program, const Cluster& cluster, const Trace& trace);
 bool has_measured_kernels(const Cluster& cluster);
+
+// Throws Refusal("not-calibrated") where no chip has measured kernels, and Refusal("outside-measured") where a kernel
+// or an optimizer's step is charged by figures that nothing near it was measured for: extrapolated or assumed. Messages
+// and the host's launches rest on general figures, and are not refused. `scenario`: its path, for the messages.
+void require_measured(const Coverage& coverage, const Cluster& cluster, const std::string& scenario);
+
 // "61.0 % measured, 30.2 % interpolated, 1.0 % assumed, 7.8 % messages"
 std::string describe(const Coverage& coverage);
 // A line for each missing shape, at most so many.

@@ -33,8 +33,7 @@ TEST_CASE("adapters train the same function as on one rank however a job is cut"
   const std::string name = GENERATE("gpt2", "llama", "mixtral");
   const Transformer transformer =
       name == "gpt2" ? tests::tiny_transformer(Family::gpt2) : tests::tiny_variant(name);
-  const auto alone = train(adapted_job({1, 1, 1}, transformer));
-  REQUIRE(alone.back() < alone.front() - 0.05);  // it learns, so that equal losses mean something
+  const auto alone = tests::falling_losses(adapted_job({1, 1, 1}, transformer), 0.05);
   for (tests::Degrees degrees : {tests::Degrees{2, 1, 1}, {2, 2, 1}, {1, 2, 2}, {2, 1, 2}})
     for (bool rows : {false, true})
       for (int zero : {0, 1, 2, 3}) {

@@ -92,8 +92,7 @@ std::vector<Job> unlike_jobs(Family family) {
 
 void check_unlike_pipelines(Family family) {
   const Job one = tests::tiny_job({1, 1, 1}, family);
-  const auto alone = train(one, 10);
-  REQUIRE(alone.back() < alone.front() - 0.5);
+  const auto alone = tests::falling_losses(one, 0.5, 10);
   for (const Job& job : unlike_jobs(family)) {
     INFO(print(job.strategy));
     const Program program = compile(job);
@@ -122,7 +121,7 @@ TEST_CASE("unlike pipelines whose experts are cut or divided alike train the sam
       " {replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]}]"};
   const std::string name = GENERATE("mixtral", "qwen2-moe", "deepseek-v3");
   const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant(name));
-  const auto alone = train(one, 10);
+  const auto alone = tests::compared_losses(one);
   for (const std::string& text : unlike) {
     INFO(name << "\n" << text);
     Job job = one;
@@ -136,7 +135,7 @@ TEST_CASE("unlike pipelines whose experts are cut or divided alike train the sam
 TEST_CASE("unlike pipelines train the same function whatever they divide among them") {
   const Family family = GENERATE(Family::gpt2, Family::llama);
   const Job one = tests::tiny_job({1, 1, 1}, family);
-  const auto alone = train(one, 10);
+  const auto alone = tests::compared_losses(one);
   for (const Job& job : divided_jobs(one.transformer)) {
     INFO(print(job.strategy));
     const Program program = compile(job);
@@ -155,7 +154,7 @@ TEST_CASE("unlike pipelines that divide experts and what replicas hold of them t
       "templates: [{replicas: 2, micro_batches: 2, stages: [{layers: 0-3, ep: 2}]},"
       " {replicas: 4, micro_batches: 1, stages: [{layers: 0-3, ep: 2}]}]"};
   const Job one = tests::tiny_job({1, 1, 1}, tests::tiny_variant("mixtral"));
-  const auto alone = train(one, 10);
+  const auto alone = tests::compared_losses(one);
   for (std::size_t i = 0; i < unlike.size(); ++i)
     for (int zero = 1; zero <= (i == 2 ? 3 : 1); ++zero) {
       const Job job = unlike_job("zero: " + std::to_string(zero) + "\n" + unlike[i] + "\n", one.transformer);

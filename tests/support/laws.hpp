@@ -29,6 +29,19 @@ inline std::vector<double> train(const Job& job, std::int64_t steps = 20) {
 // takes three times as long, and they see all that a step does in the first step and, with its results, in the second.
 inline constexpr std::size_t compared_steps = kSanitized ? 2 : 6;
 
+// The losses of a job that check_same() compares others with.
+inline std::vector<double> compared_losses(const Job& job) {
+  return train(job, static_cast<std::int64_t>(compared_steps));
+}
+// The same, of a job that learns in `steps` steps, so that its losses fall by that much and equal losses mean
+// something. Other builds say that it learns; the steps after those that are compared show a sanitizer nothing new.
+inline std::vector<double> falling_losses(const Job& job, double by, std::int64_t steps = 20) {
+  if (kSanitized) return compared_losses(job);
+  const std::vector<double> losses = train(job, steps);
+  REQUIRE(losses.back() < losses.front() - by);
+  return losses;
+}
+
 // Requires that the job has these losses, within the precision of fp32, for at most compared_steps steps.
 inline void check_same(const Job& job, const std::vector<double>& expected) {
   INFO(job.transformer.name << "\n" << print(job.strategy));

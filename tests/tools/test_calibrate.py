@@ -105,6 +105,12 @@ class Calibrate(unittest.TestCase):
         answer = json.loads(self.motley("simulate", scenario, "--json").stdout)
         self.assertEqual(plain["strategy_hash"], answer["strategy_hash"])
         self.assertNotEqual(plain["iteration_s"], answer["iteration_s"])
+        # --strict says no if and only if a part of the prediction lies outside what was measured.
+        rests_on = answer["coverage"]
+        outside = rests_on["extrapolated"] + rests_on["assumed"] > 0
+        for command in ("simulate", "explain"):
+            run = self.motley(command, scenario, "--no-changes", "--strict", code=4 if outside else 0)
+            self.assertEqual(outside, "outside what was measured" in run.stderr)
         # Samples of other kernels or another number of ranks are not added to the same table.
         for ranks, kernels in ((1, "reference"), (2, "fast")):
             run = self.calibrate("--seconds", 1, "--samples", "core.csv", "--kernels", kernels, ranks=ranks, code=2)
@@ -126,6 +132,14 @@ class Calibrate(unittest.TestCase):
         self.assertAlmostEqual(simulated["iteration_s"], rehearsed["uncalibrated_s"], places=12)
         self.assertAlmostEqual(1, sum(rehearsed["coverage"].values()), places=9)
         self.assertGreater(rehearsed["coverage"]["measured"], 0.5)  # its own kernels were measured first
+        # A strict rehearsal says no if and only if a kernel lies outside what was measured.
+        large = self.folder / "large.yaml"
+        large.write_text(SCENARIO.read_text().replace("micro_batch: 2", "micro_batch: 8"))
+        missing = json.loads(self.motley("calibrate", large, "--chip", "core.yaml", "--missing", "--json").stdout)
+        outside = {"extrapolated", "assumed"} & {shape["known"] for shape in missing["scenarios"][0]["missing"]}
+        run = self.motley("rehearse", large, "--chip", "core.yaml", "--strict", "--steps", 1, "--rounds", 1,
+                          "--keep-disturbed", code=4 if outside else 0)
+        self.assertEqual(bool(outside), "outside what was measured" in run.stderr)
         low, high = rehearsed["interval_s"]
         self.assertLess(low, rehearsed["predicted_s"])
         self.assertLess(rehearsed["predicted_s"], high)
@@ -136,6 +150,25 @@ class Calibrate(unittest.TestCase):
         run = self.motley("rehearse", SCENARIO, "--chip", "host-core", code=2)
         self.assertIn("has no measured kernels", run.stderr)
 
+    def test_a_neighbour_on_one_core_is_reported_or_refused(self):
+        core = min(os.sched_getaffinity(0))
+        neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                                     preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        try:
+            run = subprocess.run([PROGRAM, "calibrate", "--seconds", str(2 * SLOWER), "--out", "core.yaml", "--json"],
+                                 capture_output=True, text=True, cwd=self.folder, timeout=600)
+        finally:
+            neighbour.kill()
+            neighbour.wait()
+        if run.returncode == 0:
+            answer = json.loads(run.stdout)
+            self.assertGreater(answer["disturbed"], 0)
+            self.assertGreater(answer["probes"], 0, "a calibration that measured nothing was not refused")
+            self.assertTrue((self.folder / "core.yaml").exists())
+        else:
+            self.assertEqual(4, run.returncode, run.stderr)
+            self.assertIn("this machine does not keep still", run.stderr)
+            self.assertFalse((self.folder / "core.yaml").exists())
 
     def test_never_still_among_busy_neighbours(self):
         self.calibrate("--seconds", 1, "--out", "core.yaml", ranks=2)

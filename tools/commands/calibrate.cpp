@@ -313,7 +313,7 @@ void add_calibrate(const Command& program) {
   command.option(
       "--from", options->from,
       "measure nothing: read traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces "
-      "with shapes, or output of nccl-tests and perftest");
+      "with shapes, output of nccl-tests and perftest, or kernels.csv of tools/measure-torch");
   command.option("--chip", options->chip,
                  "the chip that runs: a name in platforms/chips/, or a file; default: host-core");
   command.option("--source", options->source, "where and when it was measured, for the file");

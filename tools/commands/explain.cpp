@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/report/coverage.hpp"
 #include "sim/workers/child.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
@@ -25,7 +26,7 @@ struct ExplainArguments {
   std::string scenario, other;
   double better = 10;  // percent
   bool no_fold = false;
-  bool no_levers = false, no_changes = false;
+  bool no_levers = false, no_changes = false, strict = false;
   bool json = false;
   std::string out;
   std::string memory;  // empty: not given
@@ -41,12 +42,16 @@ Prepared prepare_side(const ExplainArguments& options, const std::string& path) 
   return prepared;
 }
 
-Explained explain_side(const Prepared& prepared, const ExplainOptions& options, double allowed) {
+// `strict`: refuses a prediction that rests on kernels outside what was measured; so are the changes that do.
+Explained explain_side(const Prepared& prepared, const ExplainOptions& options, double allowed, bool strict) {
   const Job& job = prepared.scenario.job;
   SimOptions announcing;
   announcing.announce = [&](const MemoryNeed& need) { announce_memory(need, job, allowed); };
   const Trace trace = simulate_in_child(job, prepared.program, announcing);
-  Explained explained = explain(job, prepared.program, trace, prepared.memory, simulate_trial, options);
+  const std::string& path = prepared.scenario.path;
+  if (strict) require_measured(coverage_of(prepared.program, job.cluster, trace), job.cluster, path);
+  Explained explained = explain(job, prepared.program, trace, prepared.memory,
+                                strict ? strict_trial(path) : Simulation(simulate_trial), options);
   explained.report.scenario = prepared.scenario.name;
   return explained;
 }
@@ -68,13 +73,13 @@ std::string answer(const ExplainArguments& options) {
   const double allowed = allowed_memory(options.memory);
   const Prepared a = prepare_side(options, options.scenario);
   if (options.other.empty()) {
-    const Explained explained = explain_side(a, in_pool(whole), allowed);
+    const Explained explained = explain_side(a, in_pool(whole), allowed, options.strict);
     return options.json ? to_json(explained) : to_text(explained);
   }
   const Prepared b = prepare_side(options, options.other);
   const ExplainOptions path_alone{.factor = whole.factor, .levers = false, .changes = false};
-  const Explained explained_a = explain_side(a, path_alone, allowed),
-                  explained_b = explain_side(b, path_alone, allowed);
+  const Explained explained_a = explain_side(a, path_alone, allowed, options.strict),
+                  explained_b = explain_side(b, path_alone, allowed, options.strict);
   const Why reasons =
       why({a.scenario.job, explained_a}, {b.scenario.job, explained_b}, simulate_trial, in_pool(path_alone));
   return options.json ? to_json(reasons) : to_text(reasons);
@@ -101,6 +106,10 @@ void add_explain(const Command& program) {
       .between(0.001, 1000000.0);
   command.flag("--no-parts", options->no_levers, "do not simulate better parts");
   command.flag("--no-changes", options->no_changes, "do not simulate other strategies");
+  command.flag(
+      "--strict", options->strict,
+      "refuse (exit 4) predictions in which a kernel or the optimizer rests on no measurement of its "
+      "chip, or on a size outside the measured ones");
   command.flag("--no-fold", options->no_fold,
                "simulate every rank, not one rank of each class that must behave alike");
   add_memory_limit(command, options->memory);

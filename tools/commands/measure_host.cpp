@@ -107,9 +107,19 @@ class HostMeasurement {
       measure({fmt::format("{} {}", begin, probe.name), &probe.job, &program, Rank(0)}, progress);
     }
     result_.noise = stillness_.noise();
+    refuse_nothing_measured();
   }
 
  private:
+  // A chip without measured kernels is no calibration.
+  void refuse_nothing_measured() const {
+    if (was_interrupted() || result_.disturbed == 0 || !result_.table.probes.empty()) return;
+    throw Refusal(Exit::mismatch, "never-still", {},
+                  fmt::format("this machine does not keep still: all {} measurements were disturbed; {}",
+                              result_.disturbed, result_.last_disturbance),
+                  "end what else runs here, or give it other processors");
+  }
+
   void read_table() {
     const std::string& path = options_.samples_path;
     result_.table.origin = origin_;

@@ -33,7 +33,7 @@ struct RehearseArguments {
   double seconds = 60;
   std::optional<double> within;  // percent
   std::int64_t steps = 8, rounds = 4, seed = 1;
-  bool keep_disturbed = false, json = false;
+  bool keep_disturbed = false, strict = false, json = false;
 };
 
 // Real steps on a machine that kept still.
@@ -228,6 +228,7 @@ Rehearsal rehearse(const RehearseArguments& options) {
   const Trace simulated = simulate_world(calibrated, {}, true);
   result.predicted_s = step_s(simulated);
   result.coverage = coverage_of(calibrated.program, calibrated.scenario.job.cluster, simulated);
+  if (options.strict) require_measured(result.coverage, calibrated.scenario.job.cluster, options.scenario);
   result.real = RealRuns(options, prepared).run();
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
@@ -319,6 +320,10 @@ void add_rehearse(const Command& program) {
                  "real runs, with a look at the machine between them; default: 4");
   command.option("--within", options->within,
                  "fail (exit 4) if the prediction is off by more percent than this");
+  command.flag(
+      "--strict", options->strict,
+      "run no step (exit 4) if a kernel or the optimizer of the prediction rests on no measurement, or "
+      "on a size outside the measured ones");
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
   command.flag("--keep-disturbed", options->keep_disturbed,

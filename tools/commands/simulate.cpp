@@ -4,6 +4,8 @@
 // replay. Read next: runs.hpp, trials.hpp, models/report/report.hpp.
 #include "sim/simulate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -14,6 +16,7 @@
 
 #include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
+#include "models/report/coverage.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
 #include "models/transformer/train_text.hpp"
@@ -34,7 +37,7 @@ struct SimulateArguments {
   bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
   bool fold = false, no_fold = false;
-  bool no_changes = false;
+  bool no_changes = false, strict = false;
   int draws = 0;
   bool json = false;
   std::string out;
@@ -80,10 +83,18 @@ std::size_t changes_to_try(const SimulateArguments& options, const Prepared& pre
   return size < kSmall ? 4 : size < kLarge ? 2 : 0;
 }
 
-Advice advice_for(const Job& job, const Report& report, std::size_t most) {
+Advice advice_for(const Job& job, const Report& report, const Simulation& simulation, std::size_t most) {
   Job folded = job;
   folded.fidelity.fold = true;
-  return advise(folded, report, simulate_trial, {.most = most, .run_trials = run_in_pool});
+  return advise(folded, report, simulation, {.most = most, .run_trials = run_in_pool});
+}
+
+void check_strict(const SimulateArguments& options, const Scenario& scenario) {
+  const WorldKind world = kind_of(options, scenario);
+  if (options.strict && world != WorldKind::sim)
+    throw Refusal(Exit::usage, "conflicting-options", {},
+                  fmt::format("--strict is for the sim world, and this is the {} world", name_of(world)),
+                  "`--world sim` charges every kernel by the chip's figures");
 }
 
 // No published run is like one on host processors, or like one in which some ranks really compute.
@@ -143,6 +154,7 @@ void add_coverage(const Prepared& prepared, const Trace& trace, Report& report) 
 
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
+  check_strict(options, scenario);
   choose_fold(options, scenario);
   if (options.tokens) scenario.job.train.tokens = to_tokens(node_of("--tokens", *options.tokens));
   if (options.goodput) scenario.job.train.goodput = to_goodput(node_of("--goodput", *options.goodput));
@@ -164,6 +176,9 @@ Exit run(const SimulateArguments& options) {
     need = announced;
   };
   const Trace trace = simulate_world(prepared, world, most > 0);
+  const Cluster& cluster = prepared.scenario.job.cluster;
+  if (options.strict)
+    require_measured(coverage_of(prepared.program, cluster, trace), cluster, options.scenario);
   if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
@@ -172,7 +187,10 @@ Exit run(const SimulateArguments& options) {
   report.spread = std::move(spread);
   if (kind_of(options, prepared.scenario) != WorldKind::null)
     report.draws = draws_of(prepared.scenario.job, most > 0);
-  if (most > 0) report.advice = advice_for(prepared.scenario.job, report, most);
+  if (most > 0)
+    report.advice =
+        advice_for(prepared.scenario.job, report,
+                   options.strict ? strict_trial(options.scenario) : Simulation(simulate_trial), most);
   if (rests_on_published_runs(options, prepared)) {
     report.interval = prepared.scenario.interval;
     if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
@@ -209,6 +227,10 @@ void add_simulate(const Command& program) {
   command.option("--goodput", options->goodput, "share of the run's time that is not lost; default: 1");
   command.flag("--no-changes", options->no_changes,
                "do not simulate the few other strategies that the advice comes from");
+  command.flag(
+      "--strict", options->strict,
+      "refuse (exit 4) a prediction in which a kernel or the optimizer rests on no measurement of its "
+      "chip, or on a size outside the measured ones");
   command
       .option("--draws", options->draws,
               "where speeds vary: also simulate this many draws of the speed of every chip, node and NIC")
@@ -216,7 +238,9 @@ void add_simulate(const Command& program) {
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.simulate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley simulate scenarios/quickstart.yaml --trace run.json");
+  command.example(
+      "motley simulate scenarios/quickstart.yaml --trace run.json\n"
+      "  motley simulate on-my-core.yaml --strict    (its chip is one that `motley calibrate` wrote)");
   command.runs([options] { return run(*options); });
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "models/explain/plan_judge.hpp"
+#include "models/report/coverage.hpp"
 #include "sim/workers/child.hpp"
 
 namespace motley {
@@ -31,6 +32,14 @@ Trace simulate_trial(const Job& job, const Program& program) {
   SimOptions options;
   options.hashes_program = false;  // nobody reads it
   return simulate(job, program, options);
+}
+
+Simulation strict_trial(const std::string& scenario) {
+  return [scenario](const Job& job, const Program& program) {
+    Trace trace = simulate_trial(job, program);
+    require_measured(coverage_of(program, job.cluster, trace), job.cluster, scenario);
+    return trace;
+  };
 }
 
 std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "models/explain/experiments.hpp"
@@ -13,6 +14,9 @@ namespace motley {
 
 // The simulation of a trial, which has a process of its own already.
 Trace simulate_trial(const Job& job, const Program& program);
+
+// The same under --strict: throws what require_measured() throws. `scenario`: the path for its messages.
+Simulation strict_trial(const std::string& scenario);
 
 // A TrialRunner.
 std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,

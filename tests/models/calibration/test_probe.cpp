@@ -1,18 +1,73 @@
 // The jobs that a calibration measures, and the judgement of a machine that keeps still.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "models/calibration/probe.hpp"
 #include "models/calibration/stillness.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/cost/rated_kernels.hpp"
+#include "models/strategy/strategy_complaint.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
 using namespace motley::tests;
+
+namespace {
+
+// What decides which code computes a kernel on a host: its kind, and how many tensors it reads, because some kernels
+// compute more where one more tensor comes in. "attention of 2" has its keys gathered.
+using Codes = std::set<std::string>;
+void add_codes(const RankProgram& rank_program, Codes& codes) {
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (!is_collective(kernel.op) && !is_share_of_attention(kernel))
+        codes.insert(fmt::format("{} of {}", name_of(rated_kernel(rank_program, kernel)), kernel.in.size()));
+}
+
+Codes probed_codes() {
+  Codes codes;
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 600; ++i)
+    add_codes(compile(draw_probe({}, tiny_chip(), random).job).program_of(Rank(0)), codes);
+  return codes;
+}
+
+// Every transformer whose training is tested, with adapters or without, cut as a random job is.
+Job trained_job(unsigned seed) {
+  Dice dice(seed + 1'000'000);  // other choices than those of any_job
+  if (dice.once_in(2)) return any_job(seed);
+  const std::string name =
+      dice.one_of({"llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2-moe", "deepseek-v3", "latent"});
+  const Transformer variant = tiny_variant(name);
+  const std::int64_t tp = dice.one_of({1, 2}), pp = dice.one_of({1, 2}), dp = dice.one_of({1, 2}),
+                     cp = variant.latent.used() ? 1 : dice.one_of({1, 2});
+  Job job = tiny_job({1, 1, 1}, variant);
+  if (dice.once_in(3)) {
+    job.transformer.lora = {.rank = 3, .alpha = 6, .on = {"proj", "gate_up", "fc2"}};
+    if (!variant.latent.used()) job.transformer.lora.on.push_back("qkv");
+  }
+  job.cluster = tiny_cluster(static_cast<int>(tp * pp * dp * cp));
+  job.strategy = expand(job.transformer, job.train, tp, pp, dp, cp);
+  job.strategy.recompute = dice.one_of({Recompute::none, Recompute::full, Recompute::selective});
+  job.strategy.sequence_parallel = tp > 1 && dice.once_in(2);
+  job.strategy.zero = dice.one_of({0, 1, 3});
+  job.strategy.expert_weights = dice.one_of({ExpertWeights::combine, ExpertWeights::activation});
+  if (variant.experts.count > 0)
+    for (Stage& stage : job.strategy.templates[0].stages)
+      stage.expert_parallel = dice.one_of<std::int64_t>({1, dp});
+  return job;
+}
+
+}  // namespace
 
 TEST_CASE("every drawn probe compiles, is small, and together they have every kernel of a rank",
           "[calibration]") {
@@ -41,6 +96,43 @@ TEST_CASE("every drawn probe compiles, is small, and together they have every ke
     if (elsewhere.contains(kernel.op)) continue;
     INFO(name_of(kernel));
     CHECK(shapes[kernel].size() >= 3);
+  }
+}
+
+TEST_CASE("every kernel of a rank runs code that probes measure", "[calibration]") {
+  const Codes probed = probed_codes();
+  // Known holes: codes that no probe runs. A hole that probes now cover fails the test, so that it leaves this list.
+  const Codes holes = {
+      // Keys gathered over a context group.
+      "attention of 2", "attention_backward of 5", "place_keys of 1", "take_keys of 2",
+      // Rows exchanged between experts of several ranks.
+      "regroup of 2", "ungroup of 2",
+      // Experts whose weights are multiplied into the activations.
+      "dispatch_weights of 2", "dispatch_weights_backward of 2", "gated_activation of 2",
+      "gated_activation_backward of 3", "combine of 2", "combine_backward of 2",
+      // Factors of adapters and of further predictions, and gradients that no micro-batch adds to.
+      "scale of 1", "clear of 0"};
+  Codes met;
+  int jobs = 0;
+  for (unsigned seed = 0; seed < (kSanitized ? 100U : 400U); ++seed) {
+    const Job job = trained_job(seed);
+    if (find_complaint(job.transformer, job.train, job.strategy)) continue;
+    ++jobs;
+    Codes codes;
+    const Program program = compile(job);
+    for (const RankProgram& rank_program : program.rank_programs) add_codes(rank_program, codes);
+    met.insert(codes.begin(), codes.end());
+    INFO("seed " << seed << "\n" << written_out(job));
+    for (const std::string& code : codes) {
+      INFO(code);
+      CHECK((probed.contains(code) || holes.contains(code)));
+    }
+  }
+  CHECK(jobs > 50);
+  for (const std::string& code : holes) {
+    INFO(code);
+    CHECK(met.contains(code));
+    CHECK_FALSE(probed.contains(code));
   }
 }
 

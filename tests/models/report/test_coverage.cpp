@@ -1,9 +1,15 @@
 // What the seconds of a prediction rest on.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
+#include <string>
 
+#include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/report/coverage.hpp"
+#include "tests/support/random_jobs.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -40,24 +46,44 @@ double sum_of(const Trace& trace) {
 // Speeds of every kind of kernel, and as measured shapes those of the program where `kind` says so.
 template <class Kind>
 void measure(const Program& program, Cluster& cluster, Kind kind) {
-  KernelRates& rates = cluster.groups[0].chip.software.kernels;
+  KernelRates rates;
   rates.optimizer = KernelRate{.bytes_per_s = 1e9};
-  const RankProgram& rank_program = program.program_of(Rank(0));
-  for (const Block& block : rank_program.blocks)
-    for (const Kernel& kernel : block.kernels) {
-      if (is_collective(kernel.op)) continue;
-      const RatedKernel rated = rated_kernel(rank_program, kernel);
-      if (kind(rated) == Known::assumed) continue;
-      rates.rates[rated] = {.bytes_per_s = 1e9, .error = 0.1};
-      MeasuredShape shape = shape_of(kernel);
-      shape.seconds = 1e-5;
-      auto& shapes = rates.shapes[rated];
-      const bool is_there =
-          std::any_of(shapes.begin(), shapes.end(), [&](auto& each) { return each.is_like(shape); });
-      if (kind(rated) == Known::measured && !is_there) shapes.push_back(shape);
-      std::sort(shapes.begin(), shapes.end());
-    }
+  for (const RankProgram& rank_program : program.rank_programs)
+    for (const Block& block : rank_program.blocks)
+      for (const Kernel& kernel : block.kernels) {
+        if (is_collective(kernel.op)) continue;
+        const RatedKernel rated = rated_kernel(rank_program, kernel);
+        if (kind(rated) == Known::assumed) continue;
+        rates.rates[rated] = {.bytes_per_s = 1e9, .error = 0.1};
+        MeasuredShape shape = shape_of(kernel);
+        shape.seconds = 1e-5;
+        auto& shapes = rates.shapes[rated];
+        const auto add = [&](const MeasuredShape& more) {
+          if (std::none_of(shapes.begin(), shapes.end(), [&](auto& each) { return each.is_like(more); }))
+            shapes.push_back(more);
+        };
+        if (kind(rated) == Known::measured) add(shape);
+        if (kind(rated) == Known::interpolated) {  // a smaller and a larger one of everything
+          MeasuredShape smaller = shape, larger = shape;
+          smaller.flops /= 2, smaller.bytes /= 2;
+          larger.flops *= 2, larger.bytes *= 2;
+          add(smaller), add(larger);
+        }
+        std::sort(shapes.begin(), shapes.end());
+      }
+  for (NodeGroup& group : cluster.groups) group.chip.software.kernels = rates;
   build_topology(cluster);
+}
+
+// The kind of the refusal; empty: there is none.
+std::string strict_refusal(const Program& program, const Cluster& cluster, std::string* message = nullptr) {
+  try {
+    require_measured(coverage_of(program, cluster, priced_trace(program, cluster)), cluster, "job.yaml");
+  } catch (const Refusal& refusal) {
+    if (message != nullptr) *message = refusal.what();
+    return refusal.kind();
+  }
+  return "";
 }
 
 }  // namespace
@@ -114,4 +140,44 @@ TEST_CASE("what is known less never makes an interval narrower", "[calibration]"
   const double alone = measured_half_width(coverage, 0.01);
   coverage.message_s = 0.5;
   CHECK(measured_half_width(coverage, 0.01) > alone);
+}
+
+TEST_CASE("a strict prediction is refused if and only if a kernel is extrapolated or assumed",
+          "[calibration]") {
+  int refused = 0;
+  for (unsigned seed = 0; seed < (kSanitized ? 12U : 60U); ++seed) {
+    Job job = any_job(seed);
+    INFO(written_out(job));
+    const Program program = compile(job);
+    CHECK(strict_refusal(program, job.cluster) == "not-calibrated");
+    Dice dice(seed);
+    std::map<RatedKernel, Known> drawn;
+    const bool all_near = dice.once_in(2);
+    bool is_outside = false;
+    std::string message;
+    measure(program, job.cluster, [&](const RatedKernel& rated) {
+      const auto [known, is_new] =
+          drawn.try_emplace(rated, dice.one_of({Known::measured, Known::interpolated}));
+      if (is_new && !all_near && dice.once_in(8))
+        known->second = dice.one_of({Known::extrapolated, Known::assumed});
+      is_outside = is_outside || known->second > Known::interpolated;
+      return known->second;
+    });
+    if (job.cluster.groups.front().chip.software.kernels.rates.empty()) continue;
+    CHECK(strict_refusal(program, job.cluster, &message) == (is_outside ? "outside-measured" : ""));
+    refused += is_outside;
+    if (is_outside) {  // it names a kernel that is outside
+      const bool names_one = std::any_of(drawn.begin(), drawn.end(), [&](const auto& each) {
+        return each.second > Known::interpolated &&
+               message.find("most of it on " + name_of(each.first) + " on ") != std::string::npos;
+      });
+      CHECK(names_one);
+      CHECK(message.find("motley calibrate") != std::string::npos);
+      continue;
+    }
+    for (NodeGroup& group : job.cluster.groups) group.chip.software.kernels.optimizer.reset();
+    CHECK(strict_refusal(program, job.cluster, &message) == "outside-measured");
+    CHECK(message.find("the optimizer's step on ") != std::string::npos);
+  }
+  CHECK(refused > 2);
 }
