@@ -76,6 +76,15 @@ struct StepSpread {
   std::vector<double> drawn;   // steps of whole draws, ascending; empty: none was simulated
 };
 
+// What was measured rather than imagined: the computes of real ranks.
+struct RealPart {
+  std::vector<Rank> ranks;
+  bool for_class = false;  // each of them for all ranks that must behave like it
+  // Transfers and collectives in which only real ranks take part: tensors moved, and the time is the fabric's price.
+  std::int64_t moved = 0;
+  std::int64_t moved_bytes = 0;
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash, flop_formula;
   double iteration_s = 0;
@@ -98,6 +107,7 @@ struct Report {
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
   std::optional<Coverage> coverage;  // nothing: no chip's kernels were measured
   std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
+  std::optional<RealPart> real;      // nothing: every rank is imagined
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };

@@ -21,11 +21,11 @@ namespace {
 // Executes several real ranks of one simulation, one after another on this processor.
 class Executors : public Executor {
  public:
-  Executors(const Prepared& prepared, const std::vector<Rank>& ranks, KernelLibrary library) {
+  Executors(const Prepared& prepared, const std::vector<Rank>& ranks, const ExecutorOptions& options) {
     const Job& job = prepared.scenario.job;
     for (const Rank rank : ranks)
       executors_.emplace(
-          rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, library));
+          rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, options));
   }
   double execute(const Step& step, const Instruction& instruction) override {
     last_ = executors_.at(step.rank).get();
@@ -69,23 +69,26 @@ class TemporaryFolder {
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
   options.announce = world.announce;
-  options.null = world.kind == WorldKind::null;
+  options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
   std::unique_ptr<Executors> executors;
-  Trace tape;
-  if (world.kind == WorldKind::mixed) {
-    need_option(!world.real_ranks.empty(), world.kind, "real ranks",
+  if (world.choice.kind == WorldKind::mixed) {
+    need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
     const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
-    executors = std::make_unique<Executors>(prepared, world.real_ranks, library);
+    executors =
+        std::make_unique<Executors>(prepared, world.choice.real_ranks,
+                                    ExecutorOptions{.library = library,
+                                                    .repeats = {world.choice.warm_up, world.choice.repeats},
+                                                    .contribution = world.choice.contribution});
     options.executor = executors.get();
-    options.real_ranks = world.real_ranks;
+    options.real_ranks = world.choice.real_ranks;
+    options.real_for_class = world.choice.stand_for == StandFor::alike;
   }
-  if (world.kind == WorldKind::replay) {
-    need_option(!world.tape.empty(), world.kind, "a tape",
+  if (world.choice.kind == WorldKind::replay) {
+    need_option(world.recorded.has_value(), world.choice.kind, "a tape",
                 "--tape TAPE, which --world mixed --record TAPE wrote");
-    tape = read_trace(world.tape);
-    options.tape = &tape;
+    options.tape = &*world.recorded;
   }
   const Job& job = prepared.scenario.job;
   try {
@@ -93,7 +96,8 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
                     : simulate(job, prepared.program, options);
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
-    if (refusal.kind() == "too-little-memory") throw;
+    for (const char* const kind : {"too-little-memory", "unfolded-class", "alike-real-ranks"})
+      if (refusal.kind() == kind) throw;
     throw located(refusal, prepared.scenario.cluster_location);
   }
 }
