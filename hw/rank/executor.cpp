@@ -98,6 +98,10 @@ void HostExecutor::drop_sent(std::int32_t micro_batch) {
 
 double HostExecutor::execute(const Step& step, const Instruction& instruction) {
   MOTLEY_CHECK(step.rank == rank_);
+  if (step.stream == kComputeStream) {  // it begins again with each training step
+    if (step.index <= last_index_) work_.begin_step(text_, steps_begun_++);
+    last_index_ = step.index;
+  }
   if (const OptimizerStep* const optimizer_step = instruction.as<OptimizerStep>())
     return execute(*optimizer_step);
   const Compute* const compute = instruction.as<Compute>();
@@ -131,16 +135,11 @@ double HostExecutor::repeat(const Compute* compute, std::int32_t micro_batch,
 }
 
 double HostExecutor::execute(const OptimizerStep& optimizer_step) {
-  const double seconds = repeat(nullptr, kNoMicroBatch, [&] {
+  return repeat(nullptr, kNoMicroBatch, [&] {
     const double begin_s = monotonic_s();
     work_.optimize(optimizer_step);
     return monotonic_s() - begin_s;
   });
-  if (optimizer_step.tensors.empty()) {  // this is the chip's own optimizer step, which ends a training step
-    loss_sum_ = work_.loss_sum();
-    work_.begin_step(text_, steps_begun_++);
-  }
-  return seconds;
 }
 
 double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {

@@ -42,7 +42,6 @@ class HostExecutor : public Executor {
   RankWork& work() { return work_; }
   // Makes an instance with made-up values where there is none.
   void make_up_missing(TensorId tensor, std::int32_t micro_batch);
-  double loss_sum() const { return loss_sum_; }  // of the last step that its optimizer step has ended
 
  private:
   const Program& program_;
@@ -53,7 +52,7 @@ class HostExecutor : public Executor {
   // Tensors that a send would free: here they are freed after the compute that writes them.
   std::set<TensorId> sent_;
   std::int64_t steps_begun_ = 0;
-  double loss_sum_ = 0;
+  std::int32_t last_index_ = -1;     // on the compute stream
   std::vector<KernelSpan> kernels_;  // of the last compute
 
   void fill_others(const Kernel& kernel, std::span<float> values) const;

@@ -99,7 +99,7 @@ class RankServer {
     return executor_.execute(step, program_.at(step.rank, step.stream, step.index));
   }
   std::vector<KernelSpan> kernels() const { return executor_.kernels(); }
-  double loss_sum() const { return executor_.loss_sum(); }
+  double loss_sum() { return executor_.work().loss_sum(); }
   std::span<const float> values(TensorId tensor) { return executor_.work().values(tensor, kNoMicroBatch); }
 
   void move(const Step& step) {

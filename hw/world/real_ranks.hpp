@@ -45,7 +45,7 @@ class RealRanks : public Executor {
   void communicate(const std::vector<Step>& together, bool complete) override;
   std::vector<KernelSpan> kernels() const override { return kernels_; }  // of the last execute()
 
-  double loss_sum(Rank rank);  // of the step that it has ended last; 0: the rank has no head
+  double loss_sum(Rank rank);  // of the step that it has begun last; 0: the rank has no head
   std::vector<float> values(Rank rank, TensorId tensor);  // of a tensor that is held throughout
   int process(Rank rank);                                 // its process id
 
