@@ -111,6 +111,9 @@ struct Report {
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
+// Nothing: the trace has no real ranks, or no others.
+std::optional<RealPart> real_part(const Program& program, const Trace& trace);
+
 // Makes the report. `memory` is what check() returned; if it is empty, the Null world runs again to count it. A
 // folded Trace has representatives only: sums over ranks come from the Program.
 Report make_report(const Job& job, const Program& program, const Trace& trace,

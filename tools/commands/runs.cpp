@@ -5,38 +5,17 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "hw/launch/launch.hpp"
-#include "hw/rank/executor.hpp"
+#include "hw/world/real_ranks.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
 
 namespace motley {
 namespace {
-
-// Executes several real ranks of one simulation, one after another on this processor.
-class Executors : public Executor {
- public:
-  Executors(const Prepared& prepared, const std::vector<Rank>& ranks, const ExecutorOptions& options) {
-    const Job& job = prepared.scenario.job;
-    for (const Rank rank : ranks)
-      executors_.emplace(
-          rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, options));
-  }
-  double execute(const Step& step, const Instruction& instruction) override {
-    last_ = executors_.at(step.rank).get();
-    return last_->execute(step, instruction);
-  }
-  std::vector<KernelSpan> kernels() const override { return last_->kernels(); }
-
- private:
-  std::map<Rank, std::unique_ptr<HostExecutor>> executors_;
-  HostExecutor* last_ = nullptr;  // that executed
-};
 
 void need_option(bool given, WorldKind kind, const char* option, const char* hint) {
   if (!given)
@@ -71,17 +50,18 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   options.announce = world.announce;
   options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
-  std::unique_ptr<Executors> executors;
+  std::optional<RealRanks> real_ranks;
   if (world.choice.kind == WorldKind::mixed) {
     need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
     const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
-    executors =
-        std::make_unique<Executors>(prepared, world.choice.real_ranks,
-                                    ExecutorOptions{.library = library,
-                                                    .repeats = {world.choice.warm_up, world.choice.repeats},
-                                                    .contribution = world.choice.contribution});
-    options.executor = executors.get();
+    const ExecutorOptions how{.library = library,
+                              .repeats = {world.choice.warm_up, world.choice.repeats},
+                              .contribution = world.choice.contribution,
+                              .communicates = true};
+    real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
+                       RealRanksOptions{.executor = how});
+    options.executor = &*real_ranks;
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;
   }

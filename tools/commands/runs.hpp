@@ -1,5 +1,5 @@
 // From a scenario to the trace of its run in a World: the code that simulate, train and compare share. It connects sim/
-// and hw/ and prints no result. Read next: sim/simulate.hpp, hw/rank/executor.hpp, hw/world/train.hpp.
+// and hw/ and prints no result. Read next: sim/simulate.hpp, hw/world/real_ranks.hpp, hw/world/train.hpp.
 #pragma once
 
 #include <functional>
