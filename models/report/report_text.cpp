@@ -212,16 +212,19 @@ std::string describe(const RouteDraws& draws) {
 void add_real(const RealPart& real, Table& figures) {
   constexpr std::size_t kMostRanks = 8;
   std::vector<std::int32_t> shown;
-  for (std::size_t i = 0; i < std::min(kMostRanks, real.ranks.size()); ++i) shown.push_back(real.ranks[i].value());
+  for (std::size_t i = 0; i < std::min(kMostRanks, real.ranks.size()); ++i)
+    shown.push_back(real.ranks[i].value());
   const std::size_t more = real.ranks.size() - shown.size();
-  figures.add({"measured", fmt::format("computes of rank{} {}{}, {}", real.ranks.size() == 1 ? "" : "s",
-                                       fmt::join(shown, ", "), more == 0 ? "" : fmt::format(" and {} more", more),
-                                       real.for_class ? "each for all ranks that must behave like it"
-                                                      : "each for itself")});
+  figures.add(
+      {"measured",
+       fmt::format("computes of rank{} {}{}, {}", real.ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
+                   more == 0 ? "" : fmt::format(" and {} more", more),
+                   real.for_class ? "each for all ranks that must behave like it" : "each for itself")});
   if (real.moved > 0)
-    figures.add({"", fmt::format("{} transfers and collectives among them moved {}; their time is the price on "
-                                 "the scenario's fabric",
-                                 real.moved, format_bytes(static_cast<double>(real.moved_bytes)))});
+    figures.add(
+        {"", fmt::format("{} transfers and collectives among them moved {}; their time is the price on "
+                         "the scenario's fabric",
+                         real.moved, format_bytes(static_cast<double>(real.moved_bytes)))});
 }
 
 // Adds how the step spreads: "5.3 s on average, 5.2 s to 5.5 s in 9 of 10 draws".

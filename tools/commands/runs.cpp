@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "hw/launch/launch.hpp"
 #include "hw/world/real_ranks.hpp"
+#include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
 
@@ -21,6 +23,16 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
   if (!given)
     throw Refusal(Exit::usage, "missing-option", {},
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
+}
+
+// What real ranks train on, if all ranks are real; nothing: their data are made up like all else.
+std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks) {
+  const std::set<Rank> real(real_ranks.begin(), real_ranks.end());
+  if (real.size() < prepared.program.ranks.size()) return std::nullopt;
+  const Job& job = prepared.scenario.job;
+  Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
+  text.suits(job.transformer, job.train);
+  return text;
 }
 
 // A new folder, which the destructor removes.
@@ -50,14 +62,17 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   options.announce = world.announce;
   options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
+  std::optional<Text> text;
   std::optional<RealRanks> real_ranks;
   if (world.choice.kind == WorldKind::mixed) {
     need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
     const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+    text = text_of_real(prepared, world.choice.real_ranks);
     const ExecutorOptions how{.library = library,
                               .repeats = {world.choice.warm_up, world.choice.repeats},
                               .contribution = world.choice.contribution,
+                              .text = text ? &*text : nullptr,
                               .communicates = true};
     real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
                        RealRanksOptions{.executor = how});

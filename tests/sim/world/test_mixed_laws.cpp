@@ -74,6 +74,22 @@ double collectives_s(CostTable& costs, const Program& program, const Step& step,
   return seconds;
 }
 
+// An executor that takes as long as the cost models say, times a factor.
+class PricedSeconds : public Executor {
+ public:
+  PricedSeconds(const Job& job, const Program& program, double factor)
+      : program_(program), costs_(program, job.cluster), factor_(factor) {}
+  double execute(const Step& step, const Instruction& instruction) override {
+    return factor_ * (costs_.price(step.rank, instruction).seconds() -
+                      collectives_s(costs_, program_, step, instruction));
+  }
+
+ private:
+  const Program& program_;
+  CostTable costs_;
+  const double factor_;
+};
+
 std::string refused_kind(const Job& job, const Program& program, const SimOptions& options) {
   try {
     simulate_in_child(job, program, options);
@@ -239,4 +255,38 @@ TEST_CASE("a rank stands for its class where ranks are folded, and alone") {
   replay.tape = &tape;
   job.fidelity.fold = false;
   CHECK(refused_kind(job, program, replay) == "wrong-tape");
+}
+
+TEST_CASE("one real stage inside 1,024 simulated ranks gives the simulated step, for its class or not") {
+  Transformer transformer = tiny_transformer(Family::llama);
+  transformer.layers = 8;
+  transformer.heads = transformer.kv_heads = 8;
+  transformer.head_dim = 4;
+  Job job = tiny_job({1, 1, 1}, transformer);
+  job.cluster = tiny_cluster(1024);
+  job.train.global_batch = 16 * 2 * 8;
+  job.strategy = expand(job.transformer, job.train, 8, 8, 16);
+  job.strategy.overlap_p2p = true;
+  job.fidelity.fold = true;
+  const Program program = compile(job);
+  REQUIRE(program.rank_count() == 1024);
+  const double simulated_s = step_s(simulate_in_child(job, program));
+  std::int32_t computes = 0;  // of a rank; each is rounded to a nanosecond
+  for (const Stream& stream : program.rank_programs[RankProgramId(0)].streams)
+    computes += static_cast<std::int32_t>(stream.instructions.size());
+  for (const Rank real : {0_rank, 517_rank, 1023_rank})
+    for (const bool for_class : {false, true})
+      for (const double factor : {1.0, 1.25}) {
+        CAPTURE(real, for_class, factor);
+        PricedSeconds priced(job, program, factor);
+        SimOptions options;
+        options.executor = &priced;
+        options.real_ranks = {real};
+        options.real_for_class = for_class;
+        const double mixed_s = step_s(simulate_in_child(job, program, options));
+        const double rounding_s = 1e-9 * computes * 8;  // along eight stages
+        CHECK(mixed_s >= simulated_s - rounding_s);
+        CHECK(mixed_s <= factor * simulated_s + rounding_s);
+        if (factor > 1) CHECK(mixed_s > simulated_s + rounding_s);
+      }
 }
