@@ -99,7 +99,7 @@ void HostExecutor::drop_sent(std::int32_t micro_batch) {
 double HostExecutor::execute(const Step& step, const Instruction& instruction) {
   MOTLEY_CHECK(step.rank == rank_);
   if (step.stream == kComputeStream) {  // it begins again with each training step
-    if (step.index <= last_index_) work_.begin_step(text_, steps_begun_++);
+    if (last_index_ && step.index <= *last_index_) work_.begin_step(text_, steps_begun_++);
     last_index_ = step.index;
   }
   if (const OptimizerStep* const optimizer_step = instruction.as<OptimizerStep>())

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -52,8 +53,8 @@ class HostExecutor : public Executor {
   // Tensors that a send would free: here they are freed after the compute that writes them.
   std::set<TensorId> sent_;
   std::int64_t steps_begun_ = 0;
-  std::int32_t last_index_ = -1;     // on the compute stream
-  std::vector<KernelSpan> kernels_;  // of the last compute
+  std::optional<std::int32_t> last_index_;  // on the compute stream
+  std::vector<KernelSpan> kernels_;         // of the last compute
 
   void fill_others(const Kernel& kernel, std::span<float> values) const;
   void make_up_missing(const Compute& compute, std::int32_t micro_batch);
