@@ -313,7 +313,7 @@ void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
   while (poll(&waiting, 1, kLook_ms) <= 0) {
     for (auto& [each, process] : processes_) {
       int status = 0;
-      if (waitpid(process.id, &status, WNOHANG) != process.id) continue;
+      if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
       const int id = std::exchange(process.id, -1);
       throw Died(fmt::format("real rank {} (process {}) {}, {}", each, id, ending(status),
                              what_was_done(rank, question)));

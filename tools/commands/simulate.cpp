@@ -86,7 +86,7 @@ void choose_fold(const SimulateArguments& options, const std::optional<Trace>& t
   if (world == WorldKind::mixed)
     fold = stand_for(options, scenario) == StandFor::alike;
   else if (world == WorldKind::replay)
-    fold = tape && !tape->stand_ins.empty();
+    fold = tape && (tape->measured_for_class || !tape->stand_ins.empty());
   else
     fold = options.trace_ranks.empty();
 }
