@@ -49,7 +49,7 @@ bool Durations::for_class() const {
 
 void Durations::use_classes(const Partition<Rank>& classes) {
   if (!for_class() || real_of_.empty()) return;
-  IdTable<Rank, std::optional<Rank>> real_of(program_.ranks.size());
+  IdTable<Rank, std::optional<Rank>> real_of(program_.ranks.size());  // of the ranks that run
   for (const Rank rank : measured_ranks()) {
     std::optional<Rank>& real = real_of[classes.stand_in(rank)];
     if (real)
@@ -59,7 +59,6 @@ void Durations::use_classes(const Partition<Rank>& classes) {
           "leave one of them out, or let each stand for itself (`stand_for: rank`)");
     real = rank;
   }
-  for (const Rank rank : program_.ranks.ids()) real_of[rank] = real_of[classes.stand_in(rank)];
   real_of_ = std::move(real_of);
 }
 

@@ -19,7 +19,7 @@ using namespace motley::tests;
 namespace {
 
 // The first step of a rank with that operation.
-Step first_step(const Program& program, Rank rank, Op op) {
+Step first_step_with(const Program& program, Rank rank, Op op) {
   const auto& streams = program.program_of(rank).streams;
   for (const StreamId stream : streams.ids())
     for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i)
@@ -42,7 +42,7 @@ std::string failure_of(Act act) {
   return "nothing failed";
 }
 
-bool has_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
+bool has_living_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
 
 }  // namespace
 
@@ -51,9 +51,9 @@ TEST_CASE("real ranks compute in processes of their own, which end with them", "
   const Program program = compile(job);
   {
     RealRanks ranks(job, program, {0_rank, 1_rank}, {});
-    CHECK_FALSE(has_children());  // none was needed yet
+    CHECK_FALSE(has_living_children());  // none was needed yet
     for (const Rank rank : program.ranks.ids()) {
-      const Step step = first_step(program, rank, Op::compute);
+      const Step step = first_step_with(program, rank, Op::compute);
       const Instruction& instruction = instruction_at(program, step);
       CHECK(ranks.execute(step, instruction) > 0);
       const auto* compute = instruction.as<Compute>();
@@ -62,14 +62,15 @@ TEST_CASE("real ranks compute in processes of their own, which end with them", "
     CHECK(ranks.process(0_rank) != ranks.process(1_rank));
     CHECK(ranks.process(0_rank) != getpid());
   }
-  CHECK_FALSE(has_children());
+  CHECK_FALSE(has_living_children());
 }
 
 TEST_CASE("a real rank that is killed is named, with its signal and what it was to do", "[real ranks]") {
   const Job job = tiny_job({1, 2, 1});
   const Program program = compile(job);
-  const Step sends = first_step(program, 0_rank, Op::send), receives = first_step(program, 1_rank, Op::recv);
-  const Step computes = first_step(program, 0_rank, Op::compute);
+  const Step sends = first_step_with(program, 0_rank, Op::send),
+             receives = first_step_with(program, 1_rank, Op::recv);
+  const Step computes = first_step_with(program, 0_rank, Op::compute);
   for (const Rank killed : {0_rank, 1_rank}) {
     RealRanks ranks(job, program, {0_rank, 1_rank}, {});
     ranks.execute(computes, instruction_at(program, computes));
@@ -79,14 +80,14 @@ TEST_CASE("a real rank that is killed is named, with its signal and what it was 
     const std::string failure = failure_of([&] { ranks.communicate({sends, receives}, true); });
     CHECK_THAT(failure, Catch::Contains(named) && Catch::Contains("stage"));
   }
-  CHECK_FALSE(has_children());
+  CHECK_FALSE(has_living_children());
 }
 
 TEST_CASE("a real rank that was killed is named while another is asked", "[real ranks]") {
   const Job job = tiny_job({1, 2, 1});
   const Program program = compile(job);
   RealRanks ranks(job, program, {0_rank, 1_rank}, {});
-  const Step computes = first_step(program, 0_rank, Op::compute);
+  const Step computes = first_step_with(program, 0_rank, Op::compute);
   kill(ranks.process(0_rank), SIGSTOP);  // it never answers, so what is said is about the other
   kill(ranks.process(1_rank), SIGKILL);
   CHECK_THAT(failure_of([&] { ranks.execute(computes, instruction_at(program, computes)); }),
@@ -98,7 +99,7 @@ TEST_CASE("a real rank that does not answer is named after its deadline", "[real
   const Program program = compile(job);
   RealRanks ranks(job, program, {0_rank}, {.deadline_s = 0.3});
   kill(ranks.process(0_rank), SIGSTOP);
-  const Step computes = first_step(program, 0_rank, Op::compute);
+  const Step computes = first_step_with(program, 0_rank, Op::compute);
   CHECK_THAT(failure_of([&] { ranks.execute(computes, instruction_at(program, computes)); }),
              Catch::StartsWith("real rank 0 ") && Catch::Contains("has not answered for 0.3 s"));
 }
@@ -113,7 +114,7 @@ TEST_CASE("real ranks die with the process that asks them, however it dies", "[r
   if (asker == 0) {
     RealRanks ranks(job, program, {0_rank, 1_rank}, {});
     for (const Rank rank : program.ranks.ids()) {
-      const Step step = first_step(program, rank, Op::compute);
+      const Step step = first_step_with(program, rank, Op::compute);
       ranks.execute(step, instruction_at(program, step));
       const int process = ranks.process(rank);
       if (write(ends[1], &process, sizeof process) != sizeof process) _exit(1);
@@ -136,7 +137,7 @@ TEST_CASE("what a real rank refuses is refused here", "[real ranks]") {
   job.train.precision = Format::bf16;
   const Program program = compile(job);
   RealRanks ranks(job, program, {1_rank}, {});
-  const Step computes = first_step(program, 1_rank, Op::compute);
+  const Step computes = first_step_with(program, 1_rank, Op::compute);
   try {
     ranks.execute(computes, instruction_at(program, computes));
     FAIL("it computed");
