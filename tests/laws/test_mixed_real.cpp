@@ -6,6 +6,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "hw/collective/ring.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"
@@ -154,6 +155,40 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
     check_replays(job, program, mixed.trace);
+  }
+}
+
+TEST_CASE("simulated ranks add nothing to a sum, and bring what they contribute to a gather", "[mixed]") {
+  for (const int zero : {1, 2}) {
+    Job job = tiny_job({1, 1, 2});
+    job.strategy.zero = zero;
+    const Program program = compile(job);
+    const RankProgram& rank_program = program.program_of(0_rank);
+    std::vector<std::vector<float>> own, others;
+    for (const Contribution contribution : {Contribution::zeros, Contribution::made_up}) {
+      ExecutorOptions how;
+      how.contribution = contribution;
+      how.communicates = true;
+      const Ran mixed = run_mixed(job, program, {0_rank}, how);
+      std::map<TensorId, std::vector<float>> parameters;
+      auto next = mixed.parameters.begin();
+      for (const TensorId id : rank_program.tensors.ids())
+        if (is_parameter(rank_program.tensors[id])) parameters[id] = *next++;
+      own.emplace_back();
+      others.emplace_back();
+      for (const Shard& shard : rank_program.shards) {
+        std::vector<float> whole;
+        for (const TensorId id : shard.parameters)
+          whole.insert(whole.end(), parameters.at(id).begin(), parameters.at(id).end());
+        const std::span<float> mine = part(whole, 0, 2), theirs = part(whole, 1, 2);
+        own.back().insert(own.back().end(), mine.begin(), mine.end());
+        others.back().insert(others.back().end(), theirs.begin(), theirs.end());
+      }
+    }
+    REQUIRE(own[0].size() > 1000);
+    CHECK((own[0] == own[1]));
+    CHECK((others[0] == std::vector<float>(others[0].size())));
+    CHECK((others[0] != others[1]));
   }
 }
 
