@@ -128,6 +128,42 @@ float* Memory::at(TensorId tensor, std::int32_t micro_batch) const {
   return instance;
 }
 
+Memory::Saved Memory::save(const std::set<TensorId>& tensors, std::int32_t micro_batch) const {
+  const std::lock_guard lock(mutex_);
+  Saved saved;
+  saved.live_bytes = live_bytes_;
+  saved.peak_bytes = peak_bytes_;
+  for (const TensorId tensor : tensors) {
+    const auto [id, of_micro_batch] = key(tensor, micro_batch);
+    Saved::Kept& kept = saved.instances.emplace_back(Saved::Kept{id, of_micro_batch, std::nullopt});
+    if (const auto instance = instances_.find({id, of_micro_batch}); instance != instances_.end())
+      kept.values.emplace(instance->second.get(), instance->second.get() + count(id));
+  }
+  return saved;
+}
+
+Memory::Saved Memory::save_held() const {
+  std::set<TensorId> held;
+  for (const TensorId id : rank_program_.tensors.ids())
+    if (held_throughout(rank_program_.tensors[id])) held.insert(id);
+  return save(held, kNoMicroBatch);
+}
+
+void Memory::restore(const Saved& saved) {
+  const std::lock_guard lock(mutex_);
+  for (const Saved::Kept& kept : saved.instances) {
+    if (!kept.values) {
+      instances_.erase({kept.tensor, kept.micro_batch});
+      continue;
+    }
+    std::unique_ptr<float[]>& instance = instances_[{kept.tensor, kept.micro_batch}];
+    if (instance == nullptr) instance.reset(new float[kept.values->size()]);
+    std::copy(kept.values->begin(), kept.values->end(), instance.get());
+  }
+  live_bytes_ = saved.live_bytes;
+  peak_bytes_ = saved.peak_bytes;
+}
+
 std::int64_t Memory::live_bytes() const {
   const std::lock_guard lock(mutex_);
   return live_bytes_;

@@ -9,7 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "models/program/program.hpp"
 
@@ -41,6 +43,21 @@ class Memory {
   std::int64_t peak_bytes() const;            // the most that was ever live
   std::int64_t static_bytes() const { return static_bytes_; }
   void forget_peak();  // peak_bytes() starts again at live_bytes()
+
+  // What restore() goes back to: which of some tensors existed, with which values.
+  struct Saved {
+    struct Kept {
+      TensorId tensor;
+      std::int32_t micro_batch = kNoMicroBatch;
+      std::optional<std::vector<float>> values;  // nothing: it did not exist
+    };
+    std::vector<Kept> instances;
+    std::int64_t live_bytes = 0, peak_bytes = 0;
+  };
+  Saved save(const std::set<TensorId>& tensors, std::int32_t micro_batch) const;
+  Saved save_held() const;  // all tensors that are held throughout
+  // Frees what has been made since, and makes again what has been freed.
+  void restore(const Saved& saved);
 
   // The gradient and the optimizer tensor of a parameter tensor, held or gathered. None: a Shard has them, or nothing
   // does.

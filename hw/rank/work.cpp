@@ -1,6 +1,7 @@
 #include "hw/rank/work.hpp"
 
 #include <algorithm>
+#include <set>
 #include <variant>
 
 #include "hw/collective/ring.hpp"
@@ -209,6 +210,31 @@ double RankWork::compute(const Compute& compute, std::int32_t micro_batch, Memor
     begin_s = end_s;
   }
   return flops;
+}
+
+RankWork::Saved RankWork::save(const Compute* compute, std::int32_t micro_batch) const {
+  Saved saved{{}, loss_sum_, extra_loss_sum_};
+  if (compute == nullptr) {
+    saved.memory = memory_.save_held();
+    return saved;
+  }
+  std::set<TensorId> touched;  // kernels that add gradients and collectives change tensors in place
+  const auto& kernels = rank_program_.blocks[compute->block].kernels;
+  for (int i = compute->first_kernel; i < compute->last_kernel; ++i) {
+    const Kernel& kernel = kernels[at(i)];
+    for (const auto* const ids : {&kernel.in, &kernel.out, &kernel.frees})
+      touched.insert(ids->begin(), ids->end());
+    for (const TensorId id : kernel.parameters)
+      if (const std::optional<TensorId> gradient = memory_.gradient_of(id)) touched.insert(*gradient);
+  }
+  saved.memory = memory_.save(touched, micro_batch);
+  return saved;
+}
+
+void RankWork::restore(const Saved& saved) {
+  memory_.restore(saved.memory);
+  loss_sum_ = saved.loss_sum;
+  extra_loss_sum_ = saved.extra_loss_sum;
 }
 
 void RankWork::step(TensorId parameter, TensorId gradient, TensorId state) {

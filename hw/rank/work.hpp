@@ -47,6 +47,13 @@ class RankWork {
   double loss_sum() const { return loss_sum_; }
   // The same for all modules that predict further tokens.
   double extra_loss_sum() const { return extra_loss_sum_; }
+  // Everything that a compute changes, or, where none is given, that an optimizer step changes.
+  struct Saved {
+    Memory::Saved memory;
+    double loss_sum = 0, extra_loss_sum = 0;
+  };
+  Saved save(const Compute* compute, std::int32_t micro_batch) const;
+  void restore(const Saved& saved);
   Memory& memory() { return memory_; }
   std::span<float> values(TensorId tensor, std::int32_t micro_batch);
   const RankProgram& rank_program() const { return rank_program_; }

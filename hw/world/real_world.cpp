@@ -122,6 +122,12 @@ void RealWorld::issue(const Step& step, const Instruction& instruction, std::spa
   ended_.notify_all();
 }
 
+void RealWorld::perform_alone(const Step& step, const Instruction& instruction) {
+  TraceEvent event;
+  event.step = step;
+  perform(instruction, event);
+}
+
 void RealWorld::await(Rank, StreamId) {}  // issue() returns when its step has ended
 
 void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {

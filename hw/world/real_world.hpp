@@ -31,6 +31,10 @@ class RealWorld : public World {
   // aborted.
   RankStep run_step(const Text& text, std::int64_t step, double origin_s, bool records_kernels = false);
 
+  // Performs one transfer, collective or copy, in a World that orders the steps itself (Mixed): everything that it
+  // waits for has ended.
+  void perform_alone(const Step& step, const Instruction& instruction);
+
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
   // RankWork calls this for a tensor-parallel collective inside a compute.

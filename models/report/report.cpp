@@ -164,6 +164,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.strategy_hash = trace.strategy_hash;
   report.program_hash = trace.program_hash;
   report.chips = program.rank_count();
+  report.real = real_part(program, trace);
   report.memory =
       memory.empty() ? memory_by_stage(program, job.cluster, job.train.fragmentation) : std::move(memory);
   report.iteration_s = step_s(trace);

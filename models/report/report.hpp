@@ -76,6 +76,15 @@ struct StepSpread {
   std::vector<double> drawn;   // steps of whole draws, ascending; empty: none was simulated
 };
 
+// What was measured rather than imagined: the computes of real ranks.
+struct RealPart {
+  std::vector<Rank> ranks;
+  bool for_class = false;  // each of them for all ranks that must behave like it
+  // Transfers and collectives in which only real ranks take part: tensors moved, and the time is the fabric's price.
+  std::int64_t moved = 0;
+  std::int64_t moved_bytes = 0;
+};
+
 struct Report {
   std::string scenario, strategy_hash, program_hash, flop_formula;
   double iteration_s = 0;
@@ -98,9 +107,13 @@ struct Report {
   std::optional<Interval> interval;  // interval of a measured step around iteration_s; nothing: unknown
   std::optional<Coverage> coverage;  // nothing: no chip's kernels were measured
   std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
+  std::optional<RealPart> real;      // nothing: every rank is imagined
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
+// Nothing: the trace has no real ranks, or no others.
+std::optional<RealPart> real_part(const Program& program, const Trace& trace);
+
 // Makes the report. `memory` is what check() returned; if it is empty, the Null world runs again to count it. A
 // folded Trace has representatives only: sums over ranks come from the Program.
 Report make_report(const Job& job, const Program& program, const Trace& trace,

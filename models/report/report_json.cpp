@@ -159,6 +159,15 @@ ordered_json list_of(const std::vector<Row>& rows) {
   return list;
 }
 
+ordered_json object_of(const RealPart& real) {
+  ordered_json json = {{"ranks", ordered_json::array()}, {"stand_for", real.for_class ? "class" : "rank"}};
+  for (const Rank rank : real.ranks) json["ranks"].push_back(rank.value());
+  json["moved"] = real.moved;
+  json["moved_bytes"] = real.moved_bytes;
+  json["moved_timed"] = "priced";
+  return json;
+}
+
 ordered_json object_of(const StepSpread& spread) {
   ordered_json json = {{"parts", spread.parts},         {"alike_s", spread.alike_s},
                        {"mean_s", spread.mean_s},       {"p5_s", spread.p5_s},
@@ -204,6 +213,7 @@ std::string to_json(const Report& report) {
       json["route_draws"]["most_s"] = report.draws->most_s;
     }
   }
+  if (report.real) json["real"] = object_of(*report.real);
   if (report.spread) json["variation"] = object_of(*report.spread);
   json["tokens_per_s"] = report.tokens_per_s;
   json["tokens_per_s_per_chip"] = report.tokens_per_s_per_chip;

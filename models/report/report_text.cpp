@@ -208,6 +208,25 @@ std::string describe(const RouteDraws& draws) {
   return text;
 }
 
+// Adds which computes were measured, and what moved.
+void add_real(const RealPart& real, Table& figures) {
+  constexpr std::size_t kMostRanks = 8;
+  std::vector<std::int32_t> shown;
+  for (std::size_t i = 0; i < std::min(kMostRanks, real.ranks.size()); ++i)
+    shown.push_back(real.ranks[i].value());
+  const std::size_t more = real.ranks.size() - shown.size();
+  figures.add(
+      {"measured",
+       fmt::format("computes of rank{} {}{}, {}", real.ranks.size() == 1 ? "" : "s", fmt::join(shown, ", "),
+                   more == 0 ? "" : fmt::format(" and {} more", more),
+                   real.for_class ? "each for all ranks that must behave like it" : "each for itself")});
+  if (real.moved > 0)
+    figures.add(
+        {"", fmt::format("{} transfers and collectives among them moved {}; their time is the price on "
+                         "the scenario's fabric",
+                         real.moved, format_bytes(static_cast<double>(real.moved_bytes)))});
+}
+
 // Adds how the step spreads: "5.3 s on average, 5.2 s to 5.5 s in 9 of 10 draws".
 void add_spread(const StepSpread& spread, Table& figures) {
   figures.add(
@@ -233,6 +252,7 @@ std::string to_text(const Report& report) {
   if (report.own_s > 0)
     figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",
                                         format_seconds(report.own_s))});
+  if (report.real) add_real(*report.real, figures);
   if (report.spread) add_spread(*report.spread, figures);
   if (report.draws) figures.add({"routes", describe(*report.draws)});
   figures.add({"tokens", fmt::format("{}/s, {}/s a chip", format_count(report.tokens_per_s),

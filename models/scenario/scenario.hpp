@@ -6,28 +6,15 @@
 #include <vector>
 
 #include "models/base/refusal.hpp"
-#include "models/base/words.hpp"
 #include "models/base/yaml_reader.hpp"
-#include "models/program/program.hpp"
 #include "models/scenario/interval.hpp"
 #include "models/scenario/job.hpp"
 #include "models/scenario/plan_request.hpp"
 #include "models/scenario/plan_request_check.hpp"
 #include "models/scenario/software.hpp"
+#include "models/scenario/world_choice.hpp"
 
 namespace motley {
-
-// Where a scenario runs. sim: in virtual time. real: processes train. mixed: in virtual time, but some ranks really
-// compute. replay: mixed, with durations of the real ranks from a recorded trace. null: nothing takes time.
-enum class WorldKind : std::uint8_t { sim, real, mixed, replay, null };
-template <>
-inline constexpr auto kWords<WorldKind> = words("sim", "real", "mixed", "replay", "null");
-
-struct WorldChoice {
-  WorldKind kind = WorldKind::sim;
-  std::vector<Rank> real_ranks;  // mixed: the ranks that really compute
-  bool operator==(const WorldChoice&) const = default;
-};
 
 struct Scenario {
   std::string path;

@@ -33,6 +33,8 @@ struct FidelityFields {
   }
 };
 
+inline constexpr std::int64_t kMostRepeats = 1000;
+
 struct WorldChoiceFields {
   using Struct = WorldChoice;
   std::int64_t rank_count =
@@ -41,6 +43,10 @@ struct WorldChoiceFields {
     visit(field("kind", Word<WorldKind>{}, &WorldChoice::kind).needed());
     visit(field("real_ranks", Several<Index>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)
               .unless_standard());
+    visit(field("stand_for", Word<StandFor>{}, &WorldChoice::stand_for).unless_standard());
+    visit(field("contribution", Word<Contribution>{}, &WorldChoice::contribution).unless_standard());
+    visit(field("warm_up", Integer{{0, kMostRepeats}}, &WorldChoice::warm_up).unless_standard());
+    visit(field("repeats", Integer{{1, kMostRepeats}}, &WorldChoice::repeats).unless_standard());
   }
 };
 

@@ -55,6 +55,8 @@ struct Trace {
   std::string strategy_hash, program_hash;
   std::string world;  // "sim", "real"; mixed and replay are "sim" with measured ranks
   std::vector<Rank> measured_ranks;
+  // True: the seconds of each measured rank are those of all ranks that must behave like it.
+  bool measured_for_class = false;
   std::vector<StandIn> stand_ins;  // in a folded trace: every rank that has events; else empty
   // Seconds from one step to the next where ranks begin the next step before others have ended this one; the events are
   // then those of one of many steps, and each rank's next step has the same events that much later. 0: ranks end a step

@@ -34,6 +34,7 @@ enum class Field : std::uint8_t {
   program_hash,
   world,
   measured_ranks,
+  measured_for,
   stand_ins,
   period_s,
   // Fields of an event.
@@ -63,6 +64,7 @@ Field head_field(std::string_view key) {
       {"program_hash", Field::program_hash},
       {"world", Field::world},
       {"measured_ranks", Field::measured_ranks},
+      {"measured_for", Field::measured_for},
       {"stand_ins", Field::stand_ins},
       {"period_s", Field::period_s}};
   const auto field = fields.find(key);
@@ -321,6 +323,10 @@ bool TraceReader::string(string_t& value) {
       break;
     case Field::world:
       trace_.world = value;
+      break;
+    case Field::measured_for:
+      if (value != "class") refuse(fmt::format("measured_for `{}`: known: class", value));
+      trace_.measured_for_class = true;
       break;
     case Field::ph:
       is_slice_ = value == "X";

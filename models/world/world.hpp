@@ -48,8 +48,12 @@ class Executor {
  public:
   virtual ~Executor() = default;
   // Runs a compute or optimizer step of its rank for real. Received tensors that the step needs get finite,
-  // documented values. Returns seconds.
+  // documented values. Returns seconds; a collective inside a compute has no part in them, and its kernel no length.
   virtual double execute(const Step& step, const Instruction& instruction) = 0;
+  // Performs a transfer, a collective or a copy; `together` are the steps of it whose ranks this executor executes. If
+  // `complete`, no other rank takes part, and its bytes really move. Otherwise the executor fills in what the others
+  // would have brought. It takes no time here: the World that imagines the fabric knows that.
+  virtual void communicate(const std::vector<Step>& /*together*/, bool /*complete*/) {}
   // The kernels of the compute that execute() ran last, in their order; empty where they are not known one by one.
   virtual std::vector<KernelSpan> kernels() const { return {}; }
 };

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
+#include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -23,12 +25,94 @@ double whole_nanoseconds(double seconds) { return std::round(seconds * 1e9) / 1e
 Durations::Durations(const Job& job, const Program& program, const SimOptions& options)
     : program_(program), options_(options), costs_(program, job.cluster) {
   if (options.tape != nullptr) check_tape();
-  const std::vector<Rank>& ranks =
-      options.tape != nullptr ? options.tape->measured_ranks : options.real_ranks;
-  if (ranks.empty()) return;
+  if (asked().empty()) return;
   MOTLEY_CHECK(options.tape != nullptr || options.executor != nullptr);
-  measured_.resize(program.ranks.size());
-  for (Rank rank : ranks) measured_.get(rank) = true;
+  real_of_.resize(program.ranks.size());
+  for (const Rank rank : asked()) real_of_[rank] = rank;
+  if (!for_class() || job.fidelity.fold.value_or(false)) return;
+  if (options.tape != nullptr)
+    throw Refusal(Exit::usage, "wrong-tape", {},
+                  "on the tape a measured rank stands for its class, and here every rank is simulated",
+                  "replay it with --fold");
+  throw Refusal(Exit::usage, "unfolded-class", {},
+                "a real rank is to stand for its class, and every rank is to be simulated",
+                "fold the ranks (--fold, or `fidelity: {fold: true}`), or let it stand for itself");
+}
+
+const std::vector<Rank>& Durations::asked() const {
+  return options_.tape != nullptr ? options_.tape->measured_ranks : options_.real_ranks;
+}
+
+bool Durations::for_class() const {
+  return options_.tape != nullptr ? options_.tape->measured_for_class : options_.real_for_class;
+}
+
+void Durations::use_classes(const Partition<Rank>& classes) {
+  if (!for_class() || real_of_.empty()) return;
+  IdTable<Rank, std::optional<Rank>> real_of(program_.ranks.size());  // of the ranks that run
+  for (const Rank rank : measured_ranks()) {
+    std::optional<Rank>& real = real_of[classes.stand_in(rank)];
+    if (real)
+      throw Refusal(
+          Exit::usage, "alike-real-ranks", {},
+          fmt::format("real ranks {} and {} are alike, and one stands for their class", *real, rank),
+          "leave one of them out, or let each stand for itself (`stand_for: rank`)");
+    real = rank;
+  }
+  real_of_ = std::move(real_of);
+}
+
+Step Durations::real_step(Step step) const {
+  step.rank = real_of_[step.rank].value();
+  return step;
+}
+
+// Whether no rank takes part beside these.
+bool Durations::is_complete(const std::vector<Step>& real) const {
+  const Step& first = real.front();
+  const Instruction& instruction = program_.at(first.rank, first.stream, first.index);
+  const RankEntry& entry = program_.ranks[first.rank];
+  if (const PeerMessage* message = instruction.message())
+    return real.size() == 2 && entry.peers[message->slot] == real.back().rank;
+  const auto* collective = instruction.as<Collective>();
+  if (collective == nullptr || !entry.groups[collective->slot]) return true;  // it is a rank's own
+  std::set<Rank> taking_part;
+  for (const Step& each : real) taking_part.insert(each.rank);
+  const auto& members = program_.groups[*entry.groups[collective->slot]].ranks;
+  return std::equal(taking_part.begin(), taking_part.end(), members.begin(), members.end());
+}
+
+void Durations::communicate(const std::vector<Step>& met) {
+  if (!executes()) return;
+  std::vector<Step> real;
+  for (const Step& step : met)
+    if (is_measured(step.rank) && communicated_.insert(real_step(step)).second)
+      real.push_back(real_step(step));
+  if (real.empty()) return;
+  if (is_complete(real)) return options_.executor->communicate(real, true);
+  for (const Step& step : real) options_.executor->communicate({step}, false);
+}
+
+// Returns the price of the collectives inside a compute. `spans`: its kernels, which are made to hold them; null: none.
+double Durations::add_collectives(const Step& step, const Instruction& instruction,
+                                  std::vector<KernelSpan>* spans) {
+  const auto* compute = instruction.as<Compute>();
+  if (compute == nullptr) return 0;
+  const auto& kernels = program_.program_of(step.rank).blocks[compute->block].kernels;
+  const auto first = kernels.begin() + compute->first_kernel, last = kernels.begin() + compute->last_kernel;
+  if (std::none_of(first, last, [](const Kernel& kernel) { return is_collective(kernel.op); })) return 0;
+  double added_s = 0;
+  auto span = spans == nullptr ? std::vector<KernelSpan>::iterator() : spans->begin();
+  for (const KernelSpan& priced : costs_.kernels(step.rank, instruction)) {
+    const double begins_later_s = added_s;
+    if (is_collective(kernels[at(priced.kernel)].op)) added_s += priced.end_s - priced.begin_s;
+    if (spans == nullptr) continue;
+    for (; span != spans->end() && span->kernel <= priced.kernel; ++span) {
+      span->begin_s += begins_later_s;
+      span->end_s += added_s;
+    }
+  }
+  return added_s;
 }
 
 void Durations::check_tape() const {
@@ -80,9 +164,12 @@ double Durations::unbounded_s(const Step& step, const Instruction& instruction) 
   if (options_.tape != nullptr) return recorded_s(step);
   const auto [known, is_new] = executed_.try_emplace(step);
   if (is_new) {
-    known->second = whole_nanoseconds(options_.executor->execute(step, instruction));
-    if (options_.records_kernels && instruction.op() == Op::compute)
-      executed_kernels_.emplace(step, options_.executor->kernels());
+    const double seconds = options_.executor->execute(real_step(step), instruction);
+    std::vector<KernelSpan> spans = options_.executor->kernels();
+    const bool records = options_.records_kernels && instruction.op() == Op::compute;
+    known->second =
+        whole_nanoseconds(seconds + add_collectives(step, instruction, records ? &spans : nullptr));
+    if (records) executed_kernels_.emplace(step, std::move(spans));
   }
   return known->second;
 }
@@ -115,9 +202,9 @@ std::vector<KernelSpan> Durations::kernels(const Step& step, const Instruction& 
 }
 
 std::vector<Rank> Durations::measured_ranks() const {
-  std::vector<Rank> ranks;
-  for (Rank rank : program_.ranks.ids())
-    if (is_measured(rank)) ranks.push_back(rank);
+  std::vector<Rank> ranks = asked();
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 

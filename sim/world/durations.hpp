@@ -1,24 +1,34 @@
 // Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
 // (Mixed), or a recorded trace (Replay). Where several steps follow each other, a real rank executes the first, and its
-// seconds are those of all. Read next: sim/world/options.hpp.
+// seconds are those of all. A collective inside a compute of a real rank is priced. Read next: sim/world/options.hpp.
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "models/cost/compute_cost.hpp"
 #include "models/scenario/job.hpp"
+#include "models/world/symmetry.hpp"
 #include "sim/world/options.hpp"
 
 namespace motley {
 
 class Durations {
  public:
-  // Keeps references to all arguments, which must outlive it. Throws Refusal("wrong-tape").
+  // Keeps references to all arguments, which must outlive it. Throws Refusal("wrong-tape", "unfolded-class").
   Durations(const Job& job, const Program& program, const SimOptions& options);
+  // Whether each real rank stands for its class. It then has to be told the classes before seconds().
+  bool for_class() const;
+  // Throws Refusal("alike-real-ranks").
+  void use_classes(const Partition<Rank>& classes);
   // Seconds of a compute or optimizer instruction; executes the instruction if its rank is real. Throws
   // Refusal("too-slow").
   double seconds(const Step& step, const Instruction& instruction);
+  // Tells the executor that these steps, all that take part in a transfer, collective or copy, have met. Ranks that are
+  // not real need nothing.
+  void communicate(const std::vector<Step>& met);
   // The kernels of a compute whose seconds() have been asked for, from its begin, were nothing to slow it.
   std::vector<KernelSpan> kernels(const Step& step, const Instruction& instruction);
   const RingCost& cost(CollectiveKind kind, GroupId group) {
@@ -30,7 +40,8 @@ class Durations {
   }
   CostTable& costs() { return costs_; }
   std::vector<Rank> measured_ranks() const;
-  bool is_measured(Rank rank) const { return !measured_.empty() && measured_[rank]; }
+  bool is_measured(Rank rank) const { return !real_of_.empty() && real_of_[rank].has_value(); }
+  bool executes() const { return options_.executor != nullptr && !real_of_.empty(); }
 
  private:
   double unbounded_s(const Step& step, const Instruction& instruction);
@@ -38,13 +49,19 @@ class Durations {
   double recorded_s(const Step& step) const;
   std::vector<KernelSpan> recorded_kernels(const Step& step) const;
   void check_tape() const;
+  const std::vector<Rank>& asked() const;  // the ranks that options name as real, or the tape as measured
+  Step real_step(Step step) const;
+  bool is_complete(const std::vector<Step>& real) const;
+  double add_collectives(const Step& step, const Instruction& instruction, std::vector<KernelSpan>* spans);
 
   const Program& program_;
   const SimOptions& options_;
   CostTable costs_;
   std::map<Step, double> executed_;
   std::map<Step, std::vector<KernelSpan>> executed_kernels_;
-  IdTable<Rank, bool> measured_;  // empty: no rank is measured
+  std::set<Step> communicated_;
+  IdTable<Rank, std::optional<Rank>>
+      real_of_;  // the measured rank whose seconds a rank takes; empty: all are priced
 };
 
 }  // namespace motley

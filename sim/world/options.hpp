@@ -25,6 +25,8 @@ struct SimOptions {
   // time, rounded to whole nanoseconds (so that a tape gives the same instants again). Null: not Mixed. Not owned.
   Executor* executor = nullptr;
   std::vector<Rank> real_ranks;
+  // Mixed: the seconds of each real rank are those of all ranks that must behave like it. The job folds.
+  bool real_for_class = false;
   // Replay: the durations of tape->measured_ranks come from this trace. Null: not Replay. Not owned. A tape of another
   // Program is Refusal("wrong-tape").
   const Trace* tape = nullptr;

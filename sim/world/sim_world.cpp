@@ -21,10 +21,12 @@ constexpr double kSteady = 1e-6;  // relative
 
 Folding fold_and_announce(const Job& job, const Program& program, const SimOptions& options,
                           Durations& durations) {
-  FoldOptions how{job.fidelity.fold.value_or(false), durations.measured_ranks()};
+  FoldOptions how{job.fidelity.fold.value_or(false), {}};
+  if (!durations.for_class()) how.apart = durations.measured_ranks();
   if (options.announce)
     how.counted = [&](std::int64_t lanes) { options.announce(least_memory_need(job, program, lanes)); };
   Folding folding = fold(job, program, durations.costs(), how);
+  durations.use_classes(folding.symmetry.ranks);
   if (options.announce) options.announce(memory_need(job, program, folding));
   return folding;
 }
@@ -50,6 +52,7 @@ void SimWorld::lay_out_streams() {
   if (options_.hashes_program) trace_.program_hash = program_hash(program_);
   trace_.world = "sim";
   trace_.measured_ranks = durations_.measured_ranks();
+  trace_.measured_for_class = !trace_.measured_ranks.empty() && durations_.for_class();
   std::size_t events = 0;
   first_stream_.resize(program_.ranks.size());
   for (Rank rank : folding_.symmetry.ranks.first) {
@@ -227,6 +230,7 @@ Task SimWorld::run_compute(Step step, const Instruction& instruction) {
 
 // Assumes: a chip's copy engines work beside its computes without slowing them.
 Task SimWorld::copy(Step step, const Instruction& instruction) {
+  durations_.communicate({step});
   if (options_.null) co_return;
   const bool down = goes_to_host(program_.program_of(step.rank), instruction);
   const std::int32_t lane = folding_.first_host[step.rank] + (down ? 0 : 1);
@@ -305,6 +309,11 @@ Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last
 }
 
 void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
+  if (durations_.executes()) {
+    std::vector<Step> steps;
+    for (const Posted& posted : met) steps.push_back(posted.event->step);
+    durations_.communicate(steps);
+  }
   std::vector<Rank> last;
   for (const Posted& posted : met)
     if (posted.event->begin_s == matched_s) last.push_back(posted.event->step.rank);
@@ -556,43 +565,6 @@ Task SimWorld::exchange(StreamState& stream, const std::vector<Message>& message
     while (message->message == nullptr) co_await stream.parking.wait();
     co_await message->message->arrival();
   }
-}
-
-std::string SimWorld::why(Rank rank, StreamId stream) {
-  const StreamState& here = state(rank, stream);
-  if (here.blocked == Blocked::after)
-    return "waits for " +
-           describe(program_, here.waits_for.rank, here.waits_for.stream, here.waits_for.index);
-  const Instruction& instruction = program_.at(rank, stream, here.ended);
-  const RankEntry& entry = program_.ranks[rank];
-  if (const PeerMessage* message = instruction.message())
-    return fmt::format("waits for rank {} to {}", entry.peers[message->slot].value(),
-                       instruction.op() == Op::send ? "post its recv" : "send");
-  const GroupId group = entry.groups[std::get<Collective>(instruction.body).slot].value();
-  std::vector<Rank> missing;
-  for (Rank member : program_.groups[group].ranks) {
-    const auto& arrivals = gang_of(group).here;
-    const Rank runs = folding_.symmetry.ranks.stand_in(member);
-    const bool arrived = std::any_of(arrivals.begin(), arrivals.end(),
-                                     [&](const Posted& posted) { return posted.event->step.rank == runs; });
-    if (!arrived) missing.push_back(member);
-  }
-  return fmt::format("waits for rank {} to join", fmt::join(missing, ", "));
-}
-
-std::string SimWorld::describe_deadlock() {
-  constexpr int kShown = 16;
-  std::string lines;
-  int waiting = 0;
-  for (Rank rank : folding_.symmetry.ranks.first)
-    for (StreamId stream : program_.program_of(rank).streams.ids()) {
-      const StreamState& here = state(rank, stream);
-      if (here.ended >= here.count || ++waiting > kShown) continue;
-      lines += fmt::format("\n  {} {}", describe(program_, rank, stream, here.ended), why(rank, stream));
-    }
-  if (waiting == 0) return "";
-  if (waiting > kShown) lines += fmt::format("\n  and {} more", waiting - kShown);
-  return fmt::format("deadlock at {} s of virtual time, {} streams wait:{}", now_s(), waiting, lines);
 }
 
 }  // namespace motley

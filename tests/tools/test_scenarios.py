@@ -269,10 +269,45 @@ class Simulate(Commands):
 
     def test_a_recorded_tape_replays_byte_for_byte(self):
         tape, trace = self.folder / "tape.json", self.folder / "trace.json"
-        mixed = self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--record", tape, "--json")
-        replayed = self.right("simulate", TRAIN, "--world", "replay", "--tape", tape, "--json", "--trace", trace)
-        self.assertEqual(mixed, replayed)
-        self.assertEqual(tape.read_bytes(), trace.read_bytes())
+        for real in [["1"], ["0,1", "--repeats", "1"], ["1", "--fold"], ["1", "--stand-for", "class"]]:
+            with self.subTest(real=real):
+                mixed = self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", *real, "--record", tape,
+                                   "--json")
+                replayed = self.right("simulate", TRAIN, "--world", "replay", "--tape", tape, "--json", "--trace",
+                                      trace)
+                self.assertEqual(mixed, replayed)
+                self.assertEqual(tape.read_bytes(), trace.read_bytes())
+                part = json.loads(mixed)["real"]
+                self.assertEqual([int(rank) for rank in real[0].split(",")], part["ranks"])
+                self.assertEqual((9 if real[0] == "0,1" else 0, "priced"), (part["moved"], part["moved_timed"]))
+
+    def endless_mixed(self):
+        """A simulation that runs until it is ended, and the process of its real rank."""
+        run = subprocess.Popen([PROGRAM, "simulate", TRAIN, "--world", "mixed", "--real-rank", "0", "--repeats",
+                                "1000"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+        children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        while not children.read_text().split():
+            self.assertIsNone(run.poll())
+        return run, int(children.read_text().split()[0])
+
+    def test_a_real_rank_that_is_killed_is_named(self):
+        run, rank = self.endless_mixed()
+        os.kill(rank, signal.SIGKILL)
+        _, errors = run.communicate(timeout=100)
+        self.assertEqual(FAILED, run.returncode)
+        self.assertIn(f"real rank 0 (process {rank}) was ended by signal 9 (Killed), at stage 0 rank 0", errors)
+
+    def test_no_real_rank_outlives_the_command(self):
+        for end in [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]:
+            with self.subTest(end=end):
+                run, rank = self.endless_mixed()
+                run.send_signal(end)
+                run.communicate(timeout=100)
+                self.assertNotEqual(OK, run.returncode)
+                state = pathlib.Path(f"/proc/{rank}/stat")
+                while state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                    pass  # the kernel ends it
 
     def test_a_world_that_lacks_what_it_needs_is_refused(self):
         for world in ["mixed", "replay"]:

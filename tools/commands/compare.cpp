@@ -57,15 +57,12 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
   const auto announce = [&](const MemoryNeed& need) {
     announce_memory(need, prepared.scenario.job, allowed_memory(options.memory));
   };
-  Trace trace = kind == WorldKind::real ? train_world(prepared, path, options.steps)
-                                        : simulate_world(prepared,
-                                                         {.kind = kind,
-                                                          .real_ranks = prepared.scenario.world.real_ranks,
-                                                          .tape = {},
-                                                          .reference_kernels = false,
-                                                          .records_kernels = true,
-                                                          .announce = announce},
-                                                         true);
+  WorldChoice choice = prepared.scenario.world;
+  choice.kind = kind;
+  Trace trace =
+      kind == WorldKind::real
+          ? train_world(prepared, path, options.steps)
+          : simulate_world(prepared, {.choice = choice, .records_kernels = true, .announce = announce}, true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
 

@@ -232,7 +232,7 @@ class HostMeasurement {
         *timed.program, timed.rank,
         [&] {
           return std::make_unique<HostExecutor>(*timed.program, timed.job->transformer, timed.job->train,
-                                                timed.rank, options_.library);
+                                                timed.rank, ExecutorOptions{.library = options_.library});
         },
         time_options);
     seen.seconds = monotonic_s() - begin_s;

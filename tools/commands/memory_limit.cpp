@@ -85,15 +85,20 @@ void announce_memory(const MemoryNeed& need, const Job& job, double allowed) {
     fmt::print(stderr, "the simulation needs about {} of memory\n", format_bytes(need.bytes));
 }
 
-double announce_real_ranks(const Prepared& prepared, const std::vector<Rank>& ranks, double allowed) {
-  double bytes = 0;
+double announce_real_ranks(const Prepared& prepared, const WorldChoice& choice, double allowed) {
+  const std::vector<Rank>& ranks = choice.real_ranks;
+  double bytes = 0, largest = 0;
   for (const Rank rank : ranks) {
     const std::int32_t stage = prepared.program.ranks[rank].stage;
     for (const StageMemory& memory : prepared.memory)
-      if (memory.stage == stage)
-        bytes += static_cast<double>(memory.parameters + memory.gradients + memory.optimizer) +
-                 static_cast<double>(memory.activations_peak);
+      if (memory.stage == stage) {
+        const double of_rank = static_cast<double>(memory.parameters + memory.gradients + memory.optimizer) +
+                               static_cast<double>(memory.activations_peak);
+        bytes += of_rank;
+        largest = std::max(largest, of_rank);
+      }
   }
+  if (choice.warm_up + choice.repeats > 1) bytes += largest;  // what the rank that computes goes back to
   const std::string what =
       fmt::format("the tensors of {} real rank{}", ranks.size(), ranks.size() == 1 ? "" : "s");
   if (bytes > allowed)

@@ -30,6 +30,6 @@ void announce_memory(const MemoryNeed& need, const Job& job, double allowed);
 
 // Bytes of the tensors that ranks which really compute will hold here. Says so on stderr where they are many. Throws
 // Refusal("too-little-memory") if they are more than `allowed` bytes.
-double announce_real_ranks(const Prepared& prepared, const std::vector<Rank>& ranks, double allowed);
+double announce_real_ranks(const Prepared& prepared, const WorldChoice& choice, double allowed);
 
 }  // namespace motley

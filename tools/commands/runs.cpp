@@ -5,13 +5,14 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "hw/launch/launch.hpp"
-#include "hw/rank/executor.hpp"
+#include "hw/world/real_ranks.hpp"
+#include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
 #include "tools/commands/temporary_folder.hpp"
@@ -19,30 +20,20 @@
 namespace motley {
 namespace {
 
-// Executes several real ranks of one simulation, one after another on this processor.
-class Executors : public Executor {
- public:
-  Executors(const Prepared& prepared, const std::vector<Rank>& ranks, KernelLibrary library) {
-    const Job& job = prepared.scenario.job;
-    for (const Rank rank : ranks)
-      executors_.emplace(
-          rank, std::make_unique<HostExecutor>(prepared.program, job.transformer, job.train, rank, library));
-  }
-  double execute(const Step& step, const Instruction& instruction) override {
-    last_ = executors_.at(step.rank).get();
-    return last_->execute(step, instruction);
-  }
-  std::vector<KernelSpan> kernels() const override { return last_->kernels(); }
-
- private:
-  std::map<Rank, std::unique_ptr<HostExecutor>> executors_;
-  HostExecutor* last_ = nullptr;  // that executed
-};
-
 void need_option(bool given, WorldKind kind, const char* option, const char* hint) {
   if (!given)
     throw Refusal(Exit::usage, "missing-option", {},
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
+}
+
+// What real ranks train on, if all ranks are real; nothing: their data are made up like all else.
+std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks) {
+  const std::set<Rank> real(real_ranks.begin(), real_ranks.end());
+  if (real.size() < prepared.program.ranks.size()) return std::nullopt;
+  const Job& job = prepared.scenario.job;
+  Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
+  text.suits(job.transformer, job.train);
+  return text;
 }
 
 }  // namespace
@@ -50,23 +41,30 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
   options.announce = world.announce;
-  options.null = world.kind == WorldKind::null;
+  options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
-  std::unique_ptr<Executors> executors;
-  Trace tape;
-  if (world.kind == WorldKind::mixed) {
-    need_option(!world.real_ranks.empty(), world.kind, "real ranks",
+  std::optional<Text> text;
+  std::optional<RealRanks> real_ranks;
+  if (world.choice.kind == WorldKind::mixed) {
+    need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
     const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
-    executors = std::make_unique<Executors>(prepared, world.real_ranks, library);
-    options.executor = executors.get();
-    options.real_ranks = world.real_ranks;
+    text = text_of_real(prepared, world.choice.real_ranks);
+    const ExecutorOptions how{.library = library,
+                              .repeats = {world.choice.warm_up, world.choice.repeats},
+                              .contribution = world.choice.contribution,
+                              .text = text ? &*text : nullptr,
+                              .communicates = true};
+    real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
+                       RealRanksOptions{.executor = how});
+    options.executor = &*real_ranks;
+    options.real_ranks = world.choice.real_ranks;
+    options.real_for_class = world.choice.stand_for == StandFor::alike;
   }
-  if (world.kind == WorldKind::replay) {
-    need_option(!world.tape.empty(), world.kind, "a tape",
+  if (world.choice.kind == WorldKind::replay) {
+    need_option(world.recorded.has_value(), world.choice.kind, "a tape",
                 "--tape TAPE, which --world mixed --record TAPE wrote");
-    tape = read_trace(world.tape);
-    options.tape = &tape;
+    options.tape = &*world.recorded;
   }
   const Job& job = prepared.scenario.job;
   try {
@@ -74,7 +72,8 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
                     : simulate(job, prepared.program, options);
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
-    if (refusal.kind() == "too-little-memory") throw;
+    for (const char* const kind : {"too-little-memory", "unfolded-class", "alike-real-ranks"})
+      if (refusal.kind() == kind) throw;
     throw located(refusal, prepared.scenario.cluster_location);
   }
 }

@@ -1,8 +1,9 @@
 // From a scenario to the trace of its run in a World: the code that simulate, train and compare share. It connects sim/
-// and hw/ and prints no result. Read next: sim/simulate.hpp, hw/rank/executor.hpp, hw/world/train.hpp.
+// and hw/ and prints no result. Read next: sim/simulate.hpp, hw/world/real_ranks.hpp, hw/world/train.hpp.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,9 @@
 namespace motley {
 
 struct SimulatedWorld {
-  WorldKind kind = WorldKind::sim;  // any but real
-  std::vector<Rank> real_ranks;     // mixed: the ranks that really compute
-  std::string tape;                 // replay: the path of a trace that was recorded in a mixed run
+  WorldChoice choice = {};             // of any kind but real
+  std::string tape = {};               // replay: the path of a trace that was recorded in a mixed run
+  std::optional<Trace> recorded = {};  // replay: that trace
   bool reference_kernels = false;
   bool records_kernels = false;                               // in the trace
   std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce

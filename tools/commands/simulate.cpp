@@ -33,6 +33,8 @@ namespace {
 struct SimulateArguments {
   std::string scenario;
   std::string world, real_ranks, record, tape;  // empty: not given
+  std::string stand_for, contribution;          // empty: not given
+  int warm_up = -1, repeats = 0;                // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
@@ -44,6 +46,11 @@ struct SimulateArguments {
   std::string memory;  // empty: not given
 };
 
+template <Worded E>
+std::vector<std::string> words_of() {
+  return {kWords<E>.begin(), kWords<E>.end()};
+}
+
 constexpr std::array kImaginedWorlds = {WorldKind::sim, WorldKind::null, WorldKind::mixed, WorldKind::replay};
 
 // The world that the option names, or else the scenario's. A real scenario is imagined here.
@@ -52,24 +59,39 @@ WorldKind kind_of(const SimulateArguments& options, const Scenario& scenario) {
   return kind == WorldKind::real ? WorldKind::sim : kind;
 }
 
+StandFor stand_for(const SimulateArguments& options, const Scenario& scenario) {
+  return parse_word<StandFor>(options.stand_for).value_or(scenario.world.stand_for);
+}
+
 SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepared) {
   SimulatedWorld world;
-  world.kind = kind_of(options, prepared.scenario);
-  world.real_ranks = prepared.scenario.world.real_ranks;
+  WorldChoice& choice = world.choice;
+  choice = prepared.scenario.world;
+  choice.kind = kind_of(options, prepared.scenario);
   if (!options.real_ranks.empty())
-    world.real_ranks = parse_ranks(options.real_ranks, prepared.program.rank_count());
+    choice.real_ranks = parse_ranks(options.real_ranks, prepared.program.rank_count());
+  if (options.warm_up >= 0) choice.warm_up = options.warm_up;
+  if (options.repeats > 0) choice.repeats = options.repeats;
+  if (const auto given = parse_word<Contribution>(options.contribution)) choice.contribution = *given;
+  choice.stand_for = stand_for(options, prepared.scenario);
   world.tape = options.tape;
   world.records_kernels = options.trace_kernels;
   return world;
 }
 
 // Folds as the option says, or else the scenario. If neither says so, ranks are folded unless some of them really
-// compute or --trace-ranks names some.
-void choose_fold(const SimulateArguments& options, Scenario& scenario) {
+// compute for themselves alone or --trace-ranks names some; those of a tape as when it was recorded.
+void choose_fold(const SimulateArguments& options, const std::optional<Trace>& tape, Scenario& scenario) {
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   const WorldKind world = kind_of(options, scenario);
   if (options.fold || options.no_fold) fold = options.fold;
-  if (!fold) fold = world != WorldKind::mixed && world != WorldKind::replay && options.trace_ranks.empty();
+  if (fold) return;
+  if (world == WorldKind::mixed)
+    fold = stand_for(options, scenario) == StandFor::alike;
+  else if (world == WorldKind::replay)
+    fold = tape && (tape->measured_for_class || !tape->stand_ins.empty());
+  else
+    fold = options.trace_ranks.empty();
 }
 
 // How many changes of the job are simulated for its advice. Those of a large job would take too long, and real ranks
@@ -155,7 +177,10 @@ void add_coverage(const Prepared& prepared, const Trace& trace, Report& report) 
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   check_strict(options, scenario);
-  choose_fold(options, scenario);
+  std::optional<Trace> tape;
+  if (kind_of(options, scenario) == WorldKind::replay && !options.tape.empty())
+    tape = read_trace(options.tape);
+  choose_fold(options, tape, scenario);
   if (options.tokens) scenario.job.train.tokens = to_tokens(node_of("--tokens", *options.tokens));
   if (options.goodput) scenario.job.train.goodput = to_goodput(node_of("--goodput", *options.goodput));
   Prepared prepared = prepare(std::move(scenario));
@@ -166,11 +191,12 @@ Exit run(const SimulateArguments& options) {
   // A process simulates only once, so the job is simulated in a child where changes of it follow.
   const std::size_t most = changes_to_try(options, prepared);
   SimulatedWorld world = world_of(options, prepared);
+  world.recorded = std::move(tape);
   const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
   if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
   const double real_bytes =
-      world.kind == WorldKind::mixed ? announce_real_ranks(prepared, world.real_ranks, allowed) : 0;
+      world.choice.kind == WorldKind::mixed ? announce_real_ranks(prepared, world.choice, allowed) : 0;
   world.announce = [&](const MemoryNeed& announced) {
     announce_memory(announced, prepared.scenario.job, allowed - real_bytes);
     need = announced;
@@ -195,7 +221,7 @@ Exit run(const SimulateArguments& options) {
     report.interval = prepared.scenario.interval;
     if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
   }
-  if (world.kind == WorldKind::sim) add_coverage(prepared, trace, report);
+  if (world.choice.kind == WorldKind::sim) add_coverage(prepared, trace, report);
   write_result(options.json ? to_json(report) : to_text(report), options.out);
   return Exit::ok;
 }
@@ -211,6 +237,20 @@ void add_simulate(const Command& program) {
   add_max_input(command);
   command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
   command.option("--real-rank", options->real_ranks, "mixed: ranks that really compute, for example 0,3");
+  command
+      .option("--stand-for", options->stand_for,
+              "mixed: a real rank computes for itself, or for its whole class")
+      .one_of(words_of<StandFor>());
+  command.option("--warm-up", options->warm_up, "mixed: runs of each compute before it is timed; default: 1")
+      .between(0, 1000);
+  command
+      .option("--repeats", options->repeats,
+              "mixed: timed runs of each compute, the median counts; default: 3")
+      .between(1, 1000);
+  command
+      .option("--contribution", options->contribution,
+              "mixed: what simulated ranks seem to send to real ones")
+      .one_of(words_of<Contribution>());
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");

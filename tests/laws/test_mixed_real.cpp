@@ -1,0 +1,195 @@
+// Mixed with real ranks in processes: with all ranks real it is the real training, bit for bit, in the order of the
+// simulation; any mixture runs, and its tape replays to the same bytes.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "hw/collective/ring.hpp"
+#include "hw/world/real_ranks.hpp"
+#include "tests/support/dice.hpp"
+#include "tests/support/laws.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace motley::tests {
+namespace {
+
+// What a step leaves: the loss, and the parameters of each rank.
+struct Left {
+  Trace trace;
+  double loss = 0;
+  std::vector<std::vector<float>> parameters;
+};
+
+struct Ran {
+  Trace trace;
+  double loss = 0;
+  std::vector<std::vector<float>> parameters;
+};
+template <class T>
+requires std::is_same_v<std::remove_const_t<T>, Ran>
+auto fields_of(T& ran) {
+  auto& [trace, loss, parameters] = ran;
+  return std::tie(trace, loss, parameters);
+}
+
+bool is_parameter(const Tensor& tensor) { return tensor.role == TensorRole::parameter; }
+
+Left train_one_step(const Job& job, const Program& program) {
+  Left left;
+  std::mutex mutex;
+  std::map<Rank, RankWork*> works;
+  TrainOptions options;
+  options.on_start = [&](Rank rank, RankWork& work) {
+    const std::lock_guard lock(mutex);
+    works[rank] = &work;
+  };
+  options.on_step = [&](std::int64_t,
+                        double loss) {  // every rank has ended the step and waits for the others
+    left.loss = loss;
+    for (const auto& [rank, work] : works)
+      for (const TensorId id : work->rank_program().tensors.ids()) {
+        if (!is_parameter(work->rank_program().tensors[id])) continue;
+        const std::span<float> values = work->values(id, kNoMicroBatch);
+        left.parameters.emplace_back(values.begin(), values.end());
+      }
+  };
+  const Text text = tiny_text();
+  options.trace_step = 0;
+  left.trace = train_in_process(job, program, text, options).trace;
+  return left;
+}
+
+Ran run_mixed(const Job& job, const Program& program, const std::vector<Rank>& real,
+              const ExecutorOptions& how) {
+  return run_in_child([&] {
+    RealRanks ranks(job, program, real, {.executor = how});
+    SimOptions options;
+    options.executor = &ranks;
+    options.real_ranks = real;
+    options.records_kernels = true;
+    Ran ran{simulate(job, program, options), 0, {}};
+    for (const Rank rank : real) {
+      ran.loss += ranks.loss_sum(rank) / static_cast<double>(program.global_batch * program.sequence);
+      const auto& tensors = program.program_of(rank).tensors;
+      for (const TensorId id : tensors.ids())
+        if (is_parameter(tensors[id])) ran.parameters.push_back(ranks.values(rank, id));
+    }
+    return ran;
+  });
+}
+
+void check_replays(const Job& job, const Program& program, const Trace& mixed) {
+  const TemporaryFolder folder;
+  write_trace(mixed, program, folder.path() + "/tape");
+  const Trace tape = read_trace(folder.path() + "/tape");
+  SimOptions replay;
+  replay.tape = &tape;
+  replay.records_kernels = true;
+  write_trace(simulate_in_child(job, program, replay), program, folder.path() + "/replayed");
+  REQUIRE(folder.read("tape") == folder.read("replayed"));
+}
+
+void check_all_real(const Job& job) {
+  INFO(print(job.strategy));
+  const Program program = compile(job);
+  const Left real = train_one_step(job, program);
+  const Text text = tiny_text();
+  ExecutorOptions how;
+  how.repeats = {1, 2};
+  how.text = &text;
+  how.communicates = true;
+  std::vector<Rank> all;
+  for (const Rank rank : program.ranks.ids()) all.push_back(rank);
+  const Ran mixed = run_mixed(job, program, all, how);
+  CHECK(mixed.loss == Approx(real.loss).epsilon(1e-12));
+  REQUIRE(mixed.parameters.size() == real.parameters.size());
+  for (std::size_t i = 0; i < real.parameters.size(); ++i)
+    REQUIRE((mixed.parameters[i] == real.parameters[i]));
+  const Comparison comparison = compare(program, real.trace, mixed.trace);
+  REQUIRE(comparison.compared == static_cast<std::int64_t>(mixed.trace.events.size()));
+  REQUIRE(comparison.equal_structure());
+  check_replays(job, program, mixed.trace);
+}
+
+}  // namespace
+
+TEST_CASE("mixed with all ranks real leaves what real training leaves, bit for bit", "[mixed]") {
+  int jobs = 0;
+  const auto check_some = [&](const std::vector<Job>& all, std::size_t every) {
+    for (std::size_t i = 0; i < all.size(); i += kSanitized ? 4 * every : every) {
+      Job job = all[i];
+      job.fidelity.tensor_parallel = CollectiveLevel::fluid;  // what is inside a compute moves nothing
+      check_all_real(job);
+      ++jobs;
+    }
+  };
+  check_some(every_small_job(Family::gpt2), 7);
+  check_some(every_divided_job(Family::llama), 5);
+  check_some(every_offloaded_job(Family::llama), 9);
+  check_some(every_scheduled_job(Family::gpt2), 9);
+  CHECK(jobs > 8);
+}
+
+TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to the same bytes", "[mixed]") {
+  Dice dice(7);
+  std::vector<Job> all = every_small_job(Family::llama);
+  for (const auto& more : {every_divided_job(Family::gpt2), every_offloaded_job(Family::gpt2),
+                           every_scheduled_job(Family::llama), every_resharded_job(Family::llama)})
+    all.insert(all.end(), more.begin(), more.end());
+  for (int draw = 0; draw < (kSanitized ? 6 : 30); ++draw) {
+    const Job& job = all[dice.engine()() % all.size()];
+    const Program program = compile(job);
+    std::vector<Rank> real;
+    for (const Rank rank : program.ranks.ids())
+      if (dice.once_in(2)) real.push_back(rank);
+    if (real.empty()) real = {0_rank};
+    CAPTURE(draw, real.size(), print(job.strategy));
+    ExecutorOptions how;
+    how.contribution = dice.one_of({Contribution::made_up, Contribution::zeros});
+    how.communicates = true;
+    const Ran mixed = run_mixed(job, program, real, how);
+    for (const auto& tensor : mixed.parameters)
+      for (const float value : tensor) REQUIRE(std::isfinite(value));
+    REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
+    check_replays(job, program, mixed.trace);
+  }
+}
+
+TEST_CASE("simulated ranks add nothing to a sum, and bring what they contribute to a gather", "[mixed]") {
+  for (const int zero : {1, 2}) {
+    Job job = tiny_job({1, 1, 2});
+    job.strategy.zero = zero;
+    const Program program = compile(job);
+    const RankProgram& rank_program = program.program_of(0_rank);
+    std::vector<std::vector<float>> own, others;
+    for (const Contribution contribution : {Contribution::zeros, Contribution::made_up}) {
+      ExecutorOptions how;
+      how.contribution = contribution;
+      how.communicates = true;
+      const Ran mixed = run_mixed(job, program, {0_rank}, how);
+      std::map<TensorId, std::vector<float>> parameters;
+      auto next = mixed.parameters.begin();
+      for (const TensorId id : rank_program.tensors.ids())
+        if (is_parameter(rank_program.tensors[id])) parameters[id] = *next++;
+      own.emplace_back();
+      others.emplace_back();
+      for (const Shard& shard : rank_program.shards) {
+        std::vector<float> whole;
+        for (const TensorId id : shard.parameters)
+          whole.insert(whole.end(), parameters.at(id).begin(), parameters.at(id).end());
+        const std::span<float> mine = part(whole, 0, 2), theirs = part(whole, 1, 2);
+        own.back().insert(own.back().end(), mine.begin(), mine.end());
+        others.back().insert(others.back().end(), theirs.begin(), theirs.end());
+      }
+    }
+    REQUIRE(own[0].size() > 1000);
+    CHECK((own[0] == own[1]));
+    CHECK((others[0] == std::vector<float>(others[0].size())));
+    CHECK((others[0] != others[1]));
+  }
+}
+
+}  // namespace motley::tests
