@@ -89,9 +89,10 @@ double flops_of_step(const Transformer& model, const Train& train) {
          12 * tokens * static_cast<double>(model.hidden * model.layers * train.sequence);
 }
 
-// How a probe's job is cut: over two ranks, by heads, by tokens or by experts, or not at all.
+// How a probe's job is cut: over two ranks, by heads, by tokens, by experts or by parameters, or not at all.
 struct Degrees {
   std::int64_t tp = 1, cp = 1, dp = 1;
+  int zero = 0;
 };
 Degrees draw_degrees(const Job& job, Draw& draw) {
   Degrees degrees;
@@ -102,6 +103,9 @@ Degrees draw_degrees(const Job& job, Draw& draw) {
     degrees.cp = 2;
   } else if (job.transformer.experts.count > 0 && draw.one_in(2)) {
     degrees.dp = 2;
+  } else if (draw.one_in(8)) {
+    degrees.dp = 2;
+    degrees.zero = 3;
   }
   return degrees;
 }
@@ -131,7 +135,8 @@ Probe draw_probe(const ProbeRange& range, const Chip& chip, std::mt19937_64& ran
   job.train.global_batch = job.train.micro_batch * degrees.dp;
   job.strategy = expand(job.transformer, job.train, degrees.tp, 1, degrees.dp, degrees.cp);
   job.strategy.sequence_parallel = degrees.tp > 1 && draw.one_in(2);
-  if (degrees.dp > 1)
+  job.strategy.zero = degrees.zero;
+  if (degrees.dp > 1 && degrees.zero == 0)
     for (Stage& stage : job.strategy.templates[0].stages) stage.expert_parallel = degrees.dp;
   if (job.transformer.experts.count > 0 && draw.one_in(3))
     job.strategy.expert_weights = ExpertWeights::activation;

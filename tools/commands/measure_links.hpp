@@ -1,6 +1,6 @@
 // Measures how fast this host's ranks exchange bytes: small jobs really train on two ranks and are simulated as well,
-// and the latency and bandwidth of the fabric inside a node are those with which the simulated transfers take as long as
-// the real ones. Read next: tools/commands/runs.hpp, models/calibration/link_fit.hpp.
+// and the latency and bandwidth of the fabric inside a node are those with which the simulated transfers take as long
+// as the real ones. Read next: tools/commands/runs.hpp, models/calibration/link_fit.hpp.
 #pragma once
 
 #include <cstdint>
