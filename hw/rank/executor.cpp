@@ -75,7 +75,12 @@ void HostExecutor::make_up_missing(TensorId tensor, std::int32_t micro_batch) {
   if (work_.memory().find(tensor, micro_batch) != nullptr) return;
   MemoryLedger ledger;
   work_.memory().allocate(tensor, micro_batch, ledger);
-  make_up(options_.contribution, work_.values(tensor, micro_batch));
+  const std::span<float> values = work_.values(tensor, micro_batch);
+  const bool gathered = work_.rank_program().tensors[tensor].role == TensorRole::gathered;
+  if (gathered && options_.contribution == Contribution::made_up)
+    work_.fill(tensor, values);
+  else
+    make_up(options_.contribution, values);
 }
 
 void HostExecutor::make_up_missing(const Compute& compute, std::int32_t micro_batch) {

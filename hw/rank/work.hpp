@@ -56,6 +56,8 @@ class RankWork {
   void restore(const Saved& saved);
   Memory& memory() { return memory_; }
   std::span<float> values(TensorId tensor, std::int32_t micro_batch);
+  // Writes the first values of a parameter into a tensor that holds it, also into one that was gathered.
+  void fill(TensorId tensor, std::span<float> values) const;
   const RankProgram& rank_program() const { return rank_program_; }
   // Called just after a kernel ran, while its outputs still exist; for tests and dumps.
   std::function<void(const Kernel&, std::int32_t micro_batch)> observer;
@@ -80,7 +82,6 @@ class RankWork {
 
   void set_context(const Transformer& transformer, KernelLibrary library);
   void fill_parameters();
-  void fill(TensorId tensor, std::span<float> values) const;  // with the first values of its parameter
   void fill_part(const Shard& shard, TensorId into);
   const Parameter& parameter_of(TensorId tensor) const;
   const Group& members_of(const Shard& shard) const;
