@@ -208,11 +208,9 @@ class KernelCall {
       reference::latent_heads(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0]);
   }
   void activation(bool backward) const {
-    const bool has_shape = kernel_.m > 0;
     reference::InnerShape shape{rows(), model().ffn / c_.tensor_parallel};
-    if (has_shape) shape = {kernel_.m, kernel_.n};
-    if (has_shape && (c_.expert_parts > 1 || c_.slices > 1))
-      leave_out_empty_rows(t_, model(), backward, shape);
+    if (kernel_.m > 0) shape = {kernel_.m, kernel_.n};
+    if (c_.expert_parts > 1 || c_.slices > 1) leave_out_empty_rows(t_, model(), backward, shape);
     if (backward && t_.in.size() > 2)
       return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
     const bool gated = model().gated();
