@@ -9,6 +9,7 @@
 #include "models/calibration/perftest.hpp"
 #include "models/calibration/torch_kernels.hpp"
 #include "models/calibration/torch_profile.hpp"
+#include "models/calibration/transfers_csv.hpp"
 #include "models/check/check.hpp"
 
 namespace motley {
@@ -56,6 +57,8 @@ Measurements read_measurements(const std::string& path) {
     measurements = read_torch_profile(text, path);
   } else if (is_torch_kernels(text)) {
     measurements = read_torch_kernels(text, path);
+  } else if (is_transfers_csv(text)) {
+    measurements.transfers = read_transfers_csv(text, path);
   } else if (is_nccl_tests(text)) {
     measurements.transfers = read_nccl_tests(text, path);
   } else if (is_perftest(text)) {

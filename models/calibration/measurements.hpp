@@ -42,6 +42,7 @@ struct TransferSample {
   int ranks = 2;
   double bytes = 0;  // the whole payload, as Collective::bytes; of perftest, a message
   double seconds = 0;
+  bool beside_compute = false;  // the ranks computed meanwhile
 };
 
 // Work of a GPU that is in a profile, but of no kind that Motley has.

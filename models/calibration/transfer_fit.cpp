@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "models/base/median.hpp"
@@ -204,14 +205,13 @@ double TransferFit::bus_bytes_per_s() const {
 }
 
 std::vector<TransferFit> fit_transfers(const std::vector<TransferSample>& samples) {
-  std::map<std::pair<TransferKind, int>, Points> series;
+  std::map<std::tuple<TransferKind, int, bool>, Points> series;
   for (const TransferSample& sample : samples)
-    series[{sample.kind, sample.ranks}].emplace_back(sample.bytes, sample.seconds);
+    series[{sample.kind, sample.ranks, sample.beside_compute}].emplace_back(sample.bytes, sample.seconds);
   std::vector<TransferFit> fits;
   for (auto& [key, points] : series) {
     TransferFit& fit = fits.emplace_back(Series(std::move(points)).fit());
-    fit.kind = key.first;
-    fit.ranks = key.second;
+    std::tie(fit.kind, fit.ranks, fit.beside_compute) = key;
   }
   return fits;
 }

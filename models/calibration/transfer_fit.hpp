@@ -21,6 +21,7 @@ struct TransferPiece {
 struct TransferFit {
   TransferKind kind = TransferKind::all_reduce;
   int ranks = 2;
+  bool beside_compute = false;
   std::int64_t sizes = 0;
   std::vector<TransferPiece> pieces;  // by from_bytes; the first begins at 0
   double mean_error = 0, worst_error = 0;
@@ -32,7 +33,7 @@ struct TransferFit {
   double bus_bytes_per_s() const;
 };
 
-// By kind, then ranks. Outliers hardly move a fit: its residuals, relative to the prediction, have Huber's weights
+// By kind, then ranks, idle ones before those that compute. Outliers hardly move a fit: its residuals, relative to the prediction, have Huber's weights
 // (1964). There are several pieces, at most three, only where they predict held-out sizes better.
 std::vector<TransferFit> fit_transfers(const std::vector<TransferSample>& samples);
 

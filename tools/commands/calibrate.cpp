@@ -19,11 +19,13 @@
 #include "models/calibration/kernel_fit.hpp"
 #include "models/calibration/measured_files.hpp"
 #include "models/calibration/transfer_fit.hpp"
+#include "models/calibration/transfers_csv.hpp"
 #include "models/cluster/chip.hpp"
 #include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/measure_host.hpp"
 #include "tools/commands/measure_links.hpp"
+#include "tools/commands/measure_transfers.hpp"
 #include "tools/commands/measured_text.hpp"
 #include "tools/commands/runs.hpp"
 
@@ -32,7 +34,7 @@ namespace {
 
 struct CalibrateArguments {
   std::vector<std::string> scenarios, from;
-  std::string chip = "host-core", name, source, out, cluster, samples, kernels = "fast";
+  std::string chip = "host-core", name, source, out, cluster, transfers, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
   bool keep_disturbed = false, missing = false, json = false;
@@ -238,6 +240,10 @@ void check_options(const CalibrateArguments& options) {
   if (!options.from.empty() && !options.cluster.empty())
     throw Refusal(Exit::usage, "conflicting-options", {},
                   "--from measures nothing, and --cluster needs a measurement", "give one of the two");
+  if (!options.transfers.empty() &&
+      (!options.from.empty() || !options.scenarios.empty() || !options.cluster.empty()))
+    throw Refusal(Exit::usage, "conflicting-options", {}, "--transfers measures transfers alone",
+                  "measure kernels, scenarios and clusters by a command of their own");
   if (options.from.empty() && !(options.seconds > 0))
     throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
                   "a positive number");
@@ -293,8 +299,22 @@ Exit list_missing(const CalibrateArguments& options) {
   return Exit::ok;
 }
 
+// Times transfers, not kernels. Rank 0 prints what it measured.
+Exit time_ranks(const CalibrateArguments& options) {
+  TransferOptions chosen{.seconds = options.seconds};
+  if (options.ranks > 0) chosen.ranks = options.ranks;
+  const MeasuredTransfers measured = measure_transfers(chosen);
+  if (!measured.samples) return measured.exit;
+  write_result(print_transfers(*measured.samples), options.transfers);
+  const std::vector<TransferFit> fits = fit_transfers(*measured.samples);
+  const nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"}, {"transfers", transfers_json(fits)}};
+  write_result(options.json ? json_text(json) : transfers_text(fits), "");
+  return Exit::ok;
+}
+
 Exit run(const CalibrateArguments& options) {
   check_options(options);
+  if (!options.transfers.empty()) return time_ranks(options);
   if (options.missing) return list_missing(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
@@ -321,6 +341,10 @@ void add_calibrate(const Command& program) {
   command.option("--out", options->out, "write the calibrated chip to this file, for `chip:` of a cluster");
   command.option("--cluster", options->cluster,
                  "also measure how two ranks exchange bytes, and write a cluster of this host to this file");
+  command.option(
+      "--transfers", options->transfers,
+      "measure no kernels: time messages and collectives of 0 B to 64 MiB among the ranks that a launcher "
+      "started, or among --ranks (2) of this host, idle and computing, and write them to this file");
   command.option("--samples", options->samples,
                  "the table of what was measured, which a later run goes on with; default: --out with .csv");
   command.option("--seconds", options->seconds, "how long to measure; default: 90");

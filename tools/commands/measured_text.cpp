@@ -68,12 +68,13 @@ std::string transfers_text(const std::vector<TransferFit>& fits) {
   for (const TransferFit& fit : fits)
     for (const TransferPiece& piece : fit.pieces) {
       const bool is_first = &piece == &fit.pieces.front(), is_last = &piece == &fit.pieces.back();
-      table.add({is_first ? std::string(name_of(fit.kind)) : "", is_first ? fmt::to_string(fit.ranks) : "",
-                 is_first ? fmt::to_string(fit.sizes) : "", format_bytes(piece.from_bytes),
-                 piece.latency_s > 0 ? format_seconds(piece.latency_s) : "-", rate(piece.bytes_per_s),
-                 is_last ? rate(fit.bus_bytes_per_s()) : "", is_first ? error_text(fit.mean_error) : "",
-                 is_first ? error_text(fit.worst_error) : "", is_first ? error_text(fit.held_out_mean) : "",
-                 is_first ? error_text(fit.held_out_worst) : ""});
+      table.add(
+          {is_first ? fmt::format("{}{}", name_of(fit.kind), fit.beside_compute ? ", computing" : "") : "",
+           is_first ? fmt::to_string(fit.ranks) : "", is_first ? fmt::to_string(fit.sizes) : "",
+           format_bytes(piece.from_bytes), piece.latency_s > 0 ? format_seconds(piece.latency_s) : "-",
+           rate(piece.bytes_per_s), is_last ? rate(fit.bus_bytes_per_s()) : "",
+           is_first ? error_text(fit.mean_error) : "", is_first ? error_text(fit.worst_error) : "",
+           is_first ? error_text(fit.held_out_mean) : "", is_first ? error_text(fit.held_out_worst) : ""});
     }
   return fmt::format("transfers: latency + bytes / bandwidth\n\n{}\n{}", table.print(),
                      where_they_belong(fits));
@@ -121,6 +122,7 @@ nlohmann::ordered_json transfers_json(const std::vector<TransferFit>& fits) {
                         {"bytes_per_s", piece.bytes_per_s}});
     json.push_back({{"transfer", name_of(fit.kind)},
                     {"ranks", fit.ranks},
+                    {"beside_compute", fit.beside_compute},
                     {"sizes", fit.sizes},
                     {"pieces", pieces},
                     {"bus_bytes_per_s", fit.bus_bytes_per_s()},

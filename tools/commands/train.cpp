@@ -23,6 +23,7 @@
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/own_command.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
 
@@ -110,15 +111,6 @@ void check_trace_step(const TrainArguments& options, const Job& job) {
     throw Refusal(Exit::usage, "bad-trace-step", {},
                   fmt::format("--trace-step {}: there are {} steps", options.trace_step, steps),
                   "steps count from 0");
-}
-
-// The command that started this process. Every rank runs it again, with its own rank variables.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
 }
 
 // Starts one process for each rank on this machine. Rank 0 prints the result; every rank prints its own errors.

@@ -1,0 +1,67 @@
+#include "tools/commands/measure_transfers.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "hw/calibration/sentinel.hpp"
+#include "hw/calibration/time_transfers.hpp"
+#include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "hw/transport/tcp/transport.hpp"
+#include "hw/world/train.hpp"
+#include "tools/commands/own_command.hpp"
+
+namespace motley {
+namespace {
+
+std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed, int ranks) {
+  std::vector<TransferSample> samples;
+  for (const TimedTransfers& each : timed)
+    for (const double seconds : each.times)
+      if (seconds > 0)
+        samples.push_back({.kind = each.kind,
+                           .ranks = each.kind == TransferKind::send_latency ? 2 : ranks,
+                           .bytes = static_cast<double>(each.bytes),
+                           .seconds = seconds,
+                           .beside_compute = each.beside_compute});
+  return samples;
+}
+
+std::vector<TransferSample> measure_as(const Place& place, const TransferOptions& options) {
+  constexpr double kSilence_s = 120;
+  Rendezvous rendezvous({place.rank, place.rank_count, place.rendezvous, place.listener, kSilence_s,
+                         hash_of_this_binary(), fmt::format("transfers for {} s", options.seconds)});
+  const auto transport =
+      make_tcp_transport(rendezvous.listener(),
+                         {place.rank, transfer_links(place.rank_count), rendezvous.addresses(), kSilence_s});
+  Sentinel sentinel;
+  TransferTimeOptions timing;
+  timing.seconds = options.seconds;
+  timing.compute = [&] { sentinel.time(); };
+  const std::vector<TimedTransfers> timed = time_transfers(*transport, place.rank_count, timing);
+  rendezvous.barrier();
+  return samples_of(timed, place.rank_count);
+}
+
+}  // namespace
+
+MeasuredTransfers measure_transfers(const TransferOptions& options) {
+  const std::optional<Place> place = place_from([](const char* name) { return std::getenv(name); });
+  if (!place) {
+    const LaunchResult launched =
+        launch({.rank_count = static_cast<int>(options.ranks), .command = own_command()});
+    if (!launched.message.empty()) spdlog::error("{}", launched.message);
+    return {.samples = {}, .exit = static_cast<Exit>(launched.exit_code)};
+  }
+  if (place->rank_count < 2)
+    throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
+                  "motley launch -n 2 -- motley calibrate --transfers FILE");
+  std::vector<TransferSample> samples = measure_as(*place, options);
+  if (place->rank != kLeader) return {};
+  return {.samples = std::move(samples)};
+}
+
+}  // namespace motley

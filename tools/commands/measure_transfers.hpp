@@ -1,0 +1,29 @@
+// Times messages and collectives among ranks: those that a launcher started, on any hosts, or else processes of this
+// one. Read next: hw/calibration/time_transfers.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "models/base/refusal.hpp"
+#include "models/calibration/measurements.hpp"
+
+namespace motley {
+
+struct TransferOptions {
+  std::int64_t ranks = 2;  // if no launcher started this process
+  double seconds = 60;     // no round of times begins later, but the first
+};
+
+struct MeasuredTransfers {
+  // Nothing: this process was not the first rank, and has nothing to say.
+  std::optional<std::vector<TransferSample>> samples;
+  Exit exit = Exit::ok;  // of the ranks that this process launched
+};
+
+// Every rank that a launcher started calls it. A process that no launcher started starts its own command once for each
+// rank instead, and waits. Throws RunFailure where a rank is gone.
+MeasuredTransfers measure_transfers(const TransferOptions& options);
+
+}  // namespace motley
