@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -13,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "hw/launch/rendezvous.hpp"
+#include "hw/world/train.hpp"
+#include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
@@ -79,21 +83,28 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   return measure_host(chip, chosen);
 }
 
-// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
-void measure_cluster(Calibrated& result) {
+// The cluster of ranks that are joined by what measure_links() measures.
+void measure_cluster(Calibrated& result, NodeGroup node, const RunForReal& run) {
   constexpr std::int64_t kTimes = 3;
-  NodeGroup node;
   node.name = "host";
-  node.nodes = 1;
   node.chip = result.chip;
-  node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
   node.inside.kind = FabricKind::loopback;
-  result.links = measure_links(node, kTimes);
-  if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
-  node.inside.latency_s = rounded(result.links->latency_s);
-  node.inside.bandwidth = rounded(result.links->bytes_per_s);
+  result.links = measure_links(node, kTimes, run);
+  if (!result.links) return;
+  set_links(node, rounded(result.links->latency_s), rounded(result.links->bytes_per_s));
   result.cluster.name = result.chip.name;
   result.cluster.groups = {node};
+}
+
+// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
+void measure_host_cluster(Calibrated& result) {
+  NodeGroup node;
+  node.nodes = 1;
+  node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
+  measure_cluster(result, node, [](const Prepared& prepared, const std::string& path, int steps) {
+    return train_world(prepared, path, steps);
+  });
+  if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
 }
 
 Calibrated calibrate(const CalibrateArguments& options) {
@@ -123,7 +134,45 @@ Calibrated calibrate(const CalibrateArguments& options) {
     result.chip.name = options.name;
   else if (!options.out.empty())
     result.chip.name = std::filesystem::path(options.out).stem().string();
-  if (!options.cluster.empty()) measure_cluster(result);
+  if (!options.cluster.empty()) measure_host_cluster(result);
+  return result;
+}
+
+// Whether two ranks that a launcher started have hosts of their own.
+bool on_two_hosts(const Place& place) {
+  constexpr double kLate_s = 120;
+  const Rendezvous rendezvous({place.rank, place.rank_count, place.rendezvous, place.listener, kLate_s,
+                               hash_of_this_binary(), "links"});
+  return rendezvous.addresses()[Rank(0)].host != rendezvous.addresses()[Rank(1)].host;
+}
+
+// The links between two ranks that a launcher started; their kernels are known before.
+Calibrated calibrate_links(const CalibrateArguments& options, const Place& place) {
+  if (place.rank_count != 2)
+    throw Refusal(Exit::usage, "rank-count", {}, fmt::format("{} ranks were started", place.rank_count),
+                  "links are measured between two ranks");
+  Calibrated result;
+  result.chip = load_chip(options.chip);
+  if (result.chip.software.kernels.rates.empty())
+    throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip}, "this chip has no measured kernels",
+                  "calibrate a chip on one host first, and give it by --chip");
+  NodeGroup node;
+  node.nodes = on_two_hosts(place) ? 2 : 1;
+  node.chips_per_node = node.nodes == 2 ? 1 : 2;
+  node.inside = {FabricKind::loopback, 1e9, 1e-5};
+  if (node.nodes == 2)
+    node.nics = {{.kind = NicKind::ethernet, .count = 1, .bandwidth = 1e9, .latency_s = 1e-5}};
+  Place later = place;
+  later.listener = -1;  // the first rendezvous has taken it
+  measure_cluster(result, node,
+                  [&](const Prepared& prepared, const std::string&, int steps) -> std::optional<Trace> {
+                    const Job& job = prepared.scenario.job;
+                    const TrainOptions training{.steps = steps, .trace_step = steps - 1};
+                    const Text text = Text::load(default_text_path());
+                    TrainResult trained = train_rank(job, prepared.program, text, later, training);
+                    if (place.rank != kLeader) return std::nullopt;
+                    return std::move(trained.trace);
+                  });
   return result;
 }
 
@@ -316,6 +365,14 @@ Exit run(const CalibrateArguments& options) {
   check_options(options);
   if (!options.transfers.empty()) return time_ranks(options);
   if (options.missing) return list_missing(options);
+  const auto place = place_from([](const char* name) { return std::getenv(name); });
+  if (place && !options.cluster.empty() && place->rank_count > 1) {
+    const Calibrated linked = calibrate_links(options, *place);
+    if (!linked.links) return Exit::ok;  // not the first rank
+    write_result(print(linked.cluster), options.cluster);
+    write_result(options.json ? to_json(linked) : links_text(*linked.links), "");
+    return Exit::ok;
+  }
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
   if (result.links) write_result(print(result.cluster), options.cluster);
