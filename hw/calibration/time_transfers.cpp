@@ -37,10 +37,10 @@ std::optional<CollectiveKind> collective_of(TransferKind kind) {
 // Computes on a thread of its own from begin to end of its life.
 class Beside {
  public:
-  explicit Beside(const std::function<void()>& compute) {
-    if (compute)
-      thread_ = std::thread([this, &compute] {
-        while (!ends_) compute();
+  explicit Beside(std::function<void()> compute) : compute_(std::move(compute)) {
+    if (compute_)
+      thread_ = std::thread([this] {
+        while (!ends_) compute_();
       });
   }
   ~Beside() {
@@ -51,6 +51,7 @@ class Beside {
   Beside& operator=(const Beside&) = delete;
 
  private:
+  const std::function<void()> compute_;
   std::atomic<bool> ends_ = false;
   std::thread thread_;
 };

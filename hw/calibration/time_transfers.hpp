@@ -19,7 +19,7 @@ struct TransferTimeOptions {
   double seconds_a_time =
       0.01;  // a time is the mean of as many transfers as take this long, but at most of `most`
   std::int64_t most = 64;
-  double longest_s = 2;  // a size whose transfers take longer ends its kind: larger ones are not tried
+  double longest_s = 0.5;  // a size whose transfers take longer ends its kind: larger ones are not tried
   // What a rank computes beside its transfers, over and over; null: transfers are timed on idle ranks only.
   std::function<void()> compute = {};
   // Called on every rank after each round, with its number (from 1).

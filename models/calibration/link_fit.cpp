@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -74,6 +75,22 @@ std::optional<LinkFit> fit_link(const std::vector<LinkSample>& transfers) {
     fit.held_out_worst = error.worst;
   }
   return fit;
+}
+
+std::optional<LinkFigures> link_between(const std::vector<TransferSample>& transfers) {
+  constexpr double kSmall = 100, kLarge = 1e5;  // bytes
+  std::map<double, std::vector<double>> times;
+  std::vector<double> small;
+  for (const TransferSample& each : transfers) {
+    if (each.kind != TransferKind::send_latency || each.beside_compute) continue;
+    if (each.bytes < kSmall) small.push_back(each.seconds);
+    if (each.bytes > kLarge) times[each.bytes].push_back(each.seconds);
+  }
+  if (small.empty() || times.size() < 2) return std::nullopt;
+  const auto last = std::prev(times.end()), before = std::prev(last);
+  const double more_s = median_of(last->second) - median_of(before->second);
+  if (!(more_s > 0)) return std::nullopt;
+  return LinkFigures{median_of(small), (last->first - before->first) / more_s};
 }
 
 }  // namespace motley

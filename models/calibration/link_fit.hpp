@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "models/calibration/measurements.hpp"
+
 namespace motley {
 
 // A message or a collective that was measured, and what the simulator makes of it.
@@ -37,5 +39,14 @@ struct LinkFit {
 // Assumes: what a transfer takes is a number of latencies and a number of bytes at the bandwidth, as the simulator
 // counts them, whether its rank computes meanwhile or not.
 std::optional<LinkFit> fit_link(const std::vector<LinkSample>& transfers);
+
+struct LinkFigures {
+  double latency_s = 0, bytes_per_s = 0;
+};
+
+// The latency of idle ranks' smallest messages, and the bandwidth of what their largest ones have more bytes than others
+// (send_latency). Links that let a burst pass at once show their bandwidth there alone. Nothing: there are no messages
+// of fewer than 100 bytes, or not of two sizes above 100 KB, or the larger ones take no longer.
+std::optional<LinkFigures> link_between(const std::vector<TransferSample>& transfers);
 
 }  // namespace motley

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -14,13 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "hw/launch/rendezvous.hpp"
-#include "hw/world/train.hpp"
-#include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/calibration/kernel_fit.hpp"
+#include "models/calibration/link_fit.hpp"
 #include "models/calibration/measured_files.hpp"
 #include "models/calibration/transfer_fit.hpp"
 #include "models/calibration/transfers_csv.hpp"
@@ -83,28 +80,21 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   return measure_host(chip, chosen);
 }
 
-// The cluster of ranks that are joined by what measure_links() measures.
-void measure_cluster(Calibrated& result, NodeGroup node, const RunForReal& run) {
+// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
+void measure_cluster(Calibrated& result) {
   constexpr std::int64_t kTimes = 3;
+  NodeGroup node;
   node.name = "host";
+  node.nodes = 1;
   node.chip = result.chip;
+  node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
   node.inside.kind = FabricKind::loopback;
-  result.links = measure_links(node, kTimes, run);
-  if (!result.links) return;
-  set_links(node, rounded(result.links->latency_s), rounded(result.links->bytes_per_s));
+  result.links = measure_links(node, kTimes);
+  if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
+  node.inside.latency_s = rounded(result.links->latency_s);
+  node.inside.bandwidth = rounded(result.links->bytes_per_s);
   result.cluster.name = result.chip.name;
   result.cluster.groups = {node};
-}
-
-// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
-void measure_host_cluster(Calibrated& result) {
-  NodeGroup node;
-  node.nodes = 1;
-  node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
-  measure_cluster(result, node, [](const Prepared& prepared, const std::string& path, int steps) {
-    return train_world(prepared, path, steps);
-  });
-  if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
 }
 
 Calibrated calibrate(const CalibrateArguments& options) {
@@ -134,46 +124,30 @@ Calibrated calibrate(const CalibrateArguments& options) {
     result.chip.name = options.name;
   else if (!options.out.empty())
     result.chip.name = std::filesystem::path(options.out).stem().string();
-  if (!options.cluster.empty()) measure_host_cluster(result);
+  if (!options.cluster.empty()) measure_cluster(result);
   return result;
 }
 
-// Whether two ranks that a launcher started have hosts of their own.
-bool on_two_hosts(const Place& place) {
-  constexpr double kLate_s = 120;
-  const Rendezvous rendezvous({place.rank, place.rank_count, place.rendezvous, place.listener, kLate_s,
-                               hash_of_this_binary(), "links"});
-  return rendezvous.addresses()[Rank(0)].host != rendezvous.addresses()[Rank(1)].host;
-}
-
-// The links between two ranks that a launcher started; their kernels are known before.
-Calibrated calibrate_links(const CalibrateArguments& options, const Place& place) {
-  if (place.rank_count != 2)
-    throw Refusal(Exit::usage, "rank-count", {}, fmt::format("{} ranks were started", place.rank_count),
-                  "links are measured between two ranks");
-  Calibrated result;
-  result.chip = load_chip(options.chip);
-  if (result.chip.software.kernels.rates.empty())
-    throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip}, "this chip has no measured kernels",
-                  "calibrate a chip on one host first, and give it by --chip");
+// The cluster of the ranks that a launcher started, whose kernels are known before.
+Cluster cluster_of(const Chip& chip, const MeasuredTransfers& measured) {
+  const auto link = link_between(*measured.samples);
+  if (!link) throw RunFailure("messages between the first two ranks are not slower the larger they are");
   NodeGroup node;
-  node.nodes = on_two_hosts(place) ? 2 : 1;
-  node.chips_per_node = node.nodes == 2 ? 1 : 2;
-  node.inside = {FabricKind::loopback, 1e9, 1e-5};
-  if (node.nodes == 2)
-    node.nics = {{.kind = NicKind::ethernet, .count = 1, .bandwidth = 1e9, .latency_s = 1e-5}};
-  Place later = place;
-  later.listener = -1;  // the first rendezvous has taken it
-  measure_cluster(result, node,
-                  [&](const Prepared& prepared, const std::string&, int steps) -> std::optional<Trace> {
-                    const Job& job = prepared.scenario.job;
-                    const TrainOptions training{.steps = steps, .trace_step = steps - 1};
-                    const Text text = Text::load(default_text_path());
-                    TrainResult trained = train_rank(job, prepared.program, text, later, training);
-                    if (place.rank != kLeader) return std::nullopt;
-                    return std::move(trained.trace);
-                  });
-  return result;
+  node.name = "host";
+  node.chip = chip;
+  node.inside = {FabricKind::loopback, rounded(link->bytes_per_s), rounded(link->latency_s)};
+  node.nodes = measured.hosts;
+  node.chips_per_node = measured.ranks / measured.hosts;
+  if (node.nodes > 1)
+    node.nics = {{.kind = NicKind::ethernet,
+                  .count = 1,
+                  .bandwidth = node.inside.bandwidth,
+                  .latency_s = node.inside.latency_s,
+                  .reaches = node.inside.bandwidth}};
+  Cluster cluster;
+  cluster.name = chip.name;
+  cluster.groups = {node};
+  return cluster;
 }
 
 std::string percent_or_dash(std::optional<double> error) { return error ? format_percent(*error) : "-"; }
@@ -289,10 +263,9 @@ void check_options(const CalibrateArguments& options) {
   if (!options.from.empty() && !options.cluster.empty())
     throw Refusal(Exit::usage, "conflicting-options", {},
                   "--from measures nothing, and --cluster needs a measurement", "give one of the two");
-  if (!options.transfers.empty() &&
-      (!options.from.empty() || !options.scenarios.empty() || !options.cluster.empty()))
+  if (!options.transfers.empty() && (!options.from.empty() || !options.scenarios.empty()))
     throw Refusal(Exit::usage, "conflicting-options", {}, "--transfers measures transfers alone",
-                  "measure kernels, scenarios and clusters by a command of their own");
+                  "measure kernels by a command of their own");
   if (options.from.empty() && !(options.seconds > 0))
     throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
                   "a positive number");
@@ -348,13 +321,18 @@ Exit list_missing(const CalibrateArguments& options) {
   return Exit::ok;
 }
 
-// Times transfers, not kernels. Rank 0 prints what it measured.
+// Times transfers, not kernels. The first rank writes and prints what was measured.
 Exit time_ranks(const CalibrateArguments& options) {
+  const Chip chip = load_chip(options.chip);
+  if (!options.cluster.empty() && chip.software.kernels.rates.empty())
+    throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip}, "this chip has no measured kernels",
+                  "calibrate a chip on one host first, and give it by --chip");
   TransferOptions chosen{.seconds = options.seconds};
   if (options.ranks > 0) chosen.ranks = options.ranks;
   const MeasuredTransfers measured = measure_transfers(chosen);
   if (!measured.samples) return measured.exit;
   write_result(print_transfers(*measured.samples), options.transfers);
+  if (!options.cluster.empty()) write_result(print(cluster_of(chip, measured)), options.cluster);
   const std::vector<TransferFit> fits = fit_transfers(*measured.samples);
   const nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"}, {"transfers", transfers_json(fits)}};
   write_result(options.json ? json_text(json) : transfers_text(fits), "");
@@ -365,14 +343,6 @@ Exit run(const CalibrateArguments& options) {
   check_options(options);
   if (!options.transfers.empty()) return time_ranks(options);
   if (options.missing) return list_missing(options);
-  const auto place = place_from([](const char* name) { return std::getenv(name); });
-  if (place && !options.cluster.empty() && place->rank_count > 1) {
-    const Calibrated linked = calibrate_links(options, *place);
-    if (!linked.links) return Exit::ok;  // not the first rank
-    write_result(print(linked.cluster), options.cluster);
-    write_result(options.json ? to_json(linked) : links_text(*linked.links), "");
-    return Exit::ok;
-  }
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
   if (result.links) write_result(print(result.cluster), options.cluster);
@@ -396,8 +366,10 @@ void add_calibrate(const Command& program) {
   command.option("--source", options->source, "where and when it was measured, for the file");
   command.option("--name", options->name, "the name of the calibrated chip; default: that of --out");
   command.option("--out", options->out, "write the calibrated chip to this file, for `chip:` of a cluster");
-  command.option("--cluster", options->cluster,
-                 "also measure how two ranks exchange bytes, and write a cluster of this host to this file");
+  command.option(
+      "--cluster", options->cluster,
+      "also measure how two ranks exchange bytes, and write a cluster of this host to this file; with "
+      "--transfers: a cluster of these ranks' hosts, whose chips are --chip");
   command.option(
       "--transfers", options->transfers,
       "measure no kernels: time messages and collectives of 0 B to 64 MiB among the ranks that a launcher "

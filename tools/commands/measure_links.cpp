@@ -30,14 +30,13 @@ constexpr const char* kExperts =
     "max_positions: 256, "
     "experts: {count: 4, per_token: 2, ffn: 128}}";
 
-std::string scenario_text(int nodes, const char* model, const char* strategy) {
-  const char* const nics = nodes > 1 ? ", nics: [{kind: ethernet, bandwidth: 10 Gb/s, latency: 10 us}]" : "";
+std::string scenario_text(const char* model, const char* strategy) {
   return fmt::format(
-      "model: {}\ncluster:\n  groups:\n    - {{name: host, nodes: {}, chip: host-core, chips_per_node: {}, "
-      "inside: {{fabric: loopback, bandwidth: 1 GB/s, latency: 10 us}}{}}}\n"
+      "model: {}\ncluster:\n  groups:\n    - {{name: host, nodes: 1, chip: host-core, chips_per_node: 2, "
+      "inside: {{fabric: loopback, bandwidth: 1 GB/s, latency: 10 us}}}}\n"
       "train: {{global_batch: 4, micro_batch: 2, sequence: 128, precision: fp32}}\nstrategy: {}\nworld: "
       "real\n",
-      model, nodes, nodes > 1 ? 1 : 2, nics, strategy);
+      model, strategy);
 }
 
 struct Transfer {
@@ -75,17 +74,15 @@ std::string kind_of(const Program& program, const Step& step) {
 
 class LinkMeasurement {
  public:
-  LinkMeasurement(const NodeGroup& node, const RunForReal& run) : node_(node), run_(run) {}
+  explicit LinkMeasurement(const NodeGroup& node) : node_(node) {}
 
   void add(const std::string& path, std::int64_t times) {
     const Prepared prepared = prepare(load_scenario(path));
     std::map<Step, std::vector<Transfer>> real;
     constexpr int kSteps = 4;
     for (std::int64_t i = 0; i < times; ++i)
-      if (const auto trace = run_(prepared, path, kSteps))
-        for (const auto& [step, transfer] : transfers_of(prepared.program, *trace))
-          if (transfer.seconds > 0) real[step].push_back(transfer);
-    if (real.empty()) return;  // this is not the first rank
+      for (const auto& [step, transfer] : transfers_of(prepared.program, train_world(prepared, path, kSteps)))
+        if (transfer.seconds > 0) real[step].push_back(transfer);
     // Seconds are linear in the latency and in the inverse of the bandwidth: three simulations tell how.
     constexpr double kLatency = 1e-5, kLonger = 1e-3, kBandwidth = 1e9, kSlower = 1e8;
     const auto usual = simulated(prepared, kLatency, kBandwidth);
@@ -111,37 +108,25 @@ class LinkMeasurement {
     Prepared changed = prepared;
     for (NodeGroup& group : changed.scenario.job.cluster.groups) {
       group.chip = node_.chip;
-      set_links(group, latency_s, bytes_per_s);
+      group.inside.latency_s = latency_s;
+      group.inside.bandwidth = bytes_per_s;
     }
     build_topology(changed.scenario.job.cluster);
     return transfers_of(prepared.program, simulate_world(changed, {}, true));
   }
 
   const NodeGroup& node_;
-  const RunForReal& run_;
   std::vector<LinkSample> transfers_;
 };
 
 }  // namespace
 
-void set_links(NodeGroup& node, double latency_s, double bytes_per_s) {
-  if (node.nodes == 1) {
-    node.inside.latency_s = latency_s;
-    node.inside.bandwidth = bytes_per_s;
-    return;
-  }
-  for (Nic& nic : node.nics) {
-    nic.latency_s = latency_s;
-    nic.bandwidth = nic.reaches = bytes_per_s;
-  }
-}
-
-std::optional<LinkFit> measure_links(const NodeGroup& node, std::int64_t times, const RunForReal& run) {
+std::optional<LinkFit> measure_links(const NodeGroup& node, std::int64_t times) {
   const TemporaryFolder folder;
-  LinkMeasurement measurement(node, run);
+  LinkMeasurement measurement(node);
   const std::string path = folder.file("links.yaml");
   const auto add = [&](const char* model, const char* strategy) {
-    std::ofstream(path) << scenario_text(node.nodes, model, strategy);
+    std::ofstream(path) << scenario_text(model, strategy);
     measurement.add(path, times);
   };
   for (const char* model : kModels)

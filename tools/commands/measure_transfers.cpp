@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "hw/calibration/sentinel.hpp"
 #include "hw/calibration/time_transfers.hpp"
@@ -30,7 +32,7 @@ std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed,
   return samples;
 }
 
-std::vector<TransferSample> measure_as(const Place& place, const TransferOptions& options) {
+MeasuredTransfers measure_as(const Place& place, const TransferOptions& options) {
   constexpr double kSilence_s = 120;
   Rendezvous rendezvous({place.rank, place.rank_count, place.rendezvous, place.listener, kSilence_s,
                          hash_of_this_binary(), fmt::format("transfers for {} s", options.seconds)});
@@ -43,7 +45,12 @@ std::vector<TransferSample> measure_as(const Place& place, const TransferOptions
   timing.compute = [&] { sentinel.time(); };
   const std::vector<TimedTransfers> timed = time_transfers(*transport, place.rank_count, timing);
   rendezvous.barrier();
-  return samples_of(timed, place.rank_count);
+  std::set<std::string> hosts;
+  for (const Address& address : rendezvous.addresses()) hosts.insert(address.host);
+  MeasuredTransfers measured{
+      .samples = {}, .ranks = place.rank_count, .hosts = static_cast<int>(hosts.size())};
+  if (place.rank == kLeader) measured.samples = samples_of(timed, place.rank_count);
+  return measured;
 }
 
 }  // namespace
@@ -59,9 +66,7 @@ MeasuredTransfers measure_transfers(const TransferOptions& options) {
   if (place->rank_count < 2)
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
                   "motley launch -n 2 -- motley calibrate --transfers FILE");
-  std::vector<TransferSample> samples = measure_as(*place, options);
-  if (place->rank != kLeader) return {};
-  return {.samples = std::move(samples)};
+  return measure_as(*place, options);
 }
 
 }  // namespace motley

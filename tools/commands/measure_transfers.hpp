@@ -19,7 +19,8 @@ struct TransferOptions {
 struct MeasuredTransfers {
   // Nothing: this process was not the first rank, and has nothing to say.
   std::optional<std::vector<TransferSample>> samples;
-  Exit exit = Exit::ok;  // of the ranks that this process launched
+  Exit exit = Exit::ok;      // of the ranks that this process launched
+  int ranks = 0, hosts = 0;  // that were measured
 };
 
 // Every rank that a launcher started calls it. A process that no launcher started starts its own command once for each

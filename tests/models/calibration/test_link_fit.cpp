@@ -1,4 +1,5 @@
 // Fits of links: known figures come back, whatever else is among the transfers.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
@@ -71,6 +72,30 @@ TEST_CASE("errors of a link are told by kind, and for idle ranks apart from thos
   CHECK(all_reduce.transfers + recv.transfers == fit->transfers);
   CHECK(idle.transfers + beside.transfers == fit->transfers);
   CHECK(idle.bias - beside.bias == Approx(1 - 1 / 1.1).epsilon(0.05));
+}
+
+TEST_CASE("a link's figures come from its messages, also if a burst passes at once", "[calibration]") {
+  std::mt19937_64 random(13);
+  std::uniform_real_distribution<double> power(0, 2);
+  for (int i = 0; i < 100; ++i) {
+    const double latency_s = 1e-6 * std::pow(10, power(random)), rate = 1e7 * std::pow(10, power(random));
+    const double burst = i % 2 == 0 ? 0 : 2e-3 * rate;
+    std::vector<TransferSample> transfers;
+    for (double bytes = 16; bytes < 1e8; bytes *= 4)
+      for (const bool beside : {false, true}) {
+        const double seconds = latency_s + std::max(0.0, bytes - burst) / rate;
+        for (const double factor : {1.0, 0.99, 1.01, 7.0, 1.0})
+          transfers.push_back({.kind = TransferKind::send_latency,
+                               .bytes = bytes,
+                               .seconds = (beside ? 3 : 1) * factor * seconds,
+                               .beside_compute = beside});
+      }
+    const auto link = link_between(transfers);
+    REQUIRE(link.has_value());
+    if (burst > 100) CHECK(link->latency_s == Approx(latency_s).epsilon(0.05));
+    CHECK(link->bytes_per_s == Approx(rate).epsilon(0.02));
+  }
+  CHECK_FALSE(link_between({}).has_value());
 }
 
 TEST_CASE("transfers of one size tell no latency from a bandwidth", "[calibration]") {
