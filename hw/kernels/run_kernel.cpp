@@ -19,7 +19,6 @@ Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
   return index < list.size() ? list[index] : nullptr;
 }
 
-// One kernel with its tensors: each function calls the loops of one kind of kernel.
 // Where experts have room for the most rows that could arrive, rows beyond those that did are zeros (see
 // KernelCall::grouped_matmul()), and so is what an activation makes of them.
 void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model, bool backward,
@@ -37,6 +36,7 @@ void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model
   if (backward && tensors.in.size() > 2) std::fill(tensors.out[1] + shape.N, tensors.out[1] + room, 0.0F);
 }
 
+// One kernel with its tensors: each function calls the loops of one kind of kernel.
 class KernelCall {
  public:
   KernelCall(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
