@@ -213,11 +213,15 @@ class KernelCall {
     if (c_.expert_parts > 1 || c_.slices > 1) leave_out_empty_rows(t_, model(), backward, shape);
     if (backward && t_.in.size() > 2)
       return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
-    const bool gated = model().gated();
-    if (backward)
-      (gated ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1], t_.out[0]);
+    const bool fast = c_.library == KernelLibrary::fast;
+    if (model().gated() && backward)
+      reference::swiglu_backward(shape, t_.in[0], t_.in[1], t_.out[0]);
+    else if (model().gated())
+      reference::swiglu(shape, t_.in[0], t_.out[0]);
+    else if (backward)
+      (fast ? fast::gelu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1], t_.out[0]);
     else
-      (gated ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
+      (fast ? fast::gelu : reference::gelu)(shape, t_.in[0], t_.out[0]);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
   }
   void residual(bool backward) const {
