@@ -1,5 +1,5 @@
-// Matmuls, attention and GELU by oneDNN on one thread, because a rank is one core of a host. Where oneDNN was not built in,
-// they are loops in single precision that a compiler turns into vectors. They mean the same as in
+// Matmuls, attention and GELU by oneDNN on one thread, because a rank is one core of a host. Where oneDNN was not
+// built in, they are loops in single precision that a compiler turns into vectors. They mean the same as in
 // hw/kernels/reference.hpp; tests/hw/kernels/test_kernels.cpp compares them. Read next: hw/kernels/run_kernel.hpp.
 #pragma once
 

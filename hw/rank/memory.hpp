@@ -22,9 +22,9 @@ struct MemoryLedger {
   std::int64_t allocated = 0, freed = 0, live = 0, peak = 0;
 };
 
-// While one lives, memory that is freed stays in this process, and one pool serves all threads. Tensors come and go with
-// every kernel; memory that went back to the system in between would cost a page fault for every 4 KiB, which is as slow
-// as the kernel (zero 3 on two cores: a fifth of a step, measured 2026-11).
+// While one lives, memory that is freed stays in this process, and one pool serves all threads. Tensors come and go
+// with every kernel; memory that went back to the system in between would cost a page fault for every 4 KiB, which is
+// as slow as the kernel (zero 3 on two cores: a fifth of a step, measured 2026-11).
 class FreedMemoryKept {
  public:
   FreedMemoryKept();
