@@ -8,7 +8,9 @@
 
 #ifdef MOTLEY_ONEDNN
 #include <dlfcn.h>
-#include <oneapi/dnnl/dnnl.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
 
 #include "models/base/refusal.hpp"
 #endif
@@ -183,6 +185,77 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
       gemm({s.T, s.V(), s.T, 1, 1}, {scores.data(), s.T, true}, {g, stride}, din + at.value, s.row());
     }
 }
+
+#ifdef MOTLEY_ONEDNN
+
+namespace {
+
+// GELU by its tanh form (arXiv:1606.08415 section 2), as reference::gelu.
+constexpr auto kGelu = dnnl::algorithm::eltwise_gelu_tanh;
+
+const dnnl::engine& processor() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::memory::desc flat(std::int64_t count) {
+  return {{count}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
+}
+
+// oneDNN changes only what it writes.
+dnnl::memory memory_at(const dnnl::memory::desc& layout, const float* values) {
+  return {layout, processor(), const_cast<float*>(values)};
+}
+
+dnnl::eltwise_forward::primitive_desc gelu_of(std::int64_t count) {
+  return {{dnnl::prop_kind::forward_training, kGelu, flat(count)}, processor()};
+}
+
+// The primitive for so many values, which each thread makes once.
+template <typename Primitive, typename Make>
+const Primitive& primitive_for(std::int64_t count, Make make) {
+  thread_local std::unordered_map<std::int64_t, Primitive> primitives;
+  const auto known = primitives.find(count);
+  return known != primitives.end() ? known->second : primitives.emplace(count, make()).first->second;
+}
+
+}  // namespace
+
+void gelu(const InnerShape& s, const float* u, float* y) {
+  const std::int64_t count = s.N * s.F;
+  if (count == 0) return;
+  stay_on_one_thread();
+  const auto& primitive =
+      primitive_for<dnnl::eltwise_forward>(count, [&] { return dnnl::eltwise_forward(gelu_of(count)); });
+  dnnl::stream stream(processor());
+  const dnnl::memory::desc layout = flat(count);
+  primitive.execute(stream, {{DNNL_ARG_SRC, memory_at(layout, u)}, {DNNL_ARG_DST, memory_at(layout, y)}});
+  stream.wait();
+}
+
+void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  const std::int64_t count = s.N * s.F;
+  if (count == 0) return;
+  stay_on_one_thread();
+  const dnnl::memory::desc layout = flat(count);
+  const auto& primitive = primitive_for<dnnl::eltwise_backward>(count, [&] {
+    return dnnl::eltwise_backward({{kGelu, layout, layout}, processor(), gelu_of(count)});
+  });
+  dnnl::stream stream(processor());
+  primitive.execute(stream, {{DNNL_ARG_SRC, memory_at(layout, u)},
+                             {DNNL_ARG_DIFF_DST, memory_at(layout, dy)},
+                             {DNNL_ARG_DIFF_SRC, memory_at(layout, du)}});
+  stream.wait();
+}
+
+#else
+
+void gelu(const InnerShape& s, const float* u, float* y) { reference::gelu(s, u, y); }
+void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  reference::gelu_backward(s, dy, u, du);
+}
+
+#endif
 
 const char* library_name() {
 #ifdef MOTLEY_ONEDNN

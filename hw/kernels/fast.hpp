@@ -1,5 +1,5 @@
-// Matmuls and attention by oneDNN on one thread, because a rank is one core of a host. Where oneDNN was not built in,
-// they are loops in single precision that a compiler turns into vectors. They mean the same as in
+// Matmuls, attention and GELU by oneDNN on one thread, because a rank is one core of a host. Where oneDNN was not
+// built in, they are loops in single precision that a compiler turns into vectors. They mean the same as in
 // hw/kernels/reference.hpp; tests/hw/kernels/test_kernels.cpp compares them. Read next: hw/kernels/run_kernel.hpp.
 #pragma once
 
@@ -10,6 +10,7 @@
 namespace motley::fast {
 
 using reference::HeadShape;
+using reference::InnerShape;
 using reference::MatmulShape;
 
 // The functions of hw/kernels/reference.hpp, by the same names. Several threads may call them at once.
@@ -22,6 +23,10 @@ void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* 
 void attention(const HeadShape& s, const float* qkv, float* y, float* lse);
 void attention_backward(const HeadShape& s, const float* dy, const float* qkv, const float* y,
                         const float* lse, float* dqkv);
+
+// As fast for any values, other than the functions of the mathematical library.
+void gelu(const InnerShape& s, const float* u, float* y);
+void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du);
 
 // "oneDNN" or "plain loops".
 const char* library_name();

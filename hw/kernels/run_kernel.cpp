@@ -19,7 +19,6 @@ Pointer optional(const std::vector<Pointer>& list, std::size_t index) {
   return index < list.size() ? list[index] : nullptr;
 }
 
-// One kernel with its tensors: each function calls the loops of one kind of kernel.
 // Where experts have room for the most rows that could arrive, rows beyond those that did are zeros (see
 // KernelCall::grouped_matmul()), and so is what an activation makes of them.
 void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model, bool backward,
@@ -37,6 +36,22 @@ void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model
   if (backward && tensors.in.size() > 2) std::fill(tensors.out[1] + shape.N, tensors.out[1] + room, 0.0F);
 }
 
+// Activates all rows of an MLP's inner tensor, or computes the gradient of what was activated.
+void activate(KernelLibrary library, const Transformer& model, bool backward,
+              const reference::InnerShape& shape, const KernelTensors& tensors) {
+  const bool fast = library == KernelLibrary::fast;
+  if (model.gated() && backward)
+    reference::swiglu_backward(shape, tensors.in[0], tensors.in[1], tensors.out[0]);
+  else if (model.gated())
+    reference::swiglu(shape, tensors.in[0], tensors.out[0]);
+  else if (backward)
+    (fast ? fast::gelu_backward : reference::gelu_backward)(shape, tensors.in[0], tensors.in[1],
+                                                            tensors.out[0]);
+  else
+    (fast ? fast::gelu : reference::gelu)(shape, tensors.in[0], tensors.out[0]);
+}
+
+// One kernel with its tensors: each function calls the loops of one kind of kernel.
 class KernelCall {
  public:
   KernelCall(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors)
@@ -213,11 +228,7 @@ class KernelCall {
     if (c_.expert_parts > 1 || c_.slices > 1) leave_out_empty_rows(t_, model(), backward, shape);
     if (backward && t_.in.size() > 2)
       return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
-    const bool gated = model().gated();
-    if (backward)
-      (gated ? reference::swiglu_backward : reference::gelu_backward)(shape, t_.in[0], t_.in[1], t_.out[0]);
-    else
-      (gated ? reference::swiglu : reference::gelu)(shape, t_.in[0], t_.out[0]);
+    activate(c_.library, model(), backward, shape, t_);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
   }
   void residual(bool backward) const {

@@ -35,6 +35,10 @@ HostExecutor::HostExecutor(const Program& program, const Transformer& transforme
         sent_.insert(instruction.frees.begin(), instruction.frees.end());
     for (const Instruction& instruction : stream.instructions) note_gather(instruction);
   }
+  for (const TensorId id : work_.rank_program().tensors.ids())
+    if (const TensorRole role = work_.rank_program().tensors[id].role;
+        !options.learns && (role == TensorRole::parameter || role == TensorRole::optimizer))
+      learned_.insert(id);
   work_.begin_step(text_, steps_begun_++);
 }
 
@@ -161,11 +165,14 @@ double HostExecutor::repeat(const Compute* compute, std::int32_t micro_batch,
 }
 
 double HostExecutor::execute(const OptimizerStep& optimizer_step) {
-  return repeat(nullptr, kNoMicroBatch, [&] {
+  const Memory::Saved before = work_.memory().save(learned_, kNoMicroBatch);
+  const double seconds = repeat(nullptr, kNoMicroBatch, [&] {
     const double begin_s = monotonic_s();
     work_.optimize(optimizer_step);
     return monotonic_s() - begin_s;
   });
+  work_.memory().restore(before);
+  return seconds;
 }
 
 double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {

@@ -27,6 +27,9 @@ struct ExecutorOptions {
   // True: every transfer, collective and copy is performed on work() when it is due. False: none is, and what they
   // would have freed is freed after the compute that wrote it.
   bool communicates = false;
+  // False: what an optimizer step changes is undone after it was timed. Gradients that are made up lead parameters far
+  // from all that training would meet, and kernels are faster or slower there.
+  bool learns = true;
 };
 
 void make_up(Contribution contribution, std::span<float> values);
@@ -53,6 +56,8 @@ class HostExecutor : public Executor {
   RankWork work_;
   // Tensors that a send would free: here they are freed after the compute that writes them.
   std::set<TensorId> sent_;
+  // What an optimizer step changes but gradients, if that is to be undone.
+  std::set<TensorId> learned_;
   // The groups over which tensors are gathered between computes.
   std::map<TensorId, GroupId> gathered_;
   std::int64_t steps_begun_ = 0;

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "models/base/index.hpp"
@@ -13,18 +14,6 @@ namespace motley {
 namespace {
 
 bool held_throughout(const Tensor& tensor) { return !per_micro_batch(tensor.role); }
-
-// Tensors come and go with every kernel. Memory that goes back to the system in between costs a page fault for every 4
-// KiB, and that is as slow as the kernel (zero 3 on two cores: a fifth of a step, measured 2026-11). So it is kept, and
-// one pool serves the threads that allocate and those that free.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kLargest = std::numeric_limits<int>::max();
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, kLargest);
-#endif
-}
 
 void refuse_narrow_matmuls(const RankProgram& rank_program) {
   for (const Block& block : rank_program.blocks)
@@ -36,13 +25,37 @@ void refuse_narrow_matmuls(const RankProgram& rank_program) {
             "leave `matmuls` out of `train`");
 }
 
+#ifdef __GLIBC__
+std::atomic<int> memories = 0;  // that live in this process
+
+// `keeps`: freed memory stays in this process, in one pool for all threads. Else as in a process that has set nothing.
+void set_allocator(bool keeps) {
+  constexpr int kLargest = std::numeric_limits<int>::max(), kUsual = 128 * 1024;  // mallopt(3)
+  mallopt(M_ARENA_MAX, keeps ? 1 : 0);
+  mallopt(M_MMAP_THRESHOLD, keeps ? 1 << 30 : kUsual);
+  mallopt(M_TRIM_THRESHOLD, keeps ? kLargest : kUsual);
+  if (!keeps) malloc_trim(0);
+}
+#endif
+
 }  // namespace
+
+#ifdef __GLIBC__
+FreedMemoryKept::FreedMemoryKept() {
+  if (memories++ == 0) set_allocator(true);
+}
+FreedMemoryKept::~FreedMemoryKept() {
+  if (--memories == 0) set_allocator(false);
+}
+#else
+FreedMemoryKept::FreedMemoryKept() = default;
+FreedMemoryKept::~FreedMemoryKept() = default;
+#endif
 
 Memory::Memory(const RankProgram& rank_program)
     : rank_program_(rank_program),
       gradient_of_(rank_program.tensors.size()),
       optimizer_of_(rank_program.tensors.size()) {
-  keep_freed_memory();
   refuse_narrow_matmuls(rank_program);
   for (const TensorId id : rank_program.tensors.ids()) {
     const Tensor& tensor = rank_program.tensors[id];

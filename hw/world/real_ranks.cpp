@@ -38,15 +38,6 @@ struct AnswerHead {
 
 constexpr double kForEver_s = 1e9;
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-template <class T>
-std::span<std::byte> room_of(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
 template <class List>
 List read_list(const Socket& socket, std::size_t count, double timeout_s) {
   List list(count, typename List::value_type{});
@@ -149,7 +140,7 @@ void send_answer(const Socket& socket, AnswerHead head, std::span<const KernelSp
                  std::span<const float> values) {
   head.kernels = kernels.size();
   head.values = values.size();
-  socket.write_all(bytes_of(head), kForEver_s);
+  socket.write_all(bytes_of_value(head), kForEver_s);
   socket.write_all(std::as_bytes(kernels), kForEver_s);
   socket.write_all(std::as_bytes(values), kForEver_s);
 }
@@ -159,7 +150,7 @@ void send_failure(const Socket& socket, AnswerHead head, const std::string& kind
   head.kind = kind.size();
   head.message = message.size();
   head.hint = hint.size();
-  socket.write_all(bytes_of(head), kForEver_s);
+  socket.write_all(bytes_of_value(head), kForEver_s);
   for (const std::string* const text : {&kind, &message, &hint})
     socket.write_all(std::as_bytes(std::span(*text)), kForEver_s);
 }
@@ -281,7 +272,7 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
   try {
     for (;;) {
       RankQuestion question;
-      socket.read_all(room_of(question), kForEver_s);
+      socket.read_all(writable_bytes_of_value(question), kForEver_s);
       try {
         if (failure) std::rethrow_exception(failure);
         serve(*server, question, socket);
@@ -299,7 +290,7 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
 void RealRanks::ask(Rank rank, const RankQuestion& question) {
   if (processes_.empty()) start_all();
   try {
-    processes_.at(rank).socket.write_all(bytes_of(question), options_.deadline_s);
+    processes_.at(rank).socket.write_all(bytes_of_value(question), options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
@@ -329,7 +320,7 @@ RealRanks::Answer RealRanks::answer(Rank rank, const RankQuestion& question) {
   wait_for(rank, question);
   try {
     AnswerHead head;
-    socket.read_all(room_of(head), options_.deadline_s);
+    socket.read_all(writable_bytes_of_value(head), options_.deadline_s);
     if (head.outcome != Outcome::done) throw_received(head, socket, options_.deadline_s);
     Answer answer;
     answer.number = head.number;

@@ -1,6 +1,7 @@
 #include "models/calibration/link_fit.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -28,7 +29,7 @@ TransferErrors errors_of(const std::string& kind, const std::vector<LinkSample>&
     if (!belongs(each)) continue;
     const double predicted_s = seconds[0] * each.latencies + seconds[1] * each.bytes;
     signed_errors.push_back(predicted_s / each.seconds - 1);
-    errors.mean_error += relative_error(seconds, point_of(each));
+    errors.mean_error += std::abs(signed_errors.back());
   }
   errors.transfers = static_cast<std::int64_t>(signed_errors.size());
   if (signed_errors.empty()) return errors;

@@ -8,10 +8,10 @@
 
 #include "hw/collective/ring.hpp"
 #include "hw/world/real_ranks.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"
 #include "tests/support/ranks.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace motley::tests {
 namespace {

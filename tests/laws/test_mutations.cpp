@@ -12,6 +12,7 @@
 #include <regex>
 
 #include "models/base/data_files.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
@@ -26,7 +27,6 @@
 #include "sim/workers/child.hpp"
 #include "tests/support/random_text.hpp"
 #include "tests/support/sanitized.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 using namespace motley;
 using namespace motley::tests;

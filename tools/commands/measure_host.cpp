@@ -231,8 +231,9 @@ class HostMeasurement {
     const TimedProgram result = time_program(
         *timed.program, timed.rank,
         [&] {
-          return std::make_unique<HostExecutor>(*timed.program, timed.job->transformer, timed.job->train,
-                                                timed.rank, ExecutorOptions{.library = options_.library});
+          return std::make_unique<HostExecutor>(
+              *timed.program, timed.job->transformer, timed.job->train, timed.rank,
+              ExecutorOptions{.library = options_.library, .learns = false});
         },
         time_options);
     seen.seconds = monotonic_s() - begin_s;

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <utility>
 
+#include "models/base/temporary_folder.hpp"
 #include "models/plan/prepare.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tools/commands/runs.hpp"
-#include "tools/commands/temporary_folder.hpp"
 
 namespace motley {
 namespace {
@@ -124,10 +123,8 @@ class LinkMeasurement {
 std::optional<LinkFit> measure_links(const NodeGroup& node, std::int64_t times) {
   const TemporaryFolder folder;
   LinkMeasurement measurement(node);
-  const std::string path = folder.file("links.yaml");
   const auto add = [&](const char* model, const char* strategy) {
-    std::ofstream(path) << scenario_text(model, strategy);
-    measurement.add(path, times);
+    measurement.add(folder.write("links.yaml", scenario_text(model, strategy)), times);
   };
   for (const char* model : kModels)
     for (const char* strategy : kStrategies) add(model, strategy);

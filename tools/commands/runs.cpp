@@ -13,9 +13,9 @@
 #include "hw/launch/launch.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "models/base/data_files.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
-#include "tools/commands/temporary_folder.hpp"
 
 namespace motley {
 namespace {

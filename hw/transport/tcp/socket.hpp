@@ -54,6 +54,16 @@ class Socket {
   int descriptor_ = -1;  // -1: closed
 };
 
+// The bytes of a value that has no pointers, for write_all() and read_all().
+template <typename T>
+std::span<const std::byte> bytes_of_value(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+template <typename T>
+std::span<std::byte> writable_bytes_of_value(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
 // Port 0 means any free port, and an empty host every interface.
 Socket listen_on(const Address& address);
 Socket adopt_listener(int descriptor);  // takes over a listener that a launcher passed on

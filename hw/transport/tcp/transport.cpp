@@ -34,15 +34,6 @@ Posted posted_of(const Control& control) {
   return {control.posted_s, Rank(control.posted_rank)};
 }
 
-template <typename T>
-std::span<const std::byte> bytes_of_value(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-template <typename T>
-std::span<std::byte> writable_bytes_of_value(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
 class TcpTransport : public Transport {
  public:
   TcpTransport(Rank rank, double timeout_s) : rank_(rank), timeout_s_(timeout_s) {}

@@ -229,6 +229,28 @@ TEST_CASE("the matmul kernels agree with their definition and with each other, w
   REQUIRE(weighted(dw, weight) == Approx(product).epsilon(1e-4).margin(1e-3));
 }
 
+TEST_CASE("GELU agrees with its definition, for small values and for large ones, whoever computes it") {
+  for (const std::int64_t F : {1, 3, 16, 127, 1024})
+    for (const float size : {1e-6F, 0.1F, 1.0F, 8.0F, 60.0F}) {
+      const reference::InnerShape s{5, F};
+      Values u = random_values(static_cast<std::size_t>(s.N * s.F), 31), dy = random_values(u.size(), 32);
+      for (float& each : u) each *= size;
+      u[0] = 0;
+      Values y(u.size()), y_fast(u.size(), 9.0F), du(u.size()), du_fast(u.size(), 9.0F);
+      reference::gelu(s, u.data(), y.data());
+      fast::gelu(s, u.data(), y_fast.data());
+      reference::gelu_backward(s, dy.data(), u.data(), du.data());
+      fast::gelu_backward(s, dy.data(), u.data(), du_fast.data());
+      for (std::size_t i = 0; i < u.size(); ++i) {
+        INFO("u = " << u[i]);
+        REQUIRE(y_fast[i] == Approx(y[i]).epsilon(1e-4).margin(1e-5 * size));
+        REQUIRE(du_fast[i] == Approx(du[i]).epsilon(1e-4).margin(1e-5));
+      }
+    }
+  fast::gelu({0, 8}, nullptr, nullptr);  // no rows are no work
+  fast::gelu_backward({0, 8}, nullptr, nullptr, nullptr);
+}
+
 namespace {
 
 struct Attended {

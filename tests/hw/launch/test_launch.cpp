@@ -17,14 +17,13 @@
 #include "hw/launch/launch.hpp"
 #include "hw/world/train.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/ranks.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_job.hpp"
 #include "tests/support/tiny_text.hpp"
 
 using namespace motley;
-using motley::tests::TemporaryFolder;
 
 namespace {
 

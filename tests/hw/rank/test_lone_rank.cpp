@@ -10,6 +10,7 @@
 #include "models/compile/compile.hpp"
 #include "tests/support/context_jobs.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;
@@ -67,3 +68,26 @@ TEST_CASE("a lone rank meets usual numbers, whatever the others would have broug
       looked_at += check_activations(job, rank);
   REQUIRE(looked_at > 1000);
 }
+
+#ifdef __GLIBC__
+TEST_CASE("freed memory is kept while a rank computes, and no longer") {
+  if (tests::kSanitized) return;  // sanitizers have an allocator of their own
+  // Whether a large block is the system's own, which goes back to it at once.
+  const auto goes_back = [] {
+    constexpr std::size_t kBytes = std::size_t{32} << 20;
+    const std::size_t before = mallinfo2().hblkhd;
+    const std::vector<char> block(kBytes);
+    return mallinfo2().hblkhd >= before + kBytes;
+  };
+  const Job job = tests::tiny_job({1, 1, 1});
+  const Program program = compile(job);
+  REQUIRE(goes_back());
+  {
+    const HostExecutor outer(program, job.transformer, job.train, 0_rank);
+    REQUIRE_FALSE(goes_back());
+    { const HostExecutor inner(program, job.transformer, job.train, 0_rank); }
+    REQUIRE_FALSE(goes_back());
+  }
+  REQUIRE(goes_back());
+}
+#endif

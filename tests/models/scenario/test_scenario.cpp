@@ -9,16 +9,15 @@
 #include <sstream>
 
 #include "models/base/data_files.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/check/check.hpp"
 #include "models/compile/compile.hpp"
 #include "models/plan/prepare.hpp"
 #include "models/program/collective.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tests/support/ranks.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 using namespace motley;
-using motley::tests::TemporaryFolder;
 
 namespace {
 

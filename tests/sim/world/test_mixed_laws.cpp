@@ -10,12 +10,12 @@
 #include <string>
 
 #include "models/base/refusal.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/trace/compare.hpp"
 #include "sim/fabric/fold.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/simulated_draw.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_job.hpp"
 
 using namespace motley;

@@ -1,20 +1,24 @@
-// A new folder for the files of one test, which its destructor removes.
+// A new folder for files that one command or test passes to others, which its destructor removes. Read next:
+// models/base/text_file.hpp.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <stdexcept>
 #include <string>
+#include <system_error>
 
-namespace motley::tests {
+#include "models/base/refusal.hpp"
+
+namespace motley {
 
 class TemporaryFolder {
  public:
+  // Throws RunFailure if the folder for temporary files cannot be written.
   TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "motley-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no folder " + pattern);
+    if (mkdtemp(pattern.data()) == nullptr) throw RunFailure("cannot make a temporary folder: " + pattern);
     path_ = pattern;
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -25,16 +29,17 @@ class TemporaryFolder {
   }
 
   const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
   // Makes the folders of the name, too. Returns the path of the file.
   std::string write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = std::filesystem::path(path_) / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << text;
-    return file.string();
+    const std::filesystem::path path = file(name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path.string();
   }
   std::string read(const std::string& name) const {
     std::ostringstream text;
-    text << std::ifstream(path_ + "/" + name, std::ios::binary).rdbuf();
+    text << std::ifstream(file(name), std::ios::binary).rdbuf();
     return text.str();
   }
 
@@ -42,4 +47,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace motley::tests
+}  // namespace motley
