@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <vector>
+
+#include "hw/kernels/experts.hpp"
+#include "models/base/index.hpp"
 
 #ifdef MOTLEY_ONEDNN
 #include <dlfcn.h>
@@ -186,6 +191,68 @@ void attention_backward(const HeadShape& s, const float* dy, const float* qkv, c
     }
 }
 
+namespace {
+
+// Cosines and sines of all angles of RoPE up to some position, which each thread computes once: a model turns the same
+// positions in every layer.
+class RopeTable {
+ public:
+  // The table of heads of D elements; it holds at least `positions`.
+  static const RopeTable& for_heads(double theta, std::int64_t D, std::int64_t positions) {
+    thread_local RopeTable table;
+    if (table.theta_ != theta || table.half_ != D / 2) table = RopeTable(theta, D / 2);
+    table.grow(positions);
+    return table;
+  }
+  const float* cosines(std::int64_t position) const { return values_.data() + 2 * position * half_; }
+  const float* sines(std::int64_t position) const { return cosines(position) + half_; }
+
+ private:
+  double theta_ = 0;
+  std::int64_t half_ = 0, positions_ = 0;
+  std::vector<float> values_;  // (positions, 2, half)
+
+  RopeTable() = default;
+  RopeTable(double theta, std::int64_t half) : theta_(theta), half_(half) {}
+
+  void grow(std::int64_t positions) {
+    if (positions <= positions_) return;
+    values_.resize(static_cast<std::size_t>(2 * positions * half_));
+    for (std::int64_t i = 0; i < half_; ++i) {
+      const double frequency = std::pow(theta_, -static_cast<double>(i) / static_cast<double>(half_));
+      for (std::int64_t position = positions_; position < positions; ++position) {
+        const double angle = static_cast<double>(position) * frequency;
+        float* const row = values_.data() + 2 * position * half_;
+        row[i] = static_cast<float>(std::cos(angle));
+        row[half_ + i] = static_cast<float>(std::sin(angle));
+      }
+    }
+    positions_ = positions;
+  }
+};
+
+}  // namespace
+
+void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {
+  // qkv is (B,T,(H+2G)*D); values are copied unchanged
+  const std::int64_t half = s.D / 2, turning = (s.H + s.G) * s.D;
+  const RopeTable& table = RopeTable::for_heads(theta, s.D, s.tokens());
+  const auto direction = static_cast<float>(sign);
+  for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+    const std::int64_t position = s.layout.position(row % s.T);
+    const float *const cosine = table.cosines(position), *const sine = table.sines(position);
+    const float* const in = qkv + row * s.row();
+    float* const out = turned + row * s.row();
+    for (std::int64_t head = 0; head < turning; head += s.D)
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float a = in[head + i], b = in[head + half + i], turn = direction * sine[i];
+        out[head + i] = a * cosine[i] - b * turn;
+        out[head + half + i] = b * cosine[i] + a * turn;
+      }
+    std::copy(in + turning, in + s.row(), out + turning);
+  }
+}
+
 #ifdef MOTLEY_ONEDNN
 
 namespace {
@@ -207,8 +274,8 @@ dnnl::memory memory_at(const dnnl::memory::desc& layout, const float* values) {
   return {layout, processor(), const_cast<float*>(values)};
 }
 
-dnnl::eltwise_forward::primitive_desc gelu_of(std::int64_t count) {
-  return {{dnnl::prop_kind::forward_training, kGelu, flat(count)}, processor()};
+dnnl::eltwise_forward::primitive_desc forward_of(dnnl::algorithm function, std::int64_t count) {
+  return {{dnnl::prop_kind::forward_training, function, flat(count)}, processor()};
 }
 
 // The primitive for so many values, which each thread makes once.
@@ -225,8 +292,8 @@ void gelu(const InnerShape& s, const float* u, float* y) {
   const std::int64_t count = s.N * s.F;
   if (count == 0) return;
   stay_on_one_thread();
-  const auto& primitive =
-      primitive_for<dnnl::eltwise_forward>(count, [&] { return dnnl::eltwise_forward(gelu_of(count)); });
+  const auto& primitive = primitive_for<dnnl::eltwise_forward>(
+      count, [&] { return dnnl::eltwise_forward(forward_of(kGelu, count)); });
   dnnl::stream stream(processor());
   const dnnl::memory::desc layout = flat(count);
   primitive.execute(stream, {{DNNL_ARG_SRC, memory_at(layout, u)}, {DNNL_ARG_DST, memory_at(layout, y)}});
@@ -239,7 +306,7 @@ void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* 
   stay_on_one_thread();
   const dnnl::memory::desc layout = flat(count);
   const auto& primitive = primitive_for<dnnl::eltwise_backward>(count, [&] {
-    return dnnl::eltwise_backward({{kGelu, layout, layout}, processor(), gelu_of(count)});
+    return dnnl::eltwise_backward({{kGelu, layout, layout}, processor(), forward_of(kGelu, count)});
   });
   dnnl::stream stream(processor());
   primitive.execute(stream, {{DNNL_ARG_SRC, memory_at(layout, u)},
@@ -248,11 +315,148 @@ void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* 
   stream.wait();
 }
 
+namespace {
+
+// Replaces `count` values by a function of them.
+template <dnnl::algorithm function>
+void replace(std::int64_t count, float* values) {
+  const auto& primitive = primitive_for<dnnl::eltwise_forward>(
+      count, [&] { return dnnl::eltwise_forward(forward_of(function, count)); });
+  dnnl::stream stream(processor());
+  const dnnl::memory memory = memory_at(flat(count), values);
+  primitive.execute(stream, {{DNNL_ARG_SRC, memory}, {DNNL_ARG_DST, memory}});
+  stream.wait();
+}
+
+// For each of `rows` rows, `width` wide: `fill(row, values)` writes what is to be replaced by the function, and
+// `use(row, values)` reads the result. Some rows at a time, which stay in the cache.
+template <dnnl::algorithm function, typename Fill, typename Use>
+void for_each_row(std::int64_t rows, std::int64_t width, Fill fill, Use use) {
+  constexpr std::int64_t kAtOnce = 1 << 14;
+  if (width == 0) return;
+  stay_on_one_thread();
+  thread_local std::vector<float> values;
+  const std::int64_t most = std::max<std::int64_t>(1, kAtOnce / width);
+  values.resize(std::max(values.size(), at(most * width)));
+  for (std::int64_t first = 0; first < rows; first += most) {
+    const std::int64_t last = std::min(rows, first + most);
+    const auto row_values = [&](std::int64_t row) { return values.data() + (row - first) * width; };
+    for (std::int64_t row = first; row < last; ++row) fill(row, row_values(row));
+    replace<function>((last - first) * width, values.data());
+    for (std::int64_t row = first; row < last; ++row) use(row, row_values(row));
+  }
+}
+
+// Calls `use(row, sigmoids of the gates)` for each row of u(N,2F).
+template <typename Use>
+void for_each_gate(const InnerShape& s, const float* u, Use use) {
+  for_each_row<dnnl::algorithm::eltwise_logistic>(
+      s.N, s.F, [&](std::int64_t row, float* gates) { std::copy_n(u + row * 2 * s.F, s.F, gates); }, use);
+}
+
+// Calls `use(row, exponentials)` for each row of logits(N,R), less its maximum.
+template <typename Use>
+void for_each_exponential(const LogitsShape& s, const float* logits, const float* maximum, Use use) {
+  for_each_row<dnnl::algorithm::eltwise_exp>(
+      s.N, s.R,
+      [&](std::int64_t row, float* values) {
+        for (std::int64_t r = 0; r < s.R; ++r) values[r] = logits[row * s.R + r] - maximum[row];
+      },
+      use);
+}
+
+// The sum of value(i) for i below `count`, in double precision. Sums side by side are what a compiler can turn into
+// vectors.
+template <typename Value>
+double sum_of(std::int64_t count, Value value) {
+  constexpr std::int64_t kLanes = 8;
+  std::array<double, kLanes> sums{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[at(lane)] += value(i + lane);
+  for (; i < count; ++i) sums[0] += value(i);
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+}  // namespace
+
+void swiglu(const InnerShape& s, const float* u, float* y) {
+  for_each_gate(s, u, [&](std::int64_t row, const float* sigmoid) {
+    const float *const gate = u + row * 2 * s.F, *const up = gate + s.F;
+    float* const out = y + row * s.F;
+    for (std::int64_t f = 0; f < s.F; ++f) out[f] = gate[f] * sigmoid[f] * up[f];
+  });
+}
+
+void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  for_each_gate(s, u, [&](std::int64_t row, const float* sigmoid) {
+    const float *const gate = u + row * 2 * s.F, *const up = gate + s.F, *const g = dy + row * s.F;
+    float *const dgate = du + row * 2 * s.F, *const dup = dgate + s.F;
+    for (std::int64_t f = 0; f < s.F; ++f) {
+      dgate[f] = g[f] * up[f] * sigmoid[f] * (1 + gate[f] * (1 - sigmoid[f]));
+      dup[f] = g[f] * gate[f] * sigmoid[f];
+    }
+  });
+}
+
+void weighed_swiglu_backward(const InnerShape& s, const float* dy, const float* u, const float* weights,
+                             float* du, float* dweights) {
+  for_each_gate(s, u, [&](std::int64_t row, const float* sigmoid) {
+    const float *const gate = u + row * 2 * s.F, *const up = gate + s.F, *const g = dy + row * s.F;
+    float *const dgate = du + row * 2 * s.F, *const dup = dgate + s.F;
+    const float weight = weights[row];
+    dweights[row] = static_cast<float>(sum_of(s.F, [&](std::int64_t f) {
+      dgate[f] = weight * g[f] * up[f] * sigmoid[f] * (1 + gate[f] * (1 - sigmoid[f]));
+      dup[f] = weight * g[f] * gate[f] * sigmoid[f];
+      return static_cast<double>(g[f] * gate[f] * sigmoid[f] * up[f]);
+    }));
+  });
+}
+
+void logits_sum(const LogitsShape& s, const float* logits, const float* maximum, const std::int32_t* targets,
+                float* sums) {
+  for_each_exponential(s, logits, maximum, [&](std::int64_t row, const float* exponentials) {
+    const std::int64_t target = targets[row] - s.first;
+    sums[2 * row] = static_cast<float>(
+        sum_of(s.exist, [&](std::int64_t r) { return static_cast<double>(exponentials[r]); }));
+    sums[2 * row + 1] = target >= 0 && target < s.exist ? logits[row * s.R + target] : 0.0F;
+  });
+}
+
+void loss_backward(const LogitsShape& s, double scale, const float* logits, const float* maximum,
+                   const float* sums, const std::int32_t* targets, float* dlogits) {
+  const auto scaled = static_cast<float>(scale);
+  for_each_exponential(s, logits, maximum, [&](std::int64_t row, const float* exponentials) {
+    float* const out = dlogits + row * s.R;
+    const float factor = scaled / sums[2 * row];
+    for (std::int64_t r = 0; r < s.exist; ++r) out[r] = exponentials[r] * factor;
+    std::fill(out + s.exist, out + s.R, 0.0F);
+    const std::int64_t target = targets[row] - s.first;
+    if (target >= 0 && target < s.exist) out[target] -= scaled;
+  });
+}
+
 #else
 
 void gelu(const InnerShape& s, const float* u, float* y) { reference::gelu(s, u, y); }
 void gelu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
   reference::gelu_backward(s, dy, u, du);
+}
+void swiglu(const InnerShape& s, const float* u, float* y) { reference::swiglu(s, u, y); }
+void swiglu_backward(const InnerShape& s, const float* dy, const float* u, float* du) {
+  reference::swiglu_backward(s, dy, u, du);
+}
+void weighed_swiglu_backward(const InnerShape& s, const float* dy, const float* u, const float* weights,
+                             float* du, float* dweights) {
+  reference::weighed_swiglu_backward(s, dy, u, weights, du, dweights);
+}
+void logits_sum(const LogitsShape& s, const float* logits, const float* maximum, const std::int32_t* targets,
+                float* sums) {
+  reference::logits_sum(s, logits, maximum, targets, sums);
+}
+void loss_backward(const LogitsShape& s, double scale, const float* logits, const float* maximum,
+                   const float* sums, const std::int32_t* targets, float* dlogits) {
+  reference::loss_backward(s, scale, logits, maximum, sums, targets, dlogits);
 }
 
 #endif

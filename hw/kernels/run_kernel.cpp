@@ -36,19 +36,24 @@ void leave_out_empty_rows(const KernelTensors& tensors, const Transformer& model
   if (backward && tensors.in.size() > 2) std::fill(tensors.out[1] + shape.N, tensors.out[1] + room, 0.0F);
 }
 
+template <typename Function>
+Function* one_of(KernelLibrary library, Function* fast, Function* reference) {
+  return library == KernelLibrary::fast ? fast : reference;
+}
+
 // Activates all rows of an MLP's inner tensor, or computes the gradient of what was activated.
 void activate(KernelLibrary library, const Transformer& model, bool backward,
               const reference::InnerShape& shape, const KernelTensors& tensors) {
-  const bool fast = library == KernelLibrary::fast;
   if (model.gated() && backward)
-    reference::swiglu_backward(shape, tensors.in[0], tensors.in[1], tensors.out[0]);
+    one_of(library, fast::swiglu_backward, reference::swiglu_backward)(shape, tensors.in[0], tensors.in[1],
+                                                                       tensors.out[0]);
   else if (model.gated())
-    reference::swiglu(shape, tensors.in[0], tensors.out[0]);
+    one_of(library, fast::swiglu, reference::swiglu)(shape, tensors.in[0], tensors.out[0]);
   else if (backward)
-    (fast ? fast::gelu_backward : reference::gelu_backward)(shape, tensors.in[0], tensors.in[1],
-                                                            tensors.out[0]);
+    one_of(library, fast::gelu_backward, reference::gelu_backward)(shape, tensors.in[0], tensors.in[1],
+                                                                   tensors.out[0]);
   else
-    (fast ? fast::gelu : reference::gelu)(shape, tensors.in[0], tensors.out[0]);
+    one_of(library, fast::gelu, reference::gelu)(shape, tensors.in[0], tensors.out[0]);
 }
 
 // One kernel with its tensors: each function calls the loops of one kind of kernel.
@@ -102,7 +107,9 @@ class KernelCall {
       std::fill(t_.out[0] + first * (forward ? n : k), t_.out[0] + exchange_rows() * (forward ? n : k), 0.0F);
     return flops;
   }
-  void rope(double sign) const { reference::rope(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]); }
+  void rope(double sign) const {
+    one_of(c_.library, fast::rope, reference::rope)(heads(), model().rope_theta, sign, t_.in[0], t_.out[0]);
+  }
   double attention(bool backward) const {
     const reference::HeadShape shape = heads();
     const float* const keys = optional(t_.in, backward ? 4 : 1);
@@ -227,7 +234,8 @@ class KernelCall {
     if (kernel_.m > 0) shape = {kernel_.m, kernel_.n};
     if (c_.expert_parts > 1 || c_.slices > 1) leave_out_empty_rows(t_, model(), backward, shape);
     if (backward && t_.in.size() > 2)
-      return reference::weighed_swiglu_backward(shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
+      return one_of(c_.library, fast::weighed_swiglu_backward, reference::weighed_swiglu_backward)(
+          shape, t_.in[0], t_.in[1], t_.in[2], t_.out[0], t_.out[1]);
     activate(c_.library, model(), backward, shape, t_);
     if (!backward && t_.in.size() > 1) reference::weigh_rows(shape, t_.in[1], t_.out[0]);
   }
@@ -244,11 +252,13 @@ class KernelCall {
     const reference::LogitsShape shape{rows(), R, first_row(),
                                        std::clamp<std::int64_t>(model().vocabulary - first_row(), 0, R)};
     if (op == KernelOp::logits_maximum) reference::logits_maximum(shape, t_.in[0], t_.out[0]);
-    if (op == KernelOp::logits_sum) reference::logits_sum(shape, t_.in[0], t_.in[1], t_.targets, t_.out[0]);
+    if (op == KernelOp::logits_sum)
+      one_of(c_.library, fast::logits_sum, reference::logits_sum)(shape, t_.in[0], t_.in[1], t_.targets,
+                                                                  t_.out[0]);
     if (op == KernelOp::loss) reference::loss(rows(), t_.in[0], t_.in[1], t_.out[0]);
     if (op == KernelOp::loss_backward)
-      reference::loss_backward(shape, kernel_.factor * c_.loss_scale, t_.in[0], t_.in[1], t_.in[2],
-                               t_.targets, t_.out[0]);
+      one_of(c_.library, fast::loss_backward, reference::loss_backward)(
+          shape, kernel_.factor * c_.loss_scale, t_.in[0], t_.in[1], t_.in[2], t_.targets, t_.out[0]);
   }
 
  private:
@@ -263,17 +273,16 @@ class KernelCall {
   };
   // Computes one product and returns its FLOPs. Its weight begins `weight` elements into the parameter.
   double matmul(const reference::MatmulShape& shape, const Operands& with, std::int64_t weight) const {
-    const bool fast = c_.library == KernelLibrary::fast;
     float* const result = with.result != nullptr || t_.out.empty() ? with.result : t_.out[0];
     if (kernel_.op == KernelOp::matmul || kernel_.op == KernelOp::grouped_matmul)
-      (fast ? fast::matmul : reference::matmul)(shape, with.first, t_.parameters[0] + weight,
-                                                optional(t_.parameters, 1), result);
+      one_of(c_.library, fast::matmul, reference::matmul)(shape, with.first, t_.parameters[0] + weight,
+                                                          optional(t_.parameters, 1), result);
     else if (kernel_.op == KernelOp::matmul_input_gradient ||
              kernel_.op == KernelOp::grouped_matmul_input_gradient)
-      (fast ? fast::matmul_input_gradient : reference::matmul_input_gradient)(
+      one_of(c_.library, fast::matmul_input_gradient, reference::matmul_input_gradient)(
           shape, with.first, t_.parameters[0] + weight, result);
     else
-      (fast ? fast::matmul_weight_gradient : reference::matmul_weight_gradient)(
+      one_of(c_.library, fast::matmul_weight_gradient, reference::matmul_weight_gradient)(
           shape, with.first, with.second, t_.gradients[0] + weight, optional(t_.gradients, 1));
     return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   }

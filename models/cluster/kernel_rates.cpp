@@ -100,6 +100,10 @@ std::string name_of(const RatedKernel& kernel) {
       return fmt::format("rms_{}", op);
     case KernelVariant::gathered:
       return fmt::format("gathered_{}", op);
+    case KernelVariant::weighed:
+      return fmt::format("weighed_{}", op);
+    case KernelVariant::unweighted:
+      return fmt::format("unweighted_{}", op);
     case KernelVariant::usual:
       break;
   }
@@ -112,9 +116,11 @@ std::vector<RatedKernel> rated_kernels() {
     if (is_collective(op)) continue;
     kernels.push_back({op});
     if (op == KernelOp::activation || op == KernelOp::activation_backward)
-      kernels.push_back({op, KernelVariant::gated});
+      kernels.insert(kernels.end(), {{op, KernelVariant::gated}, {op, KernelVariant::weighed}});
     if (op == KernelOp::norm || op == KernelOp::norm_backward) kernels.push_back({op, KernelVariant::rms});
     if (is_attention(op)) kernels.push_back({op, KernelVariant::gathered});
+    if (op == KernelOp::combine || op == KernelOp::combine_backward)
+      kernels.push_back({op, KernelVariant::unweighted});
   }
   return kernels;
 }

@@ -19,9 +19,11 @@ namespace motley {
 // Kernels of one op that compute different functions, so that one speed does not fit both.
 enum class KernelVariant : std::uint8_t {
   usual,
-  gated,     // activation*: SiLU(gate) * up; the usual one is GELU
-  rms,       // norm*: RMSNorm; the usual one is LayerNorm
-  gathered,  // attention*: keys and values of several ranks, in the order of the ranks
+  gated,       // activation*: SiLU(gate) * up; the usual one is GELU
+  rms,         // norm*: RMSNorm; the usual one is LayerNorm
+  gathered,    // attention*: keys and values of several ranks, in the order of the ranks
+  weighed,     // activation*: gated, and each row is multiplied by a weight of the router
+  unweighted,  // combine*: rows are summed as they are; the usual ones are multiplied by the router's weights
 };
 
 // A kind of kernel that has a speed of its own.

@@ -63,12 +63,20 @@ RatedKernel rated_kernel(const RankProgram& rank_program, const Kernel& kernel) 
     case KernelOp::attention_backward:
       if (kernel.in.size() > 4) rated.variant = KernelVariant::gathered;
       break;
+    case KernelOp::combine:
+    case KernelOp::combine_backward:
+      if (kernel.in.size() == 2) rated.variant = KernelVariant::unweighted;
+      break;
     case KernelOp::activation:  // gate and up come in, their product goes out
-      if (!kernel.out.empty() && elements(kernel.in[0]) > 1.5 * elements(kernel.out[0]))
+      if (kernel.in.size() > 1)
+        rated.variant = KernelVariant::weighed;
+      else if (!kernel.out.empty() && elements(kernel.in[0]) > 1.5 * elements(kernel.out[0]))
         rated.variant = KernelVariant::gated;
       break;
     case KernelOp::activation_backward:
-      if (kernel.in.size() > 1 && elements(kernel.in[1]) > 1.5 * elements(kernel.in[0]))
+      if (kernel.in.size() > 2)
+        rated.variant = KernelVariant::weighed;
+      else if (kernel.in.size() > 1 && elements(kernel.in[1]) > 1.5 * elements(kernel.in[0]))
         rated.variant = KernelVariant::gated;
       break;
     default:

@@ -3,7 +3,8 @@
 many unlike jobs that it neither ran nor has shapes of.
 
 Arguments: the program, the source tree; --host FILE uses a calibration that is there; --seconds N of calibration
-(default 120); --smoke rehearses two cases after a short calibration.
+(default 120); --kernels reference computes with the slow kernels (about 15 minutes); --smoke rehearses two cases after a
+short calibration.
 """
 
 import json
@@ -94,10 +95,11 @@ def main():
     option = lambda name, default: sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        host = option("--host", None)
+        host, kernels = option("--host", None), option("--kernels", "fast")
         if host is None:
             host = folder / "host.yaml"
-            print(run(program, "calibrate", "--seconds", 5 if smoke else option("--seconds", 120), "--cluster", host))
+            print(run(program, "calibrate", "--seconds", 5 if smoke else option("--seconds", 120), "--cluster", host,
+                      "--kernels", kernels))
         speeds = folder / "speeds.yaml"
         speeds.write_text(without_shapes(pathlib.Path(host).read_text()))
         print(f"{'case':26}{'measured':>11}{'predicted':>11}{'error':>9}{'80 % interval':>22}{'noise':>8}"
@@ -106,9 +108,11 @@ def main():
         for name, *job in CASES[:2] if smoke else CASES:
             path = folder / "case.yaml"
             path.write_text(scenario(*job))
-            few = ("--rounds", 2, "--steps", 3) if smoke else ()
+            # Slow kernels need 30 s for a step of 124 million parameters.
+            few = ("--rounds", 2, "--steps", 3) if smoke or (kernels != "fast" and "124M" in name) else ()
             try:
-                result = json.loads(run(program, "rehearse", path, "--host", speeds, "--json", *few))
+                result = json.loads(run(program, "rehearse", path, "--host", speeds, "--json",
+                                        "--kernels", kernels, *few))
             except RuntimeError as error:
                 print(f"{name:26}{error}", flush=True)
                 continue

@@ -82,7 +82,7 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
 
 // A cluster of this host: as many ranks as were busy, with the speeds that were measured.
 void measure_cluster(Calibrated& result) {
-  constexpr std::int64_t kTimes = 3;
+  constexpr std::int64_t kTimes = 5;
   NodeGroup node;
   node.name = "host";
   node.nodes = 1;

@@ -229,6 +229,95 @@ TEST_CASE("the matmul kernels agree with their definition and with each other, w
   REQUIRE(weighted(dw, weight) == Approx(product).epsilon(1e-4).margin(1e-3));
 }
 
+TEST_CASE("SwiGLU agrees with its definition, for small values and for large ones, whoever computes it") {
+  for (const std::int64_t F : {1, 3, 127, 1024, 20000})
+    for (const float size : {1e-6F, 0.1F, 1.0F, 8.0F, 200.0F}) {
+      const reference::InnerShape s{19, F};
+      Values u = random_values(static_cast<std::size_t>(s.N * 2 * s.F), 33);
+      const Values dy = random_values(u.size() / 2, 34);
+      for (float& each : u) each *= size;
+      Values y(dy.size()), y_fast(dy.size(), 9.0F), du(u.size()), du_fast(u.size(), 9.0F);
+      reference::swiglu(s, u.data(), y.data());
+      fast::swiglu(s, u.data(), y_fast.data());
+      reference::swiglu_backward(s, dy.data(), u.data(), du.data());
+      fast::swiglu_backward(s, dy.data(), u.data(), du_fast.data());
+      const Values weights = random_values(static_cast<std::size_t>(s.N), 36);
+      Values dweights(weights.size()), dweights_fast(weights.size(), 9.0F), du_weighed(u.size()),
+          du_weighed_fast(u.size(), 9.0F);
+      reference::weighed_swiglu_backward(s, dy.data(), u.data(), weights.data(), du_weighed.data(),
+                                         dweights.data());
+      fast::weighed_swiglu_backward(s, dy.data(), u.data(), weights.data(), du_weighed_fast.data(),
+                                    dweights_fast.data());
+      double worst = 0, worst_gradient = 0;  // relative to how large values are
+      for (std::size_t i = 0; i < y.size(); ++i)
+        worst = std::max(
+            worst, std::abs(static_cast<double>(y_fast[i]) - y[i]) / (1e-4 * size * size + std::abs(y[i])));
+      for (std::size_t i = 0; i < du.size(); ++i)
+        worst_gradient = std::max(worst_gradient, std::abs(static_cast<double>(du_fast[i]) - du[i]) /
+                                                      (1e-2 * size + std::abs(du[i])));
+      for (std::size_t i = 0; i < du.size(); ++i)
+        worst_gradient =
+            std::max(worst_gradient, std::abs(static_cast<double>(du_weighed_fast[i]) - du_weighed[i]) /
+                                         (1e-2 * size + std::abs(du_weighed[i])));
+      for (std::size_t i = 0; i < dweights.size(); ++i)
+        worst_gradient =
+            std::max(worst_gradient, std::abs(static_cast<double>(dweights_fast[i]) - dweights[i]) /
+                                         (static_cast<double>(F) * size * size));
+      INFO("F = " << F << ", size " << size);
+      CHECK(worst < 1e-4);
+      CHECK(worst_gradient < 1e-4);
+    }
+  fast::swiglu({0, 8}, nullptr, nullptr);  // no rows are no work
+  fast::swiglu_backward({0, 8}, nullptr, nullptr, nullptr);
+}
+
+TEST_CASE("the loss and its gradient agree with their definitions, with columns that do not exist") {
+  for (const std::int64_t R : {1, 7, 256, 20000})
+    for (const float size : {0.1F, 1.0F, 30.0F})
+      for (const std::int64_t missing : {0, 1, 5}) {
+        if (missing > R) continue;
+        const reference::LogitsShape s{6, R, 100, R - missing};
+        Values logits = random_values(static_cast<std::size_t>(s.N * s.R), 37), maximum(6), sums(12),
+               sums_fast(12, 9.0F);
+        for (float& each : logits) each *= size;
+        std::vector<std::int32_t> targets = {100, 0, static_cast<std::int32_t>(99 + R), 101, 1 << 20, 103};
+        reference::logits_maximum(s, logits.data(), maximum.data());
+        if (s.exist == 0) std::fill(maximum.begin(), maximum.end(), 1.0F);  // another shard's
+        reference::logits_sum(s, logits.data(), maximum.data(), targets.data(), sums.data());
+        fast::logits_sum(s, logits.data(), maximum.data(), targets.data(), sums_fast.data());
+        for (std::size_t i = 0; i < sums.size(); ++i) REQUIRE(sums_fast[i] == Approx(sums[i]).epsilon(1e-5));
+        if (s.exist == 0) std::fill(sums.begin(), sums.end(), 2.0F);
+        Values dlogits(logits.size()), dlogits_fast(logits.size(), 9.0F);
+        reference::loss_backward(s, 0.25, logits.data(), maximum.data(), sums.data(), targets.data(),
+                                 dlogits.data());
+        fast::loss_backward(s, 0.25, logits.data(), maximum.data(), sums.data(), targets.data(),
+                            dlogits_fast.data());
+        double worst = 0;
+        for (std::size_t i = 0; i < dlogits.size(); ++i)
+          worst = std::max(worst, std::abs(static_cast<double>(dlogits_fast[i]) - dlogits[i]));
+        CHECK(worst < 1e-6);
+      }
+}
+
+TEST_CASE("rope turns as its definition does, whatever was turned before") {
+  const std::vector<std::int64_t> begins = {0, 0, 0, 3, 3, 5, 5, 5};
+  for (const double theta : {10000.0, 500000.0, 10000.0})
+    for (const std::int64_t D : {8, 2, 64})
+      for (const std::int64_t T : {8, 200, 24})
+        for (const bool in_parts : {false, true})
+          for (const double sign : {1.0, -1.0}) {
+            reference::HeadShape s{2, T, 4, 2, D};
+            if (in_parts) s.layout = {T * 2, 2, 1, nullptr};
+            if (!in_parts && T == 8) s.layout.begins = begins.data();
+            const Values qkv = random_values(static_cast<std::size_t>(s.B * s.T * s.row()), 35);
+            Values turned(qkv.size()), fast_turned(qkv.size(), 9.0F);
+            reference::rope(s, theta, sign, qkv.data(), turned.data());
+            fast::rope(s, theta, sign, qkv.data(), fast_turned.data());
+            for (std::size_t i = 0; i < turned.size(); ++i)
+              REQUIRE(fast_turned[i] == Approx(turned[i]).margin(1e-6));
+          }
+}
+
 TEST_CASE("GELU agrees with its definition, for small values and for large ones, whoever computes it") {
   for (const std::int64_t F : {1, 3, 16, 127, 1024})
     for (const float size : {1e-6F, 0.1F, 1.0F, 8.0F, 60.0F}) {
