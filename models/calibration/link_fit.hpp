@@ -44,9 +44,10 @@ struct LinkFigures {
   double latency_s = 0, bytes_per_s = 0;
 };
 
-// The latency of idle ranks' smallest messages, and the bandwidth of what their largest ones have more bytes than others
-// (send_latency). Links that let a burst pass at once show their bandwidth there alone. Nothing: there are no messages
-// of fewer than 100 bytes, or not of two sizes above 100 KB, or the larger ones take no longer.
+// From messages of idle ranks (send_latency): the latency is that of the smallest, and the bandwidth is how many bytes
+// the largest have more than the next, in how much more time. Links that let a burst pass at once show their bandwidth
+// there alone. Nothing: there are no messages of fewer than 100 bytes, or not of two sizes above 100 KB, or the larger
+// ones take no longer.
 std::optional<LinkFigures> link_between(const std::vector<TransferSample>& transfers);
 
 }  // namespace motley

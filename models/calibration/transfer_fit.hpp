@@ -33,8 +33,9 @@ struct TransferFit {
   double bus_bytes_per_s() const;
 };
 
-// By kind, then ranks, idle ones before those that compute. Outliers hardly move a fit: its residuals, relative to the prediction, have Huber's weights
-// (1964). There are several pieces, at most three, only where they predict held-out sizes better.
+// By kind, then ranks, idle ones before those that compute. Outliers hardly move a fit: its residuals, relative to the
+// prediction, have Huber's weights (1964). There are several pieces, at most three, only where they predict held-out
+// sizes better.
 std::vector<TransferFit> fit_transfers(const std::vector<TransferSample>& samples);
 
 }  // namespace motley

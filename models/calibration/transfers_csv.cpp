@@ -34,7 +34,7 @@ TransferSample to_transfer(const CsvRow& row) {
 std::string print_transfers(const std::vector<TransferSample>& samples) {
   std::string text = fmt::format("{}\n", kTransferColumns);
   for (const TransferSample& each : samples)
-    text += fmt::format("{},{},{},{},{:.9g}\n", name_of(each.kind), each.ranks,
+    text += fmt::format("{},{},{},{},{}\n", name_of(each.kind), each.ranks,
                         each.beside_compute ? "yes" : "no", each.bytes, each.seconds);
   return text;
 }

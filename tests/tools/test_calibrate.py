@@ -150,6 +150,34 @@ class Calibrate(unittest.TestCase):
         run = self.motley("rehearse", SCENARIO, "--chip", "host-core", code=2)
         self.assertIn("has no measured kernels", run.stderr)
 
+    def test_transfers_are_timed_among_the_ranks_of_a_launcher(self):
+        few = ("--seconds", 0.5)
+        measured = json.loads(self.motley("calibrate", "--transfers", "two.csv", *few, "--json").stdout)["transfers"]
+        kinds = {"send latency", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+        self.assertEqual({(kind, beside) for kind in kinds for beside in (False, True)},
+                         {(each["transfer"], each["beside_compute"]) for each in measured})
+        for each in measured:
+            self.assertEqual(2, each["ranks"])
+            self.assertGreater(each["sizes"], 5)
+        # The table says what was printed when it was measured.
+        read = json.loads(self.motley("calibrate", "--from", "two.csv", "--source", "here", "--json").stdout)
+        self.assertEqual(measured, read["transfers"])
+        self.motley("launch", "-n", 3, "--", PROGRAM, "calibrate", "--transfers", "three.csv", *few)
+        with open(self.folder / "three.csv") as file:
+            ranks = {(row["transfer"], row["ranks"]) for row in csv.DictReader(file)}
+        self.assertEqual({(kind, "2" if kind == "send latency" else "3") for kind in kinds}, ranks)
+        with self.subTest("bad-rank-count"):
+            run = self.motley("launch", "-n", 1, "--", PROGRAM, "calibrate", "--transfers", "one.csv", code=2)
+            self.assertIn("one rank has nobody to exchange bytes with", run.stderr)
+        # The cluster of these ranks has the chip that was measured before, and the links of now.
+        self.calibrate("--seconds", 2 * SLOWER, "--out", "core.yaml")
+        self.motley("calibrate", "--transfers", "two.csv", *few, "--chip", "core.yaml", "--cluster", "pair.yaml")
+        scenario = self.folder / "pair-job.yaml"
+        scenario.write_text("model: tiny-gpt2\ncluster: ./pair.yaml\ntrain: {global_batch: 4, micro_batch: 2, "
+                            "sequence: 64, precision: fp32}\nstrategy: {data_parallel: 2}\n")
+        answer = json.loads(self.motley("simulate", scenario, "--json").stdout)
+        self.assertGreater(answer["coverage"]["interpolated"] + answer["coverage"]["measured"], 0.3)
+
     def test_a_neighbour_on_one_core_is_reported_or_refused(self):
         core = min(os.sched_getaffinity(0))
         neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"],
