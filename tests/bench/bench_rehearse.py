@@ -3,8 +3,8 @@
 many unlike jobs that it neither ran nor has shapes of.
 
 Arguments: the program, the source tree; --host FILE uses a calibration that is there; --seconds N of calibration
-(default 120); --kernels reference computes with the slow kernels (about 15 minutes); --smoke rehearses two cases after a
-short calibration.
+(default 120); --kernels reference computes with the slow kernels (about 15 minutes); --smoke rehearses two cases after
+a short calibration.
 """
 
 import json
