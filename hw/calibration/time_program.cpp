@@ -149,6 +149,7 @@ TimedProgram time_program(const Program& program, Rank rank, const MakeExecutor&
     result.share_on_processor = (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu_s) / passed_s;
   result.share_on_processor = std::min(result.share_on_processor, others.stop());
   add_samples(steps, result.samples);
+  make_one_job(result.samples);  // of several steps
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "models/base/median.hpp"
@@ -70,6 +71,23 @@ OpFit fit_kernel(const RatedKernel& kernel, const std::vector<KernelSample>& sam
   return result;
 }
 
+// How far the medians of unlike jobs are from the usual one of their shape: a mean, weighed by time. 0: no shape was in
+// two jobs.
+double apart_between_jobs(const std::vector<KernelSample>& samples) {
+  double apart_s = 0, all_s = 0;
+  for (const KernelSample& sample : samples) {
+    const auto jobs = static_cast<double>(sample.job_medians.size());
+    if (jobs < 2) continue;
+    const double usual_s = std::accumulate(sample.job_medians.begin(), sample.job_medians.end(), 0.0) / jobs;
+    const double seconds = sample.shape.seconds * static_cast<double>(sample.times.size());
+    double apart = 0;
+    for (const double each : sample.job_medians) apart += std::abs(each / usual_s - 1) / jobs;
+    apart_s += seconds * apart * std::sqrt(jobs / (jobs - 1));  // the usual one is of the same jobs
+    all_s += seconds;
+  }
+  return all_s > 0 ? apart_s / all_s : 0;
+}
+
 }  // namespace
 
 double rounded(double value) { return value > 0 ? std::stod(fmt::format("{:.3e}", value)) : 0; }
@@ -96,6 +114,7 @@ KernelFit fit_kernels(const Samples& samples) {
     }
     std::sort(shapes.begin(), shapes.end());
   }
+  result.rates.between_jobs = rounded(apart_between_jobs(samples.kernels));
   std::vector<double> rates;
   for (const OptimizerSample& sample : samples.optimizer) rates.push_back(sample.bytes / sample.seconds);
   if (!rates.empty() && median_of(rates) > 0)

@@ -23,6 +23,10 @@ SampleKey key_of(const KernelSample& sample) {
 
 void summarise(KernelSample& sample) { sample.shape.seconds = median_of(sample.times); }
 
+std::vector<double> job_medians_of(const KernelSample& sample) {
+  return sample.job_medians.empty() ? std::vector{median_of(sample.times)} : sample.job_medians;
+}
+
 std::set<Rank> measured_ranks(const Trace& trace) {
   std::set<Rank> ranks(trace.measured_ranks.begin(), trace.measured_ranks.end());
   if (ranks.empty())
@@ -76,6 +80,9 @@ void add_samples(const Samples& more, Samples& all) {
   for (const KernelSample& sample : more.kernels) {
     const auto [known, is_new] = alike.try_emplace(key_of(sample), sample);
     if (is_new) continue;
+    std::vector<double> jobs = job_medians_of(known->second);
+    for (const double each : job_medians_of(sample)) jobs.push_back(each);
+    known->second.job_medians = std::move(jobs);
     auto& times = known->second.times;
     times.insert(times.end(), sample.times.begin(), sample.times.end());
   }
@@ -85,6 +92,10 @@ void add_samples(const Samples& more, Samples& all) {
     all.kernels.push_back(std::move(sample));
   }
   all.optimizer.insert(all.optimizer.end(), more.optimizer.begin(), more.optimizer.end());
+}
+
+void make_one_job(Samples& samples) {
+  for (KernelSample& sample : samples.kernels) sample.job_medians.clear();
 }
 
 }  // namespace motley

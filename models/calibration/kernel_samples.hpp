@@ -16,6 +16,8 @@ struct KernelSample {
   Format format = Format::fp32;
   MeasuredShape shape;        // `seconds`: the median of `times`
   std::vector<double> times;  // seconds of each time that it ran
+  // The median of each job that ran it: what else a job does makes a kernel faster or slower. Empty: all is of one job.
+  std::vector<double> job_medians;
 };
 // AdamW's steps of a rank.
 struct OptimizerSample {
@@ -29,7 +31,9 @@ struct Samples {
 // Collects the samples of a measured rank's events. Throws Refusal("no-kernels") where the trace has none, and
 // Refusal("not-measured-run") where no rank was measured; "different-programs" where it is not of the Program.
 Samples samples_of(const Program& program, const Trace& trace);
-// Samples of one shape become one, with all their times.
+// Samples of one shape become one, with all their times; `more` is of other jobs than `all`.
 void add_samples(const Samples& more, Samples& all);
+// All samples are of one job, whatever they were before.
+void make_one_job(Samples& samples);
 
 }  // namespace motley

@@ -81,6 +81,7 @@ class KernelTable {
                     "no row of this table is a kernel of Motley with its shape",
                     "tools/measure-torch writes such rows, with `cold` as l2");
     add_samples(read_, measurements_.samples);
+    make_one_job(measurements_.samples);
     return std::move(measurements_);
   }
 

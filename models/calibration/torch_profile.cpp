@@ -41,6 +41,7 @@ class Profile {
     }
     use_precision();
     add_samples(read_, measurements_.samples);
+    make_one_job(measurements_.samples);
     return std::move(measurements_);
   }
 

@@ -11,6 +11,7 @@ namespace motley {
 namespace {
 
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kBetweenJobs = "between_jobs";
 constexpr const char* kShapes = "shapes";
 
 KernelRate read_rate(const Yaml& node, bool has_pairs) {
@@ -134,13 +135,14 @@ KernelWork work_of(KernelOp op, double flops, double bytes, std::int64_t k) {
 }
 
 KernelRates read_kernel_rates(const Yaml& node) {
-  std::vector<std::string> keys = {"source", "library", "noise", "format", kOptimizer, kShapes};
+  std::vector<std::string> keys = {"source", "library", "noise", kBetweenJobs, "format", kOptimizer, kShapes};
   for (const std::string& name : kernel_names()) keys.push_back(name);
   const Fields fields(node, "`kernels`", keys);
   KernelRates read;
   read.source = to_text(fields.need("source"));
   if (const Yaml library = fields.find("library")) read.library = to_text(library);
   if (const Yaml noise = fields.find("noise")) read.noise = to_number(noise, Sign::not_negative);
+  if (const Yaml apart = fields.find(kBetweenJobs)) read.between_jobs = to_number(apart, Sign::not_negative);
   if (const Yaml format = fields.find("format")) read.format = to_choice<Format>(format);
   if (const Yaml optimizer = fields.find(kOptimizer)) read.optimizer = read_rate(optimizer, false);
   for (const RatedKernel& kernel : rated_kernels())
@@ -165,6 +167,8 @@ std::string print(const KernelRates& rates, const std::string& indent) {
   std::string text = fmt::format("{0}kernels:\n{0}  source: {1}\n", indent, quote(rates.source));
   if (!rates.library.empty()) text += fmt::format("{}  library: {}\n", indent, quote(rates.library));
   if (rates.noise > 0) text += fmt::format("{}  noise: {}\n", indent, format_exact(rates.noise));
+  if (rates.between_jobs > 0)
+    text += fmt::format("{}  {}: {}\n", indent, kBetweenJobs, format_exact(rates.between_jobs));
   if (rates.format) text += fmt::format("{}  format: {}\n", indent, name_of(*rates.format));
   for (const auto& [kernel, rate] : rates.rates)
     text += fmt::format("{}  {}: {}\n", indent, name_of(kernel), print(rate));

@@ -80,6 +80,9 @@ struct KernelRates {
   std::string source;
   std::string library;  // the library whose kernels were measured; empty: it is not known
   double noise = 0;     // how far equal runs are apart, as a share; 0: not known
+  // How far a kernel of one shape is from its usual time in some job, as a share: what else a job does matters.
+  // 0: not known.
+  double between_jobs = 0;
   // Format that the kernels computed in; nothing: the rates hold for all formats.
   std::optional<Format> format;
   std::map<RatedKernel, KernelRate> rates;

@@ -28,6 +28,9 @@ class Counter {
     for (auto& [key, missing] : missing_) coverage_.missing.push_back(missing);
     std::stable_sort(coverage_.missing.begin(), coverage_.missing.end(),
                      [](const MissingShape& a, const MissingShape& b) { return a.seconds > b.seconds; });
+    double square = 0;
+    for (const auto& [key, off_s] : measured_) square += off_s * off_s;
+    coverage_.measured_off_s = std::sqrt(square);
     return coverage_;
   }
 
@@ -78,7 +81,11 @@ class Counter {
       const RatedKernel rated = rated_kernel(rank_program, kernel);
       const Known known = how_known(rated, kernel, program_.precision, chip.software.kernels);
       add_seconds(known, count * kernel_s);
-      if (known != Known::measured) add_missing(rated, kernel, known, chip, count, kernel_s);
+      if (known == Known::measured)
+        measured_[{rated, chip.name, shape_of(kernel)}] +=
+            count * kernel_s * chip.software.kernels.between_jobs;
+      else
+        add_missing(rated, kernel, known, chip, count, kernel_s);
     }
   }
 
@@ -104,7 +111,9 @@ class Counter {
   CostTable costs_;
   const Trace& trace_;
   std::map<Rank, double> counts_;
-  std::map<std::tuple<RatedKernel, std::string, MeasuredShape>, MissingShape> missing_;
+  using Shape = std::tuple<RatedKernel, std::string, MeasuredShape>;
+  std::map<Shape, MissingShape> missing_;
+  std::map<Shape, double> measured_;  // how many seconds its kernels may be off
   Coverage coverage_;
 };
 
@@ -215,6 +224,7 @@ double measured_half_width(const Coverage& coverage, double noise) {
     const double error = each.known == Known::assumed || each.error <= 0 ? kUnknown : kDeviation * each.error;
     add(each.seconds, each.known == Known::extrapolated ? kExtrapolated * error : error);
   }
+  add(coverage.measured_off_s, kDeviation);
   add(coverage.message_s, kUnknown);
   return kShare80 * std::sqrt(square);
 }

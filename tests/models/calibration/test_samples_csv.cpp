@@ -73,6 +73,9 @@ TEST_CASE("a table of samples reads back as it was", "[calibration]") {
       CHECK((a.kernel == b.kernel && a.format == b.format && a.shape.is_like(b.shape)));
       CHECK(std::abs(a.shape.seconds / b.shape.seconds - 1) < 1e-8);
       CHECK(a.times.size() == b.times.size());
+      REQUIRE(a.job_medians.size() == b.job_medians.size());  // 2 where both probes have the shape, else none
+      for (std::size_t job = 0; job < a.job_medians.size(); ++job)
+        CHECK(std::abs(a.job_medians[job] / b.job_medians[job] - 1) < 1e-8);
     }
     CHECK(table.samples.optimizer.size() == written.optimizer.size());
   }
