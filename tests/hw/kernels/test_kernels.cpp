@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "hw/kernels/experts.hpp"
 #include "hw/kernels/fast.hpp"
 #include "hw/kernels/reference.hpp"
 #include "tests/support/gradient_check.hpp"
