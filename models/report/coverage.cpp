@@ -28,9 +28,6 @@ class Counter {
     for (auto& [key, missing] : missing_) coverage_.missing.push_back(missing);
     std::stable_sort(coverage_.missing.begin(), coverage_.missing.end(),
                      [](const MissingShape& a, const MissingShape& b) { return a.seconds > b.seconds; });
-    double square = 0;
-    for (const auto& [key, off_s] : measured_) square += off_s * off_s;
-    coverage_.measured_off_s = std::sqrt(square);
     return coverage_;
   }
 
@@ -81,11 +78,9 @@ class Counter {
       const RatedKernel rated = rated_kernel(rank_program, kernel);
       const Known known = how_known(rated, kernel, program_.precision, chip.software.kernels);
       add_seconds(known, count * kernel_s);
-      if (known == Known::measured)
-        measured_[{rated, chip.name, shape_of(kernel)}] +=
-            count * kernel_s * chip.software.kernels.between_jobs;
-      else
-        add_missing(rated, kernel, known, chip, count, kernel_s);
+      if (known != Known::assumed)
+        coverage_.job_off_s += count * kernel_s * chip.software.kernels.between_jobs;
+      if (known != Known::measured) add_missing(rated, kernel, known, chip, count, kernel_s);
     }
   }
 
@@ -100,6 +95,7 @@ class Counter {
     missing.known = known;
     const auto rate = chip.software.kernels.rates.find(rated);
     if (rate != chip.software.kernels.rates.end()) missing.error = rate->second.error;
+    missing.between_jobs = chip.software.kernels.between_jobs;
   }
 
   void add_seconds(Known known, double seconds) {
@@ -111,9 +107,7 @@ class Counter {
   CostTable costs_;
   const Trace& trace_;
   std::map<Rank, double> counts_;
-  using Shape = std::tuple<RatedKernel, std::string, MeasuredShape>;
-  std::map<Shape, MissingShape> missing_;
-  std::map<Shape, double> measured_;  // how many seconds its kernels may be off
+  std::map<std::tuple<RatedKernel, std::string, MeasuredShape>, MissingShape> missing_;
   Coverage coverage_;
 };
 
@@ -221,10 +215,12 @@ double measured_half_width(const Coverage& coverage, double noise) {
     square += off * off;
   };
   for (const MissingShape& each : coverage.missing) {
-    const double error = each.known == Known::assumed || each.error <= 0 ? kUnknown : kDeviation * each.error;
+    const bool is_fitted = each.known != Known::assumed && each.error > 0;
+    const double own = std::max(0.0, each.error * each.error - each.between_jobs * each.between_jobs);
+    const double error = is_fitted ? kDeviation * std::sqrt(own) : kUnknown;
     add(each.seconds, each.known == Known::extrapolated ? kExtrapolated * error : error);
   }
-  add(coverage.measured_off_s, kDeviation);
+  add(coverage.job_off_s, kDeviation);
   add(coverage.message_s, kUnknown);
   return kShare80 * std::sqrt(square);
 }

@@ -20,6 +20,7 @@ struct MissingShape {
   double seconds = 0;   // of all of them, on all ranks
   double error =
       0;  // usual error of the speed of such kernels on shapes that were not measured; 0: not known
+  double between_jobs = 0;  // of the chip's kernels
   Known known = Known::assumed;
 };
 
@@ -31,8 +32,8 @@ struct Coverage {
   double optimizer_assumed_s = 0;
   std::string optimizer_chip;
   std::vector<MissingShape> missing;  // those that take most seconds first
-  // Of all measured shapes together: the root of the sum of squares of each one's seconds, times how far it may be off.
-  double measured_off_s = 0;
+  // How many seconds the kernels that are not assumed may all be off in a job: their seconds times `between_jobs`.
+  double job_off_s = 0;
   double seconds() const;
   double share(Known known) const {
     return seconds() > 0 ? kernel_s[static_cast<std::size_t>(known)] / seconds() : 0;
@@ -55,9 +56,9 @@ std::string describe(const Coverage& coverage);
 std::string missing_text(const Coverage& coverage, std::size_t most);
 
 // Half of the width of an interval, as a share of the step, that holds 80 % of measured steps: from the errors of the
-// fitted speeds on held-out shapes, how far measured shapes are apart between jobs, and the noise between runs.
-// Assumes: errors of unlike shapes are independent; what was never measured (messages, kinds of kernels) is off by a
-// third.
+// fitted speeds on held-out shapes, how far jobs are apart, and the noise between runs.
+// Assumes: what else a job does makes all its kernels slower or faster alike; what is left of the errors of unlike
+// shapes is independent; what was never measured (messages, kinds of kernels) is off by a third.
 double measured_half_width(const Coverage& coverage, double noise);
 
 }  // namespace motley
