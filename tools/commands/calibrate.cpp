@@ -132,6 +132,9 @@ Calibrated calibrate(const CalibrateArguments& options) {
 Cluster cluster_of(const Chip& chip, const MeasuredTransfers& measured) {
   const auto link = link_between(*measured.samples);
   if (!link) throw RunFailure("messages between the first two ranks are not slower the larger they are");
+  if (measured.ranks % measured.hosts != 0)
+    throw RunFailure(fmt::format("{} ranks on {} hosts: a cluster's file wants as many on each host",
+                                 measured.ranks, measured.hosts));
   NodeGroup node;
   node.name = "host";
   node.chip = chip;
