@@ -1,18 +1,14 @@
 // The trace file: reading is the exact inverse of writing, viewers can show it, writing twice gives the same bytes, and
 // other files are refused.
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
 #include "models/base/refusal.hpp"
+#include "models/base/temporary_folder.hpp"
 #include "models/compile/compile.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/timed_trace.hpp"
@@ -26,18 +22,10 @@ namespace {
 
 // A file of this test, which the destructor removes.
 struct ScratchFile {
-  ScratchFile() {
-    const int descriptor = mkstemp(path.data());
-    REQUIRE(descriptor >= 0);
-    close(descriptor);
-  }
-  ~ScratchFile() { std::remove(path.c_str()); }
-  std::string read() const {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void write(const std::string& text) const { std::ofstream(path, std::ios::binary) << text; }
-  std::string path = (std::filesystem::temp_directory_path() / "motley-trace-XXXXXX").string();
+  TemporaryFolder folder;
+  std::string path = folder.write("trace.json", "");
+  std::string read() const { return folder.read("trace.json"); }
+  void write(const std::string& text) const { folder.write("trace.json", text); }
 };
 
 Job pipeline_job() {
