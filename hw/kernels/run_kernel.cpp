@@ -331,9 +331,11 @@ bool is_expert_kernel(KernelOp op) {
 }  // namespace
 
 std::string describe(KernelLibrary library) {
-  if (library == KernelLibrary::reference) return "reference kernels";
+  constexpr const char* kCode = MOTLEY_KERNELS_CODE;
+  if (library == KernelLibrary::reference) return fmt::format("reference kernels, code {}", kCode);
   const std::string version = fast::library_version();
-  return fmt::format("fast kernels, {}{}{}", fast::library_name(), version.empty() ? "" : " ", version);
+  return fmt::format("fast kernels, {}{}{}, code {}", fast::library_name(), version.empty() ? "" : " ",
+                     version, kCode);
 }
 
 double run_kernel(const KernelContext& context, const Kernel& kernel, const KernelTensors& tensors) {

@@ -18,7 +18,8 @@ enum class KernelLibrary : std::uint8_t {
   fast,       // matmuls and attention by hw/kernels/fast.hpp, all other kernels as reference
 };
 
-// What tells kernels apart whose times must not be mixed: "fast kernels, oneDNN 2.6.3", "reference kernels".
+// What tells kernels apart whose times must not be mixed: "fast kernels, oneDNN 2.6.3, code 1c2d3e4f". The last word
+// stands for Motley's own loops and how they were compiled (tools/cmake/kernels_code.cmake).
 std::string describe(KernelLibrary library);
 
 // Everything that a rank's kernels need besides their tensors.
