@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "models/base/refusal.hpp"
 #include "models/base/text_file.hpp"
@@ -14,6 +16,8 @@ namespace motley {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kMeasuredFolder = "platforms/measured";
 
 bool is_folder(const std::string& path) {
   std::error_code ignored;
@@ -28,6 +32,12 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
     if (entry.path().extension() == extension) names.push_back(entry.path().stem().string());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// The folders of the data folder in which a name is searched: what was measured here is found like what ships.
+std::vector<std::string> folders_under(const std::string& under) {
+  if (under == "platforms" || under == "platforms/chips") return {under, kMeasuredFolder};
+  return {under};
 }
 
 }  // namespace
@@ -47,6 +57,25 @@ std::string data_folder() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   return (program.parent_path().parent_path() / "share" / "motley").string();
+}
+
+std::string measured_path(const std::string& name) {
+  if (name.empty() || name == "-" || name.find('/') != std::string::npos ||
+      name.find('.') != std::string::npos)
+    return name;
+  const std::string file = "/" + name + ".yaml";
+  for (const std::string folder : {"platforms", "platforms/chips"})
+    if (is_text_source(data_folder() + "/" + folder + file))
+      throw Refusal(Exit::usage, "shipped-name", {},
+                    fmt::format("`{}` is the name of a file that ships in {}", name, folder),
+                    fmt::format("give another name, or a path: ./{}.yaml", name));
+  const std::string folder = data_folder() + "/" + kMeasuredFolder;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw Refusal(Exit::usage, "unwritable-file", {.file = folder}, "cannot be made: " + error.message(),
+                  fmt::format("give a path: ./{}.yaml", name));
+  return folder + file;
 }
 
 std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
@@ -73,12 +102,17 @@ std::string find_file(const std::string& name, const std::string& folder, const 
     places = {file, name};
   } else {
     const std::string beside = folder == "." ? "" : folder + "/";
-    places = {beside + file, file, data_folder() + "/" + under + "/" + file};
+    places = {beside + file, file};
+    for (const std::string& each : folders_under(under))
+      places.push_back(data_folder() + "/" + each + "/" + file);
     if (is_path) places.insert(places.begin(), {beside + name, name});
   }
   for (const std::string& place : places)
     if (is_text_source(place) && !is_scenario(place)) return place;
-  const std::vector<std::string> known = names_in(data_folder() + "/" + under, extension);
+  std::vector<std::string> known;
+  for (const std::string& each : folders_under(under))
+    for (std::string& each_name : names_in(data_folder() + "/" + each, extension))
+      known.push_back(std::move(each_name));
   throw Refusal(Exit::usage, "file-not-found", asked_from,
                 fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),
                 known.empty() ? fmt::format("none ship in {}", under) : suggest(name, known));

@@ -14,9 +14,15 @@ std::string data_folder();
 // The path of the training text that ships: a file in scenarios/text/ of the data folder.
 std::string default_text_path();
 
+// Where a command writes a chip or cluster that it measured and that is to have this name:
+// `<data>/platforms/measured/NAME.yaml`, whose folder is made. A path (with `/` or `.`, or `-`) and an empty name stay
+// as they are. Throws Refusal shipped-name, unwritable-file.
+std::string measured_path(const std::string& name);
+
 // Searches `folder`, the working directory and `<data>/<under>`, in this order, for a file of that name that is not a
-// scenario. `extension` is appended to a name that lacks it. A name that begins with `/` is an absolute path, and `-`
-// is standard input. Throws Refusal file-not-found, which lists the files that ship.
+// scenario. After platforms/ and platforms/chips/ it searches platforms/measured/. `extension` is appended to a name
+// that lacks it. A name that begins with `/` is an absolute path, and `-` is standard input. Throws Refusal
+// file-not-found, which lists the files that ship.
 std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
                       const std::string& extension, const Location& asked_from);
 std::string folder_of(const std::string& path);  // "." when the path has no folder
