@@ -148,13 +148,15 @@ SamplesTable parse_samples_csv(const std::string& whole, const std::string& file
     probe.wanted = to_count(row, "rows", {1, 1 << 20});
     probe.rows.push_back(&row);
   }
-  Samples rows_of_all;
+  Samples rows_of_all, rows_alone;
   for (const auto& [name, probe] : probes) {
     if (static_cast<std::int64_t>(probe.rows.size()) != probe.wanted) continue;
     table.probes.insert(name);
-    for (const CsvRow* row : probe.rows) add_row(*row, kernels, rows_of_all);
+    for (const CsvRow* row : probe.rows)
+      add_row(*row, kernels, name.ends_with(kAlone) ? rows_alone : rows_of_all);
   }
   add_samples(rows_of_all, table.samples);
+  add_samples(rows_alone, table.alone);
   // A probe that is not complete can only be the last one.
   table.complete_bytes = text.find('\n') + 1;
   for (std::size_t i = 0, line = 0; i < text.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "models/calibration/kernel_samples.hpp"
 
@@ -23,9 +24,13 @@ struct SamplesOrigin {
 struct SamplesTable {
   SamplesOrigin origin;
   std::set<std::string> probes;    // that are complete
-  Samples samples;                 // of the complete probes
+  Samples samples;                 // of the complete probes but those of a rank alone
+  Samples alone;                   // of those
   std::size_t complete_bytes = 0;  // length of the text up to the end of the last complete probe
 };
+
+// Ends the name of a probe during which no other rank was busy, whatever the table's number of ranks.
+inline constexpr std::string_view kAlone = ", alone";
 
 std::string samples_csv_head();
 // The rows of one probe. `probe`: its name.

@@ -76,6 +76,7 @@ struct Host {
   double memory = 0;            // bytes of memory
   double memory_bandwidth = 0;  // bytes/s of all sockets together
   double link = 0;              // bytes/s of each chip's own link to the host in each direction; 0: PCIe tree
+  std::string measured = {};    // where and when its speeds were measured; empty: they were not
   bool operator==(const Host&) const = default;
 };
 

@@ -12,13 +12,24 @@ namespace {
 
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kBetweenJobs = "between_jobs";
+constexpr const char* kBusy = "busy";
+constexpr const char* kAlone = "alone";
 constexpr const char* kShapes = "shapes";
+
+double read_share(const Yaml& node) {
+  const double share = to_number(node, Sign::positive);
+  if (share > 1)
+    throw Refusal(Exit::usage, "bad-share", node->where,
+                  fmt::format("kernels would be slower alone ({})", format_exact(share)), "at most 1");
+  return share;
+}
 
 KernelRate read_rate(const Yaml& node, bool has_pairs) {
   std::vector<std::string> keys = {"overhead", "flops", "bandwidth"};
   if (has_pairs) keys.emplace_back("pairs");
   const std::string speeds = fmt::format("{}", fmt::join(keys, ", "));
   keys.emplace_back("error");
+  keys.emplace_back(kAlone);
   const Fields fields(node, "the speed of a kernel", keys);
   KernelRate rate;
   if (const Yaml overhead = fields.find("overhead"))
@@ -30,7 +41,8 @@ KernelRate read_rate(const Yaml& node, bool has_pairs) {
   if (const Yaml pairs = has_pairs ? fields.find("pairs") : Yaml{})
     rate.pairs_per_s = to_number(pairs, Sign::positive);
   if (const Yaml error = fields.find("error")) rate.error = to_number(error, Sign::not_negative);
-  if (rate == KernelRate{.error = rate.error})
+  if (const Yaml alone = fields.find(kAlone)) rate.alone = read_share(alone);
+  if (rate == KernelRate{.error = rate.error, .alone = rate.alone})
     throw Refusal(Exit::usage, "no-speed", node->where, "this kernel would take no time",
                   fmt::format("give at least one of {}", speeds));
   return rate;
@@ -44,6 +56,7 @@ std::string print(const KernelRate& rate) {
     parts.push_back("bandwidth: " + format_exact(rate.bytes_per_s, Dimension::bytes_per_second));
   if (rate.pairs_per_s > 0) parts.push_back("pairs: " + format_exact(rate.pairs_per_s));
   if (rate.error > 0) parts.push_back("error: " + format_exact(rate.error));
+  if (rate.alone > 0) parts.push_back(fmt::format("{}: {}", kAlone, format_exact(rate.alone)));
   return fmt::format("{{{}}}", fmt::join(parts, ", "));
 }
 
@@ -134,8 +147,35 @@ KernelWork work_of(KernelOp op, double flops, double bytes, std::int64_t k) {
   return work;
 }
 
+std::optional<KernelRates> among(const KernelRates& rates, std::int64_t ranks) {
+  if (rates.alone <= 0 || ranks >= rates.busy) return std::nullopt;
+  const double part = static_cast<double>(ranks - 1) / static_cast<double>(rates.busy - 1);
+  const auto share_of = [&](const KernelRate& rate) {
+    const double alone = rate.alone > 0 ? rate.alone : rates.alone;
+    return alone + (1 - alone) * part;
+  };
+  const auto sooner = [](KernelRate rate, double share) {
+    rate.overhead_s *= share;
+    for (double* const speed : {&rate.flops_per_s, &rate.bytes_per_s, &rate.pairs_per_s}) *speed /= share;
+    rate.alone = 0;
+    return rate;
+  };
+  KernelRates fewer = rates;
+  fewer.busy = ranks;
+  fewer.alone = 0;
+  for (auto& [kernel, rate] : fewer.rates) {
+    const double share = share_of(rate);
+    rate = sooner(rate, share);
+    if (const auto shapes = fewer.shapes.find(kernel); shapes != fewer.shapes.end())
+      for (MeasuredShape& shape : shapes->second) shape.seconds *= share;
+  }
+  if (fewer.optimizer) fewer.optimizer = sooner(*fewer.optimizer, share_of(*fewer.optimizer));
+  return fewer;
+}
+
 KernelRates read_kernel_rates(const Yaml& node) {
-  std::vector<std::string> keys = {"source", "library", "noise", kBetweenJobs, "format", kOptimizer, kShapes};
+  std::vector<std::string> keys = {"source", "library", "noise",    kBetweenJobs, kBusy,
+                                   kAlone,   "format",  kOptimizer, kShapes};
   for (const std::string& name : kernel_names()) keys.push_back(name);
   const Fields fields(node, "`kernels`", keys);
   KernelRates read;
@@ -143,6 +183,14 @@ KernelRates read_kernel_rates(const Yaml& node) {
   if (const Yaml library = fields.find("library")) read.library = to_text(library);
   if (const Yaml noise = fields.find("noise")) read.noise = to_number(noise, Sign::not_negative);
   if (const Yaml apart = fields.find(kBetweenJobs)) read.between_jobs = to_number(apart, Sign::not_negative);
+  if (const Yaml busy = fields.find(kBusy)) read.busy = to_integer(busy, {1, 1 << 20});
+  if (const Yaml alone = fields.find(kAlone)) {
+    read.alone = read_share(alone);
+    if (read.busy < 2)
+      throw Refusal(Exit::usage, "bad-share", alone->where,
+                    "`alone` compares with kernels among `busy` ranks, and these are not several",
+                    "give `busy`, at least 2");
+  }
   if (const Yaml format = fields.find("format")) read.format = to_choice<Format>(format);
   if (const Yaml optimizer = fields.find(kOptimizer)) read.optimizer = read_rate(optimizer, false);
   for (const RatedKernel& kernel : rated_kernels())
@@ -169,6 +217,8 @@ std::string print(const KernelRates& rates, const std::string& indent) {
   if (rates.noise > 0) text += fmt::format("{}  noise: {}\n", indent, format_exact(rates.noise));
   if (rates.between_jobs > 0)
     text += fmt::format("{}  {}: {}\n", indent, kBetweenJobs, format_exact(rates.between_jobs));
+  if (rates.busy > 0) text += fmt::format("{}  {}: {}\n", indent, kBusy, rates.busy);
+  if (rates.alone > 0) text += fmt::format("{}  {}: {}\n", indent, kAlone, format_exact(rates.alone));
   if (rates.format) text += fmt::format("{}  format: {}\n", indent, name_of(*rates.format));
   for (const auto& [kernel, rate] : rates.rates)
     text += fmt::format("{}  {}: {}\n", indent, name_of(kernel), print(rate));

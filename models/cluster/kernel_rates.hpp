@@ -55,6 +55,7 @@ struct KernelRate {
   double pairs_per_s =
       0;  // attention that writes its scores spends most of its time on them where heads are narrow
   double error = 0;  // usual relative error on shapes that were not measured; 0: not known
+  double alone = 0;  // as KernelRates::alone, of this kind; 0: as all kinds together
   double seconds(const KernelWork& work) const {
     const auto part = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
     return overhead_s + part(work.flops, flops_per_s) + part(work.bytes, bytes_per_s) +
@@ -83,6 +84,10 @@ struct KernelRates {
   // How far a kernel of one shape is from its usual time in some job, as a share: what else a job does matters.
   // 0: not known.
   double between_jobs = 0;
+  // Ranks of a node that computed at once; 0: not known.
+  std::int64_t busy = 0;
+  // What a kernel takes where one rank of a node computes, as a share of what it takes among `busy`. 0: not known.
+  double alone = 0;
   // Format that the kernels computed in; nothing: the rates hold for all formats.
   std::optional<Format> format;
   std::map<RatedKernel, KernelRate> rates;
@@ -91,6 +96,10 @@ struct KernelRates {
   std::optional<KernelRate> optimizer;
   bool operator==(const KernelRates&) const = default;
 };
+
+// The rates where `ranks` ranks of a node compute at once; nothing: they are the same. The result has no `alone`.
+// Assumes: a share that is known of one rank and of `busy` ranks grows in proportion between them, and no further.
+std::optional<KernelRates> among(const KernelRates& rates, std::int64_t ranks);
 
 // Read and print the key `kernels` of a chip's file.
 KernelRates read_kernel_rates(const Yaml& node);

@@ -147,7 +147,7 @@ Pcie read_pcie(const Yaml& node, int chips_per_node) {
 }
 
 Host read_host(const Yaml& node, bool has_pcie) {
-  const Fields fields(node, "`host`", {"memory", "memory_bandwidth", "link"});
+  const Fields fields(node, "`host`", {"memory", "memory_bandwidth", "link", "measured"});
   Host host;
   host.memory = to_quantity(fields.need("memory"), Dimension::bytes, Sign::positive);
   host.memory_bandwidth =
@@ -157,6 +157,7 @@ Host read_host(const Yaml& node, bool has_pcie) {
   else if (fields.find("link"))
     throw Refusal(Exit::usage, "pcie-tree", fields.where("link"),
                   "chips reach the host through the `pcie` tree", "leave `link` out, or `pcie`");
+  if (const Yaml measured = fields.find("measured")) host.measured = to_text(measured);
   return host;
 }
 
@@ -208,6 +209,7 @@ std::string print(const Host& host) {
       fmt::format("{{memory: {}, memory_bandwidth: {}", format_exact(host.memory, Dimension::bytes),
                   format_exact(host.memory_bandwidth, Dimension::bytes_per_second));
   if (host.link > 0) text += fmt::format(", link: {}", format_exact(host.link, Dimension::bytes_per_second));
+  if (!host.measured.empty()) text += fmt::format(", measured: {}", quote(host.measured));
   return text + "}";
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "models/base/refusal.hpp"
+#include "models/cost/busy_ranks.hpp"
 #include "models/cost/measured_kernels.hpp"
 #include "models/cost/rated_kernels.hpp"
 
@@ -416,7 +417,8 @@ bool contains_collective(const RankProgram& rank_program, const Instruction& ins
 
 }  // namespace
 
-CostTable::CostTable(const Program& program, const Cluster& cluster) : program_(program), cluster_(cluster) {}
+CostTable::CostTable(const Program& program, const Cluster& cluster)
+    : program_(program), busy_(as_busy_as(program, cluster)), cluster_(busy_ ? *busy_ : cluster) {}
 
 CostTable::Key CostTable::key_of(Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program_.ranks[rank];

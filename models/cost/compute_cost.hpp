@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
@@ -107,6 +108,7 @@ class CostTable {
   Key key_of(Rank rank, const Instruction& instruction);
 
   const Program& program_;
+  const std::shared_ptr<const Cluster> busy_;  // see as_busy_as()
   const Cluster& cluster_;
   std::map<Key, std::vector<KernelSpan>> kernels_;
   std::map<Key, ComputeTime> times_;

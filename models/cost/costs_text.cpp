@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/cost/busy_ranks.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/cost/measured_kernels.hpp"
 #include "models/cost/network_cost.hpp"
@@ -31,20 +33,20 @@ Bound bound_of(const KernelCost& cost) {
 // Prices the passes of one rank.
 class PassPricer {
  public:
-  PassPricer(const Job& job, const Program& program, Rank rank)
+  PassPricer(const Cluster& cluster, const Program& program, Rank rank)
       : program_(program),
         rank_(rank),
         rank_program_(program.program_of(rank)),
-        nodes_(job.cluster.groups[at(job.cluster.chip_group[at(program.ranks[rank].chip)])]),
+        nodes_(cluster.groups[at(cluster.chip_group[at(program.ranks[rank].chip)])]),
         chip_(nodes_.chip) {
     const auto& groups = program.ranks[rank].groups;
     if (groups.has(kTensorGroup) && groups[kTensorGroup])
-      ring_ = ring_or_switch_cost(program, job.cluster, program.groups[*groups[kTensorGroup]]);
+      ring_ = ring_or_switch_cost(program, cluster, program.groups[*groups[kTensorGroup]]);
     if (rank_program_.expert_parallel > 1)
-      pairs_ = pairwise_cost(program, job.cluster, program.groups[groups.get(kExpertGroup).value()]);
+      pairs_ = pairwise_cost(program, cluster, program.groups[groups.get(kExpertGroup).value()]);
     if (rank_program_.context_parallel > 1)
       context_ring_ =
-          ring_cost(program, job.cluster, program.groups[groups.get(context_slot(rank_program_)).value()]);
+          ring_cost(program, cluster, program.groups[groups.get(context_slot(rank_program_)).value()]);
   }
 
   void add_to(std::vector<PassCost>& passes) const {
@@ -216,7 +218,9 @@ std::vector<PassCost> price_passes(const Job& job, const Program& program) {
     first.try_emplace({entry.stage, job.cluster.chip_of(entry.chip).name}, rank);
   }
   std::vector<PassCost> passes;
-  for (const auto& [stage_and_chip, rank] : first) PassPricer(job, program, rank).add_to(passes);
+  const std::shared_ptr<const Cluster> busy = as_busy_as(program, job.cluster);
+  const Cluster& cluster = busy ? *busy : job.cluster;
+  for (const auto& [stage_and_chip, rank] : first) PassPricer(cluster, program, rank).add_to(passes);
   return passes;
 }
 

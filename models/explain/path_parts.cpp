@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 
 #include "models/base/index.hpp"
+#include "models/cost/busy_ranks.hpp"
 #include "models/cost/carrier.hpp"
 #include "models/cost/compute_cost.hpp"
 #include "models/plan/levers.hpp"
@@ -71,7 +73,10 @@ struct ComputeShares {
 class PathPartition {
  public:
   PathPartition(const Job& job, const Program& program)
-      : cluster_(job.cluster), program_(program), costs_(program, job.cluster) {}
+      : busy_(as_busy_as(program, job.cluster)),
+        cluster_(busy_ ? *busy_ : job.cluster),
+        program_(program),
+        costs_(program, job.cluster) {}
 
   std::vector<PathPart> parts(const Trace& trace) {
     const CriticalPath path = find_critical_path(program_, trace);
@@ -244,6 +249,7 @@ class PathPartition {
     return where;
   }
 
+  const std::shared_ptr<const Cluster> busy_;  // see as_busy_as()
   const Cluster& cluster_;
   const Program& program_;
   CostTable costs_;

@@ -41,9 +41,8 @@ class Counter {
     const Step& step = event.step;
     const double count = count_of(step.rank), seconds = event.end_s - event.matched_s;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
-    const KernelRates& rates = cluster_.chip_of(program_.ranks[step.rank].chip).software.kernels;
     if (const auto* const optimizer = instruction.as<OptimizerStep>()) {
-      add_optimizer(rates.optimizer && optimizer->tensors.empty(), step.rank, count * seconds);
+      add_optimizer(is_measured(*optimizer, step.rank), step.rank, count * seconds);
     } else if (instruction.op() == Op::compute) {
       add_kernels(step.rank, instruction, count, seconds);
     } else {
@@ -51,7 +50,12 @@ class Counter {
     }
   }
 
-  // The step of optimizer states on the host is never measured.
+  bool is_measured(const OptimizerStep& optimizer, Rank rank) const {
+    const auto& group = cluster_.groups[at(cluster_.chip_group[at(program_.ranks[rank].chip)])];
+    if (optimizer.tensors.empty()) return group.chip.software.kernels.optimizer.has_value();
+    return group.host && !group.host->measured.empty();
+  }
+
   void add_optimizer(bool is_measured, Rank rank, double seconds) {
     add_seconds(is_measured ? Known::interpolated : Known::assumed, seconds);
     if (is_measured) return;

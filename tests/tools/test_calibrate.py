@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -118,6 +119,41 @@ class Calibrate(unittest.TestCase):
         with self.subTest("other-library"):
             run = self.motley("rehearse", SCENARIO, "--chip", "core.yaml", "--kernels", "reference", code=2)
             self.assertIn("was calibrated with `fast kernels", run.stderr)
+
+    def test_what_was_measured_is_found_by_its_name(self):
+        data = self.folder / "data"
+        (data / "platforms").mkdir(parents=True)
+        for each in (ROOT / "platforms").iterdir():
+            if each.name != "measured":
+                (data / "platforms" / each.name).symlink_to(each)
+        (data / "scenarios").symlink_to(ROOT / "scenarios")
+        environment = {**os.environ, "MOTLEY_DATA": str(data)}
+        inside = "chips_per_node: 2, inside: {fabric: loopback, bandwidth: 4 GB/s, latency: 10 us}"
+        text = ("model: tiny-gpt2\ncluster: %s\nstrategy: {data_parallel: 2, offload: {optimizer: 1}}\n"
+                "train: {global_batch: 4, micro_batch: 2, sequence: 64, precision: fp32}\n")
+        offloads, offloads_here = self.folder / "offloads.yaml", self.folder / "offloads-here.yaml"
+        offloads.write_text(text % ("{groups: [{name: host, nodes: 1, chip: host-core, " + inside + ", host: "
+                                    "{memory: 8 GiB, memory_bandwidth: 10 GB/s, link: 5 GB/s}}]}"))
+        offloads_here.write_text(text % "our-host")
+        before = json.loads(self.motley("simulate", offloads, "--json", env=environment).stdout)
+        self.assertNotIn("coverage", before)
+        text = self.calibrate(offloads, "--seconds", 1, "--out", "our-core", "--cluster", "our-host",
+                              env=environment).stdout
+        self.assertIn(f"`cluster: our-host` names {data}/platforms/measured/our-host.yaml", text)
+        self.assertIn(f"`chip: our-core` names {data}/platforms/measured/our-core.yaml", text)
+        self.assertTrue((data / "platforms/measured/our-core.csv").exists())
+        scenario = self.folder / "by-name.yaml"
+        cluster = "cluster: {groups: [{name: host, nodes: 1, chip: our-core, " + inside + "}]}"
+        scenario.write_text(re.sub(r"^cluster: .*$", cluster, SCENARIO.read_text(), flags=re.M))
+        answer = json.loads(self.motley("simulate", scenario, "--world", "sim", "--json", env=environment).stdout)
+        self.assertGreater(answer["coverage"]["interpolated"] + answer["coverage"]["extrapolated"], 0)
+        # The cluster says what its links and its host were measured to do: a job that offloads runs on it.
+        answer = json.loads(self.motley("simulate", offloads_here, "--json", env=environment).stdout)
+        self.assertEqual(0, answer["coverage"]["assumed"])
+        wrong = self.folder / "wrong.yaml"
+        wrong.write_text(offloads_here.read_text().replace("our-host", "our-hos"))
+        run = self.motley("simulate", wrong, "--world", "sim", env=environment, code=2)
+        self.assertIn("did you mean `our-host`?", run.stderr)
 
     def test_one_hash_through_simulate_rehearse_and_train(self):
         rehearsed = json.loads(self.motley("rehearse", SCENARIO, "--seconds", 1, "--steps", 2, "--rounds", 2,

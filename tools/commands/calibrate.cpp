@@ -13,9 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
+#include "models/calibration/alone_fit.hpp"
 #include "models/calibration/kernel_fit.hpp"
 #include "models/calibration/link_fit.hpp"
 #include "models/calibration/measured_files.hpp"
@@ -24,6 +26,7 @@
 #include "models/cluster/chip.hpp"
 #include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/measure_copies.hpp"
 #include "tools/commands/measure_host.hpp"
 #include "tools/commands/measure_links.hpp"
 #include "tools/commands/measure_transfers.hpp"
@@ -46,9 +49,11 @@ struct Calibrated {
   Samples samples;
   KernelFit fit;
   std::optional<HostSamples> measured;
+  AloneFit alone;
   Measurements files;
   std::vector<TransferFit> transfers;
   std::optional<LinkFit> links;
+  std::optional<CopyFit> copies;
   Cluster cluster;  // of this host, where its links were measured
 };
 
@@ -71,6 +76,7 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   MeasureOptions chosen;
   for (const Prepared& each : scenarios) chosen.scenarios.push_back(&each);
   chosen.busy_ranks = options.ranks > 0 ? options.ranks : host_facts().processors;
+  chosen.alone_every = 3;
   chosen.seconds = options.seconds;
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
   chosen.seed = static_cast<std::uint64_t>(options.seed);
@@ -80,20 +86,27 @@ HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   return measure_host(chip, chosen);
 }
 
-// A cluster of this host: as many ranks as were busy, with the speeds that were measured.
-void measure_cluster(Calibrated& result) {
-  constexpr std::int64_t kTimes = 5;
+// A cluster of this host: as many ranks as were busy, with the speeds that were measured. The longer kernels were to be
+// measured, the more often its small jobs run.
+void measure_cluster(const CalibrateArguments& options, Calibrated& result) {
+  constexpr double kMostTimes = 5, kSecondsEach = 15;
+  const auto times = static_cast<std::int64_t>(std::clamp(options.seconds / kSecondsEach, 1.0, kMostTimes));
   NodeGroup node;
   node.name = "host";
   node.nodes = 1;
   node.chip = result.chip;
   node.chips_per_node = static_cast<int>(std::max<std::int64_t>(2, result.measured->table.origin.ranks));
   node.inside.kind = FabricKind::loopback;
-  result.links = measure_links(node, kTimes);
+  result.links = measure_links(node, times);
   if (!result.links) throw RunFailure("the transfers between two ranks fit no latency and bandwidth");
   node.inside.latency_s = rounded(result.links->latency_s);
   node.inside.bandwidth = rounded(result.links->bytes_per_s);
-  result.cluster.name = result.chip.name;
+  result.copies = measure_copies(node, times);
+  if (!result.copies) throw RunFailure("no copy between chips and host took any time");
+  const Host& host = result.copies->host;
+  node.host = {host.memory, rounded(host.memory_bandwidth), rounded(host.link),
+               result.chip.software.kernels.source};
+  result.cluster.name = stem_of(options.cluster);
   result.cluster.groups = {node};
 }
 
@@ -115,6 +128,7 @@ Calibrated calibrate(const CalibrateArguments& options) {
     const SamplesOrigin& origin = result.measured->table.origin;
     rates.library = origin.library;
     rates.noise = rounded(result.measured->noise);
+    result.alone = fit_alone(result.samples, result.measured->table.alone, origin.ranks, rates);
     if (options.source.empty())
       rates.source =
           fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
@@ -124,12 +138,12 @@ Calibrated calibrate(const CalibrateArguments& options) {
     result.chip.name = options.name;
   else if (!options.out.empty())
     result.chip.name = std::filesystem::path(options.out).stem().string();
-  if (!options.cluster.empty()) measure_cluster(result);
+  if (!options.cluster.empty()) measure_cluster(options, result);
   return result;
 }
 
 // The cluster of the ranks that a launcher started, whose kernels are known before.
-Cluster cluster_of(const Chip& chip, const MeasuredTransfers& measured) {
+Cluster cluster_of(const std::string& name, const Chip& chip, const MeasuredTransfers& measured) {
   const auto link = link_between(*measured.samples);
   if (!link) throw RunFailure("messages between the first two ranks are not slower the larger they are");
   if (measured.ranks % measured.hosts != 0)
@@ -148,7 +162,7 @@ Cluster cluster_of(const Chip& chip, const MeasuredTransfers& measured) {
                   .latency_s = node.inside.latency_s,
                   .reaches = node.inside.bandwidth}};
   Cluster cluster;
-  cluster.name = chip.name;
+  cluster.name = name;
   cluster.groups = {node};
   return cluster;
 }
@@ -203,6 +217,14 @@ std::string links_text(const LinkFit& links) {
   return text;
 }
 
+std::string copies_text(const CopyFit& copies) {
+  return fmt::format(
+      "copies between chip and host: {} for each rank, from {} copies; off by {} of their time\n"
+      "optimizer steps on the host: {} of memory, from {} steps; off by {} of their time\n",
+      format_rate(copies.host.link), copies.copies, format_percent(copies.copies_error),
+      format_rate(copies.host.memory_bandwidth), copies.steps, format_percent(copies.steps_error));
+}
+
 std::string to_text(const Calibrated& result) {
   std::string text = result.measured ? measured_text(*result.measured) : "";
   if (!result.fit.ops.empty() || result.transfers.empty())
@@ -214,9 +236,13 @@ std::string to_text(const Calibrated& result) {
     text +=
         fmt::format("optimizer: {}, from {} steps\n", format_rate(result.fit.rates.optimizer->bytes_per_s),
                     result.samples.optimizer.size());
+  if (result.alone.shapes > 0)
+    text += fmt::format("alone: a kernel takes {} of its time among {} busy ranks, by {} shapes\n",
+                        format_percent(result.alone.share), result.fit.rates.busy, result.alone.shapes);
   for (const std::string& more : {unread_text(result.files), transfers_text(result.transfers)})
     if (!more.empty()) text += "\n" + more;
   if (result.links) text += links_text(*result.links);
+  if (result.copies) text += copies_text(*result.copies);
   return text;
 }
 
@@ -247,13 +273,25 @@ std::string to_json(const Calibrated& result) {
                        {"held_out_mean", error(each.held_out_mean)},
                        {"held_out_worst", error(each.held_out_worst)}});
   if (result.fit.rates.optimizer) json["optimizer_bytes_per_s"] = result.fit.rates.optimizer->bytes_per_s;
+  if (result.alone.shapes > 0)
+    json["alone"] = {{"share", result.alone.share}, {"shapes", result.alone.shapes}};
   if (const auto& links = result.links)
     json["links"] = {{"latency_s", links->latency_s},     {"bytes_per_s", links->bytes_per_s},
                      {"transfers", links->transfers},     {"mean_error", links->mean_error},
                      {"worst_error", links->worst_error}, {"held_out_mean", error(links->held_out_mean)}};
+  if (const auto& copies = result.copies)
+    json["copies"] = {
+        {"link_bytes_per_s", copies->host.link}, {"copies", copies->copies},
+        {"error", copies->copies_error},         {"host_bytes_per_s", copies->host.memory_bandwidth},
+        {"host_steps", copies->steps},           {"host_steps_error", copies->steps_error}};
   if (result.files.gpu_s > 0) json["profile"] = profile_json(result.files);
   if (!result.transfers.empty()) json["transfers"] = transfers_json(result.transfers);
   return json_text(json);
+}
+
+// How a scenario names what was written; empty: by its path.
+std::string named_text(const std::string& key, const std::string& name, const std::string& path) {
+  return name == path ? "" : fmt::format("`{}: {}` names {}\n", key, name, path);
 }
 
 void check_options(const CalibrateArguments& options) {
@@ -335,21 +373,27 @@ Exit time_ranks(const CalibrateArguments& options) {
   const MeasuredTransfers measured = measure_transfers(chosen);
   if (!measured.samples) return measured.exit;
   write_result(print_transfers(*measured.samples), options.transfers);
-  if (!options.cluster.empty()) write_result(print(cluster_of(chip, measured)), options.cluster);
+  if (!options.cluster.empty())
+    write_result(print(cluster_of(stem_of(options.cluster), chip, measured)), options.cluster);
   const std::vector<TransferFit> fits = fit_transfers(*measured.samples);
   const nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"}, {"transfers", transfers_json(fits)}};
   write_result(options.json ? json_text(json) : transfers_text(fits), "");
   return Exit::ok;
 }
 
-Exit run(const CalibrateArguments& options) {
+Exit run(CalibrateArguments options) {
   check_options(options);
+  const std::string chip = options.out, cluster = options.cluster;
+  options.out = measured_path(chip);
+  options.cluster = measured_path(cluster);
   if (!options.transfers.empty()) return time_ranks(options);
   if (options.missing) return list_missing(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
   if (result.links) write_result(print(result.cluster), options.cluster);
-  write_result(options.json ? to_json(result) : to_text(result), "");
+  const std::string where =
+      named_text("chip", chip, options.out) + named_text("cluster", cluster, options.cluster);
+  write_result(options.json ? to_json(result) : to_text(result) + where, "");
   return was_interrupted() ? Exit::interrupted : Exit::ok;
 }
 
@@ -368,11 +412,14 @@ void add_calibrate(const Command& program) {
                  "the chip that runs: a name in platforms/chips/, or a file; default: host-core");
   command.option("--source", options->source, "where and when it was measured, for the file");
   command.option("--name", options->name, "the name of the calibrated chip; default: that of --out");
-  command.option("--out", options->out, "write the calibrated chip to this file, for `chip:` of a cluster");
   command.option(
-      "--cluster", options->cluster,
-      "also measure how two ranks exchange bytes, and write a cluster of this host to this file; with "
-      "--transfers: a cluster of these ranks' hosts, whose chips are --chip");
+      "--out", options->out,
+      "write the calibrated chip to this file, or, if it is a name and no path, to platforms/measured/, "
+      "where `chip:` of a cluster finds the name");
+  command.option("--cluster", options->cluster,
+                 "also measure how ranks exchange bytes and copy them to their host, and write a cluster of "
+                 "this host to this file, or name; with "
+                 "--transfers: a cluster of these ranks' hosts, whose chips are --chip");
   command.option(
       "--transfers", options->transfers,
       "measure no kernels: time messages and collectives of 0 B to 64 MiB among the ranks that a launcher "

@@ -104,7 +104,14 @@ class HostMeasurement {
       if (is_known(begin)) continue;
       const Probe probe = choose(round);
       const Program program = compile(probe.job);
-      measure({fmt::format("{} {}", begin, probe.name), &probe.job, &program, Rank(0)}, progress);
+      const std::string name = fmt::format("{} {}", begin, probe.name);
+      // Alone first: a run that goes on after a kill knows a round by what is measured last.
+      const std::string alone = name + std::string(kAlone);
+      const bool wants_alone =
+          options_.busy_ranks > 1 && options_.alone_every > 0 && round % options_.alone_every == 0;
+      if (wants_alone && !result_.table.probes.contains(alone))
+        measure({alone, &probe.job, &program, Rank(0)}, progress);
+      measure({name, &probe.job, &program, Rank(0)}, progress);
     }
     result_.noise = stillness_.noise();
     refuse_nothing_measured();
@@ -141,8 +148,10 @@ class HostMeasurement {
   bool has_time() const { return !was_interrupted() && monotonic_s() - begin_s_ < options_.seconds; }
 
   bool is_known(const std::string& begin) const {
-    const auto next = result_.table.probes.lower_bound(begin);
-    return next != result_.table.probes.end() && next->starts_with(begin + " ");
+    const auto& probes = result_.table.probes;
+    return std::any_of(probes.lower_bound(begin), probes.end(), [&](const std::string& each) {
+      return each.starts_with(begin + " ") && !each.ends_with(kAlone);
+    });
   }
 
   // Every rank program once: ranks that share one do the same work.
@@ -223,7 +232,8 @@ class HostMeasurement {
 
   std::string try_once(const Timed& timed) {
     TimeOptions time_options;
-    time_options.busy_ranks = options_.busy_ranks;
+    const bool is_alone = timed.name.ends_with(kAlone);
+    time_options.busy_ranks = is_alone ? 1 : options_.busy_ranks;
     Surroundings seen;
     seen.before_s = sentinel_.time();
     const TakenTime taken = taken_time();
@@ -246,7 +256,7 @@ class HostMeasurement {
     if (!disturbance.empty()) note(disturbance);
     file_->append(samples_csv_rows(origin_, timed.name, result.samples));
     result_.table.probes.insert(timed.name);
-    add_samples(result.samples, result_.table.samples);
+    add_samples(result.samples, is_alone ? result_.table.alone : result_.table.samples);
     ++result_.probes;
     return "";
   }

@@ -17,6 +17,8 @@ namespace motley {
 
 struct MeasureOptions {
   std::int64_t busy_ranks = 1;
+  // Every so many probes one is measured without the other ranks, too; 0: none.
+  std::int64_t alone_every = 0;
   double seconds = 60;  // no probe begins later
   KernelLibrary library = KernelLibrary::fast;
   std::uint64_t seed = 1;

@@ -13,6 +13,7 @@
 #include "hw/calibration/busy_share.hpp"
 #include "hw/calibration/sentinel.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/median.hpp"
 #include "models/base/table.hpp"
@@ -67,12 +68,14 @@ KernelLibrary library_of(const RehearseArguments& options) {
 struct HostFigures {
   KernelRates rates;
   std::optional<InsideFabric> inside;  // nothing: the scenario's own
+  std::optional<Host> host;            // the same
 };
 
 void use(Scenario& scenario, const HostFigures& figures) {
   for (NodeGroup& group : scenario.job.cluster.groups) {
     group.chip.software.kernels = figures.rates;
     if (figures.inside && group.inside.kind == figures.inside->kind) group.inside = *figures.inside;
+    if (figures.host && group.host) group.host = figures.host;
   }
   build_topology(scenario.job.cluster);
 }
@@ -82,7 +85,7 @@ void check_library(const KernelRates& rates, KernelLibrary library, const std::s
   throw Refusal(Exit::usage, "other-library", {.file = file},
                 fmt::format("this chip was calibrated with `{}`; these ranks would run `{}`", rates.library,
                             describe(library)),
-                "calibrate with the same --kernels");
+                "calibrate again, with this build of Motley and the same --kernels");
 }
 
 // The speeds of this host's kernels: of the chip that was named, of the scenario's own chip, or measured now.
@@ -113,6 +116,7 @@ KernelRates rates_for(const RehearseArguments& options, const Prepared& prepared
   KernelRates rates = fit_kernels(samples.table.samples).rates;
   const SamplesOrigin& origin = samples.table.origin;
   rates.library = origin.library;
+  rates.busy = origin.ranks;
   rates.noise = rounded(samples.noise);
   rates.source = fmt::format("{}, {} busy, {}, measured by `motley rehearse`", origin.machine, origin.ranks,
                              origin.library);
@@ -202,14 +206,14 @@ class RealRuns {
 };
 
 HostFigures figures_for(const RehearseArguments& options, const Prepared& prepared) {
-  if (options.host.empty()) return {rates_for(options, prepared), std::nullopt};
+  if (options.host.empty()) return {rates_for(options, prepared), std::nullopt, std::nullopt};
   const NodeGroup node = load_cluster(options.host).groups.front();
   if (node.chip.software.kernels.rates.empty())
     throw Refusal(Exit::usage, "not-calibrated", {.file = options.host},
                   "this cluster has no measured kernels",
                   "`motley calibrate --cluster FILE` writes one that has");
   check_library(node.chip.software.kernels, library_of(options), options.host);
-  return {node.chip.software.kernels, node.inside};
+  return {node.chip.software.kernels, node.inside, node.host};
 }
 
 Rehearsal rehearse(const RehearseArguments& options) {
@@ -287,8 +291,9 @@ void check_options(const RehearseArguments& options) {
                   "both are at least 1");
 }
 
-Exit run(const RehearseArguments& options) {
+Exit run(RehearseArguments options) {
   check_options(options);
+  options.out = measured_path(options.out);
   note_interrupts();
   const Rehearsal result = rehearse(options);
   if (was_interrupted()) return Exit::interrupted;
@@ -312,7 +317,7 @@ void add_rehearse(const Command& program) {
   command.option("--host", options->host,
                  "a cluster that `motley calibrate --cluster` wrote: its chip and its links are used");
   command.option("--seconds", options->seconds, "how long to measure kernels; default: 60");
-  command.option("--out", options->out, "write the chip that was measured to this file");
+  command.option("--out", options->out, "write the chip that was measured to this file, or name");
   command.option("--samples", options->samples,
                  "the table of what was measured, which a later run goes on with");
   command.option("--steps", options->steps, "real steps of a run, after one to warm up; default: 8");

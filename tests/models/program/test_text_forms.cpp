@@ -153,7 +153,9 @@ Cluster random_cluster(Random& random) {
     group.nics.push_back({NicKind::ethernet, 1, random.positive(), random.positive()});
     if (random.coin())
       group.nics.push_back({NicKind::roce, static_cast<int>(random.integer(1, 8)), random.positive(), 0.0});
-    if (random.coin()) group.host = Host{random.positive(), random.positive(), random.positive()};
+    if (random.coin())
+      group.host =
+          Host{random.positive(), random.positive(), random.positive(), random.coin() ? "here: \"now\"" : ""};
     group.site = random_site(random);
     cluster.groups.push_back(group);
     for (std::int64_t other = 0; other < i; ++other)
