@@ -129,9 +129,11 @@ Calibrated calibrate(const CalibrateArguments& options) {
     rates.library = origin.library;
     rates.noise = rounded(result.measured->noise);
     result.alone = fit_alone(result.samples, result.measured->table.alone, origin.ranks, rates);
+    const double clock_hz = result.measured->host.clock_hz;
+    const std::string clock = clock_hz > 0 ? fmt::format(" at {:.0f} MHz", clock_hz / 1e6) : "";
     if (options.source.empty())
-      rates.source =
-          fmt::format("{}, {} busy, {}, measured {}", origin.machine, origin.ranks, origin.library, today());
+      rates.source = fmt::format("{}{}, {} busy, {}, measured {}", origin.machine, clock, origin.ranks,
+                                 origin.library, today());
   }
   if (!rates.rates.empty() || rates.optimizer) result.chip.software.kernels = rates;
   if (!options.name.empty())
