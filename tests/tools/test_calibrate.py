@@ -207,6 +207,14 @@ class Calibrate(unittest.TestCase):
         again = json.loads(self.motley("rehearse", skewed, *rehearse[2:], "--json").stdout)
         self.assertAlmostEqual(explained["predicted_s"], again["predicted_s"], places=9)
         self.assertAlmostEqual(explained["expert_skew_load"], again["routing"]["expected"], places=3)
+        # A rank that is measured alone computes the even share: no other shape is noted as measured.
+        shapes = []
+        for path in (scenario, skewed):
+            self.calibrate(path, "--seconds", 0.01, "--samples", path.with_suffix(".csv"))
+            with open(path.with_suffix(".csv")) as file:
+                shapes.append([[row[key] for key in ("kernel", "m", "n", "k", "flops", "bytes")]
+                               for row in csv.DictReader(file)])
+        self.assertEqual(*shapes)
         # The run learns the same whatever was predicted.
         self.assertEqual(trained["loss"], json.loads(self.motley("train", skewed, "--json").stdout)["loss"])
 
