@@ -10,7 +10,7 @@ namespace motley {
 std::optional<ExplainedRouting> explain_routing(const MeasuredRouting& routing, std::size_t skipped,
                                                 const Prepared& prepared, double predicted_s,
                                                 const std::function<double(const Prepared&)>& predict) {
-  constexpr double kDigits = 1000, kSame = 1e-9;
+  constexpr double kDigits = 1000, kSame = 1e-9, kLeastGain = 0.01;
   const Train& train = prepared.scenario.job.train;
   const Experts& experts = prepared.scenario.job.transformer.experts;
   ExplainedRouting explained;
@@ -35,7 +35,7 @@ std::optional<ExplainedRouting> explain_routing(const MeasuredRouting& routing, 
       std::abs(*explained.predicted_s / predicted_s - 1) < kSame)
     return std::nullopt;
   const double gained = explained.fitted.load - explained.expected;
-  if (!explained.fitted.reached && explained.predicted_s && gained > kSame)
+  if (explained.by_rank && !explained.fitted.reached && explained.predicted_s && gained > kLeastGain)
     explained.at_load_s = predicted_s + (*explained.predicted_s - predicted_s) *
                                             (explained.load() - explained.expected) / gained;
   return explained;

@@ -18,8 +18,9 @@ struct ExplainedRouting {
   SkewOfLoad fitted;                            // of that load; the skew is rounded as a person writes it
   std::optional<double> predicted_s;            // the step with this skew; nothing: it was refused
   std::string refused;                          // why
-  // The step with the load that was measured, where no skew reaches it: in proportion to the two predictions. Assumes:
-  // a step grows evenly with the load, as kernels do that are priced by measured speeds.
+  // The step with the load that was measured, in proportion to the two predictions; nothing: a skew reaches that load,
+  // or none comes nearer than the scenario's own, or no ranks divide experts.
+  // Assumes: a step grows evenly with the load, as kernels do that are priced by measured speeds.
   std::optional<double> at_load_s;
 
   double load() const { return by_rank ? busiest_rank : busiest_expert; }
