@@ -131,6 +131,7 @@ void RankWork::begin_step(const Text& text, std::int64_t step) {
   const std::int64_t M = rank_program_.micro_batches, B = rank_program_.micro_batch;
   const std::int64_t stride = rank_program_.sequence_stride > 0 ? rank_program_.sequence_stride : B;
   loss_sum_ = extra_loss_sum_ = 0;
+  routed_.clear();
   ++steps_begun_;
   tokens_.assign(at(M),
                  std::vector<std::vector<std::int32_t>>(at(2 + context_.transformer->trained_extra())));
@@ -190,9 +191,15 @@ double RankWork::run(const Kernel& kernel, std::int32_t micro_batch, MemoryLedge
   if (kernel.op == KernelOp::loss && context_.tensor_index == 0)
     for (float loss : values(kernel.out[0], micro_batch))
       (kernel.ahead == 0 ? loss_sum_ : extra_loss_sum_) += loss;
+  if (kernel.op == KernelOp::route && !kernel.recompute) note_routed(kernel, micro_batch);
   if (observer) observer(kernel, micro_batch);
   for (const TensorId id : kernel.frees) memory_.free(id, micro_batch, ledger);
   return flops;
+}
+
+void RankWork::note_routed(const Kernel& route, std::int32_t micro_batch) {
+  const auto counts = values(route.out.back(), micro_batch);
+  routed_[{micro_batch, route.layer}].assign(counts.begin(), counts.end());
 }
 
 double RankWork::compute(const Compute& compute, std::int32_t micro_batch, MemoryLedger& ledger,

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hw/kernels/run_kernel.hpp"
@@ -47,6 +49,9 @@ class RankWork {
   double loss_sum() const { return loss_sum_; }
   // The same for all modules that predict further tokens.
   double extra_loss_sum() const { return extra_loss_sum_; }
+  // The number of this rank's tokens that go to each expert, by micro-batch and layer, since begin_step.
+  using Routed = std::map<std::pair<std::int32_t, int>, std::vector<std::int32_t>>;
+  const Routed& routed() const { return routed_; }
   // Everything that a compute changes, or, where none is given, that an optimizer step changes.
   struct Saved {
     Memory::Saved memory;
@@ -79,6 +84,7 @@ class RankWork {
   std::vector<std::int64_t> document_begins_;
   std::int64_t steps_begun_ = 0;
   double loss_sum_ = 0, extra_loss_sum_ = 0;
+  Routed routed_;
 
   void set_context(const Transformer& transformer, KernelLibrary library);
   void fill_parameters();
@@ -102,6 +108,7 @@ class RankWork {
   void clear(TensorId tensor);
   void copy_part(const Copy& copy, bool down);
   double run(const Kernel& kernel, std::int32_t micro_batch, MemoryLedger& ledger);
+  void note_routed(const Kernel& route, std::int32_t micro_batch);
   KernelTensors tensors_of(const Kernel& kernel, std::int32_t micro_batch, MemoryLedger& ledger);
 };
 

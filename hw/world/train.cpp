@@ -10,6 +10,7 @@
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/transport.hpp"
 #include "hw/world/real_world.hpp"
+#include "hw/world/routing_tally.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -57,7 +58,8 @@ class RankRun {
               [this](const Kernel& kernel, std::span<float> values) {
                 world_.tensor_collective(kernel, values);
               }),
-        world_(program, work_, rank_, transport_.get()) {}
+        world_(program, work_, rank_, transport_.get()),
+        tally_(program, job.transformer.experts.count) {}
 
   TrainResult run() {
     if (options_.on_start) options_.on_start(rank_, work_);
@@ -79,6 +81,8 @@ class RankRun {
     if (rank_ == kLeader) result_.tokens_per_s = timed * tokens / seconds;
     for (const std::string& peak : rendezvous_.gather(packed(std::vector{work_.memory().peak_bytes()})))
       result_.peak_bytes.add(unpacked<std::int64_t>(peak).at(0));
+    if (MeasuredRouting routing = tally_.measured(); !routing.layers.empty())
+      result_.routing = std::move(routing);
     return result_;
   }
 
@@ -92,6 +96,7 @@ class RankRun {
   std::unique_ptr<Transport> transport_;
   RankWork work_;
   RealWorld world_;
+  RoutingTally tally_;  // only rank 0 has something to add up
   TrainResult result_;
 
   static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
@@ -105,14 +110,17 @@ class RankRun {
                               {rank_, links_of(program_), rendezvous_.addresses(), options.timeout_s});
   }
   void end_step(std::int64_t step, double tokens) {
-    double sum = 0, extra_sum = 0;
-    for (const std::string& part :
-         rendezvous_.gather(packed(std::vector{work_.loss_sum(), work_.extra_loss_sum()}))) {
-      const std::vector<double> sums = unpacked<double>(part);
-      sum += sums.at(0);
-      extra_sum += sums.at(1);
-    }
+    const std::string sums = packed(std::vector{work_.loss_sum(), work_.extra_loss_sum()});
+    const IdTable<Rank, std::string> parts = rendezvous_.gather(sums + packed(numbers_of(work_.routed())));
     if (rank_ != kLeader) return;
+    double sum = 0, extra_sum = 0;
+    for (const Rank rank : parts.ids()) {
+      const std::vector<double> losses = unpacked<double>(parts[rank].substr(0, sums.size()));
+      sum += losses.at(0);
+      extra_sum += losses.at(1);
+      tally_.add(rank, unpacked<std::int32_t>(parts[rank].substr(sums.size())));
+    }
+    tally_.end_step();
     result_.losses.push_back(sum / tokens);
     if (extra_modules_ > 0)
       result_.extra_losses.push_back(extra_sum / tokens / static_cast<double>(extra_modules_));

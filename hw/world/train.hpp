@@ -12,6 +12,7 @@
 #include "hw/kernels/run_kernel.hpp"
 #include "hw/rank/data.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
 #include "models/trace/trace.hpp"
@@ -59,7 +60,8 @@ struct TrainResult {
   double tokens_per_s = 0;  // over all steps but the first, which warms up; if it is the only one, over that
   // The most bytes of parameters, gradients, optimizer state and live tensors on each rank.
   IdTable<Rank, std::int64_t> peak_bytes;
-  Trace trace;  // the trace of trace_step
+  std::optional<MeasuredRouting> routing;  // nothing: the model has no experts
+  Trace trace;                             // the trace of trace_step
   // What recording the kernels of the traced step took, on the rank that recorded most: as many records, timed after
   // the run.
   double recording_s = 0;

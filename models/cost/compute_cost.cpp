@@ -109,14 +109,9 @@ double short_sums(const std::vector<Products>& all, double k_half) {
   return slowed / work;
 }
 
-// Assumes: experts on several ranks take as long as the rank of the busiest experts, for which all others wait at the
-// next exchange. A grouped product is priced by the rows expected there, not by its mean FLOPs.
 double matmul_work_s(const Kernel& kernel, Format format, const Chip& chip) {
   const auto products = products_of(kernel);
-  const double flops = kernel.groups > 0
-                           ? 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n * kernel.k)
-                           : kernel.flops;
-  return flops / (peak_of(chip, format) * chip.software.gemm_efficiency.value) *
+  return priced_flops(kernel) / (peak_of(chip, format) * chip.software.gemm_efficiency.value) *
          short_sums(products, chip.software.gemm_k_half.value) *
          (1 + chip.software.gemm_wave.value * (wave_quantisation(products, chip.multiprocessors.value) - 1));
 }

@@ -22,7 +22,8 @@ const MeasuredShape* measured_shape(const KernelRates& rates, const RatedKernel&
 
 RatedTime measured_time(const Kernel& kernel, const KernelRate& rate, const MeasuredShape* shape) {
   RatedTime time;
-  const KernelWork work = work_of(kernel.op, kernel.flops, static_cast<double>(kernel.bytes), kernel.k);
+  const KernelWork work =
+      work_of(kernel.op, priced_flops(kernel), static_cast<double>(kernel.bytes), kernel.k);
   KernelRate launch_free = rate;
   launch_free.overhead_s = 0;
   const KernelWork computed{work.flops, 0, work.pairs}, moved{0, work.bytes, 0};
@@ -85,8 +86,15 @@ RatedKernel rated_kernel(const RankProgram& rank_program, const Kernel& kernel) 
   return rated;
 }
 
+double priced_flops(const Kernel& kernel) {
+  if (kernel.groups == 0) return kernel.flops;
+  return 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n * kernel.k);
+}
+
 MeasuredShape shape_of(const Kernel& kernel) {
-  return {kernel.m, kernel.n, kernel.k, kernel.groups, kernel.flops, static_cast<double>(kernel.bytes), 0};
+  return {
+      kernel.m, kernel.n, kernel.k, kernel.groups, priced_flops(kernel), static_cast<double>(kernel.bytes),
+      0};
 }
 
 std::optional<RatedTime> rated_time(const RatedKernel& rated, const Kernel& kernel, Format format,

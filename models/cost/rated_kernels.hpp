@@ -12,7 +12,11 @@ namespace motley {
 
 // Which of a chip's measured speeds a kernel has.
 RatedKernel rated_kernel(const RankProgram& rank_program, const Kernel& kernel);
-MeasuredShape shape_of(const Kernel& kernel);  // seconds: 0
+// FLOPs that a price counts: with experts on several ranks, those of the rows that the rank of the busiest experts is
+// expected to get, where Kernel::flops are those of a mean rank.
+// Assumes: all ranks take as long as that one, for which they wait at the next exchange.
+double priced_flops(const Kernel& kernel);
+MeasuredShape shape_of(const Kernel& kernel);  // seconds: 0; flops: priced_flops()
 
 // What a kernel takes by the chip's measured speeds.
 struct RatedTime {

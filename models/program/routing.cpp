@@ -68,10 +68,9 @@ std::int64_t exchange_segment(const Experts& experts, std::int64_t tokens, std::
   return std::min(most, static_cast<std::int64_t>(std::ceil(room * even)));
 }
 
-// Share of all copies that the rank of the busiest experts is expected to get.
-static double busiest_share(const Experts& experts, std::int64_t parts, const Train& train,
-                            std::int64_t layer) {
-  const auto shares = expert_shares(experts, train.expert_skew, train.seed, layer);
+double busiest_share(const Experts& experts, std::int64_t parts, double zipf, std::uint64_t seed,
+                     std::int64_t layer) {
+  const auto shares = expert_shares(experts, zipf, seed, layer);
   const auto each = static_cast<std::ptrdiff_t>(experts.count / parts);
   double most = 0;
   for (auto first = shares.begin(); first != shares.end(); first += each)
@@ -88,7 +87,7 @@ ExpertExchange expert_exchange(const Experts& experts, std::int64_t tokens, std:
   exchange.rows = parts * exchange.segment_rows;
   exchange.sent = exchange.expected_rows = tokens * experts.per_token;
   if (train.expert_skew == 0 || parts == 1) return exchange;
-  const double share = busiest_share(experts, parts, train, layer);
+  const double share = busiest_share(experts, parts, train.expert_skew, train.seed, layer);
   const double rows = share * static_cast<double>(parts * exchange.sent);
   exchange.expected_rows = static_cast<std::int64_t>(std::ceil(rows * (1 - 1e-12)));
   if (exchange.expected_rows > exchange.rows)

@@ -19,6 +19,11 @@ std::vector<double> expert_shares(const Experts& experts, double zipf, std::uint
 std::int64_t busiest_rows(const Experts& experts, double zipf, std::uint64_t seed, std::int64_t layer,
                           std::int64_t tokens);
 
+// Share of all copies that the rank of the busiest experts is expected to get where the experts are divided over
+// `parts` ranks.
+double busiest_share(const Experts& experts, std::int64_t parts, double zipf, std::uint64_t seed,
+                     std::int64_t layer);
+
 // The exchange of a micro-batch's tokens where the experts are divided over `parts` ranks (Strategy's
 // expert_parallel), and each rank routes `tokens` of its own. What one rank sends another has a fixed place in
 // memory, of the largest possible size: a token sends a rank at most as many copies as it takes experts there.

@@ -89,6 +89,19 @@ def order_errors(results):
     return wrong, pairs
 
 
+def remark_on_routing(routing):
+    """What the prediction would have been, had it known how tokens choose experts."""
+    if routing is None or "predicted_s" not in routing:
+        return ""
+    remark = (f"the busiest {routing['by']} got {routing['busiest_' + routing['by']]:.2f} times its even share; "
+              f"expert_skew {routing['expert_skew']:g} predicts {1e3 * routing['predicted_s']:.1f} ms "
+              f"({routing['error_pct']:+.1f} %)")
+    if "predicted_at_load_s" in routing:
+        remark += (f" and {routing['expert_skew_load']:.2f} times, the most of any skew; in proportion "
+                   f"{1e3 * routing['predicted_at_load_s']:.1f} ms ({routing['error_at_load_pct']:+.1f} %)")
+    return remark
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     smoke = "--smoke" in sys.argv
@@ -122,6 +135,8 @@ def main():
             print(f"{name:26}{1e3 * result['measured_s']:8.1f} ms{1e3 * result['predicted_s']:8.1f} ms"
                   f"{result['error_pct']:+7.1f} %{low + ' to ' + high + ' ms' + mark:>22}{result['noise_pct']:6.1f} %"
                   f"{result['uncalibrated_error_pct']:+12.1f} %", flush=True)
+            if remark := remark_on_routing(result.get("routing")):
+                print(f"{'':28}{remark}", flush=True)
     errors = sorted(abs(each["error_pct"]) for each in results)
     wrong, pairs = order_errors(results)
     print(f"\n{len(results)} cases: error mean {sum(errors) / len(errors):.1f} %, "

@@ -188,6 +188,94 @@ class Calibrate(unittest.TestCase):
         run = self.motley("rehearse", SCENARIO, "--chip", "host-core", code=2)
         self.assertIn("has no measured kernels", run.stderr)
 
+    def consistent(self, routing, ranks, experts, per_token):
+        """Loads of real steps: at least even, at most all copies on as few ranks or experts as a token allows."""
+        for busiest_rank, busiest_expert in zip(routing["busiest_rank_of_steps"], routing["busiest_expert_of_steps"]):
+            self.assertLessEqual(1, busiest_rank)
+            self.assertLessEqual(busiest_rank, min(ranks, busiest_expert + 1e-9))
+            self.assertLessEqual(busiest_expert, experts / per_token + 1e-9)
+        for layer in routing["layers"]:
+            self.assertEqual(ranks, layer["ranks"])
+            self.assertEqual(experts, len(layer["shares"]))
+            self.assertAlmostEqual(1, sum(layer["shares"]), places=9)
+            self.assertLessEqual(1, layer["busiest_rank"])
+        layers = [layer["busiest_rank"] for layer in routing["layers"]]
+        self.assertAlmostEqual(sum(layers) / len(layers), routing["busiest_rank"], places=9)
+
+    def test_real_ranks_say_how_their_tokens_chose_experts(self):
+        self.calibrate("--seconds", 2 * SLOWER, "--out", "core.yaml")
+        scenario = self.folder / "experts.yaml"
+        text = ("model: tiny-mixtral\ncluster:\n  groups:\n    - {name: host, nodes: 1, chip: host-core, "
+                "chips_per_node: 2, inside: {fabric: loopback, bandwidth: 4 GB/s, latency: 10 us}}\n"
+                "train: {global_batch: 4, micro_batch: 1, sequence: 32, precision: fp32, steps: 3}\n"
+                "strategy: {data_parallel: 2, expert_parallel: 2}\n")
+        scenario.write_text(text)
+        trained = json.loads(self.motley("train", scenario, "--json").stdout)
+        routing = trained["routing"]
+        self.consistent(routing, ranks=2, experts=4, per_token=2)
+        self.assertEqual([0, 1, 2, 3], [layer["layer"] for layer in routing["layers"]])
+        self.assertEqual(3, len(routing["busiest_rank_of_steps"]))
+        printed = self.motley("train", scenario).stdout
+        self.assertIn(f"the busiest rank of experts had {routing['busiest_rank']:.2f} times its even share", printed)
+
+        rehearse = ("rehearse", scenario, "--chip", "core.yaml", "--steps", 2, "--rounds", 1, "--keep-disturbed")
+        rehearsed = json.loads(self.motley(*rehearse, "--json").stdout)
+        explained = rehearsed["routing"]
+        # The first step of a run warms up. The loads of steps are the same in every run.
+        self.assertAlmostEqual(sum(routing["busiest_rank_of_steps"][1:]) / 2, explained["busiest_rank"], places=9)
+        self.assertEqual("rank", explained["by"])
+        self.assertAlmostEqual(1, explained["expected"], places=9)  # the scenario says nothing of a skew
+        if explained["expert_skew"] == 0:
+            self.assertLess(explained["busiest_rank"], 1.001)
+        else:
+            self.assertGreater(explained["busiest_rank"], 1)
+        self.assertLessEqual(explained["expert_skew_load"], explained["busiest_rank"] + 1e-9)
+        self.assertEqual(explained["expert_skew_reaches"],
+                         abs(explained["expert_skew_load"] - explained["busiest_rank"]) < 1e-9)
+        self.assertGreaterEqual(explained["predicted_s"], rehearsed["predicted_s"])
+        self.assertAlmostEqual(100 * (explained["predicted_s"] / rehearsed["measured_s"] - 1), explained["error_pct"],
+                               places=6)
+        self.assertNotEqual(explained["expert_skew_reaches"], "predicted_at_load_s" in explained)
+        if "predicted_at_load_s" in explained:
+            self.assertGreaterEqual(explained["predicted_at_load_s"], explained["predicted_s"])
+        self.assertIn("times the even share on the busiest rank", self.motley(*rehearse).stdout)
+        # The key in the scenario predicts what the line said, and the load that was measured.
+        skewed = self.folder / "skewed.yaml"
+        skewed.write_text(text.replace("steps: 3", f"steps: 3, expert_skew: {explained['expert_skew']}"))
+        again = json.loads(self.motley("rehearse", skewed, *rehearse[2:], "--json").stdout)
+        self.assertAlmostEqual(explained["predicted_s"], again["predicted_s"], places=9)
+        self.assertAlmostEqual(explained["expert_skew_load"], again["routing"]["expected"], places=3)
+        # A rank that is measured alone computes the even share: no other shape is noted as measured.
+        shapes = []
+        for path in (scenario, skewed):
+            self.calibrate(path, "--seconds", 0.01, "--samples", path.with_suffix(".csv"))
+            with open(path.with_suffix(".csv")) as file:
+                shapes.append([[row[key] for key in ("kernel", "m", "n", "k", "flops", "bytes")]
+                               for row in csv.DictReader(file)])
+        self.assertEqual(*shapes)
+        # The run learns the same whatever was predicted.
+        self.assertEqual(trained["loss"], json.loads(self.motley("train", skewed, "--json").stdout)["loss"])
+
+    def test_experts_on_one_rank_are_counted_and_explain_nothing(self):
+        self.calibrate("--seconds", 1, "--out", "core.yaml")
+        scenario = self.folder / "experts.yaml"
+        scenario.write_text("model: tiny-mixtral\ncluster:\n  groups:\n    - {name: host, nodes: 1, chip: host-core, "
+                            "chips_per_node: 1, inside: {fabric: loopback, bandwidth: 4 GB/s, latency: 10 us}}\n"
+                            "train: {global_batch: 2, micro_batch: 1, sequence: 32, precision: fp32, steps: 2}\n"
+                            "strategy: {}\n")
+        trained = json.loads(self.motley("train", scenario, "--json").stdout)
+        self.consistent(trained["routing"], ranks=1, experts=4, per_token=2)
+        self.assertEqual(1, trained["routing"]["busiest_rank"])
+        self.assertIn("the busiest expert had", self.motley("train", scenario).stdout)
+        rehearsed = self.motley("rehearse", scenario, "--chip", "core.yaml", "--steps", 1, "--rounds", 1,
+                                "--keep-disturbed", "--json").stdout
+        self.assertNotIn("routing", json.loads(rehearsed))
+
+    def test_a_model_without_experts_says_nothing_of_routing(self):
+        trained = self.motley("train", SCENARIO, "--steps", 1, "--json").stdout
+        self.assertNotIn("routing", json.loads(trained))
+        self.assertNotIn("even share", self.motley("train", SCENARIO, "--steps", 1).stdout)
+
     def test_transfers_are_timed_among_the_ranks_of_a_launcher(self):
         few = ("--seconds", 0.5)
         measured = json.loads(self.motley("calibrate", "--transfers", "two.csv", *few, "--json").stdout)["transfers"]

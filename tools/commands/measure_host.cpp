@@ -154,15 +154,18 @@ class HostMeasurement {
     });
   }
 
-  // Every rank program once: ranks that share one do the same work.
+  // Every rank program once: ranks that share one do the same work. A rank that is alone computes as many rows of
+  // experts as it would send, which is the even share, whatever skew the scenario expects.
   void measure_scenario(const Prepared& prepared, Progress& progress) {
+    Job job = prepared.scenario.job;
+    const bool skewed = job.train.expert_skew != 0;
+    job.train.expert_skew = 0;
+    const Program program = skewed ? compile(job) : prepared.program;
     std::set<RankProgramId> done;
-    for (const Rank rank : IdRange<Rank>(prepared.program.ranks.size())) {
-      if (!done.insert(prepared.program.ranks[rank].rank_program).second) continue;
-      const std::string name =
-          fmt::format("{} {}", program_hash_of(prepared), prepared.program.program_of(rank).name);
-      if (!result_.table.probes.contains(name))
-        measure({name, &prepared.scenario.job, &prepared.program, rank}, progress);
+    for (const Rank rank : IdRange<Rank>(program.ranks.size())) {
+      if (!done.insert(program.ranks[rank].rank_program).second) continue;
+      const std::string name = fmt::format("{} {}", program_hash_of(prepared), program.program_of(rank).name);
+      if (!result_.table.probes.contains(name)) measure({name, &job, &program, rank}, progress);
     }
   }
   static std::string program_hash_of(const Prepared& prepared) { return prepared.program.strategy_hash; }

@@ -22,12 +22,15 @@
 #include "models/calibration/stillness.hpp"
 #include "models/report/coverage.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/explained_routing.hpp"
 #include "tools/commands/measure_host.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
 
 namespace motley {
 namespace {
+
+constexpr int kWarmUpSteps = 1;  // of each run
 
 struct RehearseArguments {
   std::string scenario, chip, host, out, samples, kernels = "fast";
@@ -44,6 +47,8 @@ struct RealSteps {
   std::string last_disturbance;
   // Two halves of the rounds against each other: how far medians of equal runs are apart, as a share.
   double noise = 0;
+  // Of the last run: every run trains the same. Nothing: the model has no experts.
+  std::optional<MeasuredRouting> routing;
 };
 
 struct Rehearsal {
@@ -53,8 +58,10 @@ struct Rehearsal {
   double measured_s = 0;
   Coverage coverage;
   double half_width = 0;
-  double error() const { return predicted_s / measured_s - 1; }
-  double uncalibrated_error() const { return uncalibrated_s / measured_s - 1; }
+  std::optional<ExplainedRouting> routing;  // nothing: how tokens choose experts changes nothing
+  double error_of(double seconds) const { return seconds / measured_s - 1; }
+  double error() const { return error_of(predicted_s); }
+  double uncalibrated_error() const { return error_of(uncalibrated_s); }
   double low_s() const { return predicted_s * std::max(0.0, 1 - half_width); }
   double high_s() const { return predicted_s * (1 + half_width); }
   bool holds() const { return low_s() <= measured_s && measured_s <= high_s(); }
@@ -180,8 +187,8 @@ class RealRuns {
     Surroundings seen = before();
     const TakenTime taken = taken_time();
     const double begin_s = monotonic_s();
-    std::vector<double> steps =
-        train_times(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + 1,
+    const TrainedSteps trained =
+        train_steps(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + kWarmUpSteps,
                     library_of(options_) == KernelLibrary::reference);
     seen.seconds = monotonic_s() - begin_s;
     const TakenTime now = taken_time();
@@ -194,7 +201,8 @@ class RealRuns {
       result_.last_disturbance = disturbance;
       if (!options_.keep_disturbed) return {};
     }
-    return {steps.begin() + 1, steps.end()};
+    result_.routing = trained.routing;
+    return {trained.step_s.begin() + kWarmUpSteps, trained.step_s.end()};
   }
 
   const RehearseArguments& options_;
@@ -224,9 +232,11 @@ Rehearsal rehearse(const RehearseArguments& options) {
   result.program_hash = program_hash(prepared.program);
   const HostFigures figures = figures_for(options, prepared);
   result.chip = figures.rates.source;
-  Prepared plain = prepared;
-  use(plain.scenario, {});
-  result.uncalibrated_s = step_s(simulate_world(plain, {}, true));
+  const auto predict = [](Prepared changed, const HostFigures& with) {
+    use(changed.scenario, with);
+    return step_s(simulate_world(changed, {}, true));
+  };
+  result.uncalibrated_s = predict(prepared, {});
   Prepared calibrated = prepared;
   use(calibrated.scenario, figures);
   const Trace simulated = simulate_world(calibrated, {}, true);
@@ -237,10 +247,31 @@ Rehearsal rehearse(const RehearseArguments& options) {
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
   result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, figures.rates.noise));
+  if (result.real.routing)
+    result.routing = explain_routing(*result.real.routing, kWarmUpSteps, prepared, result.predicted_s,
+                                     [&](const Prepared& skewed) { return predict(skewed, figures); });
   return result;
 }
 
 std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
+
+std::string routing_text(const Rehearsal& result) {
+  if (!result.routing) return "";
+  const ExplainedRouting& routing = *result.routing;
+  std::string text = fmt::format(
+      "  experts       {:>10}   times the even share on the busiest {}; predicted: {:.2f}\n",
+      fmt::format("{:.2f}", routing.load()), routing.by_rank ? "rank" : "expert", routing.expected);
+  const std::string key = fmt::format("`expert_skew: {:g}`", routing.fitted.skew);
+  if (!routing.predicted_s) return text + fmt::format("{:27}{} is refused: {}\n", "", key, routing.refused);
+  text +=
+      fmt::format("  with skew     {:>10}   {} with {}, which predicts {:.2f}{}\n",
+                  format_seconds(*routing.predicted_s), signed_percent(result.error_of(*routing.predicted_s)),
+                  key, routing.fitted.load, routing.fitted.reached ? "" : ", the most of any skew");
+  if (routing.at_load_s)
+    text += fmt::format("  in proportion {:>10}   {} at {:.2f}\n", format_seconds(*routing.at_load_s),
+                        signed_percent(result.error_of(*routing.at_load_s)), routing.load());
+  return text;
+}
 
 std::string to_text(const Rehearsal& result) {
   const RealSteps& real = result.real;
@@ -253,12 +284,28 @@ std::string to_text(const Rehearsal& result) {
                       format_percent(real.noise));
   text += fmt::format("  error         {:>10}   {}\n", signed_percent(result.error()),
                       result.holds() ? "inside the interval" : "outside the interval");
-  text += fmt::format("  uncalibrated  {:>10}   {}\n\n", format_seconds(result.uncalibrated_s),
+  text += fmt::format("  uncalibrated  {:>10}   {}\n", format_seconds(result.uncalibrated_s),
                       signed_percent(result.uncalibrated_error()));
+  text += routing_text(result) + "\n";
   text += fmt::format("the prediction rests on: {}\n", describe(result.coverage));
   if (real.disturbed > 0)
     text += fmt::format("{} runs were disturbed (last: {})\n", real.disturbed, real.last_disturbance);
   return text + fmt::format("kernels: {}\n", result.chip);
+}
+
+nlohmann::ordered_json to_json(const ExplainedRouting& routing, const Rehearsal& result) {
+  nlohmann::ordered_json json = {
+      {"busiest_rank", routing.busiest_rank},         {"busiest_expert", routing.busiest_expert},
+      {"by", routing.by_rank ? "rank" : "expert"},    {"expected", routing.expected},
+      {"expert_skew", routing.fitted.skew},           {"expert_skew_load", routing.fitted.load},
+      {"expert_skew_reaches", routing.fitted.reached}};
+  if (!routing.predicted_s) return json["refused"] = routing.refused, json;
+  json["predicted_s"] = *routing.predicted_s;
+  json["error_pct"] = 100 * result.error_of(*routing.predicted_s);
+  if (!routing.at_load_s) return json;
+  json["predicted_at_load_s"] = *routing.at_load_s;
+  json["error_at_load_pct"] = 100 * result.error_of(*routing.at_load_s);
+  return json;
 }
 
 std::string to_json(const Rehearsal& result) {
@@ -277,6 +324,7 @@ std::string to_json(const Rehearsal& result) {
                                  {"steps_s", result.real.step_s},
                                  {"runs", result.real.rounds},
                                  {"runs_disturbed", result.real.disturbed}};
+  if (result.routing) json["routing"] = to_json(*result.routing, result);
   auto& coverage = json["coverage"] = nlohmann::ordered_json::object();
   for (const Known known : every<Known>())
     coverage[std::string(name_of(known))] = result.coverage.share(known);

@@ -16,6 +16,7 @@
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/routing_text.hpp"
 
 namespace motley {
 namespace {
@@ -106,14 +107,16 @@ Trace train_world(const Prepared& prepared, const std::string& scenario_path, in
   return read_trace(trace);
 }
 
-std::vector<double> train_times(const Prepared& prepared, const std::string& scenario_path, int steps,
-                                bool reference_kernels) {
+TrainedSteps train_steps(const Prepared& prepared, const std::string& scenario_path, int steps,
+                         bool reference_kernels) {
   const TemporaryFolder folder;
   const std::string result = folder.file("result.json");
   launch_training(prepared, scenario_path, steps,
                   {"--json", "--out", result, "--kernels", reference_kernels ? "reference" : "fast"});
-  const auto json = nlohmann::json::parse(read_text_file(result));
-  return json.at("step_s").get<std::vector<double>>();
+  const auto json = nlohmann::ordered_json::parse(read_text_file(result));
+  TrainedSteps trained{json.at("step_s").get<std::vector<double>>(), std::nullopt};
+  if (json.contains("routing")) trained.routing = routing_from(json.at("routing"));
+  return trained;
 }
 
 }  // namespace motley

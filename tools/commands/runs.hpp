@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/plan/prepare.hpp"
+#include "models/program/expert_load.hpp"
 #include "models/trace/trace.hpp"
 #include "sim/world/memory_need.hpp"
 
@@ -28,8 +29,12 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 // Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps);
 
-// Trains for real in the same way and returns the seconds of each step.
-std::vector<double> train_times(const Prepared& prepared, const std::string& scenario_path, int steps,
-                                bool reference_kernels);
+struct TrainedSteps {
+  std::vector<double> step_s;              // the seconds of each step
+  std::optional<MeasuredRouting> routing;  // nothing: the model has no experts
+};
+// Trains for real in the same way, without a trace.
+TrainedSteps train_steps(const Prepared& prepared, const std::string& scenario_path, int steps,
+                         bool reference_kernels);
 
 }  // namespace motley

@@ -25,6 +25,7 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/own_command.hpp"
 #include "tools/commands/progress.hpp"
+#include "tools/commands/routing_text.hpp"
 #include "tools/commands/runs.hpp"
 
 namespace motley {
@@ -61,6 +62,7 @@ std::string to_json(const Trained& trained) {
                                   {"tokens_per_s", trained.result.tokens_per_s},
                                   {"peak_bytes", trained.result.peak_bytes.items()}};
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
+  if (trained.result.routing) whole["routing"] = to_json(*trained.result.routing);
   if (!trained.result.trace.kernels.empty()) whole["recording_s"] = trained.result.recording_s;
   return json_text(whole);
 }
@@ -88,6 +90,7 @@ std::string to_text(const Trained& trained) {
   text += recording_text(trained.result);
   text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
                       format_bytes(static_cast<double>(trained.peak_bytes())));
+  if (trained.result.routing) text += describe(*trained.result.routing) + "\n";
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 

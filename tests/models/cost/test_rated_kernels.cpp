@@ -73,6 +73,35 @@ TEST_CASE("a measured shape takes its measured time, others that of the speed", 
   CHECK(how_known({KernelOp::rope}, between, Format::fp32, chip.software.kernels) == Known::assumed);
 }
 
+TEST_CASE("measured speeds price the rank of the busiest experts, for which all others wait",
+          "[calibration]") {
+  Job even = tiny_job({1, 1, 2}, tiny_variant("mixtral"));
+  even.strategy.templates[0].stages[0].expert_parallel = 2;
+  Job skewed = even;
+  skewed.train.expert_skew = 1;
+  const Program balanced = compile(even), uneven = compile(skewed);
+  int grouped = 0;
+  for (const BlockId block : IdRange<BlockId>(2))
+    for (std::size_t i = 0; i < balanced.program_of(Rank(0)).blocks[block].kernels.size(); ++i) {
+      const Kernel& before = balanced.program_of(Rank(0)).blocks[block].kernels[i];
+      const Kernel& after = uneven.program_of(Rank(0)).blocks[block].kernels[i];
+      REQUIRE(before.op == after.op);
+      CHECK(after.flops == before.flops);
+      CHECK(priced_flops(before) == Approx(before.flops).epsilon(1e-12));
+      if (before.groups == 0) continue;
+      ++grouped;
+      const double load = static_cast<double>(after.m) / static_cast<double>(before.m);
+      CHECK(load > 1);
+      CHECK(priced_flops(after) == Approx(load * before.flops).epsilon(1e-12));
+      CHECK(shape_of(after).flops == priced_flops(after));
+      KernelRates rates;
+      rates.rates[{before.op}] = {.flops_per_s = 1e9};
+      CHECK(rated_time({before.op}, after, Format::fp32, rates)->seconds ==
+            Approx(load * rated_time({before.op}, before, Format::fp32, rates)->seconds));
+    }
+  CHECK(grouped > 0);
+}
+
 TEST_CASE("speeds that were measured in one format hold for that format alone", "[calibration]") {
   Chip chip = measured_chip();
   chip.software.kernels.format = Format::bf16;
