@@ -21,7 +21,7 @@ namespace motley {
 namespace {
 
 // What is copied at a time differs between the models by a factor of 16.
-constexpr std::array kModels = {
+constexpr std::array kCopiedModels = {
     "{name: narrow, family: llama, vocabulary: 256, hidden: 64, layers: 2, heads: 2, ffn: 128, "
     "max_positions: 256}",
     "{name: middle, family: llama, vocabulary: 512, hidden: 128, layers: 3, heads: 4, ffn: 384, "
@@ -30,7 +30,7 @@ constexpr std::array kModels = {
     "max_positions: 256}"};
 constexpr std::array kOffloads = {"{optimizer: 1, activations: 0}", "{optimizer: 0, activations: 1}"};
 
-std::string scenario_text(const char* model, const char* offload, int ranks) {
+std::string offload_text(const char* model, const char* offload, int ranks) {
   return fmt::format(
       "model: {}\ncluster:\n  groups:\n    - {{name: host, nodes: 1, chip: host-core, chips_per_node: {}, "
       "inside: {{fabric: loopback, bandwidth: 1 GB/s, latency: 10 us}}, "
@@ -118,9 +118,9 @@ class CopyMeasurement {
 std::optional<CopyFit> measure_copies(const NodeGroup& node, std::int64_t times) {
   const TemporaryFolder folder;
   CopyMeasurement measurement(node.chips_per_node);
-  for (const char* model : kModels)
+  for (const char* model : kCopiedModels)
     for (const char* offload : kOffloads)
-      measurement.add(folder.write("copies.yaml", scenario_text(model, offload, node.chips_per_node)), times);
+      measurement.add(folder.write("copies.yaml", offload_text(model, offload, node.chips_per_node)), times);
   return measurement.fit();
 }
 
