@@ -13,7 +13,6 @@
 #include <cstring>
 #include <exception>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include "hw/transport/tcp/transport.hpp"
@@ -24,26 +23,6 @@
 namespace motley {
 
 namespace {
-
-enum class Outcome : std::uint8_t { done, failure, refusal, bug };
-
-// What stands before the lists and texts of an answer.
-struct AnswerHead {
-  Outcome outcome = Outcome::done;
-  Exit exit_code = Exit::ok;  // refusal
-  double number = 0;
-  std::size_t kernels = 0, values = 0;
-  std::size_t kind = 0, message = 0, hint = 0;  // bytes of the texts
-};
-
-constexpr double kForEver_s = 1e9;
-
-template <class List>
-List read_list(const Socket& socket, std::size_t count, double timeout_s) {
-  List list(count, typename List::value_type{});
-  if (count > 0) socket.read_all(std::as_writable_bytes(std::span(list.data(), count)), timeout_s);
-  return list;
-}
 
 // Stands for the ranks that are simulated: takes whatever is sent, and brings what they contribute.
 class ImaginedTransport : public Transport {
@@ -136,47 +115,14 @@ class RankServer {
   RealWorld moving_world_, imagining_world_;
 };
 
-void send_answer(const Socket& socket, AnswerHead head, std::span<const KernelSpan> kernels,
-                 std::span<const float> values) {
-  head.kernels = kernels.size();
-  head.values = values.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  socket.write_all(std::as_bytes(kernels), kForEver_s);
-  socket.write_all(std::as_bytes(values), kForEver_s);
-}
-
-void send_failure(const Socket& socket, AnswerHead head, const std::string& kind, const std::string& message,
-                  const std::string& hint) {
-  head.kind = kind.size();
-  head.message = message.size();
-  head.hint = hint.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  for (const std::string* const text : {&kind, &message, &hint})
-    socket.write_all(std::as_bytes(std::span(*text)), kForEver_s);
-}
-
-// Sends what is being thrown.
-void send_thrown(const Socket& socket) {
-  try {
-    throw;
-  } catch (const Refusal& refusal) {
-    send_failure(socket, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
-                 refusal.message(), refusal.hint());
-  } catch (const std::logic_error& bug) {
-    send_failure(socket, {.outcome = Outcome::bug}, "", bug.what(), "");
-  } catch (const std::exception& failure) {
-    send_failure(socket, {.outcome = Outcome::failure}, "", failure.what(), "");
-  }
-}
-
 // Answers one question.
 void serve(RankServer& server, const RankQuestion& question, const Socket& socket) {
-  AnswerHead head;
+  double number = 0;
   switch (question.ask) {
     case RankQuestion::Ask::execute: {
-      head.number = server.execute(question.step);
+      number = server.execute(question.step);
       const std::vector<KernelSpan> kernels = server.kernels();
-      return send_answer(socket, head, kernels, {});
+      return send_answer(socket, number, kernels, {});
     }
     case RankQuestion::Ask::move:
       server.move(question.step);
@@ -185,12 +131,12 @@ void serve(RankServer& server, const RankQuestion& question, const Socket& socke
       server.imagine(question.step);
       break;
     case RankQuestion::Ask::loss:
-      head.number = server.loss_sum();
+      number = server.loss_sum();
       break;
     case RankQuestion::Ask::values:
-      return send_answer(socket, head, {}, server.values(question.tensor));
+      return send_answer(socket, number, {}, server.values(question.tensor));
   }
-  send_answer(socket, head, {}, {});
+  send_answer(socket, number, {}, {});
 }
 
 // Names what ended a process.
@@ -202,15 +148,6 @@ std::string ending(int status) {
   if (WIFSIGNALED(status))
     return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
-}
-
-[[noreturn]] void throw_received(const AnswerHead& head, const Socket& socket, double timeout_s) {
-  const auto kind = read_list<std::string>(socket, head.kind, timeout_s);
-  const auto message = read_list<std::string>(socket, head.message, timeout_s);
-  const auto hint = read_list<std::string>(socket, head.hint, timeout_s);
-  if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint);
-  if (head.outcome == Outcome::bug) throw std::logic_error(message);
-  throw RunFailure(message);
 }
 
 }  // namespace
@@ -315,24 +252,17 @@ void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
   }
 }
 
-RealRanks::Answer RealRanks::answer(Rank rank, const RankQuestion& question) {
+RankAnswer RealRanks::answer(Rank rank, const RankQuestion& question) {
   const Socket& socket = processes_.at(rank).socket;
   wait_for(rank, question);
   try {
-    AnswerHead head;
-    socket.read_all(writable_bytes_of_value(head), options_.deadline_s);
-    if (head.outcome != Outcome::done) throw_received(head, socket, options_.deadline_s);
-    Answer answer;
-    answer.number = head.number;
-    answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, options_.deadline_s);
-    answer.values = read_list<std::vector<float>>(socket, head.values, options_.deadline_s);
-    return answer;
+    return read_answer(socket, options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
 }
 
-RealRanks::Answer RealRanks::ask_and_wait(Rank rank, const RankQuestion& question) {
+RankAnswer RealRanks::ask_and_wait(Rank rank, const RankQuestion& question) {
   ask(rank, question);
   return answer(rank, question);
 }
@@ -354,7 +284,7 @@ void RealRanks::throw_dead(Rank rank, const RankQuestion& question) {
 }
 
 double RealRanks::execute(const Step& step, const Instruction&) {
-  Answer done = ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step});
+  RankAnswer done = ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step});
   kernels_ = std::move(done.kernels);
   return done.number;
 }

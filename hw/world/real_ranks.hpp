@@ -12,6 +12,7 @@
 
 #include "hw/rank/executor.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "hw/world/rank_answers.hpp"
 #include "models/scenario/job.hpp"
 
 namespace motley {
@@ -19,14 +20,6 @@ namespace motley {
 struct RealRanksOptions {
   ExecutorOptions executor = {};
   double deadline_s = 300;  // a rank that does not answer for so long counts as dead
-};
-
-// What the process of a rank is asked.
-struct RankQuestion {
-  enum class Ask : std::uint8_t { execute, move, imagine, loss, values };
-  Ask ask = Ask::execute;
-  Step step;
-  TensorId tensor{0};  // values: which
 };
 
 class RealRanks : public Executor {
@@ -54,19 +47,14 @@ class RealRanks : public Executor {
     int id = -1;  // -1: it has ended
     Socket socket;
   };
-  struct Answer {
-    double number = 0;  // seconds, or a loss
-    std::vector<KernelSpan> kernels;
-    std::vector<float> values;
-  };
   void start_all();
   void start(Rank rank, const std::map<Rank, Socket>& doors);
   [[noreturn]] void serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors,
                                    const Socket& socket) const;
   void ask(Rank rank, const RankQuestion& question);
   void wait_for(Rank rank, const RankQuestion& question);
-  Answer answer(Rank rank, const RankQuestion& question);
-  Answer ask_and_wait(Rank rank, const RankQuestion& question);
+  RankAnswer answer(Rank rank, const RankQuestion& question);
+  RankAnswer ask_and_wait(Rank rank, const RankQuestion& question);
   std::string what_was_done(Rank rank, const RankQuestion& question) const;
   [[noreturn]] void throw_dead(Rank rank, const RankQuestion& question);
 
