@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hw/transport/tcp/socket.hpp"
@@ -41,6 +42,11 @@ class Rendezvous {
   double start_clock();
   // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
   IdTable<Rank, std::string> gather(const std::string& mine);
+
+  // These give away what the rendezvous has opened, for use without it; none of the above may be called afterwards.
+  Socket take_listener() { return std::move(listener_); }
+  // On rank 0: to each other rank, at its number. On others: one, to rank 0.
+  IdTable<Rank, Socket> take_connections() { return std::move(members_); }
 
  private:
   RendezvousOptions options_;

@@ -15,8 +15,8 @@ inline constexpr double kForEver_s = 1e9;  // longer than any run
 
 // What the process of a rank is asked.
 struct RankQuestion {
-  enum class Ask : std::uint8_t { execute, move, imagine, loss, values };
-  Ask ask = Ask::execute;
+  enum class Ask : std::uint8_t { execute, move, imagine, loss, values, end };
+  Ask ask = Ask::execute;  // end: nothing more; there is no answer
   Step step;
   TensorId tensor{0};  // values: which
 };

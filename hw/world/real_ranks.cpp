@@ -1,6 +1,7 @@
 #include "hw/world/real_ranks.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -12,10 +13,14 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 
+#include "hw/launch/launch.hpp"
 #include "hw/transport/tcp/transport.hpp"
+#include "hw/world/launched_ranks.hpp"
 #include "hw/world/real_world.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -135,6 +140,8 @@ void serve(RankServer& server, const RankQuestion& question, const Socket& socke
       break;
     case RankQuestion::Ask::values:
       return send_answer(socket, number, {}, server.values(question.tensor));
+    case RankQuestion::Ask::end:
+      return;
   }
   send_answer(socket, number, {}, {});
 }
@@ -150,59 +157,32 @@ std::string ending(int status) {
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
-}  // namespace
+// Where the process of a real rank listens for the others, and where they do.
+struct ServerPlace {
+  Rank rank;
+  const Socket& door;
+  const std::map<Rank, Address>& addresses;
+};
 
-RealRanks::RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
-                     const RealRanksOptions& options)
-    : job_(job), program_(program), ranks_(ranks), options_(options) {}
-
-RealRanks::~RealRanks() {
-  for (const auto& [rank, process] : processes_) {
-    if (process.id <= 0) continue;
-    kill(process.id, SIGKILL);
-    while (waitpid(process.id, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
+std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
+                                        const std::vector<Rank>& ranks, const RealRanksOptions& options,
+                                        const ServerPlace& place) {
+  const std::vector<Link> links = links_among(program, ranks);
+  IdTable<Rank, Address> addresses(program.ranks.size());
+  for (const auto& [rank, address] : place.addresses) addresses[rank] = address;
+  std::unique_ptr<Transport> transport;
+  if (!links.empty())
+    transport = make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s});
+  return std::make_unique<RankServer>(job, program, place.rank, options.executor, std::move(transport));
 }
 
-void RealRanks::start_all() {
-  std::map<Rank, Socket> doors;  // where each rank listens for the others
-  for (const Rank rank : ranks_) doors.emplace(rank, listen_on({"127.0.0.1", 0}));
-  for (const auto& [rank, door] : doors) start(rank, doors);
-}
-
-void RealRanks::start(Rank rank, const std::map<Rank, Socket>& doors) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-    throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
-  Socket here(ends[0]);
-  const Socket there(ends[1]);
-  const pid_t parent = getpid(), process = fork();
-  if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
-  if (process > 0) {
-    processes_.emplace(rank, Process{process, std::move(here)});
-    return;
-  }
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before prctl
-  std::signal(SIGINT, SIG_IGN);  // a terminal interrupts all processes at once, and the parent answers it
-  here = Socket();
-  processes_.clear();
-  serve_for_ever(rank, doors, there);
-}
-
-// Runs in the process of the rank.
-void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, const Socket& socket) const {
+// Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the
+// answer to the first question.
+bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, const Socket& socket) {
   std::unique_ptr<RankServer> server;
-  std::exception_ptr failure;  // it is the answer to the first question
+  std::exception_ptr failure;
   try {
-    const std::vector<Link> links = links_among(program_, ranks_);
-    IdTable<Rank, Address> addresses(program_.ranks.size());
-    for (const auto& [each, door] : doors) addresses[each] = {"127.0.0.1", door.local_port()};
-    std::unique_ptr<Transport> transport;
-    if (!links.empty())
-      transport = make_tcp_transport(doors.at(rank), {rank, links, addresses, options_.deadline_s});
-    server = std::make_unique<RankServer>(job_, program_, rank, options_.executor, std::move(transport));
+    server = make();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -210,6 +190,7 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
     for (;;) {
       RankQuestion question;
       socket.read_all(writable_bytes_of_value(question), kForEver_s);
+      if (question.ask == RankQuestion::Ask::end) return true;
       try {
         if (failure) std::rethrow_exception(failure);
         serve(*server, question, socket);
@@ -219,8 +200,89 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
         send_thrown(socket);
       }
     }
-  } catch (...) {  // nobody asks any more
+  } catch (const SocketFailure&) {
+    return false;
   }
+}
+
+// What all processes of a launch must agree on.
+std::string agreed(const Program& program, const std::vector<Rank>& ranks, const RealRanksOptions& options) {
+  const ExecutorOptions& how = options.executor;
+  std::vector<std::int32_t> numbers;
+  for (const Rank rank : ranks) numbers.push_back(rank.value());
+  return fmt::format("{} (real ranks {}; {}; warm_up {}, repeats {}; contribution {})", program_hash(program),
+                     fmt::join(numbers, ","), describe(how.library), how.repeats.warm_up, how.repeats.timed,
+                     name_of(how.contribution));
+}
+
+}  // namespace
+
+RealRanks::RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options)
+    : job_(job), program_(program), ranks_(ascending(ranks)), options_(options) {
+  if (is_launched()) meet_launched();
+}
+
+RealRanks::~RealRanks() {
+  constexpr double kHurry_s = 1;
+  RankQuestion end;
+  end.ask = RankQuestion::Ask::end;
+  for (const auto& [rank, process] : processes_) {
+    if (process.id <= 0) {
+      if (is_launched()) try {
+          process.socket.write_all(bytes_of_value(end), kHurry_s);
+        } catch (const SocketFailure&) {  // it has ended
+        }
+      continue;
+    }
+    kill(process.id, SIGKILL);
+    while (waitpid(process.id, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+void RealRanks::start_all() {
+  std::map<Rank, Socket> doors;  // where each rank listens for the others
+  std::map<Rank, Address> addresses;
+  for (const Rank rank : ranks_) {
+    const Socket& door = doors.emplace(rank, listen_on({"127.0.0.1", 0})).first->second;
+    addresses[rank] = {"127.0.0.1", door.local_port()};
+  }
+  for (const auto& [rank, door] : doors) start(rank, door, addresses);
+}
+
+void RealRanks::meet_launched() {
+  Meeting met =
+      meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.rendezvous_timeout_s);
+  for (auto& [rank, process] : met.others)
+    processes_.emplace(rank, Process{0, std::move(process.socket), process.named});
+  start(met.rank, met.door, met.addresses);
+}
+
+void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
+  Socket here(ends[0]);
+  const Socket there(ends[1]);
+  const pid_t parent = getpid(), process = fork();
+  if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
+  if (process > 0) {
+    processes_.emplace(rank, Process{process, std::move(here), fmt::format("process {}", process)});
+    return;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before prctl
+  std::signal(SIGINT, SIG_IGN);  // a terminal interrupts all processes at once, and the parent answers it
+  const auto place = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+  if (!is_launched()) stay_on_processors_of(Rank(place), static_cast<int>(ranks_.size()));
+  here = Socket();
+  processes_.clear();
+  answer_questions(
+      [&] {
+        return make_server(job_, program_, ranks_, options_, {rank, door, addresses});
+      },
+      there);
   _exit(0);
 }
 
@@ -233,22 +295,40 @@ void RealRanks::ask(Rank rank, const RankQuestion& question) {
   }
 }
 
+// Throws Died if a child of this process has ended.
+void RealRanks::look_at_children(Rank rank, const RankQuestion& question) {
+  for (auto& [each, process] : processes_) {
+    int status = 0;
+    if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
+    process.id = 0;
+    throw Died(fmt::format("real rank {} ({}) {}, {}", each, process.named, ending(status),
+                           what_was_done(rank, question)));
+  }
+}
+
 // Waits until the rank has begun to answer. Throws Died if any rank has died.
 void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
-  constexpr int kLook_ms = 200;  // how often the other ranks are looked at
+  constexpr int kLook_ms = 200;  // how often the children are looked at
   const double until_s = monotonic_s() + options_.deadline_s;
-  pollfd waiting{processes_.at(rank).socket.descriptor(), POLLIN, 0};
-  while (poll(&waiting, 1, kLook_ms) <= 0) {
-    for (auto& [each, process] : processes_) {
-      int status = 0;
-      if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
-      const int id = std::exchange(process.id, -1);
-      throw Died(fmt::format("real rank {} (process {}) {}, {}", each, id, ending(status),
-                             what_was_done(rank, question)));
+  const Process& asked = processes_.at(rank);
+  std::vector<pollfd> waiting{{asked.socket.descriptor(), POLLIN, 0}};
+  std::vector<Rank> launched;  // those others that would close their sockets when they die
+  for (const auto& [each, process] : processes_)
+    if (is_launched() && process.id <= 0 && each != rank) {
+      waiting.push_back({process.socket.descriptor(), POLLRDHUP, 0});
+      launched.push_back(each);
     }
+  for (;;) {
+    const bool any = poll(waiting.data(), waiting.size(), kLook_ms) > 0;
+    if (any && waiting[0].revents != 0) return;
+    for (std::size_t i = 0; any && i < launched.size(); ++i)
+      if (waiting[i + 1].revents != 0)
+        throw Died(fmt::format("real rank {} ({}) is gone, {}", launched[i], processes_.at(launched[i]).named,
+                               what_was_done(rank, question)));
+    look_at_children(rank, question);
     if (monotonic_s() > until_s)
-      throw Died(fmt::format("real rank {} (process {}) has not answered for {} s, {}", rank,
-                             processes_.at(rank).id, options_.deadline_s, what_was_done(rank, question)));
+      throw Died(fmt::format("real rank {} ({}) has not answered for {} s, {}", rank, asked.named,
+                             options_.deadline_s, what_was_done(rank, question)));
   }
 }
 
@@ -275,11 +355,12 @@ std::string RealRanks::what_was_done(Rank rank, const RankQuestion& question) co
 
 // The rank has closed its socket, so it has ended or is about to.
 void RealRanks::throw_dead(Rank rank, const RankQuestion& question) {
-  const int id = std::exchange(processes_.at(rank).id, -1);
+  Process& process = processes_.at(rank);
+  const int id = std::exchange(process.id, 0);
   int status = 0;
   while (id > 0 && waitpid(id, &status, 0) < 0 && errno == EINTR) {
   }
-  throw Died(fmt::format("real rank {} (process {}) {}, {}", rank, id, ending(status),
+  throw Died(fmt::format("real rank {} ({}) {}, {}", rank, process.named, id > 0 ? ending(status) : "is gone",
                          what_was_done(rank, question)));
 }
 
@@ -319,6 +400,22 @@ std::vector<float> RealRanks::values(Rank rank, TensorId tensor) {
 int RealRanks::process(Rank rank) {
   if (processes_.empty()) start_all();
   return processes_.at(rank).id;
+}
+
+void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options) {
+  const std::vector<Rank> real = ascending(ranks);
+  const Meeting met =
+      meet(options.place.value(), real, agreed(program, real, options), options.rendezvous_timeout_s);
+  const auto& [asking, process] = *met.others.begin();
+  const bool ended = answer_questions(
+      [&] {
+        return make_server(job, program, real, options, {met.rank, met.door, met.addresses});
+      },
+      process.socket);
+  if (!ended)
+    throw RunFailure(
+        fmt::format("real rank {}: the process of real rank {}, which simulates, is gone", met.rank, asking));
 }
 
 }  // namespace motley

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hw/rank/executor.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "hw/world/rank_answers.hpp"
+#include "hw/world/train.hpp"
 #include "models/scenario/job.hpp"
 
 namespace motley {
@@ -20,12 +22,17 @@ namespace motley {
 struct RealRanksOptions {
   ExecutorOptions executor = {};
   double deadline_s = 300;  // a rank that does not answer for so long counts as dead
+  // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
+  std::optional<Place> place = {};
+  double rendezvous_timeout_s = 120;  // processes of a launch may start this far apart
 };
 
 class RealRanks : public Executor {
  public:
   // Keeps references to all arguments but the options. The processes start when the first of them is needed, by fork,
-  // in the process that needs it: it must have one thread. When that process ends, however it ends, they end.
+  // in the process that needs it: it must have one thread. When that process ends, however it ends, they end. In the
+  // first process of a launch, the constructor meets the others, which call serve_real_rank(), and forks for the first
+  // real rank. It throws what meet() throws.
   RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
             const RealRanksOptions& options);
   RealRanks(const RealRanks&) = delete;
@@ -40,17 +47,20 @@ class RealRanks : public Executor {
 
   double loss_sum(Rank rank);  // of the step that it has begun last; 0: the rank has no head
   std::vector<float> values(Rank rank, TensorId tensor);  // of a tensor that is held throughout
-  int process(Rank rank);                                 // its process id
+  // Its process id. 0: a launcher has started it.
+  int process(Rank rank);
 
  private:
   struct Process {
-    int id = -1;  // -1: it has ended
+    int id = 0;  // of a child of this process; 0: it is not one, or has ended
     Socket socket;
+    std::string named;  // "process 4711"
   };
+  bool is_launched() const { return options_.place.has_value(); }
   void start_all();
-  void start(Rank rank, const std::map<Rank, Socket>& doors);
-  [[noreturn]] void serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors,
-                                   const Socket& socket) const;
+  void meet_launched();
+  void start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses);
+  void look_at_children(Rank rank, const RankQuestion& question);
   void ask(Rank rank, const RankQuestion& question);
   void wait_for(Rank rank, const RankQuestion& question);
   RankAnswer answer(Rank rank, const RankQuestion& question);
@@ -60,10 +70,15 @@ class RealRanks : public Executor {
 
   const Job& job_;
   const Program& program_;
-  const std::vector<Rank> ranks_;
+  const std::vector<Rank> ranks_;  // they ascend
   const RealRanksOptions options_;
   std::map<Rank, Process> processes_;  // empty: not yet started
   std::vector<KernelSpan> kernels_;
 };
+
+// Runs in every process of a launch but the first: serves its real rank until the first process has its result. Throws
+// what meet() throws, and RunFailure if the first process dies.
+void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options);
 
 }  // namespace motley

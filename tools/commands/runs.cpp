@@ -36,7 +36,23 @@ std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Ran
   return text;
 }
 
+RealRanksOptions options_of_real(const SimulatedWorld& world, const std::optional<Text>& text) {
+  const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+  return {.executor = {.library = library,
+                       .repeats = {world.choice.warm_up, world.choice.repeats},
+                       .contribution = world.choice.contribution,
+                       .text = text ? &*text : nullptr,
+                       .communicates = true},
+          .place = world.place};
+}
+
 }  // namespace
+
+void serve_world(const Prepared& prepared, const SimulatedWorld& world) {
+  const std::optional<Text> text = text_of_real(prepared, world.choice.real_ranks);
+  serve_real_rank(prepared.scenario.job, prepared.program, world.choice.real_ranks,
+                  options_of_real(world, text));
+}
 
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
@@ -48,15 +64,9 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   if (world.choice.kind == WorldKind::mixed) {
     need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
-    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
     text = text_of_real(prepared, world.choice.real_ranks);
-    const ExecutorOptions how{.library = library,
-                              .repeats = {world.choice.warm_up, world.choice.repeats},
-                              .contribution = world.choice.contribution,
-                              .text = text ? &*text : nullptr,
-                              .communicates = true};
     real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
-                       RealRanksOptions{.executor = how});
+                       options_of_real(world, text));
     options.executor = &*real_ranks;
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;

@@ -10,6 +10,7 @@
 #include "hw/world/real_ranks.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/asked_ranks.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -17,30 +18,6 @@ using namespace motley;
 using namespace motley::tests;
 
 namespace {
-
-// The first step of a rank with that operation.
-Step first_step_with(const Program& program, Rank rank, Op op) {
-  const auto& streams = program.program_of(rank).streams;
-  for (const StreamId stream : streams.ids())
-    for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i)
-      if (streams[stream].instructions[i].op() == op) return {rank, stream, static_cast<std::int32_t>(i)};
-  FAIL("no such step");
-  return {};
-}
-
-const Instruction& instruction_at(const Program& program, const Step& step) {
-  return program.at(step.rank, step.stream, step.index);
-}
-
-template <class Act>
-std::string failure_of(Act act) {
-  try {
-    act();
-  } catch (const RunFailure& failure) {
-    return failure.what();
-  }
-  return "nothing failed";
-}
 
 bool has_living_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
 
