@@ -38,13 +38,16 @@ Rank rank_served(const Place& place, std::vector<Rank> ranks) {
   return ranks[at(place.rank)];
 }
 
-Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what, double timeout_s) {
+Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what,
+             const std::string& machine, double timeout_s) {
   const Rank served = rank_served(place, ranks);
   const std::vector<Rank> real = ascending(ranks);
   static const std::string binary = hash_of_this_binary();
   Rendezvous rendezvous(
       {place.rank, place.rank_count, place.rendezvous, place.listener, timeout_s, binary, what});
-  const IdTable<Rank, std::string> processes = rendezvous.gather(fmt::format("process {}", getpid()));
+  const auto numbers = rendezvous.gather(fmt::format("process {}", getpid()));  // empty where rank > 0
+  const auto boots = rendezvous.gather(boot_id());
+  const auto machines = rendezvous.gather(machine);
   Meeting met;
   met.rank = served;
   for (const Rank each : rendezvous.addresses().ids())
@@ -53,9 +56,11 @@ Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::stri
   IdTable<Rank, Socket> connections = rendezvous.take_connections();
   for (const Rank each : connections.ids()) {
     if (each == place.rank) continue;
-    const std::string process = processes.empty() ? "its process" : processes[each];
-    met.others[real[at(each)]] = {std::move(connections[each]),
-                                  fmt::format("{} at {}", process, rendezvous.addresses()[each].host)};
+    MetProcess& process = met.others[real[at(each)]];
+    process.socket = std::move(connections[each]);
+    process.named = fmt::format("{} at {}", numbers.empty() ? "its process" : numbers[each],
+                                rendezvous.addresses()[each].host);
+    if (!boots.empty()) process.host = {boots[each], machines[each]};
   }
   return met;
 }

@@ -12,10 +12,17 @@
 
 namespace motley {
 
+// A host as far as another one can know it.
+struct RankHost {
+  std::string boot;     // boot_id(): equal where processes share one host
+  std::string machine;  // what tells kinds of machines apart; empty: not told
+};
+
 // A process that another one of the launch has met.
 struct MetProcess {
   Socket socket;      // carries its questions and answers
   std::string named;  // "process 4711 at 10.0.0.2"
+  RankHost host;      // known in process 0
 };
 
 struct Meeting {
@@ -31,8 +38,10 @@ std::vector<Rank> ascending(std::vector<Rank> ranks);  // and each of them once
 // The real rank, one of `ranks` in any order, that the process of a launch serves. Throws Refusal("rank-count").
 Rank rank_served(const Place& place, std::vector<Rank> ranks);
 
-// `what` is what all processes must agree on: the Program and how real ranks compute it. Blocks until
-// all have come, at most for `timeout_s`. Throws the same in every process: what rank_served() or Rendezvous throws.
-Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what, double timeout_s);
+// `what` is what all processes must agree on: the Program and how ranks compute it. `machine`: RankHost::machine of
+// this host. Blocks until all have come, at most for `timeout_s`. Throws the same in every process: what rank_served()
+// or Rendezvous throws.
+Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::string& what,
+             const std::string& machine, double timeout_s);
 
 }  // namespace motley

@@ -16,7 +16,7 @@ enum class Outcome : std::uint8_t { done, failure, refusal, bug };
 struct AnswerHead {
   Outcome outcome = Outcome::done;
   Exit exit_code = Exit::ok;  // refusal
-  double number = 0;
+  double number = 0, begin_s = 0, end_s = 0;
   std::size_t kernels = 0, values = 0;
   std::size_t kind = 0, message = 0, hint = 0;  // bytes of the texts
 };
@@ -49,11 +49,22 @@ void send_failure(const Socket& socket, AnswerHead head, const std::string& kind
 
 }  // namespace
 
-void send_answer(const Socket& socket, double number, std::span<const KernelSpan> kernels,
-                 std::span<const float> values) {
-  const AnswerHead head{.number = number, .kernels = kernels.size(), .values = values.size()};
+void send_answer(const Socket& socket, const RankAnswer& answer) {
+  AnswerHead head;
+  head.number = answer.number;
+  head.begin_s = answer.begin_s;
+  head.end_s = answer.end_s;
+  head.kernels = answer.kernels.size();
+  head.values = answer.values.size();
   socket.write_all(bytes_of_value(head), kForEver_s);
-  socket.write_all(std::as_bytes(kernels), kForEver_s);
+  socket.write_all(std::as_bytes(std::span(answer.kernels)), kForEver_s);
+  socket.write_all(std::as_bytes(std::span(answer.values)), kForEver_s);
+}
+
+void send_values(const Socket& socket, std::span<const float> values) {
+  AnswerHead head;
+  head.values = values.size();
+  socket.write_all(bytes_of_value(head), kForEver_s);
   socket.write_all(std::as_bytes(values), kForEver_s);
 }
 
@@ -76,6 +87,8 @@ RankAnswer read_answer(const Socket& socket, double timeout_s) {
   if (head.outcome != Outcome::done) throw_received(head, socket, timeout_s);
   RankAnswer answer;
   answer.number = head.number;
+  answer.begin_s = head.begin_s;
+  answer.end_s = head.end_s;
   answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, timeout_s);
   answer.values = read_list<std::vector<float>>(socket, head.values, timeout_s);
   return answer;

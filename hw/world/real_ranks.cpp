@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/transport.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/real_world.hpp"
@@ -77,11 +78,11 @@ class RankServer {
   double loss_sum() { return executor_.work().loss_sum(); }
   std::span<const float> values(TensorId tensor) { return executor_.work().values(tensor, kNoMicroBatch); }
 
-  void move(const Step& step) {
+  TraceEvent move(const Step& step) {
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
     try {
-      moving_world_.perform_alone(step, instruction);
+      return moving_world_.perform_alone(step, instruction);
     } catch (...) {
       if (transport_ != nullptr) transport_->abort();  // the other side waits no longer
       throw;
@@ -95,7 +96,7 @@ class RankServer {
     const auto* collective = instruction.as<Collective>();
     imagined_.adds(collective != nullptr && collective->kind == CollectiveKind::reduce_scatter);
     if (collective == nullptr || collective->kind != CollectiveKind::all_reduce)
-      return imagining_world_.perform_alone(step, instruction);
+      return static_cast<void>(imagining_world_.perform_alone(step, instruction));
     // Zeros change no sum.
     MemoryLedger ledger;
     for (const TensorId id : instruction.frees)
@@ -122,28 +123,33 @@ class RankServer {
 
 // Answers one question.
 void serve(RankServer& server, const RankQuestion& question, const Socket& socket) {
-  double number = 0;
+  RankAnswer answer;
   switch (question.ask) {
-    case RankQuestion::Ask::execute: {
-      number = server.execute(question.step);
-      const std::vector<KernelSpan> kernels = server.kernels();
-      return send_answer(socket, number, kernels, {});
-    }
-    case RankQuestion::Ask::move:
-      server.move(question.step);
+    case RankQuestion::Ask::execute:
+      answer.number = server.execute(question.step);
+      answer.kernels = server.kernels();
       break;
+    case RankQuestion::Ask::move: {
+      const TraceEvent moved = server.move(question.step);
+      answer.begin_s = moved.begin_s;
+      answer.end_s = moved.end_s;
+      break;
+    }
     case RankQuestion::Ask::imagine:
       server.imagine(question.step);
       break;
     case RankQuestion::Ask::loss:
-      number = server.loss_sum();
+      answer.number = server.loss_sum();
       break;
     case RankQuestion::Ask::values:
-      return send_answer(socket, number, {}, server.values(question.tensor));
+      return send_values(socket, server.values(question.tensor));
+    case RankQuestion::Ask::clock:
+      answer.number = monotonic_s();
+      break;
     case RankQuestion::Ask::end:
       return;
   }
-  send_answer(socket, number, {}, {});
+  send_answer(socket, answer);
 }
 
 // Names what ended a process.
@@ -252,10 +258,11 @@ void RealRanks::start_all() {
 }
 
 void RealRanks::meet_launched() {
-  Meeting met =
-      meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.rendezvous_timeout_s);
+  Meeting met = meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.machine,
+                     options_.rendezvous_timeout_s);
   for (auto& [rank, process] : met.others)
-    processes_.emplace(rank, Process{0, std::move(process.socket), process.named});
+    processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
+                                     process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
   start(met.rank, met.door, met.addresses);
 }
 
@@ -268,7 +275,11 @@ void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Addres
   const pid_t parent = getpid(), process = fork();
   if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
   if (process > 0) {
-    processes_.emplace(rank, Process{process, std::move(here), fmt::format("process {}", process)});
+    processes_.emplace(rank, Process{process,
+                                     std::move(here),
+                                     fmt::format("process {}", process),
+                                     {boot_id(), options_.machine},
+                                     0.0});
     return;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -348,6 +359,8 @@ RankAnswer RealRanks::ask_and_wait(Rank rank, const RankQuestion& question) {
 }
 
 std::string RealRanks::what_was_done(Rank rank, const RankQuestion& question) const {
+  if (question.ask == RankQuestion::Ask::clock)
+    return fmt::format("while rank {} was asked for its time", rank);
   if (question.ask == RankQuestion::Ask::loss || question.ask == RankQuestion::Ask::values)
     return fmt::format("while rank {} was asked for its results", rank);
   return "at " + describe(program_, rank, question.step.stream, question.step.index);
@@ -370,15 +383,40 @@ double RealRanks::execute(const Step& step, const Instruction&) {
   return done.number;
 }
 
+// How far the clock of the rank's host is ahead of this one's.
+double RealRanks::ahead_s(Rank rank) {
+  constexpr int kTimes = 64;
+  const Process& process = processes_.at(rank);
+  if (process.ahead_s) return *process.ahead_s;
+  double ahead_s = 0, quickest_s = kForEver_s;
+  for (int i = 0; i < kTimes; ++i) {
+    const double begin_s = monotonic_s();
+    const double there_s =
+        ask_and_wait(rank, {.ask = RankQuestion::Ask::clock, .step = {rank, {}, 0}}).number;
+    const double end_s = monotonic_s();
+    if (end_s - begin_s >= quickest_s) continue;
+    quickest_s = end_s - begin_s;
+    ahead_s = there_s - (begin_s + end_s) / 2;
+  }
+  processes_.at(rank).ahead_s = ahead_s;
+  return ahead_s;
+}
+
 // A rank that died makes those fail that it moves bytes with, so its failure counts before theirs.
-void RealRanks::communicate(const std::vector<Step>& together, bool complete) {
+std::optional<double> RealRanks::communicate(const std::vector<Step>& together, bool complete) {
   const auto question_of = [&](const Step& step) {
     return RankQuestion{.ask = complete ? RankQuestion::Ask::move : RankQuestion::Ask::imagine, .step = step};
   };
+  std::vector<double> ahead_s;
+  if (processes_.empty()) start_all();
+  for (const Step& step : together) ahead_s.push_back(complete ? this->ahead_s(step.rank) : 0);
   for (const Step& step : together) ask(step.rank, question_of(step));
   std::exception_ptr failure, death;
-  for (const Step& step : together) try {
-      answer(step.rank, question_of(step));
+  double begin_s = -kForEver_s, end_s = -kForEver_s;  // of the last rank
+  for (std::size_t i = 0; i < together.size(); ++i) try {
+      const RankAnswer moved = answer(together[i].rank, question_of(together[i]));
+      begin_s = std::max(begin_s, moved.begin_s - ahead_s[i]);
+      end_s = std::max(end_s, moved.end_s - ahead_s[i]);
     } catch (const Died&) {
       if (!death) death = std::current_exception();
     } catch (...) {
@@ -386,6 +424,8 @@ void RealRanks::communicate(const std::vector<Step>& together, bool complete) {
     }
   if (death) std::rethrow_exception(death);
   if (failure) std::rethrow_exception(failure);
+  if (!complete) return std::nullopt;
+  return std::max(0.0, end_s - begin_s);
 }
 
 double RealRanks::loss_sum(Rank rank) {
@@ -402,11 +442,16 @@ int RealRanks::process(Rank rank) {
   return processes_.at(rank).id;
 }
 
+const RankHost& RealRanks::host(Rank rank) {
+  if (processes_.empty()) start_all();
+  return processes_.at(rank).host;
+}
+
 void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
                      const RealRanksOptions& options) {
   const std::vector<Rank> real = ascending(ranks);
-  const Meeting met =
-      meet(options.place.value(), real, agreed(program, real, options), options.rendezvous_timeout_s);
+  const Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
+                           options.rendezvous_timeout_s);
   const auto& [asking, process] = *met.others.begin();
   const bool ended = answer_questions(
       [&] {

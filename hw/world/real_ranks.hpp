@@ -13,6 +13,7 @@
 
 #include "hw/rank/executor.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "hw/world/launched_ranks.hpp"
 #include "hw/world/rank_answers.hpp"
 #include "hw/world/train.hpp"
 #include "models/scenario/job.hpp"
@@ -25,6 +26,7 @@ struct RealRanksOptions {
   // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
   std::optional<Place> place = {};
   double rendezvous_timeout_s = 120;  // processes of a launch may start this far apart
+  std::string machine = {};           // RankHost::machine of this host
 };
 
 class RealRanks : public Executor {
@@ -42,19 +44,25 @@ class RealRanks : public Executor {
   // All of these throw RunFailure, which names a rank that is dead, what ended it and what it was asked to do; or what
   // the rank threw.
   double execute(const Step& step, const Instruction& instruction) override;
-  void communicate(const std::vector<Step>& together, bool complete) override;
+  // Assumes: a question and its answer take as long on their way, where the clocks of two hosts are compared; the
+  // quickest of many counts.
+  std::optional<double> communicate(const std::vector<Step>& together, bool complete) override;
   std::vector<KernelSpan> kernels() const override { return kernels_; }  // of the last execute()
 
   double loss_sum(Rank rank);  // of the step that it has begun last; 0: the rank has no head
   std::vector<float> values(Rank rank, TensorId tensor);  // of a tensor that is held throughout
   // Its process id. 0: a launcher has started it.
   int process(Rank rank);
+  const RankHost& host(Rank rank);
 
  private:
   struct Process {
     int id = 0;  // of a child of this process; 0: it is not one, or has ended
     Socket socket;
     std::string named;  // "process 4711"
+    RankHost host;
+    std::optional<double> ahead_s =
+        {};  // its host's clock is ahead of this one's by so much; nothing: not yet known
   };
   bool is_launched() const { return options_.place.has_value(); }
   void start_all();
@@ -65,6 +73,7 @@ class RealRanks : public Executor {
   void wait_for(Rank rank, const RankQuestion& question);
   RankAnswer answer(Rank rank, const RankQuestion& question);
   RankAnswer ask_and_wait(Rank rank, const RankQuestion& question);
+  double ahead_s(Rank rank);
   std::string what_was_done(Rank rank, const RankQuestion& question) const;
   [[noreturn]] void throw_dead(Rank rank, const RankQuestion& question);
 

@@ -64,20 +64,26 @@ Left train_one_step(const Job& job, const Program& program) {
   return left;
 }
 
+struct Way {
+  bool launched = false;
+  bool measures_transfers = false;
+};
+
 Ran run_mixed(const Job& job, const Program& program, const std::vector<Rank>& real,
-              const ExecutorOptions& how, bool launched = false) {
+              const ExecutorOptions& how, const Way& way = {}) {
   return run_in_child([&] {
     std::optional<OtherProcesses> others;
-    if (launched)
+    if (way.launched)
       others.emplace(static_cast<std::int32_t>(real.size()), [&](const Place& place) {
         serve_real_rank(job, program, real, {.executor = how, .place = place});
       });
-    const std::optional<Place> place = launched ? std::optional(others->first()) : std::nullopt;
+    const std::optional<Place> place = way.launched ? std::optional(others->first()) : std::nullopt;
     RealRanks ranks(job, program, real, {.executor = how, .place = place});
     SimOptions options;
     options.executor = &ranks;
     options.real_ranks = real;
     options.records_kernels = true;
+    options.measured_transfers = way.measures_transfers;
     Ran ran{simulate(job, program, options), 0, {}};
     for (const Rank rank : real) {
       ran.loss += ranks.loss_sum(rank) / static_cast<double>(program.global_batch * program.sequence);
@@ -158,7 +164,7 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
     ExecutorOptions how;
     how.contribution = dice.one_of({Contribution::made_up, Contribution::zeros});
     how.communicates = true;
-    const Ran mixed = run_mixed(job, program, real, how);
+    const Ran mixed = run_mixed(job, program, real, how, {.measures_transfers = dice.once_in(2)});
     for (const auto& tensor : mixed.parameters)
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
@@ -176,10 +182,11 @@ TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mix
       ExecutorOptions how;
       how.communicates = true;
       const Ran forked = run_mixed(job, program, real, how);
-      const Ran launched = run_mixed(job, program, real, how, true);
+      const Ran launched = run_mixed(job, program, real, how, {.launched = true, .measures_transfers = true});
       REQUIRE((forked.loss == launched.loss && forked.parameters == launched.parameters));
       REQUIRE(launched.parameters.size() > 4);
       REQUIRE(compare(program, forked.trace, launched.trace).equal_structure());
+      CHECK(launched.trace.measured_transfers);
       check_replays(job, program, launched.trace);
     }
 }

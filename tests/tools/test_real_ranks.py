@@ -7,6 +7,7 @@ Arguments: the program, the source tree. tests/hw/world tests the real ranks the
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ TRAIN = "scenarios/quickstart-train.yaml"
 MIXED = ["simulate", TRAIN, "--world", "mixed", "--real-rank", "0,1"]
 ENDLESS = [*MIXED, "--repeats", "1000"]  # for longer than any test waits
 
-OK, FAILED, USAGE = 0, 1, 2
+OK, FAILED, USAGE, INFEASIBLE = range(4)
 
 
 def motley(*arguments):
@@ -85,6 +86,42 @@ class RealRanks(unittest.TestCase):
         self.assertEqual(mixed, replayed)
         self.assertEqual(trace.read_bytes(), trace_again.read_bytes())
         self.assertEqual([0, 1], json.loads(mixed)["real"]["ranks"])
+
+    def on_machine(self, machine, nodes=1):
+        """A scenario on a cluster whose links were measured on that machine."""
+        nics = "" if nodes == 1 else ", nics: [{kind: ethernet, count: 1, bandwidth: 10 Gb/s, latency: 10 us}]"
+        path = self.folder / "measured.yaml"
+        path.write_text(f"model: tiny-gpt2\ncluster:\n  name: here\n  links_measured_on: '{machine}'\n  groups:\n"
+                        f"    - {{name: host, nodes: {nodes}, chip: host-core, chips_per_node: {2 // nodes}, "
+                        f"inside: {{fabric: loopback, bandwidth: 4 GB/s, latency: 10 us}}{nics}}}\n"
+                        "train: {global_batch: 8, micro_batch: 2, sequence: 32, precision: fp32}\n"
+                        "strategy: {pipeline_parallel: 2}\n"
+                        "world: {kind: mixed, real_ranks: [0, 1], transfers: measured}\n")
+        return path
+
+    def test_transfers_are_measured_where_the_links_were_and_their_tape_replays(self):
+        answer = motley("simulate", self.on_machine("another machine"))
+        self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("links of cluster `here` were measured on `another machine`, and real rank 0 runs on `",
+                      answer.stderr)
+        this_machine = re.search("runs on `(.*)`", answer.stderr).group(1)
+        tape = self.folder / "tape.json"
+        for launch in [[], ["launch", "-n", "2", "--", PROGRAM]]:
+            scenario = self.on_machine(this_machine)
+            mixed = self.right(*launch, "simulate", scenario, "--record", tape, "--json")
+            self.assertEqual(mixed, self.right("simulate", scenario, "--world", "replay", "--tape", tape, "--json"))
+            real = json.loads(mixed)["real"]
+            self.assertEqual(("measured", 0), (real["moved_timed"], real["filled_in"]))
+            self.assertGreater(real["moved"], 0)
+            priced = json.loads(self.right(*launch, "simulate", scenario, "--transfers", "priced", "--json"))["real"]
+            self.assertEqual(real | {"moved_timed": "priced"}, priced)
+        answer = motley("simulate", self.on_machine(this_machine, nodes=2))
+        self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("real ranks 0 and 1 are on two nodes of cluster `here`, and run on one host", answer.stderr)
+
+    def test_what_real_ranks_move_with_simulated_ones_is_filled_in(self):
+        real = json.loads(self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--json"))["real"]
+        self.assertEqual((0, 0, 9), (real["moved"], real["moved_bytes"], real["filled_in"]))
 
     def test_a_process_alone_starts_all_real_ranks(self):
         report = json.loads(self.right("launch", "-n", "1", "--", PROGRAM, *MIXED, "--json"))

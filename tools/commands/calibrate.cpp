@@ -95,6 +95,7 @@ void measure_cluster(Calibrated& result) {
   node.inside.bandwidth = rounded(result.links->bytes_per_s);
   result.cluster.name = result.chip.name;
   result.cluster.groups = {node};
+  result.cluster.links_measured_on = machine_kind(result.measured->host);
 }
 
 Calibrated calibrate(const CalibrateArguments& options) {
@@ -150,6 +151,7 @@ Cluster cluster_of(const Chip& chip, const MeasuredTransfers& measured) {
   Cluster cluster;
   cluster.name = chip.name;
   cluster.groups = {node};
+  cluster.links_measured_on = measured.machine;
   return cluster;
 }
 

@@ -5,17 +5,20 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "hw/calibration/host_facts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/own_fabric.hpp"
 
 namespace motley {
 namespace {
@@ -43,7 +46,8 @@ RealRanksOptions options_of_real(const SimulatedWorld& world, const std::optiona
                        .contribution = world.choice.contribution,
                        .text = text ? &*text : nullptr,
                        .communicates = true},
-          .place = world.place};
+          .place = world.place,
+          .machine = machine_kind(host_facts())};
 }
 
 }  // namespace
@@ -70,6 +74,12 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
     options.executor = &*real_ranks;
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;
+    options.measured_transfers = world.choice.transfers == TransferTimes::measured;
+    if (options.measured_transfers) {
+      std::map<Rank, RankHost> hosts;
+      for (const Rank rank : options.real_ranks) hosts[rank] = real_ranks->host(rank);
+      require_own_fabric(prepared, hosts);
+    }
   }
   if (world.choice.kind == WorldKind::replay) {
     need_option(world.recorded.has_value(), world.choice.kind, "a tape",

@@ -36,9 +36,9 @@ namespace {
 
 struct SimulateArguments {
   std::string scenario;
-  std::string world, real_ranks, record, tape;  // empty: not given
-  std::string stand_for, contribution;          // empty: not given
-  int warm_up = -1, repeats = 0;                // -1, 0: not given
+  std::string world, real_ranks, record, tape;     // empty: not given
+  std::string stand_for, contribution, transfers;  // empty: not given
+  int warm_up = -1, repeats = 0;                   // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
@@ -86,6 +86,7 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   if (options.warm_up >= 0) choice.warm_up = options.warm_up;
   if (options.repeats > 0) choice.repeats = options.repeats;
   if (const auto given = parse_word<Contribution>(options.contribution)) choice.contribution = *given;
+  if (const auto given = parse_word<TransferTimes>(options.transfers)) choice.transfers = *given;
   choice.stand_for = stand_for(options, prepared.scenario);
   world.tape = options.tape;
   world.records_kernels = options.trace_kernels;
@@ -281,6 +282,11 @@ void add_simulate(const Command& program) {
       .option("--contribution", options->contribution,
               "mixed: what simulated ranks seem to send to real ones")
       .one_of(words_of<Contribution>());
+  command
+      .option("--transfers", options->transfers,
+              "mixed: what real ranks alone move takes the fabric's price, or as long as it took; default: "
+              "priced")
+      .one_of(words_of<TransferTimes>());
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
