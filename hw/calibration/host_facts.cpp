@@ -117,6 +117,16 @@ std::int64_t usable_processors() {
   return std::max(1, CPU_COUNT(&usable));
 }
 
+std::string processor_name(const HostFacts& facts) {
+  std::string name = facts.processor.empty() ? "unknown processor" : facts.processor;
+  std::erase_if(name, [](char each) { return each == ',' || each == '"'; });
+  return name;
+}
+
+std::string memory_text(const HostFacts& facts) {
+  return fmt::format("{:.0f} GiB", static_cast<double>(facts.memory_bytes) / (1 << 30));
+}
+
 }  // namespace
 
 HostFacts host_facts(const std::string& root) {
@@ -140,10 +150,12 @@ HostFacts host_facts(const std::string& root) {
 }
 
 std::string machine_name(const HostFacts& facts) {
-  std::string name = facts.processor.empty() ? "unknown processor" : facts.processor;
-  std::erase_if(name, [](char each) { return each == ',' || each == '"'; });
-  return fmt::format("{}, {} processor{}, {:.0f} GiB", name, facts.processors,
-                     facts.processors == 1 ? "" : "s", static_cast<double>(facts.memory_bytes) / (1 << 30));
+  return fmt::format("{}, {} processor{}, {}", processor_name(facts), facts.processors,
+                     facts.processors == 1 ? "" : "s", memory_text(facts));
+}
+
+std::string machine_kind(const HostFacts& facts) {
+  return fmt::format("{}, {}", processor_name(facts), memory_text(facts));
 }
 
 std::string to_text(const HostFacts& facts) {

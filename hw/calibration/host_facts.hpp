@@ -39,6 +39,8 @@ struct HostFacts {
 HostFacts host_facts(const std::string& root = "");
 // What tells machines apart whose samples must not be blended: "AMD EPYC 9R14, 2 processors, 24 GiB".
 std::string machine_name(const HostFacts& facts);
+// The same without the number of processors, as which a process may use says nothing of links: "AMD EPYC 9R14, 24 GiB".
+std::string machine_kind(const HostFacts& facts);
 std::string to_text(const HostFacts& facts);
 
 // Time that this host took from its processes, in seconds since some beginning.

@@ -218,6 +218,12 @@ class RankProcesses {
 
 }  // namespace
 
+void stay_on_processors_of(Rank rank, int rank_count) {
+  const std::vector<int> processors = processors_of(rank, rank_count);
+  const cpu_set_t set = set_of(processors);
+  if (!processors.empty()) sched_setaffinity(0, sizeof set, &set);
+}
+
 LaunchResult launch(const LaunchOptions& options) {
   if (options.rank_count < 1 || options.rank_count > 1024)
     throw Refusal(Exit::usage, "bad-rank-count", {}, fmt::format("{} ranks on one host", options.rank_count),

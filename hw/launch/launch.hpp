@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "models/program/program.hpp"
+
 namespace motley {
 
 struct LaunchOptions {
@@ -29,5 +31,9 @@ struct LaunchResult {
 // the launcher itself is killed, the kernel kills the ranks. The caller must have one thread. Throws Refusal
 // "bad-rank-count" or "cannot-run".
 LaunchResult launch(const LaunchOptions& options);
+
+// Lets this process run only on the processors that launch() would give such a rank: on any, where there are fewer than
+// ranks.
+void stay_on_processors_of(Rank rank, int rank_count);
 
 }  // namespace motley

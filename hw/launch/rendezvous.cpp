@@ -77,19 +77,18 @@ std::optional<json> parse_hello(const std::string& text) {
   return hello;
 }
 
-// An identifier of this boot of this host. Processes of one boot share one steady clock.
+[[noreturn]] void refuse(const json& why) {
+  throw Refusal(Exit::infeasible, why.at("kind"), {}, why.at("message"), why.at("hint"));
+}
+
+}  // namespace
+
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(file, id);
   return id;
 }
-
-[[noreturn]] void refuse(const json& why) {
-  throw Refusal(Exit::infeasible, why.at("kind"), {}, why.at("message"), why.at("hint"));
-}
-
-}  // namespace
 
 std::string hash_of_this_binary() {
   std::ifstream file("/proc/self/exe", std::ios::binary);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hw/transport/tcp/socket.hpp"
@@ -42,6 +43,11 @@ class Rendezvous {
   // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
   IdTable<Rank, std::string> gather(const std::string& mine);
 
+  // These give away what the rendezvous has opened, for use without it; none of the above may be called afterwards.
+  Socket take_listener() { return std::move(listener_); }
+  // On rank 0: to each other rank, at its number. On others: one, to rank 0.
+  IdTable<Rank, Socket> take_connections() { return std::move(members_); }
+
  private:
   RendezvousOptions options_;
   Socket listener_;
@@ -56,6 +62,8 @@ class Rendezvous {
   void send(const Socket& socket, Rank rank, const std::string& message) const;
 };
 
+// An identifier of this boot of this host. Processes of one boot share one steady clock.
+std::string boot_id();
 std::string hash_of_this_binary();  // 16 hex digits, the hash of /proc/self/exe
 
 }  // namespace motley

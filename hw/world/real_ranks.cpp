@@ -1,6 +1,7 @@
 #include "hw/world/real_ranks.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -12,11 +13,15 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
+#include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/transport.hpp"
+#include "hw/world/launched_ranks.hpp"
 #include "hw/world/real_world.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -24,26 +29,6 @@
 namespace motley {
 
 namespace {
-
-enum class Outcome : std::uint8_t { done, failure, refusal, bug };
-
-// What stands before the lists and texts of an answer.
-struct AnswerHead {
-  Outcome outcome = Outcome::done;
-  Exit exit_code = Exit::ok;  // refusal
-  double number = 0;
-  std::size_t kernels = 0, values = 0;
-  std::size_t kind = 0, message = 0, hint = 0;  // bytes of the texts
-};
-
-constexpr double kForEver_s = 1e9;
-
-template <class List>
-List read_list(const Socket& socket, std::size_t count, double timeout_s) {
-  List list(count, typename List::value_type{});
-  if (count > 0) socket.read_all(std::as_writable_bytes(std::span(list.data(), count)), timeout_s);
-  return list;
-}
 
 // Stands for the ranks that are simulated: takes whatever is sent, and brings what they contribute.
 class ImaginedTransport : public Transport {
@@ -93,11 +78,11 @@ class RankServer {
   double loss_sum() { return executor_.work().loss_sum(); }
   std::span<const float> values(TensorId tensor) { return executor_.work().values(tensor, kNoMicroBatch); }
 
-  void move(const Step& step) {
+  TraceEvent move(const Step& step) {
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
     try {
-      moving_world_.perform_alone(step, instruction);
+      return moving_world_.perform_alone(step, instruction);
     } catch (...) {
       if (transport_ != nullptr) transport_->abort();  // the other side waits no longer
       throw;
@@ -111,7 +96,7 @@ class RankServer {
     const auto* collective = instruction.as<Collective>();
     imagined_.adds(collective != nullptr && collective->kind == CollectiveKind::reduce_scatter);
     if (collective == nullptr || collective->kind != CollectiveKind::all_reduce)
-      return imagining_world_.perform_alone(step, instruction);
+      return static_cast<void>(imagining_world_.perform_alone(step, instruction));
     // Zeros change no sum.
     MemoryLedger ledger;
     for (const TensorId id : instruction.frees)
@@ -136,61 +121,35 @@ class RankServer {
   RealWorld moving_world_, imagining_world_;
 };
 
-void send_answer(const Socket& socket, AnswerHead head, std::span<const KernelSpan> kernels,
-                 std::span<const float> values) {
-  head.kernels = kernels.size();
-  head.values = values.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  socket.write_all(std::as_bytes(kernels), kForEver_s);
-  socket.write_all(std::as_bytes(values), kForEver_s);
-}
-
-void send_failure(const Socket& socket, AnswerHead head, const std::string& kind, const std::string& message,
-                  const std::string& hint) {
-  head.kind = kind.size();
-  head.message = message.size();
-  head.hint = hint.size();
-  socket.write_all(bytes_of_value(head), kForEver_s);
-  for (const std::string* const text : {&kind, &message, &hint})
-    socket.write_all(std::as_bytes(std::span(*text)), kForEver_s);
-}
-
-// Sends what is being thrown.
-void send_thrown(const Socket& socket) {
-  try {
-    throw;
-  } catch (const Refusal& refusal) {
-    send_failure(socket, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
-                 refusal.message(), refusal.hint());
-  } catch (const std::logic_error& bug) {
-    send_failure(socket, {.outcome = Outcome::bug}, "", bug.what(), "");
-  } catch (const std::exception& failure) {
-    send_failure(socket, {.outcome = Outcome::failure}, "", failure.what(), "");
-  }
-}
-
 // Answers one question.
 void serve(RankServer& server, const RankQuestion& question, const Socket& socket) {
-  AnswerHead head;
+  RankAnswer answer;
   switch (question.ask) {
-    case RankQuestion::Ask::execute: {
-      head.number = server.execute(question.step);
-      const std::vector<KernelSpan> kernels = server.kernels();
-      return send_answer(socket, head, kernels, {});
-    }
-    case RankQuestion::Ask::move:
-      server.move(question.step);
+    case RankQuestion::Ask::execute:
+      answer.number = server.execute(question.step);
+      answer.kernels = server.kernels();
       break;
+    case RankQuestion::Ask::move: {
+      const TraceEvent moved = server.move(question.step);
+      answer.begin_s = moved.begin_s;
+      answer.end_s = moved.end_s;
+      break;
+    }
     case RankQuestion::Ask::imagine:
       server.imagine(question.step);
       break;
     case RankQuestion::Ask::loss:
-      head.number = server.loss_sum();
+      answer.number = server.loss_sum();
       break;
     case RankQuestion::Ask::values:
-      return send_answer(socket, head, {}, server.values(question.tensor));
+      return send_values(socket, server.values(question.tensor));
+    case RankQuestion::Ask::clock:
+      answer.number = monotonic_s();
+      break;
+    case RankQuestion::Ask::end:
+      return;
   }
-  send_answer(socket, head, {}, {});
+  send_answer(socket, answer);
 }
 
 // Names what ended a process.
@@ -204,68 +163,32 @@ std::string ending(int status) {
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
-[[noreturn]] void throw_received(const AnswerHead& head, const Socket& socket, double timeout_s) {
-  const auto kind = read_list<std::string>(socket, head.kind, timeout_s);
-  const auto message = read_list<std::string>(socket, head.message, timeout_s);
-  const auto hint = read_list<std::string>(socket, head.hint, timeout_s);
-  if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint);
-  if (head.outcome == Outcome::bug) throw std::logic_error(message);
-  throw RunFailure(message);
+// Where the process of a real rank listens for the others, and where they do.
+struct ServerPlace {
+  Rank rank;
+  const Socket& door;
+  const std::map<Rank, Address>& addresses;
+};
+
+std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
+                                        const std::vector<Rank>& ranks, const RealRanksOptions& options,
+                                        const ServerPlace& place) {
+  const std::vector<Link> links = links_among(program, ranks);
+  IdTable<Rank, Address> addresses(program.ranks.size());
+  for (const auto& [rank, address] : place.addresses) addresses[rank] = address;
+  std::unique_ptr<Transport> transport;
+  if (!links.empty())
+    transport = make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s});
+  return std::make_unique<RankServer>(job, program, place.rank, options.executor, std::move(transport));
 }
 
-}  // namespace
-
-RealRanks::RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
-                     const RealRanksOptions& options)
-    : job_(job), program_(program), ranks_(ranks), options_(options) {}
-
-RealRanks::~RealRanks() {
-  for (const auto& [rank, process] : processes_) {
-    if (process.id <= 0) continue;
-    kill(process.id, SIGKILL);
-    while (waitpid(process.id, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-}
-
-void RealRanks::start_all() {
-  std::map<Rank, Socket> doors;  // where each rank listens for the others
-  for (const Rank rank : ranks_) doors.emplace(rank, listen_on({"127.0.0.1", 0}));
-  for (const auto& [rank, door] : doors) start(rank, doors);
-}
-
-void RealRanks::start(Rank rank, const std::map<Rank, Socket>& doors) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-    throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
-  Socket here(ends[0]);
-  const Socket there(ends[1]);
-  const pid_t parent = getpid(), process = fork();
-  if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
-  if (process > 0) {
-    processes_.emplace(rank, Process{process, std::move(here)});
-    return;
-  }
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before prctl
-  std::signal(SIGINT, SIG_IGN);  // a terminal interrupts all processes at once, and the parent answers it
-  here = Socket();
-  processes_.clear();
-  serve_for_ever(rank, doors, there);
-}
-
-// Runs in the process of the rank.
-void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, const Socket& socket) const {
+// Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the
+// answer to the first question.
+bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, const Socket& socket) {
   std::unique_ptr<RankServer> server;
-  std::exception_ptr failure;  // it is the answer to the first question
+  std::exception_ptr failure;
   try {
-    const std::vector<Link> links = links_among(program_, ranks_);
-    IdTable<Rank, Address> addresses(program_.ranks.size());
-    for (const auto& [each, door] : doors) addresses[each] = {"127.0.0.1", door.local_port()};
-    std::unique_ptr<Transport> transport;
-    if (!links.empty())
-      transport = make_tcp_transport(doors.at(rank), {rank, links, addresses, options_.deadline_s});
-    server = std::make_unique<RankServer>(job_, program_, rank, options_.executor, std::move(transport));
+    server = make();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -273,6 +196,7 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
     for (;;) {
       RankQuestion question;
       socket.read_all(writable_bytes_of_value(question), kForEver_s);
+      if (question.ask == RankQuestion::Ask::end) return true;
       try {
         if (failure) std::rethrow_exception(failure);
         serve(*server, question, socket);
@@ -282,8 +206,94 @@ void RealRanks::serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors, c
         send_thrown(socket);
       }
     }
-  } catch (...) {  // nobody asks any more
+  } catch (const SocketFailure&) {
+    return false;
   }
+}
+
+// What all processes of a launch must agree on.
+std::string agreed(const Program& program, const std::vector<Rank>& ranks, const RealRanksOptions& options) {
+  const ExecutorOptions& how = options.executor;
+  std::vector<std::int32_t> numbers;
+  for (const Rank rank : ranks) numbers.push_back(rank.value());
+  return fmt::format("{} (real ranks {}; {}; warm_up {}, repeats {}; contribution {})", program_hash(program),
+                     fmt::join(numbers, ","), describe(how.library), how.repeats.warm_up, how.repeats.timed,
+                     name_of(how.contribution));
+}
+
+}  // namespace
+
+RealRanks::RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options)
+    : job_(job), program_(program), ranks_(ascending(ranks)), options_(options) {
+  if (is_launched()) meet_launched();
+}
+
+RealRanks::~RealRanks() {
+  constexpr double kHurry_s = 1;
+  RankQuestion end;
+  end.ask = RankQuestion::Ask::end;
+  for (const auto& [rank, process] : processes_) {
+    if (process.id <= 0) {
+      if (is_launched()) try {
+          process.socket.write_all(bytes_of_value(end), kHurry_s);
+        } catch (const SocketFailure&) {  // it has ended
+        }
+      continue;
+    }
+    kill(process.id, SIGKILL);
+    while (waitpid(process.id, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+void RealRanks::start_all() {
+  std::map<Rank, Socket> doors;  // where each rank listens for the others
+  std::map<Rank, Address> addresses;
+  for (const Rank rank : ranks_) {
+    const Socket& door = doors.emplace(rank, listen_on({"127.0.0.1", 0})).first->second;
+    addresses[rank] = {"127.0.0.1", door.local_port()};
+  }
+  for (const auto& [rank, door] : doors) start(rank, door, addresses);
+}
+
+void RealRanks::meet_launched() {
+  Meeting met = meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.machine,
+                     options_.rendezvous_timeout_s);
+  for (auto& [rank, process] : met.others)
+    processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
+                                     process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
+  start(met.rank, met.door, met.addresses);
+}
+
+void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
+  Socket here(ends[0]);
+  const Socket there(ends[1]);
+  const pid_t parent = getpid(), process = fork();
+  if (process < 0) throw RunFailure(fmt::format("cannot start real rank {}: {}", rank, std::strerror(errno)));
+  if (process > 0) {
+    processes_.emplace(rank, Process{process,
+                                     std::move(here),
+                                     fmt::format("process {}", process),
+                                     {boot_id(), options_.machine},
+                                     0.0});
+    return;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before prctl
+  std::signal(SIGINT, SIG_IGN);  // a terminal interrupts all processes at once, and the parent answers it
+  const auto place = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+  if (!is_launched()) stay_on_processors_of(Rank(place), static_cast<int>(ranks_.size()));
+  here = Socket();
+  processes_.clear();
+  answer_questions(
+      [&] {
+        return make_server(job_, program_, ranks_, options_, {rank, door, addresses});
+      },
+      there);
   _exit(0);
 }
 
@@ -296,48 +306,61 @@ void RealRanks::ask(Rank rank, const RankQuestion& question) {
   }
 }
 
-// Waits until the rank has begun to answer. Throws Died if any rank has died.
-void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
-  constexpr int kLook_ms = 200;  // how often the other ranks are looked at
-  const double until_s = monotonic_s() + options_.deadline_s;
-  pollfd waiting{processes_.at(rank).socket.descriptor(), POLLIN, 0};
-  while (poll(&waiting, 1, kLook_ms) <= 0) {
-    for (auto& [each, process] : processes_) {
-      int status = 0;
-      if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
-      const int id = std::exchange(process.id, -1);
-      throw Died(fmt::format("real rank {} (process {}) {}, {}", each, id, ending(status),
-                             what_was_done(rank, question)));
-    }
-    if (monotonic_s() > until_s)
-      throw Died(fmt::format("real rank {} (process {}) has not answered for {} s, {}", rank,
-                             processes_.at(rank).id, options_.deadline_s, what_was_done(rank, question)));
+// Throws Died if a child of this process has ended.
+void RealRanks::look_at_children(Rank rank, const RankQuestion& question) {
+  for (auto& [each, process] : processes_) {
+    int status = 0;
+    if (process.id <= 0 || waitpid(process.id, &status, WNOHANG) != process.id) continue;
+    process.id = 0;
+    throw Died(fmt::format("real rank {} ({}) {}, {}", each, process.named, ending(status),
+                           what_was_done(rank, question)));
   }
 }
 
-RealRanks::Answer RealRanks::answer(Rank rank, const RankQuestion& question) {
+// Waits until the rank has begun to answer. Throws Died if any rank has died.
+void RealRanks::wait_for(Rank rank, const RankQuestion& question) {
+  constexpr int kLook_ms = 200;  // how often the children are looked at
+  const double until_s = monotonic_s() + options_.deadline_s;
+  const Process& asked = processes_.at(rank);
+  std::vector<pollfd> waiting{{asked.socket.descriptor(), POLLIN, 0}};
+  std::vector<Rank> launched;  // those others that would close their sockets when they die
+  for (const auto& [each, process] : processes_)
+    if (is_launched() && process.id <= 0 && each != rank) {
+      waiting.push_back({process.socket.descriptor(), POLLRDHUP, 0});
+      launched.push_back(each);
+    }
+  for (;;) {
+    const bool any = poll(waiting.data(), waiting.size(), kLook_ms) > 0;
+    if (any && waiting[0].revents != 0) return;
+    for (std::size_t i = 0; any && i < launched.size(); ++i)
+      if (waiting[i + 1].revents != 0)
+        throw Died(fmt::format("real rank {} ({}) is gone, {}", launched[i], processes_.at(launched[i]).named,
+                               what_was_done(rank, question)));
+    look_at_children(rank, question);
+    if (monotonic_s() > until_s)
+      throw Died(fmt::format("real rank {} ({}) has not answered for {} s, {}", rank, asked.named,
+                             options_.deadline_s, what_was_done(rank, question)));
+  }
+}
+
+RankAnswer RealRanks::answer(Rank rank, const RankQuestion& question) {
   const Socket& socket = processes_.at(rank).socket;
   wait_for(rank, question);
   try {
-    AnswerHead head;
-    socket.read_all(writable_bytes_of_value(head), options_.deadline_s);
-    if (head.outcome != Outcome::done) throw_received(head, socket, options_.deadline_s);
-    Answer answer;
-    answer.number = head.number;
-    answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, options_.deadline_s);
-    answer.values = read_list<std::vector<float>>(socket, head.values, options_.deadline_s);
-    return answer;
+    return read_answer(socket, options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
 }
 
-RealRanks::Answer RealRanks::ask_and_wait(Rank rank, const RankQuestion& question) {
+RankAnswer RealRanks::ask_and_wait(Rank rank, const RankQuestion& question) {
   ask(rank, question);
   return answer(rank, question);
 }
 
 std::string RealRanks::what_was_done(Rank rank, const RankQuestion& question) const {
+  if (question.ask == RankQuestion::Ask::clock)
+    return fmt::format("while rank {} was asked for its time", rank);
   if (question.ask == RankQuestion::Ask::loss || question.ask == RankQuestion::Ask::values)
     return fmt::format("while rank {} was asked for its results", rank);
   return "at " + describe(program_, rank, question.step.stream, question.step.index);
@@ -345,29 +368,55 @@ std::string RealRanks::what_was_done(Rank rank, const RankQuestion& question) co
 
 // The rank has closed its socket, so it has ended or is about to.
 void RealRanks::throw_dead(Rank rank, const RankQuestion& question) {
-  const int id = std::exchange(processes_.at(rank).id, -1);
+  Process& process = processes_.at(rank);
+  const int id = std::exchange(process.id, 0);
   int status = 0;
   while (id > 0 && waitpid(id, &status, 0) < 0 && errno == EINTR) {
   }
-  throw Died(fmt::format("real rank {} (process {}) {}, {}", rank, id, ending(status),
+  throw Died(fmt::format("real rank {} ({}) {}, {}", rank, process.named, id > 0 ? ending(status) : "is gone",
                          what_was_done(rank, question)));
 }
 
 double RealRanks::execute(const Step& step, const Instruction&) {
-  Answer done = ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step});
+  RankAnswer done = ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step});
   kernels_ = std::move(done.kernels);
   return done.number;
 }
 
+// How far the clock of the rank's host is ahead of this one's.
+double RealRanks::ahead_s(Rank rank) {
+  constexpr int kTimes = 64;
+  const Process& process = processes_.at(rank);
+  if (process.ahead_s) return *process.ahead_s;
+  double ahead_s = 0, quickest_s = kForEver_s;
+  for (int i = 0; i < kTimes; ++i) {
+    const double begin_s = monotonic_s();
+    const double there_s =
+        ask_and_wait(rank, {.ask = RankQuestion::Ask::clock, .step = {rank, {}, 0}}).number;
+    const double end_s = monotonic_s();
+    if (end_s - begin_s >= quickest_s) continue;
+    quickest_s = end_s - begin_s;
+    ahead_s = there_s - (begin_s + end_s) / 2;
+  }
+  processes_.at(rank).ahead_s = ahead_s;
+  return ahead_s;
+}
+
 // A rank that died makes those fail that it moves bytes with, so its failure counts before theirs.
-void RealRanks::communicate(const std::vector<Step>& together, bool complete) {
+std::optional<double> RealRanks::communicate(const std::vector<Step>& together, bool complete) {
   const auto question_of = [&](const Step& step) {
     return RankQuestion{.ask = complete ? RankQuestion::Ask::move : RankQuestion::Ask::imagine, .step = step};
   };
+  std::vector<double> ahead_s;
+  if (processes_.empty()) start_all();
+  for (const Step& step : together) ahead_s.push_back(complete ? this->ahead_s(step.rank) : 0);
   for (const Step& step : together) ask(step.rank, question_of(step));
   std::exception_ptr failure, death;
-  for (const Step& step : together) try {
-      answer(step.rank, question_of(step));
+  double begin_s = -kForEver_s, end_s = -kForEver_s;  // of the last rank
+  for (std::size_t i = 0; i < together.size(); ++i) try {
+      const RankAnswer moved = answer(together[i].rank, question_of(together[i]));
+      begin_s = std::max(begin_s, moved.begin_s - ahead_s[i]);
+      end_s = std::max(end_s, moved.end_s - ahead_s[i]);
     } catch (const Died&) {
       if (!death) death = std::current_exception();
     } catch (...) {
@@ -375,6 +424,8 @@ void RealRanks::communicate(const std::vector<Step>& together, bool complete) {
     }
   if (death) std::rethrow_exception(death);
   if (failure) std::rethrow_exception(failure);
+  if (!complete) return std::nullopt;
+  return std::max(0.0, end_s - begin_s);
 }
 
 double RealRanks::loss_sum(Rank rank) {
@@ -389,6 +440,27 @@ std::vector<float> RealRanks::values(Rank rank, TensorId tensor) {
 int RealRanks::process(Rank rank) {
   if (processes_.empty()) start_all();
   return processes_.at(rank).id;
+}
+
+const RankHost& RealRanks::host(Rank rank) {
+  if (processes_.empty()) start_all();
+  return processes_.at(rank).host;
+}
+
+void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options) {
+  const std::vector<Rank> real = ascending(ranks);
+  const Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
+                           options.rendezvous_timeout_s);
+  const auto& [asking, process] = *met.others.begin();
+  const bool ended = answer_questions(
+      [&] {
+        return make_server(job, program, real, options, {met.rank, met.door, met.addresses});
+      },
+      process.socket);
+  if (!ended)
+    throw RunFailure(
+        fmt::format("real rank {}: the process of real rank {}, which simulates, is gone", met.rank, asking));
 }
 
 }  // namespace motley

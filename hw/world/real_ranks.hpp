@@ -7,11 +7,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hw/rank/executor.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "hw/world/launched_ranks.hpp"
+#include "hw/world/rank_answers.hpp"
+#include "hw/world/train.hpp"
 #include "models/scenario/job.hpp"
 
 namespace motley {
@@ -19,20 +23,18 @@ namespace motley {
 struct RealRanksOptions {
   ExecutorOptions executor = {};
   double deadline_s = 300;  // a rank that does not answer for so long counts as dead
-};
-
-// What the process of a rank is asked.
-struct RankQuestion {
-  enum class Ask : std::uint8_t { execute, move, imagine, loss, values };
-  Ask ask = Ask::execute;
-  Step step;
-  TensorId tensor{0};  // values: which
+  // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
+  std::optional<Place> place = {};
+  double rendezvous_timeout_s = 120;  // processes of a launch may start this far apart
+  std::string machine = {};           // RankHost::machine of this host
 };
 
 class RealRanks : public Executor {
  public:
   // Keeps references to all arguments but the options. The processes start when the first of them is needed, by fork,
-  // in the process that needs it: it must have one thread. When that process ends, however it ends, they end.
+  // in the process that needs it: it must have one thread. When that process ends, however it ends, they end. In the
+  // first process of a launch, the constructor meets the others, which call serve_real_rank(), and forks for the first
+  // real rank. It throws what meet() throws.
   RealRanks(const Job& job, const Program& program, const std::vector<Rank>& ranks,
             const RealRanksOptions& options);
   RealRanks(const RealRanks&) = delete;
@@ -42,40 +44,50 @@ class RealRanks : public Executor {
   // All of these throw RunFailure, which names a rank that is dead, what ended it and what it was asked to do; or what
   // the rank threw.
   double execute(const Step& step, const Instruction& instruction) override;
-  void communicate(const std::vector<Step>& together, bool complete) override;
+  // Assumes: a question and its answer take as long on their way, where the clocks of two hosts are compared; the
+  // quickest of many counts.
+  std::optional<double> communicate(const std::vector<Step>& together, bool complete) override;
   std::vector<KernelSpan> kernels() const override { return kernels_; }  // of the last execute()
 
   double loss_sum(Rank rank);  // of the step that it has begun last; 0: the rank has no head
   std::vector<float> values(Rank rank, TensorId tensor);  // of a tensor that is held throughout
-  int process(Rank rank);                                 // its process id
+  // Its process id. 0: a launcher has started it.
+  int process(Rank rank);
+  const RankHost& host(Rank rank);
 
  private:
   struct Process {
-    int id = -1;  // -1: it has ended
+    int id = 0;  // of a child of this process; 0: it is not one, or has ended
     Socket socket;
+    std::string named;  // "process 4711"
+    RankHost host;
+    std::optional<double> ahead_s =
+        {};  // its host's clock is ahead of this one's by so much; nothing: not yet known
   };
-  struct Answer {
-    double number = 0;  // seconds, or a loss
-    std::vector<KernelSpan> kernels;
-    std::vector<float> values;
-  };
+  bool is_launched() const { return options_.place.has_value(); }
   void start_all();
-  void start(Rank rank, const std::map<Rank, Socket>& doors);
-  [[noreturn]] void serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors,
-                                   const Socket& socket) const;
+  void meet_launched();
+  void start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses);
+  void look_at_children(Rank rank, const RankQuestion& question);
   void ask(Rank rank, const RankQuestion& question);
   void wait_for(Rank rank, const RankQuestion& question);
-  Answer answer(Rank rank, const RankQuestion& question);
-  Answer ask_and_wait(Rank rank, const RankQuestion& question);
+  RankAnswer answer(Rank rank, const RankQuestion& question);
+  RankAnswer ask_and_wait(Rank rank, const RankQuestion& question);
+  double ahead_s(Rank rank);
   std::string what_was_done(Rank rank, const RankQuestion& question) const;
   [[noreturn]] void throw_dead(Rank rank, const RankQuestion& question);
 
   const Job& job_;
   const Program& program_;
-  const std::vector<Rank> ranks_;
+  const std::vector<Rank> ranks_;  // they ascend
   const RealRanksOptions options_;
   std::map<Rank, Process> processes_;  // empty: not yet started
   std::vector<KernelSpan> kernels_;
 };
+
+// Runs in every process of a launch but the first: serves its real rank until the first process has its result. Throws
+// what meet() throws, and RunFailure if the first process dies.
+void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
+                     const RealRanksOptions& options);
 
 }  // namespace motley

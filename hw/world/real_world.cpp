@@ -122,10 +122,13 @@ void RealWorld::issue(const Step& step, const Instruction& instruction, std::spa
   ended_.notify_all();
 }
 
-void RealWorld::perform_alone(const Step& step, const Instruction& instruction) {
+TraceEvent RealWorld::perform_alone(const Step& step, const Instruction& instruction) {
   TraceEvent event;
   event.step = step;
+  event.begin_s = event.matched_s = now_s();
   perform(instruction, event);
+  event.end_s = now_s();
+  return event;
 }
 
 void RealWorld::await(Rank, StreamId) {}  // issue() returns when its step has ended

@@ -32,8 +32,8 @@ class RealWorld : public World {
   RankStep run_step(const Text& text, std::int64_t step, double origin_s, bool records_kernels = false);
 
   // Performs one transfer, collective or copy, in a World that orders the steps itself (Mixed): everything that it
-  // waits for has ended.
-  void perform_alone(const Step& step, const Instruction& instruction);
+  // waits for has ended. Returns when it began and ended on this host's steady clock.
+  TraceEvent perform_alone(const Step& step, const Instruction& instruction);
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;

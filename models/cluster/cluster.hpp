@@ -222,8 +222,9 @@ struct Cluster {
   std::vector<GroupLink> links;
   std::vector<Network> networks;
   TransportPolicy transport = TransportPolicy::by_group;
-  std::optional<Site> site;            // site of the groups that have no site of their own
-  std::vector<Slow> slow;              // chips and nodes that have a speed of their own
+  std::string links_measured_on;  // the machine whose links these are, as calibrate names it; empty: not told
+  std::optional<Site> site;       // site of the groups that have no site of their own
+  std::vector<Slow> slow;         // chips and nodes that have a speed of their own
   std::optional<Variation> variation;  // of what is called alike; nothing: the usual one of the software
 
   // build_topology() derives all members below.
@@ -251,8 +252,9 @@ struct Cluster {
   // Two clusters are equal when they were built from equal descriptions.
   bool operator==(const Cluster& other) const {
     return name == other.name && groups == other.groups && links == other.links &&
-           networks == other.networks && transport == other.transport && site == other.site &&
-           slow == other.slow && variation == other.variation;
+           networks == other.networks && transport == other.transport &&
+           links_measured_on == other.links_measured_on && site == other.site && slow == other.slow &&
+           variation == other.variation;
   }
 };
 

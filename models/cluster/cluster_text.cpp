@@ -58,8 +58,9 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
 }
 
 Cluster read_cluster(const Yaml& node, const std::string& default_name, const std::string& folder) {
-  const Fields fields(node, "a cluster",
-                      {"name", "groups", "links", "networks", "transport", "site", "slow", "variation"});
+  const Fields fields(
+      node, "a cluster",
+      {"name", "groups", "links", "networks", "transport", "links_measured_on", "site", "slow", "variation"});
   Cluster cluster;
   const Yaml name = fields.find("name");
   cluster.name = name ? to_text(name) : default_name;
@@ -81,6 +82,7 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);
+  if (const Yaml machine = fields.find("links_measured_on")) cluster.links_measured_on = to_text(machine);
   if (const Yaml site = fields.find("site")) cluster.site = read_site(site);
   try {
     build_topology(cluster);
@@ -104,6 +106,8 @@ std::string print(const Cluster& cluster) {
   for (const Network& network : cluster.networks) text += fmt::format("  - {}\n", print(network));
   if (cluster.transport != TransportPolicy::by_group)
     text += fmt::format("transport: {}\n", name_of(cluster.transport));
+  if (!cluster.links_measured_on.empty())
+    text += fmt::format("links_measured_on: {}\n", quote(cluster.links_measured_on));
   if (cluster.site) text += fmt::format("site: {}\n", print(*cluster.site));
   if (!cluster.slow.empty()) text += "slow:\n";
   for (const Slow& slow : cluster.slow) text += fmt::format("  - {}\n", print(slow));

@@ -80,9 +80,14 @@ struct StepSpread {
 struct RealPart {
   std::vector<Rank> ranks;
   bool for_class = false;  // each of them for all ranks that must behave like it
-  // Transfers and collectives in which only real ranks take part: tensors moved, and the time is the fabric's price.
+  // Transfers and collectives in which only real ranks take part: tensors moved. Their time is the fabric's price, or,
+  // if `measured`, what moving them took.
   std::int64_t moved = 0;
   std::int64_t moved_bytes = 0;
+  bool measured = false;
+  // Those in which simulated ranks take part, too: what these bring is filled in, and their time is the fabric's price.
+  std::int64_t filled_in = 0;
+  std::int64_t filled_in_bytes = 0;
 };
 
 struct Report {

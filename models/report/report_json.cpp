@@ -164,7 +164,9 @@ ordered_json object_of(const RealPart& real) {
   for (const Rank rank : real.ranks) json["ranks"].push_back(rank.value());
   json["moved"] = real.moved;
   json["moved_bytes"] = real.moved_bytes;
-  json["moved_timed"] = "priced";
+  json["moved_timed"] = real.measured ? "measured" : "priced";
+  json["filled_in"] = real.filled_in;
+  json["filled_in_bytes"] = real.filled_in_bytes;
   return json;
 }
 

@@ -45,6 +45,7 @@ struct WorldChoiceFields {
               .unless_standard());
     visit(field("stand_for", Word<StandFor>{}, &WorldChoice::stand_for).unless_standard());
     visit(field("contribution", Word<Contribution>{}, &WorldChoice::contribution).unless_standard());
+    visit(field("transfers", Word<TransferTimes>{}, &WorldChoice::transfers).unless_standard());
     visit(field("warm_up", Integer{{0, kMostRepeats}}, &WorldChoice::warm_up).unless_standard());
     visit(field("repeats", Integer{{1, kMostRepeats}}, &WorldChoice::repeats).unless_standard());
   }

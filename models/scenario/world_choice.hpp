@@ -26,6 +26,12 @@ enum class Contribution : std::uint8_t { made_up, zeros };
 template <>
 inline constexpr auto kWords<Contribution> = words("made_up", "zeros");
 
+// The time of a transfer or collective among real ranks alone: the price on the scenario's fabric, or what moving it
+// took.
+enum class TransferTimes : std::uint8_t { priced, measured };
+template <>
+inline constexpr auto kWords<TransferTimes> = words("priced", "measured");
+
 // How often a real rank computes what is timed, each time from the same state: first without a clock, then with one.
 // The median counts, or the faster of the two in the middle.
 struct Repeats {
@@ -39,6 +45,7 @@ struct WorldChoice {
   std::vector<Rank> real_ranks;  // mixed: the ranks that really compute
   StandFor stand_for = StandFor::rank;
   Contribution contribution = Contribution::made_up;
+  TransferTimes transfers = TransferTimes::priced;
   std::int32_t warm_up = Repeats{}.warm_up, repeats = Repeats{}.timed;
   bool operator==(const WorldChoice&) const = default;
 };

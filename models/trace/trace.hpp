@@ -57,6 +57,8 @@ struct Trace {
   std::vector<Rank> measured_ranks;
   // True: the seconds of each measured rank are those of all ranks that must behave like it.
   bool measured_for_class = false;
+  // True: transfers and collectives in which only measured ranks take part take the seconds that moving them took.
+  bool measured_transfers = false;
   std::vector<StandIn> stand_ins;  // in a folded trace: every rank that has events; else empty
   // Seconds from one step to the next where ranks begin the next step before others have ended this one; the events are
   // then those of one of many steps, and each rank's next step has the same events that much later. 0: ranks end a step

@@ -35,6 +35,7 @@ enum class Field : std::uint8_t {
   world,
   measured_ranks,
   measured_for,
+  transfers,
   stand_ins,
   period_s,
   // Fields of an event.
@@ -65,6 +66,7 @@ Field head_field(std::string_view key) {
       {"world", Field::world},
       {"measured_ranks", Field::measured_ranks},
       {"measured_for", Field::measured_for},
+      {"transfers", Field::transfers},
       {"stand_ins", Field::stand_ins},
       {"period_s", Field::period_s}};
   const auto field = fields.find(key);
@@ -327,6 +329,10 @@ bool TraceReader::string(string_t& value) {
     case Field::measured_for:
       if (value != "class") refuse(fmt::format("measured_for `{}`: known: class", value));
       trace_.measured_for_class = true;
+      break;
+    case Field::transfers:
+      if (value != "measured") refuse(fmt::format("transfers `{}`: known: measured", value));
+      trace_.measured_transfers = true;
       break;
     case Field::ph:
       is_slice_ = value == "X";

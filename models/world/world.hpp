@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,8 +53,11 @@ class Executor {
   virtual double execute(const Step& step, const Instruction& instruction) = 0;
   // Performs a transfer, a collective or a copy; `together` are the steps of it whose ranks this executor executes. If
   // `complete`, no other rank takes part, and its bytes really move. Otherwise the executor fills in what the others
-  // would have brought. It takes no time here: the World that imagines the fabric knows that.
-  virtual void communicate(const std::vector<Step>& /*together*/, bool /*complete*/) {}
+  // would have brought. Returns the seconds from when the last of the ranks had begun to move bytes until the last
+  // had ended; nothing: no bytes moved, or nobody timed them. The World that imagines the fabric may price it instead.
+  virtual std::optional<double> communicate(const std::vector<Step>& /*together*/, bool /*complete*/) {
+    return std::nullopt;
+  }
   // The kernels of the compute that execute() ran last, in their order; empty where they are not known one by one.
   virtual std::vector<KernelSpan> kernels() const { return {}; }
 };

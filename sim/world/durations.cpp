@@ -29,6 +29,7 @@ Durations::Durations(const Job& job, const Program& program, const SimOptions& o
   MOTLEY_CHECK(options.tape != nullptr || options.executor != nullptr);
   real_of_.resize(program.ranks.size());
   for (const Rank rank : asked()) real_of_[rank] = rank;
+  asked_.insert(asked().begin(), asked().end());
   if (!for_class() || job.fidelity.fold.value_or(false)) return;
   if (options.tape != nullptr)
     throw Refusal(Exit::usage, "wrong-tape", {},
@@ -67,30 +68,43 @@ Step Durations::real_step(Step step) const {
   return step;
 }
 
-// Whether no rank takes part beside these.
-bool Durations::is_complete(const std::vector<Step>& real) const {
-  const Step& first = real.front();
-  const Instruction& instruction = program_.at(first.rank, first.stream, first.index);
-  const RankEntry& entry = program_.ranks[first.rank];
+// Whether only real ranks take part in the transfer or collective of a real rank's step, or in its copy.
+bool Durations::is_among_real(const Step& real) const {
+  const Instruction& instruction = program_.at(real.rank, real.stream, real.index);
+  const RankEntry& entry = program_.ranks[real.rank];
   if (const PeerMessage* message = instruction.message())
-    return real.size() == 2 && entry.peers[message->slot] == real.back().rank;
+    return asked_.contains(entry.peers[message->slot].value());
   const auto* collective = instruction.as<Collective>();
   if (collective == nullptr || !entry.groups[collective->slot]) return true;  // it is a rank's own
-  std::set<Rank> taking_part;
-  for (const Step& each : real) taking_part.insert(each.rank);
   const auto& members = program_.groups[*entry.groups[collective->slot]].ranks;
-  return std::equal(taking_part.begin(), taking_part.end(), members.begin(), members.end());
+  return std::all_of(members.begin(), members.end(), [&](Rank member) { return asked_.contains(member); });
 }
 
-void Durations::communicate(const std::vector<Step>& met) {
-  if (!executes()) return;
+bool Durations::is_timed(const Step& step) const {
+  if (options_.null || !measured_transfers() || !is_measured(step.rank)) return false;
+  const Op op = program_.at(step.rank, step.stream, step.index).op();
+  return (op == Op::send || op == Op::recv || op == Op::collective) && is_among_real(real_step(step));
+}
+
+std::optional<double> Durations::communicate(const std::vector<Step>& met) {
+  const bool timed = is_timed(met.front());
+  if (timed && options_.tape != nullptr) return recorded_transfer_s(met.front());
+  if (!executes()) return std::nullopt;
   std::vector<Step> real;
   for (const Step& step : met)
     if (is_measured(step.rank) && communicated_.insert(real_step(step)).second)
       real.push_back(real_step(step));
-  if (real.empty()) return;
-  if (is_complete(real)) return options_.executor->communicate(real, true);
-  for (const Step& step : real) options_.executor->communicate({step}, false);
+  if (real.empty())
+    return timed ? std::optional(moved_.at(*std::min_element(met.begin(), met.end()))) : std::nullopt;
+  if (!is_among_real(real.front())) {
+    for (const Step& step : real) options_.executor->communicate({step}, false);
+    return std::nullopt;
+  }
+  const std::optional<double> seconds = options_.executor->communicate(real, true);
+  if (!timed) return std::nullopt;
+  MOTLEY_CHECK(seconds.has_value() && *seconds >= 0);
+  const Step& first = *std::min_element(met.begin(), met.end());
+  return moved_[first] = bounded(first, whole_nanoseconds(*seconds));
 }
 
 // Returns the price of the collectives inside a compute. `spans`: its kernels, which are made to hold them; null: none.
@@ -148,9 +162,17 @@ double Durations::recorded_s(const Step& step) const {
   return whole_nanoseconds(event.end_s - event.begin_s);
 }
 
+double Durations::recorded_transfer_s(const Step& step) const {
+  const TraceEvent& event = recorded(step);
+  return whole_nanoseconds(event.end_s - event.matched_s);
+}
+
 double Durations::seconds(const Step& step, const Instruction& instruction) {
   if (options_.null) return 0;
-  const double seconds = unbounded_s(step, instruction);
+  return bounded(step, unbounded_s(step, instruction));
+}
+
+double Durations::bounded(const Step& step, double seconds) const {
   if (!(seconds <= kLongest_s))
     throw Refusal(
         Exit::infeasible, "too-slow", {},

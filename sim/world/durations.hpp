@@ -1,6 +1,7 @@
 // Where the seconds of computes and optimizer steps come from: cost models (Sim), an executor that really runs them
-// (Mixed), or a recorded trace (Replay). Where several steps follow each other, a real rank executes the first, and its
-// seconds are those of all. A collective inside a compute of a real rank is priced. Read next: sim/world/options.hpp.
+// (Mixed), or a recorded trace (Replay); and those of transfers among real ranks, where they are timed. Where several
+// steps follow each other, a real rank executes the first, and its seconds are those of all. A collective inside a
+// compute of a real rank is priced. Read next: sim/world/options.hpp.
 #pragma once
 
 #include <map>
@@ -27,8 +28,10 @@ class Durations {
   // Refusal("too-slow").
   double seconds(const Step& step, const Instruction& instruction);
   // Tells the executor that these steps, all that take part in a transfer, collective or copy, have met. Ranks that are
-  // not real need nothing.
-  void communicate(const std::vector<Step>& met);
+  // not real need nothing. Returns the seconds of those that are timed; nothing: they are priced.
+  std::optional<double> communicate(const std::vector<Step>& met);
+  // Whether the transfer or collective of the step takes the seconds that moving it took.
+  bool is_timed(const Step& step) const;
   // The kernels of a compute whose seconds() have been asked for, from its begin, were nothing to slow it.
   std::vector<KernelSpan> kernels(const Step& step, const Instruction& instruction);
   const RingCost& cost(CollectiveKind kind, GroupId group) {
@@ -42,6 +45,10 @@ class Durations {
   std::vector<Rank> measured_ranks() const;
   bool is_measured(Rank rank) const { return !real_of_.empty() && real_of_[rank].has_value(); }
   bool executes() const { return options_.executor != nullptr && !real_of_.empty(); }
+  bool measured_transfers() const {
+    return options_.tape != nullptr ? options_.tape->measured_transfers
+                                    : options_.measured_transfers && executes();
+  }
 
  private:
   double unbounded_s(const Step& step, const Instruction& instruction);
@@ -51,7 +58,9 @@ class Durations {
   void check_tape() const;
   const std::vector<Rank>& asked() const;  // the ranks that options name as real, or the tape as measured
   Step real_step(Step step) const;
-  bool is_complete(const std::vector<Step>& real) const;
+  bool is_among_real(const Step& real) const;
+  double recorded_transfer_s(const Step& step) const;
+  double bounded(const Step& step, double seconds) const;
   double add_collectives(const Step& step, const Instruction& instruction, std::vector<KernelSpan>* spans);
 
   const Program& program_;
@@ -60,6 +69,8 @@ class Durations {
   std::map<Step, double> executed_;
   std::map<Step, std::vector<KernelSpan>> executed_kernels_;
   std::set<Step> communicated_;
+  std::map<Step, double> moved_;  // seconds of transfers and collectives that are timed
+  std::set<Rank> asked_;          // the ranks that are real
   IdTable<Rank, std::optional<Rank>>
       real_of_;  // the measured rank whose seconds a rank takes; empty: all are priced
 };

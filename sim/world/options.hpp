@@ -27,6 +27,9 @@ struct SimOptions {
   std::vector<Rank> real_ranks;
   // Mixed: the seconds of each real rank are those of all ranks that must behave like it. The job folds.
   bool real_for_class = false;
+  // Mixed: transfers and collectives in which only real ranks take part take the seconds that the executor returns for
+  // them, in whole nanoseconds, not the fabric's price.
+  bool measured_transfers = false;
   // Replay: the durations of tape->measured_ranks come from this trace. Null: not Replay. Not owned. A tape of another
   // Program is Refusal("wrong-tape").
   const Trace* tape = nullptr;

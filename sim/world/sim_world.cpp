@@ -53,6 +53,7 @@ void SimWorld::lay_out_streams() {
   trace_.world = "sim";
   trace_.measured_ranks = durations_.measured_ranks();
   trace_.measured_for_class = !trace_.measured_ranks.empty() && durations_.for_class();
+  trace_.measured_transfers = !trace_.measured_ranks.empty() && durations_.measured_transfers();
   std::size_t events = 0;
   first_stream_.resize(program_.ranks.size());
   for (Rank rank : folding_.symmetry.ranks.first) {
@@ -308,11 +309,12 @@ Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last
   return lowest.value();
 }
 
-void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
-  if (durations_.executes()) {
+std::optional<double> SimWorld::match(const std::vector<Posted>& met, double matched_s) {
+  std::optional<double> timed_s;
+  if (durations_.executes() || durations_.measured_transfers()) {
     std::vector<Step> steps;
     for (const Posted& posted : met) steps.push_back(posted.event->step);
-    durations_.communicate(steps);
+    timed_s = durations_.communicate(steps);
   }
   std::vector<Rank> last;
   for (const Posted& posted : met)
@@ -324,6 +326,7 @@ void SimWorld::match(const std::vector<Posted>& met, double matched_s) {
     posted.event->waited = Waited::peer;
     posted.event->waited_rank = last_there(*posted.event, last);
   }
+  return timed_s;
 }
 
 // The side that comes second starts the message and waits for its end; the first is blocked until then.
@@ -342,8 +345,9 @@ Task SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessag
   }
   const Posted other = std::exchange(meeting, {});
   MOTLEY_CHECK(other.sends != sends);
-  match({other, me}, now_s());
-  if (!options_.null) {
+  if (const std::optional<double> timed_s = match({other, me}, now_s())) {
+    co_await sleep(*timed_s);
+  } else if (!options_.null) {
     co_await sleep(fabric_.latency_s(lane, message.bytes));
     const std::shared_ptr<Flow> flow = flows_.start(lane, message.bytes);
     co_await flow->arrival();
@@ -351,20 +355,23 @@ Task SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessag
   release(other);
 }
 
-// At levels formula and fluid the member that comes last runs the whole collective. At level expanded every member
-// sends and receives its own messages.
+// At levels formula and fluid, and if it is timed, the member that comes last runs the whole collective. At level
+// expanded every member sends and receives its own messages.
+// Assumes: bytes that move in measured seconds load no link of the fabric.
 Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
   const GroupId index = program_.ranks[rank].groups[collective.slot].value();
   Gang& gang = gang_of(index);
   const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
-  const bool each_works = level == CollectiveLevel::expanded && !options_.null;
+  const bool each_works =
+      level == CollectiveLevel::expanded && !options_.null && !durations_.is_timed(event.step);
   gang.here.push_back({&stream, &event, false});
   const bool complete = gang.here.size() == gang.expected;
   std::vector<Posted> met;
+  std::optional<double> timed_s;
   if (complete) {
     met = std::exchange(gang.here, {});
-    match(met, now_s());
+    timed_s = match(met, now_s());
   }
   if (each_works) {
     stream.blocked = Blocked::other_side;
@@ -376,7 +383,10 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     co_await block(stream);
     co_return;
   }
-  if (!options_.null) co_await run_whole(index, collective, level);
+  if (timed_s)
+    co_await sleep(*timed_s);
+  else if (!options_.null)
+    co_await run_whole(index, collective, level);
   for (const Posted& posted : met)
     if (posted.stream != &stream) release(posted);
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,9 +96,10 @@ class SimWorld : public World {
   bool must_wait(StreamState& stream, Step step, int round);  // for the end of the step, of the same rank
   void note_wait(TraceEvent& event, const Instruction& instruction, int round);
   void end(StreamState& stream, TraceEvent& event);
-  Task block(StreamState& stream);                           // waits for release()
-  void release(const Posted& posted);                        // wakes a stream that is in block()
-  void match(const std::vector<Posted>& met, double now_s);  // fills matched_s, waited, waited_rank
+  Task block(StreamState& stream);     // waits for release()
+  void release(const Posted& posted);  // wakes a stream that is in block()
+  // Fills matched_s, waited, waited_rank. Returns the seconds of what is timed; nothing: it is priced.
+  std::optional<double> match(const std::vector<Posted>& met, double now_s);
   Task run_compute(Step step, const Instruction& instruction);
   Rank last_there(const TraceEvent& event, const std::vector<Rank>& last) const;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "hw/collective/ring.hpp"
@@ -11,6 +12,7 @@
 #include "models/base/temporary_folder.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"
+#include "tests/support/other_processes.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace motley::tests {
@@ -62,14 +64,26 @@ Left train_one_step(const Job& job, const Program& program) {
   return left;
 }
 
+struct Way {
+  bool launched = false;
+  bool measures_transfers = false;
+};
+
 Ran run_mixed(const Job& job, const Program& program, const std::vector<Rank>& real,
-              const ExecutorOptions& how) {
+              const ExecutorOptions& how, const Way& way = {}) {
   return run_in_child([&] {
-    RealRanks ranks(job, program, real, {.executor = how});
+    std::optional<OtherProcesses> others;
+    if (way.launched)
+      others.emplace(static_cast<std::int32_t>(real.size()), [&](const Place& place) {
+        serve_real_rank(job, program, real, {.executor = how, .place = place});
+      });
+    const std::optional<Place> place = way.launched ? std::optional(others->first()) : std::nullopt;
+    RealRanks ranks(job, program, real, {.executor = how, .place = place});
     SimOptions options;
     options.executor = &ranks;
     options.real_ranks = real;
     options.records_kernels = true;
+    options.measured_transfers = way.measures_transfers;
     Ran ran{simulate(job, program, options), 0, {}};
     for (const Rank rank : real) {
       ran.loss += ranks.loss_sum(rank) / static_cast<double>(program.global_batch * program.sequence);
@@ -150,12 +164,31 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
     ExecutorOptions how;
     how.contribution = dice.one_of({Contribution::made_up, Contribution::zeros});
     how.communicates = true;
-    const Ran mixed = run_mixed(job, program, real, how);
+    const Ran mixed = run_mixed(job, program, real, how, {.measures_transfers = dice.once_in(2)});
     for (const auto& tensor : mixed.parameters)
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
     check_replays(job, program, mixed.trace);
   }
+}
+
+TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mixed]") {
+  for (const Degrees degrees : {Degrees{1, 2, 2}, {2, 2, 1}, {1, 4, 1}})
+    for (const std::vector<Rank>& real :
+         {std::vector<Rank>{0_rank, 1_rank, 2_rank, 3_rank}, {3_rank, 1_rank}}) {
+      Job job = tiny_job(degrees);
+      job.fidelity.tensor_parallel = CollectiveLevel::fluid;
+      const Program program = compile(job);
+      ExecutorOptions how;
+      how.communicates = true;
+      const Ran forked = run_mixed(job, program, real, how);
+      const Ran launched = run_mixed(job, program, real, how, {.launched = true, .measures_transfers = true});
+      REQUIRE((forked.loss == launched.loss && forked.parameters == launched.parameters));
+      REQUIRE(launched.parameters.size() > 4);
+      REQUIRE(compare(program, forked.trace, launched.trace).equal_structure());
+      CHECK(launched.trace.measured_transfers);
+      check_replays(job, program, launched.trace);
+    }
 }
 
 TEST_CASE("simulated ranks add nothing to a sum, and bring what they contribute to a gather", "[mixed]") {

@@ -303,6 +303,10 @@ class Calibrate(unittest.TestCase):
                             "sequence: 64, precision: fp32}\nstrategy: {data_parallel: 2}\n")
         answer = json.loads(self.motley("simulate", scenario, "--json").stdout)
         self.assertGreater(answer["coverage"]["interpolated"] + answer["coverage"]["measured"], 0.3)
+        # Real ranks of such a cluster may measure what they move.
+        mixed = self.motley("simulate", scenario, "--world", "mixed", "--real-rank", "0,1", "--transfers", "measured",
+                            "--json")
+        self.assertEqual("measured", json.loads(mixed.stdout)["real"]["moved_timed"])
 
     def test_a_neighbour_on_one_core_is_reported_or_refused(self):
         core = min(os.sched_getaffinity(0))

@@ -108,6 +108,7 @@ void measure_cluster(const CalibrateArguments& options, Calibrated& result) {
                result.chip.software.kernels.source};
   result.cluster.name = stem_of(options.cluster);
   result.cluster.groups = {node};
+  result.cluster.links_measured_on = machine_kind(result.measured->host);
 }
 
 Calibrated calibrate(const CalibrateArguments& options) {
@@ -166,6 +167,7 @@ Cluster cluster_of(const std::string& name, const Chip& chip, const MeasuredTran
   Cluster cluster;
   cluster.name = name;
   cluster.groups = {node};
+  cluster.links_measured_on = measured.machine;
   return cluster;
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/sentinel.hpp"
 #include "hw/calibration/time_transfers.hpp"
 #include "hw/launch/launch.hpp"
@@ -49,6 +51,10 @@ MeasuredTransfers measure_as(const Place& place, const TransferOptions& options)
   for (const Address& address : rendezvous.addresses()) hosts.insert(address.host);
   MeasuredTransfers measured{
       .samples = {}, .ranks = place.rank_count, .hosts = static_cast<int>(hosts.size())};
+  const auto machines = rendezvous.gather(machine_kind(host_facts()));
+  const bool alike = std::all_of(machines.begin(), machines.end(),
+                                 [&](const std::string& each) { return each == machines[kLeader]; });
+  if (place.rank == kLeader && alike) measured.machine = machines[kLeader];
   if (place.rank == kLeader) measured.samples = samples_of(timed, place.rank_count);
   return measured;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "models/base/refusal.hpp"
@@ -21,6 +22,7 @@ struct MeasuredTransfers {
   std::optional<std::vector<TransferSample>> samples;
   Exit exit = Exit::ok;      // of the ranks that this process launched
   int ranks = 0, hosts = 0;  // that were measured
+  std::string machine = {};  // the kind of all hosts; empty: they are unlike
 };
 
 // Every rank that a launcher started calls it. A process that no launcher started starts its own command once for each

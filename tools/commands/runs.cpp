@@ -5,17 +5,20 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "hw/calibration/host_facts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/own_fabric.hpp"
 #include "tools/commands/routing_text.hpp"
 
 namespace motley {
@@ -37,7 +40,24 @@ std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Ran
   return text;
 }
 
+RealRanksOptions options_of_real(const SimulatedWorld& world, const std::optional<Text>& text) {
+  const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+  return {.executor = {.library = library,
+                       .repeats = {world.choice.warm_up, world.choice.repeats},
+                       .contribution = world.choice.contribution,
+                       .text = text ? &*text : nullptr,
+                       .communicates = true},
+          .place = world.place,
+          .machine = machine_kind(host_facts())};
+}
+
 }  // namespace
+
+void serve_world(const Prepared& prepared, const SimulatedWorld& world) {
+  const std::optional<Text> text = text_of_real(prepared, world.choice.real_ranks);
+  serve_real_rank(prepared.scenario.job, prepared.program, world.choice.real_ranks,
+                  options_of_real(world, text));
+}
 
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
@@ -49,18 +69,18 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   if (world.choice.kind == WorldKind::mixed) {
     need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
                 "--real-rank 0, or `real_ranks` in the scenario");
-    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
     text = text_of_real(prepared, world.choice.real_ranks);
-    const ExecutorOptions how{.library = library,
-                              .repeats = {world.choice.warm_up, world.choice.repeats},
-                              .contribution = world.choice.contribution,
-                              .text = text ? &*text : nullptr,
-                              .communicates = true};
     real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
-                       RealRanksOptions{.executor = how});
+                       options_of_real(world, text));
     options.executor = &*real_ranks;
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;
+    options.measured_transfers = world.choice.transfers == TransferTimes::measured;
+    if (options.measured_transfers) {
+      std::map<Rank, RankHost> hosts;
+      for (const Rank rank : options.real_ranks) hosts[rank] = real_ranks->host(rank);
+      require_own_fabric(prepared, hosts);
+    }
   }
   if (world.choice.kind == WorldKind::replay) {
     need_option(world.recorded.has_value(), world.choice.kind, "a tape",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hw/world/train.hpp"
 #include "models/plan/prepare.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/trace/trace.hpp"
@@ -18,6 +19,8 @@ struct SimulatedWorld {
   WorldChoice choice = {};             // of any kind but real
   std::string tape = {};               // replay: the path of a trace that was recorded in a mixed run
   std::optional<Trace> recorded = {};  // replay: that trace
+  // Mixed: where a launcher has started this process, one for each real rank. None: simulate_world() starts them.
+  std::optional<Place> place = {};
   bool reference_kernels = false;
   bool records_kernels = false;                               // in the trace
   std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce
@@ -25,6 +28,8 @@ struct SimulatedWorld {
 // Throws Refusal("missing-option") if something is missing that the kind needs. `in_child`: simulate in a child
 // process, because a process simulates only once.
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child = false);
+// Mixed: what every process of a launch does but the first, which simulates. Throws what serve_real_rank() throws.
+void serve_world(const Prepared& prepared, const SimulatedWorld& world);
 
 // Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
 Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps);

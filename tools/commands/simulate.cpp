@@ -1,19 +1,23 @@
 // motley simulate: runs a scenario's Program in virtual time and reports how fast it is, where the time goes, what
 // memory it takes, and which change of the strategy would help, if one of the few that it also simulates does. With
 // --world mixed some ranks really compute, and their durations enter virtual time; --record keeps them for --world
-// replay. Read next: runs.hpp, trials.hpp, models/report/report.hpp.
+// replay. A launcher may have started a process for each of these ranks: the first one simulates, the others serve it.
+// Read next: runs.hpp, trials.hpp, models/report/report.hpp.
 #include "sim/simulate.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "hw/launch/rendezvous.hpp"
+#include "hw/world/launched_ranks.hpp"
 #include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/coverage.hpp"
@@ -32,9 +36,9 @@ namespace {
 
 struct SimulateArguments {
   std::string scenario;
-  std::string world, real_ranks, record, tape;  // empty: not given
-  std::string stand_for, contribution;          // empty: not given
-  int warm_up = -1, repeats = 0;                // -1, 0: not given
+  std::string world, real_ranks, record, tape;     // empty: not given
+  std::string stand_for, contribution, transfers;  // empty: not given
+  int warm_up = -1, repeats = 0;                   // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
@@ -63,6 +67,15 @@ StandFor stand_for(const SimulateArguments& options, const Scenario& scenario) {
   return parse_word<StandFor>(options.stand_for).value_or(scenario.world.stand_for);
 }
 
+// Where a launcher has started this process; a process alone is in no launch, and starts all real ranks itself.
+std::optional<Place> place_of_launch(const WorldChoice& choice) {
+  if (choice.kind != WorldKind::mixed || choice.real_ranks.empty()) return std::nullopt;
+  std::optional<Place> place = place_from(std::getenv);
+  if (!place || place->rank_count == 1) return std::nullopt;
+  rank_served(*place, choice.real_ranks);  // refuses a wrong number of processes
+  return place;
+}
+
 SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepared) {
   SimulatedWorld world;
   WorldChoice& choice = world.choice;
@@ -73,9 +86,11 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   if (options.warm_up >= 0) choice.warm_up = options.warm_up;
   if (options.repeats > 0) choice.repeats = options.repeats;
   if (const auto given = parse_word<Contribution>(options.contribution)) choice.contribution = *given;
+  if (const auto given = parse_word<TransferTimes>(options.transfers)) choice.transfers = *given;
   choice.stand_for = stand_for(options, prepared.scenario);
   world.tape = options.tape;
   world.records_kernels = options.trace_kernels;
+  world.place = place_of_launch(choice);
   return world;
 }
 
@@ -174,6 +189,17 @@ void add_coverage(const Prepared& prepared, const Trace& trace, Report& report) 
   report.interval = Interval{Regime::measured, std::max(0.0, 1 - width), 1 + width, source, ""};
 }
 
+// Bytes of the real ranks that start on this host, as far as this process knows; 0: another process says so.
+double announce_held_here(const Prepared& prepared, const SimulatedWorld& world, double allowed) {
+  WorldChoice choice = world.choice;
+  if (choice.kind != WorldKind::mixed) return 0;
+  if (world.place && world.place->rendezvous.host != "127.0.0.1")
+    choice.real_ranks = {rank_served(*world.place, choice.real_ranks)};
+  else if (world.place && world.place->rank != kLeader)
+    return 0;
+  return announce_real_ranks(prepared, choice, allowed);
+}
+
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   check_strict(options, scenario);
@@ -195,8 +221,11 @@ Exit run(const SimulateArguments& options) {
   const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
   if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
-  const double real_bytes =
-      world.choice.kind == WorldKind::mixed ? announce_real_ranks(prepared, world.choice, allowed) : 0;
+  const double real_bytes = announce_held_here(prepared, world, allowed);
+  if (world.place && world.place->rank != kLeader) {
+    serve_world(prepared, world);
+    return Exit::ok;
+  }
   world.announce = [&](const MemoryNeed& announced) {
     announce_memory(announced, prepared.scenario.job, allowed - real_bytes);
     need = announced;
@@ -236,7 +265,9 @@ void add_simulate(const Command& program) {
   command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
   add_max_input(command);
   command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
-  command.option("--real-rank", options->real_ranks, "mixed: ranks that really compute, for example 0,3");
+  command.option(
+      "--real-rank", options->real_ranks,
+      "mixed: ranks that really compute, for example 0,3; a launcher may start a process for each");
   command
       .option("--stand-for", options->stand_for,
               "mixed: a real rank computes for itself, or for its whole class")
@@ -251,6 +282,11 @@ void add_simulate(const Command& program) {
       .option("--contribution", options->contribution,
               "mixed: what simulated ranks seem to send to real ones")
       .one_of(words_of<Contribution>());
+  command
+      .option("--transfers", options->transfers,
+              "mixed: what real ranks alone move takes the fabric's price, or as long as it took; default: "
+              "priced")
+      .one_of(words_of<TransferTimes>());
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
@@ -280,6 +316,8 @@ void add_simulate(const Command& program) {
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example(
       "motley simulate scenarios/quickstart.yaml --trace run.json\n"
+      "  motley launch -n 2 -- motley simulate scenarios/quickstart-train.yaml --world mixed --real-rank "
+      "0,1\n"
       "  motley simulate on-my-core.yaml --strict    (its chip is one that `motley calibrate` wrote)");
   command.runs([options] { return run(*options); });
 }

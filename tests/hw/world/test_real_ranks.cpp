@@ -1,4 +1,5 @@
 // Real ranks in processes of their own: they answer, the dead are named, and none outlives the process that asks.
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "hw/world/real_ranks.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
+#include "tests/support/asked_ranks.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -17,30 +19,6 @@ using namespace motley;
 using namespace motley::tests;
 
 namespace {
-
-// The first step of a rank with that operation.
-Step first_step_with(const Program& program, Rank rank, Op op) {
-  const auto& streams = program.program_of(rank).streams;
-  for (const StreamId stream : streams.ids())
-    for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i)
-      if (streams[stream].instructions[i].op() == op) return {rank, stream, static_cast<std::int32_t>(i)};
-  FAIL("no such step");
-  return {};
-}
-
-const Instruction& instruction_at(const Program& program, const Step& step) {
-  return program.at(step.rank, step.stream, step.index);
-}
-
-template <class Act>
-std::string failure_of(Act act) {
-  try {
-    act();
-  } catch (const RunFailure& failure) {
-    return failure.what();
-  }
-  return "nothing failed";
-}
 
 bool has_living_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
 
@@ -63,6 +41,25 @@ TEST_CASE("real ranks compute in processes of their own, which end with them", "
     CHECK(ranks.process(0_rank) != getpid());
   }
   CHECK_FALSE(has_living_children());
+}
+
+TEST_CASE("real ranks stay on processors of their own, where there are enough of them", "[real ranks]") {
+  cpu_set_t usable;
+  REQUIRE(sched_getaffinity(0, sizeof usable, &usable) == 0);
+  const Job job = tiny_job({1, 2, 1});
+  const Program program = compile(job);
+  RealRanks ranks(job, program, {0_rank, 1_rank}, {});
+  cpu_set_t taken[2];
+  for (const Rank rank : program.ranks.ids()) {
+    const Step step = first_step_with(program, rank, Op::compute);
+    ranks.execute(step, instruction_at(program, step));
+    cpu_set_t& set = taken[rank.value()];
+    REQUIRE(sched_getaffinity(ranks.process(rank), sizeof set, &set) == 0);
+    CHECK(CPU_COUNT(&set) == (CPU_COUNT(&usable) < 2 ? 1 : CPU_COUNT(&usable) / 2));
+  }
+  cpu_set_t both;
+  CPU_AND(&both, &taken[0], &taken[1]);
+  CHECK(CPU_COUNT(&both) == (CPU_COUNT(&usable) < 2 ? 1 : 0));
 }
 
 TEST_CASE("a real rank that is killed is named, with its signal and what it was to do", "[real ranks]") {

@@ -75,6 +75,7 @@ TEST_CASE("a trace written and read is the same trace, for every small strategy"
       Trace trace = timed_trace(program);
       trace.measured_ranks = {0_rank};
       trace.measured_for_class = job.strategy.overlap_p2p;
+      trace.measured_transfers = !job.strategy.overlap_p2p;
       trace.period_s = 0.1 + 0.7;
       trace.events[0].free_s = 0.1 + 0.2;
       trace.events[0].begin_s = std::nextafter(0.3, 1);

@@ -27,6 +27,22 @@ std::string name_of_step(const Step& step) {
   return fmt::format("rank {} stream {} step {}", step.rank, step.stream, step.index);
 }
 
+const Instruction& instruction_of(const Program& program, const Step& step) {
+  return program.at(step.rank, step.stream, step.index);
+}
+
+// All ranks that take part in the transfer or collective of a step, in ascending order; none: it is neither.
+std::vector<Rank> taking_part(const Program& program, const Step& step) {
+  const RankEntry& entry = program.ranks[step.rank];
+  std::vector<Rank> ranks;
+  if (const PeerMessage* message = instruction_of(program, step).message())
+    ranks = {step.rank, *entry.peers[message->slot]};
+  if (const auto* collective = instruction_of(program, step).as<Collective>())
+    ranks = program.groups[*entry.groups[collective->slot]].ranks;
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // An executor whose seconds depend on what is computed alone, and which notes what ranks move among themselves.
 class KnownSeconds : public Executor {
  public:
@@ -39,11 +55,23 @@ class KnownSeconds : public Executor {
   double execute(const Step& step, const Instruction&) override {
     return 1e-9 * static_cast<double>(nanoseconds(program_, step));
   }
-  void communicate(const std::vector<Step>& together, bool complete) override {
+  // Of a transfer or collective, the same from every rank that takes part.
+  static std::int64_t moved_nanoseconds(const Program& program, const Step& step) {
+    const std::vector<Rank> ranks = taking_part(program, step);
+    const Instruction& instruction = instruction_of(program, step);
+    const auto seed = static_cast<std::uint64_t>(payload_bytes(instruction)) +
+                      static_cast<std::uint64_t>(ranks.front().value()) * 104729 +
+                      static_cast<std::uint64_t>(ranks.back().value()) * 7919 +
+                      static_cast<std::uint64_t>(instruction.micro_batch + 2) * 31;
+    return static_cast<std::int64_t>(1 + seed * 2654435761U % 30'000);
+  }
+  std::optional<double> communicate(const std::vector<Step>& together, bool complete) override {
     for (const Step& step : together) {
       if (!told_.insert(step).second) throw std::logic_error("told twice: " + name_of_step(step));
       if (complete) moved.push_back(name_of_step(step));
     }
+    if (!complete || taking_part(program_, together.front()).empty()) return std::nullopt;
+    return 1e-9 * static_cast<double>(moved_nanoseconds(program_, together.front()));
   }
   std::vector<std::string> moved;
 
@@ -146,19 +174,16 @@ TEST_CASE("tensors move where only real ranks take part, once") {
     const std::vector<Rank> real = some_ranks(draw.program, dice);
     std::vector<std::string> wanted;
     for (const Rank rank : real) {
-      const RankEntry& entry = draw.program.ranks[rank];
       const auto& streams = draw.program.program_of(rank).streams;
       for (const StreamId stream : streams.ids())
         for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i) {
           const Instruction& instruction = streams[stream].instructions[i];
-          std::vector<Rank> others;
-          if (const PeerMessage* message = instruction.message()) others = {*entry.peers[message->slot]};
-          if (const auto* collective = instruction.as<Collective>())
-            others = draw.program.groups[*entry.groups[collective->slot]].ranks;
+          const Step step{rank, stream, static_cast<std::int32_t>(i)};
+          const std::vector<Rank> others = taking_part(draw.program, step);
           if (others.empty() && instruction.op() != Op::copy) continue;
           const bool all_real =
               std::all_of(others.begin(), others.end(), [&](Rank other) { return contains(real, other); });
-          if (all_real) wanted.push_back(name_of_step({rank, stream, static_cast<std::int32_t>(i)}));
+          if (all_real) wanted.push_back(name_of_step(step));
           ++(all_real ? moved : not_moved);
         }
     }
@@ -178,6 +203,52 @@ TEST_CASE("tensors move where only real ranks take part, once") {
   CHECK(not_moved > 50);
 }
 
+TEST_CASE("known times of transfers come through any mixture to the nanosecond, and through its tape") {
+  int exact = 0, expanded = 0, priced = 0;
+  const TemporaryFolder folder;
+  for (unsigned seed = 0; seed < 48; ++seed) {
+    CAPTURE(seed);
+    const SimulatedDraw& draw = simulated_draw(seed / 2);
+    Job job = draw.job;
+    if (seed % 2 == 1) job.fidelity.data_parallel = CollectiveLevel::expanded;
+    Dice dice(seed);
+    KnownSeconds known(draw.program);
+    SimOptions options;
+    options.executor = &known;
+    options.real_ranks = some_ranks(draw.program, dice);
+    options.measured_transfers = true;
+    const Trace mixed = simulate_in_child(job, draw.program, options);
+    CHECK(mixed.measured_transfers);
+    CHECK(compare(draw.program, mixed, draw.trace).equal_structure());
+    for (const TraceEvent& event : mixed.events) {
+      const std::vector<Rank> others = taking_part(draw.program, event.step);
+      if (others.empty() || !contains(options.real_ranks, event.step.rank)) continue;
+      if (!std::all_of(others.begin(), others.end(),
+                       [&](Rank other) { return contains(options.real_ranks, other); })) {
+        ++priced;
+        continue;
+      }
+      REQUIRE(std::llround((event.end_s - event.matched_s) * 1e9) ==
+              KnownSeconds::moved_nanoseconds(draw.program, event.step));
+      ++exact;
+      const RankEntry& entry = draw.program.ranks[event.step.rank];
+      if (const auto* collective = instruction_of(draw.program, event.step).as<Collective>())
+        if (level_of(job.fidelity, draw.program.groups[*entry.groups[collective->slot]]) ==
+            CollectiveLevel::expanded)
+          ++expanded;
+    }
+    SimOptions replay;
+    write_trace(mixed, draw.program, folder.path() + "/tape");
+    const Trace tape = read_trace(folder.path() + "/tape");
+    REQUIRE(tape == mixed);
+    replay.tape = &tape;
+    REQUIRE(simulate_in_child(job, draw.program, replay) == mixed);
+  }
+  CHECK(exact > 300);
+  CHECK(expanded > 20);
+  CHECK(priced > 300);
+}
+
 TEST_CASE("mixed with every rank simulated writes the bytes of the simulation") {
   const TemporaryFolder folder;
   for (unsigned seed = 0; seed < 12; ++seed) {
@@ -186,6 +257,7 @@ TEST_CASE("mixed with every rank simulated writes the bytes of the simulation") 
     KnownSeconds known(draw.program);
     SimOptions options;
     options.executor = &known;
+    options.measured_transfers = true;
     write_trace(simulate_in_child(draw.job, draw.program, options), draw.program, folder.path() + "/mixed");
     write_trace(draw.trace, draw.program, folder.path() + "/sim");
     REQUIRE(folder.read("mixed") == folder.read("sim"));

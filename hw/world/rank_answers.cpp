@@ -1,0 +1,97 @@
+#include "hw/world/rank_answers.hpp"
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "models/base/refusal.hpp"
+
+namespace motley {
+
+namespace {
+
+enum class Outcome : std::uint8_t { done, failure, refusal, bug };
+
+// What stands before the lists and texts of an answer.
+struct AnswerHead {
+  Outcome outcome = Outcome::done;
+  Exit exit_code = Exit::ok;  // refusal
+  double number = 0, begin_s = 0, end_s = 0;
+  std::size_t kernels = 0, values = 0;
+  std::size_t kind = 0, message = 0, hint = 0;  // bytes of the texts
+};
+
+template <class List>
+List read_list(const Socket& socket, std::size_t count, double timeout_s) {
+  List list(count, typename List::value_type{});
+  if (count > 0) socket.read_all(std::as_writable_bytes(std::span(list.data(), count)), timeout_s);
+  return list;
+}
+
+void send_failure(const Socket& socket, AnswerHead head, const std::string& kind, const std::string& message,
+                  const std::string& hint) {
+  head.kind = kind.size();
+  head.message = message.size();
+  head.hint = hint.size();
+  socket.write_all(bytes_of_value(head), kForEver_s);
+  for (const std::string* const text : {&kind, &message, &hint})
+    socket.write_all(std::as_bytes(std::span(*text)), kForEver_s);
+}
+
+[[noreturn]] void throw_received(const AnswerHead& head, const Socket& socket, double timeout_s) {
+  const auto kind = read_list<std::string>(socket, head.kind, timeout_s);
+  const auto message = read_list<std::string>(socket, head.message, timeout_s);
+  const auto hint = read_list<std::string>(socket, head.hint, timeout_s);
+  if (head.outcome == Outcome::refusal) throw Refusal(head.exit_code, kind, {}, message, hint);
+  if (head.outcome == Outcome::bug) throw std::logic_error(message);
+  throw RunFailure(message);
+}
+
+}  // namespace
+
+void send_answer(const Socket& socket, const RankAnswer& answer) {
+  AnswerHead head;
+  head.number = answer.number;
+  head.begin_s = answer.begin_s;
+  head.end_s = answer.end_s;
+  head.kernels = answer.kernels.size();
+  head.values = answer.values.size();
+  socket.write_all(bytes_of_value(head), kForEver_s);
+  socket.write_all(std::as_bytes(std::span(answer.kernels)), kForEver_s);
+  socket.write_all(std::as_bytes(std::span(answer.values)), kForEver_s);
+}
+
+void send_values(const Socket& socket, std::span<const float> values) {
+  AnswerHead head;
+  head.values = values.size();
+  socket.write_all(bytes_of_value(head), kForEver_s);
+  socket.write_all(std::as_bytes(values), kForEver_s);
+}
+
+void send_thrown(const Socket& socket) {
+  try {
+    throw;
+  } catch (const Refusal& refusal) {
+    send_failure(socket, {.outcome = Outcome::refusal, .exit_code = refusal.exit_code()}, refusal.kind(),
+                 refusal.message(), refusal.hint());
+  } catch (const std::logic_error& bug) {
+    send_failure(socket, {.outcome = Outcome::bug}, "", bug.what(), "");
+  } catch (const std::exception& failure) {
+    send_failure(socket, {.outcome = Outcome::failure}, "", failure.what(), "");
+  }
+}
+
+RankAnswer read_answer(const Socket& socket, double timeout_s) {
+  AnswerHead head;
+  socket.read_all(writable_bytes_of_value(head), timeout_s);
+  if (head.outcome != Outcome::done) throw_received(head, socket, timeout_s);
+  RankAnswer answer;
+  answer.number = head.number;
+  answer.begin_s = head.begin_s;
+  answer.end_s = head.end_s;
+  answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, timeout_s);
+  answer.values = read_list<std::vector<float>>(socket, head.values, timeout_s);
+  return answer;
+}
+
+}  // namespace motley

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""motley simulate --world mixed, whose real ranks a launcher has started: motley launch, or one that sets variables.
+
+Arguments: the program, the source tree. tests/hw/world tests the real ranks themselves.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+TRAIN = "scenarios/quickstart-train.yaml"
+MIXED = ["simulate", TRAIN, "--world", "mixed", "--real-rank", "0,1"]
+ENDLESS = [*MIXED, "--repeats", "1000"]  # for longer than any test waits
+
+OK, FAILED, USAGE, INFEASIBLE = range(4)
+
+
+def motley(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
+                          stdin=subprocess.DEVNULL, timeout=500)
+
+
+def start(*arguments, **variables):
+    return subprocess.Popen([PROGRAM, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=os.environ | variables)
+
+
+def children(process):
+    listed = pathlib.Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+
+
+def is_alive(process):
+    state = pathlib.Path(f"/proc/{process}/stat")
+    try:
+        return state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class RealRanks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def right(self, *arguments):
+        answer = motley(*arguments)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr), arguments)
+        return answer.stdout
+
+    def launched(self):
+        """A launch that runs until it is ended, and its processes: two ranks, and the one that the first has forked."""
+        run = start("launch", "-n", "2", "--", PROGRAM, *ENDLESS)
+        self.addCleanup(run.kill)
+        while not (len(ranks := children(run.pid)) == 2 and children(ranks[0])):
+            self.assertIsNone(run.poll())
+        return run, [*ranks, *children(ranks[0])]
+
+    def on_variables(self):
+        """The same, started by another launcher: the two processes."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = [start(*ENDLESS, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                 for rank in range(2)]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+        while not children(ranks[0].pid):
+            self.assertIsNone(ranks[0].poll())
+        return ranks
+
+    def test_a_launch_prints_one_report_whose_tape_replays_byte_for_byte(self):
+        tape, trace, trace_again = (self.folder / name for name in ["tape.json", "trace.json", "again.json"])
+        mixed = self.right("launch", "-n", "2", "--", PROGRAM, *MIXED, "--record", tape, "--trace", trace, "--json")
+        replayed = self.right("simulate", TRAIN, "--world", "replay", "--tape", tape, "--json", "--trace", trace_again)
+        self.assertEqual(mixed, replayed)
+        self.assertEqual(trace.read_bytes(), trace_again.read_bytes())
+        self.assertEqual([0, 1], json.loads(mixed)["real"]["ranks"])
+
+    def on_machine(self, machine, nodes=1):
+        """A scenario on a cluster whose links were measured on that machine."""
+        nics = "" if nodes == 1 else ", nics: [{kind: ethernet, count: 1, bandwidth: 10 Gb/s, latency: 10 us}]"
+        path = self.folder / "measured.yaml"
+        path.write_text(f"model: tiny-gpt2\ncluster:\n  name: here\n  links_measured_on: '{machine}'\n  groups:\n"
+                        f"    - {{name: host, nodes: {nodes}, chip: host-core, chips_per_node: {2 // nodes}, "
+                        f"inside: {{fabric: loopback, bandwidth: 4 GB/s, latency: 10 us}}{nics}}}\n"
+                        "train: {global_batch: 8, micro_batch: 2, sequence: 32, precision: fp32}\n"
+                        "strategy: {pipeline_parallel: 2}\n"
+                        "world: {kind: mixed, real_ranks: [0, 1], transfers: measured}\n")
+        return path
+
+    def test_transfers_are_measured_where_the_links_were_and_their_tape_replays(self):
+        answer = motley("simulate", self.on_machine("another machine"))
+        self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("links of cluster `here` were measured on `another machine`, and real rank 0 runs on `",
+                      answer.stderr)
+        this_machine = re.search("runs on `(.*)`", answer.stderr).group(1)
+        tape = self.folder / "tape.json"
+        for launch in [[], ["launch", "-n", "2", "--", PROGRAM]]:
+            scenario = self.on_machine(this_machine)
+            mixed = self.right(*launch, "simulate", scenario, "--record", tape, "--json")
+            self.assertEqual(mixed, self.right("simulate", scenario, "--world", "replay", "--tape", tape, "--json"))
+            real = json.loads(mixed)["real"]
+            self.assertEqual(("measured", 0), (real["moved_timed"], real["filled_in"]))
+            self.assertGreater(real["moved"], 0)
+            priced = json.loads(self.right(*launch, "simulate", scenario, "--transfers", "priced", "--json"))["real"]
+            self.assertEqual(real | {"moved_timed": "priced"}, priced)
+        answer = motley("simulate", self.on_machine(this_machine, nodes=2))
+        self.assertEqual((INFEASIBLE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("real ranks 0 and 1 are on two nodes of cluster `here`, and run on one host", answer.stderr)
+
+    def test_what_real_ranks_move_with_simulated_ones_is_filled_in(self):
+        real = json.loads(self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--json"))["real"]
+        self.assertEqual((0, 0, 9), (real["moved"], real["moved_bytes"], real["filled_in"]))
+
+    def test_a_process_alone_starts_all_real_ranks(self):
+        report = json.loads(self.right("launch", "-n", "1", "--", PROGRAM, *MIXED, "--json"))
+        self.assertEqual([0, 1], report["real"]["ranks"])
+
+    def test_more_processes_than_real_ranks_are_refused(self):
+        answer = motley("launch", "-n", "3", "--", PROGRAM, *MIXED)
+        self.assertEqual((USAGE, ""), (answer.returncode, answer.stdout))
+        self.assertIn("3 processes were started, and 2 ranks are real", answer.stderr)
+        self.assertIn("motley launch -n 2 -- motley simulate", answer.stderr)
+
+    def test_a_rank_of_a_launch_that_is_killed_is_named_and_none_is_left(self):
+        run, processes = self.launched()
+        os.kill(processes[1], signal.SIGKILL)
+        output, errors = run.communicate(timeout=100)
+        # Either the first process says so, with what it asked for, or the launcher, which then ends it.
+        self.assertIn((run.returncode, output), [(FAILED, ""), (128 + signal.SIGKILL, "")])
+        self.assertIn(f"rank 1 (process {processes[1]}", errors)
+        while any(is_alive(process) for process in processes):
+            pass  # the kernel ends them
+
+    def test_no_process_outlives_the_launch(self):
+        for end in [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]:
+            with self.subTest(end=end):
+                run, processes = self.launched()
+                run.send_signal(end)
+                run.communicate(timeout=100)
+                self.assertNotEqual(OK, run.returncode)
+                while any(is_alive(process) for process in processes):
+                    pass
+
+    def test_a_real_rank_that_another_launcher_started_is_named_when_it_dies(self):
+        first, second = self.on_variables()
+        second.kill()
+        second.communicate(timeout=100)
+        _, errors = first.communicate(timeout=100)
+        self.assertEqual(FAILED, first.returncode)
+        self.assertIn(f"real rank 1 (process {second.pid} at 127.0.0.1) is gone, at stage", errors)
+
+    def test_a_real_rank_that_another_launcher_started_ends_with_the_first(self):
+        first, second = self.on_variables()
+        first.kill()
+        first.communicate(timeout=100)
+        output, errors = second.communicate(timeout=100)
+        self.assertEqual((FAILED, ""), (second.returncode, output))
+        self.assertIn("real rank 1: the process of real rank 0, which simulates, is gone", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
