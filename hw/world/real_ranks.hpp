@@ -1,8 +1,9 @@
 // The real ranks of a simulation (Mixed): each is a process of its own, which computes when it is asked, one at a time,
 // while virtual time waits. Tensors that real ranks send each other really move, over TCP; what simulated ranks would
-// have brought is filled in. The processes hold no clock and decide no order: the World that asks does. Collectives
-// inside a compute move nothing, because its peers do not compute at the same time; as instructions of their own
-// (fidelity: {tensor_parallel: fluid}) they do. Read next: hw/rank/executor.hpp, hw/world/real_world.hpp.
+// have brought is filled in, or comes from a recording. The processes hold no clock and decide no order: the World that
+// asks does. Collectives inside a compute move nothing, because its peers do not compute at the same time; as
+// instructions of their own (fidelity: {tensor_parallel: fluid}) they do. Read next: hw/rank/executor.hpp,
+// hw/rank/recording.hpp, hw/world/real_world.hpp.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "hw/rank/executor.hpp"
+#include "hw/rank/recording.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/scenario/job.hpp"
 
@@ -18,7 +20,9 @@ namespace motley {
 
 struct RealRanksOptions {
   ExecutorOptions executor = {};
-  double deadline_s = 300;  // a rank that does not answer for so long counts as dead
+  double deadline_s = 300;               // a rank that does not answer for so long counts as dead
+  const Recording* recording = nullptr;  // what simulated ranks bring; null: what `executor` says
+  RecordingWriter* recorder = nullptr;   // is told what real ranks receive; null: nobody is
 };
 
 // What the process of a rank is asked.
@@ -26,7 +30,10 @@ struct RankQuestion {
   enum class Ask : std::uint8_t { execute, move, imagine, loss, values };
   Ask ask = Ask::execute;
   Step step;
-  TensorId tensor{0};  // values: which
+  TensorId tensor{0};     // values: which
+  bool keeps = false;     // move, imagine: whether what the step receives is a part of the answer
+  bool recorded = false;  // execute, imagine: whether what the step receives follows,
+  std::size_t count = 0;  // and as how many values
 };
 
 class RealRanks : public Executor {
@@ -63,7 +70,7 @@ class RealRanks : public Executor {
   void start(Rank rank, const std::map<Rank, Socket>& doors);
   [[noreturn]] void serve_for_ever(Rank rank, const std::map<Rank, Socket>& doors,
                                    const Socket& socket) const;
-  void ask(Rank rank, const RankQuestion& question);
+  void ask(Rank rank, RankQuestion question);
   void wait_for(Rank rank, const RankQuestion& question);
   Answer answer(Rank rank, const RankQuestion& question);
   Answer ask_and_wait(Rank rank, const RankQuestion& question);

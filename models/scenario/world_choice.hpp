@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/base/words.hpp"
@@ -21,10 +22,11 @@ enum class StandFor : std::uint8_t { rank, alike };
 template <>
 inline constexpr auto kWords<StandFor> = words("rank", "class");
 
-// What a real rank gets in place of what simulated ranks would have sent: small numbers of both signs, or zeros.
-enum class Contribution : std::uint8_t { made_up, zeros };
+// What a real rank gets in place of what simulated ranks would have sent: small numbers of both signs, zeros, or what
+// it got when they were real, from a recording.
+enum class Contribution : std::uint8_t { made_up, zeros, recorded };
 template <>
-inline constexpr auto kWords<Contribution> = words("made_up", "zeros");
+inline constexpr auto kWords<Contribution> = words("made_up", "zeros", "recorded");
 
 // How often a real rank computes what is timed, each time from the same state: first without a clock, then with one.
 // The median counts, or the faster of the two in the middle.
@@ -39,6 +41,7 @@ struct WorldChoice {
   std::vector<Rank> real_ranks;  // mixed: the ranks that really compute
   StandFor stand_for = StandFor::rank;
   Contribution contribution = Contribution::made_up;
+  std::string recording = {};  // recorded: the path of the recording
   std::int32_t warm_up = Repeats{}.warm_up, repeats = Repeats{}.timed;
   bool operator==(const WorldChoice&) const = default;
 };

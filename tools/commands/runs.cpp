@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hw/launch/launch.hpp"
+#include "hw/rank/recording.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/temporary_folder.hpp"
@@ -26,15 +27,58 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
 }
 
-// What real ranks train on, if all ranks are real; nothing: their data are made up like all else.
-std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks) {
+// What real ranks train on, if all ranks are real or were when the others were recorded; nothing: their data are made
+// up like all else.
+std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks,
+                                 const std::optional<Recording>& recording) {
   const std::set<Rank> real(real_ranks.begin(), real_ranks.end());
-  if (real.size() < prepared.program.ranks.size()) return std::nullopt;
+  const bool all_real = real.size() == prepared.program.ranks.size();
+  if (recording ? recording->origin().text_hash == 0 : !all_real) return std::nullopt;
   const Job& job = prepared.scenario.job;
   Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   return text;
 }
+
+// The real ranks of a mixed world, what they train on, and the recordings that they read and write.
+class MixedRun {
+ public:
+  MixedRun(const Prepared& prepared, const SimulatedWorld& world) {
+    const WorldChoice& choice = world.choice;
+    const Program& program = prepared.program;
+    need_option(!choice.real_ranks.empty(), choice.kind, "real ranks",
+                "--real-rank 0, or `real_ranks` in the scenario");
+    if (choice.contribution == Contribution::recorded) recording_.emplace(choice.recording);
+    text_ = text_of_real(prepared, choice.real_ranks, recording_);
+    const Text* const text = text_ ? &*text_ : nullptr;
+    RecordingOrigin origin = origin_of(prepared.scenario.job, program, text);
+    if (recording_) recording_->check_suits(origin, program, choice.real_ranks);
+    origin.contribution = recording_ ? recording_->origin().contribution : choice.contribution;
+    origin.inside_computes = recording_ && recording_->origin().inside_computes;
+    if (!world.record_contributions.empty())
+      recorder_.emplace(world.record_contributions, origin, choice.real_ranks);
+    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+    const ExecutorOptions how{.library = library,
+                              .repeats = {choice.warm_up, choice.repeats},
+                              .contribution = origin.contribution,
+                              .text = text,
+                              .communicates = true};
+    ranks_.emplace(prepared.scenario.job, program, choice.real_ranks,
+                   RealRanksOptions{.executor = how,
+                                    .recording = recording_ ? &*recording_ : nullptr,
+                                    .recorder = recorder_ ? &*recorder_ : nullptr});
+  }
+  Executor& executor() { return *ranks_; }
+  void close_recording() {
+    if (recorder_) recorder_->close();
+  }
+
+ private:
+  std::optional<Recording> recording_;
+  std::optional<Text> text_;
+  std::optional<RecordingWriter> recorder_;
+  std::optional<RealRanks> ranks_;
+};
 
 }  // namespace
 
@@ -43,21 +87,10 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   options.announce = world.announce;
   options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
-  std::optional<Text> text;
-  std::optional<RealRanks> real_ranks;
+  std::optional<MixedRun> mixed;
   if (world.choice.kind == WorldKind::mixed) {
-    need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
-                "--real-rank 0, or `real_ranks` in the scenario");
-    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
-    text = text_of_real(prepared, world.choice.real_ranks);
-    const ExecutorOptions how{.library = library,
-                              .repeats = {world.choice.warm_up, world.choice.repeats},
-                              .contribution = world.choice.contribution,
-                              .text = text ? &*text : nullptr,
-                              .communicates = true};
-    real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
-                       RealRanksOptions{.executor = how});
-    options.executor = &*real_ranks;
+    mixed.emplace(prepared, world);
+    options.executor = &mixed->executor();
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;
   }
@@ -68,10 +101,13 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   }
   const Job& job = prepared.scenario.job;
   try {
-    return in_child ? simulate_in_child(job, prepared.program, options)
-                    : simulate(job, prepared.program, options);
+    Trace trace = in_child ? simulate_in_child(job, prepared.program, options)
+                           : simulate(job, prepared.program, options);
+    if (mixed) mixed->close_recording();
+    return trace;
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
+    if (refusal.kind() == "wrong-recording") throw located(refusal, {.file = world.choice.recording});
     for (const char* const kind : {"too-little-memory", "unfolded-class", "alike-real-ranks"})
       if (refusal.kind() == kind) throw;
     throw located(refusal, prepared.scenario.cluster_location);

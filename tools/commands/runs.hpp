@@ -14,9 +14,10 @@
 namespace motley {
 
 struct SimulatedWorld {
-  WorldChoice choice = {};             // of any kind but real
-  std::string tape = {};               // replay: the path of a trace that was recorded in a mixed run
-  std::optional<Trace> recorded = {};  // replay: that trace
+  WorldChoice choice = {};                // of any kind but real
+  std::string tape = {};                  // replay: the path of a trace that was recorded in a mixed run
+  std::optional<Trace> recorded = {};     // replay: that trace
+  std::string record_contributions = {};  // mixed: the path of the recording to write; empty: none
   bool reference_kernels = false;
   bool records_kernels = false;                               // in the trace
   std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce
