@@ -157,11 +157,10 @@ TEST_CASE("a recording suits only the run that it was made of, and ranks that it
   changed.train.learning_rate *= 2;
   CHECK(refused(origin_of(changed, program, &text), {0_rank}) ==
         "recorded of another model, or of one that was trained in another way");
-  for (const Text* const another : {static_cast<const Text*>(nullptr), &text}) {
-    const Text longer("another text");
-    CHECK(refused(origin_of(job, program, another == nullptr ? another : &longer), {0_rank}) ==
-          "recorded with another training text");
-  }
+  const Text longer("another text");
+  const Text* const none = nullptr;
+  for (const Text* const another : {none, &longer})
+    CHECK(refused(origin_of(job, program, another), {0_rank}) == "recorded with another training text");
   changed = job;
   changed.train.steps += 1;
   CHECK(refused(origin_of(changed, program, &text), {0_rank}).empty());
