@@ -52,6 +52,15 @@ std::size_t place_in(const Group& group, Rank rank) {
   return static_cast<std::size_t>(place - group.ranks.begin());
 }
 
+std::vector<std::span<float>> parts_that_come(CollectiveKind kind, const Group& group, Rank rank,
+                                              std::span<float> values) {
+  if (kind == CollectiveKind::all_reduce) return {values};
+  const std::span<float> own = part(values, place_in(group, rank), group.ranks.size());
+  if (kind == CollectiveKind::reduce_scatter) return {own};
+  const auto before = static_cast<std::size_t>(own.data() - values.data());
+  return {values.first(before), values.subspan(before + own.size())};
+}
+
 Posted ring_reduce_scatter(Transport& transport, const Group& group, Channel channel, std::uint64_t tag,
                            ReduceOp reduce, std::span<float> values, Posted mine) {
   const std::size_t R = group.ranks.size(), me = place_in(group, transport.rank());

@@ -16,6 +16,11 @@ namespace motley {
 std::span<float> part(std::span<float> values, std::size_t i, std::size_t R);
 std::size_t place_in(const Group& group, Rank rank);
 
+// The parts of `values` that hold, after such a collective, what came from other ranks: the whole of a sum, this rank's
+// part of a scattered one, the parts of all others where nothing is reduced.
+std::vector<std::span<float>> parts_that_come(CollectiveKind kind, const Group& group, Rank rank,
+                                              std::span<float> values);
+
 // All work in place on `values` (S of CollectiveKind). All ranks of the group call them with the same count, op and
 // tag. They return when the last member was ready, and which member that was. Their scratch memory is one part of
 // `values`; an all_to_all copies all of them.

@@ -18,8 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 1;
-constexpr std::uint32_t kHelloBytesMax = 1U << 16U;    // any process may connect and send any four bytes
-constexpr std::uint32_t kMessageBytesMax = 1U << 30U;  // a trace of a million events has about 10^8 bytes
+constexpr std::uint32_t kHelloBytesMax = 1U << 16U;  // any process may connect and send any four bytes
 
 std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
   std::uint32_t length = 0;

@@ -1,8 +1,9 @@
 // How ranks find each other: all connect to rank 0, which checks that they run the same program binary and the same
-// Program, and tells every rank where all ranks listen. The connections stay open for barriers and results. They carry
-// no training data: hw/transport does. Read next: hw/world/train.hpp.
+// Program, and tells every rank where all ranks listen. The connections stay open for barriers and results. Training
+// moves no data over them: hw/transport does that. Read next: hw/world/train.hpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 namespace motley {
 
 inline constexpr Rank kLeader{0};  // the rank that listens at the rendezvous
+// The longest message. A trace of a million events has about 10^8 bytes.
+inline constexpr std::uint32_t kMessageBytesMax = 1U << 30U;
 
 struct RendezvousOptions {
   Rank rank;

@@ -7,6 +7,8 @@
 
 #include "hw/rank/parameters.hpp"
 #include "models/base/refusal.hpp"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace motley {
 
@@ -42,5 +44,7 @@ void Text::append(const Train& train, std::int64_t step, std::int64_t sequence, 
     tokens.push_back(
         static_cast<unsigned char>(bytes_[(first + static_cast<std::uint64_t>(i + ahead)) % bytes_.size()]));
 }
+
+std::uint64_t Text::hash() const { return XXH3_64bits(bytes_.data(), bytes_.size()); }
 
 }  // namespace motley

@@ -26,6 +26,8 @@ class Text {
   void append(const Train& train, std::int64_t step, std::int64_t sequence, std::int64_t ahead,
               std::vector<std::int32_t>& tokens) const;
 
+  std::uint64_t hash() const;  // of its bytes
+
  private:
   std::string bytes_;
 };

@@ -63,8 +63,10 @@ void HostExecutor::fill_others(const Group& group, std::span<float> values) cons
     if (i / size != place) values[i] = zeros ? 0 : own[i % own.size()];
 }
 
-void HostExecutor::fill_others(const Kernel& kernel, std::span<float> values) const {
+void HostExecutor::fill_others(const Kernel& kernel, std::span<float> values) {
   const auto& group = program_.ranks[rank_].groups[kTensorGroup];
+  if (inside_ && group)
+    return inside_->fill(parts_that_come(collective_of(kernel.op), program_.groups[*group], rank_, values));
   if (kernel.op == KernelOp::all_gather && group) fill_others(program_.groups[*group], values);
 }
 
@@ -178,6 +180,7 @@ double HostExecutor::execute(const OptimizerStep& optimizer_step) {
 double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {
   make_up_missing(compute, micro_batch);
   const double seconds = repeat(&compute, micro_batch, [&] { return compute_once(compute, micro_batch); });
+  inside_.reset();
   fill_gathered(compute, micro_batch);
   drop_sent(micro_batch);
   return seconds;
@@ -185,9 +188,11 @@ double HostExecutor::execute(const Compute& compute, std::int32_t micro_batch) {
 
 double HostExecutor::compute_once(const Compute& compute, std::int32_t micro_batch) {
   MemoryLedger ledger;
+  if (inside_) inside_->begin_again();
   const double begin_s = monotonic_s();
   work_.compute(compute, micro_batch, ledger, &kernels_);
   const double seconds = monotonic_s() - begin_s;
+  if (inside_) inside_->check_all_taken();
   return seconds - take_out_collectives(compute);
 }
 

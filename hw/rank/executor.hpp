@@ -10,8 +10,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "hw/rank/arrivals.hpp"
 #include "hw/rank/data.hpp"
 #include "hw/rank/work.hpp"
 #include "models/scenario/world_choice.hpp"
@@ -43,6 +45,8 @@ class HostExecutor : public Executor {
   // of training steps.
   double execute(const Step& step, const Instruction& instruction) override;
   std::vector<KernelSpan> kernels() const override { return kernels_; }
+  // What comes inside the compute that execute() runs next, in place of what would be made up.
+  void bring_inside(RecordedValues recorded) { inside_ = std::move(recorded); }
   const Memory& memory() { return work_.memory(); }
   RankWork& work() { return work_; }
   // Makes an instance with made-up values where there is none.
@@ -63,9 +67,10 @@ class HostExecutor : public Executor {
   std::int64_t steps_begun_ = 0;
   std::optional<std::int32_t> last_index_;  // on the compute stream
   std::vector<KernelSpan> kernels_;         // of the last compute
+  std::optional<RecordedValues> inside_;    // what comes inside the next compute; nothing: it is made up
 
   void fill_others(const Group& group, std::span<float> values) const;
-  void fill_others(const Kernel& kernel, std::span<float> values) const;
+  void fill_others(const Kernel& kernel, std::span<float> values);
   void note_gather(const Instruction& instruction);
   void make_up_missing(const Compute& compute, std::int32_t micro_batch);
   void fill_gathered(const Compute& compute, std::int32_t micro_batch);

@@ -49,6 +49,19 @@ void send_failure(const Socket& socket, AnswerHead head, const std::string& kind
 
 }  // namespace
 
+void send_question(const Socket& socket, RankQuestion question, std::span<const float> recorded,
+                   double timeout_s) {
+  question.count = recorded.size();
+  socket.write_all(bytes_of_value(question), timeout_s);
+  socket.write_all(std::as_bytes(recorded), timeout_s);
+}
+
+std::pair<RankQuestion, std::vector<float>> read_question(const Socket& socket, double timeout_s) {
+  RankQuestion question;
+  socket.read_all(writable_bytes_of_value(question), timeout_s);
+  return {question, read_list<std::vector<float>>(socket, question.count, timeout_s)};
+}
+
 void send_answer(const Socket& socket, const RankAnswer& answer) {
   AnswerHead head;
   head.number = answer.number;

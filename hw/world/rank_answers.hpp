@@ -2,8 +2,10 @@
 // Read next: hw/world/real_ranks.hpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hw/transport/tcp/socket.hpp"
@@ -18,15 +20,23 @@ struct RankQuestion {
   enum class Ask : std::uint8_t { execute, move, imagine, loss, values, clock, end };
   Ask ask = Ask::execute;  // end: nothing more; there is no answer
   Step step;
-  TensorId tensor{0};  // values: which
+  TensorId tensor{0};     // values: which
+  bool keeps = false;     // move, imagine: whether what the step receives is a part of the answer
+  bool recorded = false;  // execute, imagine: whether what the step receives follows,
+  std::size_t count = 0;  // and as how many values
 };
 
 struct RankAnswer {
   double number = 0;              // seconds, a loss, or the time on the clock of its host
   double begin_s = 0, end_s = 0;  // move: on the clock of its host
   std::vector<KernelSpan> kernels;
-  std::vector<float> values;
+  std::vector<float> values;  // of a tensor, or what the step received
 };
+
+// Both throw SocketFailure, after `timeout_s` without any byte, too. `recorded`: what follows the question.
+void send_question(const Socket& socket, RankQuestion question, std::span<const float> recorded,
+                   double timeout_s);
+std::pair<RankQuestion, std::vector<float>> read_question(const Socket& socket, double timeout_s);
 
 // These wait until the other end takes the answer. They throw SocketFailure(closed).
 void send_answer(const Socket& socket, const RankAnswer& answer);

@@ -37,18 +37,46 @@ class ImaginedTransport : public Transport {
   Rank rank() const override { return rank_; }
   Posted exchange(const Exchange& exchange, Posted mine) override {
     std::vector<float> brought(exchange.incoming.size() / sizeof(float));
-    make_up(adds_ ? Contribution::zeros : contribution_, brought);
+    make_up(contribution_, brought);
     if (!brought.empty()) std::memcpy(exchange.incoming.data(), brought.data(), exchange.incoming.size());
     return mine;
   }
   void abort() override {}
-  // Whether what comes is added to what is here: simulated ranks then bring zeros.
-  void adds(bool adds) { adds_ = adds; }
 
  private:
   const Rank rank_;
   const Contribution contribution_;
-  bool adds_ = false;
+};
+
+// What comes to the step of one question.
+class StepArrivals : public Arrivals {
+ public:
+  // Who brings it: other ranks, or those that stand for them; nobody, so that the places keep what they hold; or a
+  // recording.
+  enum class From : std::uint8_t { ranks, nobody, recording };
+  void begin(From from, RecordedValues recorded, bool keeps) {
+    from_ = from;
+    recorded_ = std::move(recorded);
+    keeps_ = keeps;
+    kept_.clear();
+  }
+  bool bring(const Step&, Places places) override {
+    if (from_ == From::recording) recorded_.fill(places);
+    return from_ != From::ranks;
+  }
+  void came(const Step&, Places places) override {
+    if (keeps_) append_values(places, kept_);
+  }
+  void end() const {
+    if (from_ == From::recording) recorded_.check_all_taken();
+  }
+  const std::vector<float>& kept() const { return kept_; }
+
+ private:
+  From from_ = From::ranks;
+  RecordedValues recorded_;
+  bool keeps_ = false;
+  std::vector<float> kept_;
 };
 
 // The links between real ranks alone.
@@ -69,18 +97,26 @@ class RankServer {
         transport_(std::move(transport)),
         imagined_(rank, options.contribution),
         moving_world_(program, executor_.work(), rank, transport_.get()),
-        imagining_world_(program, executor_.work(), rank, &imagined_) {}
+        imagining_world_(program, executor_.work(), rank, &imagined_) {
+    for (RealWorld* const world : {&moving_world_, &imagining_world_}) world->use(&arrivals_);
+  }
 
-  double execute(const Step& step) {
+  double execute(const RankQuestion& question, std::vector<float> recorded) {
+    const Step& step = question.step;
+    if (question.recorded) executor_.bring_inside(RecordedValues(std::move(recorded)));
     return executor_.execute(step, program_.at(step.rank, step.stream, step.index));
   }
   std::vector<KernelSpan> kernels() const { return executor_.kernels(); }
   double loss_sum() { return executor_.work().loss_sum(); }
   std::span<const float> values(TensorId tensor) { return executor_.work().values(tensor, kNoMicroBatch); }
 
-  TraceEvent move(const Step& step) {
+  const std::vector<float>& received() const { return arrivals_.kept(); }  // if the question keeps it
+
+  TraceEvent move(const RankQuestion& question) {
+    const Step& step = question.step;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
+    arrivals_.begin(StepArrivals::From::ranks, {}, question.keeps);
     try {
       return moving_world_.perform_alone(step, instruction);
     } catch (...) {
@@ -90,20 +126,25 @@ class RankServer {
   }
 
   // Performs the step as if the ranks that are simulated were here.
-  void imagine(const Step& step) {
+  void imagine(const RankQuestion& question, std::vector<float> recorded) {
+    const Step& step = question.step;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
-    const auto* collective = instruction.as<Collective>();
-    imagined_.adds(collective != nullptr && collective->kind == CollectiveKind::reduce_scatter);
-    if (collective == nullptr || collective->kind != CollectiveKind::all_reduce)
-      return static_cast<void>(imagining_world_.perform_alone(step, instruction));
-    // Zeros change no sum.
-    MemoryLedger ledger;
-    for (const TensorId id : instruction.frees)
-      executor_.work().memory().free(id, instruction.micro_batch, ledger);
+    arrivals_.begin(question.recorded ? StepArrivals::From::recording : source(instruction),
+                    RecordedValues(std::move(recorded)), question.keeps);
+    imagining_world_.perform_alone(step, instruction);
+    arrivals_.end();
   }
 
  private:
+  // Simulated ranks of whom nothing is recorded add nothing to a sum.
+  static StepArrivals::From source(const Instruction& instruction) {
+    const auto* const collective = instruction.as<Collective>();
+    const bool sums = collective != nullptr && (collective->kind == CollectiveKind::all_reduce ||
+                                                collective->kind == CollectiveKind::reduce_scatter);
+    return sums ? StepArrivals::From::nobody : StepArrivals::From::ranks;
+  }
+
   // Makes up what the step reads and nobody has brought.
   void make_up_used(const Instruction& instruction) {
     if (const PeerMessage* message = instruction.message();
@@ -118,25 +159,29 @@ class RankServer {
   HostExecutor executor_;
   std::unique_ptr<Transport> transport_;
   ImaginedTransport imagined_;
+  StepArrivals arrivals_;
   RealWorld moving_world_, imagining_world_;
 };
 
-// Answers one question.
-void serve(RankServer& server, const RankQuestion& question, const Socket& socket) {
+// Answers one question. `recorded`: what its step receives, if it says so.
+void serve(RankServer& server, const RankQuestion& question, std::vector<float> recorded,
+           const Socket& socket) {
   RankAnswer answer;
   switch (question.ask) {
     case RankQuestion::Ask::execute:
-      answer.number = server.execute(question.step);
+      answer.number = server.execute(question, std::move(recorded));
       answer.kernels = server.kernels();
       break;
     case RankQuestion::Ask::move: {
-      const TraceEvent moved = server.move(question.step);
+      const TraceEvent moved = server.move(question);
       answer.begin_s = moved.begin_s;
       answer.end_s = moved.end_s;
+      answer.values = server.received();
       break;
     }
     case RankQuestion::Ask::imagine:
-      server.imagine(question.step);
+      server.imagine(question, std::move(recorded));
+      answer.values = server.received();
       break;
     case RankQuestion::Ask::loss:
       answer.number = server.loss_sum();
@@ -194,12 +239,11 @@ bool answer_questions(const std::function<std::unique_ptr<RankServer>()>& make, 
   }
   try {
     for (;;) {
-      RankQuestion question;
-      socket.read_all(writable_bytes_of_value(question), kForEver_s);
+      auto [question, recorded] = read_question(socket, kForEver_s);
       if (question.ask == RankQuestion::Ask::end) return true;
       try {
         if (failure) std::rethrow_exception(failure);
-        serve(*server, question, socket);
+        serve(*server, question, std::move(recorded), socket);
       } catch (const SocketFailure&) {
         throw;
       } catch (...) {
@@ -216,9 +260,10 @@ std::string agreed(const Program& program, const std::vector<Rank>& ranks, const
   const ExecutorOptions& how = options.executor;
   std::vector<std::int32_t> numbers;
   for (const Rank rank : ranks) numbers.push_back(rank.value());
-  return fmt::format("{} (real ranks {}; {}; warm_up {}, repeats {}; contribution {})", program_hash(program),
-                     fmt::join(numbers, ","), describe(how.library), how.repeats.warm_up, how.repeats.timed,
-                     name_of(how.contribution));
+  return fmt::format("{} (real ranks {}; {}; warm_up {}, repeats {}; contribution {}{})",
+                     program_hash(program), fmt::join(numbers, ","), describe(how.library),
+                     how.repeats.warm_up, how.repeats.timed, name_of(how.contribution),
+                     options.recording != nullptr ? ", recorded" : "");
 }
 
 }  // namespace
@@ -236,7 +281,7 @@ RealRanks::~RealRanks() {
   for (const auto& [rank, process] : processes_) {
     if (process.id <= 0) {
       if (is_launched()) try {
-          process.socket.write_all(bytes_of_value(end), kHurry_s);
+          send_question(process.socket, end, {}, kHurry_s);
         } catch (const SocketFailure&) {  // it has ended
         }
       continue;
@@ -299,8 +344,10 @@ void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Addres
 
 void RealRanks::ask(Rank rank, const RankQuestion& question) {
   if (processes_.empty()) start_all();
+  std::vector<float> recorded;
+  if (question.recorded) recorded = options_.recording->values(question.step);
   try {
-    processes_.at(rank).socket.write_all(bytes_of_value(question), options_.deadline_s);
+    send_question(processes_.at(rank).socket, question, recorded, options_.deadline_s);
   } catch (const SocketFailure&) {
     throw_dead(rank, question);
   }
@@ -378,7 +425,12 @@ void RealRanks::throw_dead(Rank rank, const RankQuestion& question) {
 }
 
 double RealRanks::execute(const Step& step, const Instruction&) {
-  RankAnswer done = ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step});
+  const bool recorded = options_.recording != nullptr && options_.recording->origin().inside_computes &&
+                        receives_inside(program_, step);
+  RankAnswer done =
+      ask_and_wait(step.rank, {.ask = RankQuestion::Ask::execute, .step = step, .recorded = recorded});
+  if (recorded && options_.recorder != nullptr)
+    options_.recorder->add(step, options_.recording->values(step));
   kernels_ = std::move(done.kernels);
   return done.number;
 }
@@ -405,7 +457,11 @@ double RealRanks::ahead_s(Rank rank) {
 // A rank that died makes those fail that it moves bytes with, so its failure counts before theirs.
 std::optional<double> RealRanks::communicate(const std::vector<Step>& together, bool complete) {
   const auto question_of = [&](const Step& step) {
-    return RankQuestion{.ask = complete ? RankQuestion::Ask::move : RankQuestion::Ask::imagine, .step = step};
+    const bool comes = receives(program_, step);
+    return RankQuestion{.ask = complete ? RankQuestion::Ask::move : RankQuestion::Ask::imagine,
+                        .step = step,
+                        .keeps = comes && options_.recorder != nullptr,
+                        .recorded = comes && !complete && options_.recording != nullptr};
   };
   std::vector<double> ahead_s;
   if (processes_.empty()) start_all();
@@ -414,9 +470,11 @@ std::optional<double> RealRanks::communicate(const std::vector<Step>& together, 
   std::exception_ptr failure, death;
   double begin_s = -kForEver_s, end_s = -kForEver_s;  // of the last rank
   for (std::size_t i = 0; i < together.size(); ++i) try {
-      const RankAnswer moved = answer(together[i].rank, question_of(together[i]));
+      const RankQuestion question = question_of(together[i]);
+      const RankAnswer moved = answer(together[i].rank, question);
       begin_s = std::max(begin_s, moved.begin_s - ahead_s[i]);
       end_s = std::max(end_s, moved.end_s - ahead_s[i]);
+      if (question.keeps) options_.recorder->add(together[i], moved.values);
     } catch (const Died&) {
       if (!death) death = std::current_exception();
     } catch (...) {

@@ -1,8 +1,9 @@
 // The real ranks of a simulation (Mixed): each is a process of its own, which computes when it is asked, one at a time,
 // while virtual time waits. Tensors that real ranks send each other really move, over TCP; what simulated ranks would
-// have brought is filled in. The processes hold no clock and decide no order: the World that asks does. Collectives
-// inside a compute move nothing, because its peers do not compute at the same time; as instructions of their own
-// (fidelity: {tensor_parallel: fluid}) they do. Read next: hw/rank/executor.hpp, hw/world/real_world.hpp.
+// have brought is filled in, or comes from a recording. The processes hold no clock and decide no order: the World that
+// asks does. Collectives inside a compute move nothing, because its peers do not compute at the same time; as
+// instructions of their own (fidelity: {tensor_parallel: fluid}) they do. Read next: hw/rank/executor.hpp,
+// hw/rank/recording.hpp, hw/world/real_world.hpp.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "hw/rank/executor.hpp"
+#include "hw/rank/recording.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/rank_answers.hpp"
@@ -25,8 +27,10 @@ struct RealRanksOptions {
   double deadline_s = 300;  // a rank that does not answer for so long counts as dead
   // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
   std::optional<Place> place = {};
-  double rendezvous_timeout_s = 120;  // processes of a launch may start this far apart
-  std::string machine = {};           // RankHost::machine of this host
+  double rendezvous_timeout_s = 120;     // processes of a launch may start this far apart
+  std::string machine = {};              // RankHost::machine of this host
+  const Recording* recording = nullptr;  // what simulated ranks bring; null: what `executor` says
+  RecordingWriter* recorder = nullptr;   // is told what real ranks receive; null: nobody is
 };
 
 class RealRanks : public Executor {

@@ -162,6 +162,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
 
 double RealWorld::compute(const Instruction& instruction, const TraceEvent& event, MemoryLedger& ledger) {
   const Compute& compute = std::get<Compute>(instruction.body);
+  computing_ = event.step;
   if (!records_kernels_) return work_.compute(compute, instruction.micro_batch, ledger);
   std::vector<KernelSpan> spans;
   const double begin_s = now_s();
@@ -202,7 +203,9 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
     exchange.from = peer;
     exchange.incoming = std::as_writable_bytes(values);
   }
-  matched(transport_->exchange(exchange, {event.begin_s, rank_}), event);
+  const Posted mine{event.begin_s, rank_};
+  const auto meet = [&] { return transport_->exchange(exchange, mine); };
+  matched(sends ? meet() : arrive(event.step, std::array{values}, mine, meet), event);
   event.bytes = static_cast<std::int64_t>(values.size_bytes());
   for (const TensorId id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
 }
@@ -226,7 +229,7 @@ void RealWorld::exchange_parts(const Collective& collective, std::int32_t micro_
     for (std::int64_t element : elements.back()) bucket.push_back(values[at(element)] * scale);
   }
   event.bytes = static_cast<std::int64_t>(bucket.size() * sizeof(float));
-  matched(run_over_group(collective, bucket, event.begin_s), event);
+  matched(run_over_group(event.step, collective, bucket, event.begin_s), event);
   std::size_t next = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const auto values = work_.values(collective.tensors[i], micro_batch);
@@ -267,7 +270,7 @@ void RealWorld::exchange_shard(const Collective& collective, std::int32_t micro_
   }
   const std::span<float> moved = padded.empty() ? std::span(whole) : std::span(padded);
   event.bytes = static_cast<std::int64_t>(moved.size_bytes());
-  matched(run_over_group(collective, moved, event.begin_s), event);
+  matched(run_over_group(event.step, collective, moved, event.begin_s), event);
   if (!padded.empty()) std::copy_n(padded.begin(), own.size(), own.begin());
   if (collective.kind == CollectiveKind::reduce_scatter && shard.gradient_part) {
     const auto held = work_.values(*shard.gradient_part, kNoMicroBatch);
@@ -289,13 +292,13 @@ void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micr
   }
   event.bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (parts.size() == 1) {
-    matched(run_over_group(collective, parts[0], event.begin_s), event);
+    matched(run_over_group(event.step, collective, parts[0], event.begin_s), event);
     return;
   }
   std::vector<float> bucket;
   bucket.reserve(count);
   for (const auto& part : parts) bucket.insert(bucket.end(), part.begin(), part.end());
-  matched(run_over_group(collective, bucket, event.begin_s), event);
+  matched(run_over_group(event.step, collective, bucket, event.begin_s), event);
   auto from = bucket.begin();
   for (const auto& part : parts) {
     std::copy_n(from, part.size(), part.begin());
@@ -303,14 +306,24 @@ void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micr
   }
 }
 
-Posted RealWorld::run_over_group(const Collective& collective, std::span<float> values, double begin_s) {
+Posted RealWorld::run_over_group(const Step& step, const Collective& collective, std::span<float> values,
+                                 double begin_s) {
   const std::optional<GroupId> id = program_.ranks[rank_].groups[collective.slot];
   if (!id) return {begin_s, rank_};  // the group has one rank only
   const Group& group = program_.groups[*id];
   const Channel channel = channel_of(group.kind);
   const std::uint64_t tag = static_cast<std::uint64_t>(id->value()) << 32U | ++collectives_[*id];
-  return run_collective(collective.kind, *transport_, group, channel, tag, collective.reduce, values,
-                        {begin_s, rank_});
+  const Posted mine{begin_s, rank_};
+  return arrive(step, parts_that_come(collective.kind, group, rank_, values), mine, [&] {
+    return run_collective(collective.kind, *transport_, group, channel, tag, collective.reduce, values, mine);
+  });
+}
+
+Posted RealWorld::arrive(const Step& step, Places places, Posted mine,
+                         const std::function<Posted()>& exchange) {
+  const Posted latest = arrivals_ != nullptr && arrivals_->bring(step, places) ? mine : exchange();
+  if (arrivals_ != nullptr) arrivals_->came(step, places);
+  return latest;
 }
 
 void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values) {
@@ -318,7 +331,7 @@ void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values)
   collective.kind = collective_of(kernel.op);
   collective.reduce = kernel.reduce;
   collective.slot = kTensorGroup;
-  run_over_group(collective, values, now_s());
+  run_over_group(computing_, collective, values, now_s());
 }
 
 void RealWorld::matched(const Posted& latest, TraceEvent& event) const {

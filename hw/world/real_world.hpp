@@ -5,10 +5,12 @@
 
 #include <array>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "hw/rank/arrivals.hpp"
 #include "hw/rank/work.hpp"
 #include "hw/transport/transport.hpp"
 #include "models/trace/trace.hpp"
@@ -34,6 +36,8 @@ class RealWorld : public World {
   // Performs one transfer, collective or copy, in a World that orders the steps itself (Mixed): everything that it
   // waits for has ended. Returns when it began and ended on this host's steady clock.
   TraceEvent perform_alone(const Step& step, const Instruction& instruction);
+  // From now on `arrivals` may bring what other ranks would, and is told what has come. Null: neither.
+  void use(Arrivals* arrivals) { arrivals_ = arrivals; }
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
@@ -51,6 +55,8 @@ class RealWorld : public World {
   RankWork& work_;
   const Rank rank_;
   Transport* const transport_;
+  Arrivals* arrivals_ = nullptr;
+  Step computing_;  // the compute that began last; only its thread reads it
   double origin_s_ = 0;
   std::int64_t step_ = 0;
   bool records_kernels_ = false;
@@ -74,7 +80,10 @@ class RealWorld : public World {
   std::vector<float> shard_values(const Collective& collective, const Shard& shard, std::int32_t micro_batch,
                                   MemoryLedger& ledger);
   void exchange_tensors(const Collective& collective, std::int32_t micro_batch, TraceEvent& event);
-  Posted run_over_group(const Collective& collective, std::span<float> values, double begin_s);
+  Posted run_over_group(const Step& step, const Collective& collective, std::span<float> values,
+                        double begin_s);
+  // Returns what exchange() does, unless arrivals_ brings what comes to these places.
+  Posted arrive(const Step& step, Places places, Posted mine, const std::function<Posted()>& exchange);
   void matched(const Posted& latest, TraceEvent& event) const;
   void fail(std::exception_ptr failure);
 };

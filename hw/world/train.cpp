@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "hw/launch/rendezvous.hpp"
+#include "hw/rank/recording.hpp"
 #include "hw/transport/tcp/transport.hpp"
 #include "hw/world/real_world.hpp"
 #include "hw/world/routing_tally.hpp"
@@ -42,6 +43,18 @@ double recording_s(std::size_t records) {
   return monotonic_s() - begin_s;
 }
 
+// The steps to which something comes from other ranks, in the order of the Program.
+std::vector<Step> receiving_steps(const Program& program, Rank rank) {
+  std::vector<Step> receiving;
+  const auto& streams = program.program_of(rank).streams;
+  for (const StreamId stream : streams.ids())
+    for (std::size_t i = 0; i < streams[stream].instructions.size(); ++i) {
+      const Step step{rank, stream, static_cast<std::int32_t>(i)};
+      if (receives(program, step) || receives_inside(program, step)) receiving.push_back(step);
+    }
+  return receiving;
+}
+
 // One rank's run from the rendezvous to the result.
 class RankRun {
  public:
@@ -52,6 +65,7 @@ class RankRun {
         options_(options),
         rank_(place.rank),
         extra_modules_(job.transformer.trained_extra()),
+        recorder_(recorder(job)),
         rendezvous_(rendezvous_options(program, place, options)),
         transport_(connect(options)),
         work_(program, job.transformer, job.train, rank_, options.library,
@@ -59,7 +73,9 @@ class RankRun {
                 world_.tensor_collective(kernel, values);
               }),
         world_(program, work_, rank_, transport_.get()),
-        tally_(program, job.transformer.experts.count) {}
+        tally_(program, job.transformer.experts.count) {
+    if (!options.record_contributions.empty()) world_.use(&received_);
+  }
 
   TrainResult run() {
     if (options_.on_start) options_.on_start(rank_, work_);
@@ -73,6 +89,7 @@ class RankRun {
       end_step(step, tokens);
       if (rank_ == kLeader) result_.step_s.push_back(monotonic_s() - step_begin_s);
       if (traced) collect(done);
+      if (step == 0 && !options_.record_contributions.empty()) record_received();
       if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
     }
     rendezvous_.barrier();
@@ -92,6 +109,8 @@ class RankRun {
   const TrainOptions& options_;
   const Rank rank_;
   const std::int64_t extra_modules_;
+  const std::unique_ptr<RecordingWriter> recorder_;  // on rank 0, if there is a recording
+  KeptArrivals received_;
   Rendezvous rendezvous_;
   std::unique_ptr<Transport> transport_;
   RankWork work_;
@@ -108,6 +127,38 @@ class RankRun {
   std::unique_ptr<Transport> connect(const TrainOptions& options) const {
     return make_tcp_transport(rendezvous_.listener(),
                               {rank_, links_of(program_), rendezvous_.addresses(), options.timeout_s});
+  }
+  std::unique_ptr<RecordingWriter> recorder(const Job& job) const {
+    if (rank_ != kLeader || options_.record_contributions.empty()) return nullptr;
+    RecordingOrigin origin = origin_of(job, program_, &text_);
+    origin.inside_computes = true;
+    std::vector<Rank> ranks;
+    for (const Rank rank : program_.ranks.ids()) ranks.push_back(rank);
+    return std::make_unique<RecordingWriter>(options_.record_contributions, origin, ranks);
+  }
+  // What came to one of this rank's steps. Throws RunFailure if that is too much for one message.
+  std::string received(const Step& step) {
+    std::string values = packed(received_.take(step));
+    if (values.size() > kMessageBytesMax)
+      throw RunFailure(fmt::format("{} receives {} bytes, and a recording of training gathers at most {}",
+                                   describe(program_, rank_, step.stream, step.index), values.size(),
+                                   kMessageBytesMax));
+    return values;
+  }
+  // Rank 0 gathers what came to one step of each rank, then to the next, so that it never holds more.
+  void record_received() {
+    world_.use(nullptr);
+    IdTable<Rank, std::vector<Step>> steps;
+    std::size_t most = 0;
+    for (const Rank rank : program_.ranks.ids())
+      most = std::max(most, steps[steps.add(receiving_steps(program_, rank))].size());
+    for (std::size_t i = 0; i < most; ++i) {
+      const auto& mine = steps[rank_];
+      const auto all = rendezvous_.gather(i < mine.size() ? received(mine[i]) : "");
+      for (const Rank rank : all.ids())
+        if (i < steps[rank].size()) recorder_->add(steps[rank][i], unpacked<float>(all[rank]));
+    }
+    if (recorder_) recorder_->close();
   }
   void end_step(std::int64_t step, double tokens) {
     const std::string sums = packed(std::vector{work_.loss_sum(), work_.extra_loss_sum()});

@@ -38,8 +38,9 @@ std::optional<Place> place_from(const Environment& environment);
 
 struct TrainOptions {
   std::int64_t steps = 1;
-  std::int64_t trace_step = -1;  // the step to record, counted from 0; -1: none
-  bool traces_kernels = false;   // whether the trace has the kernels of its computes
+  std::int64_t trace_step = -1;           // the step to record, counted from 0; -1: none
+  bool traces_kernels = false;            // whether the trace has the kernels of its computes
+  std::string record_contributions = {};  // where rank 0 writes a recording of the first step; empty: nowhere
   KernelLibrary library = KernelLibrary::fast;
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart

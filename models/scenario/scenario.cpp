@@ -23,15 +23,21 @@ namespace {
 static_assert(lists_every_member<FidelityFields>() && lists_every_member<WorldChoiceFields>() &&
               lists_every_member<PlanRequestFields>() && lists_every_member<PlanPinsFields>());
 
-WorldChoice read_world(const Yaml& node, std::int64_t rank_count) {
+WorldChoice read_world(const Yaml& node, std::int64_t rank_count, const std::string& folder) {
   WorldChoice world;
   if (node->is_scalar())
     world.kind = to_choice<WorldKind>(node);
   else
-    read_map(WorldChoiceFields{rank_count}, node, "`world`", world);
+    read_map(WorldChoiceFields{rank_count, folder}, node, "`world`", world);
   if (world.kind == WorldKind::mixed && world.real_ranks.empty())
     throw Refusal(Exit::usage, "missing-key", node->where, "a mixed world needs a value for `real_ranks`",
                   "as `world: {kind: mixed, real_ranks: [0]}`");
+  const bool recorded = world.contribution == Contribution::recorded;
+  if (recorded == world.recording.empty())
+    throw Refusal(Exit::usage, "missing-key", node->where,
+                  recorded ? "`contribution: recorded` needs a value for `recording`"
+                           : "`recording` needs `contribution: recorded`",
+                  "as `world: {kind: mixed, real_ranks: [0], contribution: recorded, recording: FILE}`");
   return world;
 }
 
@@ -190,7 +196,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse us
   // `world: null` is the world in which nothing takes time; YAML reads it as a null value.
   if (const Yaml world = fields.find("world"))
     scenario.world = read_world(
-        world, job.strategy.templates.empty() ? job.cluster.chip_count() : job.strategy.rank_count());
+        world, job.strategy.templates.empty() ? job.cluster.chip_count() : job.strategy.rank_count(), folder);
   else if (fields.stands("world"))
     scenario.world.kind = WorldKind::null;
   return scenario;

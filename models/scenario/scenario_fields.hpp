@@ -4,6 +4,8 @@
 
 #include <array>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "models/base/field_forms.hpp"
 #include "models/scenario/fidelity.hpp"
@@ -33,12 +35,23 @@ struct FidelityFields {
   }
 };
 
+// The path of a file that may not exist yet, searched in `folder` unless it is absolute.
+struct FilePath {
+  std::string_view folder;
+  std::string text(const std::string& path) const { return quote(path); }
+  void read(const Yaml& node, std::string& path) const {
+    const std::string name = to_text(node);
+    path = name.empty() || name[0] == '/' || folder == "." ? name : fmt::format("{}/{}", folder, name);
+  }
+};
+
 inline constexpr std::int64_t kMostRepeats = 1000;
 
 struct WorldChoiceFields {
   using Struct = WorldChoice;
   std::int64_t rank_count =
       std::numeric_limits<std::int32_t>::max();  // number of ranks of the scenario's strategy
+  std::string_view folder = ".";
   constexpr void each(auto&& visit) const {
     visit(field("kind", Word<WorldKind>{}, &WorldChoice::kind).needed());
     visit(field("real_ranks", Several<Index>{{{0, rank_count - 1}}}, &WorldChoice::real_ranks)
@@ -46,6 +59,7 @@ struct WorldChoiceFields {
     visit(field("stand_for", Word<StandFor>{}, &WorldChoice::stand_for).unless_standard());
     visit(field("contribution", Word<Contribution>{}, &WorldChoice::contribution).unless_standard());
     visit(field("transfers", Word<TransferTimes>{}, &WorldChoice::transfers).unless_standard());
+    visit(field("recording", FilePath{folder}, &WorldChoice::recording).unless_standard());
     visit(field("warm_up", Integer{{0, kMostRepeats}}, &WorldChoice::warm_up).unless_standard());
     visit(field("repeats", Integer{{1, kMostRepeats}}, &WorldChoice::repeats).unless_standard());
   }

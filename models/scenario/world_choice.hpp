@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/base/words.hpp"
@@ -21,10 +22,11 @@ enum class StandFor : std::uint8_t { rank, alike };
 template <>
 inline constexpr auto kWords<StandFor> = words("rank", "class");
 
-// What a real rank gets in place of what simulated ranks would have sent: small numbers of both signs, or zeros.
-enum class Contribution : std::uint8_t { made_up, zeros };
+// What a real rank gets in place of what simulated ranks would have sent: small numbers of both signs, zeros, or what
+// it got when they were real, from a recording.
+enum class Contribution : std::uint8_t { made_up, zeros, recorded };
 template <>
-inline constexpr auto kWords<Contribution> = words("made_up", "zeros");
+inline constexpr auto kWords<Contribution> = words("made_up", "zeros", "recorded");
 
 // The time of a transfer or collective among real ranks alone: the price on the scenario's fabric, or what moving it
 // took.
@@ -46,6 +48,7 @@ struct WorldChoice {
   StandFor stand_for = StandFor::rank;
   Contribution contribution = Contribution::made_up;
   TransferTimes transfers = TransferTimes::priced;
+  std::string recording = {};  // recorded: the path of the recording
   std::int32_t warm_up = Repeats{}.warm_up, repeats = Repeats{}.timed;
   bool operator==(const WorldChoice&) const = default;
 };

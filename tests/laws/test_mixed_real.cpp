@@ -4,15 +4,12 @@
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <tuple>
 
 #include "hw/collective/ring.hpp"
-#include "hw/world/real_ranks.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"
-#include "tests/support/other_processes.hpp"
+#include "tests/support/mixed_run.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace motley::tests {
@@ -24,20 +21,6 @@ struct Left {
   double loss = 0;
   std::vector<std::vector<float>> parameters;
 };
-
-struct Ran {
-  Trace trace;
-  double loss = 0;
-  std::vector<std::vector<float>> parameters;
-};
-template <class T>
-requires std::is_same_v<std::remove_const_t<T>, Ran>
-auto fields_of(T& ran) {
-  auto& [trace, loss, parameters] = ran;
-  return std::tie(trace, loss, parameters);
-}
-
-bool is_parameter(const Tensor& tensor) { return tensor.role == TensorRole::parameter; }
 
 Left train_one_step(const Job& job, const Program& program) {
   Left left;
@@ -52,8 +35,7 @@ Left train_one_step(const Job& job, const Program& program) {
                         double loss) {  // every rank has ended the step and waits for the others
     left.loss = loss;
     for (const auto& [rank, work] : works)
-      for (const TensorId id : work->rank_program().tensors.ids()) {
-        if (!is_parameter(work->rank_program().tensors[id])) continue;
+      for (const TensorId id : parameters_of(program, rank)) {
         const std::span<float> values = work->values(id, kNoMicroBatch);
         left.parameters.emplace_back(values.begin(), values.end());
       }
@@ -62,37 +44,6 @@ Left train_one_step(const Job& job, const Program& program) {
   options.trace_step = 0;
   left.trace = train_in_process(job, program, text, options).trace;
   return left;
-}
-
-struct Way {
-  bool launched = false;
-  bool measures_transfers = false;
-};
-
-Ran run_mixed(const Job& job, const Program& program, const std::vector<Rank>& real,
-              const ExecutorOptions& how, const Way& way = {}) {
-  return run_in_child([&] {
-    std::optional<OtherProcesses> others;
-    if (way.launched)
-      others.emplace(static_cast<std::int32_t>(real.size()), [&](const Place& place) {
-        serve_real_rank(job, program, real, {.executor = how, .place = place});
-      });
-    const std::optional<Place> place = way.launched ? std::optional(others->first()) : std::nullopt;
-    RealRanks ranks(job, program, real, {.executor = how, .place = place});
-    SimOptions options;
-    options.executor = &ranks;
-    options.real_ranks = real;
-    options.records_kernels = true;
-    options.measured_transfers = way.measures_transfers;
-    Ran ran{simulate(job, program, options), 0, {}};
-    for (const Rank rank : real) {
-      ran.loss += ranks.loss_sum(rank) / static_cast<double>(program.global_batch * program.sequence);
-      const auto& tensors = program.program_of(rank).tensors;
-      for (const TensorId id : tensors.ids())
-        if (is_parameter(tensors[id])) ran.parameters.push_back(ranks.values(rank, id));
-    }
-    return ran;
-  });
 }
 
 void check_replays(const Job& job, const Program& program, const Trace& mixed) {
@@ -115,9 +66,7 @@ void check_all_real(const Job& job) {
   how.repeats = {1, 2};
   how.text = &text;
   how.communicates = true;
-  std::vector<Rank> all;
-  for (const Rank rank : program.ranks.ids()) all.push_back(rank);
-  const Ran mixed = run_mixed(job, program, all, how);
+  const Ran mixed = run_mixed(job, program, every_rank(program), {.executor = how});
   CHECK(mixed.loss == Approx(real.loss).epsilon(1e-12));
   REQUIRE(mixed.parameters.size() == real.parameters.size());
   for (std::size_t i = 0; i < real.parameters.size(); ++i)
@@ -164,7 +113,8 @@ TEST_CASE("any mixture of real and simulated ranks runs, and its tape replays to
     ExecutorOptions how;
     how.contribution = dice.one_of({Contribution::made_up, Contribution::zeros});
     how.communicates = true;
-    const Ran mixed = run_mixed(job, program, real, how, {.measures_transfers = dice.once_in(2)});
+    const Ran mixed =
+        run_mixed(job, program, real, {.executor = how}, {.measures_transfers = dice.once_in(2)});
     for (const auto& tensor : mixed.parameters)
       for (const float value : tensor) REQUIRE(std::isfinite(value));
     REQUIRE(compare(program, simulate_in_child(job, program), mixed.trace).equal_structure());
@@ -181,8 +131,9 @@ TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mix
       const Program program = compile(job);
       ExecutorOptions how;
       how.communicates = true;
-      const Ran forked = run_mixed(job, program, real, how);
-      const Ran launched = run_mixed(job, program, real, how, {.launched = true, .measures_transfers = true});
+      const Ran forked = run_mixed(job, program, real, {.executor = how});
+      const Ran launched =
+          run_mixed(job, program, real, {.executor = how}, {.launched = true, .measures_transfers = true});
       REQUIRE((forked.loss == launched.loss && forked.parameters == launched.parameters));
       REQUIRE(launched.parameters.size() > 4);
       REQUIRE(compare(program, forked.trace, launched.trace).equal_structure());
@@ -202,11 +153,10 @@ TEST_CASE("simulated ranks add nothing to a sum, and bring what they contribute 
       ExecutorOptions how;
       how.contribution = contribution;
       how.communicates = true;
-      const Ran mixed = run_mixed(job, program, {0_rank}, how);
+      const Ran mixed = run_mixed(job, program, {0_rank}, {.executor = how});
       std::map<TensorId, std::vector<float>> parameters;
       auto next = mixed.parameters.begin();
-      for (const TensorId id : rank_program.tensors.ids())
-        if (is_parameter(rank_program.tensors[id])) parameters[id] = *next++;
+      for (const TensorId id : parameters_of(program, 0_rank)) parameters[id] = *next++;
       own.emplace_back();
       others.emplace_back();
       for (const Shard& shard : rank_program.shards) {

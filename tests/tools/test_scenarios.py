@@ -281,15 +281,62 @@ class Simulate(Commands):
                 self.assertEqual([int(rank) for rank in real[0].split(",")], part["ranks"])
                 self.assertEqual((9 if real[0] == "0,1" else 0, "priced"), (part["moved"], part["moved_timed"]))
 
-    def endless_mixed(self):
+    def test_a_real_rank_computes_with_what_was_recorded_of_the_others(self):
+        recording, again = self.folder / "run.recording", self.folder / "again.recording"
+        mixed = ["simulate", TRAIN, "--world", "mixed", "--real-rank"]
+        self.right("train", TRAIN, "--steps", "2", "--record-contributions", recording)
+        of_training = recording.read_bytes()
+        self.right("train", TRAIN, "--steps", "1", "--record-contributions", recording)
+        self.assertEqual(of_training, recording.read_bytes())
+        for how in [[], ["--stand-for", "class"], ["--contribution", "recorded"]]:
+            self.right(*mixed, "1", *how, "--recording", recording)
+        self.right(*mixed, "0,1", "--record-contributions", recording)
+        self.right(*mixed, "1", "--recording", recording, "--record-contributions", again)
+        refused = motley(*mixed, "0", "--recording", again)
+        self.assertEqual((USAGE, f"motley: error: {again}: rank 0 is not recorded"),
+                         (refused.returncode, refused.stderr.splitlines()[0]))
+        self.assertEqual([], list(self.folder.glob("*.partial")))
+        cut = self.folder / "cut.recording"
+        cut.write_bytes(recording.read_bytes()[:-100])
+        self.assertIn("a part of the recording is missing", motley(*mixed, "0", "--recording", cut).stderr)
+        nowhere = motley("train", TRAIN, "--record-contributions", self.folder / "no" / "recording")
+        self.assertEqual(USAGE, nowhere.returncode)
+        self.assertIn("cannot be written: No such file or directory", nowhere.stderr)
+
+    @unittest.skipIf(yaml is None, "PyYAML is not installed")
+    def test_a_recording_is_named_in_the_scenario_and_suits_no_other(self):
+        scenario = yaml.safe_load((ROOT / TRAIN).read_text(encoding="utf-8"))
+        scenario["world"] = {"kind": "mixed", "real_ranks": [1], "contribution": "recorded",
+                             "recording": "run.recording"}
+        mine, other = self.folder / "mine.yaml", self.folder / "other.yaml"
+        mine.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+        scenario["train"]["seed"] = 77
+        other.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+        self.right("train", mine, "--steps", "1", "--record-contributions", self.folder / "run.recording")
+        self.right("simulate", mine)
+        refused = motley("simulate", other)
+        self.assertEqual(USAGE, refused.returncode)
+        self.assertIn("run.recording: recorded with seed 1, and this is seed 77", refused.stderr)
+
+    def endless_mixed(self, *options):
         """A simulation that runs until it is ended, and the process of its real rank."""
-        run = subprocess.Popen([PROGRAM, "simulate", TRAIN, "--world", "mixed", "--real-rank", "0", "--repeats",
-                                "1000"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
+        command = [PROGRAM, "simulate", TRAIN, "--world", "mixed", "--real-rank", "0", "--repeats", "1000"]
+        run = subprocess.Popen([*command, *map(str, options)], cwd=ROOT, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
         while not children.read_text().split():
             self.assertIsNone(run.poll())
         return run, int(children.read_text().split()[0])
+
+    def test_a_run_that_is_ended_leaves_the_recording_of_before(self):
+        recording = self.folder / "run.recording"
+        for signal_sent in [signal.SIGINT, signal.SIGKILL]:
+            recording.write_text("of before")
+            run, _ = self.endless_mixed("--record-contributions", recording)
+            run.send_signal(signal_sent)
+            run.communicate(timeout=100)
+            self.assertNotEqual(OK, run.returncode)
+            self.assertEqual("of before", recording.read_text())
 
     def test_a_real_rank_that_is_killed_is_named(self):
         run, rank = self.endless_mixed()

@@ -13,6 +13,8 @@
 
 #include "hw/calibration/host_facts.hpp"
 #include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "hw/rank/recording.hpp"
 #include "hw/world/real_ranks.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/temporary_folder.hpp"
@@ -30,55 +32,91 @@ void need_option(bool given, WorldKind kind, const char* option, const char* hin
                   fmt::format("--world {} needs {}", name_of(kind), option), hint);
 }
 
-// What real ranks train on, if all ranks are real; nothing: their data are made up like all else.
-std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks) {
+// What real ranks train on, if all ranks are real or were when the others were recorded; nothing: their data are made
+// up like all else.
+std::optional<Text> text_of_real(const Prepared& prepared, const std::vector<Rank>& real_ranks,
+                                 const std::optional<Recording>& recording) {
   const std::set<Rank> real(real_ranks.begin(), real_ranks.end());
-  if (real.size() < prepared.program.ranks.size()) return std::nullopt;
+  const bool all_real = real.size() == prepared.program.ranks.size();
+  if (recording ? recording->origin().text_hash == 0 : !all_real) return std::nullopt;
   const Job& job = prepared.scenario.job;
   Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   return text;
 }
 
-RealRanksOptions options_of_real(const SimulatedWorld& world, const std::optional<Text>& text) {
-  const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
-  return {.executor = {.library = library,
-                       .repeats = {world.choice.warm_up, world.choice.repeats},
-                       .contribution = world.choice.contribution,
-                       .text = text ? &*text : nullptr,
-                       .communicates = true},
-          .place = world.place,
-          .machine = machine_kind(host_facts())};
-}
+// The real ranks of a mixed world, what they train on, and the recordings that they read and write. In every process of
+// a launch there is one, and in the first of them it asks the others.
+class MixedRun {
+ public:
+  MixedRun(const Prepared& prepared, const SimulatedWorld& world)
+      : prepared_(prepared), choice_(world.choice) {
+    const Program& program = prepared.program;
+    need_option(!choice_.real_ranks.empty(), choice_.kind, "real ranks",
+                "--real-rank 0, or `real_ranks` in the scenario");
+    if (choice_.contribution == Contribution::recorded) recording_.emplace(choice_.recording);
+    text_ = text_of_real(prepared, choice_.real_ranks, recording_);
+    const Text* const text = text_ ? &*text_ : nullptr;
+    RecordingOrigin origin = origin_of(prepared.scenario.job, program, text);
+    if (recording_) recording_->check_suits(origin, program, choice_.real_ranks);
+    origin.contribution = recording_ ? recording_->origin().contribution : choice_.contribution;
+    origin.inside_computes = recording_ && recording_->origin().inside_computes;
+    if (!world.record_contributions.empty() && is_first(world))
+      recorder_.emplace(world.record_contributions, origin, choice_.real_ranks);
+    const KernelLibrary library = world.reference_kernels ? KernelLibrary::reference : KernelLibrary::fast;
+    options_ = {.executor = {.library = library,
+                             .repeats = {choice_.warm_up, choice_.repeats},
+                             .contribution = origin.contribution,
+                             .text = text,
+                             .communicates = true},
+                .place = world.place,
+                .machine = machine_kind(host_facts()),
+                .recording = recording_ ? &*recording_ : nullptr,
+                .recorder = recorder_ ? &*recorder_ : nullptr};
+  }
+  // What the first process of a launch does, or a process alone.
+  RealRanks& start() {
+    return ranks_.emplace(prepared_.scenario.job, prepared_.program, choice_.real_ranks, options_);
+  }
+  // What the others do.
+  void serve() const {
+    serve_real_rank(prepared_.scenario.job, prepared_.program, choice_.real_ranks, options_);
+  }
+  void close_recording() {
+    if (recorder_) recorder_->close();
+  }
+
+ private:
+  static bool is_first(const SimulatedWorld& world) { return !world.place || world.place->rank == kLeader; }
+
+  const Prepared& prepared_;
+  const WorldChoice& choice_;
+  std::optional<Recording> recording_;
+  std::optional<Text> text_;
+  std::optional<RecordingWriter> recorder_;
+  RealRanksOptions options_;
+  std::optional<RealRanks> ranks_;
+};
 
 }  // namespace
 
-void serve_world(const Prepared& prepared, const SimulatedWorld& world) {
-  const std::optional<Text> text = text_of_real(prepared, world.choice.real_ranks);
-  serve_real_rank(prepared.scenario.job, prepared.program, world.choice.real_ranks,
-                  options_of_real(world, text));
-}
+void serve_world(const Prepared& prepared, const SimulatedWorld& world) { MixedRun(prepared, world).serve(); }
 
 Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool in_child) {
   SimOptions options;
   options.announce = world.announce;
   options.null = world.choice.kind == WorldKind::null;
   options.records_kernels = world.records_kernels;
-  std::optional<Text> text;
-  std::optional<RealRanks> real_ranks;
+  std::optional<MixedRun> mixed;
   if (world.choice.kind == WorldKind::mixed) {
-    need_option(!world.choice.real_ranks.empty(), world.choice.kind, "real ranks",
-                "--real-rank 0, or `real_ranks` in the scenario");
-    text = text_of_real(prepared, world.choice.real_ranks);
-    real_ranks.emplace(prepared.scenario.job, prepared.program, world.choice.real_ranks,
-                       options_of_real(world, text));
-    options.executor = &*real_ranks;
+    RealRanks& ranks = mixed.emplace(prepared, world).start();
+    options.executor = &ranks;
     options.real_ranks = world.choice.real_ranks;
     options.real_for_class = world.choice.stand_for == StandFor::alike;
     options.measured_transfers = world.choice.transfers == TransferTimes::measured;
     if (options.measured_transfers) {
       std::map<Rank, RankHost> hosts;
-      for (const Rank rank : options.real_ranks) hosts[rank] = real_ranks->host(rank);
+      for (const Rank rank : options.real_ranks) hosts[rank] = ranks.host(rank);
       require_own_fabric(prepared, hosts);
     }
   }
@@ -89,10 +127,13 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
   }
   const Job& job = prepared.scenario.job;
   try {
-    return in_child ? simulate_in_child(job, prepared.program, options)
-                    : simulate(job, prepared.program, options);
+    Trace trace = in_child ? simulate_in_child(job, prepared.program, options)
+                           : simulate(job, prepared.program, options);
+    if (mixed) mixed->close_recording();
+    return trace;
   } catch (const Refusal& refusal) {
     if (refusal.kind() == "wrong-tape") throw located(refusal, {.file = world.tape});
+    if (refusal.kind() == "wrong-recording") throw located(refusal, {.file = world.choice.recording});
     for (const char* const kind : {"too-little-memory", "unfolded-class", "alike-real-ranks"})
       if (refusal.kind() == kind) throw;
     throw located(refusal, prepared.scenario.cluster_location);

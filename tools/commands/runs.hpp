@@ -21,6 +21,7 @@ struct SimulatedWorld {
   std::optional<Trace> recorded = {};  // replay: that trace
   // Mixed: where a launcher has started this process, one for each real rank. None: simulate_world() starts them.
   std::optional<Place> place = {};
+  std::string record_contributions = {};  // mixed: the path of the recording to write; empty: none
   bool reference_kernels = false;
   bool records_kernels = false;                               // in the trace
   std::function<void(const MemoryNeed& need)> announce = {};  // see SimOptions::announce

@@ -38,6 +38,7 @@ struct SimulateArguments {
   std::string scenario;
   std::string world, real_ranks, record, tape;     // empty: not given
   std::string stand_for, contribution, transfers;  // empty: not given
+  std::string record_contributions, recording;     // empty: not given
   int warm_up = -1, repeats = 0;                   // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false;
@@ -87,7 +88,12 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   if (options.repeats > 0) choice.repeats = options.repeats;
   if (const auto given = parse_word<Contribution>(options.contribution)) choice.contribution = *given;
   if (const auto given = parse_word<TransferTimes>(options.transfers)) choice.transfers = *given;
+  if (!options.recording.empty()) {
+    choice.contribution = Contribution::recorded;
+    choice.recording = options.recording;
+  }
   choice.stand_for = stand_for(options, prepared.scenario);
+  world.record_contributions = options.record_contributions;
   world.tape = options.tape;
   world.records_kernels = options.trace_kernels;
   world.place = place_of_launch(choice);
@@ -132,6 +138,26 @@ void check_strict(const SimulateArguments& options, const Scenario& scenario) {
     throw Refusal(Exit::usage, "conflicting-options", {},
                   fmt::format("--strict is for the sim world, and this is the {} world", name_of(world)),
                   "`--world sim` charges every kernel by the chip's figures");
+}
+
+// Refuses options of recordings that mean nothing here.
+void check_recordings(const SimulateArguments& options, const Scenario& scenario) {
+  const WorldKind world = kind_of(options, scenario);
+  for (const auto& [option, given] : {std::pair{"--record-contributions", &options.record_contributions},
+                                      {"--recording", &options.recording}})
+    if (!given->empty() && world != WorldKind::mixed)
+      throw Refusal(
+          Exit::usage, "conflicting-options", {},
+          fmt::format("{} is for the mixed world, and this is the {} world", option, name_of(world)),
+          "`--world mixed --real-rank 0` has rank 0 really compute");
+  const auto contribution = parse_word<Contribution>(options.contribution);
+  if (contribution == Contribution::recorded && options.recording.empty() && scenario.world.recording.empty())
+    throw Refusal(Exit::usage, "missing-option", {}, "--contribution recorded needs a recording",
+                  "--recording FILE, which --record-contributions FILE wrote");
+  if (contribution.value_or(Contribution::recorded) != Contribution::recorded && !options.recording.empty())
+    throw Refusal(Exit::usage, "conflicting-options", {},
+                  fmt::format("--recording beside --contribution {}", options.contribution),
+                  "with --recording simulated ranks contribute what was recorded");
 }
 
 // No published run is like one on host processors, or like one in which some ranks really compute.
@@ -203,6 +229,7 @@ double announce_held_here(const Prepared& prepared, const SimulatedWorld& world,
 Exit run(const SimulateArguments& options) {
   Scenario scenario = load_scenario(options.scenario);
   check_strict(options, scenario);
+  check_recordings(options, scenario);
   std::optional<Trace> tape;
   if (kind_of(options, scenario) == WorldKind::replay && !options.tape.empty())
     tape = read_trace(options.tape);
@@ -287,6 +314,10 @@ void add_simulate(const Command& program) {
               "mixed: what real ranks alone move takes the fabric's price, or as long as it took; default: "
               "priced")
       .one_of(words_of<TransferTimes>());
+  command.option("--record-contributions", options->record_contributions,
+                 "mixed: write what real ranks receive, bit for bit, for --recording");
+  command.option("--recording", options->recording,
+                 "mixed: simulated ranks contribute what this file has, which --record-contributions wrote");
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");

@@ -37,7 +37,8 @@ struct TrainArguments {
   std::string kernels = "fast";
   std::string trace;
   bool trace_kernels = false;
-  std::int64_t trace_step = -1;  // -1: the last
+  std::int64_t trace_step = -1;      // -1: the last
+  std::string record_contributions;  // empty: not given
   bool json = false;
   std::string out;
 };
@@ -102,6 +103,7 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   if (!options.trace.empty())
     chosen.trace_step = options.trace_step >= 0 ? options.trace_step : chosen.steps - 1;
   chosen.traces_kernels = options.trace_kernels;
+  chosen.record_contributions = options.record_contributions;
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
   };
@@ -164,6 +166,9 @@ void add_train(const Command& program) {
   command.option("--trace-step", options->trace_step, "which step to trace, from 0; default: the last")
       .between(0, 1'000'000'000);
   command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");
+  command.option(
+      "--record-contributions", options->record_contributions,
+      "write what every rank receives in the first step, bit for bit, for motley simulate --recording");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley train scenarios/quickstart-train.yaml --steps 20");

@@ -62,6 +62,7 @@ class Draw {
   }
   void into_member(const Bytes&, std::int64_t& value) { value = integer(1, std::int64_t{1} << 40); }
   void into_member(const QuotedText&, std::string& value) { value = coin() ? "say \"so\"\n" : "- a: b"; }
+  void into_member(const FilePath&, std::string& value) { value = coin() ? "/a b.recording" : "below/it"; }
   void into_member(const TextPath&, std::string& value) {
     value = coin() ? MOTLEY_SOURCE_DIR "/README.md" : MOTLEY_SOURCE_DIR "/CMakeLists.txt";
   }
