@@ -100,6 +100,7 @@ Posted pairwise_all_to_all(Transport& transport, const Group& group, Channel cha
   Exchange exchange;
   exchange.channel = channel;
   exchange.tag = tag;
+  exchange.keeps_zeros_back = true;  // tokens leave places of experts unused
   for (std::size_t step = 1; step < R; ++step) {
     const std::size_t to = (me + step) % R, from = (me + R - step) % R;
     exchange.to = group.ranks[to];

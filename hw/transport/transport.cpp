@@ -1,5 +1,6 @@
 #include "hw/transport/transport.hpp"
 
+#include <cstring>
 #include <set>
 
 #include "models/base/refusal.hpp"
@@ -74,6 +75,17 @@ IdTable<GroupId, bool> exchanges_pairwise(const Program& program) {
 }
 
 }  // namespace
+
+std::size_t bytes_before_zeros(std::span<const std::byte> bytes) {
+  std::size_t end = bytes.size();
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  for (; end >= kWord; end -= kWord) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + end - kWord, kWord);
+    if (word != 0) break;
+  }
+  return end;
+}
 
 std::vector<Link> links_of(const Program& program) {
   std::set<Link> links;

@@ -47,7 +47,12 @@ struct Exchange {
   std::optional<Rank> from;  // none: receives nothing
   std::span<std::byte> incoming = {};
   int lane = 0;  // Link::lane
+  // Whether zeros at the end of `outgoing` stay behind: the other side writes them itself, whatever it says here.
+  bool keeps_zeros_back = false;
 };
+
+// How many bytes there are before the zeros at the end, or up to seven more.
+std::size_t bytes_before_zeros(std::span<const std::byte> bytes);
 
 // One direction between two ranks that a Program uses. `lane`: for activations and gradients the sender's chunk, so
 // that boundaries of virtual stages never wait for each other; 0 for all others.

@@ -18,6 +18,7 @@ struct Control {
   std::uint64_t tag = 0, bytes = 0;
   double posted_s = 0;
   std::int64_t posted_rank = -1;  // Posted::rank; -1: none
+  std::uint64_t moved = 0;        // "begin": as many bytes follow; the rest of them are zero
 };
 struct Hello {  // the first bytes on a connection
   std::uint32_t magic = 0x4d4f544c;
@@ -27,8 +28,9 @@ struct Hello {  // the first bytes on a connection
 };
 
 Control control_of(std::uint64_t tag, std::size_t bytes, const Posted& posted) {
-  return {tag, bytes, posted.at_s, posted.rank ? posted.rank->value() : -1};
+  return {tag, bytes, posted.at_s, posted.rank ? posted.rank->value() : -1, bytes};
 }
+
 Posted posted_of(const Control& control) {
   if (control.posted_rank < 0) return {control.posted_s, std::nullopt};
   return {control.posted_s, Rank(control.posted_rank)};
@@ -73,7 +75,6 @@ class Transfer {
       ready_out_ = control_of(exchange.tag, exchange.incoming.size(), mine);
       ready_out_left_ = bytes_of_value(ready_out_);
       begin_in_left_ = writable_bytes_of_value(begin_in_);
-      in_left_ = exchange.incoming;
     }
   }
 
@@ -130,11 +131,12 @@ class Transfer {
     if (out_state_ == Out::await_ready && move_some(ready_in_left_, read)) {
       learn(ready_in_, exchange_.to.value(), exchange_.outgoing.size());
       begin_out_ = control_of(exchange_.tag, exchange_.outgoing.size(), latest_);
+      if (exchange_.keeps_zeros_back) begin_out_.moved = bytes_before_zeros(exchange_.outgoing);
       out_left_ = bytes_of_value(begin_out_);
       out_state_ = Out::send_begin;
     }
     if (out_state_ == Out::send_begin && move_some(out_left_, write)) {
-      out_left_ = exchange_.outgoing;
+      out_left_ = exchange_.outgoing.first(begin_out_.moved);
       out_state_ = Out::data;
     }
     if (out_state_ == Out::data && move_some(out_left_, write)) out_state_ = Out::done;
@@ -146,6 +148,10 @@ class Transfer {
     if (in_state_ == In::send_ready && move_some(ready_out_left_, write)) in_state_ = In::await_begin;
     if (in_state_ == In::await_begin && move_some(begin_in_left_, read)) {
       learn(begin_in_, exchange_.from.value(), exchange_.incoming.size());
+      const std::size_t moved = std::min<std::uint64_t>(begin_in_.moved, exchange_.incoming.size());
+      const auto zeros = exchange_.incoming.subspan(moved);
+      std::fill(zeros.begin(), zeros.end(), std::byte{0});
+      in_left_ = exchange_.incoming.first(moved);
       in_state_ = In::data;
     }
     if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;

@@ -49,6 +49,34 @@ TEST_CASE("bytes of any number arrive whole, whatever the number of ranks") {
   REQUIRE_NOTHROW(tests::rethrow_first(thrown));
 }
 
+TEST_CASE("zeros that stay behind are there all the same") {
+  for (const std::size_t bytes : {0U, 1U, 7U, 8U, 9U, 40U, 65537U})
+    for (const std::size_t zeros : {std::size_t{0}, std::size_t{1}, bytes / 2, bytes}) {
+      if (zeros > bytes) continue;
+      CAPTURE(bytes, zeros);
+      std::vector<std::byte> out(bytes, std::byte{0x80});  // also that of a negative zero
+      std::fill(out.end() - static_cast<std::ptrdiff_t>(zeros), out.end(), std::byte{0});
+      const std::size_t kept = bytes_before_zeros(out);
+      CHECK(kept >= bytes - zeros);
+      CHECK(kept < bytes - zeros + 8);
+      std::vector<std::byte> in(bytes, std::byte{1});
+      const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation}};
+      tests::rethrow_first(tests::on_loopback(2, links, [&](Transport& transport) {
+        Exchange exchange;
+        exchange.keeps_zeros_back = transport.rank() == 0_rank;
+        if (transport.rank() == 0_rank) {
+          exchange.to = 1_rank;
+          exchange.outgoing = out;
+        } else {
+          exchange.from = 0_rank;
+          exchange.incoming = in;
+        }
+        transport.exchange(exchange, {0, transport.rank()});
+      }));
+      CHECK(in == out);
+    }
+}
+
 TEST_CASE("a send does not end before its recv is posted") {
   std::atomic<bool> posted{false}, early{false};
   const std::vector<Link> links = {{0_rank, 1_rank, Channel::activation},
