@@ -33,12 +33,12 @@ class Ring {
   Posted latest_;
 };
 
+}  // namespace
+
 void reduce_into(std::span<float> into, std::span<const float> from, ReduceOp reduce) {
   for (std::size_t i = 0; i < into.size(); ++i)
     into[i] = reduce == ReduceOp::sum ? into[i] + from[i] : std::max(into[i], from[i]);
 }
-
-}  // namespace
 
 std::span<float> part(std::span<float> values, std::size_t i, std::size_t R) {
   const std::size_t size = part_size(values.size(), R);

@@ -24,6 +24,8 @@ struct RankQuestion {
   bool keeps = false;     // move, imagine: whether what the step receives is a part of the answer
   bool recorded = false;  // execute, imagine: whether what the step receives follows,
   std::size_t count = 0;  // and as how many values
+  // imagine: whether all real members of a collective are asked at once, and exchange what is theirs.
+  bool shares = false;
 };
 
 struct RankAnswer {

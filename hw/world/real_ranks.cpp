@@ -18,6 +18,7 @@
 #include <span>
 #include <utility>
 
+#include "hw/collective/partial.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/transport.hpp"
@@ -84,20 +85,27 @@ std::vector<Link> links_among(const Program& program, const std::vector<Rank>& r
   std::vector<Link> links = links_of(program);
   const auto is_real = [&](Rank rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); };
   std::erase_if(links, [&](const Link& link) { return !is_real(link.from) || !is_real(link.to); });
+  const std::vector<Link> partial = partial_links(program, ranks);
+  links.insert(links.end(), partial.begin(), partial.end());
+  std::sort(links.begin(), links.end());
+  links.erase(std::unique(links.begin(), links.end()), links.end());
   return links;
 }
 
 // A real rank in its process: answers questions until nobody asks any more.
 class RankServer {
  public:
-  RankServer(const Job& job, const Program& program, Rank rank, const ExecutorOptions& options,
-             std::unique_ptr<Transport> transport)
+  // `ranks`: all that are real. `transport`: among them; null: none exchanges anything.
+  RankServer(const Job& job, const Program& program, const std::vector<Rank>& ranks, Rank rank,
+             const ExecutorOptions& options, std::unique_ptr<Transport> transport)
       : program_(program),
         executor_(program, job.transformer, job.train, rank, options),
         transport_(std::move(transport)),
         imagined_(rank, options.contribution),
         moving_world_(program, executor_.work(), rank, transport_.get()),
-        imagining_world_(program, executor_.work(), rank, &imagined_) {
+        imagining_world_(program, executor_.work(), rank, &imagined_),
+        real_{ranks, transport_.get(),
+              [contribution = options.contribution](std::span<float> part) { make_up(contribution, part); }} {
     for (RealWorld* const world : {&moving_world_, &imagining_world_}) world->use(&arrivals_);
   }
 
@@ -130,9 +138,17 @@ class RankServer {
     const Step& step = question.step;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
-    arrivals_.begin(question.recorded ? StepArrivals::From::recording : source(instruction),
-                    RecordedValues(std::move(recorded)), question.keeps);
-    imagining_world_.perform_alone(step, instruction);
+    const auto from = question.recorded ? StepArrivals::From::recording
+                      : question.shares ? StepArrivals::From::ranks
+                                        : source(instruction);
+    arrivals_.begin(from, RecordedValues(std::move(recorded)), question.keeps);
+    imagining_world_.limit_to(question.shares ? &real_ : nullptr);
+    try {
+      imagining_world_.perform_alone(step, instruction);
+    } catch (...) {
+      if (transport_ != nullptr) transport_->abort();  // the other real members wait no longer
+      throw;
+    }
     arrivals_.end();
   }
 
@@ -161,6 +177,7 @@ class RankServer {
   ImaginedTransport imagined_;
   StepArrivals arrivals_;
   RealWorld moving_world_, imagining_world_;
+  const RealWorld::Present real_;
 };
 
 // Answers one question. `recorded`: what its step receives, if it says so.
@@ -224,7 +241,8 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
   std::unique_ptr<Transport> transport;
   if (!links.empty())
     transport = make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s});
-  return std::make_unique<RankServer>(job, program, place.rank, options.executor, std::move(transport));
+  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor,
+                                      std::move(transport));
 }
 
 // Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the
@@ -456,12 +474,14 @@ double RealRanks::ahead_s(Rank rank) {
 
 // A rank that died makes those fail that it moves bytes with, so its failure counts before theirs.
 std::optional<double> RealRanks::communicate(const std::vector<Step>& together, bool complete) {
+  const bool shares = !complete && together.size() > 1 && options_.recording == nullptr;
   const auto question_of = [&](const Step& step) {
     const bool comes = receives(program_, step);
     return RankQuestion{.ask = complete ? RankQuestion::Ask::move : RankQuestion::Ask::imagine,
                         .step = step,
                         .keeps = comes && options_.recorder != nullptr,
-                        .recorded = comes && !complete && options_.recording != nullptr};
+                        .recorded = comes && !complete && options_.recording != nullptr,
+                        .shares = shares};
   };
   std::vector<double> ahead_s;
   if (processes_.empty()) start_all();

@@ -7,6 +7,7 @@
 #include <thread>
 #include <variant>
 
+#include "hw/collective/partial.hpp"
 #include "hw/collective/ring.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -315,6 +316,9 @@ Posted RealWorld::run_over_group(const Step& step, const Collective& collective,
   const std::uint64_t tag = static_cast<std::uint64_t>(id->value()) << 32U | ++collectives_[*id];
   const Posted mine{begin_s, rank_};
   return arrive(step, parts_that_come(collective.kind, group, rank_, values), mine, [&] {
+    if (present_ != nullptr)
+      return run_among(members_among(group, present_->ranks), collective.kind, *present_->transport, group,
+                       channel, tag, collective.reduce, values, mine, present_->fill);
     return run_collective(collective.kind, *transport_, group, channel, tag, collective.reduce, values, mine);
   });
 }

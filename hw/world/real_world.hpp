@@ -38,6 +38,14 @@ class RealWorld : public World {
   TraceEvent perform_alone(const Step& step, const Instruction& instruction);
   // From now on `arrivals` may bring what other ranks would, and is told what has come. Null: neither.
   void use(Arrivals* arrivals) { arrivals_ = arrivals; }
+  // The ranks that take part in collectives while the others of a group are imagined.
+  struct Present {
+    std::vector<Rank> ranks;
+    Transport* transport = nullptr;              // among them
+    std::function<void(std::span<float>)> fill;  // as for run_among()
+  };
+  // From now on collectives run among these alone. Null: among all members.
+  void limit_to(const Present* present) { present_ = present; }
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
@@ -56,6 +64,7 @@ class RealWorld : public World {
   const Rank rank_;
   Transport* const transport_;
   Arrivals* arrivals_ = nullptr;
+  const Present* present_ = nullptr;
   Step computing_;  // the compute that began last; only its thread reads it
   double origin_s_ = 0;
   std::int64_t step_ = 0;

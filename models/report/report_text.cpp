@@ -228,7 +228,7 @@ void add_real(const RealPart& real, Table& figures) {
                                                  "`transfers: measured` was not asked for")});
   if (real.filled_in > 0)
     figures.add(
-        {"", fmt::format("{} transfers and collectives with simulated ranks are filled in and priced: {}",
+        {"", fmt::format("{} transfers and collectives with simulated ranks, whose part is filled in, are priced: {}",
                          real.filled_in, format_bytes(static_cast<double>(real.filled_in_bytes)))});
 }
 

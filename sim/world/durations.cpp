@@ -80,6 +80,18 @@ bool Durations::is_among_real(const Step& real) const {
   return std::all_of(members.begin(), members.end(), [&](Rank member) { return asked_.contains(member); });
 }
 
+// Whether these are the steps of all real members of one collective. Where ranks are folded, they may be of several.
+bool Durations::are_all_real_members(const std::vector<Step>& real) const {
+  const Step& first = real.front();
+  const auto* collective = program_.at(first.rank, first.stream, first.index).as<Collective>();
+  if (collective == nullptr) return false;
+  std::set<Rank> members, here;
+  for (const Rank member : program_.groups[program_.ranks[first.rank].groups[collective->slot].value()].ranks)
+    if (asked_.contains(member)) members.insert(member);
+  for (const Step& step : real) here.insert(step.rank);
+  return members == here;
+}
+
 bool Durations::is_timed(const Step& step) const {
   if (options_.null || !measured_transfers() || !is_measured(step.rank)) return false;
   const Op op = program_.at(step.rank, step.stream, step.index).op();
@@ -97,7 +109,10 @@ std::optional<double> Durations::communicate(const std::vector<Step>& met) {
   if (real.empty())
     return timed ? std::optional(moved_.at(*std::min_element(met.begin(), met.end()))) : std::nullopt;
   if (!is_among_real(real.front())) {
-    for (const Step& step : real) options_.executor->communicate({step}, false);
+    if (are_all_real_members(real))
+      options_.executor->communicate(real, false);
+    else
+      for (const Step& step : real) options_.executor->communicate({step}, false);
     return std::nullopt;
   }
   const std::optional<double> seconds = options_.executor->communicate(real, true);

@@ -58,6 +58,7 @@ class Durations {
   void check_tape() const;
   const std::vector<Rank>& asked() const;  // the ranks that options name as real, or the tape as measured
   Step real_step(Step step) const;
+  bool are_all_real_members(const std::vector<Step>& real) const;
   bool is_among_real(const Step& real) const;
   double recorded_transfer_s(const Step& step) const;
   double bounded(const Step& step, double seconds) const;

@@ -142,6 +142,32 @@ TEST_CASE("launched real ranks leave what forked ones leave, bit for bit", "[mix
     }
 }
 
+TEST_CASE("real replicas hold the same parameters after a step, although others are simulated", "[mixed]") {
+  const std::vector<Rank> real = {0_rank, 2_rank, 3_rank};
+  for (const int zero : {0, 1, 2}) {
+    Job job = tiny_job({1, 1, 4});
+    job.strategy.zero = zero;
+    const Program program = compile(job);
+    for (const Contribution contribution : {Contribution::zeros, Contribution::made_up}) {
+      CAPTURE(zero, name_of(contribution));
+      ExecutorOptions how;
+      how.contribution = contribution;
+      how.communicates = true;
+      const Ran together = run_mixed(job, program, real, {.executor = how});
+      const std::size_t count = together.parameters.size() / real.size();
+      REQUIRE(count == parameters_of(program, 0_rank).size());
+      const Ran alone = run_mixed(job, program, {0_rank}, {.executor = how});
+      bool differs = false;
+      for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t replica = 1; replica < real.size(); ++replica)
+          REQUIRE(together.parameters[replica * count + i] == together.parameters[i]);
+        differs = differs || alone.parameters[i] != together.parameters[i];
+      }
+      CHECK(differs);  // what the other real ranks found counts
+    }
+  }
+}
+
 TEST_CASE("simulated ranks add nothing to a sum, and bring what they contribute to a gather", "[mixed]") {
   for (const int zero : {1, 2}) {
     Job job = tiny_job({1, 1, 2});

@@ -1,7 +1,9 @@
 // Each kind of collective over the TCP transport, compared with the plainest description of its result.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "hw/collective/partial.hpp"
 #include "hw/collective/ring.hpp"
 #include "tests/support/loopback.hpp"
 
@@ -99,6 +101,41 @@ TEST_CASE("all_to_all turns part j of rank i into part i of rank j") {
       for (std::size_t j = 0; j < n; ++j)
         for (std::size_t k = 0; k < each; ++k) REQUIRE(held[j][i * each + k] == brought[i][j * each + k]);
   }
+}
+
+TEST_CASE("members among others who are imagined end as if those had brought zeros, or what is filled in") {
+  constexpr float kFilled = -5;
+  const int ranks = GENERATE(2, 3, 5, 8);
+  const auto n = static_cast<std::size_t>(ranks);
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                    CollectiveKind::all_gather, CollectiveKind::all_to_all})
+    for (unsigned present = 1; present<1U << n; present += n> 5 ? 37 : 1) {
+      const std::size_t count =
+          n * (present % 3) * 11 + (kind == CollectiveKind::all_to_all ? 0 : present % 7);
+      CAPTURE(ranks, name_of(kind), present, count);
+      std::vector<Rank> members;
+      auto values = whole_numbers(ranks, count), whole = values;
+      const bool sums = kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+      for (const Rank rank : IdRange<Rank>(n))
+        if ((present >> at(rank) & 1U) != 0)
+          members.push_back(rank);
+        else
+          whole[at(rank)].assign(count, sums ? 0 : kFilled);
+      whole = run(kind, whole);
+      const Group group = group_of(ranks);
+      tests::rethrow_first(tests::on_loopback(ranks, tests::all_links(ranks), [&](Transport& transport) {
+        const Rank rank = transport.rank();
+        if ((present >> at(rank) & 1U) == 0) return;
+        run_among(members, kind, transport, group, Channel::data_group, 1, ReduceOp::sum, values[at(rank)],
+                  {1.0, rank}, [&](std::span<float> part) { std::fill(part.begin(), part.end(), kFilled); });
+      }));
+      for (const Rank rank : members) {
+        if (kind == CollectiveKind::reduce_scatter)
+          REQUIRE(same_part(values[at(rank)], whole[at(rank)], at(rank), n));
+        else
+          REQUIRE(values[at(rank)] == whole[at(rank)]);
+      }
+    }
 }
 
 TEST_CASE("a reduce_scatter reduces each contribution exactly once, and finds the maximum") {
