@@ -53,9 +53,9 @@ class Executor {
   virtual double execute(const Step& step, const Instruction& instruction) = 0;
   // Performs a transfer, a collective or a copy; `together` are the steps of it whose ranks this executor executes. If
   // `complete`, no other rank takes part, and its bytes really move. Otherwise the executor fills in what the others
-  // would have brought; several steps are then those of all ranks of a collective that it executes. Returns the seconds
-  // from when the last of the ranks had begun to move bytes until the last had ended; nothing: no bytes moved, or nobody
-  // timed them. The World that imagines the fabric may price it instead.
+  // would have brought; several steps are then those of all ranks of a collective that it executes. Returns the
+  // seconds from when the last of the ranks had begun to move bytes until the last had ended; nothing: no bytes moved,
+  // or nobody timed them. The World that imagines the fabric may price it instead.
   virtual std::optional<double> communicate(const std::vector<Step>& /*together*/, bool /*complete*/) {
     return std::nullopt;
   }
