@@ -230,6 +230,7 @@ struct ServerPlace {
   Rank rank;
   const Socket& door;
   const std::map<Rank, Address>& addresses;
+  const Socket& asker;  // to the process that asks the rank
 };
 
 std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
@@ -240,7 +241,8 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
   for (const auto& [rank, address] : place.addresses) addresses[rank] = address;
   std::unique_ptr<Transport> transport;
   if (!links.empty())
-    transport = make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s});
+    transport =
+        make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s, &place.asker});
   return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor,
                                       std::move(transport));
 }
@@ -354,7 +356,7 @@ void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Addres
   processes_.clear();
   answer_questions(
       [&] {
-        return make_server(job_, program_, ranks_, options_, {rank, door, addresses});
+        return make_server(job_, program_, ranks_, options_, {rank, door, addresses, there});
       },
       there);
   _exit(0);
@@ -533,7 +535,7 @@ void serve_real_rank(const Job& job, const Program& program, const std::vector<R
   const auto& [asking, process] = *met.others.begin();
   const bool ended = answer_questions(
       [&] {
-        return make_server(job, program, real, options, {met.rank, met.door, met.addresses});
+        return make_server(job, program, real, options, {met.rank, met.door, met.addresses, process.socket});
       },
       process.socket);
   if (!ended)

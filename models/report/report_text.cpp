@@ -228,8 +228,9 @@ void add_real(const RealPart& real, Table& figures) {
                                                  "`transfers: measured` was not asked for")});
   if (real.filled_in > 0)
     figures.add(
-        {"", fmt::format("{} transfers and collectives with simulated ranks, whose part is filled in, are priced: {}",
-                         real.filled_in, format_bytes(static_cast<double>(real.filled_in_bytes)))});
+        {"", fmt::format(
+                 "{} transfers and collectives with simulated ranks, whose part is filled in, are priced: {}",
+                 real.filled_in, format_bytes(static_cast<double>(real.filled_in_bytes)))});
 }
 
 // Adds how the step spreads: "5.3 s on average, 5.2 s to 5.5 s in 9 of 10 draws".

@@ -96,6 +96,11 @@ Socket::~Socket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+bool Socket::is_ended() const {
+  pollfd ended{descriptor_, POLLRDHUP, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
 void Socket::shut_down() const {
   if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
 }

@@ -36,6 +36,8 @@ class Socket {
   bool open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
   int release() { return std::exchange(descriptor_, -1); }  // the caller closes it
+  // Whether the other end has closed its side. Bytes that it sent before may still be there.
+  bool is_ended() const;
   // Wakes every thread that waits on the socket, here and at the peer. Any thread may call it.
   void shut_down() const;
 

@@ -206,6 +206,21 @@ void TcpTransport::abort() {
   for (const auto& [link, socket] : sockets_) socket.shut_down();
 }
 
+// Tries, in short pieces of the time that a peer has, as long as somebody asks for the result.
+template <class Try>
+Socket connected(const TcpOptions& options, Try&& attempt) {
+  if (options.asker == nullptr) return attempt(options.timeout_s);
+  constexpr double kPiece_s = 0.25;
+  for (const double until_s = monotonic_s() + options.timeout_s;;) try {
+      return attempt(std::min(kPiece_s, options.timeout_s));
+    } catch (const SocketFailure& failure) {
+      if (options.asker->is_ended()) throw SocketFailure(SocketEnd::closed, "nobody asks for it any more");
+      if (monotonic_s() >= until_s)
+        throw SocketFailure(SocketEnd::timed_out,
+                            fmt::format("nothing for {} s: {}", options.timeout_s, failure.what()));
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpOptions& options) {
@@ -217,7 +232,8 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
     try {
       // The peer's backlog takes the connection and the hello before the peer accepts, so no rank waits for another
       // here.
-      Socket connection = connect_to(options.addresses.get(link.to), options.timeout_s);
+      Socket connection = connected(
+          options, [&](double timeout_s) { return connect_to(options.addresses.get(link.to), timeout_s); });
       Hello hello;
       hello.from = link.from.value();
       hello.to = link.to.value();
@@ -232,7 +248,8 @@ std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpO
   }
   while (expected > 0) {
     try {
-      Socket connection = accept_from(listener, options.timeout_s);
+      Socket connection =
+          connected(options, [&](double timeout_s) { return accept_from(listener, timeout_s); });
       Hello hello;
       hello.magic = 0;
       connection.read_all(writable_bytes_of_value(hello), options.timeout_s);

@@ -20,6 +20,8 @@ struct TcpOptions {
   std::vector<Link> links;           // the links of all ranks; those between other ranks are ignored
   IdTable<Rank, Address> addresses;  // the address of each rank's listener
   double timeout_s = 300;            // a peer that makes no progress for this time counts as dead
+  const Socket* asker =
+      nullptr;  // connecting ends when the other end of this one does; null: it waits for peers alone
 };
 
 // Connects to every peer that this rank sends to, and accepts every peer that it receives from. All ranks call it at

@@ -96,6 +96,28 @@ TEST_CASE("launched real ranks fail when the process that asks them dies", "[rea
   CHECK(others.exit_code_of(2) == 0);
 }
 
+TEST_CASE("launched real ranks fail when the process that asks them dies before they have met",
+          "[real ranks]") {
+  const Launch launch;
+  constexpr double kNever_s = 1e6;  // nobody waits for a deadline
+  for (int i = 0; i < 3; ++i) {
+    OtherProcesses others(3, [&](const Place& place) {
+      serve_real_rank(launch.job, launch.program, launch.real, launch.options_at(place, kNever_s));
+    });
+    const Place place = others.first();
+    const pid_t first = fork();
+    if (first == 0) {
+      RealRanks ranks(launch.job, launch.program, launch.real, launch.options_at(place, kNever_s));
+      kill(ranks.process(1_rank), SIGKILL);  // most likely it has connected to no other
+      _exit(0);
+    }
+    close(place.listener);
+    REQUIRE(waitpid(first, nullptr, 0) == first);
+    CHECK(others.exit_code_of(1) == 1);
+    CHECK(others.exit_code_of(2) == 1);
+  }
+}
+
 TEST_CASE("what a launched real rank refuses is refused by the first process alone", "[real ranks]") {
   Launch launch;
   launch.job.train.precision = Format::bf16;
