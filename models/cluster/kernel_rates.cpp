@@ -196,6 +196,11 @@ KernelRates read_kernel_rates(const Yaml& node) {
   for (const RatedKernel& kernel : rated_kernels())
     if (const Yaml rate = fields.find(name_of(kernel)))
       read.rates[kernel] = read_rate(rate, is_attention(kernel.op));
+  for (const auto& [kernel, rate] : read.rates)
+    if (rate.alone > 0 && read.alone == 0)
+      throw Refusal(Exit::usage, "bad-share", fields.where(name_of(kernel)),
+                    "this kind says what it takes alone, and `kernels` does not",
+                    "give `alone` of all kinds together, too");
   const Yaml shapes = fields.find(kShapes);
   if (!shapes) return read;
   const Fields by_kernel(shapes, "`shapes`", kernel_names());

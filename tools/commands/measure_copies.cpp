@@ -16,18 +16,11 @@
 #include "models/plan/prepare.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/small_models.hpp"
 
 namespace motley {
 namespace {
 
-// What is copied at a time differs between the models by a factor of 16.
-constexpr std::array kCopiedModels = {
-    "{name: narrow, family: llama, vocabulary: 256, hidden: 64, layers: 2, heads: 2, ffn: 128, "
-    "max_positions: 256}",
-    "{name: middle, family: llama, vocabulary: 512, hidden: 128, layers: 3, heads: 4, ffn: 384, "
-    "max_positions: 256}",
-    "{name: wide, family: llama, vocabulary: 2048, hidden: 256, layers: 2, heads: 4, ffn: 512, "
-    "max_positions: 256}"};
 constexpr std::array kOffloads = {"{optimizer: 1, activations: 0}", "{optimizer: 0, activations: 1}"};
 
 std::string offload_text(const char* model, const char* offload, int ranks) {
@@ -66,7 +59,10 @@ double error_of(const std::vector<Amount>& all, double each_s) {
 
 class CopyMeasurement {
  public:
-  explicit CopyMeasurement(int ranks) { node_.chips_per_node = ranks; }
+  explicit CopyMeasurement(int ranks) {
+    node_.chips_per_node = ranks;
+    node_.host = Host{.memory_bandwidth = 1};
+  }
 
   void add(const std::string& path, std::int64_t times) {
     constexpr int kSteps = 4;
@@ -104,12 +100,7 @@ class CopyMeasurement {
       steps_.push_back({host_step_s(program, rank_program, *optimizer, node_), seconds});
   }
 
-  // A host that moves a byte a second.
-  NodeGroup node_ = [] {
-    NodeGroup node;
-    node.host = Host{.memory_bandwidth = 1};
-    return node;
-  }();
+  NodeGroup node_;                      // its host moves a byte a second
   std::vector<Amount> copies_, steps_;  // bytes; what a byte a second takes
 };
 
@@ -118,7 +109,8 @@ class CopyMeasurement {
 std::optional<CopyFit> measure_copies(const NodeGroup& node, std::int64_t times) {
   const TemporaryFolder folder;
   CopyMeasurement measurement(node.chips_per_node);
-  for (const char* model : kCopiedModels)
+  // What is copied at a time differs between them by a factor of 16.
+  for (const char* model : {kNarrowModel, kMiddleModel, kWideModel})
     for (const char* offload : kOffloads)
       measurement.add(folder.write("copies.yaml", offload_text(model, offload, node.chips_per_node)), times);
   return measurement.fit();

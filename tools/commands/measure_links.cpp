@@ -11,6 +11,7 @@
 #include "models/plan/prepare.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/small_models.hpp"
 
 namespace motley {
 namespace {
@@ -19,11 +20,6 @@ namespace {
 constexpr std::array kStrategies = {"{data_parallel: 2}", "{data_parallel: 2, zero: 2}",
                                     "{data_parallel: 2, zero: 3}", "{pipeline_parallel: 2}",
                                     "{context_parallel: 2}"};
-constexpr std::array kModels = {
-    "{name: narrow, family: llama, vocabulary: 256, hidden: 64, layers: 2, heads: 2, ffn: 128, "
-    "max_positions: 256}",
-    "{name: wide, family: llama, vocabulary: 2048, hidden: 256, layers: 2, heads: 4, ffn: 512, "
-    "max_positions: 256}"};
 constexpr const char* kExperts =
     "{name: experts, family: llama, vocabulary: 256, hidden: 128, layers: 2, heads: 4, ffn: 256, "
     "max_positions: 256, "
@@ -126,7 +122,7 @@ std::optional<LinkFit> measure_links(const NodeGroup& node, std::int64_t times) 
   const auto add = [&](const char* model, const char* strategy) {
     measurement.add(folder.write("links.yaml", scenario_text(model, strategy)), times);
   };
-  for (const char* model : kModels)
+  for (const char* model : {kNarrowModel, kWideModel})
     for (const char* strategy : kStrategies) add(model, strategy);
   add(kExperts, "{data_parallel: 2, expert_parallel: 2}");
   return measurement.fit();
