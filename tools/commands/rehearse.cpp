@@ -299,7 +299,10 @@ nlohmann::ordered_json to_json(const ExplainedRouting& routing, const Rehearsal&
       {"by", routing.by_rank ? "rank" : "expert"},    {"expected", routing.expected},
       {"expert_skew", routing.fitted.skew},           {"expert_skew_load", routing.fitted.load},
       {"expert_skew_reaches", routing.fitted.reached}};
-  if (!routing.predicted_s) return json["refused"] = routing.refused, json;
+  if (!routing.predicted_s) {
+    json["refused"] = routing.refused;
+    return json;
+  }
   json["predicted_s"] = *routing.predicted_s;
   json["error_pct"] = 100 * result.error_of(*routing.predicted_s);
   if (!routing.at_load_s) return json;
