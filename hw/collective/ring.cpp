@@ -36,8 +36,17 @@ class Ring {
 }  // namespace
 
 void reduce_into(std::span<float> into, std::span<const float> from, ReduceOp reduce) {
-  for (std::size_t i = 0; i < into.size(); ++i)
-    into[i] = reduce == ReduceOp::sum ? into[i] + from[i] : std::max(into[i], from[i]);
+  const auto reduce_by = [&](auto reduced) {
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = reduced(into[i], from[i]);
+  };
+  switch (reduce) {
+    case ReduceOp::sum:
+      return reduce_by([](float left, float right) { return left + right; });
+    case ReduceOp::maximum:
+      return reduce_by([](float left, float right) { return std::max(left, right); });
+    case ReduceOp::minimum:
+      return reduce_by([](float left, float right) { return std::min(left, right); });
+  }
 }
 
 std::span<float> part(std::span<float> values, std::size_t i, std::size_t R) {

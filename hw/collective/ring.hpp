@@ -15,7 +15,7 @@ namespace motley {
 // Part i of R of `values`, as CollectiveKind cuts them.
 std::span<float> part(std::span<float> values, std::size_t i, std::size_t R);
 std::size_t place_in(const Group& group, Rank rank);
-// Adds `from` to `into`, or keeps the larger of each two values.
+// Adds `from` to `into`, or keeps the larger or the smaller of each two values.
 void reduce_into(std::span<float> into, std::span<const float> from, ReduceOp reduce);
 
 // The parts of `values` that hold, after such a collective, what came from other ranks: the whole of a sum, this rank's

@@ -12,6 +12,7 @@
 
 #include "models/base/index.hpp"
 #include "models/base/kernel_op.hpp"
+#include "models/base/words.hpp"
 #include "models/strategy/strategy.hpp"
 
 namespace motley {
@@ -34,7 +35,9 @@ constexpr Rank operator+(Rank rank, std::int64_t distance) { return Rank(rank.va
 bool reads_parameters(KernelOp op);
 bool adds_gradients(KernelOp op);
 
-enum class ReduceOp : std::uint8_t { sum, maximum };
+enum class ReduceOp : std::uint8_t { sum, maximum, minimum };
+template <>
+inline constexpr auto kWords<ReduceOp> = words("sum", "maximum", "minimum");
 
 enum class TensorRole : std::uint8_t {
   activation,           // one instance for each micro-batch in flight
@@ -145,7 +148,7 @@ enum class Op : std::uint8_t {
 // parts, one for each member of the group; the last parts are shorter (or empty) where R does not divide S. Part i
 // belongs to the member at place i of Group::ranks.
 enum class CollectiveKind : std::uint8_t {
-  all_reduce,      // every member ends with the sum (or maximum) of every part
+  all_reduce,      // every member ends with the sum (or maximum, or minimum) of every part
   reduce_scatter,  // member i ends with the sum of part i, in its place; the other parts are undefined
   all_gather,      // the inverse: member i brings part i, every member ends with all parts in place
   all_to_all,      // part j of member i ends as part i of member j; R divides S

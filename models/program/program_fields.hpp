@@ -23,10 +23,9 @@ struct ProgramWords {
   std::vector<std::string> groups = {"tensor",          "data",    "embedding",
                                      "expert",          "gather",  "activation_gather",
                                      "gradient_gather", "context", "tensor_gradient"};
-  std::vector<std::string> reduces = {"sum", "maximum"};
   std::vector<std::string> passes = {"forward", "backward", "input_gradient", "weight_gradient"};
   std::vector<std::string> kept_formats = {"fp32", "tf32", "bf16", "fp16"};
-  std::vector<std::string> formats, kernels, collectives, streams;
+  std::vector<std::string> formats, kernels, reduces, collectives, streams;
 };
 const ProgramWords& program_words();
 

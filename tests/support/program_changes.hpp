@@ -126,7 +126,7 @@ inline Format last_of(Format) { return Format::fp16; }  // the last format in wh
 inline TensorRole last_of(TensorRole) { return TensorRole::whole_gradient; }
 inline TensorUse last_of(TensorUse) { return TensorUse::token_embedding; }
 inline KernelOp last_of(KernelOp) { return KernelOp::all_gather; }
-inline ReduceOp last_of(ReduceOp) { return ReduceOp::maximum; }
+inline ReduceOp last_of(ReduceOp) { return ReduceOp::minimum; }
 inline GroupKind last_of(GroupKind) { return GroupKind::tensor_gradient; }
 inline Pass last_of(Pass) { return Pass::weight_gradient; }
 inline CollectiveKind last_of(CollectiveKind) { return CollectiveKind::all_to_all; }

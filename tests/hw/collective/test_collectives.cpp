@@ -138,23 +138,25 @@ TEST_CASE("members among others who are imagined end as if those had brought zer
     }
 }
 
-TEST_CASE("a reduce_scatter reduces each contribution exactly once, and finds the maximum") {
+TEST_CASE("a reduce_scatter reduces each contribution exactly once, and finds the maximum and the minimum") {
   const int ranks = GENERATE(2, 3, 4, 5, 6, 7, 8, 9);
   for (std::size_t count : {1U, 2U, 9U, 10U, 1000U}) {
     INFO(ranks << " ranks, " << count << " values");
     // Contribution r is 4^r: the base-4 digits of a sum say how often it has each contribution. Exact up to 2^24.
-    std::vector<Values> digits, maxima;
+    std::vector<Values> digits, places;
     float once = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       digits.emplace_back(count, static_cast<float>(1 << (2 * rank)));
-      maxima.emplace_back(count, static_cast<float>(rank));
+      places.emplace_back(count, static_cast<float>(rank - 1));
       once += static_cast<float>(1 << (2 * rank));
     }
     const auto sums = run(CollectiveKind::reduce_scatter, digits);
-    const auto largest = run(CollectiveKind::reduce_scatter, maxima, ReduceOp::maximum);
+    const auto largest = run(CollectiveKind::reduce_scatter, places, ReduceOp::maximum);
+    const auto smallest = run(CollectiveKind::reduce_scatter, places, ReduceOp::minimum);
     for (std::size_t rank = 0; rank < sums.size(); ++rank) {
       REQUIRE(same_part(sums[rank], Values(count, once), rank, sums.size()));
-      REQUIRE(same_part(largest[rank], Values(count, static_cast<float>(ranks - 1)), rank, sums.size()));
+      REQUIRE(same_part(largest[rank], Values(count, static_cast<float>(ranks - 2)), rank, sums.size()));
+      REQUIRE(same_part(smallest[rank], Values(count, -1), rank, sums.size()));
     }
   }
 }
