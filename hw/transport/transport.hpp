@@ -1,81 +1,69 @@
-// How bytes go from rank to rank. A transfer is a rendezvous: the sender's bytes flow only after the receiver has
-// posted, which is what send and recv of a Program mean in every World. Each transport is a folder, and all have the
-// same file names. A transport knows nothing about tensors or schedules. Read next: hw/transport/tcp/transport.hpp,
-// hw/collective/ring.hpp.
+// How bytes go from rank to rank. A transfer is a rendezvous: the receiver says that it is ready, and only then do the
+// sender's bytes flow, straight into the receiver's buffer. Each transport is a folder. A transport knows nothing of
+// tensors, schedules or groups; what is posted, matched and awaited is the Messenger's. Read next:
+// hw/transport/frame.hpp, hw/transport/tcp/transport.hpp, hw/communicator/messenger.hpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
-#include "models/program/program.hpp"
+#include "hw/transport/frame.hpp"
 
 namespace motley {
 
-// Transfers of different channels never wait for each other.
-enum class Channel : std::uint8_t {
-  activation,
-  gradient,
-  tensor_group,
-  data_group,
-  embedding_group,
-  expert_group,
-  gather_group,
-  activation_gather,
-  gradient_gather,
-  context_group,
-  tensor_gradient
-};
-std::string_view name_of(Channel channel);
-Channel channel_of(GroupKind kind);
-
-// When a rank was ready for a transfer, in seconds of the run's common clock.
-struct Posted {
-  double at_s = 0;
-  std::optional<Rank> rank;  // none: no rank is known to have been ready
-};
-
-// At most one transfer in each direction. Both sides of a transfer give the same tag and the same number of bytes.
-struct Exchange {
-  Channel channel = Channel::activation;
-  std::uint64_t tag = 0;
-  std::optional<Rank> to;  // none: sends nothing
-  std::span<const std::byte> outgoing = {};
-  std::optional<Rank> from;  // none: receives nothing
-  std::span<std::byte> incoming = {};
-  int lane = 0;  // Link::lane
-  // Whether zeros at the end of `outgoing` stay behind: the other side writes them itself, whatever it says here.
-  bool keeps_zeros_back = false;
-};
+// Several runs of bytes that are sent one after the other.
+using Pieces = std::vector<std::span<const std::byte>>;
+std::size_t bytes_in(const Pieces& pieces);
+// The bytes [offset, offset + length) of all pieces in a row.
+Pieces cut(const Pieces& pieces, std::size_t offset, std::size_t length);
 
 // How many bytes there are before the zeros at the end, or up to seven more.
 std::size_t bytes_before_zeros(std::span<const std::byte> bytes);
 
-// One direction between two ranks that a Program uses. `lane`: for activations and gradients the sender's chunk, so
-// that boundaries of virtual stages never wait for each other; 0 for all others.
-struct Link {
-  Rank from, to;
-  Channel channel = Channel::activation;
-  int lane = 0;
-  auto operator<=>(const Link&) const = default;
+// Bytes for a buffer that a peer has offered with a "ready" frame.
+struct Put {
+  std::uint64_t number = 0;  // the caller's; left() gives it back
+  Frame frame;               // of kind data: the receiver's number of the transfer, and all that moves
+  Pieces pieces;             // stay where they are until left()
 };
-std::vector<Link> links_of(const Program& program);  // sorted, without duplicates
 
+// What a transport tells its owner. It calls these from progress(), tell() and put().
+class TransportEvents {
+ public:
+  virtual ~TransportEvents() = default;
+  virtual void came(Rank from, const Frame& frame) = 0;
+  // Where the `length` bytes that follow a data frame go. Shorter than that: the rest is thrown away.
+  virtual std::span<std::byte> place_for(Rank from, const Frame& data) = 0;
+  virtual void landed(Rank from, const Frame& data) = 0;  // the bytes that followed it are where they go
+  virtual void left(std::uint64_t number) = 0;            // all bytes of a Put have left their buffers
+  // The peer will neither send nor receive any more. `why`: "closed the connection".
+  virtual void lost(Rank peer, const std::string& why) = 0;
+  // Something happened that changes nothing for the run: a stranger was turned away.
+  virtual void noted(const std::string& what) = 0;
+};
+
+// One thread at a time may call a transport, except wait().
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual Rank rank() const = 0;
-  // Blocks until the outgoing bytes have left their buffer and the incoming bytes have filled theirs. `mine` says when
-  // this side was ready. Returns the latest such time known for any rank: peers pass on what they know. Only one thread
-  // at a time may use a link. Throws RunFailure, which names the peer, if the peer died, was silent too long, or named
-  // another transfer.
-  virtual Posted exchange(const Exchange& exchange, Posted mine) = 0;
-  // Ends every exchange under way, here and at the peers, to which this rank seems to have died. Any thread may call
-  // it.
-  virtual void abort() = 0;
+  // Both put something on its way and never block. Frames to one peer arrive in order; data may overtake them.
+  virtual void tell(Rank peer, const Frame& frame) = 0;
+  virtual void put(Rank peer, Put put) = 0;
+  // Does what can be done without blocking.
+  virtual void progress() = 0;
+  // Blocks until progress() has something to do, wake() was called, or the time has passed. Any thread may call both.
+  virtual void wait(double seconds) = 0;
+  virtual void wake() = 0;
+  // Forgets every Put: other bytes go in the place of those that are promised already. The run has failed.
+  virtual void abandon() = 0;
+  // Tells all peers that tell() or put() has reached.
+  virtual void tell_all(const Frame& frame) = 0;
+  // Sends what tell() took, for as long as that takes but no longer than `seconds`.
+  virtual void flush(double seconds) = 0;
 };
 
 }  // namespace motley

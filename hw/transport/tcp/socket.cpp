@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -55,31 +56,41 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 Addresses resolve(const Address& address, bool to_listen) {
   addrinfo wanted{};
-  wanted.ai_family = AF_INET;
+  wanted.ai_family = AF_UNSPEC;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = to_listen ? AI_PASSIVE : 0;
   addrinfo* list = nullptr;
-  const int status = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
+  const int status = getaddrinfo(address.host.empty() ? "127.0.0.1" : address.host.c_str(),
                                  std::to_string(address.port).c_str(), &wanted, &list);
   if (status != 0)
     throw SocketFailure(SocketEnd::refused, fmt::format("{}: {}", address.host, gai_strerror(status)));
   return Addresses(list);
 }
 
-// Returns a connection, or a closed socket if no process listens there yet.
-Socket try_connect(const addrinfo& target, double until_s) {
-  Socket connection(socket(target.ai_family, target.ai_socktype, target.ai_protocol));
-  if (!connection.open()) fail(SocketEnd::refused, "socket");
-  prepare(connection.descriptor());
-  if (connect(connection.descriptor(), target.ai_addr, target.ai_addrlen) == 0) return connection;
-  if (errno != EINPROGRESS) return {};
-  if (!wait_for(connection.descriptor(), POLLOUT, until_s)) return {};
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(connection.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) return {};
-  return connection;
-}
+// The address of one end of a socket, IPv4 or IPv6.
+class AnyAddress {
+ public:
+  template <class Ask>
+  explicit AnyAddress(const Ask& ask) {
+    socklen_t length = sizeof address_;
+    ask(reinterpret_cast<sockaddr*>(&address_), &length);
+  }
+  std::string host() const {
+    char text[INET6_ADDRSTRLEN] = "";
+    if (address_.ss_family == AF_INET6)
+      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(&address_)->sin6_addr, text, sizeof text);
+    else
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&address_)->sin_addr, text, sizeof text);
+    return text;
+  }
+  std::uint16_t port() const {
+    return ntohs(address_.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address_)->sin6_port
+                                                : reinterpret_cast<const sockaddr_in*>(&address_)->sin_port);
+  }
+
+ private:
+  sockaddr_storage address_{};
+};
 
 }  // namespace
 
@@ -106,7 +117,18 @@ void Socket::shut_down() const {
 }
 
 std::size_t Socket::write_some(std::span<const std::byte> bytes) const {
-  const ssize_t written = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return write_some(std::span(&bytes, 1));
+}
+
+std::size_t Socket::write_some(std::span<const std::span<const std::byte>> pieces) const {
+  std::array<iovec, 64> runs;
+  const std::size_t count = std::min(pieces.size(), runs.size());
+  for (std::size_t i = 0; i < count; ++i)
+    runs[i] = {const_cast<std::byte*>(pieces[i].data()), pieces[i].size()};
+  msghdr message{};
+  message.msg_iov = runs.data();
+  message.msg_iovlen = count;
+  const ssize_t written = sendmsg(descriptor_, &message, MSG_NOSIGNAL);
   if (written >= 0) return static_cast<std::size_t>(written);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
   fail(SocketEnd::closed, "send");
@@ -137,19 +159,21 @@ void Socket::read_all(std::span<std::byte> bytes, double timeout_s) const {
 }
 
 std::string Socket::peer_host() const {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  char text[INET_ADDRSTRLEN] = "";
-  getpeername(descriptor_, reinterpret_cast<sockaddr*>(&address), &length);
-  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-  return text;
+  const AnyAddress address(
+      [this](sockaddr* into, socklen_t* length) { getpeername(descriptor_, into, length); });
+  return address.host();
+}
+
+std::string Socket::local_host() const {
+  const AnyAddress address(
+      [this](sockaddr* into, socklen_t* length) { getsockname(descriptor_, into, length); });
+  return address.host();
 }
 
 std::uint16_t Socket::local_port() const {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
+  const AnyAddress address(
+      [this](sockaddr* into, socklen_t* length) { getsockname(descriptor_, into, length); });
+  return address.port();
 }
 
 Socket listen_on(const Address& address) {
@@ -158,7 +182,7 @@ Socket listen_on(const Address& address) {
   if (!listener.open()) fail(SocketEnd::refused, "socket");
   const int on = 1;
   setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const std::string doing = fmt::format("listen on {}:{}", address.host, address.port);
+  const std::string doing = "listen on " + print(address);
   if (bind(listener.descriptor(), target->ai_addr, target->ai_addrlen) != 0) fail(SocketEnd::refused, doing);
   if (listen(listener.descriptor(), SOMAXCONN) != 0) fail(SocketEnd::refused, doing);
   prepare(listener.descriptor());
@@ -188,15 +212,51 @@ Socket accept_from(const Socket& listener, double timeout_s) {
   }
 }
 
+std::optional<Socket> accept_now(const Socket& listener) {
+  for (;;) {
+    Socket connection(accept(listener.descriptor(), nullptr, nullptr));
+    if (connection.open()) {
+      prepare(connection.descriptor());
+      return connection;
+    }
+    if (errno != EINTR && errno != ECONNABORTED) return std::nullopt;
+  }
+}
+
+Socket begin_to_connect(const Address& address) {
+  const Addresses target = resolve(address, false);
+  Socket connection(socket(target->ai_family, target->ai_socktype, target->ai_protocol));
+  if (!connection.open()) fail(SocketEnd::refused, "socket");
+  prepare(connection.descriptor());
+  const int status = connect(connection.descriptor(), target->ai_addr, target->ai_addrlen);
+  if (status != 0 && errno != EINPROGRESS)
+    fail(SocketEnd::refused, fmt::format("connect to {}", print(address)));
+  return connection;
+}
+
+std::optional<int> connect_error(const Socket& socket) {
+  pollfd waiting{socket.descriptor(), POLLOUT, 0};
+  if (poll(&waiting, 1, 0) <= 0) return std::nullopt;
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
 Socket connect_to(const Address& address, double timeout_s) {
   const double until_s = monotonic_s() + timeout_s;
-  const Addresses target = resolve(address, false);
   for (;;) {
-    Socket connection = try_connect(*target, until_s);
-    if (connection.open()) return connection;
+    Socket connection;
+    try {
+      connection = begin_to_connect(address);
+    } catch (const SocketFailure&) {
+      if (monotonic_s() >= until_s) throw;
+    }
+    if (connection.open() && wait_for(connection.descriptor(), POLLOUT, until_s) &&
+        connect_error(connection) == 0)
+      return connection;
     if (monotonic_s() >= until_s)
-      throw SocketFailure(SocketEnd::refused,
-                          fmt::format("nobody listens on {}:{}", address.host, address.port));
+      throw SocketFailure(SocketEnd::refused, fmt::format("nobody listens on {}", print(address)));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -207,6 +267,10 @@ Address parse_address(const std::string& text) {
   unsigned port = 0;
   if (colon != std::string::npos) {
     address.host = text.substr(0, colon);
+    const bool brackets =
+        address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']';
+    if (brackets) address.host = address.host.substr(1, address.host.size() - 2);
+    if (!brackets && address.host.find(':') != std::string::npos) address.host.clear();
     const char* const end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
     if (parsed.ec != std::errc() || parsed.ptr != end) port = 0;
@@ -216,6 +280,12 @@ Address parse_address(const std::string& text) {
                   "for example 10.0.0.1:29500: where rank 0 listens");
   address.port = static_cast<std::uint16_t>(port);
   return address;
+}
+
+std::string print(const Address& address) {
+  const bool six = address.host.find(':') != std::string::npos;
+  return six ? fmt::format("[{}]:{}", address.host, address.port)
+             : fmt::format("{}:{}", address.host, address.port);
 }
 
 }  // namespace motley

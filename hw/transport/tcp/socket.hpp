@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -44,12 +45,15 @@ class Socket {
   // These move as many bytes as they can without waiting, and return how many: 0 when none. They throw
   // SocketFailure(closed).
   std::size_t write_some(std::span<const std::byte> bytes) const;
+  // Of several runs of bytes, one after the other.
+  std::size_t write_some(std::span<const std::span<const std::byte>> pieces) const;
   std::size_t read_some(std::span<std::byte> bytes) const;
   // These move all bytes. They throw SocketFailure(timed_out) after `timeout_s` without any byte, or (closed).
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;
 
   std::string peer_host() const;     // a numeric address
+  std::string local_host() const;    // of this end
   std::uint16_t local_port() const;  // works for a listener, too
 
  private:
@@ -66,15 +70,21 @@ std::span<std::byte> writable_bytes_of_value(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-// Port 0 means any free port, and an empty host every interface.
+// Port 0 means any free port, and an empty host the loopback interface.
 Socket listen_on(const Address& address);
 Socket adopt_listener(int descriptor);  // takes over a listener that a launcher passed on
 Socket accept_from(const Socket& listener, double timeout_s);
+std::optional<Socket> accept_now(const Socket& listener);  // nothing: nobody waits there
+// Begins to connect without waiting. connect_error() says how it went once the socket can be written: 0 when it is
+// connected, an errno, or nothing while it goes on. Throws SocketFailure where there is no such address.
+Socket begin_to_connect(const Address& address);
+std::optional<int> connect_error(const Socket& socket);
 // Tries until the deadline, because the other side may not listen yet.
 Socket connect_to(const Address& address, double timeout_s);
 
-// Reads "host:port". Throws Refusal "bad-rendezvous" for any other text.
+// Reads "host:port" or "[IPv6]:port". Throws Refusal "bad-rendezvous" for any other text.
 Address parse_address(const std::string& text);
+std::string print(const Address& address);
 
 double monotonic_s();  // seconds on this host's steady clock
 

@@ -1,270 +1,224 @@
 #include "hw/transport/tcp/transport.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cerrno>
+#include <limits>
 
 #include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
 
-// The form of both control messages, "ready" and "begin".
-// Assumes: all ranks have the same byte order; the rendezvous compares their binaries.
-struct Control {
-  std::uint64_t tag = 0, bytes = 0;
-  double posted_s = 0;
-  std::int64_t posted_rank = -1;  // Posted::rank; -1: none
-  std::uint64_t moved = 0;        // "begin": as many bytes follow; the rest of them are zero
-};
-struct Hello {  // the first bytes on a connection
-  std::uint32_t magic = 0x4d4f544c;
-  std::int32_t from = 0, to = 0;
-  std::uint32_t channel = 0;
-  std::int32_t lane = 0;
-};
+// Transfers as large as this go over all connections to a peer.
+constexpr std::size_t kSharedBytes = std::size_t{1} << 20U;
+// A rank that closes says goodbye on its own connection to this one. It may come later than the end of another.
+constexpr double kGoodbye_s = 1;
+// A rank at whose address nobody listens for so long is gone.
+constexpr double kGone_s = 1;
 
-Control control_of(std::uint64_t tag, std::size_t bytes, const Posted& posted) {
-  return {tag, bytes, posted.at_s, posted.rank ? posted.rank->value() : -1, bytes};
-}
-
-Posted posted_of(const Control& control) {
-  if (control.posted_rank < 0) return {control.posted_s, std::nullopt};
-  return {control.posted_s, Rank(control.posted_rank)};
-}
-
-class TcpTransport : public Transport {
- public:
-  TcpTransport(Rank rank, double timeout_s) : rank_(rank), timeout_s_(timeout_s) {}
-  Rank rank() const override { return rank_; }
-  Posted exchange(const Exchange& exchange, Posted mine) override;
-  void abort() override;
-  void add(const Link& link, Socket socket) { sockets_.emplace(link, std::move(socket)); }
-
- private:
-  friend class Transfer;
-  const Rank rank_;
-  const double timeout_s_;
-  std::map<Link, Socket> sockets_;
-  std::atomic<bool> aborted_{false};
-
-  const Socket& socket_of(const Link& link) const {
-    const auto entry = sockets_.find(link);
-    MOTLEY_CHECK(entry != sockets_.end());
-    return entry->second;
-  }
-};
-
-// One exchange under way: a state machine for each direction, both driven by one poll.
-class Transfer {
- public:
-  Transfer(TcpTransport& transport, const Exchange& exchange, Posted mine)
-      : transport_(transport), exchange_(exchange), latest_(mine) {
-    if (exchange.to) {
-      out_ = &transport.socket_of({transport.rank_, *exchange.to, exchange.channel, exchange.lane});
-      out_state_ = Out::await_ready;
-      out_left_ = {};
-      ready_in_left_ = writable_bytes_of_value(ready_in_);
-    }
-    if (exchange.from) {
-      in_ = &transport.socket_of({*exchange.from, transport.rank_, exchange.channel, exchange.lane});
-      in_state_ = In::send_ready;
-      ready_out_ = control_of(exchange.tag, exchange.incoming.size(), mine);
-      ready_out_left_ = bytes_of_value(ready_out_);
-      begin_in_left_ = writable_bytes_of_value(begin_in_);
-    }
-  }
-
-  Posted run() {
-    double progress_s = monotonic_s();
-    while (advance()) {
-      if (moved_) progress_s = monotonic_s();
-      wait(progress_s);
-    }
-    return latest_;
-  }
-
- private:
-  enum class Out { await_ready, send_begin, data, done };
-  enum class In { send_ready, await_begin, data, done };
-  TcpTransport& transport_;
-  const Exchange& exchange_;
-  Posted latest_;
-  const Socket* out_ = nullptr;
-  const Socket* in_ = nullptr;
-  Out out_state_ = Out::done;
-  In in_state_ = In::done;
-  Control ready_out_, begin_in_;  // the incoming transfer: "ready" sent, "begin" received
-  Control ready_in_, begin_out_;  // the outgoing transfer: "ready" received, "begin" sent
-  std::span<const std::byte> ready_out_left_, out_left_;
-  std::span<std::byte> begin_in_left_, ready_in_left_, in_left_;
-  bool moved_ = false;
-
-  // Checks that the peer means the same transfer, and keeps the later of both times.
-  void learn(const Control& control, Rank peer, std::size_t bytes) {
-    if (control.tag != exchange_.tag || control.bytes != bytes)
-      throw RunFailure(
-          fmt::format("rank {}: rank {} spoke of transfer {:x} of {} bytes on channel {}, not of "
-                      "{:x} of {} bytes",
-                      transport_.rank_, peer, control.tag, control.bytes, name_of(exchange_.channel),
-                      exchange_.tag, bytes));
-    if (control.posted_s > latest_.at_s) latest_ = posted_of(control);
-  }
-
-  template <typename Span, typename Move>
-  bool move_some(Span& left, Move&& some) {
-    while (!left.empty()) {
-      const std::size_t count = some(left);
-      if (count == 0) return false;
-      moved_ = true;
-      left = left.subspan(count);
-    }
-    return true;
-  }
-
-  void advance_out() {
-    const auto read = [&](std::span<std::byte> into) { return out_->read_some(into); };
-    const auto write = [&](std::span<const std::byte> from) { return out_->write_some(from); };
-    if (out_state_ == Out::await_ready && move_some(ready_in_left_, read)) {
-      learn(ready_in_, exchange_.to.value(), exchange_.outgoing.size());
-      begin_out_ = control_of(exchange_.tag, exchange_.outgoing.size(), latest_);
-      if (exchange_.keeps_zeros_back) begin_out_.moved = bytes_before_zeros(exchange_.outgoing);
-      out_left_ = bytes_of_value(begin_out_);
-      out_state_ = Out::send_begin;
-    }
-    if (out_state_ == Out::send_begin && move_some(out_left_, write)) {
-      out_left_ = exchange_.outgoing.first(begin_out_.moved);
-      out_state_ = Out::data;
-    }
-    if (out_state_ == Out::data && move_some(out_left_, write)) out_state_ = Out::done;
-  }
-
-  void advance_in() {
-    const auto read = [&](std::span<std::byte> into) { return in_->read_some(into); };
-    const auto write = [&](std::span<const std::byte> from) { return in_->write_some(from); };
-    if (in_state_ == In::send_ready && move_some(ready_out_left_, write)) in_state_ = In::await_begin;
-    if (in_state_ == In::await_begin && move_some(begin_in_left_, read)) {
-      learn(begin_in_, exchange_.from.value(), exchange_.incoming.size());
-      const std::size_t moved = std::min<std::uint64_t>(begin_in_.moved, exchange_.incoming.size());
-      const auto zeros = exchange_.incoming.subspan(moved);
-      std::fill(zeros.begin(), zeros.end(), std::byte{0});
-      in_left_ = exchange_.incoming.first(moved);
-      in_state_ = In::data;
-    }
-    if (in_state_ == In::data && move_some(in_left_, read)) in_state_ = In::done;
-  }
-
-  // Moves what can be moved without waiting. Returns false when both directions are done.
-  bool advance() {
-    moved_ = false;
-    std::optional<Rank> peer = exchange_.from;
-    try {
-      if (in_state_ != In::done) advance_in();
-      peer = exchange_.to;
-      if (out_state_ != Out::done) advance_out();
-    } catch (const SocketFailure& failure) {
-      throw_failure(peer.value(), fmt::format("is gone ({})", failure.what()));
-    }
-    return in_state_ != In::done || out_state_ != Out::done;
-  }
-
-  [[noreturn]] void throw_failure(Rank peer, const std::string& what) const {
-    if (transport_.aborted_) throw RunFailure(fmt::format("rank {}: stopped", transport_.rank_));
-    throw RunFailure(fmt::format("rank {}: rank {} {}, channel {}", transport_.rank_, peer, what,
-                                 name_of(exchange_.channel)));
-  }
-
-  void wait(double progress_s) const {
-    pollfd waiting[2];
-    nfds_t count = 0;
-    if (out_state_ != Out::done)
-      waiting[count++] = {out_->descriptor(),
-                          static_cast<short>(out_state_ == Out::await_ready ? POLLIN : POLLOUT), 0};
-    if (in_state_ != In::done)
-      waiting[count++] = {in_->descriptor(),
-                          static_cast<short>(in_state_ == In::send_ready ? POLLOUT : POLLIN), 0};
-    const double left_s = progress_s + transport_.timeout_s_ - monotonic_s();
-    const int timeout_ms = static_cast<int>(std::clamp(left_s, 0.0, 1000.0) * 1000.0) + 1;
-    const int ready = poll(waiting, count, timeout_ms);
-    MOTLEY_CHECK(ready >= 0 || errno == EINTR);
-    if (ready == 0 && monotonic_s() > progress_s + transport_.timeout_s_)
-      throw_failure((in_state_ != In::done ? exchange_.from : exchange_.to).value(),
-                    fmt::format("was silent for {} s", transport_.timeout_s_));
-  }
-};
-
-Posted TcpTransport::exchange(const Exchange& exchange, Posted mine) {
-  if (aborted_) throw RunFailure(fmt::format("rank {}: stopped", rank_));
-  return Transfer(*this, exchange, mine).run();
-}
-
-void TcpTransport::abort() {
-  aborted_ = true;
-  for (const auto& [link, socket] : sockets_) socket.shut_down();
-}
-
-// Tries, in short pieces of the time that a peer has, as long as somebody asks for the result.
-template <class Try>
-Socket connected(const TcpOptions& options, Try&& attempt) {
-  if (options.asker == nullptr) return attempt(options.timeout_s);
-  constexpr double kPiece_s = 0.25;
-  for (const double until_s = monotonic_s() + options.timeout_s;;) try {
-      return attempt(std::min(kPiece_s, options.timeout_s));
-    } catch (const SocketFailure& failure) {
-      if (options.asker->is_ended()) throw SocketFailure(SocketEnd::closed, "nobody asks for it any more");
-      if (monotonic_s() >= until_s)
-        throw SocketFailure(SocketEnd::timed_out,
-                            fmt::format("nothing for {} s: {}", options.timeout_s, failure.what()));
-    }
+void set_events(const Socket& poll, int operation, int descriptor, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  MOTLEY_CHECK(epoll_ctl(poll.descriptor(), operation, descriptor, &event) == 0);
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpOptions& options) {
-  auto transport = std::make_unique<TcpTransport>(options.rank, options.timeout_s);
-  std::size_t expected = 0;
-  for (const Link& link : options.links) {
-    if (link.to == options.rank) ++expected;
-    if (link.from != options.rank) continue;
-    try {
-      // The peer's backlog takes the connection and the hello before the peer accepts, so no rank waits for another
-      // here.
-      Socket connection = connected(
-          options, [&](double timeout_s) { return connect_to(options.addresses.get(link.to), timeout_s); });
-      Hello hello;
-      hello.from = link.from.value();
-      hello.to = link.to.value();
-      hello.channel = static_cast<std::uint32_t>(link.channel);
-      hello.lane = link.lane;
-      connection.write_all(bytes_of_value(hello), options.timeout_s);
-      transport->add(link, std::move(connection));
-    } catch (const SocketFailure& failure) {
-      throw RunFailure(
-          fmt::format("rank {}: cannot connect to rank {}: {}", options.rank, link.to, failure.what()));
+void TcpTransport::Counting::left(std::uint64_t number) {
+  const auto parts = parts_.find(number);
+  if (parts != parts_.end() && --parts->second > 0) return;
+  if (parts != parts_.end()) parts_.erase(parts);
+  to_.left(number);
+}
+
+TcpTransport::TcpTransport(TcpOptions options, TransportEvents& events)
+    : options_(std::move(options)),
+      events_(events),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      door_(std::move(options_.listener), options_.token,
+            [this](const std::string& what) { events_.noted(what); }) {
+  MOTLEY_CHECK(poll_.open() && wake_.open());
+  set_events(poll_, EPOLL_CTL_ADD, door_.descriptor(), EPOLLIN);
+  set_events(poll_, EPOLL_CTL_ADD, wake_.descriptor(), EPOLLIN);
+}
+
+TcpTransport::Out& TcpTransport::out_to(Rank peer, std::uint16_t index) {
+  const OutKey key{peer, index};
+  if (const auto known = out_.find(key); known != out_.end()) return known->second;
+  const auto address = options_.addresses.find(peer);
+  MOTLEY_CHECK(address != options_.addresses.end());
+  const Introduction introduction{ConnectionPurpose::data, options_.rank, peer, index};
+  // Every rank listens before others know where. Who does not answer is found out by those who wait for it.
+  const Patience patience{.refused_s = kGone_s, .silent_s = std::numeric_limits<double>::infinity()};
+  return out_
+      .emplace(key, Out{OutStream(peer, Dial(address->second, options_.token, introduction, patience))})
+      .first->second;
+}
+
+void TcpTransport::tell(Rank peer, const Frame& frame) {
+  if (lost_.contains(peer)) return;
+  Out& out = out_to(peer, 0);
+  out.stream.add(frame);
+  advance(out);
+}
+
+void TcpTransport::put(Rank peer, Put put) {
+  if (lost_.contains(peer)) return;
+  const std::size_t bytes = bytes_in(put.pieces);
+  const std::size_t count = bytes < kSharedBytes ? 1 : at(options_.streams);
+  events_.expect(put.number, count);
+  const std::size_t each = (bytes + count - 1) / count;
+  for (std::size_t i = 0; i < count; ++i) {
+    Put part = put;
+    part.pieces = cut(put.pieces, i * each, each);
+    part.frame.offset = i * each;
+    Out& out = out_to(peer, static_cast<std::uint16_t>(i));
+    out.stream.add(std::move(part));
+    advance(out);
+  }
+}
+
+void TcpTransport::advance(Out& out) {
+  out.stream.advance(events_);
+  watch(out);
+}
+
+// Has epoll wait for what the stream waits for: to write while it has something to write, to read a handshake, or for
+// the other end to close, which never sends anything on this connection.
+void TcpTransport::watch(Out& out) {
+  const int descriptor = out.stream.broken() ? -1 : out.stream.descriptor();
+  const bool writes = descriptor >= 0 && out.stream.wants_to_write();
+  if (descriptor == out.watched && writes == out.for_writing) return;
+  // A descriptor that was closed is gone from epoll by itself.
+  if (out.watched >= 0 && out.watched != descriptor)
+    epoll_ctl(poll_.descriptor(), EPOLL_CTL_DEL, out.watched, nullptr);
+  if (descriptor >= 0) {
+    epoll_event event{};
+    event.events = writes ? EPOLLOUT : EPOLLIN;
+    event.data.fd = descriptor;
+    if (epoll_ctl(poll_.descriptor(), EPOLL_CTL_MOD, descriptor, &event) != 0)
+      MOTLEY_CHECK(epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, descriptor, &event) == 0);
+  }
+  out.watched = descriptor;
+  out.for_writing = writes;
+}
+
+void TcpTransport::admit() {
+  for (Door::Guest& guest : door_.admit()) {
+    const Introduction& introduction = guest.introduction;
+    const bool expected = introduction.purpose == ConnectionPurpose::data &&
+                          introduction.to == options_.rank && options_.addresses.contains(introduction.from);
+    const bool again = std::any_of(in_.begin(), in_.end(), [&](const auto& entry) {
+      return entry.second.peer() == introduction.from && entry.second.index() == introduction.index;
+    });
+    if (!expected || again) {
+      events_.noted(fmt::format("turned away a connection from {}: {}", guest.host,
+                                again ? fmt::format("rank {} is connected already", introduction.from)
+                                      : "it is for somebody else"));
+      continue;
+    }
+    const int descriptor = guest.socket.descriptor();
+    set_events(poll_, EPOLL_CTL_ADD, descriptor, EPOLLIN);
+    in_.emplace(descriptor, InStream(introduction.from, introduction.index, std::move(guest.socket)));
+  }
+}
+
+void TcpTransport::end_reading(int descriptor, const std::string& why) {
+  const auto ended = in_.find(descriptor);
+  const Rank peer = ended->second.peer();
+  in_.erase(ended);
+  endings_.try_emplace(peer, Ending{why, monotonic_s()});
+}
+
+void TcpTransport::progress() {
+  std::array<epoll_event, 64> ready;
+  const int count = epoll_wait(poll_.descriptor(), ready.data(), static_cast<int>(ready.size()), 0);
+  bool door = false;
+  for (int i = 0; i < count; ++i) {
+    const int descriptor = ready[at(i)].data.fd;
+    if (descriptor == door_.descriptor()) {
+      door = true;
+    } else if (descriptor == wake_.descriptor()) {
+      std::uint64_t times = 0;
+      [[maybe_unused]] const ssize_t bytes = read(descriptor, &times, sizeof times);
+    } else if (const auto in = in_.find(descriptor); in != in_.end()) {
+      if (const auto why = in->second.advance(events_)) end_reading(descriptor, *why);
+    } else {
+      for (auto& [key, out] : out_)
+        if (out.watched == descriptor && out.stream.is_open()) {
+          out.stream.notice_end();
+          advance(out);
+        }
     }
   }
-  while (expected > 0) {
-    try {
-      Socket connection =
-          connected(options, [&](double timeout_s) { return accept_from(listener, timeout_s); });
-      Hello hello;
-      hello.magic = 0;
-      connection.read_all(writable_bytes_of_value(hello), options.timeout_s);
-      const Link link{Rank(hello.from), Rank(hello.to), static_cast<Channel>(hello.channel), hello.lane};
-      if (hello.magic != Hello{}.magic || link.to != options.rank ||
-          std::find(options.links.begin(), options.links.end(), link) == options.links.end())
-        continue;  // not a link of this job
-      transport->add(link, std::move(connection));
-      --expected;
-    } catch (const SocketFailure& failure) {
-      throw RunFailure(
-          fmt::format("rank {}: {} peers did not connect: {}", options.rank, expected, failure.what()));
-    }
+  // Strangers that are slow make the door ready for nobody; they are looked after now and then.
+  constexpr double kBetween_s = 0.1;
+  if (door || monotonic_s() > admitted_s_ + kBetween_s) {
+    admit();
+    admitted_s_ = monotonic_s();
   }
-  return transport;
+  for (auto& [key, out] : out_)
+    if (out.stream.has_work() || !out.stream.is_open()) advance(out);
+  look_after_endings();
+}
+
+// A peer that ends says goodbye first, but on one of several connections, whose last bytes may come after the end of
+// another. It is lost when all that it sends on have ended, or some time after the first.
+void TcpTransport::look_after_endings() {
+  for (auto& [key, out] : out_)
+    if (out.stream.broken()) endings_.try_emplace(key.first, Ending{*out.stream.broken(), monotonic_s()});
+  for (const auto& [peer, ending] : endings_) {
+    if (lost_.contains(peer)) continue;
+    const bool speaks = std::any_of(in_.begin(), in_.end(),
+                                    [rank = peer](const auto& entry) { return entry.second.peer() == rank; });
+    if (speaks && monotonic_s() < ending.at_s + kGoodbye_s) continue;
+    lost_.insert(peer);
+    events_.lost(peer, ending.why);
+  }
+}
+
+void TcpTransport::wait(double seconds) {
+  // Dials that wait to try again, and strangers, are looked after now and then.
+  constexpr double kMost_s = 0.1;
+  epoll_event event{};
+  epoll_wait(poll_.descriptor(), &event, 1, static_cast<int>(std::clamp(seconds, 0.0, kMost_s) * 1000) + 1);
+}
+
+void TcpTransport::wake() {
+  const std::uint64_t once = 1;
+  [[maybe_unused]] const ssize_t bytes = write(wake_.descriptor(), &once, sizeof once);
+}
+
+void TcpTransport::abandon() {
+  for (auto& [key, out] : out_) out.stream.abandon();
+}
+
+void TcpTransport::tell_all(const Frame& frame) {
+  for (auto& [key, out] : out_)
+    if (key.second == 0 && !lost_.contains(key.first)) {
+      out.stream.add(frame);
+      advance(out);
+    }
+}
+
+void TcpTransport::flush(double seconds) {
+  const double until_s = monotonic_s() + seconds;
+  const auto busy = [](const auto& entry) {
+    return entry.second.stream.has_work() && !entry.second.stream.broken();
+  };
+  while (std::any_of(out_.begin(), out_.end(), busy) && monotonic_s() < until_s) {
+    for (auto& [key, out] : out_)
+      if (out.stream.has_work()) advance(out);
+    if (std::any_of(out_.begin(), out_.end(), busy)) wait(0.01);
+  }
 }
 
 }  // namespace motley

@@ -1,31 +1,89 @@
-// The TCP transport: one connection for each Link that the Program uses (links_of), so that no transfer waits behind
-// another. On a connection from a to b the data flow from a to b, and b's "clear to send" flows back:
-//
-//   b -> a   ready  {tag, bytes, posted}     once b has posted its recv
-//   a -> b   begin  {tag, bytes, posted}, then the bytes
-//
-// It does not encrypt or authenticate: it is for a cluster's own network. Read next: hw/launch/rendezvous.hpp.
+// The TCP transport: a rank dials another when it first has something to say to it, so that only those are connected
+// which talk. Large transfers may go over several connections side by side. Read next: hw/transport/tcp/stream.hpp.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <set>
+#include <utility>
 
-#include "hw/transport/tcp/socket.hpp"
+#include "hw/transport/tcp/handshake.hpp"
+#include "hw/transport/tcp/stream.hpp"
 #include "hw/transport/transport.hpp"
 
 namespace motley {
 
 struct TcpOptions {
   Rank rank;
-  std::vector<Link> links;           // the links of all ranks; those between other ranks are ignored
-  IdTable<Rank, Address> addresses;  // the address of each rank's listener
-  double timeout_s = 300;            // a peer that makes no progress for this time counts as dead
-  const Socket* asker =
-      nullptr;  // connecting ends when the other end of this one does; null: it waits for peers alone
+  Socket listener;                    // where the others reach this rank
+  std::map<Rank, Address> addresses;  // where it reaches them
+  JobToken token = JobToken();
+  int streams = 1;  // connections to a peer that carry data
 };
 
-// Connects to every peer that this rank sends to, and accepts every peer that it receives from. All ranks call it at
-// the same time. Throws RunFailure, which names the rank that cannot be reached or how many ranks did not connect.
-std::unique_ptr<Transport> make_tcp_transport(const Socket& listener, const TcpOptions& options);
+class TcpTransport : public Transport {
+ public:
+  // `events` outlives it, and is called only from tell(), put(), progress() and flush().
+  TcpTransport(TcpOptions options, TransportEvents& events);
+
+  void tell(Rank peer, const Frame& frame) override;
+  void put(Rank peer, Put put) override;
+  void progress() override;
+  void wait(double seconds) override;
+  void wake() override;
+  void abandon() override;
+  void tell_all(const Frame& frame) override;
+  void flush(double seconds) override;
+
+ private:
+  using OutKey = std::pair<Rank, std::uint16_t>;  // the peer, and which of the connections to it
+  // A stream and whether epoll waits until it can be written.
+  struct Out {
+    OutStream stream;
+    int watched = -1;  // the descriptor that epoll knows; -1: none
+    bool for_writing = false;
+  };
+  // That of the first connection with a peer to end.
+  struct Ending {
+    std::string why;
+    double at_s = 0;
+  };
+  Out& out_to(Rank peer, std::uint16_t index);
+  void advance(Out& out);
+  void watch(Out& out);
+  void admit();
+  void read_all();
+  void look_after_endings();
+  void end_reading(int descriptor, const std::string& why);
+
+  // Passes on what streams tell, but that a Put has left only once the last of its parts has.
+  class Counting : public TransportEvents {
+   public:
+    explicit Counting(TransportEvents& to) : to_(to) {}
+    void expect(std::uint64_t number, std::size_t parts) { parts_[number] = parts; }
+    void came(Rank from, const Frame& frame) override { to_.came(from, frame); }
+    std::span<std::byte> place_for(Rank from, const Frame& data) override {
+      return to_.place_for(from, data);
+    }
+    void landed(Rank from, const Frame& data) override { to_.landed(from, data); }
+    void left(std::uint64_t number) override;
+    void lost(Rank peer, const std::string& why) override { to_.lost(peer, why); }
+    void noted(const std::string& what) override { to_.noted(what); }
+
+   private:
+    TransportEvents& to_;
+    std::map<std::uint64_t, std::size_t> parts_;  // by Put: those that have not left
+  };
+
+  TcpOptions options_;
+  Counting events_;
+  Socket poll_, wake_;
+  Door door_;
+  std::map<OutKey, Out> out_;
+  std::map<int, InStream> in_;  // by descriptor
+  std::map<Rank, Ending> endings_;
+  std::set<Rank> lost_;
+  double admitted_s_ = 0;
+};
 
 }  // namespace motley

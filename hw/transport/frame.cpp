@@ -1,0 +1,166 @@
+#include "hw/transport/frame.hpp"
+
+#include <algorithm>
+
+#include "models/base/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// A rank and one; 0: none.
+std::uint32_t number_of(const std::optional<Rank>& rank) {
+  return rank ? static_cast<std::uint32_t>(rank->value()) + 1 : 0;
+}
+std::optional<Rank> rank_of(std::uint32_t number) {
+  if (number == 0 || number > 0x7fffffffU) return std::nullopt;
+  return Rank(static_cast<std::int32_t>(number - 1));
+}
+
+// Writes a frame's fields, or reads them, in one order for both. A field is there only for kinds that have it.
+class FrameWriter {
+ public:
+  explicit FrameWriter(WireWriter& to) : to_(to) {}
+  template <std::unsigned_integral T>
+  void number(const T& value) {
+    to_.add(value);
+  }
+  void posted(const Posted& posted) {
+    to_.add(posted.at_s);
+    to_.add(number_of(posted.rank));
+  }
+  void rank(const std::optional<Rank>& rank) { to_.add(number_of(rank)); }
+  void text(const std::string& text) { to_.add(std::string_view(text).substr(0, kTextMost)); }
+  void pieces(const std::vector<MemoryPiece>& pieces) {
+    MOTLEY_CHECK(pieces.size() <= kPiecesMost);
+    to_.add(static_cast<std::uint8_t>(pieces.size()));
+    for (const MemoryPiece& piece : pieces) {
+      to_.add(piece.address);
+      to_.add(piece.bytes);
+    }
+  }
+  void call(const Call& call) { to_.add(static_cast<std::uint8_t>(call.kind)); }
+
+ private:
+  static constexpr std::size_t kTextMost = 4000;
+  WireWriter& to_;
+};
+
+class FrameReader {
+ public:
+  explicit FrameReader(WireReader& from) : from_(from) {}
+  template <std::unsigned_integral T>
+  void number(T& value) {
+    value = from_.number<T>();
+  }
+  void posted(Posted& posted) {
+    posted.at_s = from_.real();
+    posted.rank = rank_of(from_.number<std::uint32_t>());
+  }
+  void rank(std::optional<Rank>& rank) { rank = rank_of(from_.number<std::uint32_t>()); }
+  void text(std::string& text) { text = from_.text(); }
+  void pieces(std::vector<MemoryPiece>& pieces) {
+    const std::size_t count = from_.number<std::uint8_t>();
+    good_ = good_ && count <= kPiecesMost;
+    for (std::size_t i = 0; i < count && good_ && from_.good(); ++i) {
+      const auto address = from_.number<std::uint64_t>();
+      pieces.push_back({address, from_.number<std::uint64_t>()});
+    }
+  }
+  void call(Call& call) {
+    const auto kind = from_.number<std::uint8_t>();
+    good_ = good_ && kind <= static_cast<std::uint8_t>(Call::Kind::collective);
+    call.kind = good_ ? static_cast<Call::Kind>(kind) : Call::Kind::message;
+  }
+  bool good() const { return good_; }
+
+ private:
+  WireReader& from_;
+  bool good_ = true;
+};
+
+template <class Fields, class AFrame>
+void visit_ready(Fields& fields, AFrame& frame) {
+  fields.number(frame.key.context);
+  fields.number(frame.key.operation);
+  fields.number(frame.key.part);
+  fields.call(frame.call);
+  fields.number(frame.call.collective);
+  fields.number(frame.call.algorithm);
+  fields.number(frame.call.element);
+  fields.number(frame.call.reduce);
+  fields.number(frame.call.root);
+  fields.number(frame.call.members);
+  fields.number(frame.call.count);
+  fields.number(frame.bytes);
+  fields.posted(frame.posted);
+}
+
+template <class Fields, class AFrame>
+void visit(Fields& fields, AFrame& frame) {
+  switch (frame.kind) {
+    case FrameKind::ready:
+      fields.number(frame.transfer);
+      return visit_ready(fields, frame);
+    case FrameKind::data:
+      fields.number(frame.transfer);
+      fields.number(frame.bytes);
+      fields.number(frame.offset);
+      fields.number(frame.length);
+      return fields.posted(frame.posted);
+    case FrameKind::offer:
+      fields.number(frame.transfer);
+      fields.number(frame.sender_number);
+      fields.number(frame.bytes);
+      fields.number(frame.mark.process);
+      fields.number(frame.mark.at);
+      fields.number(frame.mark.value);
+      fields.pieces(frame.pieces);
+      return fields.posted(frame.posted);
+    case FrameKind::taken:
+    case FrameKind::refused:
+      return fields.number(frame.sender_number);
+    case FrameKind::withdraw:
+    case FrameKind::withdrawn:
+      return fields.number(frame.transfer);
+    case FrameKind::abort:
+    case FrameKind::answer:
+      fields.rank(frame.rank);
+      return fields.text(frame.text);
+    case FrameKind::goodbye:
+    case FrameKind::ask:
+      return;
+  }
+}
+
+}  // namespace
+
+Posted latest_of(const Posted& a, const Posted& b) {
+  if (!a.rank || !b.rank) return a.rank ? a : b;
+  return b.at_s > a.at_s ? b : a;
+}
+
+std::vector<std::byte> encode(const Frame& frame) {
+  WireWriter rest;
+  rest.add(static_cast<std::uint8_t>(frame.kind));
+  FrameWriter fields(rest);
+  visit(fields, frame);
+  MOTLEY_CHECK(rest.bytes().size() <= 0xffff);
+  WireWriter whole;
+  whole.add(static_cast<std::uint16_t>(rest.bytes().size()));
+  whole.add(rest.bytes());
+  return whole.take();
+}
+
+std::optional<Frame> decode(std::span<const std::byte> rest) {
+  WireReader reader(rest);
+  const auto kind = reader.number<std::uint8_t>();
+  if (!reader.good() || kind > static_cast<std::uint8_t>(FrameKind::answer)) return std::nullopt;
+  Frame frame;
+  frame.kind = static_cast<FrameKind>(kind);
+  FrameReader fields(reader);
+  visit(fields, frame);
+  if (!fields.good() || !reader.at_end()) return std::nullopt;
+  return frame;
+}
+
+}  // namespace motley

@@ -1,0 +1,95 @@
+// What ranks tell each other besides the bytes of tensors. For a transfer from a to b:
+//
+//   b -> a   ready     key, call, bytes, posted: b's buffer waits, as b's transfer number n
+//   a -> b   data      n, offset, length, posted, then the bytes; as often as it takes
+//        or  offer     n, where they lie in a's memory: b takes them itself, on the same host
+//   b -> a   taken     the offer is done;  refused: b cannot read a's memory, so a sends data
+//   b -> a   withdraw  n is cancelled;     a -> b   withdrawn: no byte of n will come any more
+//
+// abort, goodbye, ask and answer concern the run. Read next: hw/transport/wire.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hw/transport/wire.hpp"
+#include "models/program/program.hpp"
+
+namespace motley {
+
+// When a rank was ready for a transfer, in seconds of the run's common clock.
+struct Posted {
+  double at_s = 0;
+  std::optional<Rank> rank;  // none: no rank is known to have been ready
+};
+// The later of both.
+Posted latest_of(const Posted& a, const Posted& b);
+
+// Which message of which operation: both sides of a transfer give the same.
+struct MessageKey {
+  std::uint64_t context = 0;    // of one communicator, or one kind of message
+  std::uint64_t operation = 0;  // the number of the operation in the context, or a tag
+  std::uint64_t part = 0;       // the number of the message in the operation
+  auto operator<=>(const MessageKey&) const = default;
+};
+
+// What a rank calls, so that ranks which call different things are told both.
+struct Call {
+  enum class Kind : std::uint8_t { message, collective };
+  Kind kind = Kind::message;
+  std::uint8_t collective = 0, algorithm = 0, element = 0, reduce = 0;  // numbers of their enums
+  std::uint32_t root = 0, members = 0;
+  std::uint64_t count = 0;  // elements of the payload, or bytes of the message
+  bool operator==(const Call&) const = default;
+};
+
+enum class FrameKind : std::uint8_t {
+  ready,
+  data,
+  offer,
+  taken,
+  refused,
+  withdraw,
+  withdrawn,
+  abort,
+  goodbye,
+  ask,
+  answer
+};
+
+// Bytes in a sender's memory.
+struct MemoryPiece {
+  std::uint64_t address = 0, bytes = 0;
+  bool operator==(const MemoryPiece&) const = default;
+};
+
+// By which a process is known to be the one that is meant: a random number at an address of its memory.
+struct MemoryMark {
+  std::uint64_t process = 0, at = 0, value = 0;
+  bool operator==(const MemoryMark&) const = default;
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::ready;
+  std::uint64_t transfer = 0;  // the receiver's number of it
+  MessageKey key;              // ready
+  Call call;                   // ready
+  std::uint64_t bytes = 0;     // ready: of the transfer; data, offer: as many move, and the rest are zeros
+  std::uint64_t offset = 0, length = 0;  // data: of what follows
+  std::uint64_t sender_number = 0;       // offer, taken, refused: the sender's number of the transfer
+  MemoryMark mark;                       // offer: of the sender
+  std::vector<MemoryPiece> pieces;       // offer
+  Posted posted;                         // ready, data, offer
+  std::optional<Rank> rank;              // abort: who is to blame; answer: for whom the rank waits
+  std::string text;                      // abort: why; answer: for what
+};
+
+// The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.
+inline constexpr std::size_t kFrameLengthBytes = 2;
+inline constexpr std::size_t kPiecesMost = 64;  // of one offer
+std::vector<std::byte> encode(const Frame& frame);
+std::optional<Frame> decode(std::span<const std::byte> rest);
+
+}  // namespace motley

@@ -1,0 +1,35 @@
+// Bytes straight out of the memory of another process of this host, in one copy, where the kernel lets a process read
+// its siblings (the same user, and no ptrace_scope above 1). Nothing is ever written there, so that a failed run cannot
+// damage a process that goes on. Read next: hw/communicator/messenger.hpp.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hw/transport/frame.hpp"
+
+namespace motley {
+
+// Processes of one domain know each other by the same numbers: those of one boot of one host, and one namespace.
+std::string memory_domain();
+// Lets the other processes of this user read this one from now on.
+void let_siblings_read();
+
+class PeerMemory {
+ public:
+  // Nothing: this process cannot read that one, or it is another one; `why` then says so.
+  static std::optional<PeerMemory> open(const MemoryMark& mark, std::string& why);
+  // Reads the pieces one after the other into `into`, which is as large. Returns false if that is not possible.
+  bool read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const;
+
+ private:
+  explicit PeerMemory(pid_t process) : process_(process) {}
+  pid_t process_;
+};
+
+}  // namespace motley

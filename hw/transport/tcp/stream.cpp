@@ -1,0 +1,185 @@
+#include "hw/transport/tcp/stream.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace motley {
+namespace {
+
+// A peer's frames wait for at most so many bytes of data.
+constexpr std::size_t kSegment = std::size_t{512} << 10U;
+// One call of advance() moves about as much, so that no stream waits long for another.
+constexpr std::size_t kTurn = std::size_t{4} << 20U;
+
+// Drops the first `count` bytes.
+void drop(Pieces& pieces, std::size_t count) {
+  auto piece = pieces.begin();
+  while (piece != pieces.end() && count >= piece->size()) count -= piece++->size();
+  pieces.erase(pieces.begin(), piece);
+  if (count > 0) pieces.front() = pieces.front().subspan(count);
+}
+
+}  // namespace
+
+// ---- OutStream
+
+void OutStream::add(const Frame& frame) {
+  const std::vector<std::byte> bytes = encode(frame);
+  control_.insert(control_.end(), bytes.begin(), bytes.end());
+}
+
+// Makes the next message ready to be written. Returns false if there is none.
+bool OutStream::next_message() {
+  if (!control_.empty()) {
+    head_ = std::exchange(control_, {});
+    head_left_ = head_;
+    return true;
+  }
+  if (puts_.empty()) return false;
+  Rest rest = std::move(puts_.front());
+  puts_.pop_front();
+  Frame frame = rest.put.frame;
+  const std::size_t whole = bytes_in(rest.put.pieces);
+  frame.length = std::min(kSegment, whole - rest.begun);
+  frame.offset += rest.begun;
+  head_ = encode(frame);
+  head_left_ = head_;
+  body_ = cut(rest.put.pieces, rest.begun, frame.length);
+  rest.begun += frame.length;
+  if (rest.begun == whole)
+    ends_put_ = rest.put.number;
+  else
+    puts_.push_back(std::move(rest));
+  return true;
+}
+
+// Returns false if no more can be written now.
+bool OutStream::write_message() {
+  while (!head_left_.empty() || !body_.empty()) {
+    std::vector<std::span<const std::byte>> runs;
+    if (!head_left_.empty()) runs.push_back(head_left_);
+    runs.insert(runs.end(), body_.begin(), body_.end());
+    const std::size_t written = socket_.write_some(runs);
+    if (written == 0) return false;
+    const std::size_t of_head = std::min(written, head_left_.size());
+    head_left_ = head_left_.subspan(of_head);
+    drop(body_, written - of_head);
+  }
+  return true;
+}
+
+void OutStream::abandon() {
+  static const std::vector<std::byte> zeros(kSegment);
+  puts_.clear();
+  ends_put_.reset();
+  const std::size_t promised = bytes_in(body_);
+  body_.clear();
+  if (promised > 0) body_.emplace_back(zeros.data(), promised);
+}
+
+void OutStream::notice_end() {
+  if (!broken_ && socket_.is_ended()) broken_ = "the connection was closed";
+}
+
+void OutStream::end_message(TransportEvents& events) {
+  if (const auto number = std::exchange(ends_put_, std::nullopt)) events.left(*number);
+}
+
+void OutStream::advance(TransportEvents& events) {
+  if (broken_) return;
+  if (!socket_.open()) {
+    const Handshake::State state = dial_->advance();
+    if (state == Handshake::State::failed) broken_ = dial_->complaint();
+    if (state != Handshake::State::done) return;
+    socket_ = dial_->take();
+    dial_.reset();
+  }
+  try {
+    for (std::size_t moved = 0; moved < kTurn;) {
+      if (head_left_.empty() && body_.empty() && !next_message()) return;
+      moved += head_left_.size() + bytes_in(body_);
+      if (!write_message()) return;
+      end_message(events);
+    }
+  } catch (const SocketFailure& failure) {
+    broken_ = failure.what();
+  }
+}
+
+// ---- InStream
+
+// Moves bytes that follow a data frame to their place. Returns false if no more can be read now.
+bool InStream::read_body(TransportEvents& events) {
+  while (!place_.empty() || thrown_away_ > 0) {
+    if (begin_ < end_) {
+      const std::size_t placed = std::min(place_.size(), end_ - begin_);
+      if (placed > 0) std::memcpy(place_.data(), buffer_.data() + begin_, placed);
+      place_ = place_.subspan(placed);
+      begin_ += placed;
+      const std::size_t thrown = place_.empty() ? std::min<std::size_t>(thrown_away_, end_ - begin_) : 0;
+      thrown_away_ -= thrown;
+      begin_ += thrown;
+      continue;
+    }
+    begin_ = end_ = 0;
+    if (place_.size() >= buffer_.size()) {
+      const std::size_t read = socket_.read_some(place_);
+      if (read == 0) return false;
+      place_ = place_.subspan(read);
+    } else {
+      end_ = socket_.read_some(buffer_);
+      if (end_ == 0) return false;
+    }
+  }
+  const Frame data = *std::exchange(data_, std::nullopt);
+  events.landed(peer_, data);
+  return true;
+}
+
+// Reads frames up to the next one that bytes follow. Returns false if no more can be read now.
+bool InStream::read_frames(TransportEvents& events) {
+  for (;;) {
+    const std::size_t held = end_ - begin_;
+    const std::span<const std::byte> bytes = std::span<const std::byte>(buffer_).subspan(begin_, held);
+    std::size_t size = kFrameLengthBytes;
+    if (held >= size) size += WireReader(bytes).number<std::uint16_t>();
+    if (held < size || held < kFrameLengthBytes) {
+      if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, held);
+      begin_ = 0;
+      end_ = held;
+      if (size > buffer_.size()) buffer_.resize(size);
+      const std::size_t read = socket_.read_some(std::span(buffer_).subspan(end_));
+      if (read == 0) return false;
+      end_ += read;
+      continue;
+    }
+    const auto frame = decode(bytes.subspan(kFrameLengthBytes, size - kFrameLengthBytes));
+    if (!frame) throw SocketFailure(SocketEnd::closed, "it sent something that is no frame");
+    begin_ += size;
+    if (frame->kind != FrameKind::data) {
+      events.came(peer_, *frame);
+      continue;
+    }
+    place_ = events.place_for(peer_, *frame);
+    place_ = place_.first(std::min<std::uint64_t>(place_.size(), frame->length));
+    thrown_away_ = frame->length - place_.size();
+    data_ = *frame;
+    return true;
+  }
+}
+
+std::optional<std::string> InStream::advance(TransportEvents& events) {
+  try {
+    for (std::size_t moved = 0; moved < kTurn;) {
+      if (!data_ && !read_frames(events)) return std::nullopt;
+      moved += place_.size() + 1;
+      if (!read_body(events)) return std::nullopt;
+    }
+  } catch (const SocketFailure& failure) {
+    return failure.what();
+  }
+  return std::nullopt;
+}
+
+}  // namespace motley
