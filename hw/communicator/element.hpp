@@ -1,5 +1,5 @@
 // What the elements of a collective's payload are, and how two payloads are reduced to one. Payloads are bytes: they
-// may begin at any address, and they have the byte order of this machine. Read next: hw/collective/ring.hpp.
+// may begin at any address, and they have the byte order of this machine. Read next: hw/communicator/communicator.hpp.
 #pragma once
 
 #include <cstddef>

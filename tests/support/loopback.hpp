@@ -1,53 +1,66 @@
-// Ranks as threads of the test, joined by the TCP transport on the loopback interface.
+// Ranks as threads of the test, joined by messengers on the loopback interface.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "hw/transport/tcp/transport.hpp"
+#include "hw/communicator/messenger.hpp"
 
 namespace motley::tests {
 
-// Every link of a ring over `ranks` ranks, for transfers and for collectives.
-inline std::vector<Link> ring_links(int ranks) {
-  std::vector<Link> links;
-  for (int rank = 0; rank < ranks && ranks > 1; ++rank)
-    links.push_back({Rank(rank), Rank((rank + 1) % ranks), Channel::data_group});
-  return links;
-}
+struct Loopback {
+  double timeout_s = 60;
+  bool reads_memory = false;  // large messages go from memory to memory
+  int streams = 1;
+  std::string host = "127.0.0.1";
+  // Each with the rank's number.
+  std::function<void(Rank, const SendOrder&, Path)> on_send = {};
+  std::function<void(Rank, const std::string&)> on_note = {};
+  std::function<void(MessengerOptions&)> change = {};  // the options of each rank
+};
 
-// The links from every rank to every other, for collectives.
-inline std::vector<Link> all_links(int ranks) {
-  std::vector<Link> links;
-  for (Rank from : IdRange<Rank>(at(ranks)))
-    for (Rank to : IdRange<Rank>(at(ranks)))
-      if (from != to) links.push_back({from, to, Channel::data_group});
-  return links;
+inline std::vector<MessengerOptions> loopback_options(int ranks, const Loopback& how) {
+  std::vector<MessengerOptions> all(static_cast<std::size_t>(ranks));
+  std::vector<PeerPlace> places;
+  for (MessengerOptions& each : all) {
+    each.listener = listen_on({how.host, 0});
+    places.push_back({{how.host, each.listener.local_port()}, memory_domain()});
+  }
+  for (int i = 0; i < ranks; ++i) {
+    MessengerOptions& mine = all[static_cast<std::size_t>(i)];
+    mine.rank = Rank(i);
+    for (int j = 0; j < ranks; ++j)
+      if (i != j) mine.peers[Rank(j)] = places[static_cast<std::size_t>(j)];
+    mine.token = JobToken("loopback");
+    mine.timeout_s = how.timeout_s;
+    mine.reads_memory = how.reads_memory;
+    mine.streams = how.streams;
+    if (how.on_send)
+      mine.on_send = [&how, i](const SendOrder& order, Path path) { how.on_send(Rank(i), order, path); };
+    if (how.on_note) mine.on_note = [&how, i](const std::string& what) { how.on_note(Rank(i), what); };
+    if (how.change) how.change(mine);
+  }
+  return all;
 }
 
 // Runs `work` on one thread for each rank. Returns what each thread threw (null: nothing).
-inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<Link>& links,
-                                                   const std::function<void(Transport&)>& work,
-                                                   double timeout_s = 60) {
-  std::vector<Socket> listeners;
-  IdTable<Rank, Address> addresses;
-  for (int rank = 0; rank < ranks; ++rank) {
-    listeners.push_back(listen_on({"127.0.0.1", 0}));
-    addresses.add({"127.0.0.1", listeners.back().local_port()});
-  }
-  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
+inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::function<void(Messenger&)>& work,
+                                                   const Loopback& how = {}) {
+  std::vector<MessengerOptions> options = loopback_options(ranks, how);
+  std::vector<std::exception_ptr> thrown(options.size());
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
+  for (std::size_t i = 0; i < options.size(); ++i)
+    threads.emplace_back([&, i] {
       try {
-        const auto transport = make_tcp_transport(listeners[static_cast<std::size_t>(rank)],
-                                                  {Rank(rank), links, addresses, timeout_s});
-        work(*transport);
+        Messenger messenger(std::move(options[i]));
+        work(messenger);
       } catch (...) {
-        thrown[static_cast<std::size_t>(rank)] = std::current_exception();
+        thrown[i] = std::current_exception();
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -57,6 +70,21 @@ inline std::vector<std::exception_ptr> on_loopback(int ranks, const std::vector<
 inline void rethrow_first(const std::vector<std::exception_ptr>& thrown) {
   for (const std::exception_ptr& each : thrown)
     if (each) std::rethrow_exception(each);
+}
+
+// For the threads of ranks, where Catch's assertions may not be used.
+inline void demand(bool holds, const char* what = "a demand of a rank does not hold") {
+  if (!holds) throw std::logic_error(what);
+}
+
+// What the thread of a rank threw, as text; empty: nothing.
+inline std::string text_of(const std::exception_ptr& thrown) {
+  if (!thrown) return "";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
 }
 
 }  // namespace motley::tests

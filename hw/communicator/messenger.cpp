@@ -1,0 +1,436 @@
+#include "hw/communicator/messenger.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "hw/communicator/collective_performer.hpp"
+#include "hw/communicator/transfer.hpp"
+#include "hw/transport/tcp/transport.hpp"
+#include "models/base/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// Smaller messages go through the connection: to take them from memory needs one more message.
+constexpr std::size_t kOfferBytes = std::size_t{16} << 10U;
+constexpr double kFarewell_s = 1;
+
+std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEvents& events) {
+  TcpOptions tcp;
+  tcp.rank = options.rank;
+  tcp.listener = std::move(options.listener);
+  for (const auto& [rank, place] : options.peers) tcp.addresses[rank] = place.address;
+  tcp.token = options.token;
+  tcp.streams = options.streams;
+  return std::make_unique<TcpTransport>(std::move(tcp), events);
+}
+
+}  // namespace
+
+Messenger::Messenger(MessengerOptions options)
+    : options_(std::move(options)), domain_(memory_domain()), transport_(make_transport(options_, *this)) {
+  const Nonce nonce = random_nonce();
+  std::memcpy(&mark_value_, nonce.data(), sizeof mark_value_);
+  if (options_.reads_memory) let_siblings_read();
+}
+
+Messenger::~Messenger() {
+  const std::lock_guard lock(mutex_);
+  for (Operation* const operation : pending_) operation->state = Operation::State::failed;
+  pending_.clear();
+  receives_.clear();
+  transport_->abandon();
+  Frame goodbye;
+  goodbye.kind = FrameKind::goodbye;
+  if (!failure_) transport_->tell_all(goodbye);
+  failure_ = "the messenger has ended";
+  transport_->flush(kFarewell_s);
+}
+
+// ---- what callers do
+
+Request Messenger::post(SendOrder order) {
+  const std::lock_guard lock(mutex_);
+  Request request = post_send(std::move(order), nullptr);
+  run_later();
+  announce(false);
+  return request;
+}
+
+Request Messenger::post(ReceiveOrder order) {
+  const std::lock_guard lock(mutex_);
+  Request request = post_receive(std::move(order), nullptr);
+  run_later();
+  announce(false);
+  return request;
+}
+
+Request Messenger::post(CollectiveOrder order) {
+  const std::lock_guard lock(mutex_);
+  const MessageKey key{order.context, order.operation, 0};
+  const Call call = order.call;
+  const auto run = std::make_shared<CollectivePerformer>(*this, std::move(order));
+  track(*run);
+  calls_[{key.context, key.operation}] = call;
+  check_ready_calls(key, call);
+  if (failure_)
+    complete(*run, Operation::State::failed);
+  else
+    run->start();
+  run_later();
+  announce(false);
+  return run;
+}
+
+void Messenger::throw_if_failed(const Request& request) const {
+  if (request->state == Operation::State::failed) throw RunFailure(failure_.value_or("stopped"));
+}
+
+bool Messenger::test(const Request& request) {
+  const std::lock_guard lock(mutex_);
+  if (!driving_) {
+    progress();
+    announce(false);
+  }
+  throw_if_failed(request);
+  return request->state != Operation::State::pending;
+}
+
+Posted Messenger::wait(const Request& request) {
+  std::unique_lock lock(mutex_);
+  const auto pending = [&] { return request->state == Operation::State::pending; };
+  while (pending()) {
+    if (driving_) {
+      changed_.wait(lock);
+      continue;
+    }
+    driving_ = true;
+    progress();
+    if (pending()) {
+      announce(true);
+      lock.unlock();
+      transport_->wait(std::min(1.0, options_.timeout_s / 4));
+      lock.lock();
+    }
+    driving_ = false;
+  }
+  announce(true);
+  changed_.notify_all();  // another thread that waits goes on moving messages
+  throw_if_failed(request);
+  return request->latest;
+}
+
+void Messenger::cancel(const Request& request) {
+  const std::lock_guard lock(mutex_);
+  if (request->state != Operation::State::pending) return;
+  request->cancel(*this);
+  run_later();
+  announce(false);
+}
+
+void Messenger::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [peer, place] : options_.peers) spoken_.insert(peer);  // all shall know
+  fail(options_.rank, why);
+  announce(false);
+}
+
+Path Messenger::path_to(Rank peer, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  return offers_memory(peer, bytes) ? Path::shm : Path::tcp;
+}
+
+bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
+  const auto place = options_.peers.find(peer);
+  const bool near = place != options_.peers.end() && !domain_.empty() && place->second.domain == domain_;
+  return options_.reads_memory && near && bytes >= kOfferBytes && !cannot_read_.contains(peer);
+}
+
+void Messenger::announce(bool by_driver) {
+  if (!std::exchange(completed_, false)) return;
+  changed_.notify_all();
+  if (driving_ && !by_driver) transport_->wake();
+}
+
+// ---- operations
+
+void Messenger::complete(Operation& operation, Operation::State state) {
+  operation.state = state;
+  pending_.erase(&operation);
+  completed_ = true;
+}
+
+void Messenger::end(const std::shared_ptr<Transfer>& transfer, Operation::State state) {
+  (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
+  complete(*transfer, state);
+  if (transfer->then) later_.push_back(std::move(transfer->then));
+}
+
+void Messenger::run_later() {
+  while (!later_.empty()) {
+    const Then then = std::move(later_.front());
+    later_.pop_front();
+    if (!failure_) then();
+  }
+}
+
+std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then then) {
+  auto send = std::make_shared<Transfer>(next_number_++, order.to, order.key, order.call, order.mine);
+  send->sent = std::move(order);
+  send->bytes = bytes_in(send->sent->pieces);
+  send->then = std::move(then);
+  track(*send);
+  if (failure_ || lost_.contains(send->peer)) {
+    if (!failure_) fail(send->peer, fmt::format("rank {} is gone ({})", send->peer, lost_[send->peer]));
+    complete(*send, Operation::State::failed);
+    return send;
+  }
+  sends_[send->number] = send;
+  spoken_.insert(send->peer);
+  const Key key{send->peer, send->key};
+  const auto ready = readies_.find(key);
+  if (ready == readies_.end()) {
+    waiting_sends_[key].push_back(send->number);
+    return send;
+  }
+  const Frame frame = std::move(ready->second.front());
+  ready->second.pop_front();
+  if (ready->second.empty()) readies_.erase(ready);
+  begin(send, frame);
+  return send;
+}
+
+std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order, Then then) {
+  auto receive = std::make_shared<Transfer>(next_number_++, order.from, order.key, order.call, order.mine);
+  receive->into = order.into;
+  receive->bytes = order.into.size();
+  receive->then = std::move(then);
+  track(*receive);
+  if (failure_ || lost_.contains(receive->peer)) {
+    if (!failure_)
+      fail(receive->peer, fmt::format("rank {} is gone ({})", receive->peer, lost_[receive->peer]));
+    complete(*receive, Operation::State::failed);
+    return receive;
+  }
+  receives_[receive->number] = receive;
+  spoken_.insert(receive->peer);
+  Frame ready;
+  ready.kind = FrameKind::ready;
+  ready.transfer = receive->number;
+  ready.key = order.key;
+  ready.call = order.call;
+  ready.bytes = receive->bytes;
+  ready.posted = order.mine;
+  transport_->tell(receive->peer, ready);
+  return receive;
+}
+
+// Both sides are ready.
+void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready) {
+  check(send->call, ready, send->peer);
+  if (!failure_ && ready.bytes != send->bytes)
+    fail(send->peer, fmt::format("rank {} sends {} bytes, and rank {} expects {}", options_.rank, send->bytes,
+                                 send->peer, ready.bytes));
+  if (failure_) return;
+  send->latest = latest_of(send->latest, ready.posted);
+  send->other = ready.transfer;
+  send->touch();
+  const Pieces& pieces = send->sent->pieces;
+  send->moving =
+      send->sent->keeps_zeros_back && pieces.size() == 1 ? bytes_before_zeros(pieces[0]) : send->bytes;
+  if (!offers_memory(send->peer, send->moving) || pieces.size() > kPiecesMost) return put(*send);
+  Frame offer;
+  offer.kind = FrameKind::offer;
+  offer.transfer = send->other;
+  offer.sender_number = send->number;
+  offer.bytes = send->moving;
+  offer.posted = send->latest;
+  offer.mark = {static_cast<std::uint64_t>(getpid()), reinterpret_cast<std::uint64_t>(&mark_value_),
+                mark_value_};
+  for (const auto& piece : cut(pieces, 0, send->moving))
+    offer.pieces.push_back({reinterpret_cast<std::uint64_t>(piece.data()), piece.size()});
+  if (options_.on_send) options_.on_send(*send->sent, Path::shm);
+  transport_->tell(send->peer, offer);
+}
+
+void Messenger::put(Transfer& send) {
+  Put put;
+  put.number = send.number;
+  put.frame.kind = FrameKind::data;
+  put.frame.transfer = send.other;
+  put.frame.bytes = send.moving;
+  put.frame.posted = send.latest;
+  put.pieces = cut(send.sent->pieces, 0, send.moving);
+  if (options_.on_send) options_.on_send(*send.sent, Path::tcp);
+  transport_->put(send.peer, std::move(put));
+}
+
+const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
+  auto known = memories_.find(peer);
+  if (known == memories_.end() || known->second.first != mark) {
+    std::string why;
+    known = memories_.insert_or_assign(peer, std::pair(mark, PeerMemory::open(mark, why))).first;
+    if (!why.empty())
+      noted(fmt::format("rank {} cannot read the memory of rank {}: {}", options_.rank, peer, why));
+  }
+  return known->second.second ? &*known->second.second : nullptr;
+}
+
+void Messenger::take_offer(Rank from, const Frame& offer) {
+  const auto entry = receives_.find(offer.transfer);
+  Frame answer;
+  answer.kind = FrameKind::taken;
+  answer.sender_number = offer.sender_number;
+  const bool expected = entry != receives_.end() && entry->second->peer == from;
+  if (expected && offer.bytes <= entry->second->bytes) {
+    const auto receive = entry->second;
+    const std::span<std::byte> into = receive->into.first(offer.bytes);
+    const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
+    if (memory != nullptr && memory->read(offer.pieces, into)) {
+      const auto zeros = receive->into.subspan(offer.bytes);
+      std::fill(zeros.begin(), zeros.end(), std::byte{0});
+      receive->latest = latest_of(receive->latest, offer.posted);
+      end(receive);
+    } else {
+      answer.kind = FrameKind::refused;
+    }
+  }
+  transport_->tell(from, answer);
+}
+
+// ---- what peers say
+
+void Messenger::came(Rank from, const Frame& frame) {
+  spoken_.insert(from);
+  const auto sent = [&]() -> std::shared_ptr<Transfer> {
+    const auto entry = sends_.find(frame.sender_number);
+    return entry != sends_.end() && entry->second->peer == from ? entry->second : nullptr;
+  };
+  switch (frame.kind) {
+    case FrameKind::ready: {
+      const Key key{from, frame.key};
+      const auto waiting = waiting_sends_.find(key);
+      if (waiting == waiting_sends_.end()) {
+        const auto call = calls_.find({frame.key.context, frame.key.operation});
+        if (call != calls_.end()) check(call->second, frame, from);
+        readies_[key].push_back(frame);
+        return;
+      }
+      const auto send = sends_.at(waiting->second.front());
+      waiting->second.pop_front();
+      if (waiting->second.empty()) waiting_sends_.erase(waiting);
+      return begin(send, frame);
+    }
+    case FrameKind::offer:
+      return take_offer(from, frame);
+    case FrameKind::taken:
+      if (const auto send = sent()) end(send);
+      return;
+    case FrameKind::refused:
+      cannot_read_.insert(from);
+      if (const auto send = sent()) put(*send);
+      return;
+    case FrameKind::withdraw:
+      return withdraw_ready(from, frame);
+    case FrameKind::withdrawn: {
+      const auto entry = receives_.find(frame.transfer);
+      if (entry != receives_.end() && entry->second->peer == from)
+        end(std::shared_ptr(entry->second), Operation::State::cancelled);
+      return;
+    }
+    case FrameKind::abort:
+      return fail(frame.rank.value_or(from), frame.text);
+    case FrameKind::goodbye:
+      goodbyes_.insert(from);
+      return;
+    case FrameKind::ask: {
+      Frame answer;
+      answer.kind = FrameKind::answer;
+      if (const Transfer* const waits = longest_wait()) {
+        answer.rank = waits->peer;
+        answer.text = waits_for(*waits);
+      }
+      return transport_->tell(from, answer);
+    }
+    case FrameKind::answer:
+      return answered(from, frame);
+    case FrameKind::data:
+      return;
+  }
+}
+
+// The peer cancels its receive: it may use the buffer again once it knows that no bytes will come.
+void Messenger::withdraw_ready(Rank from, const Frame& frame) {
+  for (auto entry = readies_.begin(); entry != readies_.end(); ++entry) {
+    if (entry->first.first != from) continue;
+    auto& frames = entry->second;
+    const auto ready = std::find_if(frames.begin(), frames.end(),
+                                    [&](const Frame& each) { return each.transfer == frame.transfer; });
+    if (ready == frames.end()) continue;
+    frames.erase(ready);
+    if (frames.empty()) readies_.erase(entry);
+    Frame answer;
+    answer.kind = FrameKind::withdrawn;
+    answer.transfer = frame.transfer;
+    return transport_->tell(from, answer);
+  }
+}
+
+std::span<std::byte> Messenger::place_for(Rank from, const Frame& data) {
+  const auto entry = receives_.find(data.transfer);
+  if (entry == receives_.end() || entry->second->peer != from) return {};
+  Transfer& receive = *entry->second;
+  const bool fits =
+      data.bytes <= receive.bytes && data.offset <= data.bytes && data.length <= data.bytes - data.offset;
+  if (!fits) {
+    fail(from, fmt::format("rank {} sends {} bytes, and rank {} expects {}", from, data.bytes, options_.rank,
+                           receive.bytes));
+    return {};
+  }
+  if (receive.moving != data.bytes || !receive.begun) {
+    receive.begun = true;
+    receive.moving = data.bytes;
+    const auto zeros = receive.into.subspan(data.bytes);
+    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+  }
+  return receive.into.subspan(data.offset, data.length);
+}
+
+void Messenger::landed(Rank from, const Frame& data) {
+  const auto entry = receives_.find(data.transfer);
+  if (entry == receives_.end() || entry->second->peer != from) return;
+  const auto receive = entry->second;
+  receive->touch();
+  receive->moved += data.length;
+  receive->latest = latest_of(receive->latest, data.posted);
+  if (receive->moved >= receive->moving) end(receive);
+}
+
+void Messenger::left(std::uint64_t number) {
+  if (const auto entry = sends_.find(number); entry != sends_.end()) end(std::shared_ptr(entry->second));
+}
+
+void Messenger::lost(Rank peer, const std::string& why) {
+  lost_[peer] = why;
+  const bool needed = std::any_of(pending_.begin(), pending_.end(), [&](Operation* each) {
+    const auto* const transfer = dynamic_cast<Transfer*>(each);
+    return transfer != nullptr && transfer->peer == peer;
+  });
+  if (needed) fail(peer, fmt::format("rank {} is gone ({})", peer, why));
+}
+
+void Messenger::noted(const std::string& what) {
+  if (options_.on_note) options_.on_note(what);
+}
+
+void Messenger::progress() {
+  transport_->progress();
+  run_later();
+  check_deadlines();
+}
+
+}  // namespace motley

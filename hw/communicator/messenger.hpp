@@ -1,0 +1,186 @@
+// Messages between the ranks of a run: posted, tested, awaited and cancelled, any number of them at once and on any
+// number of threads. A thread of its own is not needed: whoever waits or tests moves the messages of all. The first
+// failure ends every operation here and, with the name of the rank to blame, at all others. Read next:
+// hw/communicator/communicator.hpp for collectives, hw/transport/transport.hpp for how bytes move.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "hw/transport/peer_place.hpp"
+#include "hw/transport/shm/peer_memory.hpp"
+#include "hw/transport/token.hpp"
+#include "hw/transport/transport.hpp"
+
+namespace motley {
+
+// How the bytes of a message go.
+enum class Path : std::uint8_t { tcp, shm };
+template <>
+inline constexpr auto kWords<Path> = words("tcp", "shm");
+
+class Messenger;
+struct CollectiveOrder;
+
+// What was posted. Only a Messenger looks into it.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+
+ protected:
+  friend class Messenger;
+  friend class CollectivePerformer;
+  enum class State : std::uint8_t { pending, done, failed, cancelled };
+  State state = State::pending;
+  Posted latest;
+  virtual void cancel(Messenger&) {}
+};
+using Request = std::shared_ptr<Operation>;
+
+struct SendOrder {
+  Rank to;
+  MessageKey key;
+  Call call;
+  Pieces pieces;                  // stay where they are until the request is done
+  bool keeps_zeros_back = false;  // whether zeros at the end stay behind: the other side writes them itself
+  Posted mine;                    // when this side was ready
+};
+
+struct ReceiveOrder {
+  Rank from;
+  MessageKey key;
+  Call call;
+  std::span<std::byte> into;
+  Posted mine;
+};
+
+struct MessengerOptions {
+  Rank rank;
+  Socket listener;
+  std::map<Rank, PeerPlace> peers;  // of all ranks but this
+  JobToken token = JobToken();
+  double timeout_s = 300;    // an operation that does not move for this time ends the run
+  bool reads_memory = true;  // whether large messages go from memory to memory on one host
+  int streams = 1;           // TCP connections to a peer that carry data
+  // Called for each message when its bytes begin to flow.
+  std::function<void(const SendOrder&, Path)> on_send = {};
+  // Asked now and then while operations wait: a text ends them all, and says why.
+  std::function<std::optional<std::string>()> gives_up = {};
+  // Called when something happened that changes nothing for the run.
+  std::function<void(const std::string&)> on_note = {};
+};
+
+class Messenger final : private TransportEvents {
+ public:
+  explicit Messenger(MessengerOptions options);
+  // Says goodbye to those that it has talked with. Operations under way end as failed.
+  ~Messenger() override;
+  Messenger(const Messenger&) = delete;
+  Messenger& operator=(const Messenger&) = delete;
+
+  Rank rank() const { return options_.rank; }
+  Request post(SendOrder order);
+  Request post(ReceiveOrder order);
+  // A collective cannot be cancelled: the others would wait for it.
+  Request post(CollectiveOrder order);
+  // Whether it is done, and its buffers may be used again. Throws as wait() does.
+  bool test(const Request& request);
+  // Blocks until it is done. Returns when the last side was ready, as far as any rank knows. Throws RunFailure, which
+  // names the rank to blame.
+  Posted wait(const Request& request);
+  // An operation whose bytes flow already is completed. wait() returns for one that was cancelled, too.
+  void cancel(const Request& request);
+  // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.
+  void abort(const std::string& why);
+  // How a message of so many bytes goes to a rank, as far as is known now.
+  Path path_to(Rank peer, std::size_t bytes) const;
+
+ private:
+  friend class CollectivePerformer;
+  class Transfer;
+  using Then = std::function<void()>;
+  using Key = std::pair<Rank, MessageKey>;
+
+  // These expect the mutex to be held.
+  std::shared_ptr<Transfer> post_send(SendOrder order, Then then);
+  std::shared_ptr<Transfer> post_receive(ReceiveOrder order, Then then);
+  void begin(const std::shared_ptr<Transfer>& send, const Frame& ready);
+  void put(Transfer& send);
+  void complete(Operation& operation, Operation::State state = Operation::State::done);
+  void run_later();  // what waits for operations that are done
+  void end(const std::shared_ptr<Transfer>& transfer, Operation::State state = Operation::State::done);
+  void track(Operation& operation) { pending_.insert(&operation); }
+  void fail(Rank culprit, const std::string& why, bool tells = true);
+  void check(const Call& mine, const Frame& ready, Rank peer);
+  void check_ready_calls(const MessageKey& key, const Call& mine);
+  void take_offer(Rank from, const Frame& offer);
+  void withdraw_ready(Rank from, const Frame& frame);
+  bool offers_memory(Rank peer, std::size_t bytes) const;
+  const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
+  void check_deadlines();
+  void ask(Rank whom);
+  void answered(Rank from, const Frame& answer);
+  const Transfer* longest_wait() const;
+  void blame(Rank culprit, const std::string& why);
+  std::string waits_for(const Transfer& transfer) const;
+  void progress();
+  void throw_if_failed(const Request& request) const;
+  // Tells threads that wait about what has completed.
+  void announce(bool by_driver);
+
+  void came(Rank from, const Frame& frame) override;
+  std::span<std::byte> place_for(Rank from, const Frame& data) override;
+  void landed(Rank from, const Frame& data) override;
+  void left(std::uint64_t number) override;
+  void lost(Rank peer, const std::string& why) override;
+  void noted(const std::string& what) override;
+
+  // Who is asked, after whom, when an operation has waited too long.
+  struct Inquiry {
+    std::string waits;        // what this rank waits for
+    std::vector<Rank> chain;  // each waits for the next
+    double until_s = 0;
+  };
+
+  MessengerOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool driving_ = false;    // a thread moves messages for all
+  bool completed_ = false;  // something completed since the last announce()
+  std::deque<Then>
+      later_;  // not called where they are found, so that a long chain of them needs no deep stack
+  std::optional<std::string> failure_;
+  std::set<Operation*> pending_;
+  std::map<std::uint64_t, std::shared_ptr<Transfer>> sends_, receives_;  // by number
+  std::map<Key, std::deque<std::uint64_t>> waiting_sends_;
+  std::map<Key, std::deque<Frame>> readies_;  // of peers whose sends are not posted here
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Call>
+      calls_;              // collectives under way, by context and operation
+  std::set<Rank> spoken_;  // those that this rank has talked with
+  std::set<Rank> goodbyes_;
+  std::map<Rank, std::string> lost_;
+  // Those that have offered bytes, by their marks; nothing: it cannot be read.
+  std::map<Rank, std::pair<MemoryMark, std::optional<PeerMemory>>> memories_;
+  const std::string domain_;
+  std::uint64_t mark_value_ = 0;  // what peers find here who read this rank's memory
+  std::set<Rank> cannot_read_;    // those that cannot read this rank's memory
+  std::optional<Inquiry> inquiry_;
+  double checked_s_ = 0;
+  std::uint64_t next_number_ = 1;
+  std::unique_ptr<Transport> transport_;
+};
+
+// "all_reduce (ring, sum) of 1024 fp32 among 4"
+std::string describe(const Call& call);
+
+}  // namespace motley

@@ -1,0 +1,42 @@
+// One message as a Messenger keeps it. Only hw/communicator includes this file.
+#pragma once
+
+#include <optional>
+
+#include "hw/communicator/messenger.hpp"
+
+namespace motley {
+
+class Messenger::Transfer final : public Operation {
+ public:
+  Transfer(std::uint64_t its_number, Rank its_peer, const MessageKey& its_key, const Call& its_call,
+           Posted mine)
+      : number(its_number),
+        peer(its_peer),
+        key(its_key),
+        call(its_call),
+        since_s(monotonic_s()),
+        moved_s(since_s) {
+    latest = mine;
+  }
+  bool is_send() const { return sent.has_value(); }
+  void touch() { moved_s = monotonic_s(); }
+
+  const std::uint64_t number;
+  const Rank peer;
+  const MessageKey key;
+  const Call call;
+  std::optional<SendOrder> sent;                 // of a send
+  std::span<std::byte> into = {};                // of a receive
+  std::size_t bytes = 0, moving = 0, moved = 0;  // in all; before the zeros that stay behind; so far
+  std::uint64_t other = 0;                       // the receiver's number, once it is known
+  bool begun = false;                            // some bytes of a receive have come
+  const double since_s;                          // when it was posted
+  double moved_s;                                // when it last moved
+  Then then;                                     // is called once it is done
+
+ protected:
+  void cancel(Messenger& messenger) override;
+};
+
+}  // namespace motley
