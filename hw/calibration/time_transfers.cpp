@@ -5,11 +5,9 @@
 #include <atomic>
 #include <cmath>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
-#include "hw/collective/ring.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/index.hpp"
 
@@ -59,9 +57,7 @@ class Beside {
 // One rank's side of all transfers. Every rank does the same in the same order.
 class TransferTimer {
  public:
-  TransferTimer(Transport& transport, int ranks) : transport_(transport), group_{GroupKind::data, {}} {
-    for (const Rank rank : IdRange<Rank>(at(ranks))) group_.ranks.push_back(rank);
-  }
+  explicit TransferTimer(Communicator& ranks) : ranks_(ranks) {}
 
   // Seconds of one transfer: the mean of `count` in a row on the rank where they took longest.
   double time(TransferKind kind, std::int64_t bytes, std::int64_t count) {
@@ -75,30 +71,30 @@ class TransferTimer {
 
   // The largest of what the ranks give.
   double latest(double mine) {
-    std::vector<float> largest(group_.ranks.size(), static_cast<float>(mine));
+    std::vector<float> largest(at(ranks_.size()), static_cast<float>(mine));
     collect(CollectiveKind::all_reduce, largest, ReduceOp::maximum);
     return largest[0];
   }
 
  private:
-  Transport& transport_;
-  Group group_;
+  Communicator& ranks_;
   std::vector<float> values_;
   std::uint64_t tag_ = 0;
 
   void collect(CollectiveKind kind, std::span<float> values, ReduceOp reduce) {
-    run_collective(kind, transport_, group_, Channel::data_group, ++tag_, reduce, values,
-                   {monotonic_s(), transport_.rank()});
+    ranks_.run({.kind = kind, .reduce = reduce}, std::as_writable_bytes(values), now());
   }
 
   // An all_to_all wants equal parts for all.
   std::size_t count_of(TransferKind kind, std::int64_t bytes) const {
-    const std::size_t count = at(bytes) / sizeof(float), ranks = group_.ranks.size();
+    const std::size_t count = at(bytes) / sizeof(float), ranks = at(ranks_.size());
     return kind == TransferKind::all_to_all ? (count + ranks - 1) / ranks * ranks : count;
   }
   void make_room(TransferKind kind, std::int64_t bytes) {
     if (const std::size_t count = count_of(kind, bytes); values_.size() < count) values_.resize(count, 1.0F);
   }
+
+  Posted now() { return {monotonic_s(), ranks_.members()[at(ranks_.place())]}; }
 
   void transfer(TransferKind kind, std::int64_t bytes) {
     const std::span<float> values = std::span(values_).first(count_of(kind, bytes));
@@ -108,22 +104,13 @@ class TransferTimer {
 
   // A message from the first rank to the second, or back; a transfer of its kind is half of both.
   void message(std::span<float> values) {
-    const std::size_t place = place_in(group_, transport_.rank());
+    const int place = ranks_.place(), peer = 1 - place;
     tag_ += 2;
     if (place > 1) return;
     for (const bool back : {false, true}) {
-      Exchange exchange;
-      exchange.channel = Channel::activation;
-      exchange.tag = back ? tag_ : tag_ - 1;
-      const Rank peer = group_.ranks[1 - place];
-      if ((place == 0) != back) {
-        exchange.to = peer;
-        exchange.outgoing = std::as_bytes(values);
-      } else {
-        exchange.from = peer;
-        exchange.incoming = std::as_writable_bytes(values);
-      }
-      transport_.exchange(exchange, {monotonic_s(), transport_.rank()});
+      const std::uint64_t tag = back ? tag_ : tag_ - 1;
+      ranks_.wait((place == 0) != back ? ranks_.send(peer, tag, std::as_bytes(values), now())
+                                       : ranks_.receive(peer, tag, std::as_writable_bytes(values), now()));
     }
   }
 };
@@ -138,18 +125,9 @@ std::vector<std::int64_t> TransferTimeOptions::standard_transfer_bytes() {
   return bytes;  // the last is 64 MiB
 }
 
-std::vector<Link> transfer_links(int ranks) {
-  std::set<Link> links = {{Rank(0), Rank(1), Channel::activation}, {Rank(1), Rank(0), Channel::activation}};
-  for (const Rank from : IdRange<Rank>(at(ranks)))
-    for (const Rank to : IdRange<Rank>(at(ranks)))
-      if (from != to) links.insert({from, to, Channel::data_group});
-  return {links.begin(), links.end()};
-}
-
-std::vector<TimedTransfers> time_transfers(Transport& transport, int ranks,
-                                           const TransferTimeOptions& options) {
+std::vector<TimedTransfers> time_transfers(Communicator& ranks, const TransferTimeOptions& options) {
   const double begin_s = monotonic_s();
-  TransferTimer timer(transport, ranks);
+  TransferTimer timer(ranks);
   std::vector<TimedTransfers> timed;
   std::vector<std::int64_t> counts;  // of each: transfers a time
   for (const bool beside : {false, true}) {

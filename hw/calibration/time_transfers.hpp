@@ -1,13 +1,13 @@
 // Times messages and collectives among all ranks of a run, of any size, idle and beside a compute. Every rank calls it
 // at the same time, and all agree on each time: a transfer takes as long as on the rank where it took longest. Read
-// next: hw/collective/ring.hpp, models/calibration/transfer_fit.hpp.
+// next: hw/communicator/communicator.hpp, models/calibration/transfer_fit.hpp.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "hw/transport/transport.hpp"
+#include "hw/communicator/communicator.hpp"
 #include "models/calibration/measurements.hpp"
 
 namespace motley {
@@ -37,12 +37,8 @@ struct TimedTransfers {
   std::vector<double> times;  // one a round
 };
 
-// The links that time_transfers() uses.
-std::vector<Link> transfer_links(int ranks);
-
 // Between 2 ranks or more; the messages go between the first two. The same result on every rank. Throws what the
-// transport throws.
-std::vector<TimedTransfers> time_transfers(Transport& transport, int ranks,
-                                           const TransferTimeOptions& options);
+// messenger throws.
+std::vector<TimedTransfers> time_transfers(Communicator& ranks, const TransferTimeOptions& options);
 
 }  // namespace motley

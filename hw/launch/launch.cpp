@@ -22,12 +22,15 @@ namespace motley {
 namespace {
 
 // Variables that launchers set. They are removed because they may contradict those that this launcher sets.
-constexpr const char* kRemovedVariables[] = {
-    "MOTLEY_RANK",  "MOTLEY_RANK_COUNT", "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
-    "RANK",         "WORLD_SIZE",        "MASTER_ADDR",       "MASTER_PORT",
-    "SLURM_PROCID", "SLURM_NTASKS"};
+constexpr const char* kRemovedVariables[] = {"MOTLEY_RANK",       "MOTLEY_RANK_COUNT",
+                                             "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
+                                             "MOTLEY_JOB_TOKEN",  "RANK",
+                                             "WORLD_SIZE",        "MASTER_ADDR",
+                                             "MASTER_PORT",       "SLURM_PROCID",
+                                             "SLURM_NTASKS"};
 
-std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket& door) {
+std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket& door,
+                                        const std::string& token) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
@@ -39,6 +42,7 @@ std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket&
   variables.push_back(fmt::format("MOTLEY_RANK={}", rank));
   variables.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
   variables.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
+  variables.push_back("MOTLEY_JOB_TOKEN=" + token);
   if (rank == kLeader) variables.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
   return variables;
 }
@@ -132,6 +136,7 @@ class RankProcesses {
   };
   const LaunchOptions& options_;
   Socket door_;
+  const std::string token_ = random_secret();  // of this job
   std::vector<Child> children_;
   LaunchResult result_;
   double ending_since_s_ = 0;  // time of the first failure by monotonic_s(); 0: no rank has failed
@@ -151,7 +156,7 @@ class RankProcesses {
   }
 
   void start(Rank rank) {
-    auto environment = environment_of(rank, options_.rank_count, door_);
+    auto environment = environment_of(rank, options_.rank_count, door_, token_);
     auto command = options_.command;
     const auto environment_pointers = pointers_to(environment), command_pointers = pointers_to(command);
     const std::vector<int> processors =

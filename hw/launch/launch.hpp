@@ -25,11 +25,11 @@ struct LaunchResult {
   std::string message;  // "rank 2 (process 4711) ended with exit code 3"; empty when all went well
 };
 
-// Each process gets MOTLEY_RANK, MOTLEY_RANK_COUNT and MOTLEY_RENDEZVOUS, and rank 0 also the listening socket. The
-// variables of torchrun and Slurm are removed. SIGINT, SIGTERM and SIGHUP are passed on to the ranks; a second such
-// signal kills them. When a rank fails, the others are ended. No process outlives the call: there is no zombie, and if
-// the launcher itself is killed, the kernel kills the ranks. The caller must have one thread. Throws Refusal
-// "bad-rank-count" or "cannot-run".
+// Each process gets MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS and MOTLEY_JOB_TOKEN, drawn here, and rank 0 also
+// the listening socket. The variables of torchrun and Slurm are removed. SIGINT, SIGTERM and SIGHUP are passed on to
+// the ranks; a second such signal kills them. When a rank fails, the others are ended. No process outlives the call:
+// there is no zombie, and if the launcher itself is killed, the kernel kills the ranks. The caller must have one
+// thread. Throws Refusal "bad-rank-count" or "cannot-run".
 LaunchResult launch(const LaunchOptions& options);
 
 // Lets this process run only on the processors that launch() would give such a rank: on any, where there are fewer than

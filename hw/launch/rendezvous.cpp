@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "hw/transport/shm/peer_memory.hpp"
+#include "hw/transport/wire.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -17,12 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kProtocol = 1;
-constexpr std::uint32_t kHelloBytesMax = 1U << 16U;  // any process may connect and send any four bytes
+constexpr int kProtocol = 2;
+constexpr std::uint32_t kHelloBytesMax = 1U << 16U;
+constexpr double kHello_s = 10;  // one of the job that has come says so at once
 
 std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
-  std::uint32_t length = 0;
-  socket.read_all(std::as_writable_bytes(std::span(&length, 1)), timeout_s);
+  std::array<std::byte, sizeof(std::uint32_t)> head;
+  socket.read_all(head, timeout_s);
+  const auto length = WireReader(head).number<std::uint32_t>();
   if (length > bytes_max) throw SocketFailure(SocketEnd::closed, "not a message of ours");
   std::string message(length, '\0');
   socket.read_all(std::as_writable_bytes(std::span(message)), timeout_s);
@@ -30,15 +36,14 @@ std::string read_message(const Socket& socket, double timeout_s, std::uint32_t b
 }
 
 void write_message(const Socket& socket, double timeout_s, const std::string& message) {
-  const auto length = static_cast<std::uint32_t>(message.size());
-  socket.write_all(std::as_bytes(std::span(&length, 1)), timeout_s);
+  WireWriter head;
+  head.add(static_cast<std::uint32_t>(message.size()));
+  socket.write_all(head.bytes(), timeout_s);
   socket.write_all(std::as_bytes(std::span(message)), timeout_s);
 }
 
-struct Member {
-  json hello;
-  Socket socket;
-};
+json json_of(const PeerPlace& place) { return {place.address.host, place.address.port, place.domain}; }
+PeerPlace place_of(const json& fields) { return {{fields.at(0), fields.at(1)}, fields.at(2)}; }
 
 // Says why a process does not belong to this job; none: it does. Rank 0 sends the reason to all ranks, and every rank
 // throws it.
@@ -71,7 +76,7 @@ std::optional<json> parse_hello(const std::string& text) {
   if (!hello.is_object()) return std::nullopt;
   for (const char* key : {"protocol", "rank", "rank_count", "port"})
     if (!hello.contains(key) || !hello[key].is_number_integer()) return std::nullopt;
-  for (const char* key : {"binary", "program"})
+  for (const char* key : {"binary", "program", "memory"})
     if (!hello.contains(key) || !hello[key].is_string()) return std::nullopt;
   return hello;
 }
@@ -99,77 +104,100 @@ Rendezvous::Rendezvous(const RendezvousOptions& options) : options_(options) {
   try {
     options_.rank == kLeader ? lead() : follow();
   } catch (const SocketFailure& failure) {
-    throw RunFailure(fmt::format("rank {}: at the rendezvous {}:{}: {}", options_.rank, options_.at.host,
-                                 options_.at.port, failure.what()));
+    throw RunFailure(
+        fmt::format("rank {}: at the rendezvous {}: {}", options_.rank, print(options_.at), failure.what()));
   }
 }
 
 void Rendezvous::lead() {
-  const Socket door = options_.listener >= 0 ? adopt_listener(options_.listener) : listen_on(options_.at);
-  listener_ = listen_on({});
+  Socket own_door = options_.listener >= 0 ? adopt_listener(options_.listener) : listen_on(options_.at);
+  listener_ = listen_on({own_door.local_host(), 0});
   members_.resize(static_cast<std::size_t>(options_.rank_count));
-  addresses_.resize(members_.size());
-  addresses_[kLeader] = {options_.at.host, listener_.local_port()};
-  std::optional<json> refused;
+  places_.resize(members_.size());
+  places_[kLeader] = {{options_.at.host, listener_.local_port()}, memory_domain()};
+  Door door(std::move(own_door), options_.token, options_.on_note);
   const double until_s = monotonic_s() + options_.timeout_s;
-  for (std::int32_t arrived = 1; arrived < options_.rank_count;) {
-    Socket socket;
-    std::optional<json> hello;
-    try {
-      socket = accept_from(door, until_s - monotonic_s());
-    } catch (const SocketFailure&) {
+  while (arrived_ < options_.rank_count && refused_.empty()) {
+    for (Door::Guest& guest : door.admit())
+      if (refused_.empty()) admit(std::move(guest));
+    if (arrived_ == options_.rank_count || !refused_.empty()) break;
+    if (monotonic_s() > until_s) {
       std::vector<Rank> missing;
       for (Rank rank : members_.ids())
         if (rank != kLeader && !members_[rank].open()) missing.push_back(rank);
-      throw RunFailure(fmt::format("rank 0: rank {} did not come to {}:{} within {} s",
-                                   fmt::join(missing, ", "), options_.at.host, options_.at.port,
-                                   options_.timeout_s));
+      throw RunFailure(fmt::format("rank 0: rank {} did not come to {} within {} s", fmt::join(missing, ", "),
+                                   print(options_.at), options_.timeout_s));
     }
-    try {
-      hello = parse_hello(read_message(socket, 5.0, kHelloBytesMax));
+    pollfd waiting{door.descriptor(), POLLIN, 0};
+    poll(&waiting, 1, 100);
+  }
+  tell_all();
+}
+
+void Rendezvous::admit(Door::Guest guest) {
+  std::optional<json> hello;
+  if (guest.introduction.purpose == ConnectionPurpose::rendezvous) try {
+      hello = parse_hello(read_message(guest.socket, kHello_s, kHelloBytesMax));
     } catch (const SocketFailure&) {
     }
-    if (!hello) continue;  // not a process of this job
-    if (!refused) refused = complaint(options_, *hello);
-    const std::int64_t number = (*hello)["rank"];
-    const Rank rank(number);
-    const bool known = number > 0 && number < options_.rank_count && !members_[rank].open();
-    if (!known) {
-      if (!refused)
-        refused =
-            json{{"kind", "rank-conflict"},
-                 {"message", fmt::format("rank {} of {} came twice or is none", number, options_.rank_count)},
-                 {"hint", "give every process a rank of its own, from 0"}};
-      write_message(socket, options_.timeout_s, json{{"refused", *refused}}.dump());
-      break;
+  if (!hello) return;  // it has come to the wrong door, or has gone
+  std::optional<json> refused = complaint(options_, *hello);
+  const std::int64_t number = (*hello)["rank"];
+  const bool known = number > 0 && number < options_.rank_count && !members_[Rank(number)].open();
+  if (!known && !refused)
+    refused =
+        json{{"kind", "rank-conflict"},
+             {"message", fmt::format("rank {} of {} came twice or is none", number, options_.rank_count)},
+             {"hint", "give every process a rank of its own, from 0"}};
+  if (refused) refused_ = refused->dump();
+  if (!known) {
+    try {
+      write_message(guest.socket, options_.timeout_s, json{{"refused", *refused}}.dump());
+    } catch (const SocketFailure&) {  // it has gone
     }
-    addresses_[rank] = {socket.peer_host(), (*hello)["port"]};
-    members_[rank] = std::move(socket);
-    ++arrived;
+    return;
   }
+  const Rank rank(number);
+  places_[rank] = {{guest.host, (*hello)["port"]}, (*hello)["memory"]};
+  members_[rank] = std::move(guest.socket);
+  ++arrived_;
+}
+
+// Tells every rank that has come where all are, or why the job is refused.
+void Rendezvous::tell_all() {
   json answer = json::object();
-  for (const Address& address : addresses_) answer["addresses"].push_back({address.host, address.port});
-  if (refused) answer = {{"refused", *refused}};
-  for (const Socket& member : members_)
-    if (member.open()) write_message(member, options_.timeout_s, answer.dump());
-  if (refused) refuse(*refused);
+  for (const PeerPlace& place : places_) answer["places"].push_back(json_of(place));
+  if (!refused_.empty()) answer = {{"refused", json::parse(refused_)}};
+  for (const Rank rank : members_.ids())
+    if (members_[rank].open()) send(members_[rank], rank, answer.dump());
+  if (!refused_.empty()) refuse(answer["refused"]);
 }
 
 void Rendezvous::follow() {
-  listener_ = listen_on({});
-  members_.add(connect_to(options_.at, options_.timeout_s));
+  members_.add(dial(options_.at, options_.token, {ConnectionPurpose::rendezvous, options_.rank, kLeader, 0},
+                    options_.timeout_s));
+  const Socket& leader = members_[kLeader];
+  listener_ = listen_on({leader.local_host(), 0});  // where the others can reach this rank, too
   const json hello = {{"protocol", kProtocol},
                       {"rank", options_.rank},
                       {"rank_count", options_.rank_count},
                       {"binary", options_.binary_hash},
                       {"program", options_.program_hash},
-                      {"port", listener_.local_port()}};
-  write_message(members_[kLeader], options_.timeout_s, hello.dump());
+                      {"port", listener_.local_port()},
+                      {"memory", memory_domain()}};
+  write_message(leader, options_.timeout_s, hello.dump());
   // Rank 0 answers when the last rank has come, which may take its whole timeout.
-  const json answer = json::parse(read_message(members_[kLeader], 2 * options_.timeout_s, kMessageBytesMax));
+  const json answer = json::parse(read_message(leader, 2 * options_.timeout_s, kMessageBytesMax));
   if (answer.contains("refused")) refuse(answer["refused"]);
-  for (const json& address : answer["addresses"]) addresses_.add({address[0], address[1]});
-  addresses_[kLeader].host = options_.at.host;
+  for (const json& place : answer["places"]) places_.add(place_of(place));
+  places_[kLeader].address.host = options_.at.host;
+}
+
+std::map<Rank, PeerPlace> Rendezvous::peers() const {
+  std::map<Rank, PeerPlace> peers;
+  for (const Rank rank : places_.ids())
+    if (rank != options_.rank) peers[rank] = places_[rank];
+  return peers;
 }
 
 std::string Rendezvous::receive(const Socket& socket, Rank rank) const {

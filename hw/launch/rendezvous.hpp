@@ -1,14 +1,18 @@
-// How ranks find each other: all connect to rank 0, which checks that they run the same program binary and the same
-// Program, and tells every rank where all ranks listen. The connections stay open for barriers and results. Training
-// moves no data over them: hw/transport does that. Read next: hw/world/train.hpp.
+// How ranks find each other: all connect to rank 0, which checks that they belong to the job, run the same program
+// binary and the same Program, and tells every rank where all ranks listen. Strangers are turned away and keep nobody
+// waiting. The connections stay open for barriers and results. Training moves no data over them: hw/communicator does
+// that. Read next: hw/world/train.hpp.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "hw/transport/tcp/socket.hpp"
+#include "hw/transport/peer_place.hpp"
+#include "hw/transport/tcp/handshake.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -25,6 +29,8 @@ struct RendezvousOptions {
   int listener = -1;
   double timeout_s = 60;
   std::string binary_hash, program_hash;
+  JobToken token = JobToken();
+  Door::Note on_note = {};  // of strangers that were turned away
 };
 
 class Rendezvous {
@@ -34,8 +40,8 @@ class Rendezvous {
   // time.
   explicit Rendezvous(const RendezvousOptions& options);
 
-  const Socket& listener() const { return listener_; }  // the transport accepts on it
-  const IdTable<Rank, Address>& addresses() const { return addresses_; }
+  const IdTable<Rank, PeerPlace>& places() const { return places_; }
+  std::map<Rank, PeerPlace> peers() const;  // the places of all ranks but this
 
   // Every rank calls these in the same order. They throw RunFailure, which names the rank that is gone.
   void barrier();
@@ -46,20 +52,26 @@ class Rendezvous {
   // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
   IdTable<Rank, std::string> gather(const std::string& mine);
 
-  // These give away what the rendezvous has opened, for use without it; none of the above may be called afterwards.
+  // Gives away where this rank listens, for the messages between ranks.
   Socket take_listener() { return std::move(listener_); }
-  // On rank 0: to each other rank, at its number. On others: one, to rank 0.
+  // Gives away the connections; none of the above may be called afterwards. On rank 0: to each other rank, at its
+  // number. On others: one, to rank 0.
   IdTable<Rank, Socket> take_connections() { return std::move(members_); }
 
  private:
   RendezvousOptions options_;
   Socket listener_;
   IdTable<Rank, Socket> members_;  // on rank 0: to each other rank; on others: only [kLeader], to rank 0
-  IdTable<Rank, Address> addresses_;
+  IdTable<Rank, PeerPlace> places_;
+
+  std::string refused_;  // on rank 0: why, as it is told to all; empty: nothing is wrong
+  std::int32_t arrived_ = 1;
 
   std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
 
   void lead();
+  void admit(Door::Guest guest);
+  void tell_all();
   void follow();
   std::string receive(const Socket& socket, Rank rank) const;
   void send(const Socket& socket, Rank rank, const std::string& message) const;

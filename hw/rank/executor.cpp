@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hw/collective/ring.hpp"
+#include "hw/communicator/parts.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"

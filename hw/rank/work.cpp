@@ -4,7 +4,7 @@
 #include <set>
 #include <variant>
 
-#include "hw/collective/ring.hpp"
+#include "hw/communicator/parts.hpp"
 #include "hw/rank/parameters.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/index.hpp"

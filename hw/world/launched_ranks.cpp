@@ -43,15 +43,21 @@ Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::stri
   const Rank served = rank_served(place, ranks);
   const std::vector<Rank> real = ascending(ranks);
   static const std::string binary = hash_of_this_binary();
-  Rendezvous rendezvous(
-      {place.rank, place.rank_count, place.rendezvous, place.listener, timeout_s, binary, what});
+  Rendezvous rendezvous({place.rank,
+                         place.rank_count,
+                         place.rendezvous,
+                         place.listener,
+                         timeout_s,
+                         binary,
+                         what,
+                         place.token,
+                         {}});
   const auto numbers = rendezvous.gather(fmt::format("process {}", getpid()));  // empty where rank > 0
   const auto boots = rendezvous.gather(boot_id());
   const auto machines = rendezvous.gather(machine);
   Meeting met;
   met.rank = served;
-  for (const Rank each : rendezvous.addresses().ids())
-    met.addresses[real[at(each)]] = rendezvous.addresses()[each];
+  for (const Rank each : rendezvous.places().ids()) met.places[real[at(each)]] = rendezvous.places()[each];
   met.door = rendezvous.take_listener();
   IdTable<Rank, Socket> connections = rendezvous.take_connections();
   for (const Rank each : connections.ids()) {
@@ -59,7 +65,7 @@ Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::stri
     MetProcess& process = met.others[real[at(each)]];
     process.socket = std::move(connections[each]);
     process.named = fmt::format("{} at {}", numbers.empty() ? "its process" : numbers[each],
-                                rendezvous.addresses()[each].host);
+                                rendezvous.places()[each].address.host);
     if (!boots.empty()) process.host = {boots[each], machines[each]};
   }
   return met;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/transport/tcp/socket.hpp"
+#include "hw/transport/peer_place.hpp"
 #include "hw/world/train.hpp"
 
 namespace motley {
@@ -26,9 +26,9 @@ struct MetProcess {
 };
 
 struct Meeting {
-  Rank rank;                          // the real rank that this process serves
-  Socket door;                        // it listens there for other real ranks
-  std::map<Rank, Address> addresses;  // the doors of all real ranks
+  Rank rank;                         // the real rank that this process serves
+  Socket door;                       // it listens there for other real ranks
+  std::map<Rank, PeerPlace> places;  // of all real ranks
   // In process 0: the processes of all other real ranks. In others: process 0, under the rank that it serves.
   std::map<Rank, MetProcess> others;
 };

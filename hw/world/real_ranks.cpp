@@ -18,11 +18,12 @@
 #include <span>
 #include <utility>
 
-#include "hw/collective/partial.hpp"
+#include "hw/communicator/parts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
-#include "hw/transport/tcp/transport.hpp"
+#include "hw/transport/shm/peer_memory.hpp"
 #include "hw/world/launched_ranks.hpp"
+#include "hw/world/peers.hpp"
 #include "hw/world/real_world.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -32,19 +33,26 @@ namespace motley {
 namespace {
 
 // Stands for the ranks that are simulated: takes whatever is sent, and brings what they contribute.
-class ImaginedTransport : public Transport {
+class ImaginedPeers : public Peers {
  public:
-  ImaginedTransport(Rank rank, Contribution contribution) : rank_(rank), contribution_(contribution) {}
-  Rank rank() const override { return rank_; }
-  Posted exchange(const Exchange& exchange, Posted mine) override {
-    std::vector<float> brought(exchange.incoming.size() / sizeof(float));
-    make_up(contribution_, brought);
-    if (!brought.empty()) std::memcpy(exchange.incoming.data(), brought.data(), exchange.incoming.size());
+  ImaginedPeers(const Program& program, Rank rank, Contribution contribution)
+      : program_(program), rank_(rank), contribution_(contribution) {}
+  Posted send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return mine; }
+  Posted receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
+    make_up(contribution_, values);
     return mine;
   }
-  void abort() override {}
+  // Sums of which nobody brings anything are left as they are, before this is called.
+  Posted collect(GroupId id, CollectiveKind, ReduceOp, std::span<float> values, Posted mine) override {
+    const Group& group = program_.groups[id];
+    for (std::size_t i = 0; i < group.ranks.size(); ++i)
+      if (group.ranks[i] != rank_) make_up(contribution_, part(values, i, group.ranks.size()));
+    return mine;
+  }
+  void abort(const std::string&) override {}
 
  private:
+  const Program& program_;
   const Rank rank_;
   const Contribution contribution_;
 };
@@ -80,32 +88,22 @@ class StepArrivals : public Arrivals {
   std::vector<float> kept_;
 };
 
-// The links between real ranks alone.
-std::vector<Link> links_among(const Program& program, const std::vector<Rank>& ranks) {
-  std::vector<Link> links = links_of(program);
-  const auto is_real = [&](Rank rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); };
-  std::erase_if(links, [&](const Link& link) { return !is_real(link.from) || !is_real(link.to); });
-  const std::vector<Link> partial = partial_links(program, ranks);
-  links.insert(links.end(), partial.begin(), partial.end());
-  std::sort(links.begin(), links.end());
-  links.erase(std::unique(links.begin(), links.end()), links.end());
-  return links;
-}
-
 // A real rank in its process: answers questions until nobody asks any more.
 class RankServer {
  public:
-  // `ranks`: all that are real. `transport`: among them; null: none exchanges anything.
+  // `ranks`: all that are real; `messages`: between them.
   RankServer(const Job& job, const Program& program, const std::vector<Rank>& ranks, Rank rank,
-             const ExecutorOptions& options, std::unique_ptr<Transport> transport)
+             const ExecutorOptions& options, MessengerOptions messages)
       : program_(program),
         executor_(program, job.transformer, job.train, rank, options),
-        transport_(std::move(transport)),
-        imagined_(rank, options.contribution),
-        moving_world_(program, executor_.work(), rank, transport_.get()),
-        imagining_world_(program, executor_.work(), rank, &imagined_),
-        real_{ranks, transport_.get(),
-              [contribution = options.contribution](std::span<float> part) { make_up(contribution, part); }} {
+        messenger_(std::move(messages)),
+        real_(program, messenger_),
+        present_(
+            program, messenger_, ranks,
+            [contribution = options.contribution](std::span<float> part) { make_up(contribution, part); }),
+        imagined_(program, rank, options.contribution),
+        moving_world_(program, executor_.work(), rank, &real_),
+        imagining_world_(program, executor_.work(), rank, &imagined_) {
     for (RealWorld* const world : {&moving_world_, &imagining_world_}) world->use(&arrivals_);
   }
 
@@ -128,7 +126,7 @@ class RankServer {
     try {
       return moving_world_.perform_alone(step, instruction);
     } catch (...) {
-      if (transport_ != nullptr) transport_->abort();  // the other side waits no longer
+      messenger_.abort("a transfer failed");  // the other side waits no longer
       throw;
     }
   }
@@ -142,11 +140,11 @@ class RankServer {
                       : question.shares ? StepArrivals::From::ranks
                                         : source(instruction);
     arrivals_.begin(from, RecordedValues(std::move(recorded)), question.keeps);
-    imagining_world_.limit_to(question.shares ? &real_ : nullptr);
+    imagining_world_.meet(question.shares ? static_cast<Peers*>(&present_) : &imagined_);
     try {
       imagining_world_.perform_alone(step, instruction);
     } catch (...) {
-      if (transport_ != nullptr) transport_->abort();  // the other real members wait no longer
+      messenger_.abort("a transfer failed");  // the other real members wait no longer
       throw;
     }
     arrivals_.end();
@@ -173,11 +171,12 @@ class RankServer {
 
   const Program& program_;
   HostExecutor executor_;
-  std::unique_ptr<Transport> transport_;
-  ImaginedTransport imagined_;
+  Messenger messenger_;
+  RealPeers real_;
+  PresentPeers present_;
+  ImaginedPeers imagined_;
   StepArrivals arrivals_;
   RealWorld moving_world_, imagining_world_;
-  const RealWorld::Present real_;
 };
 
 // Answers one question. `recorded`: what its step receives, if it says so.
@@ -228,23 +227,27 @@ std::string ending(int status) {
 // Where the process of a real rank listens for the others, and where they do.
 struct ServerPlace {
   Rank rank;
-  const Socket& door;
-  const std::map<Rank, Address>& addresses;
+  Socket door;
+  std::map<Rank, PeerPlace> places;  // of all real ranks
+  JobToken token;
   const Socket& asker;  // to the process that asks the rank
 };
 
 std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
                                         const std::vector<Rank>& ranks, const RealRanksOptions& options,
-                                        const ServerPlace& place) {
-  const std::vector<Link> links = links_among(program, ranks);
-  IdTable<Rank, Address> addresses(program.ranks.size());
-  for (const auto& [rank, address] : place.addresses) addresses[rank] = address;
-  std::unique_ptr<Transport> transport;
-  if (!links.empty())
-    transport =
-        make_tcp_transport(place.door, {place.rank, links, addresses, options.deadline_s, &place.asker});
-  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor,
-                                      std::move(transport));
+                                        ServerPlace& place) {
+  MessengerOptions messages;
+  messages.rank = place.rank;
+  messages.listener = std::move(place.door);
+  messages.peers = place.places;
+  messages.peers.erase(place.rank);
+  messages.token = place.token;
+  messages.timeout_s = options.deadline_s;
+  messages.gives_up = [&asker = place.asker]() -> std::optional<std::string> {
+    if (asker.is_ended()) return "nobody asks for it any more";
+    return std::nullopt;
+  };
+  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor, std::move(messages));
 }
 
 // Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the
@@ -313,13 +316,14 @@ RealRanks::~RealRanks() {
 }
 
 void RealRanks::start_all() {
-  std::map<Rank, Socket> doors;  // where each rank listens for the others
-  std::map<Rank, Address> addresses;
+  Doors doors;
+  std::map<Rank, PeerPlace> places;
   for (const Rank rank : ranks_) {
     const Socket& door = doors.emplace(rank, listen_on({"127.0.0.1", 0})).first->second;
-    addresses[rank] = {"127.0.0.1", door.local_port()};
+    places[rank] = {{"127.0.0.1", door.local_port()}, memory_domain()};
   }
-  for (const auto& [rank, door] : doors) start(rank, door, addresses);
+  const JobToken token(random_secret());
+  for (const Rank rank : ranks_) start(rank, doors, places, token);
 }
 
 void RealRanks::meet_launched() {
@@ -328,10 +332,13 @@ void RealRanks::meet_launched() {
   for (auto& [rank, process] : met.others)
     processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
                                      process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
-  start(met.rank, met.door, met.addresses);
+  Doors doors;
+  doors.emplace(met.rank, std::move(met.door));
+  start(met.rank, doors, met.places, options_.place->token);
 }
 
-void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses) {
+void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& places,
+                      const JobToken& token) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
     throw RunFailure(fmt::format("cannot reach real rank {}: {}", rank, std::strerror(errno)));
@@ -354,11 +361,9 @@ void RealRanks::start(Rank rank, const Socket& door, const std::map<Rank, Addres
   if (!is_launched()) stay_on_processors_of(Rank(place), static_cast<int>(ranks_.size()));
   here = Socket();
   processes_.clear();
-  answer_questions(
-      [&] {
-        return make_server(job_, program_, ranks_, options_, {rank, door, addresses, there});
-      },
-      there);
+  ServerPlace mine{rank, std::move(doors.at(rank)), places, token, there};
+  doors.clear();  // who calls a rank that has died shall not find its door open here
+  answer_questions([&] { return make_server(job_, program_, ranks_, options_, mine); }, there);
   _exit(0);
 }
 
@@ -530,14 +535,12 @@ const RankHost& RealRanks::host(Rank rank) {
 void serve_real_rank(const Job& job, const Program& program, const std::vector<Rank>& ranks,
                      const RealRanksOptions& options) {
   const std::vector<Rank> real = ascending(ranks);
-  const Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
-                           options.rendezvous_timeout_s);
+  Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
+                     options.rendezvous_timeout_s);
   const auto& [asking, process] = *met.others.begin();
-  const bool ended = answer_questions(
-      [&] {
-        return make_server(job, program, real, options, {met.rank, met.door, met.addresses, process.socket});
-      },
-      process.socket);
+  ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, process.socket};
+  const bool ended =
+      answer_questions([&] { return make_server(job, program, real, options, place); }, process.socket);
   if (!ended)
     throw RunFailure(
         fmt::format("real rank {}: the process of real rank {}, which simulates, is gone", met.rank, asking));

@@ -14,7 +14,8 @@
 
 #include "hw/rank/executor.hpp"
 #include "hw/rank/recording.hpp"
-#include "hw/transport/tcp/socket.hpp"
+#include "hw/transport/peer_place.hpp"
+#include "hw/transport/token.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/rank_answers.hpp"
 #include "hw/world/train.hpp"
@@ -71,7 +72,8 @@ class RealRanks : public Executor {
   bool is_launched() const { return options_.place.has_value(); }
   void start_all();
   void meet_launched();
-  void start(Rank rank, const Socket& door, const std::map<Rank, Address>& addresses);
+  using Doors = std::map<Rank, Socket>;  // where each rank listens for the others
+  void start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& places, const JobToken& token);
   void look_at_children(Rank rank, const RankQuestion& question);
   void ask(Rank rank, const RankQuestion& question);
   void wait_for(Rank rank, const RankQuestion& question);

@@ -7,8 +7,7 @@
 #include <thread>
 #include <variant>
 
-#include "hw/collective/partial.hpp"
-#include "hw/collective/ring.hpp"
+#include "hw/communicator/parts.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
@@ -32,14 +31,20 @@ bool gathers_parameters(const Collective& collective, const Shard& shard) {
 // Thrown in a stream that gives up because another stream failed.
 struct Stopped {};
 
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "for a reason that it does not say";
+  }
+}
+
 }  // namespace
 
-RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport)
-    : program_(program),
-      work_(work),
-      rank_(rank),
-      transport_(transport),
-      collectives_(program.groups.size()) {}
+RealWorld::RealWorld(const Program& program, RankWork& work, Rank rank, Peers* peers)
+    : program_(program), work_(work), rank_(rank), peers_(peers) {}
 
 double RealWorld::now_s() const { return steady_s() - origin_s_; }
 
@@ -74,13 +79,14 @@ RealWorld::RankStep RealWorld::run_step(const Text& text, std::int64_t step, dou
 }
 
 void RealWorld::fail(std::exception_ptr failure) {
+  const std::string why = fmt::format("rank {} failed: {}", rank_, text_of(failure));
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = std::move(failure);
   }
   ended_.notify_all();
-  if (transport_ != nullptr) transport_->abort();
+  if (peers_ != nullptr) peers_->abort(why);
 }
 
 void RealWorld::wait_for(std::span<const Step> after, TraceEvent& event) {
@@ -190,23 +196,18 @@ void RealWorld::transfer(const Instruction& instruction, TraceEvent& event, Memo
   const std::size_t size = whole.size() / at(message.parts);
   const std::int32_t part = (message.part + message.part_stride * entry.tensor_index) % message.parts;
   const std::span<float> values = whole.subspan(at(part) * size, size);
-  Exchange exchange;
+  StageMessage between;
   // Activations flow to the next stage, gradients to the previous one.
-  exchange.channel = is_next(message.slot) == sends ? Channel::activation : Channel::gradient;
+  between.gradient = is_next(message.slot) != sends;
   const PeerSlot sender_slot = sends ? message.slot : other_end(program_, rank_, message.slot).value();
-  exchange.lane = sender_slot.value() / 2;
-  exchange.tag =
+  between.lane = sender_slot.value() / 2;
+  between.tag =
       static_cast<std::uint64_t>(step_) << 32U | static_cast<std::uint32_t>(instruction.micro_batch);
-  if (sends) {
-    exchange.to = peer;
-    exchange.outgoing = std::as_bytes(values);
-  } else {
-    exchange.from = peer;
-    exchange.incoming = std::as_writable_bytes(values);
-  }
   const Posted mine{event.begin_s, rank_};
-  const auto meet = [&] { return transport_->exchange(exchange, mine); };
-  matched(sends ? meet() : arrive(event.step, std::array{values}, mine, meet), event);
+  matched(sends ? peers_->send(peer, between, values, mine)
+                : arrive(event.step, std::array{values}, mine,
+                         [&] { return peers_->receive(peer, between, values, mine); }),
+          event);
   event.bytes = static_cast<std::int64_t>(values.size_bytes());
   for (const TensorId id : instruction.frees) work_.memory().free(id, instruction.micro_batch, ledger);
 }
@@ -311,16 +312,9 @@ Posted RealWorld::run_over_group(const Step& step, const Collective& collective,
                                  double begin_s) {
   const std::optional<GroupId> id = program_.ranks[rank_].groups[collective.slot];
   if (!id) return {begin_s, rank_};  // the group has one rank only
-  const Group& group = program_.groups[*id];
-  const Channel channel = channel_of(group.kind);
-  const std::uint64_t tag = static_cast<std::uint64_t>(id->value()) << 32U | ++collectives_[*id];
   const Posted mine{begin_s, rank_};
-  return arrive(step, parts_that_come(collective.kind, group, rank_, values), mine, [&] {
-    if (present_ != nullptr)
-      return run_among(members_among(group, present_->ranks), collective.kind, *present_->transport, group,
-                       channel, tag, collective.reduce, values, mine, present_->fill);
-    return run_collective(collective.kind, *transport_, group, channel, tag, collective.reduce, values, mine);
-  });
+  return arrive(step, parts_that_come(collective.kind, program_.groups[*id], rank_, values), mine,
+                [&] { return peers_->collect(*id, collective.kind, collective.reduce, values, mine); });
 }
 
 Posted RealWorld::arrive(const Step& step, Places places, Posted mine,

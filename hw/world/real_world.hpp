@@ -1,4 +1,4 @@
-// The Real world of one host rank: a thread for each stream, kernels on this processor, bytes over a Transport. Nothing
+// The Real world of one host rank: a thread for each stream, kernels on this processor, bytes by its Peers. Nothing
 // is reordered; an instruction blocks its stream's thread until what it waits for has ended. The world measures and
 // does not read the figures that a Program predicts. Read next: hw/world/train.hpp.
 #pragma once
@@ -12,7 +12,7 @@
 
 #include "hw/rank/arrivals.hpp"
 #include "hw/rank/work.hpp"
-#include "hw/transport/transport.hpp"
+#include "hw/world/peers.hpp"
 #include "models/trace/trace.hpp"
 #include "models/world/world.hpp"
 
@@ -20,8 +20,8 @@ namespace motley {
 
 class RealWorld : public World {
  public:
-  // Keeps references to its arguments. `transport` may be null if the Program has one rank.
-  RealWorld(const Program& program, RankWork& work, Rank rank, Transport* transport);
+  // Keeps references to its arguments. `peers` may be null if the Program has one rank.
+  RealWorld(const Program& program, RankWork& work, Rank rank, Peers* peers);
 
   // What this rank did in a step, sorted by stream and index.
   struct RankStep {
@@ -29,8 +29,7 @@ class RealWorld : public World {
     std::vector<KernelEvent> kernels;  // empty: they were not recorded
   };
   // Runs one training step; every rank runs the same number of them. Times count from `origin_s` on this host's steady
-  // clock, which all ranks should have read at one moment (a barrier). Throws the first failure; the transport is then
-  // aborted.
+  // clock, which all ranks should have read at one moment (a barrier). Throws the first failure; the peers then know.
   RankStep run_step(const Text& text, std::int64_t step, double origin_s, bool records_kernels = false);
 
   // Performs one transfer, collective or copy, in a World that orders the steps itself (Mixed): everything that it
@@ -38,14 +37,8 @@ class RealWorld : public World {
   TraceEvent perform_alone(const Step& step, const Instruction& instruction);
   // From now on `arrivals` may bring what other ranks would, and is told what has come. Null: neither.
   void use(Arrivals* arrivals) { arrivals_ = arrivals; }
-  // The ranks that take part in collectives while the others of a group are imagined.
-  struct Present {
-    std::vector<Rank> ranks;
-    Transport* transport = nullptr;              // among them
-    std::function<void(std::span<float>)> fill;  // as for run_among()
-  };
-  // From now on collectives run among these alone. Null: among all members.
-  void limit_to(const Present* present) { present_ = present; }
+  // From now on these are the other ranks.
+  void meet(Peers* peers) { peers_ = peers; }
 
   void issue(const Step& step, const Instruction& instruction, std::span<const Step> after) override;
   void await(Rank rank, StreamId stream) override;
@@ -62,15 +55,12 @@ class RealWorld : public World {
   const Program& program_;
   RankWork& work_;
   const Rank rank_;
-  Transport* const transport_;
+  Peers* peers_;
   Arrivals* arrivals_ = nullptr;
-  const Present* present_ = nullptr;
   Step computing_;  // the compute that began last; only its thread reads it
   double origin_s_ = 0;
   std::int64_t step_ = 0;
   bool records_kernels_ = false;
-  IdTable<GroupId, std::uint64_t> collectives_;  // how many have begun; each group belongs to one stream
-
   std::mutex mutex_;
   std::condition_variable ended_;
   IdTable<StreamId, StreamState> streams_;

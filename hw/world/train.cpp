@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <type_traits>
 
 #include "hw/launch/rendezvous.hpp"
 #include "hw/rank/recording.hpp"
-#include "hw/transport/tcp/transport.hpp"
+#include "hw/world/peers.hpp"
 #include "hw/world/real_world.hpp"
 #include "hw/world/routing_tally.hpp"
 #include "models/base/refusal.hpp"
@@ -64,15 +65,17 @@ class RankRun {
         text_(text),
         options_(options),
         rank_(place.rank),
+        token_(place.token),
         extra_modules_(job.transformer.trained_extra()),
         recorder_(recorder(job)),
         rendezvous_(rendezvous_options(program, place, options)),
-        transport_(connect(options)),
+        messenger_(messenger_options(options)),
+        peers_(program, messenger_),
         work_(program, job.transformer, job.train, rank_, options.library,
               [this](const Kernel& kernel, std::span<float> values) {
                 world_.tensor_collective(kernel, values);
               }),
-        world_(program, work_, rank_, transport_.get()),
+        world_(program, work_, rank_, &peers_),
         tally_(program, job.transformer.experts.count) {
     if (!options.record_contributions.empty()) world_.use(&received_);
   }
@@ -108,11 +111,13 @@ class RankRun {
   const Text& text_;
   const TrainOptions& options_;
   const Rank rank_;
+  const JobToken token_;
   const std::int64_t extra_modules_;
   const std::unique_ptr<RecordingWriter> recorder_;  // on rank 0, if there is a recording
   KeptArrivals received_;
   Rendezvous rendezvous_;
-  std::unique_ptr<Transport> transport_;
+  Messenger messenger_;
+  RealPeers peers_;
   RankWork work_;
   RealWorld world_;
   RoutingTally tally_;  // only rank 0 has something to add up
@@ -121,12 +126,19 @@ class RankRun {
   static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
                                               const TrainOptions& options) {
     static const std::string binary = hash_of_this_binary();
-    return {place.rank, place.rank_count,     place.rendezvous, place.listener, options.rendezvous_timeout_s,
-            binary,     program_hash(program)};
+    return {place.rank, place.rank_count,      place.rendezvous, place.listener, options.rendezvous_timeout_s,
+            binary,     program_hash(program), place.token,      options.on_note};
   }
-  std::unique_ptr<Transport> connect(const TrainOptions& options) const {
-    return make_tcp_transport(rendezvous_.listener(),
-                              {rank_, links_of(program_), rendezvous_.addresses(), options.timeout_s});
+  MessengerOptions messenger_options(const TrainOptions& options) {
+    MessengerOptions messages;
+    messages.rank = rank_;
+    messages.listener = rendezvous_.take_listener();
+    messages.peers = rendezvous_.peers();
+    messages.token = token_;
+    messages.timeout_s = options.timeout_s;
+    messages.reads_memory = options.reads_memory;
+    messages.on_note = options.on_note;
+    return messages;
   }
   std::unique_ptr<RecordingWriter> recorder(const Job& job) const {
     if (rank_ != kLeader || options_.record_contributions.empty()) return nullptr;
@@ -232,9 +244,36 @@ Address rendezvous_from(const Environment& environment) {
   if (const char* const address = environment("MOTLEY_RENDEZVOUS")) return parse_address(address);
   const char* const host = environment("MASTER_ADDR");
   const char* const port = environment("MASTER_PORT");
-  if (host != nullptr && port != nullptr) return parse_address(fmt::format("{}:{}", host, port));
+  if (host != nullptr && port != nullptr) {
+    const bool six = std::strchr(host, ':') != nullptr;
+    return parse_address(six ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port));
+  }
   throw Refusal(Exit::usage, "bad-rendezvous", {}, "several ranks, and no place where they meet",
                 "MOTLEY_RENDEZVOUS=host:port, where rank 0 listens (or MASTER_ADDR and MASTER_PORT)");
+}
+
+std::string secret_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string secret;
+  std::getline(file, secret);
+  if (secret.empty())
+    throw Refusal(Exit::usage, "no-job-token", {},
+                  fmt::format("MOTLEY_JOB_TOKEN_FILE: {} holds no token", path),
+                  "a file whose first line is a secret that all ranks share");
+  return secret;
+}
+
+JobToken token_from(const Environment& environment, const Address& rendezvous) {
+  if (const char* const secret = environment("MOTLEY_JOB_TOKEN"); secret != nullptr && *secret != '\0')
+    return JobToken(secret);
+  if (const char* const path = environment("MOTLEY_JOB_TOKEN_FILE")) return JobToken(secret_in(path));
+  const std::string& host = rendezvous.host;
+  if (host != "localhost" && host != "::1" && !host.starts_with("127."))
+    throw Refusal(
+        Exit::usage, "no-job-token", {},
+        fmt::format("ranks that meet at {} need a token by which they know each other", print(rendezvous)),
+        "export MOTLEY_JOB_TOKEN=$(openssl rand -hex 16) where the ranks are started");
+  return JobToken();
 }
 
 }  // namespace
@@ -261,6 +300,7 @@ std::optional<Place> place_from(const Environment& environment) {
   if (place.rank_count > 1) place.rendezvous = rendezvous_from(environment);
   if (environment("MOTLEY_RENDEZVOUS_LISTENER") != nullptr && place.rank == kLeader)
     place.listener = static_cast<int>(number(environment, "MOTLEY_RENDEZVOUS_LISTENER", 0));
+  if (place.rank_count > 1) place.token = token_from(environment, place.rendezvous);
   return place;
 }
 
@@ -285,6 +325,7 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
                              const TrainOptions& options) {
   Socket door = listen_on({"127.0.0.1", 0});
   const Address address{"127.0.0.1", door.local_port()};
+  const JobToken token(random_secret());
   std::mutex mutex;
   std::exception_ptr first;
   TrainResult result;
@@ -301,7 +342,7 @@ TrainResult train_in_process(const Job& job, const Program& program, const Text&
   for (Rank rank : program.ranks.ids())
     ranks.emplace_back([&, rank] {
       try {
-        Place place{rank, program.rank_count(), address, -1};
+        Place place{rank, program.rank_count(), address, -1, token};
         if (rank == kLeader) place.listener = door.release();
         TrainResult mine = train_rank(job, program, text, place, noting);
         if (rank == kLeader) result = std::move(mine);

@@ -12,6 +12,7 @@
 #include "hw/kernels/run_kernel.hpp"
 #include "hw/rank/data.hpp"
 #include "hw/transport/tcp/socket.hpp"
+#include "hw/transport/token.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
@@ -27,12 +28,14 @@ struct Place {
   std::int32_t rank_count = 1;
   Address rendezvous;
   int listener = -1;  // rank 0: an inherited listening descriptor; -1: none
+  JobToken token = JobToken();
 };
 
 // Reads the place from MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS=host:port (motley launch sets them), from
 // torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or from Slurm's SLURM_PROCID, SLURM_NTASKS with either
-// rendezvous. Returns none if no such variable is set. Throws Refusal "rank-conflict" if two launchers disagree,
-// "bad-rank" or "bad-rendezvous".
+// rendezvous, and the job's token from MOTLEY_JOB_TOKEN or the file MOTLEY_JOB_TOKEN_FILE, which ranks that do not meet
+// on the loopback interface need. Returns none if no such variable is set. Throws Refusal "rank-conflict" if two
+// launchers disagree, "bad-rank", "bad-rendezvous" or "no-job-token".
 using Environment = std::function<const char*(const char*)>;
 std::optional<Place> place_from(const Environment& environment);
 
@@ -44,6 +47,9 @@ struct TrainOptions {
   KernelLibrary library = KernelLibrary::fast;
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
+  bool reads_memory = true;           // whether large messages go from memory to memory on one host
+  // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
+  std::function<void(const std::string&)> on_note = {};
   // Called on rank 0 after each step, with its number (from 0) and its loss.
   std::function<void(std::int64_t, double)> on_step = {};
   // Called before the first step of each rank; for tests and dumps.

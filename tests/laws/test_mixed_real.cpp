@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "hw/collective/ring.hpp"
+#include "hw/communicator/parts.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/laws.hpp"

@@ -8,13 +8,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/sentinel.hpp"
 #include "hw/calibration/time_transfers.hpp"
+#include "hw/communicator/communicator.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
-#include "hw/transport/tcp/transport.hpp"
 #include "hw/world/train.hpp"
 #include "tools/commands/own_command.hpp"
 
@@ -36,19 +38,33 @@ std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed,
 
 MeasuredTransfers measure_as(const Place& place, const TransferOptions& options) {
   constexpr double kSilence_s = 120;
-  Rendezvous rendezvous({place.rank, place.rank_count, place.rendezvous, place.listener, kSilence_s,
-                         hash_of_this_binary(), fmt::format("transfers for {} s", options.seconds)});
-  const auto transport =
-      make_tcp_transport(rendezvous.listener(),
-                         {place.rank, transfer_links(place.rank_count), rendezvous.addresses(), kSilence_s});
+  Rendezvous rendezvous({place.rank,
+                         place.rank_count,
+                         place.rendezvous,
+                         place.listener,
+                         kSilence_s,
+                         hash_of_this_binary(),
+                         fmt::format("transfers for {} s", options.seconds),
+                         place.token,
+                         {}});
+  MessengerOptions messages;
+  messages.rank = place.rank;
+  messages.listener = rendezvous.take_listener();
+  messages.peers = rendezvous.peers();
+  messages.token = place.token;
+  messages.timeout_s = kSilence_s;
+  Messenger messenger(std::move(messages));
+  std::vector<Rank> everyone;
+  for (const Rank rank : rendezvous.places().ids()) everyone.push_back(rank);
+  Communicator ranks(messenger, 1, everyone);
   Sentinel sentinel;
   TransferTimeOptions timing;
   timing.seconds = options.seconds;
   timing.compute = [&] { sentinel.time(); };
-  const std::vector<TimedTransfers> timed = time_transfers(*transport, place.rank_count, timing);
+  const std::vector<TimedTransfers> timed = time_transfers(ranks, timing);
   rendezvous.barrier();
   std::set<std::string> hosts;
-  for (const Address& address : rendezvous.addresses()) hosts.insert(address.host);
+  for (const PeerPlace& each : rendezvous.places()) hosts.insert(each.address.host);
   MeasuredTransfers measured{
       .samples = {}, .ranks = place.rank_count, .hosts = static_cast<int>(hosts.size())};
   const auto machines = rendezvous.gather(machine_kind(host_facts()));

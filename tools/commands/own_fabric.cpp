@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <string>
+#include <utility>
 
-#include "hw/transport/transport.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
@@ -13,6 +14,19 @@ namespace {
 
 constexpr const char* kHint =
     "`transfers: priced`, or a cluster of these hosts, which `motley calibrate --cluster FILE` writes";
+
+// Neighbours of pipelines, and the members of a group with each other.
+std::set<std::pair<Rank, Rank>> pairs_that_talk(const Program& program) {
+  std::set<std::pair<Rank, Rank>> pairs;
+  for (const Rank rank : program.ranks.ids())
+    for (const auto& peer : program.ranks[rank].peers)
+      if (peer) pairs.emplace(rank, *peer);
+  for (const Group& group : program.groups)
+    for (const Rank from : group.ranks)
+      for (const Rank to : group.ranks)
+        if (from != to) pairs.emplace(from, to);
+  return pairs;
+}
 
 [[noreturn]] void refuse(const Prepared& prepared, const std::string& why) {
   throw Refusal(Exit::infeasible, "other-fabric", prepared.scenario.cluster_location,
@@ -24,8 +38,8 @@ constexpr const char* kHint =
 void require_own_fabric(const Prepared& prepared, const std::map<Rank, RankHost>& hosts) {
   const Cluster& cluster = prepared.scenario.job.cluster;
   const auto node_of = [&](Rank rank) { return cluster.chip_node[at(prepared.program.ranks[rank].chip)]; };
-  for (const Link& link : links_of(prepared.program)) {
-    const auto from = hosts.find(link.from), to = hosts.find(link.to);
+  for (const auto& [sender, receiver] : pairs_that_talk(prepared.program)) {
+    const auto from = hosts.find(sender), to = hosts.find(receiver);
     if (from == hosts.end() || to == hosts.end()) continue;
     if (cluster.links_measured_on.empty())
       refuse(prepared,
@@ -35,11 +49,11 @@ void require_own_fabric(const Prepared& prepared, const std::map<Rank, RankHost>
         refuse(prepared,
                fmt::format("the links of cluster `{}` were measured on `{}`, and real rank {} runs on `{}`",
                            cluster.name, cluster.links_measured_on, rank, host.machine));
-    const bool one_node = node_of(link.from) == node_of(link.to),
+    const bool one_node = node_of(sender) == node_of(receiver),
                one_host = from->second.boot == to->second.boot;
     if (one_node != one_host)
-      refuse(prepared, fmt::format("real ranks {} and {} are on {} of cluster `{}`, and run on {}", link.from,
-                                   link.to, one_node ? "one node" : "two nodes", cluster.name,
+      refuse(prepared, fmt::format("real ranks {} and {} are on {} of cluster `{}`, and run on {}", sender,
+                                   receiver, one_node ? "one node" : "two nodes", cluster.name,
                                    one_host ? "one host" : "two hosts"));
   }
 }

@@ -15,8 +15,11 @@ using Timed = std::vector<TimedTransfers>;
 
 std::vector<Timed> time_on(int ranks, const TransferTimeOptions& options) {
   std::vector<Timed> timed(static_cast<std::size_t>(ranks));
-  tests::rethrow_first(tests::on_loopback(ranks, transfer_links(ranks), [&](Transport& transport) {
-    timed[at(transport.rank())] = time_transfers(transport, ranks, options);
+  tests::rethrow_first(tests::on_loopback(ranks, [&](Messenger& messenger) {
+    std::vector<Rank> everyone;
+    for (const Rank rank : IdRange<Rank>(at(ranks))) everyone.push_back(rank);
+    Communicator group(messenger, 1, everyone);
+    timed[at(messenger.rank())] = time_transfers(group, options);
   }));
   return timed;
 }

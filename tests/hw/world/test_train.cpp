@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "hw/launch/rendezvous.hpp"
+#include "hw/transport/wire.hpp"
 #include "hw/world/train.hpp"
 #include "models/base/refusal.hpp"
 #include "models/compile/compile.hpp"
@@ -149,29 +150,41 @@ TEST_CASE("a stranger at the rendezvous is left alone, and who is missing is nam
 TEST_CASE("a number that is too large for a rank is not taken for another rank") {
   Socket door = listen_on({"127.0.0.1", 0});
   const Address at{"127.0.0.1", door.local_port()};
-  const Socket other = connect_to(at, 10);
-  // 2^32 + 1: its lowest 32 bits name rank 1.
-  const std::string hello =
-      R"({"protocol": 1, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1})";
-  const auto length = static_cast<std::uint32_t>(hello.size());
-  other.write_all(std::as_bytes(std::span(&length, 1)), 10);
-  other.write_all(std::as_bytes(std::span(hello)), 10);
-  REQUIRE_THROWS_WITH((Rendezvous({0_rank, 2, at, door.release(), 30, "b", "p"})),
-                      Catch::Contains("rank 4294967297 of 2 came twice or is none"));
+  std::thread other([&] {
+    const Socket socket = dial(at, JobToken(), {ConnectionPurpose::rendezvous, 1_rank, 0_rank, 0}, 10);
+    // 2^32 + 1: its lowest 32 bits name rank 1.
+    const std::string hello =
+        R"({"protocol": 2, "rank": 4294967297, "rank_count": 2, "binary": "b", "program": "p", "port": 1,)"
+        R"( "memory": ""})";
+    WireWriter message;
+    message.add(static_cast<std::uint32_t>(hello.size()));
+    message.add(std::as_bytes(std::span(hello)));
+    socket.write_all(message.bytes(), 10);
+    std::byte answer{};
+    try {
+      socket.read_all(std::span(&answer, 1), 10);
+    } catch (const SocketFailure&) {
+    }
+  });
+  const std::string told = refused([&] { Rendezvous({0_rank, 2, at, door.release(), 30, "b", "p"}); });
+  other.join();
+  REQUIRE_THAT(told, Catch::Contains("rank 4294967297 of 2 came twice or is none"));
 }
 
 TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm, and they must agree") {
   REQUIRE_FALSE(place_of({}));
-  const auto mine =
-      place_of({{"MOTLEY_RANK", "1"}, {"MOTLEY_RANK_COUNT", "4"}, {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"}});
+  const auto mine = place_of({{"MOTLEY_RANK", "1"},
+                              {"MOTLEY_RANK_COUNT", "4"},
+                              {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"},
+                              {"MOTLEY_JOB_TOKEN", "s"}});
   REQUIRE(mine->rank == 1_rank);
   REQUIRE(mine->rank_count == 4);
   REQUIRE(mine->rendezvous.host == "10.0.0.1");
   REQUIRE(mine->rendezvous.port == 29500);
   const auto torch =
-      place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "7"}});
+      place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "7"}});
   REQUIRE(torch->rank == 2_rank);
-  REQUIRE(torch->rendezvous.host == "h");
+  REQUIRE(torch->rendezvous.host == "::1");
   REQUIRE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->rank_count == 1);
 
   const auto kind = [](const std::map<std::string, std::string>& variables) {
@@ -180,6 +193,12 @@ TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm,
   };
   REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) ==
           "rank-conflict");
+  // Without a token only ranks of one host meet, on its loopback interface.
+  for (const char* const host : {"h", "10.0.0.1", "fe80::1"}) {
+    const std::map<std::string, std::string> far = {
+        {"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "7"}};
+    REQUIRE(kind(far) == "no-job-token");
+  }
   REQUIRE(kind({{"RANK", "1"}}) == "bad-rank");
   REQUIRE(kind({{"RANK", "x"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
   REQUIRE(kind({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) == "bad-rank");

@@ -1,0 +1,112 @@
+#include "hw/world/peers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "hw/communicator/parts.hpp"
+#include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
+
+namespace motley {
+namespace {
+
+// Contexts of a run. Groups of several kinds may have the same number.
+enum class Domain : std::uint8_t { groups = 1, present_groups, messages };
+std::uint64_t context(Domain domain, std::uint64_t number) {
+  return static_cast<std::uint64_t>(domain) << 56U | number;
+}
+
+std::span<std::byte> bytes_of(std::span<float> values) { return std::as_writable_bytes(values); }
+
+CollectiveCall call_of(CollectiveKind kind, ReduceOp reduce) {
+  // Tokens leave places of experts unused.
+  return {.kind = kind, .reduce = reduce, .keeps_zeros_back = kind == CollectiveKind::all_to_all};
+}
+
+MessageKey key_of(const StageMessage& message) {
+  return {context(Domain::messages, at(message.lane) << 1U | (message.gradient ? 1U : 0U)), message.tag, 0};
+}
+
+}  // namespace
+
+std::vector<Rank> members_among(const Group& group, const std::vector<Rank>& ranks) {
+  std::vector<Rank> members;
+  for (const Rank member : group.ranks)
+    if (std::find(ranks.begin(), ranks.end(), member) != ranks.end()) members.push_back(member);
+  return members;
+}
+
+// ---- RealPeers
+
+RealPeers::RealPeers(const Program& program, Messenger& messenger) : messenger_(messenger) {
+  for (const GroupId id : program.groups.ids()) {
+    const std::vector<Rank>& members = program.groups[id].ranks;
+    if (std::find(members.begin(), members.end(), messenger.rank()) != members.end())
+      groups_.emplace(id, Communicator(messenger, context(Domain::groups, at(id.value())), members));
+  }
+}
+
+Posted RealPeers::send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) {
+  SendOrder order;
+  order.to = to;
+  order.key = key_of(message);
+  order.call.count = values.size_bytes();
+  order.pieces = {std::as_bytes(values)};
+  order.mine = mine;
+  return messenger_.wait(messenger_.post(std::move(order)));
+}
+
+Posted RealPeers::receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) {
+  ReceiveOrder order;
+  order.from = from;
+  order.key = key_of(message);
+  order.call.count = values.size_bytes();
+  order.into = bytes_of(values);
+  order.mine = mine;
+  return messenger_.wait(messenger_.post(order));
+}
+
+Posted RealPeers::collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
+                          Posted mine) {
+  return groups_.at(group).run(call_of(kind, reduce), bytes_of(values), mine);
+}
+
+// ---- PresentPeers
+
+PresentPeers::PresentPeers(const Program& program, Messenger& messenger, const std::vector<Rank>& present,
+                           std::function<void(std::span<float>)> fill)
+    : program_(program), messenger_(messenger), fill_(std::move(fill)) {
+  for (const GroupId id : program.groups.ids()) {
+    const std::vector<Rank> members = members_among(program.groups[id], present);
+    if (std::find(members.begin(), members.end(), messenger.rank()) != members.end())
+      groups_.emplace(id, Communicator(messenger, context(Domain::present_groups, at(id.value())), members));
+  }
+}
+
+Posted PresentPeers::send(Rank, const StageMessage&, std::span<const float>, Posted) {
+  break_promise("a message between ranks of which one is imagined", __FILE__, __LINE__);
+}
+Posted PresentPeers::receive(Rank, const StageMessage&, std::span<float>, Posted) {
+  break_promise("a message between ranks of which one is imagined", __FILE__, __LINE__);
+}
+
+Posted PresentPeers::collect(GroupId id, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
+                             Posted mine) {
+  Communicator& here = groups_.at(id);
+  const Group& group = program_.groups[id];
+  const CollectiveCall call = call_of(kind, reduce);
+  if (kind == CollectiveKind::all_reduce) return here.run(call, bytes_of(values), mine);
+  const auto part_of_member = [&](Rank member) {
+    return part(values, place_in(group, member), group.ranks.size());
+  };
+  std::vector<std::span<std::byte>> parts;
+  for (const Rank member : here.members()) parts.push_back(bytes_of(part_of_member(member)));
+  const Posted latest = messenger_.wait(here.start_parts(call, parts, mine));
+  if (kind == CollectiveKind::reduce_scatter) return latest;
+  for (const Rank member : group.ranks)
+    if (std::find(here.members().begin(), here.members().end(), member) == here.members().end())
+      fill_(part_of_member(member));
+  return latest;
+}
+
+}  // namespace motley
