@@ -263,10 +263,15 @@ class LongVerbs(Guests):
 
     def test_a_link_that_is_away_for_a_while_delays_what_moves_and_loses_nothing(self):
         command = """
-            [ $RDMA_VM_RANK = 1 ] || { sleep 2; rdma-vm-link down; echo away; sleep 0.5; rdma-vm-link up; } &
+            port=/sys/class/infiniband/rxe0/ports/1
+            [ $RDMA_VM_RANK = 1 ] || {
+              until [ "$(cat $port/hw_counters/sent_pkts)" -gt 500 ]; do sleep 0.05; done
+              rdma-vm-link down; echo "away: $(cat $port/state)"; sleep 0.1; rdma-vm-link up
+            } &
             ping 0 -n 5000
             wait $!"""
         output = self.right("--guests", 2, "--", "sh", "-c", PING + command)
+        self.assertIn("[0] away: 1: DOWN", output)
         self.assertLess(output.find("away"), output.find("bytes in"), output)
         for rank in range(2):
             self.assert_moved(output, 1, rf"\[{rank}\] ")

@@ -5,6 +5,7 @@ are pairs of sockets, and what it prints comes through pipes. The kernel ends th
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FAILED, TIMED_OUT = 125, 124
 GRACE_S = 5  # how long the others may go on once the command has failed in one guest
 CONSOLE_LINES = 60
+PORTS = ["stdout", "stderr", "links", "console"]  # the first are /dev/vport0p1 and so on, the last is a serial line
 # The clock is the HPET: with the emulated TSC it ran 3 to 10 times too fast in two of five boots on a busy host.
 KERNEL = ("clocksource=hpet tsc=unstable no_timer_check console=ttyS0 panic=-1 reboot=t mitigations=off "
           "random.trust_cpu=on net.ifnames=0")
@@ -106,8 +108,8 @@ def in_qemu(path):
 class Stream:
     """What a guest prints on a port: passed on as it comes, until the mark that carries the exit code."""
 
-    def __init__(self, port, sink, prefix, mark):
-        self.port, self.sink, self.prefix = port, sink, prefix.encode()
+    def __init__(self, sink, prefix, mark):
+        self.sink, self.prefix = sink, prefix.encode()
         self.mark = b"\0" + mark.encode() + b" "
         self.pending, self.code = b"", None
 
@@ -163,17 +165,35 @@ class Console:
         print("  hint: --verbose shows the whole console; --mem MB gives a guest more memory", file=sys.stderr)
 
 
+class Links:
+    """What rdma-vm-link asks for, in lines as `0 down`: the emulator takes the wire away, or gives it back."""
+
+    def __init__(self, monitor):
+        self.monitor, self.pending = monitor, b""
+        self.execute("qmp_capabilities")
+
+    def execute(self, command, **arguments):
+        self.monitor.send(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+
+    def feed(self, data):
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        for line in lines:
+            if match := re.fullmatch(rb"(\d) (down|up)", line):
+                self.execute("set_link", name=f"nic{int(match[1])}", up=match[2] == b"up")
+
+
 class Guest:
     """A guest and its emulator."""
 
     def __init__(self, rank, options, image_files, wires, mark):
         self.rank, self.prefix = rank, f"[{rank}] " if options.guests > 1 else ""
-        pipes = [os.pipe() for _ in range(3)]
-        self.streams = [Stream(pipes[0][0], sys.stdout.buffer, self.prefix, mark),
-                        Stream(pipes[1][0], sys.stderr.buffer, self.prefix, mark)]
-        self.console, self.console_port = Console(self.prefix, options.verbose), pipes[2][0]
+        pipes = [os.pipe() for _ in PORTS]
+        own, monitor = socket.socketpair()
+        self.streams = [Stream(sink, self.prefix, mark) for sink in [sys.stdout.buffer, sys.stderr.buffer]]
+        self.console = Console(self.prefix, options.verbose)
+        self.readers = list(zip((read for read, _ in pipes), [*self.streams, Links(own), self.console]))
         written = [write for _, write in pipes]
-        inherited = [*image_files, *written, *(end.fileno() for end in wires.sockets[rank])]
+        inherited = [*image_files, *written, monitor.fileno(), *(end.fileno() for end in wires.sockets[rank])]
         parent = os.getpid()
 
         def end_with_parent():
@@ -182,13 +202,14 @@ class Guest:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         command = [image.program("qemu-system-x86_64", "qemu-system-x86"),
-                   *self.arguments(options, image_files, written), *wires.arguments[rank]]
-        self.emulator = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written[2], stderr=written[2],
+                   *self.arguments(options, image_files, written, monitor.fileno()), *wires.arguments[rank]]
+        self.emulator = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=written[-1], stderr=written[-1],
                                          pass_fds=inherited, preexec_fn=end_with_parent)
         for write in written:
             os.close(write)
+        monitor.close()
 
-    def arguments(self, options, image_files, written):
+    def arguments(self, options, image_files, written, monitor):
         kernel, initial_files = image_files
         quiet = "loglevel=6" if options.verbose else "quiet"
         rdma = "no" if self.rank in options.no_rdma else "yes"
@@ -198,17 +219,19 @@ class Guest:
                      "-kernel", f"/proc/self/fd/{kernel}", "-initrd", f"/proc/self/fd/{initial_files}",
                      "-append", f"{KERNEL} {quiet} RDMA_VM_RANK={self.rank} RDMA_VM_RDMA={rdma}",
                      "-device", "virtio-serial-pci", "-device", "virtio-rng-pci"]  # the first is vport0
-        for name, write in zip(["out", "err"], written):
-            arguments += ["-chardev", f"file,id={name},path=/proc/self/fd/{write}",
-                          "-device", f"virtserialport,chardev={name}"]
-        arguments += ["-serial", f"file:/proc/self/fd/{written[2]}"]
+        for port, write in zip(PORTS, written):
+            arguments += ["-chardev", f"file,id={port},path=/proc/self/fd/{write}"]
+            arguments += ["-serial", f"chardev:{port}"] if port == "console" else ["-device",
+                                                                                   f"virtserialport,chardev={port}"]
+        arguments += ["-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control"]
         arguments += ["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]
         for number, folder in enumerate(options.rw):
             arguments += ["-virtfs", f"local,path={in_qemu(folder)},mount_tag=rw{number},security_model=none,"
                                      "multidevs=remap"]
         for rail in range(options.rails if options.guests > 1 else 0):
-            arguments += ["-device", f"virtio-net-pci,netdev=n{rail},mac=52:54:00:77:{rail:02x}:{self.rank + 1:02x},"
-                                     f"romfile=,mrg_rxbuf=on,host_mtu={options.mtu}"]
+            mac = f"52:54:00:77:{rail:02x}:{self.rank + 1:02x}"
+            arguments += ["-device", f"virtio-net-pci,id=nic{rail},netdev=n{rail},mac={mac},romfile=,mrg_rxbuf=on,"
+                                     f"host_mtu={options.mtu}"]
         return arguments
 
     def code(self):
@@ -231,9 +254,8 @@ class Run:
             try:
                 for rank in range(options.guests):
                     self.guests.append(guest := Guest(rank, options, files, wires, mark))
-                    for stream in guest.streams:
-                        self.selector.register(stream.port, selectors.EVENT_READ, (guest, stream))
-                    self.selector.register(guest.console_port, selectors.EVENT_READ, (guest, guest.console))
+                    for port, reader in guest.readers:
+                        self.selector.register(port, selectors.EVENT_READ, (guest, reader))
             except BaseException:
                 self.end()
                 raise

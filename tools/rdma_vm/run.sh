@@ -34,7 +34,7 @@ while [ "$rail" -lt "$RDMA_VM_RAILS" ]; do
 done
 
 # The ports are devices that can be opened once, so the command writes into pipes, as it would under any script.
-[ -c /dev/vport0p1 ] && [ -c /dev/vport0p2 ] || { echo "the ports are not there"; exit 1; }
+[ -c /dev/vport0p1 ] && [ -c /dev/vport0p2 ] && [ -c /dev/vport0p3 ] || { echo "the ports are not there"; exit 1; }
 mkfifo /run/rdma-vm/stdout /run/rdma-vm/stderr
 cat /run/rdma-vm/stdout >/dev/vport0p1 &
 cat /run/rdma-vm/stderr >/dev/vport0p2 &
