@@ -119,8 +119,8 @@ class Stream:
         self.pending += data
         begin = self.pending.find(self.mark)
         if begin >= 0:
-            code = self.pending[begin + len(self.mark):]
-            if code.endswith(b"\n"):
+            code, end, _ = self.pending[begin + len(self.mark):].partition(b"\n")
+            if end:
                 self.code = int(code)
                 self.pass_on(self.pending[:begin], last=True)
             return
