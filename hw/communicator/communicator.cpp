@@ -57,12 +57,15 @@ Communicator::Communicator(Messenger& messenger, std::uint64_t context, std::vec
   shape_.per_node = per_node;
 }
 
+bool Communicator::does(CollectiveAlgorithm algorithm, CollectiveKind kind) const {
+  return performable(algorithm) && motley::does(algorithm, kind, shape_);
+}
+
 CollectiveAlgorithm Communicator::algorithm_of(const CollectiveCall& call, std::size_t bytes) const {
   CollectiveAlgorithm algorithm = call.algorithm;
   const bool open = algorithm == CollectiveAlgorithm::automatic || algorithm == CollectiveAlgorithm::fastest;
   if (open) algorithm = choose_ ? choose_(call.kind, bytes) : plain_algorithm(call.kind);
-  const bool can = performable(algorithm) && does(algorithm, call.kind, shape_);
-  return can ? algorithm : plain_algorithm(call.kind);
+  return does(algorithm, call.kind) ? algorithm : plain_algorithm(call.kind);
 }
 
 std::shared_ptr<const CollectiveSteps> Communicator::steps_of(CollectiveKind kind,

@@ -40,6 +40,9 @@ class Communicator {
   const std::vector<Rank>& members() const { return members_; }
   Messenger& messenger() { return *messenger_; }
 
+  // Whether messages of this group can do the kind by the algorithm.
+  bool does(CollectiveAlgorithm algorithm, CollectiveKind kind) const;
+
   // `values`: S of CollectiveKind, whole elements; for all_to_all a multiple of the members. All members call it with
   // the same call and size. An algorithm that does not do the kind on this group is not tried.
   Request start(const CollectiveCall& call, std::span<std::byte> values, Posted mine = {});

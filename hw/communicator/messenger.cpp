@@ -1,6 +1,7 @@
 #include "hw/communicator/messenger.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,18 @@ bool Messenger::test(const Request& request) {
   return request->state != Operation::State::pending;
 }
 
+// What comes soon need not wake this thread. Others that want the processor get it.
+void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
+  const double until_s = monotonic_s() + options_.spin_s;
+  while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
+    announce(true);
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+    progress();
+  }
+}
+
 Posted Messenger::wait(const Request& request) {
   std::unique_lock lock(mutex_);
   const auto pending = [&] { return request->state == Operation::State::pending; };
@@ -110,6 +123,7 @@ Posted Messenger::wait(const Request& request) {
     }
     driving_ = true;
     progress();
+    spin(lock, *request);
     if (pending()) {
       announce(true);
       lock.unlock();
@@ -142,6 +156,12 @@ void Messenger::abort(const std::string& why) {
 Path Messenger::path_to(Rank peer, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   return offers_memory(peer, bytes) ? Path::shm : Path::tcp;
+}
+
+void Messenger::allow(Path path) {
+  const std::lock_guard lock(mutex_);
+  options_.reads_memory = path == Path::shm;
+  if (options_.reads_memory) let_siblings_read();
 }
 
 bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {

@@ -72,6 +72,7 @@ struct MessengerOptions {
   double timeout_s = 300;    // an operation that does not move for this time ends the run
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   int streams = 1;           // TCP connections to a peer that carry data
+  double spin_s = 50e-6;     // how long a thread that waits looks again and again before it sleeps
   // Called for each message when its bytes begin to flow.
   std::function<void(const SendOrder&, Path)> on_send = {};
   // Asked now and then while operations wait: a text ends them all, and says why.
@@ -102,6 +103,9 @@ class Messenger final : private TransportEvents {
   void cancel(const Request& request);
   // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.
   void abort(const std::string& why);
+  // Lets large messages go by this path, or by TCP where a peer has no such path. All ranks call it between the same
+  // operations.
+  void allow(Path path);
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
 
@@ -134,6 +138,7 @@ class Messenger final : private TransportEvents {
   void blame(Rank culprit, const std::string& why);
   std::string waits_for(const Transfer& transfer) const;
   void progress();
+  void spin(std::unique_lock<std::mutex>& lock, const Operation& operation);
   void throw_if_failed(const Request& request) const;
   // Tells threads that wait about what has completed.
   void announce(bool by_driver);
