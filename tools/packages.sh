@@ -7,6 +7,8 @@ build_packages=(
 )
 fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)
+# For tests of ranks that other launchers have started.
+launcher_packages=(openmpi-bin slurm-wlm munge)
 # For tools/rdma-vm and its tests: the guests, and programs and libraries that move bytes in them by RDMA.
 guest_packages=(
   qemu-system-x86 busybox-static iproute2 python3

@@ -158,6 +158,13 @@ Path Messenger::path_to(Rank peer, std::size_t bytes) const {
   return offers_memory(peer, bytes) ? Path::shm : Path::tcp;
 }
 
+std::string Messenger::why_not_memory(Rank peer) const {
+  const std::lock_guard lock(mutex_);
+  if (!options_.reads_memory) return "memory is not to be read";
+  if (const auto tried = unreadable_.find(peer); tried != unreadable_.end()) return tried->second;
+  return why_apart(domain_, options_.peers.at(peer).domain);
+}
+
 void Messenger::allow(Path path) {
   const std::lock_guard lock(mutex_);
   options_.reads_memory = path == Path::shm;
@@ -295,7 +302,8 @@ const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
     std::string why;
     known = memories_.insert_or_assign(peer, std::pair(mark, PeerMemory::open(mark, why))).first;
     if (!why.empty())
-      noted(fmt::format("rank {} cannot read the memory of rank {}: {}", options_.rank, peer, why));
+      noted(unreadable_[peer] =
+                fmt::format("rank {} cannot read the memory of rank {}: {}", options_.rank, peer, why));
   }
   return known->second.second ? &*known->second.second : nullptr;
 }

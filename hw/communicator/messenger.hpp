@@ -108,6 +108,8 @@ class Messenger final : private TransportEvents {
   void allow(Path path);
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
+  // Why this rank takes nothing out of the memory of another; empty: it can, or nobody has tried.
+  std::string why_not_memory(Rank peer) const;
 
  private:
   friend class CollectivePerformer;
@@ -176,6 +178,7 @@ class Messenger final : private TransportEvents {
   std::map<Rank, std::string> lost_;
   // Those that have offered bytes, by their marks; nothing: it cannot be read.
   std::map<Rank, std::pair<MemoryMark, std::optional<PeerMemory>>> memories_;
+  std::map<Rank, std::string> unreadable_;  // why their memory cannot be read
   const std::string domain_;
   std::uint64_t mark_value_ = 0;  // what peers find here who read this rank's memory
   std::set<Rank> cannot_read_;    // those that cannot read this rank's memory

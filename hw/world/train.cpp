@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -125,9 +124,9 @@ class RankRun {
 
   static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
                                               const TrainOptions& options) {
-    static const std::string binary = hash_of_this_binary();
-    return {place.rank, place.rank_count,      place.rendezvous, place.listener, options.rendezvous_timeout_s,
-            binary,     program_hash(program), place.token,      options.on_note};
+    RendezvousOptions meeting = rendezvous_of(place, program_hash(program), options.rendezvous_timeout_s);
+    meeting.on_note = options.on_note;
+    return meeting;
   }
   MessengerOptions messenger_options(const TrainOptions& options) {
     MessengerOptions messages;
@@ -211,98 +210,7 @@ class RankRun {
   }
 };
 
-// The rank and the number of ranks that one kind of launcher sets.
-struct StartedAs {
-  const char* variable = "";  // the name of the variable that holds the rank
-  long rank = 0, rank_count = 0;
-};
-
-long number(const Environment& environment, const char* name, long least) {
-  const char* const text = environment(name);
-  char* end = nullptr;
-  const long value = text != nullptr ? std::strtol(text, &end, 10) : -1;
-  if (text == nullptr || *text == '\0' || *end != '\0' || value < least || value > 1'000'000)
-    throw Refusal(Exit::usage, "bad-rank", {},
-                  fmt::format("{} is {}", name, text == nullptr ? "not set" : fmt::format("`{}`", text)),
-                  "ranks count from 0, and each way of starting them sets both the rank and the count");
-  return value;
-}
-
-// Reads the two variables of one kind of launcher. None: neither is set.
-std::optional<StartedAs> started_as(const Environment& environment, const char* rank,
-                                    const char* rank_count) {
-  if (environment(rank) == nullptr && environment(rank_count) == nullptr) return std::nullopt;
-  StartedAs started{rank, number(environment, rank, 0), number(environment, rank_count, 1)};
-  if (started.rank >= started.rank_count)
-    throw Refusal(Exit::usage, "bad-rank", {},
-                  fmt::format("{}={} of {}={}", rank, started.rank, rank_count, started.rank_count),
-                  "ranks count from 0 to one less than their number");
-  return started;
-}
-
-Address rendezvous_from(const Environment& environment) {
-  if (const char* const address = environment("MOTLEY_RENDEZVOUS")) return parse_address(address);
-  const char* const host = environment("MASTER_ADDR");
-  const char* const port = environment("MASTER_PORT");
-  if (host != nullptr && port != nullptr) {
-    const bool six = std::strchr(host, ':') != nullptr;
-    return parse_address(six ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port));
-  }
-  throw Refusal(Exit::usage, "bad-rendezvous", {}, "several ranks, and no place where they meet",
-                "MOTLEY_RENDEZVOUS=host:port, where rank 0 listens (or MASTER_ADDR and MASTER_PORT)");
-}
-
-std::string secret_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string secret;
-  std::getline(file, secret);
-  if (secret.empty())
-    throw Refusal(Exit::usage, "no-job-token", {},
-                  fmt::format("MOTLEY_JOB_TOKEN_FILE: {} holds no token", path),
-                  "a file whose first line is a secret that all ranks share");
-  return secret;
-}
-
-JobToken token_from(const Environment& environment, const Address& rendezvous) {
-  if (const char* const secret = environment("MOTLEY_JOB_TOKEN"); secret != nullptr && *secret != '\0')
-    return JobToken(secret);
-  if (const char* const path = environment("MOTLEY_JOB_TOKEN_FILE")) return JobToken(secret_in(path));
-  const std::string& host = rendezvous.host;
-  if (host != "localhost" && host != "::1" && !host.starts_with("127."))
-    throw Refusal(
-        Exit::usage, "no-job-token", {},
-        fmt::format("ranks that meet at {} need a token by which they know each other", print(rendezvous)),
-        "export MOTLEY_JOB_TOKEN=$(openssl rand -hex 16) where the ranks are started");
-  return JobToken();
-}
-
 }  // namespace
-
-std::optional<Place> place_from(const Environment& environment) {
-  std::optional<StartedAs> agreed;
-  for (const auto& [rank, rank_count] : {std::pair{"MOTLEY_RANK", "MOTLEY_RANK_COUNT"},
-                                         {"RANK", "WORLD_SIZE"},
-                                         {"SLURM_PROCID", "SLURM_NTASKS"}}) {
-    const auto started = started_as(environment, rank, rank_count);
-    if (!started) continue;
-    if (agreed && (agreed->rank != started->rank || agreed->rank_count != started->rank_count))
-      throw Refusal(
-          Exit::usage, "rank-conflict", {},
-          fmt::format("{} says rank {} of {}, {} says rank {} of {}", agreed->variable, agreed->rank,
-                      agreed->rank_count, started->variable, started->rank, started->rank_count),
-          "unset the one that does not hold");
-    agreed = started;
-  }
-  if (!agreed) return std::nullopt;
-  Place place;
-  place.rank = Rank(agreed->rank);
-  place.rank_count = static_cast<std::int32_t>(agreed->rank_count);
-  if (place.rank_count > 1) place.rendezvous = rendezvous_from(environment);
-  if (environment("MOTLEY_RENDEZVOUS_LISTENER") != nullptr && place.rank == kLeader)
-    place.listener = static_cast<int>(number(environment, "MOTLEY_RENDEZVOUS_LISTENER", 0));
-  if (place.rank_count > 1) place.token = token_from(environment, place.rendezvous);
-  return place;
-}
 
 TrainResult train_rank(const Job& job, const Program& program, const Text& text, const Place& place,
                        const TrainOptions& options) {

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "hw/kernels/run_kernel.hpp"
+#include "hw/launch/place.hpp"
 #include "hw/rank/data.hpp"
-#include "hw/transport/tcp/socket.hpp"
-#include "hw/transport/token.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
@@ -21,23 +20,6 @@
 namespace motley {
 
 class RankWork;
-
-// Which rank this process is, and where the ranks meet.
-struct Place {
-  Rank rank;
-  std::int32_t rank_count = 1;
-  Address rendezvous;
-  int listener = -1;  // rank 0: an inherited listening descriptor; -1: none
-  JobToken token = JobToken();
-};
-
-// Reads the place from MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS=host:port (motley launch sets them), from
-// torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or from Slurm's SLURM_PROCID, SLURM_NTASKS with either
-// rendezvous, and the job's token from MOTLEY_JOB_TOKEN or the file MOTLEY_JOB_TOKEN_FILE, which ranks that do not meet
-// on the loopback interface need. Returns none if no such variable is set. Throws Refusal "rank-conflict" if two
-// launchers disagree, "bad-rank", "bad-rendezvous" or "no-job-token".
-using Environment = std::function<const char*(const char*)>;
-std::optional<Place> place_from(const Environment& environment);
 
 struct TrainOptions {
   std::int64_t steps = 1;
@@ -68,7 +50,7 @@ struct TrainResult {
   // The most bytes of parameters, gradients, optimizer state and live tensors on each rank.
   IdTable<Rank, std::int64_t> peak_bytes;
   std::optional<MeasuredRouting> routing;  // nothing: the model has no experts
-  Trace trace;                             // the trace of trace_step
+  Trace trace;  // the trace of trace_step
   // What recording the kernels of the traced step took, on the rank that recorded most: as many records, timed after
   // the run.
   double recording_s = 0;

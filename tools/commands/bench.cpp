@@ -5,7 +5,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,12 +14,12 @@
 #include "hw/calibration/time_calls.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
-#include "hw/world/train.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/own_command.hpp"
+#include "tools/commands/place_flags.hpp"
 
 namespace motley {
 namespace {
@@ -29,6 +28,7 @@ struct BenchArguments {
   std::string what = "comm", operations = "message,all_reduce,all_gather,reduce_scatter,all_to_all",
               algorithms, paths = "shm,tcp", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
   int ranks = 2;
+  PlaceFlags place;
   double seconds_a_time = 0.02;
   bool json = false;
 };
@@ -135,15 +135,7 @@ std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
 
 Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOptions options) {
   constexpr double kSilence_s = 120;
-  Rendezvous rendezvous({place.rank,
-                         place.rank_count,
-                         place.rendezvous,
-                         place.listener,
-                         kSilence_s,
-                         hash_of_this_binary(),
-                         "bench comm",
-                         place.token,
-                         {}});
+  Rendezvous rendezvous(rendezvous_of(place, "bench comm", kSilence_s));
   MessengerOptions messages;
   messages.rank = place.rank;
   messages.listener = rendezvous.take_listener();
@@ -174,7 +166,7 @@ Exit run(const BenchArguments& arguments) {
                   fmt::format("motley bench knows no `{}`", arguments.what),
                   suggest(arguments.what, {"comm"}));
   const TimeCallsOptions options = read_options(arguments);
-  const std::optional<Place> place = place_from([](const char* name) { return std::getenv(name); });
+  const std::optional<Place> place = place_of_process(arguments.place);
   if (place && place->rank_count > 1) return run_rank(*place, arguments, options);
   if (arguments.ranks < 2)
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
@@ -192,6 +184,7 @@ void add_bench(const Command& program) {
   command.option("what", arguments->what, "comm: messages and collectives");
   command.option("-n,--ranks", arguments->ranks,
                  "how many ranks on this host, where no launcher started them");
+  add_place_flags(command, arguments->place);
   command.option("--operations", arguments->operations, "of message, all_reduce, all_gather, ...");
   command.option("--algorithms", arguments->algorithms,
                  "those that do an operation are tried; without: the plain one");

@@ -31,6 +31,7 @@
 #include "tools/commands/measure_links.hpp"
 #include "tools/commands/measure_transfers.hpp"
 #include "tools/commands/measured_text.hpp"
+#include "tools/commands/place_flags.hpp"
 #include "tools/commands/runs.hpp"
 
 namespace motley {
@@ -41,6 +42,7 @@ struct CalibrateArguments {
   std::string chip = "host-core", name, source, out, cluster, transfers, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
+  PlaceFlags place;
   bool keep_disturbed = false, missing = false, json = false;
 };
 
@@ -372,7 +374,7 @@ Exit time_ranks(const CalibrateArguments& options) {
   if (!options.cluster.empty() && chip.software.kernels.rates.empty())
     throw Refusal(Exit::usage, "not-calibrated", {.file = options.chip}, "this chip has no measured kernels",
                   "calibrate a chip on one host first, and give it by --chip");
-  TransferOptions chosen{.seconds = options.seconds};
+  TransferOptions chosen{.seconds = options.seconds, .place = options.place};
   if (options.ranks > 0) chosen.ranks = options.ranks;
   const MeasuredTransfers measured = measure_transfers(chosen);
   if (!measured.samples) return measured.exit;
@@ -428,6 +430,7 @@ void add_calibrate(const Command& program) {
       "--transfers", options->transfers,
       "measure no kernels: time messages and collectives of 0 B to 64 MiB among the ranks that a launcher "
       "started, or among --ranks (2) of this host, idle and computing, and write them to this file");
+  add_place_flags(command, options->place);
   command.option("--samples", options->samples,
                  "the table of what was measured, which a later run goes on with; default: --out with .csv");
   command.option("--seconds", options->seconds, "how long to measure; default: 90");

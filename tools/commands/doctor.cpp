@@ -1,5 +1,6 @@
 // motley doctor: which parts this build found, which of them really run here, and what each missing part
-// would add. It changes nothing and exits 0 unless a part named with --need is missing.
+// would add. It changes nothing and exits 0 unless a part named with --need is missing. --peers asks what ranks find
+// between them.
 #include <fmt/format.h>
 #include <spdlog/version.h>
 
@@ -16,13 +17,16 @@
 #include "models/base/json_text.hpp"
 #include "sim/version.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/doctor_peers.hpp"
+#include "tools/commands/place_flags.hpp"
 
 namespace motley {
 namespace {
 
 struct DoctorArguments {
-  bool json = false;
+  bool json = false, peers = false;
   std::string need;
+  PeersArguments of_peers;
 };
 
 PartReport linked(std::string name, std::string version, std::string enables) {
@@ -98,7 +102,11 @@ const PartReport* needed(const std::vector<PartReport>& parts, const std::string
                 suggest(need, names));
 }
 
-Exit run(const DoctorArguments& options) {
+Exit run(DoctorArguments& options) {
+  if (options.peers) {
+    options.of_peers.json = options.json;
+    return report_peers(options.of_peers);
+  }
   const std::vector<PartReport> parts = all_parts();
   const PartReport* need = needed(parts, options.need);
   write_result(options.json ? to_json(parts) : to_text(parts), "");
@@ -113,7 +121,13 @@ void add_doctor(const Command& program) {
       program.subcommand("doctor", "List what was found, what of it runs here, and what is missing");
   command.flag("--json", options->json, "print JSON (schema motley.doctor/1)");
   command.option("--need", options->need, "exit with 5 unless this part ran here");
-  command.example("motley doctor --need CUDA");
+  command.flag(
+      "--peers", options->peers,
+      "say instead by which path ranks send each other messages, and why (schema motley.doctor_peers/1)");
+  command.option("-n,--ranks", options->of_peers.ranks,
+                 "with --peers: how many ranks on this host, where no launcher started them");
+  add_place_flags(command, options->of_peers.place);
+  command.example("motley doctor --need CUDA\n  motley doctor --peers -n 2");
   command.runs([options] { return run(*options); });
 }
 

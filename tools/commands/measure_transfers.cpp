@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,8 +16,8 @@
 #include "hw/communicator/communicator.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
-#include "hw/world/train.hpp"
 #include "tools/commands/own_command.hpp"
+#include "tools/commands/place_flags.hpp"
 
 namespace motley {
 namespace {
@@ -38,15 +37,7 @@ std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed,
 
 MeasuredTransfers measure_as(const Place& place, const TransferOptions& options) {
   constexpr double kSilence_s = 120;
-  Rendezvous rendezvous({place.rank,
-                         place.rank_count,
-                         place.rendezvous,
-                         place.listener,
-                         kSilence_s,
-                         hash_of_this_binary(),
-                         fmt::format("transfers for {} s", options.seconds),
-                         place.token,
-                         {}});
+  Rendezvous rendezvous(rendezvous_of(place, fmt::format("transfers for {} s", options.seconds), kSilence_s));
   MessengerOptions messages;
   messages.rank = place.rank;
   messages.listener = rendezvous.take_listener();
@@ -78,7 +69,7 @@ MeasuredTransfers measure_as(const Place& place, const TransferOptions& options)
 }  // namespace
 
 MeasuredTransfers measure_transfers(const TransferOptions& options) {
-  const std::optional<Place> place = place_from([](const char* name) { return std::getenv(name); });
+  const std::optional<Place> place = place_of_process(options.place);
   if (!place) {
     const LaunchResult launched =
         launch({.rank_count = static_cast<int>(options.ranks), .command = own_command()});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hw/launch/place.hpp"
 #include "models/base/refusal.hpp"
 #include "models/calibration/measurements.hpp"
 
@@ -15,6 +16,7 @@ namespace motley {
 struct TransferOptions {
   std::int64_t ranks = 2;  // if no launcher started this process
   double seconds = 60;     // no round of times begins later, but the first
+  PlaceFlags place;
 };
 
 struct MeasuredTransfers {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +26,7 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
+#include "tools/commands/place_flags.hpp"
 #include "tools/commands/rank_list.hpp"
 #include "tools/commands/runs.hpp"
 #include "tools/commands/trials.hpp"
@@ -39,7 +39,8 @@ struct SimulateArguments {
   std::string world, real_ranks, record, tape;     // empty: not given
   std::string stand_for, contribution, transfers;  // empty: not given
   std::string record_contributions, recording;     // empty: not given
-  int warm_up = -1, repeats = 0;                   // -1, 0: not given
+  PlaceFlags place;
+  int warm_up = -1, repeats = 0;  // -1, 0: not given
   std::string trace, trace_ranks;
   bool trace_kernels = false;
   std::optional<std::string> tokens, goodput;
@@ -69,9 +70,9 @@ StandFor stand_for(const SimulateArguments& options, const Scenario& scenario) {
 }
 
 // Where a launcher has started this process; a process alone is in no launch, and starts all real ranks itself.
-std::optional<Place> place_of_launch(const WorldChoice& choice) {
+std::optional<Place> place_of_launch(const WorldChoice& choice, const PlaceFlags& flags) {
   if (choice.kind != WorldKind::mixed || choice.real_ranks.empty()) return std::nullopt;
-  std::optional<Place> place = place_from(std::getenv);
+  std::optional<Place> place = place_of_process(flags);
   if (!place || place->rank_count == 1) return std::nullopt;
   rank_served(*place, choice.real_ranks);  // refuses a wrong number of processes
   return place;
@@ -96,7 +97,7 @@ SimulatedWorld world_of(const SimulateArguments& options, const Prepared& prepar
   world.record_contributions = options.record_contributions;
   world.tape = options.tape;
   world.records_kernels = options.trace_kernels;
-  world.place = place_of_launch(choice);
+  world.place = place_of_launch(choice, options.place);
   return world;
 }
 
@@ -318,6 +319,7 @@ void add_simulate(const Command& program) {
                  "mixed: write what real ranks receive, bit for bit, for --recording");
   command.option("--recording", options->recording,
                  "mixed: simulated ranks contribute what this file has, which --record-contributions wrote");
+  add_place_flags(command, options->place);
   command.option("--record", options->record, "mixed: write the tape that --world replay reads");
   command.option("--tape", options->tape, "replay: a tape that --record wrote");
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");

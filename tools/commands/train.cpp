@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/own_command.hpp"
+#include "tools/commands/place_flags.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/routing_text.hpp"
 #include "tools/commands/runs.hpp"
@@ -39,6 +39,7 @@ struct TrainArguments {
   bool trace_kernels = false;
   std::int64_t trace_step = -1;      // -1: the last
   std::string record_contributions;  // empty: not given
+  PlaceFlags place;
   bool json = false;
   std::string out;
 };
@@ -104,6 +105,7 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
     chosen.trace_step = options.trace_step >= 0 ? options.trace_step : chosen.steps - 1;
   chosen.traces_kernels = options.trace_kernels;
   chosen.record_contributions = options.record_contributions;
+  chosen.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
   };
@@ -131,7 +133,7 @@ Exit run(const TrainArguments& options) {
   check_trace_step(options, job);
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
-  const std::optional<Place> place = place_from(std::getenv);
+  const std::optional<Place> place = place_of_process(options.place);
   if (!place && prepared.program.rank_count() > 1) {
     refuse_irregular_file(options.scenario);  // every rank reads it
     return launch_ranks(prepared.program);
@@ -169,6 +171,7 @@ void add_train(const Command& program) {
   command.option(
       "--record-contributions", options->record_contributions,
       "write what every rank receives in the first step, bit for bit, for motley simulate --recording");
+  add_place_flags(command, options->place);
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley train scenarios/quickstart-train.yaml --steps 20");

@@ -58,6 +58,13 @@ std::string memory_domain() {
   return fmt::format("{}/{}", boot, numbers.st_ino);
 }
 
+std::string why_apart(const std::string& domain, const std::string& other) {
+  const auto boot = [](const std::string& of_process) { return of_process.substr(0, of_process.find('/')); };
+  if (domain.empty() || other.empty()) return "a process that does not know its namespace";
+  if (domain == other) return "";
+  return boot(domain) == boot(other) ? "another namespace of process ids" : "another host";
+}
+
 void let_siblings_read() {
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // fails where the kernel has no Yama, which then asks nothing
 }

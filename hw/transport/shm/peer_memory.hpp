@@ -17,6 +17,8 @@ namespace motley {
 
 // Processes of one domain know each other by the same numbers: those of one boot of one host, and one namespace.
 std::string memory_domain();
+// Why processes of two domains cannot read each other; empty: they are of one.
+std::string why_apart(const std::string& domain, const std::string& other);
 // Lets the other processes of this user read this one from now on.
 void let_siblings_read();
 

@@ -5,6 +5,7 @@
 
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/launch/user_secret.hpp"
 #include "hw/rank/memory.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "hw/world/train.hpp"
@@ -89,6 +90,17 @@ TEST_CASE("ranks that the environment does not tell are refused with their messa
   CHECK(refusal_by([] {
           place_with({{"MOTLEY_RANK", "0"}, {"MOTLEY_RANK_COUNT", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
         }) == expected_refusal("rank-conflict: two variables that disagree"));
+  const std::map<std::string, std::string> far = {
+      {"MOTLEY_RANK", "0"}, {"MOTLEY_RANK_COUNT", "2"}, {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"}};
+  CHECK(refusal_by([&] { place_with(far); }) ==
+        expected_refusal("no-job-token: ranks of two hosts without a token"));
+  CHECK(refusal_by([&] {
+          auto variables = far;
+          variables["MOTLEY_JOB_TOKEN_FILE"] = "/dev/null";
+          place_with(variables);
+        }) == expected_refusal("no-job-token: an empty file"));
+  CHECK(refusal_by([] { secret_of_user("/nowhere"); }) ==
+        expected_refusal("no-job-token: a folder that is not there"));
 }
 
 TEST_CASE("more or fewer ranks than the strategy has are refused with their message") {

@@ -17,13 +17,6 @@ using namespace motley;
 
 namespace {
 
-std::optional<Place> place_of(const std::map<std::string, std::string>& variables) {
-  return place_from([&](const char* name) -> const char* {
-    const auto variable = variables.find(name);
-    return variable == variables.end() ? nullptr : variable->second.c_str();
-  });
-}
-
 std::string refused(const std::function<void()>& act) {
   try {
     act();
@@ -169,43 +162,6 @@ TEST_CASE("a number that is too large for a rank is not taken for another rank")
   const std::string told = refused([&] { Rendezvous({0_rank, 2, at, door.release(), 30, "b", "p"}); });
   other.join();
   REQUIRE_THAT(told, Catch::Contains("rank 4294967297 of 2 came twice or is none"));
-}
-
-TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm, and they must agree") {
-  REQUIRE_FALSE(place_of({}));
-  const auto mine = place_of({{"MOTLEY_RANK", "1"},
-                              {"MOTLEY_RANK_COUNT", "4"},
-                              {"MOTLEY_RENDEZVOUS", "10.0.0.1:29500"},
-                              {"MOTLEY_JOB_TOKEN", "s"}});
-  REQUIRE(mine->rank == 1_rank);
-  REQUIRE(mine->rank_count == 4);
-  REQUIRE(mine->rendezvous.host == "10.0.0.1");
-  REQUIRE(mine->rendezvous.port == 29500);
-  const auto torch =
-      place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "7"}});
-  REQUIRE(torch->rank == 2_rank);
-  REQUIRE(torch->rendezvous.host == "::1");
-  REQUIRE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->rank_count == 1);
-
-  const auto kind = [](const std::map<std::string, std::string>& variables) {
-    const std::string all = refused([&] { place_of(variables); });
-    return all.substr(0, all.find(':'));
-  };
-  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) ==
-          "rank-conflict");
-  // Without a token only ranks of one host meet, on its loopback interface.
-  for (const char* const host : {"h", "10.0.0.1", "fe80::1"}) {
-    const std::map<std::string, std::string> far = {
-        {"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", host}, {"MASTER_PORT", "7"}};
-    REQUIRE(kind(far) == "no-job-token");
-  }
-  REQUIRE(kind({{"RANK", "1"}}) == "bad-rank");
-  REQUIRE(kind({{"RANK", "x"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
-  REQUIRE(kind({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
-  REQUIRE(kind({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}) == "bad-rank");
-  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}}) == "bad-rendezvous");
-  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MOTLEY_RENDEZVOUS", "nowhere"}}) == "bad-rendezvous");
-  REQUIRE(kind({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MOTLEY_RENDEZVOUS", "h:70000"}}) == "bad-rendezvous");
 }
 
 TEST_CASE("text that cannot be trained on is refused") {

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Ranks that Open MPI or Slurm has started on one host, with no other configuration, and what ranks find between them.
+
+Arguments: the program, the source tree. A test whose launcher is not installed is skipped; tools/test --all installs
+them. Some tests need root.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+BENCH = [PROGRAM, "bench", "comm", "--operations", "all_reduce", "--bytes", "1 KiB", "--seconds-a-time", "0.002",
+         "--json"]
+MPIRUN = ["mpirun", "-n", "4", "--oversubscribe"]
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+OK, FAILED, USAGE = range(3)
+
+
+def run(*command, **variables):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL,
+                          timeout=300, env=os.environ | variables, check=False)
+
+
+def need(*programs):
+    missing = [program for program in programs if shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin") is None]
+    return unittest.skipIf(missing, f"{', '.join(missing)} is not here; tools/test --all installs it")
+
+
+def need_root(test):
+    return unittest.skipIf(os.geteuid() != 0, "only root may do this")(test)
+
+
+def free_ports():
+    """The first of two ports that stand side by side."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+class Launchers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def assert_four_ranks_reduce(self, answer):
+        self.assertEqual(OK, answer.returncode, answer.stderr)
+        told = json.loads(answer.stdout)
+        self.assertEqual(4, told["ranks"])
+        self.assertEqual({("all_reduce", 1024)}, {(call["operation"], call["bytes"]) for call in told["calls"]})
+
+    @need("mpirun")
+    def test_open_mpi_starts_four_ranks_that_reduce(self):
+        self.assert_four_ranks_reduce(run(*MPIRUN, *BENCH, **AS_ROOT))
+
+    @need("mpirun")
+    def test_jobs_of_open_mpi_run_side_by_side(self):
+        runs = [subprocess.Popen([*MPIRUN, *BENCH], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                                 stdin=subprocess.DEVNULL, env=os.environ | AS_ROOT) for _ in range(2)]
+        for each in runs:
+            output, errors = each.communicate(timeout=300)
+            self.assert_four_ranks_reduce(subprocess.CompletedProcess([], each.returncode, output, errors))
+
+    @need("mpirun")
+    def test_flags_that_contradict_the_launcher_are_refused(self):
+        answer = run(*MPIRUN, *BENCH, "--rank", "0", "--ranks-in-all", "5", **AS_ROOT)
+        self.assertIn("--rank says rank 0 of 5, OMPI_COMM_WORLD_RANK says rank ", answer.stderr)
+
+    @need("srun", "slurmctld", "munged")
+    @need_root
+    def test_slurm_starts_four_ranks_that_reduce(self):
+        slurm = [ROOT / "tests" / "tools" / "slurm-one-node"]
+        script = self.folder / "job"
+        script.write_text("#!/bin/sh\nsrun \"$@\"; echo first $?\nsrun \"$@\"; echo second $?\n")
+        answer = run(*slurm, "srun", "-n", "4", *BENCH, PORT=str(free_ports()))
+        self.assert_four_ranks_reduce(answer)
+        # In a batch script the first process is no rank, and every step has ranks of its own.
+        output = self.folder / "output"
+        answer = run(*slurm, "sbatch", "-W", "-n", "4", "-o", output, script, *BENCH[:-1], PORT=str(free_ports()))
+        self.assertEqual(OK, answer.returncode, answer.stderr)
+        self.assertEqual(2, output.read_text().count("operation "), output.read_text())
+        self.assertIn("first 0", output.read_text())
+        self.assertIn("second 0", output.read_text())
+
+    def test_flags_place_ranks_that_nobody_launched(self):
+        at = f"127.0.0.1:{free_ports()}"
+        ranks = [subprocess.Popen([*BENCH, "--rank", str(rank), "--ranks-in-all", "2", "--rendezvous", at],
+                                  stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) for rank in range(2)]
+        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+        self.assertEqual([OK, OK], [rank.returncode for rank in ranks])
+        self.assertEqual(2, json.loads(outputs[0])["ranks"])
+        self.assertEqual("", outputs[1])
+
+
+
+
+def other_host(folder):
+    """Words for a shell that run a command as if on another host, whose steady clock is 1,000 s ahead."""
+    boot = folder / "boot_id"
+    boot.write_text("00000000-0000-4000-8000-000000000000\n")
+    return ["unshare", "--mount", "--time", "--monotonic", "1000", "--fork", "--kill-child", "sh", "-c",
+            f"'mount --bind {boot} /proc/sys/kernel/random/boot_id; exec \"$@\"'", "sh"]
+
+
+class Peers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def peers(self, *arguments):
+        answer = run(PROGRAM, *arguments, "doctor", "--peers", "--json")
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        told = json.loads(answer.stdout)
+        self.assertEqual("motley.doctor_peers/1", told["schema"])
+        return [(pair["from"], pair["to"], pair["small"], pair["large"], pair["why"]) for pair in told["pairs"]]
+
+    def launched(self, rank, *words):
+        """Two ranks, one of which is started by these words."""
+        script = f'if [ "$MOTLEY_RANK" = {rank} ]; then exec {" ".join(words)} "$@"; else exec "$@"; fi'
+        return self.peers("launch", "-n", "2", "--", "sh", "-c", script, "sh", PROGRAM)
+
+    def test_ranks_of_one_host_read_each_others_memory(self):
+        answer = run(PROGRAM, "doctor", "--peers", "-n", "3")
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        rows = answer.stdout.splitlines()
+        self.assertEqual(["from", "to", "small", "large", "why"], rows[0].split())
+        self.assertEqual([f"{sender} {receiver} tcp shm one host: rank {receiver} reads the memory of rank {sender}"
+                          for sender in range(3) for receiver in range(3) if sender != receiver],
+                         [" ".join(row.split()) for row in rows[1:7]])
+
+    @need("setpriv")
+    @need_root
+    def test_a_rank_that_may_not_read_says_why(self):
+        pairs = self.launched(1, "setpriv", "--bounding-set=-all")
+        (_, _, small, large, why), back = pairs
+        self.assertEqual(("tcp", "tcp"), (small, large))
+        self.assertRegex(why, r"^rank 1 cannot read the memory of rank 0: .*: Operation not permitted$")
+        self.assertEqual((1, 0, "tcp", "shm", "one host: rank 0 reads the memory of rank 1"), back)
+
+    @need("unshare")
+    @need_root
+    def test_other_namespaces_and_other_hosts_are_named(self):
+        for words, why in [(["unshare", "--pid", "--fork", "--kill-child"], "another namespace of process ids"),
+                           (other_host(self.folder), "another host")]:
+            self.assertEqual([(0, 1, "tcp", "tcp", why), (1, 0, "tcp", "tcp", why)], self.launched(1, *words))
+
+    def test_one_rank_has_no_peers(self):
+        answer = run(PROGRAM, "doctor", "--peers", "-n", "1")
+        self.assertEqual(USAGE, answer.returncode)
+        self.assertIn("one rank has no peers", answer.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

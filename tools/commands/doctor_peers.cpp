@@ -1,0 +1,95 @@
+#include "tools/commands/doctor_peers.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "hw/communicator/tried_paths.hpp"
+#include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "models/base/json_text.hpp"
+#include "models/base/units.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/own_command.hpp"
+#include "tools/commands/place_flags.hpp"
+
+namespace motley {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string packed(const TriedPaths& tried) {
+  ordered_json peers = ordered_json::object();
+  for (const auto& [peer, why] : tried.unread)
+    peers[fmt::format("{}", peer)] = {name_of(tried.small.at(peer)), name_of(tried.large.at(peer)), why};
+  return peers.dump();
+}
+
+// One entry for each rank that sends and each that receives, by both. The receiver knows why it reads no memory.
+ordered_json pairs_of(const IdTable<Rank, std::string>& answers) {
+  IdTable<Rank, ordered_json> peers;
+  for (const std::string& answer : answers) peers.add(ordered_json::parse(answer));
+  ordered_json pairs = ordered_json::array();
+  for (const Rank from : peers.ids())
+    for (const Rank to : peers.ids()) {
+      if (from == to) continue;
+      const ordered_json& sent = peers[from][fmt::format("{}", to)];
+      const std::string large = sent[1], unread = peers[to][fmt::format("{}", from)][2];
+      const bool read = large == name_of(Path::shm);
+      const std::string why =
+          read ? fmt::format("one host: rank {} reads the memory of rank {}", to, from) : unread;
+      pairs.push_back(
+          {{"from", from.value()}, {"to", to.value()}, {"small", sent[0]}, {"large", large}, {"why", why}});
+    }
+  return pairs;
+}
+
+std::string to_text(const ordered_json& pairs) {
+  std::string text = fmt::format("{:>6} {:>6}  {:<6} {:<6} {}\n", "from", "to", "small", "large", "why");
+  for (const ordered_json& pair : pairs)
+    text += fmt::format("{:>6} {:>6}  {:<6} {:<6} {}\n", pair["from"].get<int>(), pair["to"].get<int>(),
+                        pair["small"].get<std::string>(), pair["large"].get<std::string>(),
+                        pair["why"].get<std::string>());
+  return text + fmt::format(
+                    "\nsmall: {}, large: {}, each sent just now; tcp: through a connection,\n"
+                    "shm: out of the sender's memory.\n",
+                    format_bytes(TriedPaths::kSmall), format_bytes(TriedPaths::kLarge));
+}
+
+Exit report_as(const Place& place, bool json) {
+  constexpr double kSilence_s = 60;
+  Rendezvous rendezvous(rendezvous_of(place, "doctor peers", kSilence_s));
+  MessengerOptions messages;
+  messages.rank = place.rank;
+  messages.listener = rendezvous.take_listener();
+  messages.peers = rendezvous.peers();
+  messages.token = place.token;
+  messages.timeout_s = kSilence_s;
+  const IdTable<Rank, std::string> answers = rendezvous.gather(packed(try_paths(std::move(messages))));
+  if (place.rank != kLeader) return Exit::ok;
+  const ordered_json pairs = pairs_of(answers);
+  write_result(json ? json_text({{"schema", "motley.doctor_peers/1"},
+                                 {"ranks", place.rank_count},
+                                 {"small_bytes", TriedPaths::kSmall},
+                                 {"large_bytes", TriedPaths::kLarge},
+                                 {"pairs", pairs}})
+                    : to_text(pairs),
+               "");
+  return Exit::ok;
+}
+
+}  // namespace
+
+Exit report_peers(const PeersArguments& arguments) {
+  const std::optional<Place> place = place_of_process(arguments.place);
+  if (place && place->rank_count > 1) return report_as(*place, arguments.json);
+  if (place || arguments.ranks < 2)
+    throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has no peers", "motley doctor --peers -n 2");
+  const LaunchResult launched = launch({.rank_count = arguments.ranks, .command = own_command()});
+  if (!launched.message.empty()) spdlog::error("{}", launched.message);
+  return static_cast<Exit>(launched.exit_code);
+}
+
+}  // namespace motley
