@@ -5,10 +5,12 @@
 #include <poll.h>
 
 #include <array>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -23,6 +25,7 @@ using nlohmann::json;
 
 constexpr int kProtocol = 2;
 constexpr std::uint32_t kHelloBytesMax = 1U << 16U;
+constexpr int kClockExchanges = 40;
 constexpr double kHello_s = 10;  // one of the job that has come says so at once
 
 std::string read_message(const Socket& socket, double timeout_s, std::uint32_t bytes_max) {
@@ -240,12 +243,72 @@ void Rendezvous::barrier() {
   release("");
 }
 
-double Rendezvous::start_clock() {
-  gather("");
-  const double mine_s = monotonic_s();
+// ---- clocks
+
+void Rendezvous::tell_clock(Rank rank) const {
+  for (int i = 0; i < kClockExchanges; ++i) {
+    receive(members_[rank], rank);
+    std::array<double, 2> times{monotonic_s(), 0};
+    std::string answer(sizeof times, '\0');
+    times[1] = monotonic_s();
+    std::memcpy(answer.data(), times.data(), sizeof times);
+    send(members_[rank], rank, answer);
+  }
+}
+
+ClockReading Rendezvous::ask_clock() const {
+  std::vector<ClockExchange> exchanges;
+  for (int i = 0; i < kClockExchanges; ++i) {
+    const double sent_s = monotonic_s();
+    send(members_[kLeader], kLeader, "clock");
+    const std::string answer = receive(members_[kLeader], kLeader);
+    const double received_s = monotonic_s();
+    std::array<double, 2> times{};
+    MOTLEY_CHECK(answer.size() == sizeof times);
+    std::memcpy(times.data(), answer.data(), sizeof times);
+    exchanges.push_back({sent_s, times[0], times[1], received_s});
+  }
+  return read_clock(exchanges);
+}
+
+// One rank of each host asks rank 0, one after the other, and all ranks of the host are told.
+ClockReading Rendezvous::read_clocks() {
   const std::string host = boot_id();
-  const json started = json::parse(release(json{{"host", host}, {"at_s", mine_s}}.dump()));
-  return started["host"] == host ? started["at_s"].get<double>() : monotonic_s();
+  const IdTable<Rank, std::string> hosts = gather(host);
+  json asking = json::array();
+  std::set<std::string> known;
+  for (const Rank rank : hosts.ids())
+    if (known.insert(hosts[rank]).second && rank != kLeader) asking.push_back(rank.value());
+  asking = json::parse(release(asking.dump()));
+  ClockReading mine;
+  if (asking.empty()) return mine;
+  bool asks = false;
+  for (const json& each : asking) {
+    const Rank rank(each.get<std::int64_t>());
+    if (options_.rank == kLeader) tell_clock(rank);
+    if (options_.rank == rank) mine = ask_clock();
+    asks = asks || options_.rank == rank;
+  }
+  json readings = json::object();
+  for (const std::string& each :
+       gather(json{host, asks, mine.at_s, mine.offset_s, mine.uncertainty_s}.dump()))
+    if (const json reading = json::parse(each); reading[1]) readings[reading[0].get<std::string>()] = reading;
+  readings = json::parse(release(readings.dump()));
+  if (const auto reading = readings.find(host); reading != readings.end())
+    mine = {(*reading)[2], (*reading)[3], (*reading)[4]};
+  return mine;
+}
+
+double Rendezvous::start_clock() {
+  clock_.before = clock_.after = read_clocks();
+  gather("");
+  const double zero_s = json::parse(release(json(monotonic_s()).dump()));
+  return clock_.zero_s = zero_s - clock_.before.offset_s;
+}
+
+SharedClock Rendezvous::clock() {
+  clock_.after = read_clocks();
+  return clock_;
 }
 
 }  // namespace motley

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "hw/launch/clock.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/tcp/handshake.hpp"
 #include "models/program/program.hpp"
@@ -46,9 +47,11 @@ class Rendezvous {
   // Every rank calls these in the same order. They throw RunFailure, which names the rank that is gone.
   void barrier();
   // A barrier that also starts a common clock. Returns the clock's zero on this host's steady clock (monotonic_s): it
-  // is exact among processes of one host.
-  // Assumes: processes of other hosts leave the barrier at the same moment, which is true within a few round trips.
+  // is exact among processes of one host. Hosts whose clocks were read beforehand differ by what clock() then says.
+  // Assumes: processes of one host have one steady clock, so none is in a time namespace of its own.
   double start_clock();
+  // Reads the clocks of other hosts again. Returns the clock that start_clock() has started.
+  SharedClock clock();
   // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
   IdTable<Rank, std::string> gather(const std::string& mine);
 
@@ -66,8 +69,13 @@ class Rendezvous {
 
   std::string refused_;  // on rank 0: why, as it is told to all; empty: nothing is wrong
   std::int32_t arrived_ = 1;
+  SharedClock clock_;
 
   std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
+
+  ClockReading read_clocks();
+  void tell_clock(Rank rank) const;
+  ClockReading ask_clock() const;
 
   void lead();
   void admit(Door::Guest guest);

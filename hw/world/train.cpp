@@ -12,6 +12,7 @@
 #include "hw/world/peers.hpp"
 #include "hw/world/real_world.hpp"
 #include "hw/world/routing_tally.hpp"
+#include "hw/world/shared_times.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -95,6 +96,10 @@ class RankRun {
       if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
     }
     rendezvous_.barrier();
+    // The clock of what follows was started last.
+    for (const std::string& of_rank :
+         rendezvous_.gather(packed(std::vector{rendezvous_.clock().uncertainty_s()})))
+      result_.clock_uncertainty_s = std::max(result_.clock_uncertainty_s, unpacked<double>(of_rank).at(0));
     const double seconds = monotonic_s() - begin_s;
     const auto timed = static_cast<double>(options_.steps > 1 ? options_.steps - 1 : options_.steps);
     if (rank_ == kLeader) result_.tokens_per_s = timed * tokens / seconds;
@@ -194,6 +199,13 @@ class RankRun {
     for (const std::string& part : rendezvous_.gather(packed(own)))
       for (const T& each : unpacked<T>(part)) all.push_back(each);
   }
+  // Every rank has noted times of its own clock; the trace gets those of the clock that all share.
+  void share_clock() {
+    IdTable<Rank, SharedClock> clocks;
+    for (const std::string& clock : rendezvous_.gather(packed(std::vector{rendezvous_.clock()})))
+      clocks.add(unpacked<SharedClock>(clock).at(0));
+    if (rank_ == kLeader) share_times(clocks, result_.trace);
+  }
   void collect(const RealWorld::RankStep& done) {
     result_.trace.world = "real";
     result_.trace.strategy_hash = program_.strategy_hash;
@@ -206,6 +218,7 @@ class RankRun {
         result_.recording_s = std::max(result_.recording_s, unpacked<double>(part).at(0));
     }
     for (Rank rank : program_.ranks.ids()) result_.trace.measured_ranks.push_back(rank);
+    share_clock();
     sort_events(result_.trace);
   }
 };

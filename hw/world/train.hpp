@@ -50,6 +50,8 @@ struct TrainResult {
   // The most bytes of parameters, gradients, optimizer state and live tensors on each rank.
   IdTable<Rank, std::int64_t> peak_bytes;
   std::optional<MeasuredRouting> routing;  // nothing: the model has no experts
+  // How far the clock of a host may be from that of rank 0 as it is known. 0: all ranks are on one host.
+  double clock_uncertainty_s = 0;
   Trace trace;  // the trace of trace_step
   // What recording the kernels of the traced step took, on the rank that recorded most: as many records, timed after
   // the run.

@@ -342,17 +342,19 @@ void write_head(TraceFile& file, const Program& program, const Trace& trace) {
   for (const StandIn& each : trace.stand_ins)
     stand_ins += fmt::format("{}{},{}", stand_ins.empty() ? "\"stand_ins\":[" : ",", each.rank, each.count);
   if (!stand_ins.empty()) stand_ins += "],";
-  append(
-      file.text(),
-      FMT_COMPILE(
-          "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
-          "\"world\":\"{}\",\"measured_ranks\":[{}],{}{}{}{}\"program\":{}}},\n\"displayTimeUnit\":\"ms\",\n"
-          "\"traceEvents\":["),
-      trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","),
-      trace.measured_for_class ? "\"measured_for\":\"class\"," : "",
-      trace.measured_transfers ? "\"transfers\":\"measured\"," : "",
-      trace.period_s > 0 ? fmt::format("\"period_s\":{},", trace.period_s) : "", stand_ins,
-      nlohmann::json(print(program)).dump());
+  append(file.text(),
+         FMT_COMPILE(
+             "{{\"motley\":{{\"schema\":\"motley.trace/1\",\"strategy_hash\":\"{}\",\"program_hash\":\"{}\","
+             "\"world\":\"{}\",\"measured_ranks\":[{}],{}{}{}{}{}\"program\":{}}},\n\"displayTimeUnit\":"
+             "\"ms\",\n"
+             "\"traceEvents\":["),
+         trace.strategy_hash, trace.program_hash, trace.world, fmt::join(trace.measured_ranks, ","),
+         trace.measured_for_class ? "\"measured_for\":\"class\"," : "",
+         trace.measured_transfers ? "\"transfers\":\"measured\"," : "",
+         trace.period_s > 0 ? fmt::format("\"period_s\":{},", trace.period_s) : "",
+         trace.clock_uncertainty_s > 0 ? fmt::format("\"clock_uncertainty_s\":{},", trace.clock_uncertainty_s)
+                                       : "",
+         stand_ins, nlohmann::json(print(program)).dump());
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ struct Trace {
   // then those of one of many steps, and each rank's next step has the same events that much later. 0: ranks end a step
   // together.
   double period_s = 0;
+  // How far the times of a rank may be off: its host's clock was compared with that of rank 0. 0: the host is rank 0's.
+  double clock_uncertainty_s = 0;
   std::vector<TraceEvent> events;    // by rank, stream, index: the order of the Program
   std::vector<KernelEvent> kernels;  // by step, then kernel; empty: kernels were not recorded
   bool operator==(const Trace&) const = default;

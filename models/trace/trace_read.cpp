@@ -38,6 +38,7 @@ enum class Field : std::uint8_t {
   transfers,
   stand_ins,
   period_s,
+  clock_uncertainty_s,
   // Fields of an event.
   ph,
   pid,
@@ -68,7 +69,8 @@ Field head_field(std::string_view key) {
       {"measured_for", Field::measured_for},
       {"transfers", Field::transfers},
       {"stand_ins", Field::stand_ins},
-      {"period_s", Field::period_s}};
+      {"period_s", Field::period_s},
+      {"clock_uncertainty_s", Field::clock_uncertainty_s}};
   const auto field = fields.find(key);
   return field == fields.end() ? Field::none : field->second;
 }
@@ -361,6 +363,8 @@ double* TraceReader::real_of(Field field) {
       return &event_.flops;
     case Field::period_s:
       return &trace_.period_s;
+    case Field::clock_uncertainty_s:
+      return &trace_.clock_uncertainty_s;
     default:
       return nullptr;
   }
@@ -386,7 +390,8 @@ void TraceReader::take_real(double value) {
   double* real = real_of(field_);
   if (real == nullptr) refuse(fmt::format("{} where a whole number belongs", value));
   const double most = field_ == Field::flops ? kMostFlops : kMost_s;
-  if (field_ == Field::period_s && value < 0) refuse(fmt::format("{} is no period", value));
+  const bool spans = field_ == Field::period_s || field_ == Field::clock_uncertainty_s;
+  if (spans && value < 0) refuse(fmt::format("{} s is no span of time", value));
   if (!(std::fabs(value) <= most)) refuse(fmt::format("{} is out of bounds: at most {}", value, most));
   *real = value;
   seen_ |= 1U << static_cast<int>(field_);

@@ -20,9 +20,9 @@ template <class T>
 requires std::is_same_v<std::remove_const_t<T>, Trace>
 auto fields_of(T& trace) {
   auto& [strategy_hash, program_hash, world, measured_ranks, measured_for_class, measured_transfers,
-         stand_ins, period_s, events, kernels] = trace;
+         stand_ins, period_s, clock_uncertainty_s, events, kernels] = trace;
   return std::tie(strategy_hash, program_hash, world, measured_ranks, measured_for_class, measured_transfers,
-                  stand_ins, period_s, events, kernels);
+                  stand_ins, period_s, clock_uncertainty_s, events, kernels);
 }
 
 // Calls simulate() in a forked child. The caller must be single-threaded. A Refusal or RunFailure of the child is

@@ -63,6 +63,8 @@ std::string to_json(const Trained& trained) {
                                   {"step_s", trained.result.step_s},
                                   {"tokens_per_s", trained.result.tokens_per_s},
                                   {"peak_bytes", trained.result.peak_bytes.items()}};
+  if (trained.result.clock_uncertainty_s > 0)
+    whole["clock_uncertainty_s"] = trained.result.clock_uncertainty_s;
   if (!trained.result.extra_losses.empty()) whole["extra_loss"] = trained.result.extra_losses;
   if (trained.result.routing) whole["routing"] = to_json(*trained.result.routing);
   if (!trained.result.trace.kernels.empty()) whole["recording_s"] = trained.result.recording_s;
@@ -92,6 +94,9 @@ std::string to_text(const Trained& trained) {
   text += recording_text(trained.result);
   text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
                       format_bytes(static_cast<double>(trained.peak_bytes())));
+  if (trained.result.clock_uncertainty_s > 0)
+    text += fmt::format("several hosts: times of their clocks were compared to within {}\n",
+                        format_seconds(trained.result.clock_uncertainty_s));
   if (trained.result.routing) text += describe(*trained.result.routing) + "\n";
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }

@@ -77,6 +77,7 @@ TEST_CASE("a trace written and read is the same trace, for every small strategy"
       trace.measured_for_class = job.strategy.overlap_p2p;
       trace.measured_transfers = !job.strategy.overlap_p2p;
       trace.period_s = 0.1 + 0.7;
+      trace.clock_uncertainty_s = 0.1 * 3e-5;
       trace.events[0].free_s = 0.1 + 0.2;
       trace.events[0].begin_s = std::nextafter(0.3, 1);
       trace.events[0].matched_s = 1e-300;
