@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <span>
+#include <utility>
 
+#include "hw/launch/remote_rank.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "models/base/refusal.hpp"
@@ -22,15 +28,28 @@ namespace motley {
 namespace {
 
 // Variables that launchers set. They are removed because they may contradict those that this launcher sets.
-constexpr const char* kRemovedVariables[] = {"MOTLEY_RANK",       "MOTLEY_RANK_COUNT",
-                                             "MOTLEY_RENDEZVOUS", "MOTLEY_RENDEZVOUS_LISTENER",
-                                             "MOTLEY_JOB_TOKEN",  "RANK",
-                                             "WORLD_SIZE",        "MASTER_ADDR",
-                                             "MASTER_PORT",       "SLURM_PROCID",
+constexpr const char* kRemovedVariables[] = {"MOTLEY_RANK",
+                                             "MOTLEY_RANK_COUNT",
+                                             "MOTLEY_RENDEZVOUS",
+                                             "MOTLEY_RENDEZVOUS_LISTENER",
+                                             "MOTLEY_JOB_TOKEN",
+                                             "MOTLEY_JOB_TOKEN_FILE",
+                                             "MOTLEY_DEVICE",
+                                             "MOTLEY_NIC",
+                                             "RANK",
+                                             "WORLD_SIZE",
+                                             "MASTER_ADDR",
+                                             "MASTER_PORT",
+                                             "OMPI_COMM_WORLD_RANK",
+                                             "OMPI_COMM_WORLD_SIZE",
+                                             "PMIX_RANK",
+                                             "SLURM_PROCID",
                                              "SLURM_NTASKS"};
 
-std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket& door,
-                                        const std::string& token) {
+constexpr int kSshFailed = 255;  // its exit code
+
+// The variables that ranks of this host inherit.
+std::vector<std::string> inherited_variables() {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
@@ -39,11 +58,6 @@ std::vector<std::string> environment_of(Rank rank, int rank_count, const Socket&
         std::end(kRemovedVariables))
       variables.push_back(variable);
   }
-  variables.push_back(fmt::format("MOTLEY_RANK={}", rank));
-  variables.push_back(fmt::format("MOTLEY_RANK_COUNT={}", rank_count));
-  variables.push_back(fmt::format("MOTLEY_RENDEZVOUS=127.0.0.1:{}", door.local_port()));
-  variables.push_back("MOTLEY_JOB_TOKEN=" + token);
-  if (rank == kLeader) variables.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", door.descriptor()));
   return variables;
 }
 
@@ -53,20 +67,6 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   for (std::string& each : strings) pointers.push_back(each.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-// The processors of a rank: as many as every other rank has, and none that another has. Empty: any, as this process may
-// use fewer than there are ranks, or more than a cpu_set_t holds.
-std::vector<int> processors_of(Rank rank, int rank_count) {
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return {};
-  std::vector<int> numbers;
-  for (int i = 0; i < CPU_SETSIZE; ++i)
-    if (CPU_ISSET(i, &usable)) numbers.push_back(i);
-  const auto each = static_cast<std::ptrdiff_t>(numbers.size()) / rank_count;
-  const auto first = numbers.begin() + static_cast<std::ptrdiff_t>(rank.value()) * each;
-  return {first, first + each};
 }
 
 cpu_set_t set_of(const std::vector<int>& processors) {
@@ -98,22 +98,62 @@ class SignalsHeld {
   sigset_t before_{};
 };
 
-// The processes that were started, one for each rank.
+// The listening socket of rank 0, if it is on this host, and where the ranks meet.
+class Meeting {
+ public:
+  Meeting(const Binding& binding, const std::string& host) : at_{host.empty() ? "127.0.0.1" : host, 0} {
+    constexpr std::uint16_t kFirst = 20'000, kPorts = 12'000;
+    for (const RankBinding& each : binding)
+      if (host.empty() && !is_this_host(each.host))
+        throw Refusal(
+            Exit::usage, "no-rendezvous-host", {},
+            fmt::format("ranks run on {}, and no address is known where all ranks meet", each.host),
+            fmt::format("--rendezvous-host: an address of {}, where rank 0 runs, that all hosts reach",
+                        binding[kLeader].host));
+    if (!is_this_host(binding[kLeader].host)) {
+      const Nonce drawn = random_nonce();
+      at_.port = static_cast<std::uint16_t>(
+          kFirst +
+          (std::to_integer<unsigned>(drawn[0]) << 8U | std::to_integer<unsigned>(drawn[1])) % kPorts);
+      return;
+    }
+    try {
+      door_ = listen_on(at_);
+    } catch (const SocketFailure& failure) {
+      throw Refusal(Exit::usage, "bad-rendezvous", {},
+                    fmt::format("rank 0 cannot listen at {}: {}", at_.host, failure.what()),
+                    "--rendezvous-host: an address of this host that all hosts reach");
+    }
+    at_.port = door_.local_port();
+  }
+  const Address& at() const { return at_; }
+  int door() const { return door_.descriptor(); }  // -1: rank 0 is on another host
+  void close_door() { door_ = Socket(); }
+
+ private:
+  Address at_;
+  Socket door_;
+};
+
+// The processes that were started, one for each rank: the rank itself, or an ssh.
 class RankProcesses {
  public:
   explicit RankProcesses(const LaunchOptions& options)
-      : options_(options), door_(listen_on({"127.0.0.1", 0})) {}
+      : options_(options), binding_(binding_of(options)), meeting_(binding_, options.rendezvous_host) {}
   ~RankProcesses() {  // runs also when start_all() threw
-    signal_all(SIGKILL);
-    for (const Child& child : children_)
-      if (child.running) waitpid(child.process, nullptr, 0);
+    while (running() > 0) {
+      signal_all(SIGKILL);
+      const timespec while_ending{0, 1'000'000};
+      nanosleep(&while_ending, nullptr);
+      reap();
+    }
   }
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   void start_all() {
-    for (Rank rank : IdRange<Rank>(at(options_.rank_count))) start(rank);
-    door_ = Socket();  // rank 0 has inherited it
+    for (const Rank rank : binding_.ids()) start(rank);
+    meeting_.close_door();  // rank 0 has inherited it
   }
 
   LaunchResult wait_all() {
@@ -123,44 +163,99 @@ class RankProcesses {
       const int caught = sigtimedwait(&set, nullptr, &while_waiting);
       if (caught == SIGINT || caught == SIGTERM || caught == SIGHUP) pass_on(caught);
       reap();
-      if (ending_since_s_ > 0 && monotonic_s() > ending_since_s_ + options_.grace_s) signal_all(SIGKILL);
+      killing_ = killing_ || (ending_since_s_ > 0 && monotonic_s() > ending_since_s_ + options_.grace_s);
+      if (killing_) signal_all(SIGKILL);
     }
     return result_;
   }
 
  private:
+  static constexpr double kRemoteEnd_s = 3;  // within which an ssh ends whose input has
   struct Child {
     Rank rank;
     pid_t process = 0;
     bool running = true;
+    Socket line;             // to the input of an ssh; closed: the rank is on this host, or is to be killed
+    double closed_at_s = 0;  // when it was closed; 0: it was not
   };
   const LaunchOptions& options_;
-  Socket door_;
+  const Binding binding_;
+  Meeting meeting_;
   const std::string token_ = random_secret();  // of this job
   std::vector<Child> children_;
   LaunchResult result_;
   double ending_since_s_ = 0;  // time of the first failure by monotonic_s(); 0: no rank has failed
-  bool passed_on_ = false;
+  bool passed_on_ = false, killing_ = false;
 
   long running() const {
     return std::count_if(children_.begin(), children_.end(),
                          [](const Child& child) { return child.running; });
   }
-  void signal_all(int number) const {
-    for (const Child& child : children_)
-      if (child.running) kill(-child.process, number);  // the rank and all processes that it started
+  bool is_remote(Rank rank) const { return !is_this_host(binding_[rank].host); }
+  // Signals the rank and all processes that it started.
+  void signal(Child& child, int number) const {
+    if (!child.running) return;
+    if (!is_remote(child.rank)) {
+      kill(-child.process, number);
+    } else if (number != SIGKILL) {
+      const char* const name = number == SIGINT ? "INT\n" : number == SIGHUP ? "HUP\n" : "TERM\n";
+      write_line(child, name);
+    } else if (child.line.open()) {
+      child.line = Socket();
+      child.closed_at_s = monotonic_s();
+    } else if (monotonic_s() > child.closed_at_s + kRemoteEnd_s) {
+      kill(-child.process, SIGKILL);
+    }
+  }
+  void signal_all(int number) {
+    for (Child& child : children_) signal(child, number);
+  }
+  static void write_line(const Child& child, const std::string& text) {
+    try {
+      if (child.line.open()) child.line.write_all(std::as_bytes(std::span(text)), kRemoteEnd_s);
+    } catch (const SocketFailure&) {  // the ssh has ended, and reap() says so
+    }
   }
   void pass_on(int number) {
-    signal_all(passed_on_ ? SIGKILL : number);
+    killing_ = passed_on_;
+    if (!passed_on_) signal_all(number);
     passed_on_ = true;
   }
 
+  // What this launcher tells a rank.
+  std::vector<std::string> own_variables(Rank rank) const {
+    const RankBinding& mine = binding_[rank];
+    std::vector<std::string> variables = {
+        fmt::format("MOTLEY_RANK={}", rank), fmt::format("MOTLEY_RANK_COUNT={}", binding_.size()),
+        "MOTLEY_RENDEZVOUS=" + print(meeting_.at()), "MOTLEY_JOB_TOKEN=" + token_};
+    if (mine.device) variables.push_back(fmt::format("MOTLEY_DEVICE={}", *mine.device));
+    if (!mine.nic.empty()) variables.push_back("MOTLEY_NIC=" + mine.nic);
+    return variables;
+  }
+
   void start(Rank rank) {
-    auto environment = environment_of(rank, options_.rank_count, door_, token_);
-    auto command = options_.command;
+    std::vector<std::string> environment = inherited_variables(), command = options_.command;
+    Socket input, line;
+    if (is_remote(rank)) {
+      command = ssh_command(binding_[rank], std::filesystem::current_path().string(), command);
+      int ends[2];
+      MOTLEY_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+      input = Socket(ends[0]);
+      line = Socket(ends[1]);
+      fcntl(line.descriptor(), F_SETFL, O_NONBLOCK);
+    } else {
+      for (std::string& variable : own_variables(rank)) environment.push_back(std::move(variable));
+      if (rank == kLeader)
+        environment.push_back(fmt::format("MOTLEY_RENDEZVOUS_LISTENER={}", meeting_.door()));
+    }
+    children_.push_back({rank, run(rank, command, environment, input), true, std::move(line), 0});
+    if (is_remote(rank)) write_line(children_.back(), remote_input(own_variables(rank)));
+  }
+
+  pid_t run(Rank rank, std::vector<std::string>& command, std::vector<std::string>& environment,
+            const Socket& input) {
     const auto environment_pointers = pointers_to(environment), command_pointers = pointers_to(command);
-    const std::vector<int> processors =
-        options_.bind ? processors_of(rank, options_.rank_count) : std::vector<int>();
+    const std::vector<int> processors = is_remote(rank) ? std::vector<int>() : binding_[rank].processors;
     const cpu_set_t set = set_of(processors);
     int failure[2];
     MOTLEY_CHECK(pipe2(failure, O_CLOEXEC) == 0);
@@ -169,7 +264,7 @@ class RankProcesses {
     const pid_t process = fork();
     if (process == 0) {
       if (!processors.empty()) sched_setaffinity(0, sizeof set, &set);
-      execute(rank, launcher, command_pointers, environment_pointers);
+      execute(rank, launcher, command_pointers, environment_pointers, input.descriptor());
       const int why = errno;
       [[maybe_unused]] const ssize_t written = write(failure[1], &why, sizeof why);
       _exit(127);
@@ -177,22 +272,28 @@ class RankProcesses {
     close(failure[1]);
     MOTLEY_CHECK(process > 0);
     setpgid(process, process);  // the child also calls this, and either may be first
-    children_.push_back({rank, process, true});
     int why = 0;
-    if (read(reading.descriptor(), &why, sizeof why) == sizeof why)
+    if (read(reading.descriptor(), &why, sizeof why) == sizeof why) {
+      waitpid(process, nullptr, 0);
       throw Refusal(Exit::usage, "cannot-run", {},
-                    fmt::format("cannot run `{}`: {}", options_.command[0], std::strerror(why)),
+                    fmt::format("cannot run `{}`: {}", command[0], std::strerror(why)),
                     "the command stands after `--` and is searched in PATH");
+    }
+    return process;
   }
 
   // Runs in the child and makes only system calls. It returns only if the command cannot be run; errno says why.
+  // `input`: -1: none.
   void execute(Rank rank, pid_t launcher, const std::vector<char*>& command,
-               const std::vector<char*>& environment) const {
+               const std::vector<char*>& environment, int input) const {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(127);  // the launcher died before prctl
-    if (rank == kLeader) fcntl(door_.descriptor(), F_SETFD, 0);
-    if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
+    if (rank == kLeader && meeting_.door() >= 0) fcntl(meeting_.door(), F_SETFD, 0);
+    if (input >= 0)
+      dup2(input, STDIN_FILENO);
+    else if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0)
+      dup2(nothing, STDIN_FILENO);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -210,12 +311,19 @@ class RankProcesses {
   }
   void note_failure(const Child& child, int status) {
     if (result_.exit_code != 0) return;  // a later failure, most likely caused by the first
-    const bool by_signal = WIFSIGNALED(status);
-    result_.exit_code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    result_.message = by_signal ? fmt::format("rank {} (process {}) was ended by signal {} ({})", child.rank,
-                                              child.process, WTERMSIG(status), strsignal(WTERMSIG(status)))
-                                : fmt::format("rank {} (process {}) ended with exit code {}", child.rank,
-                                              child.process, result_.exit_code);
+    const bool remote = is_remote(child.rank);
+    result_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    // A shell on the other host tells a signal by the exit code.
+    const int signal = WIFSIGNALED(status) ? WTERMSIG(status)
+                       : remote && WEXITSTATUS(status) > 128 && WEXITSTATUS(status) < 128 + NSIG
+                           ? WEXITSTATUS(status) - 128
+                           : 0;
+    const std::string who = remote ? fmt::format("rank {} on {}", child.rank, binding_[child.rank].host)
+                                   : fmt::format("rank {} (process {})", child.rank, child.process);
+    result_.message = signal != 0
+                          ? fmt::format("{} was ended by signal {} ({})", who, signal, strsignal(signal))
+                          : fmt::format("{} ended with exit code {}", who, result_.exit_code);
+    if (remote && result_.exit_code == kSshFailed) result_.message += ", as where ssh cannot reach it";
     ending_since_s_ = monotonic_s();
     signal_all(SIGTERM);
   }
@@ -223,14 +331,23 @@ class RankProcesses {
 
 }  // namespace
 
+Binding binding_of(const LaunchOptions& options) {
+  Binding binding = options.binding;
+  if (binding.empty())
+    for (int i = 0; i < options.rank_count; ++i) binding.add();
+  return options.bind ? bound_evenly(std::move(binding)) : binding;
+}
+
 void stay_on_processors_of(Rank rank, int rank_count) {
-  const std::vector<int> processors = processors_of(rank, rank_count);
+  Binding binding;
+  for (int i = 0; i < rank_count; ++i) binding.add();
+  const std::vector<int> processors = bound_evenly(std::move(binding))[rank].processors;
   const cpu_set_t set = set_of(processors);
   if (!processors.empty()) sched_setaffinity(0, sizeof set, &set);
 }
 
 LaunchResult launch(const LaunchOptions& options) {
-  if (options.rank_count < 1 || options.rank_count > 1024)
+  if (options.binding.empty() && (options.rank_count < 1 || options.rank_count > 1024))
     throw Refusal(Exit::usage, "bad-rank-count", {}, fmt::format("{} ranks on one host", options.rank_count),
                   "from 1 to 1024");
   if (options.command.empty())

@@ -1,11 +1,11 @@
-// Starts a command once for each rank on this host, and waits until all have ended: `motley launch -n N -- command`.
-// It places no ranks on other hosts (torchrun and Slurm do so; place_from() reads the variables that they set) and
-// restarts nothing. Read next: hw/world/train.hpp, place_from().
+// Starts a command once for each rank, on this host or by ssh on others, and waits until all have ended: `motley launch
+// -n N -- command`. It restarts nothing. Read next: hw/launch/place.hpp, by which a rank learns which one it is.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "hw/launch/binding.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -17,7 +17,16 @@ struct LaunchOptions {
   // Each rank stays on processors of its own, if there are enough: a rank that wakes up where another computes waits
   // for it, for milliseconds.
   bool bind = true;
+  // Where the ranks run; empty: rank_count of them on this host. If it has no processors, bind gives ranks of this host
+  // some.
+  Binding binding = {};
+  // An address of the host of rank 0 at which all hosts reach it; empty: all are this host. There rank 0 listens at any
+  // free port, or, on another host, at one that is drawn at random.
+  std::string rendezvous_host = {};
 };
+
+// Where all ranks run, with the processors of those of this host.
+Binding binding_of(const LaunchOptions& options);
 
 struct LaunchResult {
   // The exit code of the first rank that failed (128 + signal if a signal ended it); 0: none failed.
@@ -25,11 +34,13 @@ struct LaunchResult {
   std::string message;  // "rank 2 (process 4711) ended with exit code 3"; empty when all went well
 };
 
-// Each process gets MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS and MOTLEY_JOB_TOKEN, drawn here, and rank 0 also
-// the listening socket. The variables of torchrun and Slurm are removed. SIGINT, SIGTERM and SIGHUP are passed on to
-// the ranks; a second such signal kills them. When a rank fails, the others are ended. No process outlives the call:
-// there is no zombie, and if the launcher itself is killed, the kernel kills the ranks. The caller must have one
-// thread. Throws Refusal "bad-rank-count" or "cannot-run".
+// Each process gets MOTLEY_RANK, MOTLEY_RANK_COUNT, MOTLEY_RENDEZVOUS and MOTLEY_JOB_TOKEN, drawn here, MOTLEY_DEVICE
+// and MOTLEY_NIC where its binding has them, and rank 0 on this host also the listening socket. The variables of other
+// launchers are removed. On other hosts these are the only variables that ranks get from here. SIGINT, SIGTERM and
+// SIGHUP are passed on to the ranks; a second such signal kills them. When a rank fails, the others are ended. No
+// process of this host outlives the call: there is no zombie, and if the launcher itself is killed, the kernel kills
+// the ranks. Ranks of other hosts are killed there when the launcher or its ssh ends. The caller must have one thread.
+// Throws Refusal "bad-rank-count", "cannot-run", "bad-rendezvous" or "no-rendezvous-host".
 LaunchResult launch(const LaunchOptions& options);
 
 // Lets this process run only on the processors that launch() would give such a rank: on any, where there are fewer than

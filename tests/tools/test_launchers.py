@@ -9,10 +9,12 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
@@ -117,6 +119,123 @@ def other_host(folder):
             f"'mount --bind {boot} /proc/sys/kernel/random/boot_id; exec \"$@\"'", "sh"]
 
 
+FAKE_SSH = """#!/bin/sh
+while [ "$1" = -T ] || [ "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
+echo "$1" >>"$FAKE_SSH_HOSTS"
+shift
+exec env -i PATH="$PATH" sh -c "$*"
+"""
+
+
+def is_alive(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Hosts(unittest.TestCase):
+    """Ranks of other hosts, where ssh is a script that stays here and forgets the variables as a real one does."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.hosts = self.folder / "hosts"
+        ssh = self.folder / "ssh"
+        ssh.write_text(FAKE_SSH)
+        ssh.chmod(0o755)
+        self.variables = {"PATH": f"{self.folder}:{os.environ['PATH']}", "FAKE_SSH_HOSTS": str(self.hosts)}
+        self.remote = ["launch", "--hosts", "alpha:2,beta:2", "--rendezvous-host", "127.0.0.1", "--"]
+
+    def launch(self, *command, hosts=()):
+        return run(PROGRAM, *(hosts or self.remote), *command, **self.variables)
+
+    def test_ranks_of_two_hosts_reduce(self):
+        answer = self.launch(*BENCH)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        self.assertEqual(4, json.loads(answer.stdout)["ranks"])
+        self.assertEqual(["alpha", "alpha", "beta", "beta"], sorted(self.hosts.read_text().split()))
+
+    def test_the_first_rank_may_be_here_and_others_there(self):
+        hosts = ["launch", "--hosts", "localhost:1,beta:1", "--rendezvous-host", "127.0.0.1", "--"]
+        answer = self.launch(PROGRAM, "doctor", "--peers", "--json", hosts=hosts)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        self.assertEqual(["beta"], self.hosts.read_text().split())
+
+    def test_words_and_the_folder_arrive_as_they_are(self):
+        script = '[ "$MOTLEY_RANK" != 3 ] || printf "%s|" "$PWD" "$@"'
+        answer = self.launch("sh", "-c", script, "sh", "it's", "$HOME  *", "")
+        self.assertEqual((OK, f"{ROOT}|it's|$HOME  *||"), (answer.returncode, answer.stdout), answer.stderr)
+
+    def test_no_list_of_processes_shows_the_token(self):
+        script = """
+            for each in /proc/[0-9]*/cmdline; do
+              case "$(tr '\\0' ' ' 2>/dev/null <$each)" in *"$MOTLEY_JOB_TOKEN"*) echo "shown in $each";; esac
+            done 2>/dev/null
+            echo "token ${#MOTLEY_JOB_TOKEN}" """
+        answer = self.launch("sh", "-c", script)
+        self.assertEqual("token 32\n" * 4, answer.stdout, answer.stderr)
+
+    def test_the_first_failure_ends_all_and_its_exit_code_and_host_are_told(self):
+        for end, code, message in [("exit 7", 7, "rank 2 on beta ended with exit code 7"),
+                                   ("kill -9 $$", 137, "rank 2 on beta was ended by signal 9 (Killed)")]:
+            answer = self.launch("sh", "-c", f'echo $$; [ "$MOTLEY_RANK" != 2 ] || {end}; sleep 600')
+            self.assertEqual(code, answer.returncode, answer.stderr)
+            self.assertIn(message, answer.stderr)
+            self.assertFalse(any(is_alive(process) for process in answer.stdout.split()))
+
+    def started(self, script):
+        """A launch, and the processes that its ranks say they are."""
+        launched = subprocess.Popen([PROGRAM, *self.remote, "sh", "-c", script], stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, text=True, stdin=subprocess.DEVNULL,
+                                    env=os.environ | self.variables)
+        self.addCleanup(launched.stdout.close)
+        self.addCleanup(launched.wait)
+        self.addCleanup(launched.kill)
+        return launched, [launched.stdout.readline().strip() for _ in range(4)]
+
+    def test_signals_reach_the_ranks_and_nothing_outlives_the_launcher(self):
+        for end in [signal.SIGTERM, signal.SIGKILL]:
+            with self.subTest(end=end):
+                launched, ranks = self.started("trap 'exit 5' TERM; echo $$; while :; do sleep 0.05; done")
+                launched.send_signal(end)
+                self.assertEqual(5 if end == signal.SIGTERM else -end, launched.wait(100))
+                while any(is_alive(rank) for rank in ranks):
+                    time.sleep(0.01)
+
+    def test_a_rank_that_will_not_end_is_killed_by_the_second_signal(self):
+        launched, ranks = self.started("trap '' TERM; echo $$; while :; do sleep 0.05; done")
+        launched.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        self.assertIsNone(launched.poll())
+        launched.send_signal(signal.SIGTERM)
+        self.assertEqual(137, launched.wait(100))
+        self.assertFalse(any(is_alive(rank) for rank in ranks))
+
+    def test_a_binding_is_printed_and_read(self):
+        printed = run(PROGRAM, "launch", "--hosts", "localhost:1,beta:1", "--print-binding")
+        self.assertEqual((OK, ""), (printed.returncode, printed.stderr))
+        processor = min(os.sched_getaffinity(0))
+        bound = self.folder / "ranks.yaml"
+        bound.write_text(f"ranks:\n  - {{rank: 0, processors: {processor}, device: 3, nic: eth7}}\n"
+                         f"  - {{rank: 1, host: beta, processors: {processor}}}\n")
+        hosts = ["launch", "--bind", bound, "--rendezvous-host", "127.0.0.1", "--"]
+        script = "echo $MOTLEY_RANK $(taskset -pc $$ | sed 's/.*: //') $MOTLEY_DEVICE $MOTLEY_NIC"
+        answer = self.launch("sh", "-c", script, hosts=hosts)
+        self.assertEqual((OK, [f"0 {processor} 3 eth7", f"1 {processor}"]),
+                         (answer.returncode, sorted(answer.stdout.splitlines())), answer.stderr)
+        again = run(PROGRAM, "launch", "--bind", bound, "--print-binding", "--json")
+        self.assertEqual([{"rank": 0, "host": "localhost", "processors": str(processor), "device": 3, "nic": "eth7"},
+                          {"rank": 1, "host": "beta", "processors": str(processor)}], json.loads(again.stdout)["ranks"])
+
+    def test_a_host_that_ssh_cannot_reach_is_named(self):
+        (self.folder / "ssh").write_text("#!/bin/sh\nexit 255\n")
+        answer = self.launch("true")
+        self.assertEqual(255, answer.returncode)
+        self.assertIn("ended with exit code 255, as where ssh cannot reach it", answer.stderr)
+
+
 class Peers(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -159,6 +278,21 @@ class Peers(unittest.TestCase):
         for words, why in [(["unshare", "--pid", "--fork", "--kill-child"], "another namespace of process ids"),
                            (other_host(self.folder), "another host")]:
             self.assertEqual([(0, 1, "tcp", "tcp", why), (1, 0, "tcp", "tcp", why)], self.launched(1, *words))
+
+    @need("unshare")
+    @need_root
+    def test_times_of_two_hosts_whose_clocks_differ_are_those_of_one_clock(self):
+        trace = self.folder / "trace.json"
+        command = [PROGRAM, "train", "scenarios/quickstart-train.yaml", "--steps", "2", "--trace", str(trace)]
+        script = f'if [ "$MOTLEY_RANK" = 1 ]; then exec {" ".join(other_host(self.folder))} "$@"; else exec "$@"; fi'
+        answer = run(PROGRAM, "launch", "-n", "2", "--", "sh", "-c", script, "sh", *command, "--json")
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        uncertainty_s = json.loads(answer.stdout)["clock_uncertainty_s"]
+        self.assertTrue(0 < uncertainty_s < 0.1, uncertainty_s)
+        written = json.loads(trace.read_text())
+        self.assertTrue(0 < written["motley"]["clock_uncertainty_s"] < 0.1)
+        begins = [event["ts"] for event in written["traceEvents"] if event["ph"] == "X"]
+        self.assertLess(max(begins) - min(begins), 100e6)  # the clocks are 1,000 s apart
 
     def test_one_rank_has_no_peers(self):
         answer = run(PROGRAM, "doctor", "--peers", "-n", "1")

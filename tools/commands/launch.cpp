@@ -1,6 +1,6 @@
-// motley launch: starts a command once for each rank on this host and waits until all have ended. `motley train` does
-// so by itself; use this to start another program around it, or ranks of another program. Read next:
-// hw/launch/launch.hpp.
+// motley launch: starts a command once for each rank, on this host or by ssh on others, and waits until all have ended.
+// `motley train` starts ranks of this host by itself; use this to start another program around it, or ranks of another
+// program. Read next: hw/launch/launch.hpp.
 #include "hw/launch/launch.hpp"
 
 #include <spdlog/spdlog.h>
@@ -9,24 +9,66 @@
 #include <string>
 #include <vector>
 
+#include "models/base/text_file.hpp"
 #include "tools/commands/command.hpp"
 
 namespace motley {
+namespace {
+
+struct LaunchArguments {
+  LaunchOptions options;
+  std::string hosts, binding;  // empty: not given
+  bool no_bind = false, prints_binding = false, json = false;
+};
+
+Exit run(LaunchArguments arguments) {
+  LaunchOptions& options = arguments.options;
+  options.bind = !arguments.no_bind;
+  if (!arguments.hosts.empty()) options.binding = read_hosts(arguments.hosts);
+  if (!arguments.binding.empty())
+    options.binding = parse_binding(read_text_file(arguments.binding), arguments.binding);
+  if (options.binding.empty() && options.rank_count == 0)
+    throw Refusal(Exit::usage, "bad-rank-count", {}, "nothing says how many ranks there are",
+                  "-n 2, --hosts a:2,b:2 or --bind FILE");
+  if (arguments.prints_binding) {
+    const Binding binding = binding_of(options);
+    write_result(arguments.json ? print_as_json(binding) : print(binding), "");
+    return Exit::ok;
+  }
+  const LaunchResult launched = launch(options);
+  if (!launched.message.empty()) spdlog::error("{}", launched.message);
+  return static_cast<Exit>(launched.exit_code);
+}
+
+}  // namespace
 
 void add_launch(const Command& program) {
-  const auto options = std::make_shared<LaunchOptions>();
-  const auto no_bind = std::make_shared<bool>(false);
-  const Command command = program.subcommand("launch", "Start a command once a rank on this host");
-  command.option("-n,--ranks", options->rank_count, "how many ranks").required();
-  command.option("command", options->command, "after --: the command and its arguments").required();
-  command.flag("--no-bind", *no_bind, "let every rank run on any processor, instead of on its own ones");
-  command.example("motley launch -n 2 -- motley train scenarios/quickstart-train.yaml");
-  command.runs([options, no_bind] {
-    options->bind = !*no_bind;
-    const LaunchResult launched = launch(*options);
-    if (!launched.message.empty()) spdlog::error("{}", launched.message);
-    return static_cast<Exit>(launched.exit_code);
-  });
+  const auto arguments = std::make_shared<LaunchArguments>();
+  arguments->options.rank_count = 0;
+  const Command command =
+      program.subcommand("launch", "Start a command once a rank, on this host or by ssh on others");
+  const Option count =
+      command.option("-n,--ranks", arguments->options.rank_count, "how many ranks on this host");
+  const Option hosts =
+      command.option("--hosts", arguments->hosts, "how many ranks on which hosts, as a:2,b:2");
+  const Option file = command.option("--bind", arguments->binding,
+                                     "a file that binds each rank to a host, processors, a device and a NIC");
+  hosts.not_with(count);
+  file.not_with(count);
+  file.not_with(hosts);
+  command.option("command", arguments->options.command, "after --: the command and its arguments");
+  command.option("--rendezvous-host", arguments->options.rendezvous_host,
+                 "an address of the host of rank 0 that all hosts reach, where some are not this one");
+  command.flag("--no-bind", arguments->no_bind,
+               "let every rank run on any processor, instead of on its own ones");
+  command.flag("--print-binding", arguments->prints_binding,
+               "start nothing: print the file that --bind reads");
+  command.flag("--json", arguments->json, "with --print-binding: as JSON (schema motley.binding/1)");
+  command.example(
+      "motley launch -n 2 -- motley train scenarios/quickstart-train.yaml\n"
+      "  motley launch --hosts a:2,b:2 --rendezvous-host 10.0.0.1 -- motley doctor --peers\n"
+      "  motley launch -n 2 --print-binding > ranks.yaml; motley launch --bind ranks.yaml -- COMMAND");
+  command.runs([arguments] { return run(*arguments); });
 }
 
 }  // namespace motley
