@@ -123,6 +123,12 @@ Posted run_collective(CollectiveKind kind, Transport& transport, const Group& gr
       return ring_all_gather(transport, group, channel, tag, values, mine);
     case CollectiveKind::all_to_all:
       return pairwise_all_to_all(transport, group, channel, tag, values, mine);
+    case CollectiveKind::broadcast:
+    case CollectiveKind::reduce:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::barrier:
+      MOTLEY_CHECK(false);  // no real rank performs these
   }
   return mine;
 }

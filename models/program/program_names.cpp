@@ -22,7 +22,7 @@ ProgramWords all_words() {
   ProgramWords words;
   for (Format format : kFormats) words.formats.emplace_back(name_of(format));
   words.kernels = names_up_to(static_cast<KernelOp>(kKernelOpCount - 1));
-  words.collectives = names_up_to(CollectiveKind::all_to_all);
+  words.collectives = names_up_to(CollectiveKind::barrier);
   words.streams = names_up_to(StreamKind::from_host);
   return words;
 }
