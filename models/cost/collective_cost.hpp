@@ -18,7 +18,8 @@
 //
 // Broadcast and reduce over R members, which are k nodes of g; gather and scatter by tree:
 //
-//   ring                (R+6) alpha + S/beta with 8 segments; two members alpha + S/beta
+//   ring                (R+6) alpha + S/beta with 8 segments, two members alpha + S/beta; over nodes S/beta or
+//                       S/(g beta'), whichever takes longer
 //   tree                ceil(log2 R)(alpha + S/beta); gather and scatter ceil(log2 R) alpha + (R-1)/R S/beta
 //   recursive           R = 2^k: 2 D alpha + 2 (R-1)/R S/beta
 //   hierarchical        g alpha + 2 (g-1)/g S/beta inside nodes, ceil(log2 k)(alpha' + S/(g beta')) along rails

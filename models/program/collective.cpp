@@ -343,7 +343,8 @@ bool is_of_whole(CollectiveKind kind) { return is_rooted(kind) && !is_of_parts(k
 // A chain of two members has nothing to overlap.
 int chunks_of_whole(CollectiveAlgorithm algorithm, const GroupShape& shape) {
   if (algorithm == CollectiveAlgorithm::tree) return 1;
-  if (algorithm == CollectiveAlgorithm::ring) return shape.rank_count > 2 ? kSegments : 1;
+  if (algorithm == CollectiveAlgorithm::ring)
+    return shape.rank_count > 2 ? kSegments * (is_over_nodes(shape) ? shape.per_node : 1) : 1;
   return algorithm == CollectiveAlgorithm::hierarchical ? shape.per_node : shape.rank_count;
 }
 
@@ -372,7 +373,7 @@ CollectiveSteps expand_rooted(CollectiveKind kind, CollectiveAlgorithm algorithm
     scatter_tree(expansion);
     Recursive(expansion).run(CollectiveKind::all_gather);
   } else if (kind == CollectiveKind::broadcast) {
-    broadcast(expansion, algorithm, shape.per_node);
+    broadcast(expansion, algorithm, shape);
   } else if (algorithm == CollectiveAlgorithm::flat) {
     scatter_flat(expansion);
   } else {

@@ -5,7 +5,7 @@
 //   algorithm           does                              source
 //   ring                all_reduce, reduce_scatter,       Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002;
 //                       all_gather; broadcast, reduce     broadcast and reduce, as NCCL's, a chain of segments, which
-//                                                         begins or ends at the root
+//                                                         begins or ends at the root; over nodes one for each NIC
 //   tree                all_reduce: binomial, to member   Thakur, Rabenseifner & Gropp 2005,
 //                       0 and back; broadcast, reduce,    doi:10.1177/1094342005051521
 //                       gather, scatter: one way

@@ -51,6 +51,31 @@ void chain(Expansion& into) {
   into.end_phase(into.R() - 2 + static_cast<int>(segments.size()));
 }
 
+// One chain for each member of a node, each with its share of the segments. Chain c leaves the root's node at member c,
+// after it has passed all others, and enters and leaves each further node at another member's NIC. Chain 0 leaves at
+// the root itself, which also sends it round its node.
+void chains_over_nodes(Expansion& into, int per_node) {
+  const int nodes = into.R() / per_node, segments = static_cast<int>(into.all().size()) / per_node;
+  for (int c = 0; c < per_node; ++c) {
+    const auto link = [&](int from, int to, int before) {  // `before`: how many links lead to `from`
+      for (int s = 0; s < segments; ++s) into.send(before + s, from, to, {c * segments + s}, false);
+    };
+    int last = 0, links = 0;
+    for (int i = 1; i <= per_node; ++i)
+      if (const int place = (c + i) % per_node; place != 0) link(std::exchange(last, place), place, links++);
+    if (c == 0) links = 0;
+    for (int node = 1, place = c; node < nodes; ++node) {
+      const int first = node * per_node;
+      link(first - per_node + place, first + place, links++);
+      for (int i = 1; i < per_node; ++i) {
+        const int next = (place + 1) % per_node;
+        link(first + std::exchange(place, next), first + next, links++);
+      }
+    }
+  }
+  into.end_phase(into.R() - 2 + segments);
+}
+
 // The root gives each member of its node one part. Each of them passes it along its rail by a binomial tree, and then
 // the members of each node pass their parts round. Nobody sends to the root, which has all.
 void over_nodes(Expansion& into, int per_node) {
@@ -74,9 +99,10 @@ void over_nodes(Expansion& into, int per_node) {
 
 }  // namespace
 
-void broadcast(Expansion& into, CollectiveAlgorithm algorithm, int per_node) {
-  if (algorithm == CollectiveAlgorithm::ring) return chain(into);
-  if (algorithm == CollectiveAlgorithm::hierarchical) return over_nodes(into, per_node);
+void broadcast(Expansion& into, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  if (algorithm == CollectiveAlgorithm::ring)
+    return is_over_nodes(shape) ? chains_over_nodes(into, shape.per_node) : chain(into);
+  if (algorithm == CollectiveAlgorithm::hierarchical) return over_nodes(into, shape.per_node);
   binomial(into, everyone(into), true, [&](int, int) { return into.all(); });
   into.end_phase(rounds_to_reach(into.R()));
 }

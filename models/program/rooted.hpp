@@ -6,9 +6,9 @@
 
 namespace motley {
 
-// By ring (a chain of segments), tree or hierarchical. Every other member gets every chunk exactly once, so that it
+// By ring (chains of segments), tree or hierarchical. Every other member gets every chunk exactly once, so that it
 // can be turned round.
-void broadcast(Expansion& into, CollectiveAlgorithm algorithm, int per_node);
+void broadcast(Expansion& into, CollectiveAlgorithm algorithm, const GroupShape& shape);
 // By binomial tree: a member gets the parts of all members below it, and passes them on.
 void scatter_tree(Expansion& into);
 void gather_tree(Expansion& into);

@@ -81,8 +81,11 @@ TEST_CASE(
     for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::reduce})
       for (const int root : {0, 3, 4 * nodes - 2}) {
         CAPTURE(nodes, name_of(kind), root);
-        const CollectiveCost cost = task_costs({kind, root}, cluster).at(CollectiveAlgorithm::hierarchical);
+        auto costs = task_costs({kind, root}, cluster);
+        const CollectiveCost& cost = costs.at(CollectiveAlgorithm::hierarchical);
         CHECK(cost.s_per_byte * S == Approx(2 * 0.75 * S / inside + rounds * S / (4 * rail)).epsilon(1e-9));
+        CHECK(costs.at(CollectiveAlgorithm::ring).s_per_byte ==
+              Approx(std::max(1 / inside, 1 / (4 * rail))).epsilon(1e-9));
       }
   }
 }

@@ -92,7 +92,8 @@ TEST_CASE("no member of a collective with a root sends or receives more than its
     const double R = shape.rank_count, depth = std::bit_width(static_cast<unsigned>(shape.rank_count - 1));
     const bool of_whole = task.kind == CollectiveKind::broadcast || task.kind == CollectiveKind::reduce;
     double most = (R - 1) / R;  // gather, scatter
-    if (of_whole && algorithm == CollectiveAlgorithm::ring) most = 1;
+    if (of_whole && algorithm == CollectiveAlgorithm::ring)
+      most = is_over_nodes(shape) ? 1 + 1.0 / shape.per_node : 1;
     if (of_whole && algorithm == CollectiveAlgorithm::tree) most = depth;
     if (of_whole && algorithm == CollectiveAlgorithm::recursive)
       most *= std::has_single_bit(static_cast<unsigned>(shape.rank_count)) ? 2 : 4;
@@ -124,6 +125,23 @@ TEST_CASE("members of a node are those of one node for every root") {
     REQUIRE(between(expand(task, algorithm, shape)) ==
             Approx(between(expand(task.kind, algorithm, shape))).epsilon(1e-9));
   });
+}
+
+TEST_CASE("over nodes the chains of a broadcast load every NIC alike, with one member's share") {
+  for (const auto& [nodes, per_node] : {std::pair{2, 2}, {3, 4}, {5, 3}})
+    for (const int root : {0, 1, nodes * per_node - 1}) {
+      const GroupShape shape{nodes * per_node, per_node};
+      const auto steps = expand({CollectiveKind::broadcast, root}, CollectiveAlgorithm::ring, shape);
+      std::map<std::pair<int, int>, double> crossing;  // by ends
+      for (const CollectiveMessage& each : messages(steps))
+        if (each.from / per_node != each.to / per_node)
+          crossing[{each.from, each.to}] += steps.share(each.chunks);
+      CHECK(crossing.size() == at((nodes - 1) * per_node));
+      for (const auto& [ends, share] : crossing) {
+        CHECK(ends.first % per_node == ends.second % per_node);
+        CHECK(share == Approx(1.0 / per_node).epsilon(1e-9));
+      }
+    }
 }
 
 TEST_CASE("nobody leaves a barrier before everybody has come, and its messages have no bytes") {
