@@ -77,24 +77,42 @@ std::vector<Bytes> expected(const Case& test, std::vector<Bytes> values) {
   std::vector<Bytes> results = values;
   Bytes sum = values[0];
   for (std::size_t i = 1; i < R; ++i) reduce_into(test.call.element, test.call.reduce, sum, values[i]);
+  const std::size_t root = at(test.call.root);
   for (std::size_t i = 0; i < R; ++i)
     for (std::size_t j = 0; j < R; ++j) {
       const auto part = [&](Bytes& bytes, std::size_t number) { return part_of(bytes, width, number, R); };
       const auto give = [&](std::span<const std::byte> from) {
         std::copy(from.begin(), from.end(), part(results[i], j).begin());
       };
-      if (test.call.kind == CollectiveKind::all_gather) give(part(values[j], j));
-      if (test.call.kind == CollectiveKind::all_to_all) give(part(values[j], i));
-      if (test.call.kind == CollectiveKind::all_reduce || i == j)
-        if (test.call.kind != CollectiveKind::all_gather && test.call.kind != CollectiveKind::all_to_all)
+      switch (test.call.kind) {
+        case CollectiveKind::all_gather:
+        case CollectiveKind::gather:
+          give(part(values[j], j));
+          break;
+        case CollectiveKind::all_to_all:
+          give(part(values[j], i));
+          break;
+        case CollectiveKind::broadcast:
+        case CollectiveKind::scatter:
+          give(part(values[root], j));
+          break;
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::reduce_scatter:
+        case CollectiveKind::reduce:
           give(part(sum, j));
+          break;
+        case CollectiveKind::barrier:
+          break;
+      }
     }
   return results;
 }
 
 // The bytes of a member's result that are defined.
 std::span<std::byte> defined(const Case& test, Bytes& bytes, std::size_t member) {
-  if (test.call.kind != CollectiveKind::reduce_scatter) return bytes;
+  const CollectiveKind kind = test.call.kind;
+  if ((kind == CollectiveKind::reduce || kind == CollectiveKind::gather) && member != at(test.call.root)) return {};
+  if (kind != CollectiveKind::reduce_scatter && kind != CollectiveKind::scatter) return bytes;
   return part_of(bytes, element_bytes(test.call.element), member, at(test.ranks));
 }
 
@@ -132,13 +150,17 @@ std::vector<CollectiveAlgorithm> algorithms_of(const Case& test) {
   shape.per_node = test.per_node;
   for (const CollectiveAlgorithm each :
        {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
-        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat})
+        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat,
+        CollectiveAlgorithm::dissemination})
     if (does(each, test.call.kind, shape)) able.push_back(each);
   return able;
 }
 
-constexpr std::array kKinds = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                               CollectiveKind::all_gather, CollectiveKind::all_to_all};
+constexpr std::array kKinds = {CollectiveKind::all_reduce,     CollectiveKind::reduce_scatter,
+                               CollectiveKind::all_gather,     CollectiveKind::all_to_all,
+                               CollectiveKind::broadcast,      CollectiveKind::reduce,
+                               CollectiveKind::gather,         CollectiveKind::scatter,
+                               CollectiveKind::barrier};
 
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
           "[communicator][collective]") {
@@ -148,7 +170,8 @@ TEST_CASE("every collective ends with what its kind says, over every path and by
       for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}})
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{70'001}}) {
-          Case test{{.kind = kind}, ranks, per_node, count};
+          Case test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : count};
+          if (is_rooted(kind)) test.call.root = static_cast<int>(seed / 100 % at(ranks));
           if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
           for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
             test.call.algorithm = algorithm;
@@ -163,7 +186,8 @@ TEST_CASE("collectives of every format are exact on small numbers", "[communicat
   std::uint64_t seed = 5;
   for (const ElementType element : every<ElementType>())
     for (const ReduceOp reduce : every<ReduceOp>())
-      for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter})
+      for (const CollectiveKind kind :
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::reduce})
         check_case(
             {{.kind = kind, .element = element, .reduce = reduce, .algorithm = CollectiveAlgorithm::ring},
              3,
@@ -192,7 +216,9 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
     for (int ranks = 1; ranks <= 9; ++ranks)
       for (int per_node = 1; per_node <= ranks; ++per_node) {
         if (ranks % per_node != 0) continue;
-        Case test{{.kind = kind}, ranks, per_node, at(ranks) * 48};
+        // Every algorithm cuts this into equal chunks.
+        Case test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
+        if (is_rooted(kind)) test.call.root = ranks / 2;
         for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
           test.call.algorithm = algorithm;
           std::mutex mutex;
@@ -208,11 +234,11 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
           GroupShape shape;
           shape.rank_count = ranks;
           shape.per_node = per_node;
-          const CollectiveSteps steps = expand(kind, algorithm, shape);
+          const CollectiveSteps steps = expand(CollectiveTask(kind, test.call.root), algorithm, shape);
           std::map<std::tuple<int, int, std::uint64_t>, std::size_t> listed;
           for (const CollectiveMessage& message : messages(steps))
             listed[{message.from, message.to, at(message.round)}] =
-                static_cast<std::size_t>(message.chunks) * test.count * sizeof(float) / at(steps.chunks);
+                static_cast<std::size_t>(message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           REQUIRE(sent == listed);
         }
