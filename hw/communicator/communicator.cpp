@@ -75,7 +75,8 @@ std::shared_ptr<const CollectiveSteps> Communicator::steps_of(const CollectiveCa
                                                               CollectiveAlgorithm algorithm) {
   auto& steps = steps_[{call.kind, call.root, algorithm}];
   if (!steps)
-    steps = std::make_shared<const CollectiveSteps>(expand(CollectiveTask(call.kind, call.root), algorithm, shape_));
+    steps = std::make_shared<const CollectiveSteps>(
+        expand(CollectiveTask(call.kind, call.root), algorithm, shape_));
   return steps;
 }
 

@@ -18,9 +18,10 @@ std::uint64_t context(Domain domain, std::uint64_t number) {
 
 std::span<std::byte> bytes_of(std::span<float> values) { return std::as_writable_bytes(values); }
 
-CollectiveCall call_of(CollectiveKind kind, ReduceOp reduce) {
+CollectiveCall call_of(const GroupCall& call) {
   // Tokens leave places of experts unused.
-  return {.kind = kind, .reduce = reduce, .keeps_zeros_back = kind == CollectiveKind::all_to_all};
+  return {
+      .kind = call.kind, .reduce = call.reduce, .keeps_zeros_back = call.kind == CollectiveKind::all_to_all};
 }
 
 MessageKey key_of(const StageMessage& message) {
@@ -38,11 +39,14 @@ std::vector<Rank> members_among(const Group& group, const std::vector<Rank>& ran
 
 // ---- RealPeers
 
-RealPeers::RealPeers(const Program& program, Messenger& messenger) : messenger_(messenger) {
+RealPeers::RealPeers(const Program& program, Messenger& messenger, GroupAlgorithms algorithms)
+    : messenger_(messenger), algorithms_(std::move(algorithms)) {
   for (const GroupId id : program.groups.ids()) {
     const std::vector<Rank>& members = program.groups[id].ranks;
+    const int per_node = algorithms_.per_node ? algorithms_.per_node(id) : 1;
     if (std::find(members.begin(), members.end(), messenger.rank()) != members.end())
-      groups_.emplace(id, Communicator(messenger, context(Domain::groups, at(id.value())), members));
+      groups_.emplace(id,
+                      Communicator(messenger, context(Domain::groups, at(id.value())), members, per_node));
   }
 }
 
@@ -66,9 +70,10 @@ Posted RealPeers::receive(Rank from, const StageMessage& message, std::span<floa
   return messenger_.wait(messenger_.post(order));
 }
 
-Posted RealPeers::collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                          Posted mine) {
-  return groups_.at(group).run(call_of(kind, reduce), bytes_of(values), mine);
+Posted RealPeers::collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) {
+  CollectiveCall asked = call_of(call);
+  if (algorithms_.choose && call.bytes > 0) asked.algorithm = algorithms_.choose(group, call);
+  return groups_.at(group).run(asked, bytes_of(values), mine);
 }
 
 // ---- PresentPeers
@@ -90,19 +95,18 @@ Posted PresentPeers::receive(Rank, const StageMessage&, std::span<float>, Posted
   break_promise("a message between ranks of which one is imagined", __FILE__, __LINE__);
 }
 
-Posted PresentPeers::collect(GroupId id, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                             Posted mine) {
+Posted PresentPeers::collect(GroupId id, const GroupCall& asked, std::span<float> values, Posted mine) {
   Communicator& here = groups_.at(id);
   const Group& group = program_.groups[id];
-  const CollectiveCall call = call_of(kind, reduce);
-  if (kind == CollectiveKind::all_reduce) return here.run(call, bytes_of(values), mine);
+  const CollectiveCall call = call_of(asked);
+  if (call.kind == CollectiveKind::all_reduce) return here.run(call, bytes_of(values), mine);
   const auto part_of_member = [&](Rank member) {
     return part(values, place_in(group, member), group.ranks.size());
   };
   std::vector<std::span<std::byte>> parts;
   for (const Rank member : here.members()) parts.push_back(bytes_of(part_of_member(member)));
   const Posted latest = messenger_.wait(here.start_parts(call, parts, mine));
-  if (kind == CollectiveKind::reduce_scatter) return latest;
+  if (call.kind == CollectiveKind::reduce_scatter) return latest;
   for (const Rank member : group.ranks)
     if (std::find(here.members().begin(), here.members().end(), member) == here.members().end())
       fill_(part_of_member(member));

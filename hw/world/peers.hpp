@@ -24,6 +24,21 @@ struct StageMessage {
   std::uint64_t tag = 0;
 };
 
+// A collective over a group.
+struct GroupCall {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp reduce = ReduceOp::sum;
+  // Of the payload in the formats of the Program, though fp32 is sent. 0: the call is inside a compute, and plain.
+  std::int64_t bytes = 0;
+};
+
+// How collectives are done: as they are simulated. Without: by the plain algorithms. Any thread may call it.
+struct GroupAlgorithms {
+  std::function<int(GroupId)> per_node =
+      {};  // members on each node, which stand node by node; 1: they do not
+  std::function<CollectiveAlgorithm(GroupId, const GroupCall&)> choose = {};
+};
+
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -32,8 +47,7 @@ class Peers {
   virtual Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) = 0;
   virtual Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) = 0;
   // Over all members of the group. In place.
-  virtual Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                         Posted mine) = 0;
+  virtual Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) = 0;
   // This rank has failed: the others wait no longer. Any thread may call it.
   virtual void abort(const std::string& why) = 0;
 };
@@ -41,15 +55,15 @@ class Peers {
 // Ranks that are really there. Each group belongs to one stream, and each stream to one thread.
 class RealPeers : public Peers {
  public:
-  RealPeers(const Program& program, Messenger& messenger);
+  RealPeers(const Program& program, Messenger& messenger, GroupAlgorithms algorithms = {});
   Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) override;
   Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) override;
-  Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                 Posted mine) override;
+  Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:
   Messenger& messenger_;
+  const GroupAlgorithms algorithms_;
   std::map<GroupId, Communicator> groups_;  // those that this rank is in
 };
 
@@ -62,8 +76,7 @@ class PresentPeers : public Peers {
                std::function<void(std::span<float>)> fill);
   Posted send(Rank, const StageMessage&, std::span<const float>, Posted) override;
   Posted receive(Rank, const StageMessage&, std::span<float>, Posted) override;
-  Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                 Posted mine) override;
+  Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:

@@ -313,8 +313,10 @@ Posted RealWorld::run_over_group(const Step& step, const Collective& collective,
   const std::optional<GroupId> id = program_.ranks[rank_].groups[collective.slot];
   if (!id) return {begin_s, rank_};  // the group has one rank only
   const Posted mine{begin_s, rank_};
-  return arrive(step, parts_that_come(collective.kind, program_.groups[*id], rank_, values), mine,
-                [&] { return peers_->collect(*id, collective.kind, collective.reduce, values, mine); });
+  return arrive(step, parts_that_come(collective.kind, program_.groups[*id], rank_, values), mine, [&] {
+    const GroupCall call{collective.kind, collective.reduce, collective.bytes};
+    return peers_->collect(*id, call, values, mine);
+  });
 }
 
 Posted RealWorld::arrive(const Step& step, Places places, Posted mine,

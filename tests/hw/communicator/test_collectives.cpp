@@ -111,7 +111,8 @@ std::vector<Bytes> expected(const Case& test, std::vector<Bytes> values) {
 // The bytes of a member's result that are defined.
 std::span<std::byte> defined(const Case& test, Bytes& bytes, std::size_t member) {
   const CollectiveKind kind = test.call.kind;
-  if ((kind == CollectiveKind::reduce || kind == CollectiveKind::gather) && member != at(test.call.root)) return {};
+  if ((kind == CollectiveKind::reduce || kind == CollectiveKind::gather) && member != at(test.call.root))
+    return {};
   if (kind != CollectiveKind::reduce_scatter && kind != CollectiveKind::scatter) return bytes;
   return part_of(bytes, element_bytes(test.call.element), member, at(test.ranks));
 }
@@ -156,11 +157,10 @@ std::vector<CollectiveAlgorithm> algorithms_of(const Case& test) {
   return able;
 }
 
-constexpr std::array kKinds = {CollectiveKind::all_reduce,     CollectiveKind::reduce_scatter,
-                               CollectiveKind::all_gather,     CollectiveKind::all_to_all,
-                               CollectiveKind::broadcast,      CollectiveKind::reduce,
-                               CollectiveKind::gather,         CollectiveKind::scatter,
-                               CollectiveKind::barrier};
+constexpr std::array kKinds = {
+    CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+    CollectiveKind::all_to_all, CollectiveKind::broadcast,      CollectiveKind::reduce,
+    CollectiveKind::gather,     CollectiveKind::scatter,        CollectiveKind::barrier};
 
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
           "[communicator][collective]") {
@@ -237,8 +237,8 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
           const CollectiveSteps steps = expand(CollectiveTask(kind, test.call.root), algorithm, shape);
           std::map<std::tuple<int, int, std::uint64_t>, std::size_t> listed;
           for (const CollectiveMessage& message : messages(steps))
-            listed[{message.from, message.to, at(message.round)}] =
-                static_cast<std::size_t>(message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
+            listed[{message.from, message.to, at(message.round)}] = static_cast<std::size_t>(
+                message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           REQUIRE(sent == listed);
         }
