@@ -138,6 +138,11 @@ Posted Messenger::wait(const Request& request) {
   return request->latest;
 }
 
+PathSet Messenger::paths_of(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  return request->paths;
+}
+
 void Messenger::cancel(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (request->state != Operation::State::pending) return;
@@ -273,6 +278,7 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
                 mark_value_};
   for (const auto& piece : cut(pieces, 0, send->moving))
     offer.pieces.push_back({reinterpret_cast<std::uint64_t>(piece.data()), piece.size()});
+  send->paths.add(Path::shm);
   if (options_.on_send) options_.on_send(*send->sent, Path::shm);
   transport_->tell(send->peer, offer);
 }
@@ -285,6 +291,7 @@ void Messenger::put(Transfer& send) {
   put.frame.bytes = send.moving;
   put.frame.posted = send.latest;
   put.pieces = cut(send.sent->pieces, 0, send.moving);
+  send.paths.add(Path::tcp);
   if (options_.on_send) options_.on_send(*send.sent, Path::tcp);
   transport_->put(send.peer, std::move(put));
 }
@@ -314,6 +321,7 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
       const auto zeros = receive->into.subspan(offer.bytes);
       std::fill(zeros.begin(), zeros.end(), std::byte{0});
       receive->latest = latest_of(receive->latest, offer.posted);
+      receive->paths.add(Path::shm);
       end(receive);
     } else {
       answer.kind = FrameKind::refused;
@@ -426,6 +434,7 @@ void Messenger::landed(Rank from, const Frame& data) {
   const auto receive = entry->second;
   receive->touch();
   receive->moved += data.length;
+  receive->paths.add(Path::tcp);
   receive->latest = latest_of(receive->latest, data.posted);
   if (receive->moved >= receive->moving) end(receive);
 }

@@ -21,13 +21,11 @@
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/transport/token.hpp"
 #include "hw/transport/transport.hpp"
+#include "models/base/transfer_path.hpp"
 
 namespace motley {
 
-// How the bytes of a message go.
-enum class Path : std::uint8_t { tcp, shm };
-template <>
-inline constexpr auto kWords<Path> = words("tcp", "shm");
+using Path = TransferPath;
 
 class Messenger;
 struct CollectiveOrder;
@@ -43,6 +41,7 @@ class Operation {
   enum class State : std::uint8_t { pending, done, failed, cancelled };
   State state = State::pending;
   Posted latest;
+  PathSet paths;
   virtual void cancel(Messenger&) {}
 };
 using Request = std::shared_ptr<Operation>;
@@ -99,6 +98,7 @@ class Messenger final : private TransportEvents {
   // Blocks until it is done. Returns when the last side was ready, as far as any rank knows. Throws RunFailure, which
   // names the rank to blame.
   Posted wait(const Request& request);
+  PathSet paths_of(const Request& request) const;  // that its bytes have taken
   // An operation whose bytes flow already is completed. wait() returns for one that was cancelled, too.
   void cancel(const Request& request);
   // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.

@@ -39,15 +39,20 @@ struct GroupAlgorithms {
   std::function<CollectiveAlgorithm(GroupId, const GroupCall&)> choose = {};
 };
 
+// When the last side of a transfer was ready, and how its bytes went.
+struct Moved {
+  Posted latest;
+  PathSet paths;
+};
+
 class Peers {
  public:
   virtual ~Peers() = default;
-  // These block until the bytes are where they belong. Each returns when the last side was ready. They throw
-  // RunFailure, which names the rank to blame.
-  virtual Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) = 0;
-  virtual Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) = 0;
+  // These block until the bytes are where they belong. They throw RunFailure, which names the rank to blame.
+  virtual Moved send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) = 0;
+  virtual Moved receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) = 0;
   // Over all members of the group. In place.
-  virtual Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) = 0;
+  virtual Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) = 0;
   // This rank has failed: the others wait no longer. Any thread may call it.
   virtual void abort(const std::string& why) = 0;
 };
@@ -56,9 +61,9 @@ class Peers {
 class RealPeers : public Peers {
  public:
   RealPeers(const Program& program, Messenger& messenger, GroupAlgorithms algorithms = {});
-  Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) override;
-  Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) override;
-  Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
+  Moved send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) override;
+  Moved receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) override;
+  Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:
@@ -74,9 +79,9 @@ class PresentPeers : public Peers {
  public:
   PresentPeers(const Program& program, Messenger& messenger, const std::vector<Rank>& present,
                std::function<void(std::span<float>)> fill);
-  Posted send(Rank, const StageMessage&, std::span<const float>, Posted) override;
-  Posted receive(Rank, const StageMessage&, std::span<float>, Posted) override;
-  Posted collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
+  Moved send(Rank, const StageMessage&, std::span<const float>, Posted) override;
+  Moved receive(Rank, const StageMessage&, std::span<float>, Posted) override;
+  Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:

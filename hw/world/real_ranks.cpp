@@ -37,17 +37,17 @@ class ImaginedPeers : public Peers {
  public:
   ImaginedPeers(const Program& program, Rank rank, Contribution contribution)
       : program_(program), rank_(rank), contribution_(contribution) {}
-  Posted send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return mine; }
-  Posted receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
+  Moved send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return {mine, {}}; }
+  Moved receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
     make_up(contribution_, values);
-    return mine;
+    return {mine, {}};
   }
   // Sums of which nobody brings anything are left as they are, before this is called.
-  Posted collect(GroupId id, const GroupCall&, std::span<float> values, Posted mine) override {
+  Moved collect(GroupId id, const GroupCall&, std::span<float> values, Posted mine) override {
     const Group& group = program_.groups[id];
     for (std::size_t i = 0; i < group.ranks.size(); ++i)
       if (group.ranks[i] != rank_) make_up(contribution_, part(values, i, group.ranks.size()));
-    return mine;
+    return {mine, {}};
   }
   void abort(const std::string&) override {}
 
@@ -155,7 +155,8 @@ class RankServer {
   static StepArrivals::From source(const Instruction& instruction) {
     const auto* const collective = instruction.as<Collective>();
     const bool sums = collective != nullptr && (collective->kind == CollectiveKind::all_reduce ||
-                                                collective->kind == CollectiveKind::reduce_scatter);
+                                                collective->kind == CollectiveKind::reduce_scatter ||
+                                                collective->kind == CollectiveKind::reduce);
     return sums ? StepArrivals::From::nobody : StepArrivals::From::ranks;
   }
 

@@ -275,10 +275,15 @@ TEST_CASE("the last member to be ready is known to all", "[communicator][collect
         3,
         [&](Messenger& messenger) {
           Communicator group(messenger, 1, everyone(3));
-          std::vector<float> values(9'000);
+          std::vector<float> values(90'000);
           const Posted latest = group.run({}, std::as_writable_bytes(std::span(values)),
                                           {messenger.rank() == Rank(1) ? 9.0 : 2.0, messenger.rank()});
           tests::demand(latest.at_s == 9.0);
+          PathSet expected;
+          expected.add(how.reads_memory ? Path::shm : Path::tcp);
+          const Request again = group.start({}, std::as_writable_bytes(std::span(values)));
+          group.wait(again);
+          tests::demand(messenger.paths_of(again) == expected, "the path of the bytes");
           tests::demand(latest.rank == Rank(1));
         },
         how));
