@@ -1,5 +1,5 @@
 # The Debian packages that Motley needs, in one place for all scripts, which source this file.
-# Optional parts (CUDA, HIP, RDMA) are not here: motley doctor says what they would add.
+# Optional parts (CUDA, HIP) are not here: motley doctor says what they would add.
 build_packages=(
   g++ cmake ninja-build pkg-config
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
@@ -7,6 +7,11 @@ build_packages=(
 )
 fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)
+# For tools/rdma-vm and its tests: the guests, and programs and libraries that move bytes in them by RDMA.
+guest_packages=(
+  qemu-system-x86 busybox-static iproute2 python3
+  ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
+)
 check_packages=(clang-format clang-tidy git)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
