@@ -48,6 +48,8 @@ struct TrainOptions {
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
+  bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
+  std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
   // Called on rank 0 after each step, with its number (from 0) and its loss.
