@@ -59,6 +59,8 @@ class Transport {
   // tell(), put() and wake(), but not progress() or flush().
   virtual void wait(double seconds) = 0;
   virtual void wake() = 0;
+  // wait() also ends when this descriptor, whose owner reads from it, can be read.
+  virtual void wait_also_for(int descriptor) = 0;
   // Forgets every Put: other bytes go in the place of those that are promised already. The run has failed.
   virtual void abandon() = 0;
   // Tells all peers that tell() or put() has reached.

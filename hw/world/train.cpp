@@ -137,6 +137,8 @@ class RankRun {
     messages.token = token_;
     messages.timeout_s = options.timeout_s;
     messages.reads_memory = options.reads_memory;
+    messages.uses_rdma = options.uses_rdma;
+    messages.rdma_devices = options.rdma_devices;
     messages.on_note = options.on_note;
     return messages;
   }

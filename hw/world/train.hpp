@@ -50,6 +50,8 @@ struct TrainOptions {
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
   GroupAlgorithms algorithms = {};    // by which ranks do collectives; none: the plain ones
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
+  bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
+  std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
   // Called on rank 0 after each step, with its number (from 0) and its loss.
