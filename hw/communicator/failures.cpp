@@ -40,10 +40,12 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   failure_ = fmt::format("rank {}: {}", options_.rank, why);
   inquiry_.reset();
   transport_->abandon();
+  if (verbs_) verbs_->close();
   for (Operation* const operation : std::exchange(pending_, {})) operation->state = Operation::State::failed;
   sends_.clear();
   receives_.clear();
   waiting_sends_.clear();
+  unwired_sends_.clear();
   readies_.clear();
   later_.clear();
   completed_ = true;

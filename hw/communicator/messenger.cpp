@@ -16,8 +16,6 @@
 namespace motley {
 namespace {
 
-// Smaller messages go through the connection: to take them from memory needs one more message.
-constexpr std::size_t kOfferBytes = std::size_t{16} << 10U;
 constexpr double kFarewell_s = 1;
 
 std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEvents& events) {
@@ -37,6 +35,7 @@ Messenger::Messenger(MessengerOptions options)
   const Nonce nonce = random_nonce();
   std::memcpy(&mark_value_, nonce.data(), sizeof mark_value_);
   if (options_.reads_memory) let_siblings_read();
+  open_rdma();
 }
 
 Messenger::~Messenger() {
@@ -45,6 +44,7 @@ Messenger::~Messenger() {
   pending_.clear();
   receives_.clear();
   transport_->abandon();
+  if (verbs_) verbs_->close();
   Frame goodbye;
   goodbye.kind = FrameKind::goodbye;
   if (!failure_) transport_->tell_all(goodbye);
@@ -138,6 +138,11 @@ Posted Messenger::wait(const Request& request) {
   return request->latest;
 }
 
+PathSet Messenger::paths_of(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  return request->paths;
+}
+
 void Messenger::cancel(const Request& request) {
   const std::lock_guard lock(mutex_);
   if (request->state != Operation::State::pending) return;
@@ -151,30 +156,6 @@ void Messenger::abort(const std::string& why) {
   for (const auto& [peer, place] : options_.peers) spoken_.insert(peer);  // all shall know
   fail(options_.rank, why);
   announce(false);
-}
-
-Path Messenger::path_to(Rank peer, std::size_t bytes) const {
-  const std::lock_guard lock(mutex_);
-  return offers_memory(peer, bytes) ? Path::shm : Path::tcp;
-}
-
-std::string Messenger::why_not_memory(Rank peer) const {
-  const std::lock_guard lock(mutex_);
-  if (!options_.reads_memory) return "memory is not to be read";
-  if (const auto tried = unreadable_.find(peer); tried != unreadable_.end()) return tried->second;
-  return why_apart(domain_, options_.peers.at(peer).domain);
-}
-
-void Messenger::allow(Path path) {
-  const std::lock_guard lock(mutex_);
-  options_.reads_memory = path == Path::shm;
-  if (options_.reads_memory) let_siblings_read();
-}
-
-bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
-  const auto place = options_.peers.find(peer);
-  const bool near = place != options_.peers.end() && !domain_.empty() && place->second.domain == domain_;
-  return options_.reads_memory && near && bytes >= kOfferBytes && !cannot_read_.contains(peer);
 }
 
 void Messenger::announce(bool by_driver) {
@@ -252,6 +233,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   ready.call = order.call;
   ready.bytes = receive->bytes;
   ready.posted = order.mine;
+  wire_up(receive->peer, receive->bytes);
   transport_->tell(receive->peer, ready);
   return receive;
 }
@@ -280,20 +262,9 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
                 mark_value_};
   for (const auto& piece : cut(pieces, 0, send->moving))
     offer.pieces.push_back({reinterpret_cast<std::uint64_t>(piece.data()), piece.size()});
+  send->paths.add(Path::shm);
   if (options_.on_send) options_.on_send(*send->sent, Path::shm);
   transport_->tell(send->peer, offer);
-}
-
-void Messenger::put(Transfer& send) {
-  Put put;
-  put.number = send.number;
-  put.frame.kind = FrameKind::data;
-  put.frame.transfer = send.other;
-  put.frame.bytes = send.moving;
-  put.frame.posted = send.latest;
-  put.pieces = cut(send.sent->pieces, 0, send.moving);
-  if (options_.on_send) options_.on_send(*send.sent, Path::tcp);
-  transport_->put(send.peer, std::move(put));
 }
 
 const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
@@ -322,6 +293,7 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
       const auto zeros = receive->into.subspan(offer.bytes);
       std::fill(zeros.begin(), zeros.end(), std::byte{0});
       receive->latest = latest_of(receive->latest, offer.posted);
+      receive->paths.add(Path::shm);
       end(receive);
     } else {
       answer.kind = FrameKind::refused;
@@ -386,6 +358,10 @@ void Messenger::came(Rank from, const Frame& frame) {
     }
     case FrameKind::answer:
       return answered(from, frame);
+    case FrameKind::wire:
+    case FrameKind::wired:
+    case FrameKind::unwired:
+      return wiring_came(from, frame);
     case FrameKind::data:
       return;
   }
@@ -412,6 +388,12 @@ std::span<std::byte> Messenger::place_for(Rank from, const Frame& data) {
   const auto entry = receives_.find(data.transfer);
   if (entry == receives_.end() || entry->second->peer != from) return {};
   Transfer& receive = *entry->second;
+  if (data.attempt < receive.attempt) return {};
+  if (data.attempt > receive.attempt) {  // what came of older ones is sent again
+    receive.attempt = data.attempt;
+    receive.moved = 0;
+    receive.begun = false;
+  }
   const bool fits =
       data.bytes <= receive.bytes && data.offset <= data.bytes && data.length <= data.bytes - data.offset;
   if (!fits) {
@@ -432,8 +414,10 @@ void Messenger::landed(Rank from, const Frame& data) {
   const auto entry = receives_.find(data.transfer);
   if (entry == receives_.end() || entry->second->peer != from) return;
   const auto receive = entry->second;
+  if (data.attempt != receive->attempt) return;
   receive->touch();
   receive->moved += data.length;
+  receive->paths.add(data.path);
   receive->latest = latest_of(receive->latest, data.posted);
   if (receive->moved >= receive->moving) end(receive);
 }
@@ -443,6 +427,10 @@ void Messenger::left(std::uint64_t number) {
 }
 
 void Messenger::lost(Rank peer, const std::string& why) {
+  if (verbs_) {  // what came over RDMA before
+    verbs_->progress();
+    verbs_->forget(peer);
+  }
   lost_[peer] = why;
   const bool needed = std::any_of(pending_.begin(), pending_.end(), [&](Operation* each) {
     const auto* const transfer = dynamic_cast<Transfer*>(each);
@@ -456,6 +444,7 @@ void Messenger::noted(const std::string& what) {
 }
 
 void Messenger::progress() {
+  if (verbs_) verbs_->progress();
   transport_->progress();
   run_later();
   check_deadlines();

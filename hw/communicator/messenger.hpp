@@ -16,18 +16,18 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/transport/token.hpp"
 #include "hw/transport/transport.hpp"
+#include "hw/transport/verbs/transport.hpp"
+#include "models/base/transfer_path.hpp"
 
 namespace motley {
 
-// How the bytes of a message go.
-enum class Path : std::uint8_t { tcp, shm };
-template <>
-inline constexpr auto kWords<Path> = words("tcp", "shm");
+using Path = TransferPath;
 
 class Messenger;
 struct CollectiveOrder;
@@ -43,6 +43,7 @@ class Operation {
   enum class State : std::uint8_t { pending, done, failed, cancelled };
   State state = State::pending;
   Posted latest;
+  PathSet paths;
   virtual void cancel(Messenger&) {}
 };
 using Request = std::shared_ptr<Operation>;
@@ -73,7 +74,10 @@ struct MessengerOptions {
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   int streams = 1;           // TCP connections to a peer that carry data
   double spin_s = 50e-6;     // how long a thread that waits looks again and again before it sleeps
-  // Called for each message when its bytes begin to flow.
+  bool uses_rdma = true;     // whether large messages go by RDMA where both sides have a device
+  std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
+  std::size_t rdma_bytes = std::size_t{4} << 10U;  // smaller messages go over TCP
+  // Called for each message when its bytes begin to flow, again if they begin anew on another path.
   std::function<void(const SendOrder&, Path)> on_send = {};
   // Asked now and then while operations wait: a text ends them all, and says why.
   std::function<std::optional<std::string>()> gives_up = {};
@@ -81,7 +85,7 @@ struct MessengerOptions {
   std::function<void(const std::string&)> on_note = {};
 };
 
-class Messenger final : private TransportEvents {
+class Messenger final : private TransportEvents, private VerbsEvents {
  public:
   explicit Messenger(MessengerOptions options);
   // Says goodbye to those that it has talked with. Operations under way end as failed.
@@ -99,6 +103,7 @@ class Messenger final : private TransportEvents {
   // Blocks until it is done. Returns when the last side was ready, as far as any rank knows. Throws RunFailure, which
   // names the rank to blame.
   Posted wait(const Request& request);
+  PathSet paths_of(const Request& request) const;  // that its bytes have taken
   // An operation whose bytes flow already is completed. wait() returns for one that was cancelled, too.
   void cancel(const Request& request);
   // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.
@@ -131,7 +136,12 @@ class Messenger final : private TransportEvents {
   void check_ready_calls(const MessageKey& key, const Call& mine);
   void take_offer(Rank from, const Frame& offer);
   void withdraw_ready(Rank from, const Frame& frame);
+  bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
+  void open_rdma();
+  void wire_up(Rank peer, std::size_t bytes);
+  void wiring_came(Rank from, const Frame& frame);
+  bool put_over_rdma(Transfer& send, Put& put);
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
   void check_deadlines();
   void ask(Rank whom);
@@ -151,6 +161,9 @@ class Messenger final : private TransportEvents {
   void left(std::uint64_t number) override;
   void lost(Rank peer, const std::string& why) override;
   void noted(const std::string& what) override;
+  void tells(Rank peer, const Frame& frame) override { transport_->tell(peer, frame); }
+  void reach_changed(Rank peer) override;
+  void gave_back(std::uint64_t number) override;
 
   // Who is asked, after whom, when an operation has waited too long.
   struct Inquiry {
@@ -170,7 +183,8 @@ class Messenger final : private TransportEvents {
   std::set<Operation*> pending_;
   std::map<std::uint64_t, std::shared_ptr<Transfer>> sends_, receives_;  // by number
   std::map<Key, std::deque<std::uint64_t>> waiting_sends_;
-  std::map<Key, std::deque<Frame>> readies_;  // of peers whose sends are not posted here
+  std::map<Rank, std::vector<std::uint64_t>> unwired_sends_;  // that wait until it is known how they go
+  std::map<Key, std::deque<Frame>> readies_;                  // of peers whose sends are not posted here
   std::map<std::pair<std::uint64_t, std::uint64_t>, Call>
       calls_;              // collectives under way, by context and operation
   std::set<Rank> spoken_;  // those that this rank has talked with
@@ -186,6 +200,7 @@ class Messenger final : private TransportEvents {
   double checked_s_ = 0;
   std::uint64_t next_number_ = 1;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<VerbsTransport> verbs_;  // nothing: this rank uses no RDMA
 };
 
 // "all_reduce (ring, sum) of 1024 fp32 among 4"

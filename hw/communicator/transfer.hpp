@@ -30,6 +30,7 @@ class Messenger::Transfer final : public Operation {
   std::span<std::byte> into = {};                // of a receive
   std::size_t bytes = 0, moving = 0, moved = 0;  // in all; before the zeros that stay behind; so far
   std::uint64_t other = 0;                       // the receiver's number, once it is known
+  std::uint32_t attempt = 0;                     // how often its bytes were begun before
   bool begun = false;                            // some bytes of a receive have come
   const double since_s;                          // when it was posted
   double moved_s;                                // when it last moved

@@ -160,7 +160,7 @@ std::vector<PartReport> probe_hardware(const std::string& module_folder) {
   parts.push_back(probe_module({.name = "HIP", .enables = "AMD GPUs; today: they are listed and tested"},
                                module("libmotley_hip.so"), MOTLEY_HAS_HIP));
   parts.push_back(
-      probe_module({.name = "libibverbs", .enables = "RDMA cards; today: they are listed and opened"},
+      probe_module({.name = "libibverbs", .enables = "RDMA cards carry large messages between real ranks"},
                    module("libmotley_verbs.so"), MOTLEY_HAS_VERBS));
   parts.push_back(
       probe_module({.name = "librdmacm", .enables = "RDMA connections by address; today: asked if it can"},

@@ -95,6 +95,19 @@ void visit_ready(Fields& fields, AFrame& frame) {
   fields.posted(frame.posted);
 }
 
+template <class Fields, class AnEndpoint>
+void visit_endpoint(Fields& fields, AnEndpoint& endpoint) {
+  fields.number(endpoint.rail);
+  fields.number(endpoint.link);
+  fields.number(endpoint.mtu);
+  fields.number(endpoint.lid);
+  fields.number(endpoint.queue);
+  fields.number(endpoint.packet);
+  fields.number(endpoint.slots);
+  fields.number(endpoint.slot_bytes);
+  for (auto& each : endpoint.gid) fields.number(each);
+}
+
 template <class Fields, class AFrame>
 void visit(Fields& fields, AFrame& frame) {
   switch (frame.kind) {
@@ -106,6 +119,7 @@ void visit(Fields& fields, AFrame& frame) {
       fields.number(frame.bytes);
       fields.number(frame.offset);
       fields.number(frame.length);
+      fields.number(frame.attempt);
       return fields.posted(frame.posted);
     case FrameKind::offer:
       fields.number(frame.transfer);
@@ -125,6 +139,14 @@ void visit(Fields& fields, AFrame& frame) {
     case FrameKind::abort:
     case FrameKind::answer:
       fields.rank(frame.rank);
+      return fields.text(frame.text);
+    case FrameKind::wire:
+      return visit_endpoint(fields, frame.endpoint);
+    case FrameKind::wired:
+      return fields.number(frame.endpoint.rail);
+    case FrameKind::unwired:
+      fields.number(frame.endpoint.rail);
+      fields.number(frame.came);
       return fields.text(frame.text);
     case FrameKind::goodbye:
     case FrameKind::ask:
@@ -154,7 +176,7 @@ std::vector<std::byte> encode(const Frame& frame) {
 std::optional<Frame> decode(std::span<const std::byte> rest) {
   WireReader reader(rest);
   const auto kind = reader.number<std::uint8_t>();
-  if (!reader.good() || kind > static_cast<std::uint8_t>(FrameKind::answer)) return std::nullopt;
+  if (!reader.good() || kind > static_cast<std::uint8_t>(FrameKind::unwired)) return std::nullopt;
   Frame frame;
   frame.kind = static_cast<FrameKind>(kind);
   FrameReader fields(reader);

@@ -6,15 +6,20 @@
 //   b -> a   taken     the offer is done;  refused: b cannot read a's memory, so a sends data
 //   b -> a   withdraw  n is cancelled;     a -> b   withdrawn: no byte of n will come any more
 //
+// Two ranks that would use RDMA tell each other, for each pair of devices: wire (where this end is), wired (this end
+// can receive) and, at any time, unwired (this end is closed, or there is none).
+//
 // abort, goodbye, ask and answer concern the run. Read next: hw/transport/wire.hpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hw/transport/wire.hpp"
+#include "models/base/transfer_path.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -56,7 +61,10 @@ enum class FrameKind : std::uint8_t {
   abort,
   goodbye,
   ask,
-  answer
+  answer,
+  wire,
+  wired,
+  unwired
 };
 
 // Bytes in a sender's memory.
@@ -71,6 +79,17 @@ struct MemoryMark {
   bool operator==(const MemoryMark&) const = default;
 };
 
+// One end of a pair of RDMA queues, as a peer needs it. The codes are those of libibverbs.
+struct Endpoint {
+  std::uint8_t rail = 0;  // devices of one number are wired to each other
+  std::uint8_t link = 0, mtu = 0;
+  std::uint16_t lid = 0;
+  std::uint32_t queue = 0, packet = 0;      // its number, and that of the first packet that it sends
+  std::uint32_t slots = 0, slot_bytes = 0;  // what it can receive before it says that there is room again
+  std::array<std::uint8_t, 16> gid{};
+  bool operator==(const Endpoint&) const = default;
+};
+
 struct Frame {
   FrameKind kind = FrameKind::ready;
   std::uint64_t transfer = 0;  // the receiver's number of it
@@ -78,12 +97,17 @@ struct Frame {
   Call call;                   // ready
   std::uint64_t bytes = 0;     // ready: of the transfer; data, offer: as many move, and the rest are zeros
   std::uint64_t offset = 0, length = 0;  // data: of what follows
-  std::uint64_t sender_number = 0;       // offer, taken, refused: the sender's number of the transfer
-  MemoryMark mark;                       // offer: of the sender
-  std::vector<MemoryPiece> pieces;       // offer
-  Posted posted;                         // ready, data, offer
-  std::optional<Rank> rank;              // abort: who is to blame; answer: for whom the rank waits
-  std::string text;                      // abort: why; answer: for what
+  std::uint32_t attempt =
+      0;  // data: how often the transfer was begun before; what belongs to an older one is void
+  std::uint64_t sender_number = 0;  // offer, taken, refused: the sender's number of the transfer
+  MemoryMark mark;                  // offer: of the sender
+  std::vector<MemoryPiece> pieces;  // offer
+  Posted posted;                    // ready, data, offer
+  TransferPath path = TransferPath::tcp;  // data: that it has come by; not sent
+  std::optional<Rank> rank;         // abort: who is to blame; answer: for whom the rank waits
+  std::string text;                 // abort, unwired: why; answer: for what
+  Endpoint endpoint;                // wire; of wired and unwired only the rail
+  std::uint64_t came = 0;           // unwired: how many messages with data came over it
 };
 
 // The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.

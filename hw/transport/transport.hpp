@@ -55,10 +55,12 @@ class Transport {
   virtual void put(Rank peer, Put put) = 0;
   // Does what can be done without blocking.
   virtual void progress() = 0;
-  // Blocks until progress() has something to do, wake() was called, or the time has passed. Others may call tell(), put()
-  // and, from any thread, wake() meanwhile, but not progress() or flush().
+  // Blocks until progress() has something to do, wake() was called, or the time has passed. Meanwhile others may call
+  // tell(), put() and wake(), but not progress() or flush().
   virtual void wait(double seconds) = 0;
   virtual void wake() = 0;
+  // wait() also ends when this descriptor, whose owner reads from it, can be read.
+  virtual void wait_also_for(int descriptor) = 0;
   // Forgets every Put: other bytes go in the place of those that are promised already. The run has failed.
   virtual void abandon() = 0;
   // Tells all peers that tell() or put() has reached.

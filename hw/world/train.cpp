@@ -70,7 +70,7 @@ class RankRun {
         recorder_(recorder(job)),
         rendezvous_(rendezvous_options(program, place, options)),
         messenger_(messenger_options(options)),
-        peers_(program, messenger_),
+        peers_(program, messenger_, options.algorithms),
         work_(program, job.transformer, job.train, rank_, options.library,
               [this](const Kernel& kernel, std::span<float> values) {
                 world_.tensor_collective(kernel, values);
@@ -141,6 +141,8 @@ class RankRun {
     messages.token = token_;
     messages.timeout_s = options.timeout_s;
     messages.reads_memory = options.reads_memory;
+    messages.uses_rdma = options.uses_rdma;
+    messages.rdma_devices = options.rdma_devices;
     messages.on_note = options.on_note;
     return messages;
   }

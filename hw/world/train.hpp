@@ -12,6 +12,7 @@
 #include "hw/kernels/run_kernel.hpp"
 #include "hw/launch/place.hpp"
 #include "hw/rank/data.hpp"
+#include "hw/world/peers.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
@@ -29,7 +30,10 @@ struct TrainOptions {
   KernelLibrary library = KernelLibrary::fast;
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
+  GroupAlgorithms algorithms = {};    // by which ranks do collectives; none: the plain ones
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
+  bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
+  std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
   // Called on rank 0 after each step, with its number (from 0) and its loss.

@@ -146,8 +146,9 @@ class Commands(Guests):
         parts = json.loads(self.right("--", PROGRAM, "doctor", "--json"))["parts"]
         verbs, rdmacm = ([part for part in parts if part["name"] == name][0] for name in names)
         self.assertEqual(("ran", "ran"), (verbs["state"], rdmacm["state"]))
-        self.assertEqual(["rxe0, port 1 ethernet active"],
-                         [re.sub(r" \d+ Gb/s; registers memory$", "", device) for device in verbs["devices"]])
+        self.assertEqual("1 of 1 devices opened and registered memory, 1 can carry messages", verbs["detail"])
+        self.assertEqual(["rxe0, port 1 ethernet active; messages use port 1, ::ffff:10.77.0.1"],
+                         [re.sub(r" \d+ Gb/s; registers memory", "", device) for device in verbs["devices"]])
 
 
 class Verbs(Guests):

@@ -7,7 +7,7 @@ set(MOTLEY_HIP_ARCHITECTURES "gfx90a;gfx1030" CACHE STRING "architectures that t
 
 find_program(MOTLEY_NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
 find_program(MOTLEY_HIPCC hipcc HINTS /opt/rocm/bin)
-pkg_check_modules(IBVERBS QUIET IMPORTED_TARGET libibverbs)
+pkg_check_modules(IBVERBS QUIET IMPORTED_TARGET libibverbs>=1.11)
 pkg_check_modules(RDMACM QUIET IMPORTED_TARGET librdmacm)
 find_package(Ceres QUIET)
 
@@ -66,8 +66,9 @@ if(MOTLEY_HIPCC)
   motley_gpu_module(hip ${MOTLEY_HIPCC} -x hip ${architectures} -fPIC -Wall -Wextra -Werror)
 endif()
 
-function(motley_verbs_module name source target version)
-  add_library(motley_${name} MODULE ${CMAKE_SOURCE_DIR}/hw/transport/verbs/${source})
+function(motley_verbs_module name target version)  # further arguments: its sources
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/hw/transport/verbs/)
+  add_library(motley_${name} MODULE ${ARGN})
   target_link_libraries(motley_${name} PRIVATE motley_flags PkgConfig::${target})
   target_compile_definitions(motley_${name} PRIVATE MOTLEY_PART_VERSION="${version}")
   set_target_properties(motley_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -75,11 +76,11 @@ endfunction()
 
 if(IBVERBS_FOUND)
   set(MOTLEY_HAS_VERBS 1)
-  motley_verbs_module(verbs probe.cpp IBVERBS "${IBVERBS_VERSION}")
+  motley_verbs_module(verbs IBVERBS "${IBVERBS_VERSION}" probe.cpp port.cpp)
 endif()
 if(RDMACM_FOUND)
   set(MOTLEY_HAS_RDMACM 1)
-  motley_verbs_module(rdmacm probe_rdmacm.cpp RDMACM "${RDMACM_VERSION}")
+  motley_verbs_module(rdmacm RDMACM "${RDMACM_VERSION}" probe_rdmacm.cpp)
 endif()
 
 # Tells hw/device/probe.cpp which modules exist and where the vendors' libraries were found.

@@ -11,7 +11,12 @@ function(motley_room folder)
   else()
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
   endif()
-  list(FILTER sources EXCLUDE REGEX "/hw/(device/cuda|device/hip|transport/verbs)/")  # see optional_parts.cmake
+  list(FILTER sources EXCLUDE REGEX "/hw/(device/(cuda|hip)/|transport/verbs/probe)")  # see optional_parts.cmake
+  if(IBVERBS_FOUND)
+    list(FILTER sources EXCLUDE REGEX "/hw/transport/verbs/absent\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/hw/transport/verbs/(port|device|queue_pair|transport)\\.cpp$")
+  endif()
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   add_library(${name} STATIC ${sources})
   list(TRANSFORM ROOM_BELOW REPLACE "/" "_")

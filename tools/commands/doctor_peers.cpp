@@ -37,9 +37,10 @@ ordered_json pairs_of(const IdTable<Rank, std::string>& answers) {
       if (from == to) continue;
       const ordered_json& sent = peers[from][fmt::format("{}", to)];
       const std::string large = sent[1], unread = peers[to][fmt::format("{}", from)][2];
-      const bool read = large == name_of(Path::shm);
-      const std::string why =
-          read ? fmt::format("one host: rank {} reads the memory of rank {}", to, from) : unread;
+      std::string why = unread;
+      if (large == name_of(Path::shm))
+        why = fmt::format("one host: rank {} reads the memory of rank {}", to, from);
+      if (large == name_of(Path::verbs)) why += ", and both ends have RDMA";
       pairs.push_back(
           {{"from", from.value()}, {"to", to.value()}, {"small", sent[0]}, {"large", large}, {"why", why}});
     }
@@ -54,7 +55,7 @@ std::string to_text(const ordered_json& pairs) {
                         pair["why"].get<std::string>());
   return text + fmt::format(
                     "\nsmall: {}, large: {}, each sent just now; tcp: through a connection,\n"
-                    "shm: out of the sender's memory.\n",
+                    "shm: out of the sender's memory; verbs: by RDMA.\n",
                     format_bytes(TriedPaths::kSmall), format_bytes(TriedPaths::kLarge));
 }
 

@@ -197,6 +197,8 @@ void TcpTransport::wake() {
   [[maybe_unused]] const ssize_t bytes = write(wake_.descriptor(), &once, sizeof once);
 }
 
+void TcpTransport::wait_also_for(int descriptor) { set_events(poll_, EPOLL_CTL_ADD, descriptor, EPOLLIN); }
+
 void TcpTransport::abandon() {
   for (auto& [key, out] : out_) out.stream.abandon();
 }

@@ -34,6 +34,7 @@ class TcpTransport : public Transport {
   void progress() override;
   void wait(double seconds) override;
   void wake() override;
+  void wait_also_for(int descriptor) override;
   void abandon() override;
   void tell_all(const Frame& frame) override;
   void flush(double seconds) override;

@@ -8,97 +8,15 @@
 
 #include "hw/communicator/communicator.hpp"
 #include "models/base/index.hpp"
+#include "tests/support/collective_cases.hpp"
 #include "tests/support/loopback.hpp"
 
 namespace motley {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using namespace tests;
 
-std::vector<Rank> everyone(int ranks) {
-  std::vector<Rank> members;
-  for (int rank = 0; rank < ranks; ++rank) members.emplace_back(rank);
-  return members;
-}
-
-// Small whole numbers, which every format adds exactly.
-Bytes small_numbers(ElementType element, std::size_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(count * element_bytes(element));
-  for (std::size_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>(random() % 3);
-    const auto put = [&](auto number) {
-      std::memcpy(bytes.data() + i * sizeof number, &number, sizeof number);
-    };
-    switch (element) {
-      case ElementType::fp64:
-        put(static_cast<double>(value));
-        break;
-      case ElementType::fp32:
-        put(static_cast<float>(value));
-        break;
-      case ElementType::fp16:
-        put(std::array<std::uint16_t, 3>{0, 0x3c00, 0x4000}[at(value)]);
-        break;
-      case ElementType::bf16:
-        put(std::array<std::uint16_t, 3>{0, 0x3f80, 0x4000}[at(value)]);
-        break;
-      case ElementType::fp8_e4m3:
-        put(std::array<std::uint8_t, 3>{0, 0x38, 0x40}[at(value)]);
-        break;
-      case ElementType::fp8_e5m2:
-        put(std::array<std::uint8_t, 3>{0, 0x3c, 0x40}[at(value)]);
-        break;
-      case ElementType::int8:
-      case ElementType::uint8:
-        put(static_cast<std::uint8_t>(value));
-        break;
-      case ElementType::int32:
-        put(static_cast<std::int32_t>(value));
-        break;
-      case ElementType::int64:
-        put(static_cast<std::int64_t>(value));
-        break;
-    }
-  }
-  return bytes;
-}
-
-struct Case {
-  CollectiveCall call;
-  int ranks = 2, per_node = 1;
-  std::size_t count = 0;  // elements
-};
-
-// What each member must end with, where it is defined: by the definition of the kind alone.
-std::vector<Bytes> expected(const Case& test, std::vector<Bytes> values) {
-  const auto R = at(test.ranks);
-  const std::size_t width = element_bytes(test.call.element);
-  std::vector<Bytes> results = values;
-  Bytes sum = values[0];
-  for (std::size_t i = 1; i < R; ++i) reduce_into(test.call.element, test.call.reduce, sum, values[i]);
-  for (std::size_t i = 0; i < R; ++i)
-    for (std::size_t j = 0; j < R; ++j) {
-      const auto part = [&](Bytes& bytes, std::size_t number) { return part_of(bytes, width, number, R); };
-      const auto give = [&](std::span<const std::byte> from) {
-        std::copy(from.begin(), from.end(), part(results[i], j).begin());
-      };
-      if (test.call.kind == CollectiveKind::all_gather) give(part(values[j], j));
-      if (test.call.kind == CollectiveKind::all_to_all) give(part(values[j], i));
-      if (test.call.kind == CollectiveKind::all_reduce || i == j)
-        if (test.call.kind != CollectiveKind::all_gather && test.call.kind != CollectiveKind::all_to_all)
-          give(part(sum, j));
-    }
-  return results;
-}
-
-// The bytes of a member's result that are defined.
-std::span<std::byte> defined(const Case& test, Bytes& bytes, std::size_t member) {
-  if (test.call.kind != CollectiveKind::reduce_scatter) return bytes;
-  return part_of(bytes, element_bytes(test.call.element), member, at(test.ranks));
-}
-
-std::vector<Bytes> performed(const Case& test, std::vector<Bytes> values, const tests::Loopback& how) {
+std::vector<Bytes> performed(const CollectiveCase& test, std::vector<Bytes> values, const tests::Loopback& how) {
   tests::rethrow_first(tests::on_loopback(
       test.ranks,
       [&](Messenger& messenger) {
@@ -110,7 +28,7 @@ std::vector<Bytes> performed(const Case& test, std::vector<Bytes> values, const 
   return values;
 }
 
-void check_case(const Case& test, const tests::Loopback& how, std::uint64_t seed) {
+void check_case(const CollectiveCase& test, const tests::Loopback& how, std::uint64_t seed) {
   std::vector<Bytes> values;
   for (int rank = 0; rank < test.ranks; ++rank)
     values.push_back(small_numbers(test.call.element, test.count, seed + at(rank)));
@@ -124,22 +42,6 @@ void check_case(const Case& test, const tests::Loopback& how, std::uint64_t seed
   }
 }
 
-// The algorithms that messages can perform.
-std::vector<CollectiveAlgorithm> algorithms_of(const Case& test) {
-  std::vector<CollectiveAlgorithm> able;
-  GroupShape shape;
-  shape.rank_count = test.ranks;
-  shape.per_node = test.per_node;
-  for (const CollectiveAlgorithm each :
-       {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
-        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat})
-    if (does(each, test.call.kind, shape)) able.push_back(each);
-  return able;
-}
-
-constexpr std::array kKinds = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                               CollectiveKind::all_gather, CollectiveKind::all_to_all};
-
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
           "[communicator][collective]") {
   std::uint64_t seed = 1;
@@ -148,7 +50,8 @@ TEST_CASE("every collective ends with what its kind says, over every path and by
       for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}})
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{70'001}}) {
-          Case test{{.kind = kind}, ranks, per_node, count};
+          CollectiveCase test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : count};
+          if (is_rooted(kind)) test.call.root = static_cast<int>(seed / 100 % at(ranks));
           if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
           for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
             test.call.algorithm = algorithm;
@@ -163,7 +66,8 @@ TEST_CASE("collectives of every format are exact on small numbers", "[communicat
   std::uint64_t seed = 5;
   for (const ElementType element : every<ElementType>())
     for (const ReduceOp reduce : every<ReduceOp>())
-      for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter})
+      for (const CollectiveKind kind :
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::reduce})
         check_case(
             {{.kind = kind, .element = element, .reduce = reduce, .algorithm = CollectiveAlgorithm::ring},
              3,
@@ -192,7 +96,9 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
     for (int ranks = 1; ranks <= 9; ++ranks)
       for (int per_node = 1; per_node <= ranks; ++per_node) {
         if (ranks % per_node != 0) continue;
-        Case test{{.kind = kind}, ranks, per_node, at(ranks) * 48};
+        // Every algorithm cuts this into equal chunks.
+        CollectiveCase test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
+        if (is_rooted(kind)) test.call.root = ranks / 2;
         for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
           test.call.algorithm = algorithm;
           std::mutex mutex;
@@ -208,11 +114,11 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
           GroupShape shape;
           shape.rank_count = ranks;
           shape.per_node = per_node;
-          const CollectiveSteps steps = expand(kind, algorithm, shape);
+          const CollectiveSteps steps = expand(CollectiveTask(kind, test.call.root), algorithm, shape);
           std::map<std::tuple<int, int, std::uint64_t>, std::size_t> listed;
           for (const CollectiveMessage& message : messages(steps))
-            listed[{message.from, message.to, at(message.round)}] =
-                static_cast<std::size_t>(message.chunks) * test.count * sizeof(float) / at(steps.chunks);
+            listed[{message.from, message.to, at(message.round)}] = static_cast<std::size_t>(
+                message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           REQUIRE(sent == listed);
         }
@@ -222,7 +128,7 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
 TEST_CASE("random sums have the same bits over every path, for one algorithm", "[communicator][collective]") {
   std::mt19937_64 random(11);
   for (const CollectiveAlgorithm algorithm : algorithms_of({{}, 4, 2, 1})) {
-    const Case test{{.algorithm = algorithm}, 4, 2, 20'001};
+    const CollectiveCase test{{.algorithm = algorithm}, 4, 2, 20'001};
     std::vector<Bytes> values;
     for (int rank = 0; rank < 4; ++rank) {
       std::vector<float> numbers(test.count);
@@ -249,10 +155,15 @@ TEST_CASE("the last member to be ready is known to all", "[communicator][collect
         3,
         [&](Messenger& messenger) {
           Communicator group(messenger, 1, everyone(3));
-          std::vector<float> values(9'000);
+          std::vector<float> values(90'000);
           const Posted latest = group.run({}, std::as_writable_bytes(std::span(values)),
                                           {messenger.rank() == Rank(1) ? 9.0 : 2.0, messenger.rank()});
           tests::demand(latest.at_s == 9.0);
+          PathSet expected;
+          expected.add(how.reads_memory ? Path::shm : Path::tcp);
+          const Request again = group.start({}, std::as_writable_bytes(std::span(values)));
+          group.wait(again);
+          tests::demand(messenger.paths_of(again) == expected, "the path of the bytes");
           tests::demand(latest.rank == Rank(1));
         },
         how));

@@ -426,7 +426,7 @@ TEST_CASE("who lacks the token, or says what another has said, is turned away", 
 
 Frame random_frame(std::mt19937_64& random) {
   Frame frame;
-  frame.kind = static_cast<FrameKind>(random() % (static_cast<std::uint64_t>(FrameKind::answer) + 1));
+  frame.kind = static_cast<FrameKind>(random() % (static_cast<std::uint64_t>(FrameKind::unwired) + 1));
   const auto number = [&] { return random() >> (random() % 64); };
   switch (frame.kind) {
     case FrameKind::ready:
@@ -453,6 +453,21 @@ Frame random_frame(std::mt19937_64& random) {
       frame.rank = Rank(3);
       frame.text = std::string(random() % 5000, 'x');
       break;
+    case FrameKind::data:
+      frame.offset = number();
+      frame.length = number();
+      frame.attempt = static_cast<std::uint32_t>(random());
+      break;
+    case FrameKind::wire:
+      frame.endpoint = {
+          1, 2, 3, 4, static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()), 7, 8};
+      for (std::uint8_t& each : frame.endpoint.gid) each = static_cast<std::uint8_t>(random());
+      break;
+    case FrameKind::unwired:
+      frame.endpoint.rail = static_cast<std::uint8_t>(random());
+      frame.came = number();
+      frame.text = "the cable is out";
+      break;
     default:
       break;
   }
@@ -470,6 +485,9 @@ TEST_CASE("frames are read as they were written, and nothing else is one", "[com
     REQUIRE(encode(*read) == bytes);
     REQUIRE(read->key == frame.key);
     REQUIRE(read->pieces == frame.pieces);
+    REQUIRE(read->attempt == frame.attempt);
+    REQUIRE(read->endpoint == frame.endpoint);
+    REQUIRE(read->came == frame.came);
     REQUIRE_FALSE(decode(rest.first(random() % rest.size())).has_value());
     std::vector<std::byte> longer(rest.begin(), rest.end());
     longer.push_back(std::byte{0});

@@ -1,0 +1,263 @@
+// Messages over RDMA verbs. tests/tools/test_verbs.py runs these in guests of tools/rdma-vm, by their tags; elsewhere
+// they are hidden, because a machine needs an RDMA device for them.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "hw/communicator/communicator.hpp"
+#include "models/base/index.hpp"
+#include "tests/support/collective_cases.hpp"
+#include "tests/support/guest_ranks.hpp"
+
+namespace motley {
+namespace {
+
+using namespace tests;
+
+// What the ranks of this guest tell, from several threads.
+class Heard {
+ public:
+  void listen(MessengerOptions& options) {
+    options.on_send = [this, from = options.rank](const SendOrder& order, Path path) {
+      const std::lock_guard lock(mutex_);
+      paths_[{from, order.to}][path] += 1;
+      if (bytes_in(order.pieces) >= kLarge) large_paths_[{from, order.to}].insert(path);
+    };
+    options.on_note = [this](const std::string& what) {
+      const std::lock_guard lock(mutex_);
+      notes_ += what + "\n";
+    };
+  }
+  static constexpr std::size_t kLarge = 20'000;  // bytes
+  using Pair = std::pair<Rank, Rank>;
+  const std::map<Pair, std::map<Path, int>>& paths() const { return paths_; }
+  const std::map<Pair, std::set<Path>>& large_paths() const { return large_paths_; }
+  const std::string& notes() const { return notes_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<Pair, std::map<Path, int>> paths_;
+  std::map<Pair, std::set<Path>> large_paths_;
+  std::string notes_;
+};
+
+// The sum of counters of this guest's RDMA devices, by their file names.
+long counted(const std::vector<std::string>& names) {
+  namespace fs = std::filesystem;
+  long sum = 0;
+  for (const auto& device : fs::directory_iterator("/sys/class/infiniband"))
+    for (const std::string& name : names) {
+      std::ifstream file(device.path() / "ports/1/hw_counters" / name);
+      long value = 0;
+      if (file >> value) sum += value;
+    }
+  return sum;
+}
+long receivers_were_not_ready() { return counted({"rcvd_rnr_err", "sent_rnr_err"}); }
+
+// This rank's part of a case: every rank knows the values of all.
+void perform(Messenger& messenger, std::uint64_t context, const CollectiveCase& test, std::uint64_t seed) {
+  const std::size_t me = at(messenger.rank().value());
+  std::vector<Bytes> values;
+  for (int rank = 0; rank < test.ranks; ++rank)
+    values.push_back(small_numbers(test.call.element, test.count, seed + at(rank)));
+  std::vector<Bytes> wanted = expected(test, values);
+  Communicator group(messenger, context, everyone(test.ranks), test.per_node);
+  group.run(test.call, values[me]);
+  const auto mine = defined(test, values[me], me), right = defined(test, wanted[me], me);
+  demand(std::equal(mine.begin(), mine.end(), right.begin(), right.end()), "wrong bytes");
+}
+
+std::vector<std::size_t> counts_around_segments(int ranks) {
+  const std::size_t segment = at(ranks) * (std::size_t{64} << 10U) / sizeof(float);
+  return {0, 1, 37, segment - 1, segment, segment + 1, std::size_t{1} << 20U};
+}
+
+void perform_all(Messenger& messenger, int ranks, int per_node) {
+  std::uint64_t context = 1;
+  for (const CollectiveKind kind : kKinds)
+    for (const std::size_t count : counts_around_segments(ranks)) {
+      CollectiveCase test{{.kind = kind}, ranks, per_node, count};
+      if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
+      ++context;
+      perform(messenger, context, test, context * 100);
+    }
+}
+
+TEST_CASE("collectives of every kind and size are right over verbs", "[.][verbs][collectives]") {
+  const Guests guests = guests_around();
+  const int per_guest = guests.count == 1 ? 2 : 1, ranks = guests.count * per_guest;
+  for (const std::size_t least : {std::size_t{0}, MessengerOptions().rdma_bytes}) {
+    Heard heard;
+    rethrow_first(in_guests(
+        per_guest, [&](Messenger& messenger) { perform_all(messenger, ranks, 1); },
+        [&](MessengerOptions& options) {
+          options.reads_memory = false;
+          options.rdma_bytes = least;
+          heard.listen(options);
+        }));
+    CHECK(heard.notes().empty());
+    REQUIRE_FALSE(heard.large_paths().empty());
+    for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::verbs});
+    if (least == 0)
+      for (const auto& [pair, paths] : heard.paths()) CHECK(paths.size() == 1);
+  }
+  CHECK(receivers_were_not_ready() == 0);
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("one communicator uses memory, verbs and TCP at once", "[.][verbs][mixed]") {
+  const Guests guests = guests_around();
+  constexpr int kPerGuest = 2;
+  const int without = guests.count - 1;  // the guest that has no device
+  Heard heard;
+  rethrow_first(in_guests(
+      kPerGuest, [&](Messenger& messenger) { perform_all(messenger, guests.count * kPerGuest, kPerGuest); },
+      [&](MessengerOptions& options) { heard.listen(options); }));
+  CHECK(heard.notes().empty());
+  std::set<Path> seen;
+  for (const auto& [pair, paths] : heard.large_paths()) {
+    const int from = pair.first.value() / kPerGuest, to = pair.second.value() / kPerGuest;
+    const Path right = from == to ? Path::shm : from == without || to == without ? Path::tcp : Path::verbs;
+    CAPTURE(pair.first.value(), pair.second.value());
+    CHECK(paths == std::set{right});
+    seen.insert(right);
+  }
+  CHECK(seen.size() == (guests.mine == without ? 2 : 3));
+  CHECK(living_verbs_objects() == 0);
+}
+
+// ---- failures
+
+// Two ranks, each in a guest of its own, send each other such messages in turns; `before` is called before each.
+constexpr int kRounds = 40;
+void exchange(Messenger& messenger, std::size_t bytes, const std::function<void(int)>& before = {}) {
+  const Rank me = messenger.rank(), other(1 - me.value());
+  const auto pattern = [](std::size_t i, int round, Rank from) {
+    return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(round) + 3 * at(from));
+  };
+  std::vector<std::byte> outgoing(bytes), incoming(bytes);
+  for (int round = 0; round < kRounds; ++round) {
+    if (before) before(round);
+    SendOrder send;
+    send.to = other;
+    send.key.part = at(round);
+    for (std::size_t i = 0; i < bytes; ++i) outgoing[i] = pattern(i, round, me);
+    send.pieces = {outgoing};
+    ReceiveOrder receive;
+    receive.from = other;
+    receive.key.part = at(round);
+    receive.into = incoming;
+    const Request sent = messenger.post(send), received = messenger.post(receive);
+    messenger.wait(received);
+    messenger.wait(sent);
+    for (std::size_t i = 0; i < bytes; ++i) demand(incoming[i] == pattern(i, round, other), "wrong byte");
+  }
+}
+
+// In guest 0, before round 5, on a thread of its own: so it happens while bytes flow.
+class Disturbance {
+ public:
+  explicit Disturbance(std::string command) : command_(std::move(command)) {}
+  void operator()(int round) {
+    if (round == 5 && guests_around().mine == 0)
+      thread_ = std::thread([this] { demand(std::system(command_.c_str()) == 0); });
+  }
+  ~Disturbance() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::string command_;
+  std::thread thread_;
+};
+
+TEST_CASE("packets that are lost are sent again, and no byte is wrong", "[.][verbs][loss]") {
+  Heard heard;
+  rethrow_first(in_guests(
+      1, [&](Messenger& messenger) { exchange(messenger, 50'000); },
+      [&](MessengerOptions& options) { heard.listen(options); }));
+  for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::verbs});
+  CHECK(heard.notes().empty());
+  CHECK(counted({"out_of_seq_request", "rcvd_seq_err", "duplicate_request"}) > 0);
+}
+
+// Exchanges while the wire of the only RDMA device that is used fails, and TCP has another wire.
+void check_that_tcp_goes_on(const std::string& command, const std::string& reason) {
+  Heard heard;
+  Path last = Path::shm;
+  Disturbance disturb(command);
+  rethrow_first(in_guests(
+      1,
+      [&](Messenger& messenger) {
+        exchange(messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); });
+        last = messenger.path_to(Rank(1 - guests_around().mine), 1U << 20U);
+      },
+      [&](MessengerOptions& options) {
+        options.rdma_devices = {"rxe1"};
+        heard.listen(options);
+      }));
+  for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::tcp, Path::verbs});
+  CHECK(last == Path::tcp);
+  CHECK_THAT(heard.notes(), Catch::Contains("no longer use RDMA over rxe1: ") && Catch::Contains(reason));
+  CHECK(std::count(heard.notes().begin(), heard.notes().end(), '\n') == 1);
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("messages go on over TCP when a device's link goes down", "[.][verbs][link]") {
+  check_that_tcp_goes_on("rdma-vm-link down 1", "port 1 went down");
+}
+
+TEST_CASE("messages go on over TCP when no packet comes through any more", "[.][verbs][silence]") {
+  check_that_tcp_goes_on("tc qdisc add dev eth1 root netem loss 100%", "transport retry counter exceeded");
+}
+
+TEST_CASE("of two rails, one that is left carries all", "[.][verbs][rails]") {
+  Heard heard;
+  Disturbance disturb("rdma-vm-link down 1");
+  rethrow_first(in_guests(
+      1,
+      [&](Messenger& messenger) {
+        exchange(messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); });
+      },
+      [&](MessengerOptions& options) { heard.listen(options); }));
+  for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::verbs});
+  CHECK_THAT(heard.notes(), Catch::Contains("no longer use RDMA over rxe1: port 1 went down"));
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("when no wire is left, every rank fails in time and names who does not answer", "[.][verbs][cut]") {
+  constexpr double kTimeout_s = 5;
+  Disturbance disturb("rdma-vm-link down 0");
+  const double begin_s = monotonic_s();
+  const auto thrown = in_guests(
+      1,
+      [&](Messenger& messenger) {
+        exchange(messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); });
+      },
+      [&](MessengerOptions& options) { options.timeout_s = kTimeout_s; });
+  CHECK_THAT(text_of(thrown[0]), Catch::Contains(guests_around().mine == 0 ? "rank 1 does not answer"
+                                                                           : "rank 0 does not answer"));
+  CHECK(monotonic_s() < begin_s + 40);
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("a rank that is killed is named", "[.][verbs][kill]") {
+  const auto thrown = in_guests(1, [&](Messenger& messenger) {
+    exchange(messenger, std::size_t{1} << 20U, [&](int round) {
+      if (round == 5 && messenger.rank() == Rank(1)) std::thread([] { std::raise(SIGKILL); }).detach();
+    });
+  });
+  CHECK_THAT(text_of(thrown[0]), Catch::Contains("rank 1 is gone"));
+  CHECK(living_verbs_objects() == 0);
+}
+
+}  // namespace
+}  // namespace motley
