@@ -29,6 +29,7 @@ void Messenger::Transfer::cancel(Messenger& messenger) {
     messenger.end(messenger.sends_.at(number), State::cancelled);
     return;
   }
+  if (std::exchange(withdrawn, true)) return;
   Frame withdraw;
   withdraw.kind = FrameKind::withdraw;
   withdraw.transfer = number;

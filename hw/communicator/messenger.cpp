@@ -164,7 +164,8 @@ void Messenger::complete(Operation& operation, Operation::State state) {
   completed_ = true;
 }
 
-void Messenger::end(const std::shared_ptr<Transfer>& transfer, Operation::State state) {
+// Takes a pointer of its own: that of the caller may be the one which is erased here.
+void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
   complete(*transfer, state);
   if (transfer->then) later_.push_back(std::move(transfer->then));
@@ -339,7 +340,7 @@ void Messenger::came(Rank from, const Frame& frame) {
     case FrameKind::withdrawn: {
       const auto entry = receives_.find(frame.transfer);
       if (entry != receives_.end() && entry->second->peer == from)
-        end(std::shared_ptr(entry->second), Operation::State::cancelled);
+        end(entry->second, Operation::State::cancelled);
       return;
     }
     case FrameKind::abort:
@@ -411,11 +412,17 @@ void Messenger::landed(Rank from, const Frame& data) {
 }
 
 void Messenger::left(std::uint64_t number) {
-  if (const auto entry = sends_.find(number); entry != sends_.end()) end(std::shared_ptr(entry->second));
+  if (const auto entry = sends_.find(number); entry != sends_.end()) end(entry->second);
 }
 
 void Messenger::lost(Rank peer, const std::string& why) {
   lost_[peer] = why;
+  // Nobody is left to answer that a receive is withdrawn, and no byte of it will come.
+  for (auto entry = receives_.begin(); entry != receives_.end();) {
+    const std::shared_ptr<Transfer> receive = (entry++)->second;
+    if (receive->peer == peer && receive->withdrawn && !receive->begun)
+      end(receive, Operation::State::cancelled);
+  }
   const bool needed = std::any_of(pending_.begin(), pending_.end(), [&](Operation* each) {
     const auto* const transfer = dynamic_cast<Transfer*>(each);
     return transfer != nullptr && transfer->peer == peer;

@@ -118,7 +118,7 @@ class Messenger final : private TransportEvents {
   void put(Transfer& send);
   void complete(Operation& operation, Operation::State state = Operation::State::done);
   void run_later();  // what waits for operations that are done
-  void end(const std::shared_ptr<Transfer>& transfer, Operation::State state = Operation::State::done);
+  void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
   void track(Operation& operation) { pending_.insert(&operation); }
   void fail(Rank culprit, const std::string& why, bool tells = true);
   void check(const Call& mine, const Frame& ready, Rank peer);

@@ -31,6 +31,7 @@ class Messenger::Transfer final : public Operation {
   std::size_t bytes = 0, moving = 0, moved = 0;  // in all; before the zeros that stay behind; so far
   std::uint64_t other = 0;                       // the receiver's number, once it is known
   bool begun = false;                            // some bytes of a receive have come
+  bool withdrawn = false;                        // the sender of a receive was told that it is cancelled
   const double since_s;                          // when it was posted
   double moved_s;                                // when it last moved
   Then then;                                     // is called once it is done

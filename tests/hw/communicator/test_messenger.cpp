@@ -203,6 +203,25 @@ TEST_CASE("what is cancelled is over, and what was posted again arrives", "[comm
   }));
 }
 
+TEST_CASE("a receive is over, too, whose sender has ended before it answers that it is cancelled",
+          "[communicator]") {
+  std::atomic<bool> cancelled = false;
+  rethrow_first(on_loopback(2, [&](Messenger& messenger) {
+    std::vector<std::byte> bytes(50);
+    if (messenger.rank() == 0_rank) {
+      messenger.wait(messenger.post(send_to(1_rank, 1, bytes)));
+      while (!cancelled) std::this_thread::yield();
+      return;
+    }
+    messenger.wait(messenger.post(receive_from(0_rank, 1, bytes)));
+    const Request never = messenger.post(receive_from(0_rank, 2, bytes));
+    messenger.cancel(never);
+    messenger.cancel(never);
+    cancelled = true;
+    messenger.wait(never);
+  }));
+}
+
 TEST_CASE("a peer that dies is named", "[communicator]") {
   const auto thrown = on_loopback(3, [&](Messenger& messenger) {
     std::vector<std::byte> bytes(100);
