@@ -34,12 +34,15 @@ std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEv
 Messenger::Messenger(MessengerOptions options)
     : options_(std::move(options)), domain_(memory_domain()), transport_(make_transport(options_, *this)) {
   const Nonce nonce = random_nonce();
-  std::memcpy(&mark_value_, nonce.data(), sizeof mark_value_);
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  mark_value_ = value;
   if (options_.reads_memory) let_siblings_read();
 }
 
 Messenger::~Messenger() {
   const std::lock_guard lock(mutex_);
+  mark_value_ = 0;
   for (Operation* const operation : pending_) operation->state = Operation::State::failed;
   pending_.clear();
   receives_.clear();
@@ -103,6 +106,7 @@ bool Messenger::test(const Request& request) {
 Posted Messenger::wait(const Request& request) {
   std::unique_lock lock(mutex_);
   const auto pending = [&] { return request->state == Operation::State::pending; };
+  ++request->waiters;
   while (pending()) {
     if (driving_) {
       changed_.wait(lock);
@@ -118,6 +122,7 @@ Posted Messenger::wait(const Request& request) {
     }
     driving_ = false;
   }
+  --request->waiters;
   announce(true);
   changed_.notify_all();  // another thread that waits goes on moving messages
   throw_if_failed(request);
@@ -283,22 +288,22 @@ const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
 
 void Messenger::take_offer(Rank from, const Frame& offer) {
   const auto entry = receives_.find(offer.transfer);
+  const bool expected =
+      entry != receives_.end() && entry->second->peer == from && offer.bytes <= entry->second->bytes;
+  if (!expected) return;  // this rank has failed
   Frame answer;
-  answer.kind = FrameKind::taken;
   answer.sender_number = offer.sender_number;
-  const bool expected = entry != receives_.end() && entry->second->peer == from;
-  if (expected && offer.bytes <= entry->second->bytes) {
-    const auto receive = entry->second;
-    const std::span<std::byte> into = receive->into.first(offer.bytes);
-    const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
-    if (memory != nullptr && memory->read(offer.pieces, into)) {
-      const auto zeros = receive->into.subspan(offer.bytes);
-      std::fill(zeros.begin(), zeros.end(), std::byte{0});
-      receive->latest = latest_of(receive->latest, offer.posted);
-      end(receive);
-    } else {
-      answer.kind = FrameKind::refused;
-    }
+  const auto receive = entry->second;
+  const std::span<std::byte> into = receive->into.first(offer.bytes);
+  const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
+  if (memory != nullptr && memory->read(offer.pieces, into)) {
+    const auto zeros = receive->into.subspan(offer.bytes);
+    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    receive->latest = latest_of(receive->latest, offer.posted);
+    end(receive);
+    answer.kind = FrameKind::taken;
+  } else {
+    answer.kind = FrameKind::refused;
   }
   transport_->tell(from, answer);
 }
@@ -348,15 +353,8 @@ void Messenger::came(Rank from, const Frame& frame) {
     case FrameKind::goodbye:
       goodbyes_.insert(from);
       return;
-    case FrameKind::ask: {
-      Frame answer;
-      answer.kind = FrameKind::answer;
-      if (const Transfer* const waits = longest_wait()) {
-        answer.rank = waits->peer;
-        answer.text = waits_for(*waits);
-      }
-      return transport_->tell(from, answer);
-    }
+    case FrameKind::ask:
+      return transport_->tell(from, answer_to(frame));
     case FrameKind::answer:
       return answered(from, frame);
     case FrameKind::data:

@@ -4,6 +4,7 @@
 // hw/communicator/communicator.hpp for collectives, hw/transport/transport.hpp for how bytes move.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
@@ -42,6 +44,7 @@ class Operation {
   friend class CollectivePerformer;
   enum class State : std::uint8_t { pending, done, failed, cancelled };
   State state = State::pending;
+  int waiters = 0;  // threads that wait for it
   Posted latest;
   virtual void cancel(Messenger&) {}
 };
@@ -128,10 +131,13 @@ class Messenger final : private TransportEvents {
   bool offers_memory(Rank peer, std::size_t bytes) const;
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
   void check_deadlines();
-  void ask(Rank whom);
+  void ask(const Awaited& whom, std::optional<std::size_t> waiter);
   void answered(Rank from, const Frame& answer);
+  void conclude();
+  Frame answer_to(const Frame& ask) const;
   const Transfer* longest_wait() const;
-  void blame(Rank culprit, const std::string& why);
+  std::vector<const Transfer*> awaited_in(const MessageKey& key) const;
+  void blame(std::size_t asked, const std::string& why);
   std::string waits_for(const Transfer& transfer) const;
   void progress();
   void throw_if_failed(const Request& request) const;
@@ -145,11 +151,19 @@ class Messenger final : private TransportEvents {
   void lost(Rank peer, const std::string& why) override;
   void noted(const std::string& what) override;
 
-  // Who is asked, after whom, when an operation has waited too long.
+  // Who is asked when an operation has waited too long: its peer, then all for whom those wait who were asked. One
+  // who has begun the operation names those for whom he waits in it; another those for whom his threads wait.
   struct Inquiry {
-    std::string waits;        // what this rank waits for
-    std::vector<Rank> chain;  // each waits for the next
-    double until_s = 0;
+    struct Asked {
+      Awaited whom;
+      std::optional<std::size_t> waiter;  // who waits for it, among those that are asked; none: this rank
+      double until_s = 0;
+      std::optional<Frame> answer = {};
+    };
+    std::uint64_t number = 0;  // of the transfer
+    double moved_s = 0;        // when it last moved
+    std::string waits;         // what this rank waits for
+    std::vector<Asked> asked;
   };
 
   MessengerOptions options_;
@@ -172,8 +186,10 @@ class Messenger final : private TransportEvents {
   // Those that have offered bytes, by their marks; nothing: it cannot be read.
   std::map<Rank, std::pair<MemoryMark, std::optional<PeerMemory>>> memories_;
   const std::string domain_;
-  std::uint64_t mark_value_ = 0;  // what peers find here who read this rank's memory
-  std::set<Rank> cannot_read_;    // those that cannot read this rank's memory
+  // What peers find here who read this rank's memory; 0: what was offered is no longer there. Atomic, so that every
+  // write of it is done.
+  std::atomic<std::uint64_t> mark_value_ = 0;
+  std::set<Rank> cannot_read_;  // those that cannot read this rank's memory
   std::optional<Inquiry> inquiry_;
   double checked_s_ = 0;
   std::uint64_t next_number_ = 1;

@@ -35,6 +35,7 @@ class Messenger::Transfer final : public Operation {
   const double since_s;                          // when it was posted
   double moved_s;                                // when it last moved
   Then then;                                     // is called once it is done
+  const Operation* owner = nullptr;              // the collective that it is a part of
 
  protected:
   void cancel(Messenger& messenger) override;

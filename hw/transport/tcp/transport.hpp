@@ -33,6 +33,7 @@ class TcpTransport : public Transport {
   void wake() override;
   void abandon() override;
   void tell_all(const Frame& frame) override;
+  void tell_callers(const Frame& abort) override;
   void flush(double seconds) override;
 
  private:

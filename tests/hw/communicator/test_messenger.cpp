@@ -15,29 +15,15 @@ namespace motley {
 namespace {
 
 using tests::demand;
+using tests::impatient;
 using tests::on_loopback;
+using tests::receive_from;
 using tests::rethrow_first;
+using tests::send_to;
 using tests::text_of;
 
 std::byte pattern(std::size_t i, Rank rank) {
   return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(rank));
-}
-
-SendOrder send_to(Rank to, std::uint64_t tag, std::span<const std::byte> bytes, Posted mine = {}) {
-  SendOrder order;
-  order.to = to;
-  order.key.operation = tag;
-  order.pieces = {bytes};
-  order.mine = mine;
-  return order;
-}
-ReceiveOrder receive_from(Rank from, std::uint64_t tag, std::span<std::byte> bytes, Posted mine = {}) {
-  ReceiveOrder order;
-  order.from = from;
-  order.key.operation = tag;
-  order.into = bytes;
-  order.mine = mine;
-  return order;
 }
 
 // Every rank sends to the next rank and receives from the previous one at the same time.
@@ -51,12 +37,6 @@ void pass_round(Messenger& messenger, int ranks, std::size_t bytes) {
   messenger.wait(received);
   messenger.wait(sent);
   for (std::size_t i = 0; i < bytes; ++i) demand(in[i] == pattern(i, previous), "wrong byte");
-}
-
-tests::Loopback impatient(double timeout_s) {
-  tests::Loopback how;
-  how.timeout_s = timeout_s;
-  return how;
 }
 
 TEST_CASE("bytes of any number arrive whole, whatever the number of ranks and the path", "[communicator]") {
@@ -468,6 +448,10 @@ Frame random_frame(std::mt19937_64& random) {
       frame.mark = {number(), number(), number()};
       for (std::uint64_t i = random() % kPiecesMost; i > 0; --i) frame.pieces.push_back({number(), number()});
       break;
+    case FrameKind::answer:
+      frame.key = {number(), number(), number()};
+      for (std::uint64_t i = random() % 5; i > 0; --i) frame.awaited.push_back({Rank(7), number(), number()});
+      break;
     case FrameKind::abort:
       frame.rank = Rank(3);
       frame.text = std::string(random() % 5000, 'x');
@@ -489,6 +473,7 @@ TEST_CASE("frames are read as they were written, and nothing else is one", "[com
     REQUIRE(encode(*read) == bytes);
     REQUIRE(read->key == frame.key);
     REQUIRE(read->pieces == frame.pieces);
+    REQUIRE(read->awaited == frame.awaited);
     REQUIRE_FALSE(decode(rest.first(random() % rest.size())).has_value());
     std::vector<std::byte> longer(rest.begin(), rest.end());
     longer.push_back(std::byte{0});
