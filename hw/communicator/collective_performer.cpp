@@ -154,8 +154,10 @@ void CollectivePerformer::post(std::size_t message, std::size_t segment) {
   send.pieces.assign(runs.begin(), runs.end());
   send.keeps_zeros_back = order_.keeps_zeros_back;
   send.mine = latest;
-  item(message, segment).transfer = messenger_.post_send(
+  const auto transfer = messenger_.post_send(
       std::move(send), [self = shared_from_this(), message, segment] { self->end(message, segment); });
+  transfer->owner = this;
+  item(message, segment).transfer = transfer;
 }
 
 void CollectivePerformer::post_receive(std::size_t message, std::size_t segment, std::span<std::byte> into) {
@@ -166,8 +168,10 @@ void CollectivePerformer::post_receive(std::size_t message, std::size_t segment,
   receive.call = order_.call;
   receive.into = into;
   receive.mine = latest;
-  item(message, segment).transfer = messenger_.post_receive(
+  const auto transfer = messenger_.post_receive(
       receive, [self = shared_from_this(), message, segment] { self->arrived(message, segment); });
+  transfer->owner = this;
+  item(message, segment).transfer = transfer;
 }
 
 void CollectivePerformer::finish() {

@@ -29,6 +29,7 @@ void Messenger::Transfer::cancel(Messenger& messenger) {
     messenger.end(messenger.sends_.at(number), State::cancelled);
     return;
   }
+  if (std::exchange(withdrawn, true)) return;
   Frame withdraw;
   withdraw.kind = FrameKind::withdraw;
   withdraw.transfer = number;
@@ -39,6 +40,7 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   if (failure_) return;
   failure_ = fmt::format("rank {}: {}", options_.rank, why);
   inquiry_.reset();
+  mark_value_ = 0;  // callers may use again what was offered
   transport_->abandon();
   if (verbs_) verbs_->close();
   for (Operation* const operation : std::exchange(pending_, {})) operation->state = Operation::State::failed;
@@ -54,6 +56,7 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   abort.kind = FrameKind::abort;
   abort.rank = culprit;
   abort.text = why;
+  transport_->tell_callers(abort);
   for (const Rank peer : spoken_)
     if (!goodbyes_.contains(peer)) transport_->tell(peer, abort);
   transport_->flush(kFailing_s);
@@ -98,43 +101,113 @@ void Messenger::check_deadlines() {
   checked_s_ = now_s;
   if (options_.gives_up)
     if (const auto why = options_.gives_up()) return fail(options_.rank, *why);
-  if (inquiry_) {
-    if (now_s > inquiry_->until_s)
-      blame(inquiry_->chain.back(), fmt::format("rank {} does not answer", inquiry_->chain.back()));
-    return;
-  }
+  if (inquiry_) return conclude();
   const Transfer* const longest = longest_wait();
   if (longest == nullptr || now_s < longest->moved_s + options_.timeout_s) return;
-  inquiry_ = Inquiry{waits_for(*longest), {}, 0};
-  ask(longest->peer);
+  inquiry_ = Inquiry{longest->number, longest->moved_s, waits_for(*longest), {}};
+  ask({longest->peer, longest->key.context, longest->key.operation}, std::nullopt);
 }
 
-void Messenger::ask(Rank whom) {
-  inquiry_->chain.push_back(whom);
-  inquiry_->until_s = monotonic_s() + std::min(kAnswer_s, options_.timeout_s);
+void Messenger::ask(const Awaited& whom, std::optional<std::size_t> waiter) {
+  inquiry_->asked.push_back({whom, waiter, monotonic_s() + std::min(kAnswer_s, options_.timeout_s)});
   Frame ask;
   ask.kind = FrameKind::ask;
-  transport_->tell(whom, ask);
+  ask.key = {whom.context, whom.operation, 0};
+  transport_->tell(whom.rank, ask);
 }
 
-// A rank that was asked says for whom it waits itself.
+// What is waited for here before that operation can go on: its own messages, where it has begun; else what threads
+// wait for, or, where they only look now and then, all that is posted.
+std::vector<const Messenger::Transfer*> Messenger::awaited_in(const MessageKey& key) const {
+  std::vector<const Transfer*> all, blocking, same;
+  for (const auto* const transfers : {&receives_, &sends_})
+    for (const auto& [number, transfer] : *transfers) {
+      all.push_back(transfer.get());
+      const bool blocks =
+          transfer->waiters > 0 || (transfer->owner != nullptr && transfer->owner->waiters > 0);
+      if (blocks) blocking.push_back(transfer.get());
+      if (transfer->key.context == key.context && transfer->key.operation == key.operation)
+        same.push_back(transfer.get());
+    }
+  if (!same.empty()) return same;
+  return blocking.empty() ? all : blocking;
+}
+
+Frame Messenger::answer_to(const Frame& ask) const {
+  Frame answer;
+  answer.kind = FrameKind::answer;
+  answer.key = ask.key;
+  const Transfer* longest = nullptr;
+  std::set<Awaited> awaited;
+  for (const Transfer* const each : awaited_in(ask.key)) {
+    awaited.insert({each->peer, each->key.context, each->key.operation});
+    if (longest == nullptr || each->moved_s < longest->moved_s) longest = each;
+  }
+  answer.awaited.assign(awaited.begin(), awaited.end());
+  if (longest != nullptr) answer.text = waits_for(*longest);
+  return answer;
+}
+
+// A rank that was asked says for whom it waits itself. This rank may be among those: it need not ask itself.
 void Messenger::answered(Rank from, const Frame& answer) {
-  if (!inquiry_ || inquiry_->chain.back() != from) return;
-  const auto& chain = inquiry_->chain;
-  if (!answer.rank) return blame(from, fmt::format("rank {} has not called it", from));
-  const bool known =
-      *answer.rank == options_.rank || std::find(chain.begin(), chain.end(), *answer.rank) != chain.end();
-  if (known || !options_.peers.contains(*answer.rank))
-    return blame(from, fmt::format("rank {} {}: they wait for each other", from, answer.text));
-  ask(*answer.rank);
+  if (!inquiry_) return;
+  auto& asked = inquiry_->asked;
+  const auto place_of = [&](const Awaited& whom) {
+    const auto same = [&](const Inquiry::Asked& each) { return each.whom == whom; };
+    return static_cast<std::size_t>(std::find_if(asked.begin(), asked.end(), same) - asked.begin());
+  };
+  const std::size_t place = place_of({from, answer.key.context, answer.key.operation});
+  if (place == asked.size() || asked[place].answer) return;
+  asked[place].answer = answer;
+  for (std::deque<std::size_t> answers = {place}; !answers.empty(); answers.pop_front()) {
+    const std::size_t waiter = answers.front();
+    const std::vector<Awaited> all = asked[waiter].answer->awaited;
+    for (const Awaited& next : all) {
+      if (place_of(next) < asked.size()) continue;
+      if (options_.peers.contains(next.rank)) ask(next, waiter);
+      if (next.rank != options_.rank) continue;
+      Frame to_itself;
+      to_itself.key = {next.context, next.operation, 0};
+      answers.push_back(asked.size());
+      asked.push_back({next, waiter, 0, answer_to(to_itself)});
+    }
+  }
+  conclude();
 }
 
-void Messenger::blame(Rank culprit, const std::string& why) {
+// One who does not answer is to blame; if all do, one who waits for nobody; if all wait, they do for each other.
+void Messenger::conclude() {
+  const auto here = [&](const auto& transfers) {
+    const auto entry = transfers.find(inquiry_->number);
+    return entry != transfers.end() && entry->second->moved_s == inquiry_->moved_s;
+  };
+  if (!here(receives_) && !here(sends_)) return inquiry_.reset();  // it goes on
+  const auto& asked = inquiry_->asked;
+  std::optional<std::size_t> idle;
+  bool all = true;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Rank rank = asked[i].whom.rank;
+    if (asked[i].answer) {
+      if (asked[i].answer->awaited.empty() && !idle) idle = i;
+      continue;
+    }
+    const auto gone = lost_.find(rank);
+    if (gone != lost_.end()) return blame(i, fmt::format("rank {} is gone ({})", rank, gone->second));
+    if (monotonic_s() > asked[i].until_s) return blame(i, fmt::format("rank {} does not answer", rank));
+    all = false;
+  }
+  if (!all) return;
+  if (idle) return blame(*idle, fmt::format("rank {} has not called it", asked[*idle].whom.rank));
+  blame(0, fmt::format("rank {} {}: they wait for each other", asked[0].whom.rank, asked[0].answer->text));
+}
+
+void Messenger::blame(std::size_t asked, const std::string& why) {
   const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
+  const auto rank = [&](std::size_t place) { return inquiry.asked[place].whom.rank; };
   std::string links;
-  for (std::size_t i = 0; i + 1 < inquiry.chain.size(); ++i)
-    links += fmt::format("; rank {} waits for rank {}", inquiry.chain[i], inquiry.chain[i + 1]);
-  fail(culprit, fmt::format("{}{}; {}", inquiry.waits, links, why));
+  for (std::size_t each = asked; inquiry.asked[each].waiter; each = *inquiry.asked[each].waiter)
+    links = fmt::format("; rank {} waits for rank {}", rank(*inquiry.asked[each].waiter), rank(each)) + links;
+  fail(rank(asked), fmt::format("{}{}; {}", inquiry.waits, links, why));
 }
 
 }  // namespace motley

@@ -33,13 +33,16 @@ std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEv
 Messenger::Messenger(MessengerOptions options)
     : options_(std::move(options)), domain_(memory_domain()), transport_(make_transport(options_, *this)) {
   const Nonce nonce = random_nonce();
-  std::memcpy(&mark_value_, nonce.data(), sizeof mark_value_);
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  mark_value_ = value;
   if (options_.reads_memory) let_siblings_read();
   open_rdma();
 }
 
 Messenger::~Messenger() {
   const std::lock_guard lock(mutex_);
+  mark_value_ = 0;
   for (Operation* const operation : pending_) operation->state = Operation::State::failed;
   pending_.clear();
   receives_.clear();
@@ -116,6 +119,7 @@ void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operat
 Posted Messenger::wait(const Request& request) {
   std::unique_lock lock(mutex_);
   const auto pending = [&] { return request->state == Operation::State::pending; };
+  ++request->waiters;
   while (pending()) {
     if (driving_) {
       changed_.wait(lock);
@@ -132,6 +136,7 @@ Posted Messenger::wait(const Request& request) {
     }
     driving_ = false;
   }
+  --request->waiters;
   announce(true);
   changed_.notify_all();  // another thread that waits goes on moving messages
   throw_if_failed(request);
@@ -172,7 +177,8 @@ void Messenger::complete(Operation& operation, Operation::State state) {
   completed_ = true;
 }
 
-void Messenger::end(const std::shared_ptr<Transfer>& transfer, Operation::State state) {
+// Takes a pointer of its own: that of the caller may be the one which is erased here.
+void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
   complete(*transfer, state);
   if (transfer->then) later_.push_back(std::move(transfer->then));
@@ -281,23 +287,23 @@ const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
 
 void Messenger::take_offer(Rank from, const Frame& offer) {
   const auto entry = receives_.find(offer.transfer);
+  const bool expected =
+      entry != receives_.end() && entry->second->peer == from && offer.bytes <= entry->second->bytes;
+  if (!expected) return;  // this rank has failed
   Frame answer;
-  answer.kind = FrameKind::taken;
   answer.sender_number = offer.sender_number;
-  const bool expected = entry != receives_.end() && entry->second->peer == from;
-  if (expected && offer.bytes <= entry->second->bytes) {
-    const auto receive = entry->second;
-    const std::span<std::byte> into = receive->into.first(offer.bytes);
-    const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
-    if (memory != nullptr && memory->read(offer.pieces, into)) {
-      const auto zeros = receive->into.subspan(offer.bytes);
-      std::fill(zeros.begin(), zeros.end(), std::byte{0});
-      receive->latest = latest_of(receive->latest, offer.posted);
-      receive->paths.add(Path::shm);
-      end(receive);
-    } else {
-      answer.kind = FrameKind::refused;
-    }
+  const auto receive = entry->second;
+  const std::span<std::byte> into = receive->into.first(offer.bytes);
+  const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
+  if (memory != nullptr && memory->read(offer.pieces, into)) {
+    const auto zeros = receive->into.subspan(offer.bytes);
+    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    receive->latest = latest_of(receive->latest, offer.posted);
+    receive->paths.add(Path::shm);
+    end(receive);
+    answer.kind = FrameKind::taken;
+  } else {
+    answer.kind = FrameKind::refused;
   }
   transport_->tell(from, answer);
 }
@@ -339,7 +345,7 @@ void Messenger::came(Rank from, const Frame& frame) {
     case FrameKind::withdrawn: {
       const auto entry = receives_.find(frame.transfer);
       if (entry != receives_.end() && entry->second->peer == from)
-        end(std::shared_ptr(entry->second), Operation::State::cancelled);
+        end(entry->second, Operation::State::cancelled);
       return;
     }
     case FrameKind::abort:
@@ -347,15 +353,8 @@ void Messenger::came(Rank from, const Frame& frame) {
     case FrameKind::goodbye:
       goodbyes_.insert(from);
       return;
-    case FrameKind::ask: {
-      Frame answer;
-      answer.kind = FrameKind::answer;
-      if (const Transfer* const waits = longest_wait()) {
-        answer.rank = waits->peer;
-        answer.text = waits_for(*waits);
-      }
-      return transport_->tell(from, answer);
-    }
+    case FrameKind::ask:
+      return transport_->tell(from, answer_to(frame));
     case FrameKind::answer:
       return answered(from, frame);
     case FrameKind::wire:
@@ -423,7 +422,7 @@ void Messenger::landed(Rank from, const Frame& data) {
 }
 
 void Messenger::left(std::uint64_t number) {
-  if (const auto entry = sends_.find(number); entry != sends_.end()) end(std::shared_ptr(entry->second));
+  if (const auto entry = sends_.find(number); entry != sends_.end()) end(entry->second);
 }
 
 void Messenger::lost(Rank peer, const std::string& why) {
@@ -432,6 +431,12 @@ void Messenger::lost(Rank peer, const std::string& why) {
     verbs_->forget(peer);
   }
   lost_[peer] = why;
+  // Nobody is left to answer that a receive is withdrawn, and no byte of it will come.
+  for (auto entry = receives_.begin(); entry != receives_.end();) {
+    const std::shared_ptr<Transfer> receive = (entry++)->second;
+    if (receive->peer == peer && receive->withdrawn && !receive->begun)
+      end(receive, Operation::State::cancelled);
+  }
   const bool needed = std::any_of(pending_.begin(), pending_.end(), [&](Operation* each) {
     const auto* const transfer = dynamic_cast<Transfer*>(each);
     return transfer != nullptr && transfer->peer == peer;

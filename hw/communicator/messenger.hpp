@@ -4,6 +4,7 @@
 // hw/communicator/communicator.hpp for collectives, hw/transport/transport.hpp for how bytes move.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,7 @@ class Operation {
   friend class CollectivePerformer;
   enum class State : std::uint8_t { pending, done, failed, cancelled };
   State state = State::pending;
+  int waiters = 0;  // threads that wait for it
   Posted latest;
   PathSet paths;
   virtual void cancel(Messenger&) {}
@@ -129,7 +131,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void put(Transfer& send);
   void complete(Operation& operation, Operation::State state = Operation::State::done);
   void run_later();  // what waits for operations that are done
-  void end(const std::shared_ptr<Transfer>& transfer, Operation::State state = Operation::State::done);
+  void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
   void track(Operation& operation) { pending_.insert(&operation); }
   void fail(Rank culprit, const std::string& why, bool tells = true);
   void check(const Call& mine, const Frame& ready, Rank peer);
@@ -144,10 +146,13 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   bool put_over_rdma(Transfer& send, Put& put);
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
   void check_deadlines();
-  void ask(Rank whom);
+  void ask(const Awaited& whom, std::optional<std::size_t> waiter);
   void answered(Rank from, const Frame& answer);
+  void conclude();
+  Frame answer_to(const Frame& ask) const;
   const Transfer* longest_wait() const;
-  void blame(Rank culprit, const std::string& why);
+  std::vector<const Transfer*> awaited_in(const MessageKey& key) const;
+  void blame(std::size_t asked, const std::string& why);
   std::string waits_for(const Transfer& transfer) const;
   void progress();
   void spin(std::unique_lock<std::mutex>& lock, const Operation& operation);
@@ -165,11 +170,19 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void reach_changed(Rank peer) override;
   void gave_back(std::uint64_t number) override;
 
-  // Who is asked, after whom, when an operation has waited too long.
+  // Who is asked when an operation has waited too long: its peer, then all for whom those wait who were asked. One
+  // who has begun the operation names those for whom he waits in it; another those for whom his threads wait.
   struct Inquiry {
-    std::string waits;        // what this rank waits for
-    std::vector<Rank> chain;  // each waits for the next
-    double until_s = 0;
+    struct Asked {
+      Awaited whom;
+      std::optional<std::size_t> waiter;  // who waits for it, among those that are asked; none: this rank
+      double until_s = 0;
+      std::optional<Frame> answer = {};
+    };
+    std::uint64_t number = 0;  // of the transfer
+    double moved_s = 0;        // when it last moved
+    std::string waits;         // what this rank waits for
+    std::vector<Asked> asked;
   };
 
   MessengerOptions options_;
@@ -194,8 +207,10 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::map<Rank, std::pair<MemoryMark, std::optional<PeerMemory>>> memories_;
   std::map<Rank, std::string> unreadable_;  // why their memory cannot be read
   const std::string domain_;
-  std::uint64_t mark_value_ = 0;  // what peers find here who read this rank's memory
-  std::set<Rank> cannot_read_;    // those that cannot read this rank's memory
+  // What peers find here who read this rank's memory; 0: what was offered is no longer there. Atomic, so that every
+  // write of it is done.
+  std::atomic<std::uint64_t> mark_value_ = 0;
+  std::set<Rank> cannot_read_;  // those that cannot read this rank's memory
   std::optional<Inquiry> inquiry_;
   double checked_s_ = 0;
   std::uint64_t next_number_ = 1;

@@ -32,9 +32,11 @@ class Messenger::Transfer final : public Operation {
   std::uint64_t other = 0;                       // the receiver's number, once it is known
   std::uint32_t attempt = 0;                     // how often its bytes were begun before
   bool begun = false;                            // some bytes of a receive have come
+  bool withdrawn = false;                        // the sender of a receive was told that it is cancelled
   const double since_s;                          // when it was posted
   double moved_s;                                // when it last moved
   Then then;                                     // is called once it is done
+  const Operation* owner = nullptr;              // the collective that it is a part of
 
  protected:
   void cancel(Messenger& messenger) override;

@@ -29,6 +29,15 @@ class FrameWriter {
     to_.add(number_of(posted.rank));
   }
   void rank(const std::optional<Rank>& rank) { to_.add(number_of(rank)); }
+  void awaited(const std::vector<Awaited>& all) {
+    const std::size_t count = std::min(all.size(), kAwaitedMost);
+    to_.add(static_cast<std::uint16_t>(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      to_.add(number_of(all[i].rank));
+      to_.add(all[i].context);
+      to_.add(all[i].operation);
+    }
+  }
   void text(const std::string& text) { to_.add(std::string_view(text).substr(0, kTextMost)); }
   void pieces(const std::vector<MemoryPiece>& pieces) {
     MOTLEY_CHECK(pieces.size() <= kPiecesMost);
@@ -57,6 +66,16 @@ class FrameReader {
     posted.rank = rank_of(from_.number<std::uint32_t>());
   }
   void rank(std::optional<Rank>& rank) { rank = rank_of(from_.number<std::uint32_t>()); }
+  void awaited(std::vector<Awaited>& all) {
+    const std::size_t count = from_.number<std::uint16_t>();
+    good_ = good_ && count <= kAwaitedMost;
+    for (std::size_t i = 0; i < count && good_ && from_.good(); ++i) {
+      const auto rank = rank_of(from_.number<std::uint32_t>());
+      const auto context = from_.number<std::uint64_t>(), operation = from_.number<std::uint64_t>();
+      good_ = rank.has_value();
+      if (rank) all.push_back({*rank, context, operation});
+    }
+  }
   void text(std::string& text) { text = from_.text(); }
   void pieces(std::vector<MemoryPiece>& pieces) {
     const std::size_t count = from_.number<std::uint8_t>();
@@ -78,11 +97,16 @@ class FrameReader {
   bool good_ = true;
 };
 
+template <class Fields, class Key>
+void visit_key(Fields& fields, Key& key) {
+  fields.number(key.context);
+  fields.number(key.operation);
+  fields.number(key.part);
+}
+
 template <class Fields, class AFrame>
 void visit_ready(Fields& fields, AFrame& frame) {
-  fields.number(frame.key.context);
-  fields.number(frame.key.operation);
-  fields.number(frame.key.part);
+  visit_key(fields, frame.key);
   fields.call(frame.call);
   fields.number(frame.call.collective);
   fields.number(frame.call.algorithm);
@@ -137,7 +161,6 @@ void visit(Fields& fields, AFrame& frame) {
     case FrameKind::withdrawn:
       return fields.number(frame.transfer);
     case FrameKind::abort:
-    case FrameKind::answer:
       fields.rank(frame.rank);
       return fields.text(frame.text);
     case FrameKind::wire:
@@ -148,8 +171,13 @@ void visit(Fields& fields, AFrame& frame) {
       fields.number(frame.endpoint.rail);
       fields.number(frame.came);
       return fields.text(frame.text);
-    case FrameKind::goodbye:
+    case FrameKind::answer:
+      visit_key(fields, frame.key);
+      fields.awaited(frame.awaited);
+      return fields.text(frame.text);
     case FrameKind::ask:
+      return visit_key(fields, frame.key);
+    case FrameKind::goodbye:
       return;
   }
 }

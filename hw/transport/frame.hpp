@@ -9,7 +9,8 @@
 // Two ranks that would use RDMA tell each other, for each pair of devices: wire (where this end is), wired (this end
 // can receive) and, at any time, unwired (this end is closed, or there is none).
 //
-// abort, goodbye, ask and answer concern the run. Read next: hw/transport/wire.hpp.
+// Behind the bytes of each data frame comes one byte more: 1, or 0 where the run has failed and other bytes came in
+// their place. abort, goodbye, ask and answer concern the run. Read next: hw/transport/wire.hpp.
 #pragma once
 
 #include <array>
@@ -90,10 +91,17 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 
+// For whom a rank waits, and in which operation.
+struct Awaited {
+  Rank rank;
+  std::uint64_t context = 0, operation = 0;  // as in MessageKey
+  auto operator<=>(const Awaited&) const = default;
+};
+
 struct Frame {
   FrameKind kind = FrameKind::ready;
   std::uint64_t transfer = 0;  // the receiver's number of it
-  MessageKey key;              // ready
+  MessageKey key;              // ready; ask, answer: of the message that the asking rank waits for
   Call call;                   // ready
   std::uint64_t bytes = 0;     // ready: of the transfer; data, offer: as many move, and the rest are zeros
   std::uint64_t offset = 0, length = 0;  // data: of what follows
@@ -104,7 +112,8 @@ struct Frame {
   std::vector<MemoryPiece> pieces;  // offer
   Posted posted;                    // ready, data, offer
   TransferPath path = TransferPath::tcp;  // data: that it has come by; not sent
-  std::optional<Rank> rank;         // abort: who is to blame; answer: for whom the rank waits
+  std::optional<Rank> rank;         // abort: who is to blame
+  std::vector<Awaited> awaited;     // answer: the first kAwaitedMost of those for whom the rank waits
   std::string text;                 // abort, unwired: why; answer: for what
   Endpoint endpoint;                // wire; of wired and unwired only the rail
   std::uint64_t came = 0;           // unwired: how many messages with data came over it
@@ -112,7 +121,8 @@ struct Frame {
 
 // The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.
 inline constexpr std::size_t kFrameLengthBytes = 2;
-inline constexpr std::size_t kPiecesMost = 64;  // of one offer
+inline constexpr std::size_t kPiecesMost = 64;     // of one offer
+inline constexpr std::size_t kAwaitedMost = 1000;  // of one answer
 std::vector<std::byte> encode(const Frame& frame);
 std::optional<Frame> decode(std::span<const std::byte> rest);
 

@@ -61,10 +61,14 @@ class Transport {
   virtual void wake() = 0;
   // wait() also ends when this descriptor, whose owner reads from it, can be read.
   virtual void wait_also_for(int descriptor) = 0;
-  // Forgets every Put: other bytes go in the place of those that are promised already. The run has failed.
+  // Forgets every Put and every place for bytes that come: other bytes go in the place of those that are promised
+  // already, and the receiver is told so. The run has failed.
   virtual void abandon() = 0;
   // Tells all peers that tell() or put() has reached.
   virtual void tell_all(const Frame& frame) = 0;
+  // Tells those that have dialled this rank, on their own connections: it reaches even those who read it only after
+  // this process has ended. They hear frames of kind abort there, and nothing else.
+  virtual void tell_callers(const Frame& abort) = 0;
   // Sends what tell() took, for as long as that takes but no longer than `seconds`.
   virtual void flush(double seconds) = 0;
 };

@@ -87,4 +87,27 @@ inline std::string text_of(const std::exception_ptr& thrown) {
   }
 }
 
+inline SendOrder send_to(Rank to, std::uint64_t tag, std::span<const std::byte> bytes, Posted mine = {}) {
+  SendOrder order;
+  order.to = to;
+  order.key.operation = tag;
+  order.pieces = {bytes};
+  order.mine = mine;
+  return order;
+}
+inline ReceiveOrder receive_from(Rank from, std::uint64_t tag, std::span<std::byte> bytes, Posted mine = {}) {
+  ReceiveOrder order;
+  order.from = from;
+  order.key.operation = tag;
+  order.into = bytes;
+  order.mine = mine;
+  return order;
+}
+
+inline Loopback impatient(double timeout_s) {
+  Loopback how;
+  how.timeout_s = timeout_s;
+  return how;
+}
+
 }  // namespace motley::tests

@@ -47,6 +47,12 @@ int read_memory(pid_t process, std::span<const MemoryPiece> pieces, std::span<st
   return 0;
 }
 
+int read_mark(const MemoryMark& mark, std::uint64_t& value) {
+  const MemoryPiece piece{mark.at, sizeof value};
+  return read_memory(static_cast<pid_t>(mark.process), std::span(&piece, 1),
+                     std::as_writable_bytes(std::span(&value, 1)));
+}
+
 }  // namespace
 
 std::string memory_domain() {
@@ -72,18 +78,19 @@ void let_siblings_read() {
 std::optional<PeerMemory> PeerMemory::open(const MemoryMark& mark, std::string& why) {
   const auto process = static_cast<pid_t>(mark.process);
   std::uint64_t value = 0;
-  const MemoryPiece piece{mark.at, sizeof value};
-  const int error = read_memory(process, std::span(&piece, 1), std::as_writable_bytes(std::span(&value, 1)));
+  const int error = read_mark(mark, value);
   if (error != 0)
     why = fmt::format("process {} cannot be read: {}", process, std::strerror(error));
   else if (value != mark.value)
     why = fmt::format("process {} is another one", process);
   if (error != 0 || value != mark.value) return std::nullopt;
-  return PeerMemory(process);
+  return PeerMemory(mark);
 }
 
 bool PeerMemory::read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const {
-  return read_memory(process_, pieces, into) == 0;
+  std::uint64_t value = 0;
+  return read_memory(static_cast<pid_t>(mark_.process), pieces, into) == 0 && read_mark(mark_, value) == 0 &&
+         value == mark_.value;
 }
 
 }  // namespace motley

@@ -26,12 +26,13 @@ class PeerMemory {
  public:
   // Nothing: this process cannot read that one, or it is another one; `why` then says so.
   static std::optional<PeerMemory> open(const MemoryMark& mark, std::string& why);
-  // Reads the pieces one after the other into `into`, which is as large. Returns false if that is not possible.
+  // Reads the pieces one after the other into `into`, which is as large. Returns false if that is not possible, or if
+  // the mark is no longer there afterwards: then other bytes may have been in their place.
   bool read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const;
 
  private:
-  explicit PeerMemory(pid_t process) : process_(process) {}
-  pid_t process_;
+  explicit PeerMemory(const MemoryMark& mark) : mark_(mark) {}
+  MemoryMark mark_;
 };
 
 }  // namespace motley

@@ -250,13 +250,16 @@ void Dial::try_again() {
   socket_ = Socket();
   connected_ = false;
   handshake_.reset();
-  again_s_ = monotonic_s() + kBetweenTries_s;
+  const double now_s = monotonic_s();
+  again_s_ = now_s + kBetweenTries_s;
+  if (!refused_since_s_) refused_since_s_ = now_s;
 }
 
 Handshake::State Dial::advance() {
   using State = Handshake::State;
   const double now_s = monotonic_s();
-  const bool late = now_s > since_s_ + (complaint_.empty() ? patience_.silent_s : patience_.refused_s);
+  const bool refused = refused_since_s_ && now_s > *refused_since_s_ + patience_.refused_s;
+  const bool late = refused || now_s > since_s_ + patience_.silent_s;
   try {
     if (!socket_.open()) {
       if (now_s < again_s_ && !late) return State::goes_on;
@@ -266,6 +269,7 @@ Handshake::State Dial::advance() {
       const std::optional<int> error = connect_error(socket_);
       if (error && *error == 0) {
         connected_ = true;
+        refused_since_s_.reset();  // somebody listens there
         handshake_ = Handshake::of_dialer(token_, introduction_);
       } else if (error) {
         complaint_ = fmt::format("{}:{}: {}", address_.host, address_.port, std::strerror(*error));

@@ -106,7 +106,7 @@ class Door {
 // How long a Dial tries.
 struct Patience {
   double refused_s = 60;  // while nobody listens there
-  double silent_s = 60;   // while nobody answers
+  double silent_s = 60;   // in all
 };
 
 // Calls a rank.
@@ -127,6 +127,7 @@ class Dial {
   Introduction introduction_;
   Patience patience_;
   double since_s_, again_s_ = 0;
+  std::optional<double> refused_since_s_;  // nobody listens there since then
   Socket socket_;
   bool connected_ = false;
   std::optional<Handshake> handshake_;

@@ -1,6 +1,7 @@
 #include "hw/transport/tcp/stream.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace {
 constexpr std::size_t kSegment = std::size_t{512} << 10U;
 // One call of advance() moves about as much, so that no stream waits long for another.
 constexpr std::size_t kTurn = std::size_t{4} << 20U;
+// What comes behind the bytes of a data frame, if they are those that were promised; else a zero.
+constexpr std::byte kAsPromised{1};
 
 // Drops the first `count` bytes.
 void drop(Pieces& pieces, std::size_t count) {
@@ -46,6 +49,7 @@ bool OutStream::next_message() {
   head_ = encode(frame);
   head_left_ = head_;
   body_ = cut(rest.put.pieces, rest.begun, frame.length);
+  body_.emplace_back(&kAsPromised, 1);
   rest.begun += frame.length;
   if (rest.begun == whole)
     ends_put_ = rest.put.number;
@@ -70,7 +74,7 @@ bool OutStream::write_message() {
 }
 
 void OutStream::abandon() {
-  static const std::vector<std::byte> zeros(kSegment);
+  static const std::vector<std::byte> zeros(kSegment + 1);
   puts_.clear();
   ends_put_.reset();
   const std::size_t promised = bytes_in(body_);
@@ -78,8 +82,27 @@ void OutStream::abandon() {
   if (promised > 0) body_.emplace_back(zeros.data(), promised);
 }
 
-void OutStream::notice_end() {
-  if (!broken_ && socket_.is_ended()) broken_ = "the connection was closed";
+void OutStream::hear(TransportEvents& events) {
+  if (!socket_.open() || heard_all_) return;
+  std::array<std::byte, 4096> bytes;
+  constexpr std::size_t kMost = 0xffff;
+  try {
+    for (std::size_t read = 1; read > 0 && !heard_all_;) {
+      read = socket_.read_some(bytes);
+      heard_.insert(heard_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(read));
+      heard_all_ = heard_.size() > kFrameLengthBytes + kMost;
+    }
+  } catch (const SocketFailure& failure) {
+    heard_all_ = true;
+    if (!broken_) broken_ = failure.what();
+  }
+  if (heard_all_ && !broken_) broken_ = "it sent what nobody asked for";
+  if (heard_.size() < kFrameLengthBytes) return;
+  const std::size_t size = WireReader(heard_).number<std::uint16_t>();
+  if (heard_.size() < kFrameLengthBytes + size) return;
+  const auto frame = decode(std::span(heard_).subspan(kFrameLengthBytes, size));
+  heard_.clear();
+  if (frame && frame->kind == FrameKind::abort) events.came(peer_, *frame);
 }
 
 void OutStream::end_message(TransportEvents& events) {
@@ -118,7 +141,7 @@ std::size_t InStream::receive(std::span<std::byte> into) {
 
 // Moves bytes that follow a data frame to their place. Returns false if no more can be read now.
 bool InStream::read_body(TransportEvents& events) {
-  while (!place_.empty() || thrown_away_ > 0) {
+  while (!place_.empty() || thrown_away_ > 0 || !mark_) {
     if (begin_ < end_) {
       const std::size_t placed = std::min(place_.size(), end_ - begin_);
       if (placed > 0) std::memcpy(place_.data(), buffer_.data() + begin_, placed);
@@ -127,6 +150,7 @@ bool InStream::read_body(TransportEvents& events) {
       const std::size_t thrown = place_.empty() ? std::min<std::size_t>(thrown_away_, end_ - begin_) : 0;
       thrown_away_ -= thrown;
       begin_ += thrown;
+      if (place_.empty() && thrown_away_ == 0 && begin_ < end_) mark_ = buffer_[begin_++];
       continue;
     }
     begin_ = end_ = 0;
@@ -140,7 +164,7 @@ bool InStream::read_body(TransportEvents& events) {
     }
   }
   const Frame data = *std::exchange(data_, std::nullopt);
-  events.landed(peer_, data);
+  if (*mark_ == kAsPromised) events.landed(peer_, data);
   return true;
 }
 
@@ -172,7 +196,20 @@ bool InStream::read_frames(TransportEvents& events) {
     place_ = place_.first(std::min<std::uint64_t>(place_.size(), frame->length));
     thrown_away_ = frame->length - place_.size();
     data_ = *frame;
+    mark_.reset();
     return true;
+  }
+}
+
+void InStream::abandon() {
+  thrown_away_ += place_.size();
+  place_ = {};
+}
+
+void InStream::tell_back(const Frame& abort) const {
+  try {
+    socket_.write_some(encode(abort));
+  } catch (const SocketFailure&) {  // it has gone
   }
 }
 

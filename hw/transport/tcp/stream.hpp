@@ -33,8 +33,8 @@ class OutStream {
   void add(const Frame& frame);
   void add(Put put) { puts_.push_back({std::move(put), 0}); }
   void abandon();  // as Transport::abandon()
-  // Finds out whether the other end has closed.
-  void notice_end();
+  // Finds out whether the other end has closed. Tells `events` why, where it has said so.
+  void hear(TransportEvents& events);
   // Dials or writes what it can without waiting. Tells `events` which Puts have left.
   void advance(TransportEvents& events);
 
@@ -58,6 +58,8 @@ class OutStream {
   std::span<const std::byte> head_left_;
   Pieces body_;
   std::optional<std::uint64_t> ends_put_;  // the Put whose last bytes are being written
+  std::vector<std::byte> heard_;           // of a frame that the other end sends before it closes
+  bool heard_all_ = false;                 // nothing more will come
   std::optional<std::string> broken_;
 };
 
@@ -71,6 +73,9 @@ class InStream {
   int descriptor() const { return socket_.descriptor(); }
   // Reads what it can without waiting and tells it to `events`. Returns why nothing more will come; nothing: more may.
   std::optional<std::string> advance(TransportEvents& events);
+  void abandon();  // as Transport::abandon()
+  // Says to the other end why this one closes.
+  void tell_back(const Frame& abort) const;
 
  private:
   static constexpr std::size_t kBuffer = std::size_t{64} << 10U;
@@ -88,6 +93,7 @@ class InStream {
   std::span<std::byte> place_;
   std::uint64_t thrown_away_ = 0;  // of its bytes, still to come
   bool drained_ = false;           // a read brought less than it could have
+  std::optional<std::byte> mark_;  // what came behind them
 };
 
 }  // namespace motley

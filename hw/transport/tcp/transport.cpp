@@ -92,7 +92,7 @@ void TcpTransport::advance(Out& out) {
 }
 
 // Has epoll wait for what the stream waits for: to write while it has something to write, to read a handshake, or for
-// the other end to close, which never sends anything on this connection.
+// the other end to close, which sends nothing on this connection but why it has failed.
 void TcpTransport::watch(Out& out) {
   const int descriptor = out.stream.broken() ? -1 : out.stream.descriptor();
   const bool writes = descriptor >= 0 && out.stream.wants_to_write();
@@ -150,11 +150,15 @@ void TcpTransport::progress() {
       std::uint64_t times = 0;
       [[maybe_unused]] const ssize_t bytes = read(descriptor, &times, sizeof times);
     } else if (const auto in = in_.find(descriptor); in != in_.end()) {
+      const Rank peer = in->second.peer();
       if (const auto why = in->second.advance(events_)) end_reading(descriptor, *why);
+      // Its last bytes are coming.
+      if (const auto ending = endings_.find(peer); ending != endings_.end())
+        ending->second.at_s = monotonic_s();
     } else {
       for (auto& [key, out] : out_)
         if (out.watched == descriptor && out.stream.is_open()) {
-          out.stream.notice_end();
+          out.stream.hear(events_);
           advance(out);
         }
     }
@@ -171,10 +175,13 @@ void TcpTransport::progress() {
 }
 
 // A peer that ends says goodbye first, but on one of several connections, whose last bytes may come after the end of
-// another. It is lost when all that it sends on have ended, or some time after the first.
+// another. It is lost when all that it sends on have ended, or when nothing has come for some time after the first.
 void TcpTransport::look_after_endings() {
-  for (auto& [key, out] : out_)
-    if (out.stream.broken()) endings_.try_emplace(key.first, Ending{*out.stream.broken(), monotonic_s()});
+  for (auto& [key, out] : out_) {
+    if (!out.stream.broken()) continue;
+    out.stream.hear(events_);
+    endings_.try_emplace(key.first, Ending{*out.stream.broken(), monotonic_s()});
+  }
   for (const auto& [peer, ending] : endings_) {
     if (lost_.contains(peer)) continue;
     const bool speaks = std::any_of(in_.begin(), in_.end(),
@@ -201,6 +208,7 @@ void TcpTransport::wait_also_for(int descriptor) { set_events(poll_, EPOLL_CTL_A
 
 void TcpTransport::abandon() {
   for (auto& [key, out] : out_) out.stream.abandon();
+  for (auto& [descriptor, in] : in_) in.abandon();
 }
 
 void TcpTransport::tell_all(const Frame& frame) {
@@ -209,6 +217,10 @@ void TcpTransport::tell_all(const Frame& frame) {
       out.stream.add(frame);
       advance(out);
     }
+}
+
+void TcpTransport::tell_callers(const Frame& abort) {
+  for (const auto& [descriptor, in] : in_) in.tell_back(abort);
 }
 
 void TcpTransport::flush(double seconds) {

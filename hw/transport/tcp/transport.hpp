@@ -37,6 +37,7 @@ class TcpTransport : public Transport {
   void wait_also_for(int descriptor) override;
   void abandon() override;
   void tell_all(const Frame& frame) override;
+  void tell_callers(const Frame& abort) override;
   void flush(double seconds) override;
 
  private:

@@ -15,29 +15,15 @@ namespace motley {
 namespace {
 
 using tests::demand;
+using tests::impatient;
 using tests::on_loopback;
+using tests::receive_from;
 using tests::rethrow_first;
+using tests::send_to;
 using tests::text_of;
 
 std::byte pattern(std::size_t i, Rank rank) {
   return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(rank));
-}
-
-SendOrder send_to(Rank to, std::uint64_t tag, std::span<const std::byte> bytes, Posted mine = {}) {
-  SendOrder order;
-  order.to = to;
-  order.key.operation = tag;
-  order.pieces = {bytes};
-  order.mine = mine;
-  return order;
-}
-ReceiveOrder receive_from(Rank from, std::uint64_t tag, std::span<std::byte> bytes, Posted mine = {}) {
-  ReceiveOrder order;
-  order.from = from;
-  order.key.operation = tag;
-  order.into = bytes;
-  order.mine = mine;
-  return order;
 }
 
 // Every rank sends to the next rank and receives from the previous one at the same time.
@@ -51,12 +37,6 @@ void pass_round(Messenger& messenger, int ranks, std::size_t bytes) {
   messenger.wait(received);
   messenger.wait(sent);
   for (std::size_t i = 0; i < bytes; ++i) demand(in[i] == pattern(i, previous), "wrong byte");
-}
-
-tests::Loopback impatient(double timeout_s) {
-  tests::Loopback how;
-  how.timeout_s = timeout_s;
-  return how;
 }
 
 TEST_CASE("bytes of any number arrive whole, whatever the number of ranks and the path", "[communicator]") {
@@ -200,6 +180,25 @@ TEST_CASE("what is cancelled is over, and what was posted again arrives", "[comm
       demand(in == bytes, "the bytes of the second receive");
       demand(none == std::vector<std::byte>(50), "a withdrawn buffer was written");
     }
+  }));
+}
+
+TEST_CASE("a receive is over, too, whose sender has ended before it answers that it is cancelled",
+          "[communicator]") {
+  std::atomic<bool> cancelled = false;
+  rethrow_first(on_loopback(2, [&](Messenger& messenger) {
+    std::vector<std::byte> bytes(50);
+    if (messenger.rank() == 0_rank) {
+      messenger.wait(messenger.post(send_to(1_rank, 1, bytes)));
+      while (!cancelled) std::this_thread::yield();
+      return;
+    }
+    messenger.wait(messenger.post(receive_from(0_rank, 1, bytes)));
+    const Request never = messenger.post(receive_from(0_rank, 2, bytes));
+    messenger.cancel(never);
+    messenger.cancel(never);
+    cancelled = true;
+    messenger.wait(never);
   }));
 }
 
@@ -449,6 +448,10 @@ Frame random_frame(std::mt19937_64& random) {
       frame.mark = {number(), number(), number()};
       for (std::uint64_t i = random() % kPiecesMost; i > 0; --i) frame.pieces.push_back({number(), number()});
       break;
+    case FrameKind::answer:
+      frame.key = {number(), number(), number()};
+      for (std::uint64_t i = random() % 5; i > 0; --i) frame.awaited.push_back({Rank(7), number(), number()});
+      break;
     case FrameKind::abort:
       frame.rank = Rank(3);
       frame.text = std::string(random() % 5000, 'x');
@@ -488,6 +491,7 @@ TEST_CASE("frames are read as they were written, and nothing else is one", "[com
     REQUIRE(read->attempt == frame.attempt);
     REQUIRE(read->endpoint == frame.endpoint);
     REQUIRE(read->came == frame.came);
+    REQUIRE(read->awaited == frame.awaited);
     REQUIRE_FALSE(decode(rest.first(random() % rest.size())).has_value());
     std::vector<std::byte> longer(rest.begin(), rest.end());
     longer.push_back(std::byte{0});
