@@ -158,7 +158,7 @@ void Messenger::answered(Rank from, const Frame& answer) {
   };
   const std::size_t place = place_of({from, answer.key.context, answer.key.operation});
   if (place == asked.size() || asked[place].answer) return;
-  asked[place].answer = answer;
+  asked[place].answer = std::make_shared<const Frame>(answer);
   for (std::deque<std::size_t> answers = {place}; !answers.empty(); answers.pop_front()) {
     const std::size_t waiter = answers.front();
     const std::vector<Awaited> all = asked[waiter].answer->awaited;
@@ -169,7 +169,7 @@ void Messenger::answered(Rank from, const Frame& answer) {
       Frame to_itself;
       to_itself.key = {next.context, next.operation, 0};
       answers.push_back(asked.size());
-      asked.push_back({next, waiter, 0, answer_to(to_itself)});
+      asked.push_back({next, waiter, 0, std::make_shared<const Frame>(answer_to(to_itself))});
     }
   }
   conclude();

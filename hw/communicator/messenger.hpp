@@ -177,7 +177,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
       Awaited whom;
       std::optional<std::size_t> waiter;  // who waits for it, among those that are asked; none: this rank
       double until_s = 0;
-      std::optional<Frame> answer = {};
+      std::shared_ptr<const Frame> answer = {};
     };
     std::uint64_t number = 0;  // of the transfer
     double moved_s = 0;        // when it last moved
