@@ -70,7 +70,7 @@ class Rendezvous {
   std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
 
   void lead();
-  void admit(Door::Guest guest);
+  void admit(Door::Guest guest, const std::string& text);
   void tell_all();
   void follow();
   std::string receive(const Socket& socket, Rank rank) const;
