@@ -8,12 +8,14 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "hw/launch/hello.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/transport/wire.hpp"
 #include "models/base/refusal.hpp"
@@ -23,7 +25,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kProtocol = 2;
 constexpr std::uint32_t kHelloBytesMax = 1U << 16U;
 constexpr int kClockExchanges = 40;
 constexpr double kHello_s = 10;  // one of the job that has come says so at once
@@ -48,41 +49,39 @@ void write_message(const Socket& socket, double timeout_s, const std::string& me
 json json_of(const PeerPlace& place) { return {place.address.host, place.address.port, place.domain}; }
 PeerPlace place_of(const json& fields) { return {{fields.at(0), fields.at(1)}, fields.at(2)}; }
 
-// Says why a process does not belong to this job; none: it does. Rank 0 sends the reason to all ranks, and every rank
-// throws it.
-std::optional<json> complaint(const RendezvousOptions& mine, const json& hello) {
-  const auto differs = [&](const char* kind, const char* what, const json& theirs, const json& ours,
-                           const char* hint) {
-    return json{{"kind", kind},
-                {"message", fmt::format("rank {} has {} {}, rank 0 has {}", hello["rank"].dump(), what,
-                                        theirs.is_string() ? theirs.get<std::string>() : theirs.dump(),
-                                        ours.is_string() ? ours.get<std::string>() : ours.dump())},
-                {"hint", hint}};
-  };
-  if (hello["protocol"] != kProtocol)
-    return differs("binary-differs", "protocol", hello["protocol"], kProtocol,
-                   "install the same build everywhere");
-  if (hello["binary"] != mine.binary_hash)
-    return differs("binary-differs", "binary", hello["binary"], mine.binary_hash,
-                   "install the same build everywhere");
-  if (hello["rank_count"] != mine.rank_count)
-    return differs("rank-conflict", "a rank count of", hello["rank_count"], mine.rank_count,
-                   "start every rank of one job with the same count");
-  if (hello["program"] != mine.program_hash)
-    return differs("program-differs", "Program", hello["program"], mine.program_hash,
-                   "start every rank with the same scenario and the same options");
-  return std::nullopt;
-}
+// One of the job that has not said yet who it is. It keeps nobody waiting.
+class Newcomer {
+ public:
+  explicit Newcomer(Door::Guest its) : guest(std::move(its)), until_s_(monotonic_s() + kHello_s) {}
+  // Reads what there is. Returns whether nothing more will come.
+  bool advance() {
+    if (guest.introduction.purpose != ConnectionPurpose::rendezvous || monotonic_s() > until_s_) return true;
+    try {
+      while (came_ < message_.size()) {
+        const std::size_t read = guest.socket.read_some(std::span(message_).subspan(came_));
+        if (read == 0) return false;
+        came_ += read;
+        const std::uint32_t length = WireReader(message_).number<std::uint32_t>();
+        if (came_ == sizeof length && length > kHelloBytesMax) return true;
+        if (came_ == sizeof length) message_.resize(sizeof length + length);
+      }
+    } catch (const SocketFailure&) {  // it has gone
+      return true;
+    }
+    const auto rest = std::span(message_).subspan(sizeof(std::uint32_t));
+    text_ = std::string(reinterpret_cast<const char*>(rest.data()), rest.size());
+    return true;
+  }
+  const std::optional<std::string>& text() const { return text_; }  // nothing: it has said none
 
-std::optional<json> parse_hello(const std::string& text) {
-  const json hello = json::parse(text, nullptr, false);
-  if (!hello.is_object()) return std::nullopt;
-  for (const char* key : {"protocol", "rank", "rank_count", "port"})
-    if (!hello.contains(key) || !hello[key].is_number_integer()) return std::nullopt;
-  for (const char* key : {"binary", "program", "memory"})
-    if (!hello.contains(key) || !hello[key].is_string()) return std::nullopt;
-  return hello;
-}
+  Door::Guest guest;
+
+ private:
+  double until_s_;
+  std::vector<std::byte> message_ = std::vector<std::byte>(sizeof(std::uint32_t));
+  std::size_t came_ = 0;
+  std::optional<std::string> text_;
+};
 
 [[noreturn]] void refuse(const json& why) {
   throw Refusal(Exit::infeasible, why.at("kind"), {}, why.at("message"), why.at("hint"));
@@ -120,9 +119,14 @@ void Rendezvous::lead() {
   places_[kLeader] = {{options_.at.host, listener_.local_port()}, memory_domain()};
   Door door(std::move(own_door), options_.token, options_.on_note);
   const double until_s = monotonic_s() + options_.timeout_s;
+  std::list<Newcomer> newcomers;
   while (arrived_ < options_.rank_count && refused_.empty()) {
-    for (Door::Guest& guest : door.admit())
-      if (refused_.empty()) admit(std::move(guest));
+    for (Door::Guest& guest : door.admit()) newcomers.emplace_back(std::move(guest));
+    for (auto each = newcomers.begin(); each != newcomers.end() && refused_.empty();) {
+      const bool ended = each->advance();
+      if (ended && each->text()) admit(std::move(each->guest), *each->text());
+      each = ended ? newcomers.erase(each) : std::next(each);
+    }
     if (arrived_ == options_.rank_count || !refused_.empty()) break;
     if (monotonic_s() > until_s) {
       std::vector<Rank> missing;
@@ -131,37 +135,35 @@ void Rendezvous::lead() {
       throw RunFailure(fmt::format("rank 0: rank {} did not come to {} within {} s", fmt::join(missing, ", "),
                                    print(options_.at), options_.timeout_s));
     }
-    pollfd waiting{door.descriptor(), POLLIN, 0};
-    poll(&waiting, 1, 100);
+    std::vector<pollfd> waiting = {{door.descriptor(), POLLIN, 0}};
+    for (const Newcomer& each : newcomers) waiting.push_back({each.guest.socket.descriptor(), POLLIN, 0});
+    poll(waiting.data(), waiting.size(), 100);
   }
   tell_all();
 }
 
-void Rendezvous::admit(Door::Guest guest) {
-  std::optional<json> hello;
-  if (guest.introduction.purpose == ConnectionPurpose::rendezvous) try {
-      hello = parse_hello(read_message(guest.socket, kHello_s, kHelloBytesMax));
-    } catch (const SocketFailure&) {
-    }
-  if (!hello) return;  // it has come to the wrong door, or has gone
-  std::optional<json> refused = complaint(options_, *hello);
-  const std::int64_t number = (*hello)["rank"];
+void Rendezvous::admit(Door::Guest guest, const std::string& text) {
+  const std::optional<Hello> hello = read_hello(text, options_);
+  if (!hello) return;  // it is no rank
+  std::string refused = hello->refused;
+  const std::int64_t number = hello->rank;
   const bool known = number > 0 && number < options_.rank_count && !members_[Rank(number)].open();
-  if (!known && !refused)
+  if (!known && refused.empty())
     refused =
         json{{"kind", "rank-conflict"},
              {"message", fmt::format("rank {} of {} came twice or is none", number, options_.rank_count)},
-             {"hint", "give every process a rank of its own, from 0"}};
-  if (refused) refused_ = refused->dump();
+             {"hint", "give every process a rank of its own, from 0"}}
+            .dump();
+  if (!refused.empty()) refused_ = refused;
   if (!known) {
     try {
-      write_message(guest.socket, options_.timeout_s, json{{"refused", *refused}}.dump());
+      write_message(guest.socket, options_.timeout_s, json{{"refused", json::parse(refused)}}.dump());
     } catch (const SocketFailure&) {  // it has gone
     }
     return;
   }
   const Rank rank(number);
-  places_[rank] = {{guest.host, (*hello)["port"]}, (*hello)["memory"]};
+  places_[rank] = {{guest.host, hello->port}, hello->memory};
   members_[rank] = std::move(guest.socket);
   ++arrived_;
 }
@@ -181,14 +183,7 @@ void Rendezvous::follow() {
                     options_.timeout_s));
   const Socket& leader = members_[kLeader];
   listener_ = listen_on({leader.local_host(), 0});  // where the others can reach this rank, too
-  const json hello = {{"protocol", kProtocol},
-                      {"rank", options_.rank},
-                      {"rank_count", options_.rank_count},
-                      {"binary", options_.binary_hash},
-                      {"program", options_.program_hash},
-                      {"port", listener_.local_port()},
-                      {"memory", memory_domain()}};
-  write_message(leader, options_.timeout_s, hello.dump());
+  write_message(leader, options_.timeout_s, write_hello(options_, listener_.local_port(), memory_domain()));
   // Rank 0 answers when the last rank has come, which may take its whole timeout.
   const json answer = json::parse(read_message(leader, 2 * options_.timeout_s, kMessageBytesMax));
   if (answer.contains("refused")) refuse(answer["refused"]);

@@ -78,7 +78,7 @@ class Rendezvous {
   ClockReading ask_clock() const;
 
   void lead();
-  void admit(Door::Guest guest);
+  void admit(Door::Guest guest, const std::string& text);
   void tell_all();
   void follow();
   std::string receive(const Socket& socket, Rank rank) const;

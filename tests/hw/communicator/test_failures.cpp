@@ -292,5 +292,44 @@ TEST_CASE("a call that was turned away while its rank was busy is made again", "
   CHECK(guests == 1);
 }
 
+TEST_CASE("a handshake that somebody has recorded is refused when it is played again", "[communicator]") {
+  const JobToken token("loopback");
+  Socket listener = listen_on({"127.0.0.1", 0});
+  const Address at{"127.0.0.1", listener.local_port()};
+  std::string notes;
+  Door door(std::move(listener), token, [&](const std::string& what) { notes += what; });
+  // Somebody stands between a rank and the door, and passes on what he hears.
+  Socket between = listen_on({"127.0.0.1", 0});
+  std::vector<std::byte> challenge(24), answer(59), welcome(32);
+  std::atomic<bool> ended = false;
+  std::thread records([&] {
+    const Socket from_rank = accept_from(between, kMost_s), to_door = connect_to(at, kMost_s);
+    to_door.read_all(challenge, kMost_s);
+    from_rank.write_all(challenge, kMost_s);
+    from_rank.read_all(answer, kMost_s);
+    to_door.write_all(answer, kMost_s);
+    to_door.read_all(welcome, kMost_s);
+    from_rank.write_all(welcome, kMost_s);
+    const Socket again = connect_to(at, kMost_s);
+    std::vector<std::byte> other(24);
+    again.read_all(other, kMost_s);
+    tests::demand(other != challenge, "a challenge came twice");
+    again.write_all(answer, kMost_s);
+    again.read_all(welcome, kMost_s);
+    ended = true;
+  });
+  std::thread rank([&] {
+    dial({"127.0.0.1", between.local_port()}, token, {ConnectionPurpose::data, 1_rank, 0_rank, 0}, kMost_s);
+  });
+  std::size_t guests = 0;
+  while (!ended) guests += door.admit().size();
+  records.join();
+  rank.join();
+  CHECK(guests == 1);
+  CHECK(welcome == std::vector<std::byte>(32));
+  door.admit();
+  CHECK_THAT(notes, Catch::Contains("it does not have the token of the job"));
+}
+
 }  // namespace
 }  // namespace motley

@@ -90,7 +90,7 @@ std::string fault_of_program(const RandomProgram& program) {
 
 // Goes on with a program. Returns whether it is over.
 bool has_come_to_an_end(RandomProgram& program) {
-  constexpr double kMost_s = 60;
+  constexpr double kPatience_s = 60;
   const double now_s = monotonic_s();
   const bool dies = program.fate != Fate::lives;
   if (dies && !program.struck && now_s >= program.begun_s + program.dies_after_s) {
@@ -100,7 +100,7 @@ bool has_come_to_an_end(RandomProgram& program) {
   }
   const bool ended =
       program.ranks->have_ended(program.fate == Fate::stopped ? std::optional(program.victim) : std::nullopt);
-  const bool late = now_s > program.begun_s + kMost_s;
+  const bool late = now_s > program.begun_s + kPatience_s;
   if (!ended && !late) return false;
   if (program.fate == Fate::stopped) {
     program.ranks->signal(program.victim, SIGKILL);

@@ -1,5 +1,6 @@
 // Real training on one and on several ranks of this host: the loss falls, the work done is the work that the Program
 // predicts, and ranks that do not belong together are refused.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <thread>
@@ -138,6 +139,45 @@ TEST_CASE("a stranger at the rendezvous is left alone, and who is missing is nam
   stranger.write_all(std::as_bytes(std::span("GET / HTTP/1.1\r\n\r\n", 18)), 10);
   REQUIRE_THROWS_WITH((Rendezvous({0_rank, 3, at, door.release(), 0.3, "b", "p"})),
                       Catch::Contains("rank 1, 2 did not come"));
+}
+
+TEST_CASE("strangers at the rendezvous, and one of the job who says nothing, keep no rank waiting") {
+  Socket door = listen_on({"127.0.0.1", 0});
+  const Address at{"127.0.0.1", door.local_port()};
+  const JobToken token("secret");
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 30; ++i) strangers.push_back(connect_to(at, 10));  // they stay, and say nothing
+  for (int i = 0; i < 30; ++i) connect_to(at, 10);                       // they look who listens, and go
+  const Socket slow = connect_to(at, 10);
+  std::string notes;
+  RendezvousOptions lead{0_rank, 3, at, door.release(), 60, "b", "p", token};
+  lead.on_note = [&](const std::string& what) { notes += what + "\n"; };
+  std::atomic<bool> met = false;
+  std::string refusal;
+  std::thread others([&] {
+    slow.write_all(std::as_bytes(std::span("m", 1)), 10);
+    try {
+      dial(at, JobToken("guessed"), {ConnectionPurpose::rendezvous, 1_rank, 0_rank, 0}, 10);
+    } catch (const SocketFailure& failure) {
+      refusal = failure.what();
+    }
+    const Socket silent = dial(at, token, {ConnectionPurpose::rendezvous, 1_rank, 0_rank, 0}, 10);
+    std::vector<std::thread> ranks;
+    for (const Rank rank : {1_rank, 2_rank})
+      ranks.emplace_back([&, rank] {
+        const Rendezvous meeting({rank, 3, at, -1, 60, "b", "p", token});
+        met = meeting.places().size() == 3;
+      });
+    for (std::thread& each : ranks) each.join();
+  });
+  const double begun_s = monotonic_s();
+  const Rendezvous meeting(lead);
+  const double took_s = monotonic_s() - begun_s;
+  others.join();
+  CHECK(met);
+  CHECK(took_s < 5);  // sooner than any of them is turned away
+  CHECK_THAT(refusal, Catch::Contains("does not have the token"));
+  CHECK_THAT(notes, Catch::Contains("it does not have the token of the job"));
 }
 
 TEST_CASE("a number that is too large for a rank is not taken for another rank") {
