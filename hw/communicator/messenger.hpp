@@ -107,6 +107,10 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void cancel(const Request& request);
   // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.
   void abort(const std::string& why);
+  // What is sent out of this memory, or received into it, by RDMA is not copied on its way until the handle ends, which
+  // is before the Messenger does. Worth it for memory that many messages use: to register takes long. Without RDMA it
+  // does nothing.
+  std::shared_ptr<void> register_memory(std::span<std::byte> bytes);
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
 
@@ -133,7 +137,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
   void open_rdma();
-  void wire_up(Rank peer, std::size_t bytes);
+  void wire_up(const Transfer& receive, Frame& ready);
   void wiring_came(Rank from, const Frame& frame);
   bool put_over_rdma(const Transfer& send, Put& put);
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
