@@ -239,7 +239,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   ready.call = order.call;
   ready.bytes = receive->bytes;
   ready.posted = order.mine;
-  wire_up(receive->peer, receive->bytes);
+  wire_up(*receive, ready);
   transport_->tell(receive->peer, ready);
   return receive;
 }
@@ -253,6 +253,7 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
   if (failure_) return;
   send->latest = latest_of(send->latest, ready.posted);
   send->other = ready.transfer;
+  send->place = ready.place;
   send->touch();
   const Pieces& pieces = send->sent->pieces;
   send->moving =

@@ -113,6 +113,10 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   // Lets large messages go by this path, or by TCP where a peer has no such path. All ranks call it between the same
   // operations.
   void allow(Path path);
+  // What is sent out of this memory, or received into it, by RDMA is not copied on its way until the handle ends, which
+  // is before the Messenger does. Worth it for memory that many messages use: to register takes long. Without RDMA it
+  // does nothing.
+  std::shared_ptr<void> register_memory(std::span<std::byte> bytes);
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
   // Why this rank takes nothing out of the memory of another; empty: it can, or nobody has tried.
@@ -141,7 +145,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
   void open_rdma();
-  void wire_up(Rank peer, std::size_t bytes);
+  void wire_up(const Transfer& receive, Frame& ready);
   void wiring_came(Rank from, const Frame& frame);
   bool put_over_rdma(Transfer& send, Put& put);
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);

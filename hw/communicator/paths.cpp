@@ -27,8 +27,8 @@ void Messenger::open_rdma() {
 Path Messenger::path_to(Rank peer, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   if (offers_memory(peer, bytes)) return Path::shm;
-  const bool rdma =
-      verbs_ && options_.uses_rdma && bytes >= options_.rdma_bytes && verbs_->reach(peer) == VerbsTransport::Reach::wired;
+  const bool rdma = verbs_ && options_.uses_rdma && bytes >= options_.rdma_bytes &&
+                    verbs_->reach(peer) == VerbsTransport::Reach::wired;
   return rdma ? Path::verbs : Path::tcp;
 }
 
@@ -59,8 +59,20 @@ bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
 // ---- RDMA
 
 // A receiver begins with it, so that the sender knows before it has something to send.
-void Messenger::wire_up(Rank peer, std::size_t bytes) {
-  if (verbs_ && bytes >= options_.rdma_bytes && !offers_memory(peer, bytes)) verbs_->wire_up(peer);
+void Messenger::wire_up(const Transfer& receive, Frame& ready) {
+  if (!verbs_ || receive.bytes < options_.rdma_bytes || offers_memory(receive.peer, receive.bytes)) return;
+  verbs_->wire_up(receive.peer);
+  ready.place = verbs_->place_of(receive.into);
+}
+
+std::shared_ptr<void> Messenger::register_memory(std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = verbs_ ? verbs_->register_memory(bytes) : 0;
+  if (number == 0) return nullptr;
+  return {static_cast<void*>(bytes.data()), [this, number](void*) {
+            const std::lock_guard its_lock(mutex_);
+            verbs_->unregister_memory(number);
+          }};
 }
 
 void Messenger::wiring_came(Rank from, const Frame& frame) {
@@ -81,6 +93,7 @@ void Messenger::put(Transfer& send) {
   put.frame.attempt = send.attempt;
   put.frame.posted = send.latest;
   put.pieces = cut(send.sent->pieces, 0, send.moving);
+  put.place = send.place;
   if (put_over_rdma(send, put)) return;
   send.paths.add(Path::tcp);
   if (options_.on_send) options_.on_send(*send.sent, Path::tcp);

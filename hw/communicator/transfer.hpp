@@ -29,6 +29,7 @@ class Messenger::Transfer final : public Operation {
   std::optional<SendOrder> sent;                 // of a send
   std::span<std::byte> into = {};                // of a receive
   std::size_t bytes = 0, moving = 0, moved = 0;  // in all; before the zeros that stay behind; so far
+  RemoteMemory place = {};                       // of the receiver's buffer, if RDMA may write there
   std::uint64_t other = 0;                       // the receiver's number, once it is known
   std::uint32_t attempt = 0;                     // how often its bytes were begun before
   bool begun = false;                            // some bytes of a receive have come

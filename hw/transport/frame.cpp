@@ -47,6 +47,13 @@ class FrameWriter {
       to_.add(piece.bytes);
     }
   }
+  void flag(bool value) { to_.add(static_cast<std::uint8_t>(value)); }
+  void place(const RemoteMemory& place) {
+    MOTLEY_CHECK(place.keys.size() <= kRailsMost);
+    to_.add(static_cast<std::uint8_t>(place.keys.size()));
+    if (!place.keys.empty()) to_.add(place.address);
+    for (const std::uint32_t key : place.keys) to_.add(key);
+  }
   void call(const Call& call) { to_.add(static_cast<std::uint8_t>(call.kind)); }
 
  private:
@@ -85,6 +92,18 @@ class FrameReader {
       pieces.push_back({address, from_.number<std::uint64_t>()});
     }
   }
+  void flag(bool& value) {
+    const auto number = from_.number<std::uint8_t>();
+    good_ = good_ && number <= 1;
+    value = number == 1;
+  }
+  void place(RemoteMemory& place) {
+    const std::size_t count = from_.number<std::uint8_t>();
+    good_ = good_ && count <= kRailsMost;
+    if (count > 0) place.address = from_.number<std::uint64_t>();
+    for (std::size_t i = 0; i < count && good_ && from_.good(); ++i)
+      place.keys.push_back(from_.number<std::uint32_t>());
+  }
   void call(Call& call) {
     const auto kind = from_.number<std::uint8_t>();
     good_ = good_ && kind <= static_cast<std::uint8_t>(Call::Kind::collective);
@@ -116,6 +135,7 @@ void visit_ready(Fields& fields, AFrame& frame) {
   fields.number(frame.call.members);
   fields.number(frame.call.count);
   fields.number(frame.bytes);
+  fields.place(frame.place);
   fields.posted(frame.posted);
 }
 
@@ -144,6 +164,7 @@ void visit(Fields& fields, AFrame& frame) {
       fields.number(frame.offset);
       fields.number(frame.length);
       fields.number(frame.attempt);
+      fields.flag(frame.is_written);
       return fields.posted(frame.posted);
     case FrameKind::offer:
       fields.number(frame.transfer);

@@ -80,6 +80,13 @@ struct MemoryMark {
   bool operator==(const MemoryMark&) const = default;
 };
 
+// Memory that a peer may write by RDMA: its address there, and a key for each of its devices; no keys: none.
+struct RemoteMemory {
+  std::uint64_t address = 0;
+  std::vector<std::uint32_t> keys;
+  bool operator==(const RemoteMemory&) const = default;
+};
+
 // One end of a pair of RDMA queues, as a peer needs it. The codes are those of libibverbs.
 struct Endpoint {
   std::uint8_t rail = 0;  // devices of one number are wired to each other
@@ -105,24 +112,27 @@ struct Frame {
   Call call;                   // ready
   std::uint64_t bytes = 0;     // ready: of the transfer; data, offer: as many move, and the rest are zeros
   std::uint64_t offset = 0, length = 0;  // data: of what follows
+  bool is_written = false;               // data: the bytes are where they go already, and none follow
   std::uint32_t attempt =
-      0;  // data: how often the transfer was begun before; what belongs to an older one is void
-  std::uint64_t sender_number = 0;  // offer, taken, refused: the sender's number of the transfer
-  MemoryMark mark;                  // offer: of the sender
-  std::vector<MemoryPiece> pieces;  // offer
-  Posted posted;                    // ready, data, offer
+      0;  // data: how often the transfer was begun before; what is of an older one is void
+  std::uint64_t sender_number = 0;        // offer, taken, refused: the sender's number of the transfer
+  MemoryMark mark;                        // offer: of the sender
+  std::vector<MemoryPiece> pieces;        // offer
+  RemoteMemory place;                     // ready: where the bytes go
+  Posted posted;                          // ready, data, offer
   TransferPath path = TransferPath::tcp;  // data: that it has come by; not sent
-  std::optional<Rank> rank;         // abort: who is to blame
-  std::vector<Awaited> awaited;     // answer: the first kAwaitedMost of those for whom the rank waits
-  std::string text;                 // abort, unwired: why; answer: for what
-  Endpoint endpoint;                // wire; of wired and unwired only the rail
-  std::uint64_t came = 0;           // unwired: how many messages with data came over it
+  std::optional<Rank> rank;               // abort: who is to blame
+  std::vector<Awaited> awaited;           // answer: the first kAwaitedMost of those for whom the rank waits
+  std::string text;                       // abort, unwired: why; answer: for what
+  Endpoint endpoint;                      // wire; of wired and unwired only the rail
+  std::uint64_t came = 0;                 // unwired: how many messages with data came over it
 };
 
 // The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.
 inline constexpr std::size_t kFrameLengthBytes = 2;
 inline constexpr std::size_t kPiecesMost = 64;     // of one offer
 inline constexpr std::size_t kAwaitedMost = 1000;  // of one answer
+inline constexpr std::size_t kRailsMost = 16;
 std::vector<std::byte> encode(const Frame& frame);
 std::optional<Frame> decode(std::span<const std::byte> rest);
 

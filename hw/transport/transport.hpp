@@ -29,6 +29,7 @@ struct Put {
   std::uint64_t number = 0;  // the caller's; left() gives it back
   Frame frame;               // of kind data: the receiver's number of the transfer, and all that moves
   Pieces pieces;             // stay where they are until left()
+  RemoteMemory place = {};   // where the receiver lets it be written, if it is
 };
 
 // What a transport tells its owner. It calls these from progress(), tell() and put().

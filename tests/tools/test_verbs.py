@@ -51,6 +51,9 @@ class LongMessages(Guests):
             with self.subTest(guests=guests):
                 self.passes("[collectives]", guests)
 
+    def test_registered_memory_is_read_and_written_in_place(self):
+        self.passes("[registered]", 2)
+
     def test_packets_that_are_lost_are_sent_again(self):
         self.passes("[loss]", 2, "--netem", "delay 2ms loss 1%")
 

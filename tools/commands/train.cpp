@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct TrainArguments {
   std::int64_t trace_step = -1;      // -1: the last
   std::string record_contributions;  // empty: not given
   PlaceFlags place;
+  std::string rdma;  // empty: not given
   bool json = false;
   std::string out;
 };
@@ -102,6 +104,14 @@ std::string to_text(const Trained& trained) {
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 
+// Of a list with commas.
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) names.push_back(word);
+  return names;
+}
+
 TrainOptions train_options(const TrainArguments& options, const Job& job, Progress& progress) {
   TrainOptions chosen;
   chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
@@ -111,6 +121,9 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
     chosen.trace_step = options.trace_step >= 0 ? options.trace_step : chosen.steps - 1;
   chosen.traces_kernels = options.trace_kernels;
   chosen.record_contributions = options.record_contributions;
+  chosen.uses_rdma = options.rdma != "none";
+  if (!options.rdma.empty() && chosen.uses_rdma && options.rdma != "all")
+    chosen.rdma_devices = names_in(options.rdma);
   chosen.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
@@ -179,6 +192,9 @@ void add_train(const Command& program) {
       "--record-contributions", options->record_contributions,
       "write what every rank receives in the first step, bit for bit, for motley simulate --recording");
   add_place_flags(command, options->place);
+  command.option("--rdma", options->rdma,
+                 "the RDMA devices for large messages between hosts: all (default), none, or names as "
+                 "mlx5_0,mlx5_1");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley train scenarios/quickstart-train.yaml --steps 20");

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <span>
+#include <utility>
 
 namespace motley {
 namespace {

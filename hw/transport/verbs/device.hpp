@@ -4,6 +4,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -72,6 +74,8 @@ class VerbsDevice {
   VerbsHandle<ibv_pd, ibv_dealloc_pd> domain_;
   VerbsHandle<ibv_comp_channel, ibv_destroy_comp_channel> channel_;
 };
+
+using VerbsRegion = VerbsHandle<ibv_mr, ibv_dereg_mr>;
 
 // Opens the devices of these names, in this order; without names, all that can be used. `complaints` says why others
 // cannot.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "models/base/refusal.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::uint8_t kAckTimeout = 16, kRetries = 6;
 // By the number of a piece of work it is known which kind it was, and of which slot.
 constexpr std::uint64_t kReceiveWork = std::uint64_t{1} << 32U, kSendWork = std::uint64_t{2} << 32U,
-                        kCreditWork = std::uint64_t{3} << 32U;
+                        kCreditWork = std::uint64_t{3} << 32U, kWriteWork = std::uint64_t{4} << 32U;
 constexpr std::uint64_t kKindOfWork = ~std::uint64_t{0xffffffffU};
 
 void modify(ibv_qp* queues, ibv_qp_attr& attributes, int mask, const char* state) {
@@ -36,7 +37,8 @@ QueuePair::QueuePair(const VerbsDevice& device, std::uint8_t rail)
     : device_(device), memory_((2 * kSlots + kCreditSlots) * kSlotBytes) {
   region_ = own_verbs_object<decltype(region_)>(
       "ibv_reg_mr", ibv_reg_mr(device.domain(), memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
-  constexpr int kCompletions = 2 * (kSlots + kCreditSlots);
+  constexpr std::uint32_t kSends = 2 * kSlots + kCreditSlots;  // a message that writes is two pieces of work
+  constexpr int kCompletions = kSends + kSlots + kCreditSlots;
   completions_ = own_verbs_object<decltype(completions_)>(
       "ibv_create_cq", ibv_create_cq(device.context(), kCompletions, nullptr, device.channel(), 0));
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
@@ -44,14 +46,16 @@ QueuePair::QueuePair(const VerbsDevice& device, std::uint8_t rail)
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions_.get();
   wanted.qp_type = IBV_QPT_RC;
-  wanted.sq_sig_all = 1;
-  wanted.cap.max_send_wr = wanted.cap.max_recv_wr = kSlots + kCreditSlots;
-  wanted.cap.max_send_sge = wanted.cap.max_recv_sge = 1;
+  wanted.cap.max_send_wr = kSends;
+  wanted.cap.max_recv_wr = kSlots + kCreditSlots;
+  wanted.cap.max_send_sge = 1 + kPiecesOfMessage;
+  wanted.cap.max_recv_sge = 1;
   queues_ = own_verbs_object<decltype(queues_)>("ibv_create_qp", ibv_create_qp(device.domain(), &wanted));
   const RdmaPort& port = device.port();
   ibv_qp_attr begin{};
   begin.qp_state = IBV_QPS_INIT;
   begin.port_num = port.number;
+  begin.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   modify(queues_.get(), begin, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
   for (std::uint32_t i = 0; i < kSlots + kCreditSlots; ++i) post_receive(i);
   for (std::uint32_t i = 0; i < kSlots; ++i) free_slots_.push_back(kSlots + kCreditSlots + i);
@@ -106,10 +110,13 @@ void QueuePair::connect(const Endpoint& theirs) {
   connected_ = true;
 }
 
+ibv_sge QueuePair::piece_of_slots(std::span<const std::byte> bytes) const {
+  return {reinterpret_cast<std::uint64_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()),
+          region_->lkey};
+}
+
 void QueuePair::post_receive(std::uint32_t number) {
-  const std::span<std::byte> bytes = slot(number);
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()),
-                region_->lkey};
+  ibv_sge piece = piece_of_slots(slot(number));
   ibv_recv_wr work{};
   work.wr_id = kReceiveWork | number;
   work.sg_list = &piece;
@@ -119,39 +126,63 @@ void QueuePair::post_receive(std::uint32_t number) {
     stop(verbs_failure("ibv_post_recv", error).what());
 }
 
-void QueuePair::post_send(std::uint64_t number, std::span<const std::byte> bytes,
-                          std::optional<std::uint32_t> credits) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()),
-                region_->lkey};
-  ibv_send_wr work{};
-  work.wr_id = number;
-  work.opcode = credits ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-  work.imm_data = htonl(credits.value_or(0));
-  work.sg_list = &piece;
-  work.num_sge = bytes.empty() ? 0 : 1;
+void QueuePair::post_send(ibv_send_wr& work, std::span<ibv_sge> pieces) {
+  if (broken_) return;
+  work.sg_list = pieces.data();
+  work.num_sge = static_cast<int>(pieces.size());
   ibv_send_wr* refused = nullptr;
   if (const int error = ibv_post_send(queues_.get(), &work, &refused); error != 0)
     stop(verbs_failure("ibv_post_send", error).what());
 }
 
-void QueuePair::send(const Frame& data, const Pieces& pieces, std::uint64_t tag) {
-  MOTLEY_CHECK(can_send());
+void QueuePair::send(const Frame& data, const Pieces& pieces, const std::vector<std::uint32_t>& keys,
+                     const std::optional<Target>& target, std::uint64_t tag) {
+  MOTLEY_CHECK(can_send() && keys.size() <= kPiecesOfMessage);
   const std::uint32_t number = free_slots_.back();
   const std::span<std::byte> bytes = slot(number);
   const std::vector<std::byte> head = encode(data);
-  MOTLEY_CHECK(head.size() <= kHeaderBytes && bytes_in(pieces) <= kSegment);
-  std::byte* end = std::copy(head.begin(), head.end(), bytes.data());
-  for (const auto& piece : pieces) end = std::copy(piece.begin(), piece.end(), end);
+  MOTLEY_CHECK(head.size() <= kHeaderBytes);
+  std::copy(head.begin(), head.end(), bytes.data());
+  std::vector<ibv_sge> body;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    body.push_back({reinterpret_cast<std::uint64_t>(pieces[i].data()),
+                    static_cast<std::uint32_t>(pieces[i].size()), keys[i]});
+  if (keys.empty()) {
+    MOTLEY_CHECK(bytes_in(pieces) <= kSegment);
+    std::byte* const begin = bytes.data() + head.size();
+    std::byte* end = begin;
+    for (const auto& piece : pieces) end = std::copy(piece.begin(), piece.end(), end);
+    if (end != begin) body.push_back(piece_of_slots({begin, end}));
+  }
   free_slots_.pop_back();
   --credits_;
   under_way_.push_back({tag, number});
-  post_send(kSendWork | number, {bytes.data(), end}, std::nullopt);
+  if (target && !body.empty()) {  // what it writes is there before the message comes
+    ibv_send_wr write{};
+    write.wr_id = kWriteWork | number;
+    write.opcode = IBV_WR_RDMA_WRITE;
+    write.wr.rdma.remote_addr = target->address;
+    write.wr.rdma.rkey = target->key;
+    post_send(write, body);
+    body.clear();
+  }
+  body.insert(body.begin(), piece_of_slots(bytes.first(head.size())));
+  ibv_send_wr message{};
+  message.wr_id = kSendWork | number;
+  message.opcode = IBV_WR_SEND;
+  message.send_flags = IBV_SEND_SIGNALED;
+  post_send(message, body);
 }
 
 void QueuePair::give_credits() {
   if (broken_ || unreturned_ < kSlots / 2 || credits_sent_ == kCreditSlots) return;
   ++credits_sent_;
-  post_send(kCreditWork, {}, std::exchange(unreturned_, 0));
+  ibv_send_wr message{};
+  message.wr_id = kCreditWork;
+  message.opcode = IBV_WR_SEND_WITH_IMM;
+  message.send_flags = IBV_SEND_SIGNALED;
+  message.imm_data = htonl(std::exchange(unreturned_, 0));
+  post_send(message, {});
 }
 
 void QueuePair::take_message(const ibv_wc& completion, QueuePairEvents& events) {
@@ -166,7 +197,8 @@ void QueuePair::take_message(const ibv_wc& completion, QueuePairEvents& events) 
   const auto frame = head == 0 || head > bytes.size()
                          ? std::nullopt
                          : decode(bytes.subspan(kFrameLengthBytes, head - kFrameLengthBytes));
-  if (!frame || frame->kind != FrameKind::data || frame->length != bytes.size() - head)
+  const bool is_data = frame && frame->kind == FrameKind::data;
+  if (!is_data || bytes.size() - head != (frame->is_written ? 0 : frame->length))
     return stop("the peer sent something that is no data");
   ++came_;
   events.came(*frame, bytes.subspan(head));
@@ -185,14 +217,16 @@ void QueuePair::take(const ibv_wc& completion, QueuePairEvents& events) {
     case kCreditWork:
       --credits_sent_;
       return;
-    default: {
+    case kSendWork: {
       MOTLEY_CHECK(!under_way_.empty());
       const Sent sent = under_way_.front();
       under_way_.pop_front();
       ++completed_;
       free_slots_.push_back(sent.slot);
-      events.sent(sent.tag);
+      return events.sent(sent.tag);
     }
+    default:
+      return;
   }
 }
 

@@ -1,13 +1,18 @@
 // A pair of queues (RC) to one peer, over one device. Messages are sent from slots and received into slots, all in one
 // piece of registered memory. A message with data takes a credit, and the peer gives credits back, as immediate data of
 // empty messages, when half of its slots are free again: so a receiver always has a slot, and RNR retries are switched
-// off. Read next: hw/transport/verbs/transport.hpp.
+// off. Bytes out of registered memory are not copied into a slot, and bytes for registered memory are written there, in
+// front of a message that only says so: it has more to say than immediate data could.
+// Assumes: a rank talks to hundreds of others at most. Each pair has slots of 2.3 MiB.
+// Read next: hw/transport/verbs/transport.hpp.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +30,9 @@ class QueuePairEvents {
 
 class QueuePair {
  public:
-  static constexpr std::size_t kSegment = std::size_t{64} << 10U;  // bytes of data in a message, at most
+  static constexpr std::size_t kSegment = std::size_t{64} << 10U;   // bytes that a message copies, at most
+  static constexpr std::size_t kWritten = std::size_t{256} << 10U;  // bytes that it writes, at most
+  static constexpr std::size_t kPiecesOfMessage = 4;                // of registered memory
 
   // Throws VerbsFailure.
   QueuePair(const VerbsDevice& device, std::uint8_t rail);
@@ -37,8 +44,14 @@ class QueuePair {
   void let_send() { lets_send_ = true; }
   bool can_send() const { return lets_send_ && !broken_ && credits_ > 0 && !free_slots_.empty(); }
   std::uint32_t credits() const { return credits_; }
-  // Copies the bytes. sent() gives the tag back.
-  void send(const Frame& data, const Pieces& pieces, std::uint64_t tag);
+  // `keys`: of the pieces' memory, which is registered; none: they are copied. sent() gives the tag back. If the data
+  // is written, then from `address` on, where the peer has memory with such a key.
+  struct Target {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+  };
+  void send(const Frame& data, const Pieces& pieces, const std::vector<std::uint32_t>& keys,
+            const std::optional<Target>& target, std::uint64_t tag);
   // Tells what has completed.
   void poll(QueuePairEvents& events);
 
@@ -62,7 +75,8 @@ class QueuePair {
     return std::span(memory_).subspan(number * kSlotBytes, kSlotBytes);
   }
   void post_receive(std::uint32_t number);
-  void post_send(std::uint64_t work, std::span<const std::byte> bytes, std::optional<std::uint32_t> credits);
+  ibv_sge piece_of_slots(std::span<const std::byte> bytes) const;
+  void post_send(ibv_send_wr& work, std::span<ibv_sge> pieces);
   void give_credits();
   void take(const ibv_wc& completion, QueuePairEvents& events);
   void take_message(const ibv_wc& completion, QueuePairEvents& events);
@@ -70,7 +84,7 @@ class QueuePair {
   const VerbsDevice& device_;
   std::vector<std::byte> memory_;  // slots to receive into, then slots to send from
   // They end in the reverse order.
-  VerbsHandle<ibv_mr, ibv_dereg_mr> region_;
+  VerbsRegion region_;
   VerbsHandle<ibv_cq, ibv_destroy_cq> completions_;
   VerbsHandle<ibv_qp, ibv_destroy_qp> queues_;
   Endpoint mine_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "hw/transport/verbs/device.hpp"
@@ -14,18 +15,23 @@
 namespace motley {
 namespace {
 
-constexpr std::size_t kRailsMost = 16;
-
 // A Put on its way, perhaps over several rails.
 struct Flow {
   Put put;
   std::size_t begun = 0;               // bytes
   bool all_begun = false;              // an empty one has a message, too
+  bool is_registered = false;          // its pieces lie in registered memory
+  bool has_failed = false;             // it is given back once nothing of it is under way
   std::vector<std::size_t> under_way;  // messages, by rail
-  bool has_arrived() const {
-    return all_begun &&
-           std::all_of(under_way.begin(), under_way.end(), [](std::size_t each) { return each == 0; });
+  bool is_at_rest() const {
+    return std::all_of(under_way.begin(), under_way.end(), [](std::size_t each) { return each == 0; });
   }
+};
+
+// Memory of the owner, for all devices.
+struct OwnersMemory {
+  std::span<std::byte> bytes;
+  std::vector<VerbsRegion> regions;  // by device
 };
 
 // One device of this rank and that of the same number of a peer.
@@ -50,6 +56,9 @@ class RdmaTransport final : public VerbsTransport {
   std::vector<int> descriptors() const override;
   void close() override;
   void forget(Rank peer) override;
+  std::uint64_t register_memory(std::span<std::byte> bytes) override;
+  void unregister_memory(std::uint64_t number) override { memory_.erase(number); }
+  RemoteMemory place_of(std::span<const std::byte> bytes) const override;
 
  private:
   struct Peer {
@@ -75,6 +84,8 @@ class RdmaTransport final : public VerbsTransport {
   void take_unwired(Rank from, Peer& peer, const Frame& frame);
   void arrived(Rank rank, std::size_t rail, std::uint64_t tag);
   void fill(Peer& peer);
+  void send_next(Peer& peer, std::size_t rail);
+  const OwnersMemory* memory_with(std::span<const std::byte> bytes) const;
   void poll(Rank rank, std::size_t rail);
   void end_rail(Rank rank, std::size_t rail, const std::string& why);
   void give_back_flows_on(Peer& peer, std::size_t rail);
@@ -87,9 +98,10 @@ class RdmaTransport final : public VerbsTransport {
   std::vector<std::optional<std::string>> dead_;  // devices that failed, and why
   TransportEvents& events_;
   VerbsEvents& owner_;
+  std::map<std::uint64_t, OwnersMemory> memory_;
   std::map<Rank, Peer> peers_;
   std::vector<std::uint64_t> given_back_;  // Puts that the owner is not told of yet
-  std::uint64_t next_flow_ = 1;
+  std::uint64_t next_flow_ = 1, next_memory_ = 1;
   bool closed_ = false;
 };
 
@@ -202,17 +214,24 @@ void RdmaTransport::tell_owner() {
 
 // ---- failures
 
+// Those that other rails have messages of wait until these have come: then nothing is written any more.
 void RdmaTransport::give_back_flows_on(Peer& peer, std::size_t rail) {
   const bool has_others = std::any_of(peer.rails.begin(), peer.rails.end(),
                                       [](const Rail& each) { return each.is_alive() && each.wired; });
   for (auto entry = peer.flows.begin(); entry != peer.flows.end();) {
-    const Flow& flow = entry->second;
+    Flow& flow = entry->second;
     if (has_others && flow.under_way[rail] == 0) {
       ++entry;
       continue;
     }
-    given_back_.push_back(flow.put.number);
+    flow.under_way[rail] = 0;
+    flow.has_failed = true;
     std::erase(peer.turns, entry->first);
+    if (!flow.is_at_rest()) {
+      ++entry;
+      continue;
+    }
+    given_back_.push_back(flow.put.number);
     entry = peer.flows.erase(entry);
   }
 }
@@ -277,11 +296,15 @@ void RdmaTransport::put(Rank rank, Put put) {
   Flow& flow = peer.flows[number];
   flow.put = std::move(put);
   flow.under_way.resize(devices_.size());
+  const Pieces& pieces = flow.put.pieces;
+  flow.is_registered = !pieces.empty() && pieces.size() <= QueuePair::kPiecesOfMessage &&
+                       std::all_of(pieces.begin(), pieces.end(),
+                                   [&](const auto& piece) { return memory_with(piece) != nullptr; });
   peer.turns.push_back(number);
   fill(peer);
 }
 
-// Gives each rail as much as it takes, in turns from each Put. A faster rail has its slots free sooner, and takes more.
+// Gives each rail as much as it takes. A faster rail has its slots free sooner, and takes more.
 void RdmaTransport::fill(Peer& peer) {
   while (!peer.turns.empty()) {
     std::size_t best = peer.rails.size();
@@ -291,36 +314,92 @@ void RdmaTransport::fill(Peer& peer) {
       if (best == peer.rails.size() || pair->credits() > peer.rails[best].pair->credits()) best = i;
     }
     if (best == peer.rails.size()) return;
-    const std::uint64_t number = peer.turns.front();
-    peer.turns.pop_front();
-    Flow& flow = peer.flows.at(number);
-    const std::size_t whole = bytes_in(flow.put.pieces);
-    Frame frame = flow.put.frame;
-    frame.length = std::min(QueuePair::kSegment, whole - flow.begun);
-    frame.offset += flow.begun;
-    const Pieces pieces = cut(flow.put.pieces, flow.begun, frame.length);
-    flow.begun += frame.length;
-    flow.all_begun = flow.begun == whole;
-    ++flow.under_way[best];
-    if (!flow.all_begun) peer.turns.push_back(number);
-    peer.rails[best].pair->send(frame, pieces, number);
+    send_next(peer, best);
   }
+}
+
+// Sends a part of the Put whose turn it is.
+void RdmaTransport::send_next(Peer& peer, std::size_t rail) {
+  const std::uint64_t number = peer.turns.front();
+  peer.turns.pop_front();
+  Flow& flow = peer.flows.at(number);
+  const RemoteMemory& place = flow.put.place;
+  Frame frame = flow.put.frame;
+  frame.is_written = rail < place.keys.size();
+  const std::size_t whole = bytes_in(flow.put.pieces);
+  const std::size_t most = frame.is_written && flow.is_registered ? QueuePair::kWritten : QueuePair::kSegment;
+  frame.length = std::min(most, whole - flow.begun);
+  frame.offset += flow.begun;
+  const Pieces pieces = cut(flow.put.pieces, flow.begun, frame.length);
+  std::vector<std::uint32_t> keys;
+  if (flow.is_registered)
+    for (const auto& piece : pieces) keys.push_back(memory_with(piece)->regions[rail]->lkey);
+  std::optional<QueuePair::Target> target;
+  if (frame.is_written) target = {place.address + frame.offset, place.keys[rail]};
+  flow.begun += frame.length;
+  flow.all_begun = flow.begun == whole;
+  ++flow.under_way[rail];
+  if (!flow.all_begun) peer.turns.push_back(number);
+  peer.rails[rail].pair->send(frame, pieces, keys, target, number);
 }
 
 void RdmaTransport::arrived(Rank rank, std::size_t rail, std::uint64_t tag) {
   Peer& peer = peers_.at(rank);
   const auto entry = peer.flows.find(tag);
-  if (entry == peer.flows.end()) return;  // it was given back, or forgotten
-  --entry->second.under_way[rail];
-  if (!entry->second.has_arrived()) return;
-  const std::uint64_t number = entry->second.put.number;
+  if (entry == peer.flows.end()) return;  // it was forgotten
+  Flow& flow = entry->second;
+  --flow.under_way[rail];
+  if (!flow.is_at_rest() || !(flow.all_begun || flow.has_failed)) return;
+  const std::uint64_t number = flow.put.number;
+  const bool has_failed = flow.has_failed;
   peer.flows.erase(entry);
-  events_.left(number);
+  if (has_failed)
+    given_back_.push_back(number);
+  else
+    events_.left(number);
 }
+
+// ---- memory
+
+std::uint64_t RdmaTransport::register_memory(std::span<std::byte> bytes) {
+  OwnersMemory memory{bytes, {}};
+  for (const auto& device : devices_) {
+    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    ibv_mr* const region = ibv_reg_mr(device->domain(), bytes.data(), bytes.size(), kAccess);
+    if (region == nullptr) {
+      events_.noted(fmt::format("rank {} copies what it sends from {} bytes of its memory: {}", rank_,
+                                bytes.size(), verbs_failure("ibv_reg_mr", errno).what()));
+      return 0;
+    }
+    count_verbs_object(1);
+    memory.regions.emplace_back(region);
+  }
+  const std::uint64_t number = next_memory_++;
+  memory_.emplace(number, std::move(memory));
+  return number;
+}
+
+const OwnersMemory* RdmaTransport::memory_with(std::span<const std::byte> bytes) const {
+  for (const auto& [number, memory] : memory_)
+    if (bytes.data() >= memory.bytes.data() &&
+        bytes.data() + bytes.size() <= memory.bytes.data() + memory.bytes.size())
+      return &memory;
+  return nullptr;
+}
+
+RemoteMemory RdmaTransport::place_of(std::span<const std::byte> bytes) const {
+  const OwnersMemory* const memory = memory_with(bytes);
+  if (memory == nullptr) return {};
+  RemoteMemory place{reinterpret_cast<std::uint64_t>(bytes.data()), {}};
+  for (const VerbsRegion& region : memory->regions) place.keys.push_back(region->rkey);
+  return place;
+}
+
+// ---- what comes
 
 void RdmaTransport::Listener::came(const Frame& data, std::span<const std::byte> bytes) {
   const std::span<std::byte> place = transport.events_.place_for(peer, data);
-  std::copy_n(bytes.begin(), std::min(place.size(), bytes.size()), place.begin());
+  if (!data.is_written) std::copy_n(bytes.begin(), std::min(place.size(), bytes.size()), place.begin());
   Frame by_rdma = data;
   by_rdma.path = TransferPath::verbs;
   transport.events_.landed(peer, by_rdma);

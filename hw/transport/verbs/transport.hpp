@@ -6,7 +6,9 @@
 // Read next: hw/transport/verbs/queue_pair.hpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,12 @@ class VerbsTransport {
   virtual void close() = 0;
   // The peer is gone.
   virtual void forget(Rank peer) = 0;
+  // Registers memory for all devices, so that bytes out of it and into it are not copied. 0: it cannot be, which is
+  // noted.
+  virtual std::uint64_t register_memory(std::span<std::byte> bytes) = 0;
+  virtual void unregister_memory(std::uint64_t number) = 0;
+  // How peers write these bytes, if they lie in registered memory.
+  virtual RemoteMemory place_of(std::span<const std::byte> bytes) const = 0;
 };
 
 // Nothing where no device can be used. The reasons are noted; that there is no device is none.

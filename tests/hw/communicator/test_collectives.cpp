@@ -16,7 +16,8 @@ namespace {
 
 using namespace tests;
 
-std::vector<Bytes> performed(const CollectiveCase& test, std::vector<Bytes> values, const tests::Loopback& how) {
+std::vector<Bytes> performed(const CollectiveCase& test, std::vector<Bytes> values,
+                             const tests::Loopback& how) {
   tests::rethrow_first(tests::on_loopback(
       test.ranks,
       [&](Messenger& messenger) {
@@ -97,7 +98,8 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
       for (int per_node = 1; per_node <= ranks; ++per_node) {
         if (ranks % per_node != 0) continue;
         // Every algorithm cuts this into equal chunks.
-        CollectiveCase test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
+        CollectiveCase test{
+            {.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
         if (is_rooted(kind)) test.call.root = ranks / 2;
         for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
           test.call.algorithm = algorithm;

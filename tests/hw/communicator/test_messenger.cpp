@@ -440,6 +440,9 @@ Frame random_frame(std::mt19937_64& random) {
                     5,
                     number()};
       frame.bytes = number();
+      for (std::uint64_t i = random() % 4; i > 0; --i)
+        frame.place.keys.push_back(static_cast<std::uint32_t>(i));
+      if (!frame.place.keys.empty()) frame.place.address = number();
       frame.posted = {1.5, Rank(static_cast<int>(random() % 1000))};
       break;
     case FrameKind::offer:
@@ -460,6 +463,7 @@ Frame random_frame(std::mt19937_64& random) {
       frame.offset = number();
       frame.length = number();
       frame.attempt = static_cast<std::uint32_t>(random());
+      frame.is_written = random() % 2 == 0;
       break;
     case FrameKind::wire:
       frame.endpoint = {
@@ -492,6 +496,8 @@ TEST_CASE("frames are read as they were written, and nothing else is one", "[com
     REQUIRE(read->endpoint == frame.endpoint);
     REQUIRE(read->came == frame.came);
     REQUIRE(read->awaited == frame.awaited);
+    REQUIRE(read->place == frame.place);
+    REQUIRE(read->is_written == frame.is_written);
     REQUIRE_FALSE(decode(rest.first(random() % rest.size())).has_value());
     std::vector<std::byte> longer(rest.begin(), rest.end());
     longer.push_back(std::byte{0});

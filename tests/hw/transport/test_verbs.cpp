@@ -138,12 +138,16 @@ TEST_CASE("one communicator uses memory, verbs and TCP at once", "[.][verbs][mix
 
 // Two ranks, each in a guest of its own, send each other such messages in turns; `before` is called before each.
 constexpr int kRounds = 40;
-void exchange(Messenger& messenger, std::size_t bytes, const std::function<void(int)>& before = {}) {
+void exchange(Messenger& messenger, std::size_t bytes, const std::function<void(int)>& before = {},
+              bool registers = false) {
   const Rank me = messenger.rank(), other(1 - me.value());
   const auto pattern = [](std::size_t i, int round, Rank from) {
     return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(round) + 3 * at(from));
   };
   std::vector<std::byte> outgoing(bytes), incoming(bytes);
+  const auto kept_out = registers ? messenger.register_memory(outgoing) : nullptr,
+             kept_in = registers ? messenger.register_memory(incoming) : nullptr;
+  demand(!registers || (kept_out && kept_in), "memory was not registered");
   for (int round = 0; round < kRounds; ++round) {
     if (before) before(round);
     SendOrder send;
@@ -189,15 +193,47 @@ TEST_CASE("packets that are lost are sent again, and no byte is wrong", "[.][ver
   CHECK(counted({"out_of_seq_request", "rcvd_seq_err", "duplicate_request"}) > 0);
 }
 
+TEST_CASE("bytes out of registered memory and into it are right", "[.][verbs][registered]") {
+  for (const bool sender : {false, true})
+    for (const bool receiver : {false, true})
+      rethrow_first(in_guests(1, [&](Messenger& messenger) {
+        const Rank other(1 - messenger.rank().value());
+        for (const std::size_t bytes :
+             {0U, 1U, 65535U, 65536U, 65537U, 262143U, 262144U, 262145U, 1U << 22U}) {
+          Bytes outgoing(bytes + 64), incoming(bytes + 64, std::byte{9});
+          const auto kept_out = sender ? messenger.register_memory(outgoing) : nullptr,
+                     kept_in = receiver ? messenger.register_memory(incoming) : nullptr;
+          for (std::size_t i = 0; i < bytes; ++i) outgoing[i + 32] = static_cast<std::byte>(i * 37 + i / 253);
+          SendOrder send;
+          send.to = other;
+          send.key.part = bytes;
+          const std::span<const std::byte> message = std::span(outgoing).subspan(32, bytes);
+          send.pieces = {message.first(bytes / 3), message.subspan(bytes / 3)};
+          ReceiveOrder receive;
+          receive.from = other;
+          receive.key.part = bytes;
+          receive.into = std::span(incoming).subspan(32, bytes);
+          const Request sent = messenger.post(send), received = messenger.post(receive);
+          messenger.wait(received);
+          messenger.wait(sent);
+          demand(std::equal(message.begin(), message.end(), receive.into.begin()), "wrong bytes");
+          demand(incoming[31] == std::byte{9} && incoming[32 + bytes] == std::byte{9},
+                 "bytes beside the buffer");
+        }
+      }));
+  CHECK(living_verbs_objects() == 0);
+}
+
 // Exchanges while the wire of the only RDMA device that is used fails, and TCP has another wire.
-void check_that_tcp_goes_on(const std::string& command, const std::string& reason) {
+void check_that_tcp_goes_on(const std::string& command, const std::string& reason, bool registers) {
   Heard heard;
   Path last = Path::shm;
   Disturbance disturb(command);
   rethrow_first(in_guests(
       1,
       [&](Messenger& messenger) {
-        exchange(messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); });
+        exchange(
+            messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); }, registers);
         last = messenger.path_to(Rank(1 - guests_around().mine), 1U << 20U);
       },
       [&](MessengerOptions& options) {
@@ -212,11 +248,12 @@ void check_that_tcp_goes_on(const std::string& command, const std::string& reaso
 }
 
 TEST_CASE("messages go on over TCP when a device's link goes down", "[.][verbs][link]") {
-  check_that_tcp_goes_on("rdma-vm-link down 1", "port 1 went down");
+  check_that_tcp_goes_on("rdma-vm-link down 1", "port 1 went down", false);
 }
 
 TEST_CASE("messages go on over TCP when no packet comes through any more", "[.][verbs][silence]") {
-  check_that_tcp_goes_on("tc qdisc add dev eth1 root netem loss 100%", "transport retry counter exceeded");
+  check_that_tcp_goes_on("tc qdisc add dev eth1 root netem loss 100%", "transport retry counter exceeded",
+                         true);
 }
 
 TEST_CASE("of two rails, one that is left carries all", "[.][verbs][rails]") {
@@ -225,7 +262,8 @@ TEST_CASE("of two rails, one that is left carries all", "[.][verbs][rails]") {
   rethrow_first(in_guests(
       1,
       [&](Messenger& messenger) {
-        exchange(messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); });
+        exchange(
+            messenger, std::size_t{1} << 20U, [&](int round) { disturb(round); }, true);
       },
       [&](MessengerOptions& options) { heard.listen(options); }));
   for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::verbs});
