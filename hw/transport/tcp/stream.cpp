@@ -216,7 +216,8 @@ void InStream::tell_back(const Frame& abort) const {
 std::optional<std::string> InStream::advance(TransportEvents& events) {
   drained_ = false;
   try {
-    for (std::size_t moved = 0; moved < kTurn;) {
+    // What was read is used at once: nothing says later that it is there.
+    for (std::size_t moved = 0; moved < kTurn || begin_ < end_;) {
       if (!data_ && !read_frames(events)) return std::nullopt;
       moved += place_.size() + 1;
       if (!read_body(events)) return std::nullopt;

@@ -1,4 +1,5 @@
 // Collectives over real transports: the same results, bit for bit, as the steps say.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <map>
@@ -147,6 +148,54 @@ TEST_CASE("random sums have the same bits over every path, for one algorithm", "
     REQUIRE(performed(test, values, streams) == first);
     for (const Bytes& each : first) REQUIRE(each == first[0]);
   }
+}
+
+// What each member holds after the steps, performed by hand: what a round sends is what was there before it, and
+// contributions come in the order of their senders' places.
+std::vector<Bytes> by_hand(const Case& test, std::vector<Bytes> values) {
+  GroupShape shape;
+  shape.rank_count = test.ranks;
+  shape.per_node = test.per_node;
+  CollectiveSteps steps = expand(test.call.kind, test.call.algorithm, shape);
+  std::stable_sort(steps.steps.begin(), steps.steps.end(),
+                   [](const CollectiveStep& a, const CollectiveStep& b) {
+                     return std::pair(a.round, a.from) < std::pair(b.round, b.from);
+                   });
+  const std::size_t width = element_bytes(test.call.element);
+  const auto chunk_of = [&](std::vector<Bytes>& all, int member, int chunk) {
+    return part_of(all[at(member)], width, at(chunk), at(steps.chunks));
+  };
+  std::vector<Bytes> before;
+  int round = -1;
+  for (const CollectiveStep& step : steps.steps) {
+    if (step.round != round) before = values;
+    round = step.round;
+    const auto from = chunk_of(before, step.from, step.chunk), into = chunk_of(values, step.to, step.chunk);
+    if (step.reduce)
+      reduce_into(test.call.element, test.call.reduce, into, from);
+    else
+      std::copy(from.begin(), from.end(), into.begin());
+  }
+  return values;
+}
+
+TEST_CASE("sums are done in the order of the steps, bit for bit", "[communicator][collective]") {
+  std::mt19937_64 random(12);
+  for (const auto& [ranks, per_node] : {std::pair(3, 1), {4, 2}, {6, 3}, {7, 1}})
+    for (const CollectiveAlgorithm algorithm : algorithms_of({{}, ranks, per_node, 1})) {
+      const Case test{{.algorithm = algorithm}, ranks, per_node, 2'001};
+      std::vector<Bytes> values;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<float> numbers(test.count);
+        for (float& each : numbers)
+          each = static_cast<float>(static_cast<double>(random() % 2'000'003) / 7.0 - 1e5);
+        const auto bytes = std::as_bytes(std::span(numbers));
+        values.emplace_back(bytes.begin(), bytes.end());
+      }
+      CAPTURE(name_of(algorithm), ranks, per_node);
+      const auto wanted = by_hand(test, values);
+      CHECK((performed(test, std::move(values), {}) == wanted));
+    }
 }
 
 TEST_CASE("the last member to be ready is known to all", "[communicator][collective]") {

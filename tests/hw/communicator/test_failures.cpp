@@ -232,6 +232,21 @@ TEST_CASE("one whose message comes while it is asked is not blamed", "[communica
   CHECK(failure.empty());
 }
 
+TEST_CASE("a rank that ends says goodbye", "[communicator]") {
+  auto options = tests::loopback_options(2, {});
+  PlayedRank played(std::move(options[1]));
+  std::thread real([&] {
+    Messenger messenger(std::move(options[0]));
+    std::vector<std::byte> bytes(10);
+    messenger.wait(messenger.post(receive_from(1_rank, 1, bytes)));
+  });
+  const Socket from = played.admit(), to = played.dial_to(0_rank);
+  write_data(to, read_frame(from), std::byte{1});
+  const Frame last = read_frame(from);
+  real.join();
+  CHECK(last.kind == FrameKind::goodbye);
+}
+
 TEST_CASE("a rank that fails says why to all that have dialled it", "[communicator]") {
   auto options = tests::loopback_options(2, {});
   PlayedRank played(std::move(options[1]));
