@@ -143,10 +143,14 @@ class Hosts(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.hosts = self.folder / "hosts"
         ssh = self.folder / "ssh"
-        ssh.write_text(FAKE_SSH)
+        ssh.write_text(self.ssh())
         ssh.chmod(0o755)
         self.variables = {"PATH": f"{self.folder}:{os.environ['PATH']}", "FAKE_SSH_HOSTS": str(self.hosts)}
         self.remote = ["launch", "--hosts", "alpha:2,beta:2", "--rendezvous-host", "127.0.0.1", "--"]
+
+    def ssh(self):
+        """The script that the launcher finds as ssh."""
+        return FAKE_SSH
 
     def launch(self, *command, hosts=()):
         return run(PROGRAM, *(hosts or self.remote), *command, **self.variables)
@@ -234,6 +238,35 @@ class Hosts(unittest.TestCase):
         answer = self.launch("true")
         self.assertEqual(255, answer.returncode)
         self.assertIn("ended with exit code 255, as where ssh cannot reach it", answer.stderr)
+
+
+@need("ssh", "sshd", "ssh-keygen")
+@need_root
+class HostsBySsh(Hosts):
+    """The same with the real ssh, and a server of its own on the loopback interface that all hosts are."""
+
+    def ssh(self):
+        pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # the server wants it
+        port = free_ports()
+        for key in ["host", "user"]:
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key)
+        server = self.folder / "sshd_config"
+        server.write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\nStrictModes no\n"
+                          f"AuthorizedKeysFile {self.folder}/user.pub\nUsePAM no\nPidFile none\nMaxStartups 100\n")
+        client = self.folder / "ssh_config"
+        client.write_text(f"Host *\nHostName 127.0.0.1\nPort {port}\nIdentityFile {self.folder}/user\n"
+                          "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n")
+        sshd = subprocess.Popen([shutil.which("sshd", path="/usr/sbin:" + os.environ["PATH"]), "-D", "-f", server],
+                                stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(sshd.wait)
+        self.addCleanup(sshd.kill)
+        while True:
+            with socket.socket() as client_end:
+                if client_end.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            self.assertIsNone(sshd.poll())
+            time.sleep(0.01)
+        return f'#!/bin/sh\necho "$6" >>"$FAKE_SSH_HOSTS"\nexec {shutil.which("ssh")} -F {client} "$@"\n'
 
 
 class Peers(unittest.TestCase):

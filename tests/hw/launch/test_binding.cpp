@@ -69,5 +69,5 @@ TEST_CASE("bindings that cannot be are refused with file, line and column") {
         expected_refusal("bad-binding: two ranks on one processor"));
   CHECK_THAT(refusal_of("  - {rank: 0, host: localhost, processors: 9999}\n"),
              Catch::StartsWith("ranks.yaml:2:44: this process may not use a processor 9999\n"));
-  CHECK_THAT(refusal_of("  - {rank: 0, host: -b}\n"), Catch::StartsWith("ranks.yaml:2:22: `-b` is no host"));
+  CHECK_THAT(refusal_of("  - {rank: 0, host: -b}\n"), Catch::StartsWith("ranks.yaml:2:21: `-b` is no host"));
 }
