@@ -25,6 +25,7 @@ Exit run_command_line(int argc, char** argv) {
   add_export(program);
   add_import(program);
   add_launch(program);
+  add_bench(program);
   add_check(program);
   add_show(program);
   add_validate(program);

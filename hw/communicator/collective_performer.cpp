@@ -220,7 +220,10 @@ void CollectivePerformer::apply(std::size_t message, std::size_t segment) {
 
 void CollectivePerformer::end(std::size_t message, std::size_t segment) {
   Item& mine = item(message, segment);
-  if (mine.transfer) latest = latest_of(latest, mine.transfer->latest);
+  if (mine.transfer) {
+    latest = latest_of(latest, mine.transfer->latest);
+    paths.add(mine.transfer->paths);
+  }
   mine.transfer.reset();
   mine.progress = Progress::done;
   --left_;

@@ -22,7 +22,8 @@ bool performable(CollectiveAlgorithm algorithm) {
 }
 
 bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter ||
+         kind == CollectiveKind::reduce;
 }
 
 template <class E>
@@ -35,7 +36,9 @@ std::uint8_t number_of(E value) {
 std::string describe(const Call& call) {
   if (call.kind == Call::Kind::message) return fmt::format("a message of {} bytes", call.count);
   const auto kind = static_cast<CollectiveKind>(call.collective);
-  return fmt::format("{} ({}{}) of {} {} among {}", name_of(kind),
+  const std::string root = is_rooted(kind) ? fmt::format(" at place {}", call.root) : "";
+  if (kind == CollectiveKind::barrier) return fmt::format("barrier among {}", call.members);
+  return fmt::format("{}{} ({}{}) of {} {} among {}", name_of(kind), root,
                      name_of(static_cast<CollectiveAlgorithm>(call.algorithm)),
                      reduces(kind) ? fmt::format(", {}", name_of(static_cast<ReduceOp>(call.reduce))) : "",
                      call.count, name_of(static_cast<ElementType>(call.element)), call.members);
@@ -57,18 +60,23 @@ Communicator::Communicator(Messenger& messenger, std::uint64_t context, std::vec
   shape_.per_node = per_node;
 }
 
+bool Communicator::does(CollectiveAlgorithm algorithm, CollectiveKind kind) const {
+  return performable(algorithm) && motley::does(algorithm, kind, shape_);
+}
+
 CollectiveAlgorithm Communicator::algorithm_of(const CollectiveCall& call, std::size_t bytes) const {
   CollectiveAlgorithm algorithm = call.algorithm;
   const bool open = algorithm == CollectiveAlgorithm::automatic || algorithm == CollectiveAlgorithm::fastest;
   if (open) algorithm = choose_ ? choose_(call.kind, bytes) : plain_algorithm(call.kind);
-  const bool can = performable(algorithm) && does(algorithm, call.kind, shape_);
-  return can ? algorithm : plain_algorithm(call.kind);
+  return does(algorithm, call.kind) ? algorithm : plain_algorithm(call.kind);
 }
 
-std::shared_ptr<const CollectiveSteps> Communicator::steps_of(CollectiveKind kind,
+std::shared_ptr<const CollectiveSteps> Communicator::steps_of(const CollectiveCall& call,
                                                               CollectiveAlgorithm algorithm) {
-  auto& steps = steps_[{kind, algorithm}];
-  if (!steps) steps = std::make_shared<const CollectiveSteps>(expand(kind, algorithm, shape_));
+  auto& steps = steps_[{call.kind, call.root, algorithm}];
+  if (!steps)
+    steps = std::make_shared<const CollectiveSteps>(
+        expand(CollectiveTask(call.kind, call.root), algorithm, shape_));
   return steps;
 }
 
@@ -85,9 +93,10 @@ Request Communicator::begin(const CollectiveCall& call, CollectiveAlgorithm algo
   order.call.algorithm = number_of(algorithm);
   order.call.element = number_of(call.element);
   order.call.reduce = number_of(call.reduce);
+  order.call.root = static_cast<std::uint32_t>(call.root);
   order.call.members = static_cast<std::uint32_t>(size());
   order.call.count = count;
-  order.steps = steps_of(call.kind, algorithm);
+  order.steps = steps_of(call, algorithm);
   order.chunks = std::move(chunks);
   order.element = call.element;
   order.reduce = call.reduce;
@@ -99,7 +108,7 @@ Request Communicator::begin(const CollectiveCall& call, CollectiveAlgorithm algo
 
 Request Communicator::start(const CollectiveCall& call, std::span<std::byte> values, Posted mine) {
   const std::size_t width = element_bytes(call.element), count = values.size() / width;
-  MOTLEY_CHECK(values.size() % width == 0);
+  MOTLEY_CHECK(values.size() % width == 0 && call.root >= 0 && call.root < size());
   const CollectiveAlgorithm algorithm = algorithm_of(call, values.size());
   if (call.kind == CollectiveKind::all_to_all) {
     MOTLEY_CHECK(count % members_.size() == 0);
@@ -108,7 +117,7 @@ Request Communicator::start(const CollectiveCall& call, std::span<std::byte> val
       parts.push_back(part_of(values, width, i, members_.size()));
     return start_parts(call, parts, mine);
   }
-  const auto steps = steps_of(call.kind, algorithm);
+  const auto steps = steps_of(call, algorithm);
   std::vector<std::span<std::byte>> chunks;
   for (std::size_t i = 0; i < at(steps->chunks); ++i)
     chunks.push_back(part_of(values, width, i, at(steps->chunks)));
@@ -139,7 +148,7 @@ Request Communicator::start_parts(const CollectiveCall& call, const std::vector<
     keep(me * R + i, parts[i].size());
     std::copy(parts[i].begin(), parts[i].end(), kept.back().begin());
   }
-  for (const CollectiveStep& step : steps_of(call.kind, algorithm)->steps)
+  for (const CollectiveStep& step : steps_of(call, algorithm)->steps)
     if ((step.from == place_ || step.to == place_) && chunks[at(step.chunk)].data() == nullptr)
       keep(at(step.chunk), parts[me].size());
   return begin(call, algorithm, count, std::move(chunks), std::move(kept), mine);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "hw/communicator/element.hpp"
@@ -20,6 +21,7 @@ struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   ElementType element = ElementType::fp32;
   ReduceOp reduce = ReduceOp::sum;  // matters only where something is reduced
+  int root = 0;                     // a place; matters only to the kinds that have one
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::automatic;
   // Whether zeros at the end of a message stay behind (see SendOrder): for parts that are not full.
   bool keeps_zeros_back = false;
@@ -40,8 +42,11 @@ class Communicator {
   const std::vector<Rank>& members() const { return members_; }
   Messenger& messenger() { return *messenger_; }
 
-  // `values`: S of CollectiveKind, whole elements; for all_to_all a multiple of the members. All members call it with
-  // the same call and size. An algorithm that does not do the kind on this group is not tried.
+  // Whether messages of this group can do the kind by the algorithm.
+  bool does(CollectiveAlgorithm algorithm, CollectiveKind kind) const;
+
+  // `values`: S of CollectiveKind, whole elements; for all_to_all a multiple of the members, for barrier none. All
+  // members call it with the same call and size. An algorithm that does not do the kind on this group is not tried.
   Request start(const CollectiveCall& call, std::span<std::byte> values, Posted mine = {});
   Posted run(const CollectiveCall& call, std::span<std::byte> values, Posted mine = {}) {
     return messenger_->wait(start(call, values, mine));
@@ -65,7 +70,7 @@ class Communicator {
 
  private:
   CollectiveAlgorithm algorithm_of(const CollectiveCall& call, std::size_t bytes) const;
-  std::shared_ptr<const CollectiveSteps> steps_of(CollectiveKind kind, CollectiveAlgorithm algorithm);
+  std::shared_ptr<const CollectiveSteps> steps_of(const CollectiveCall& call, CollectiveAlgorithm algorithm);
   Request begin(const CollectiveCall& call, CollectiveAlgorithm algorithm, std::size_t count,
                 std::vector<std::span<std::byte>> chunks, std::vector<std::vector<std::byte>> kept,
                 Posted mine);
@@ -77,7 +82,8 @@ class Communicator {
   GroupShape shape_;
   ChooseAlgorithm choose_;
   std::uint64_t operations_ = 0, splits_ = 0;
-  std::map<std::pair<CollectiveKind, CollectiveAlgorithm>, std::shared_ptr<const CollectiveSteps>> steps_;
+  using StepsKey = std::tuple<CollectiveKind, int, CollectiveAlgorithm>;  // and the root
+  std::map<StepsKey, std::shared_ptr<const CollectiveSteps>> steps_;
 };
 
 // Part i of R of a payload of whole elements, as CollectiveKind cuts it.

@@ -1,6 +1,7 @@
 #include "hw/communicator/messenger.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,18 @@ bool Messenger::test(const Request& request) {
   return request->state != Operation::State::pending;
 }
 
+// What comes soon need not wake this thread. Others that want the processor get it.
+void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
+  const double until_s = monotonic_s() + options_.spin_s;
+  while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
+    announce(true);
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+    progress();
+  }
+}
+
 Posted Messenger::wait(const Request& request) {
   std::unique_lock lock(mutex_);
   const auto pending = [&] { return request->state == Operation::State::pending; };
@@ -110,6 +123,7 @@ Posted Messenger::wait(const Request& request) {
     }
     driving_ = true;
     progress();
+    spin(lock, *request);
     if (pending()) {
       announce(true);
       lock.unlock();
@@ -122,6 +136,11 @@ Posted Messenger::wait(const Request& request) {
   changed_.notify_all();  // another thread that waits goes on moving messages
   throw_if_failed(request);
   return request->latest;
+}
+
+PathSet Messenger::paths_of(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  return request->paths;
 }
 
 void Messenger::cancel(const Request& request) {
@@ -244,6 +263,7 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
                 mark_value_};
   for (const auto& piece : cut(pieces, 0, send->moving))
     offer.pieces.push_back({reinterpret_cast<std::uint64_t>(piece.data()), piece.size()});
+  send->paths.add(Path::shm);
   if (options_.on_send) options_.on_send(*send->sent, Path::shm);
   transport_->tell(send->peer, offer);
 }
@@ -273,6 +293,7 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
       const auto zeros = receive->into.subspan(offer.bytes);
       std::fill(zeros.begin(), zeros.end(), std::byte{0});
       receive->latest = latest_of(receive->latest, offer.posted);
+      receive->paths.add(Path::shm);
       end(receive);
     } else {
       answer.kind = FrameKind::refused;
@@ -396,6 +417,7 @@ void Messenger::landed(Rank from, const Frame& data) {
   if (data.attempt != receive->attempt) return;
   receive->touch();
   receive->moved += data.length;
+  receive->paths.add(data.path);
   receive->latest = latest_of(receive->latest, data.posted);
   if (receive->moved >= receive->moving) end(receive);
 }

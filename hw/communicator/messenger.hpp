@@ -23,13 +23,11 @@
 #include "hw/transport/token.hpp"
 #include "hw/transport/transport.hpp"
 #include "hw/transport/verbs/transport.hpp"
+#include "models/base/transfer_path.hpp"
 
 namespace motley {
 
-// How the bytes of a message go.
-enum class Path : std::uint8_t { tcp, shm, verbs };
-template <>
-inline constexpr auto kWords<Path> = words("tcp", "shm", "verbs");
+using Path = TransferPath;
 
 class Messenger;
 struct CollectiveOrder;
@@ -45,6 +43,7 @@ class Operation {
   enum class State : std::uint8_t { pending, done, failed, cancelled };
   State state = State::pending;
   Posted latest;
+  PathSet paths;
   virtual void cancel(Messenger&) {}
 };
 using Request = std::shared_ptr<Operation>;
@@ -74,6 +73,7 @@ struct MessengerOptions {
   double timeout_s = 300;    // an operation that does not move for this time ends the run
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   int streams = 1;           // TCP connections to a peer that carry data
+  double spin_s = 50e-6;     // how long a thread that waits looks again and again before it sleeps
   bool uses_rdma = true;     // whether large messages go by RDMA where both sides have a device
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   std::size_t rdma_bytes = std::size_t{4} << 10U;  // smaller messages go over TCP
@@ -103,6 +103,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   // Blocks until it is done. Returns when the last side was ready, as far as any rank knows. Throws RunFailure, which
   // names the rank to blame.
   Posted wait(const Request& request);
+  PathSet paths_of(const Request& request) const;  // that its bytes have taken
   // An operation whose bytes flow already is completed. wait() returns for one that was cancelled, too.
   void cancel(const Request& request);
   // Ends all operations, here and at the peers, to which this rank seems to have died. Any thread may call it.
@@ -111,6 +112,9 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   // is before the Messenger does. Worth it for memory that many messages use: to register takes long. Without RDMA it
   // does nothing.
   std::shared_ptr<void> register_memory(std::span<std::byte> bytes);
+  // Lets large messages go by this path, or by TCP where a peer has no such path. All ranks call it between the same
+  // operations.
+  void allow(Path path);
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
 
@@ -139,7 +143,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void open_rdma();
   void wire_up(const Transfer& receive, Frame& ready);
   void wiring_came(Rank from, const Frame& frame);
-  bool put_over_rdma(const Transfer& send, Put& put);
+  bool put_over_rdma(Transfer& send, Put& put);
   const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
   void check_deadlines();
   void ask(Rank whom);
@@ -148,6 +152,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void blame(Rank culprit, const std::string& why);
   std::string waits_for(const Transfer& transfer) const;
   void progress();
+  void spin(std::unique_lock<std::mutex>& lock, const Operation& operation);
   void throw_if_failed(const Request& request) const;
   // Tells threads that wait about what has completed.
   void announce(bool by_driver);

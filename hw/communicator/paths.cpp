@@ -27,9 +27,16 @@ void Messenger::open_rdma() {
 Path Messenger::path_to(Rank peer, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   if (offers_memory(peer, bytes)) return Path::shm;
-  const bool rdma =
-      verbs_ && bytes >= options_.rdma_bytes && verbs_->reach(peer) == VerbsTransport::Reach::wired;
+  const bool rdma = verbs_ && options_.uses_rdma && bytes >= options_.rdma_bytes &&
+                    verbs_->reach(peer) == VerbsTransport::Reach::wired;
   return rdma ? Path::verbs : Path::tcp;
+}
+
+void Messenger::allow(Path path) {
+  const std::lock_guard lock(mutex_);
+  options_.reads_memory = path == Path::shm;
+  options_.uses_rdma = path == Path::verbs;
+  if (options_.reads_memory) let_siblings_read();
 }
 
 bool Messenger::is_near(const PeerPlace& place) const {
@@ -46,7 +53,8 @@ bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
 
 // A receiver begins with it, so that the sender knows before it has something to send.
 void Messenger::wire_up(const Transfer& receive, Frame& ready) {
-  if (!verbs_ || receive.bytes < options_.rdma_bytes || offers_memory(receive.peer, receive.bytes)) return;
+  const bool large = options_.uses_rdma && receive.bytes >= options_.rdma_bytes;
+  if (!verbs_ || !large || offers_memory(receive.peer, receive.bytes)) return;
   verbs_->wire_up(receive.peer);
   ready.place = verbs_->place_of(receive.into);
 }
@@ -81,18 +89,20 @@ void Messenger::put(Transfer& send) {
   put.pieces = cut(send.sent->pieces, 0, send.moving);
   put.place = send.place;
   if (put_over_rdma(send, put)) return;
+  send.paths.add(Path::tcp);
   if (options_.on_send) options_.on_send(*send.sent, Path::tcp);
   transport_->put(send.peer, std::move(put));
 }
 
 // Returns false if it goes over TCP. It waits where it is not known yet.
-bool Messenger::put_over_rdma(const Transfer& send, Put& put) {
+bool Messenger::put_over_rdma(Transfer& send, Put& put) {
   using Reach = VerbsTransport::Reach;
-  if (!verbs_ || send.bytes < options_.rdma_bytes) return false;
+  if (!verbs_ || !options_.uses_rdma || send.bytes < options_.rdma_bytes) return false;
   verbs_->wire_up(send.peer);
   const Reach reach = verbs_->reach(send.peer);
   if (reach == Reach::wiring) unwired_sends_[send.peer].push_back(send.number);
   if (reach == Reach::wired) {
+    send.paths.add(Path::verbs);
     if (options_.on_send) options_.on_send(*send.sent, Path::verbs);
     verbs_->put(send.peer, std::move(put));
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hw/transport/wire.hpp"
+#include "models/base/transfer_path.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -106,15 +107,16 @@ struct Frame {
   bool is_written = false;               // data: the bytes are where they go already, and none follow
   std::uint32_t attempt =
       0;  // data: how often the transfer was begun before; what is of an older one is void
-  std::uint64_t sender_number = 0;  // offer, taken, refused: the sender's number of the transfer
-  MemoryMark mark;                  // offer: of the sender
-  std::vector<MemoryPiece> pieces;  // offer
-  RemoteMemory place;               // ready: where the bytes go
-  Posted posted;                    // ready, data, offer
-  std::optional<Rank> rank;         // abort: who is to blame; answer: for whom the rank waits
-  std::string text;                 // abort, unwired: why; answer: for what
-  Endpoint endpoint;                // wire; of wired and unwired only the rail
-  std::uint64_t came = 0;           // unwired: how many messages with data came over it
+  std::uint64_t sender_number = 0;        // offer, taken, refused: the sender's number of the transfer
+  MemoryMark mark;                        // offer: of the sender
+  std::vector<MemoryPiece> pieces;        // offer
+  RemoteMemory place;                     // ready: where the bytes go
+  Posted posted;                          // ready, data, offer
+  TransferPath path = TransferPath::tcp;  // data: that it has come by; not sent
+  std::optional<Rank> rank;               // abort: who is to blame; answer: for whom the rank waits
+  std::string text;                       // abort, unwired: why; answer: for what
+  Endpoint endpoint;                      // wire; of wired and unwired only the rail
+  std::uint64_t came = 0;                 // unwired: how many messages with data came over it
 };
 
 // The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.

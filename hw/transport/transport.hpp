@@ -47,7 +47,7 @@ class TransportEvents {
   virtual void noted(const std::string& what) = 0;
 };
 
-// One thread at a time may call a transport, except wait().
+// One thread at a time may call a transport, except where wait() says so.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -56,7 +56,8 @@ class Transport {
   virtual void put(Rank peer, Put put) = 0;
   // Does what can be done without blocking.
   virtual void progress() = 0;
-  // Blocks until progress() has something to do, wake() was called, or the time has passed. Any thread may call both.
+  // Blocks until progress() has something to do, wake() was called, or the time has passed. Meanwhile others may call
+  // tell(), put() and wake(), but not progress() or flush().
   virtual void wait(double seconds) = 0;
   virtual void wake() = 0;
   // wait() also ends when this descriptor, whose owner reads from it, can be read.

@@ -24,16 +24,35 @@ struct StageMessage {
   std::uint64_t tag = 0;
 };
 
+// A collective over a group.
+struct GroupCall {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp reduce = ReduceOp::sum;
+  // Of the payload in the formats of the Program, though fp32 is sent. 0: the call is inside a compute, and plain.
+  std::int64_t bytes = 0;
+};
+
+// How collectives are done: as they are simulated. Without: by the plain algorithms. Any thread may call it.
+struct GroupAlgorithms {
+  std::function<int(GroupId)> per_node =
+      {};  // members on each node, which stand node by node; 1: they do not
+  std::function<CollectiveAlgorithm(GroupId, const GroupCall&)> choose = {};
+};
+
+// When the last side of a transfer was ready, and how its bytes went.
+struct Moved {
+  Posted latest;
+  PathSet paths;
+};
+
 class Peers {
  public:
   virtual ~Peers() = default;
-  // These block until the bytes are where they belong. Each returns when the last side was ready. They throw
-  // RunFailure, which names the rank to blame.
-  virtual Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) = 0;
-  virtual Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) = 0;
+  // These block until the bytes are where they belong. They throw RunFailure, which names the rank to blame.
+  virtual Moved send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) = 0;
+  virtual Moved receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) = 0;
   // Over all members of the group. In place.
-  virtual Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                         Posted mine) = 0;
+  virtual Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) = 0;
   // This rank has failed: the others wait no longer. Any thread may call it.
   virtual void abort(const std::string& why) = 0;
 };
@@ -41,15 +60,15 @@ class Peers {
 // Ranks that are really there. Each group belongs to one stream, and each stream to one thread.
 class RealPeers : public Peers {
  public:
-  RealPeers(const Program& program, Messenger& messenger);
-  Posted send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) override;
-  Posted receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) override;
-  Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                 Posted mine) override;
+  RealPeers(const Program& program, Messenger& messenger, GroupAlgorithms algorithms = {});
+  Moved send(Rank to, const StageMessage& message, std::span<const float> values, Posted mine) override;
+  Moved receive(Rank from, const StageMessage& message, std::span<float> values, Posted mine) override;
+  Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:
   Messenger& messenger_;
+  const GroupAlgorithms algorithms_;
   std::map<GroupId, Communicator> groups_;  // those that this rank is in
 };
 
@@ -60,10 +79,9 @@ class PresentPeers : public Peers {
  public:
   PresentPeers(const Program& program, Messenger& messenger, const std::vector<Rank>& present,
                std::function<void(std::span<float>)> fill);
-  Posted send(Rank, const StageMessage&, std::span<const float>, Posted) override;
-  Posted receive(Rank, const StageMessage&, std::span<float>, Posted) override;
-  Posted collect(GroupId group, CollectiveKind kind, ReduceOp reduce, std::span<float> values,
-                 Posted mine) override;
+  Moved send(Rank, const StageMessage&, std::span<const float>, Posted) override;
+  Moved receive(Rank, const StageMessage&, std::span<float>, Posted) override;
+  Moved collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) override;
   void abort(const std::string& why) override { messenger_.abort(why); }
 
  private:

@@ -37,17 +37,17 @@ class ImaginedPeers : public Peers {
  public:
   ImaginedPeers(const Program& program, Rank rank, Contribution contribution)
       : program_(program), rank_(rank), contribution_(contribution) {}
-  Posted send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return mine; }
-  Posted receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
+  Moved send(Rank, const StageMessage&, std::span<const float>, Posted mine) override { return {mine, {}}; }
+  Moved receive(Rank, const StageMessage&, std::span<float> values, Posted mine) override {
     make_up(contribution_, values);
-    return mine;
+    return {mine, {}};
   }
   // Sums of which nobody brings anything are left as they are, before this is called.
-  Posted collect(GroupId id, CollectiveKind, ReduceOp, std::span<float> values, Posted mine) override {
+  Moved collect(GroupId id, const GroupCall&, std::span<float> values, Posted mine) override {
     const Group& group = program_.groups[id];
     for (std::size_t i = 0; i < group.ranks.size(); ++i)
       if (group.ranks[i] != rank_) make_up(contribution_, part(values, i, group.ranks.size()));
-    return mine;
+    return {mine, {}};
   }
   void abort(const std::string&) override {}
 
@@ -93,11 +93,11 @@ class RankServer {
  public:
   // `ranks`: all that are real; `messages`: between them.
   RankServer(const Job& job, const Program& program, const std::vector<Rank>& ranks, Rank rank,
-             const ExecutorOptions& options, MessengerOptions messages)
+             const ExecutorOptions& options, const GroupAlgorithms& algorithms, MessengerOptions messages)
       : program_(program),
         executor_(program, job.transformer, job.train, rank, options),
         messenger_(std::move(messages)),
-        real_(program, messenger_),
+        real_(program, messenger_, algorithms),
         present_(
             program, messenger_, ranks,
             [contribution = options.contribution](std::span<float> part) { make_up(contribution, part); }),
@@ -155,7 +155,8 @@ class RankServer {
   static StepArrivals::From source(const Instruction& instruction) {
     const auto* const collective = instruction.as<Collective>();
     const bool sums = collective != nullptr && (collective->kind == CollectiveKind::all_reduce ||
-                                                collective->kind == CollectiveKind::reduce_scatter);
+                                                collective->kind == CollectiveKind::reduce_scatter ||
+                                                collective->kind == CollectiveKind::reduce);
     return sums ? StepArrivals::From::nobody : StepArrivals::From::ranks;
   }
 
@@ -247,7 +248,8 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
     if (asker.is_ended()) return "nobody asks for it any more";
     return std::nullopt;
   };
-  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor, std::move(messages));
+  return std::make_unique<RankServer>(job, program, ranks, place.rank, options.executor, options.algorithms,
+                                      std::move(messages));
 }
 
 // Answers questions until an end of them is told: true; or nobody asks any more: false. What `make` throws is the

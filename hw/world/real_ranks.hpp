@@ -32,6 +32,7 @@ struct RealRanksOptions {
   std::string machine = {};              // RankHost::machine of this host
   const Recording* recording = nullptr;  // what simulated ranks bring; null: what `executor` says
   RecordingWriter* recorder = nullptr;   // is told what real ranks receive; null: nobody is
+  GroupAlgorithms algorithms = {};       // by which real ranks do collectives among themselves
 };
 
 class RealRanks : public Executor {

@@ -308,20 +308,22 @@ void RealWorld::exchange_tensors(const Collective& collective, std::int32_t micr
   }
 }
 
-Posted RealWorld::run_over_group(const Step& step, const Collective& collective, std::span<float> values,
-                                 double begin_s) {
+Moved RealWorld::run_over_group(const Step& step, const Collective& collective, std::span<float> values,
+                                double begin_s) {
   const std::optional<GroupId> id = program_.ranks[rank_].groups[collective.slot];
-  if (!id) return {begin_s, rank_};  // the group has one rank only
+  if (!id) return {{begin_s, rank_}, {}};  // the group has one rank only
   const Posted mine{begin_s, rank_};
-  return arrive(step, parts_that_come(collective.kind, program_.groups[*id], rank_, values), mine,
-                [&] { return peers_->collect(*id, collective.kind, collective.reduce, values, mine); });
+  return arrive(step, parts_that_come(collective.kind, program_.groups[*id], rank_, values), mine, [&] {
+    const GroupCall call{collective.kind, collective.reduce, collective.bytes};
+    return peers_->collect(*id, call, values, mine);
+  });
 }
 
-Posted RealWorld::arrive(const Step& step, Places places, Posted mine,
-                         const std::function<Posted()>& exchange) {
-  const Posted latest = arrivals_ != nullptr && arrivals_->bring(step, places) ? mine : exchange();
+Moved RealWorld::arrive(const Step& step, Places places, Posted mine,
+                        const std::function<Moved()>& exchange) {
+  const Moved moved = arrivals_ != nullptr && arrivals_->bring(step, places) ? Moved{mine, {}} : exchange();
   if (arrivals_ != nullptr) arrivals_->came(step, places);
-  return latest;
+  return moved;
 }
 
 void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values) {
@@ -332,7 +334,9 @@ void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values)
   run_over_group(computing_, collective, values, now_s());
 }
 
-void RealWorld::matched(const Posted& latest, TraceEvent& event) const {
+void RealWorld::matched(const Moved& moved, TraceEvent& event) const {
+  const Posted& latest = moved.latest;
+  event.paths = moved.paths;
   event.matched_s = std::max(event.begin_s, latest.at_s);
   if (latest.rank == rank_ || latest.at_s <= event.begin_s) return;
   event.waited = Waited::peer;

@@ -79,11 +79,11 @@ class RealWorld : public World {
   std::vector<float> shard_values(const Collective& collective, const Shard& shard, std::int32_t micro_batch,
                                   MemoryLedger& ledger);
   void exchange_tensors(const Collective& collective, std::int32_t micro_batch, TraceEvent& event);
-  Posted run_over_group(const Step& step, const Collective& collective, std::span<float> values,
-                        double begin_s);
+  Moved run_over_group(const Step& step, const Collective& collective, std::span<float> values,
+                       double begin_s);
   // Returns what exchange() does, unless arrivals_ brings what comes to these places.
-  Posted arrive(const Step& step, Places places, Posted mine, const std::function<Posted()>& exchange);
-  void matched(const Posted& latest, TraceEvent& event) const;
+  Moved arrive(const Step& step, Places places, Posted mine, const std::function<Moved()>& exchange);
+  void matched(const Moved& moved, TraceEvent& event) const;
   void fail(std::exception_ptr failure);
 };
 

@@ -70,7 +70,7 @@ class RankRun {
         recorder_(recorder(job)),
         rendezvous_(rendezvous_options(program, place, options)),
         messenger_(messenger_options(options)),
-        peers_(program, messenger_),
+        peers_(program, messenger_, options.algorithms),
         work_(program, job.transformer, job.train, rank_, options.library,
               [this](const Kernel& kernel, std::span<float> values) {
                 world_.tensor_collective(kernel, values);

@@ -13,6 +13,7 @@
 #include "hw/rank/data.hpp"
 #include "hw/transport/tcp/socket.hpp"
 #include "hw/transport/token.hpp"
+#include "hw/world/peers.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
@@ -47,6 +48,7 @@ struct TrainOptions {
   KernelLibrary library = KernelLibrary::fast;
   double timeout_s = 300;             // a peer that is silent for this time counts as dead
   double rendezvous_timeout_s = 120;  // ranks may start this far apart
+  GroupAlgorithms algorithms = {};    // by which ranks do collectives; none: the plain ones
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
   bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be

@@ -9,10 +9,12 @@
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/size.hpp"
 #include "models/base/units.hpp"
 #include "models/check/memory_extra.hpp"
 #include "models/check/memory_kept.hpp"
 #include "models/check/memory_text.hpp"
+#include "models/program/collective.hpp"
 #include "models/world/null_world.hpp"
 
 namespace motley {
@@ -102,6 +104,33 @@ bool has_group(const RankEntry& entry, GroupSlot slot) {
   return entry.groups.has(slot) && entry.groups[slot].has_value();
 }
 
+// Refuses part_bytes that are not those of `bytes` among R members.
+void check_parts(const Collective& collective, int R) {
+  const auto& parts = collective.part_bytes;
+  if (parts.size() != at(R) * at(R))
+    refuse_program(fmt::format("an all_to_all among {} with {} part_bytes", R, parts.size()));
+  for (const std::int64_t part : parts)
+    if (part < 0 || part > collective.bytes || collective.bytes > kMostSize / R)
+      refuse_program(
+          fmt::format("an all_to_all of {} bytes with a part of {} bytes", collective.bytes, part));
+  if (const std::int64_t most = payload_of(parts, R); most != collective.bytes)
+    refuse_program(fmt::format("an all_to_all of {} bytes whose parts make {}", collective.bytes, most));
+  if (collective.expected > 0) refuse_program("an all_to_all with part_bytes and expected bytes");
+}
+
+void check_task(const Collective& collective, int R) {
+  const std::string_view kind = name_of(collective.kind);
+  const bool exchanges = collective.kind == CollectiveKind::all_to_all;
+  if (collective.root < 0 || collective.root >= (is_rooted(collective.kind) ? R : 1))
+    refuse_program(fmt::format("{} with root {} among {}", kind, collective.root, R));
+  if (collective.kind == CollectiveKind::barrier && (collective.bytes != 0 || !collective.tensors.empty()))
+    refuse_program("a barrier with a payload");
+  if (!exchanges && !collective.part_bytes.empty()) refuse_program(fmt::format("{} with part_bytes", kind));
+  if (!collective.part_bytes.empty()) return check_parts(collective, R);
+  if (exchanges && (R == 0 || collective.bytes % R != 0))
+    refuse_program(fmt::format("an all_to_all of {} bytes among {}: no equal parts", collective.bytes, R));
+}
+
 void check_instruction_of_rank(const Program& program, Rank rank, const Instruction& instruction) {
   const RankEntry& entry = program.ranks[rank];
   if (const PeerMessage* message = instruction.message()) {
@@ -113,11 +142,7 @@ void check_instruction_of_rank(const Program& program, Rank rank, const Instruct
   const auto* collective = instruction.as<Collective>();
   if (collective == nullptr) return;
   if (!has_group(entry, collective->slot)) refuse_program("a collective without a group");
-  if (collective->kind != CollectiveKind::all_to_all) return;
-  const auto& members = program.groups[*entry.groups[collective->slot]].ranks;
-  if (members.empty() || collective->bytes % static_cast<std::int64_t>(members.size()) != 0)
-    refuse_program(
-        fmt::format("an all_to_all of {} bytes among {}: no equal parts", collective->bytes, members.size()));
+  check_task(*collective, static_cast<int>(program.groups[*entry.groups[collective->slot]].ranks.size()));
 }
 
 void check_rank(const Program& program, Rank rank) {

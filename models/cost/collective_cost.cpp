@@ -41,7 +41,9 @@ class Pricer {
       cost.kappa = std::max(cost.kappa, of_last.kappa);
       last = std::exchange(round, {});
     }
-    cost.least_s_per_byte = price_at_once(all, chunk).s_per_byte;
+    const CollectiveCost at_once = price_at_once(all, chunk);
+    cost.least_s_per_byte = at_once.s_per_byte;
+    if (algorithm == CollectiveAlgorithm::flat) cost.latency_s = at_once.latency_s + further_s(all);
     if (algorithm == CollectiveAlgorithm::once_a_node)
       cost.kappa = 0;  // members write to others' memory, as single messages do
     if (steps.pipelined > 0) cost.s_per_byte = cost.least_s_per_byte / steps.pipelined;
@@ -73,6 +75,22 @@ class Pricer {
     }
     return cost;
   }
+  // Seconds for further messages of the member that sends or receives most, where all are posted together.
+  double further_s(const std::vector<CollectiveMessage>& all) {
+    struct Count {
+      int inside = 0, over = 0;
+    };
+    std::map<std::pair<int, bool>, Count> counts;  // by member, and whether it sends
+    for (const CollectiveMessage& message : all)
+      for (const bool sends : {true, false}) {
+        Count& count = counts[{sends ? message.from : message.to, sends}];
+        ++(way_of(message.from, message.to).route.inside_node ? count.inside : count.over);
+      }
+    double most_s = 0;
+    for (const auto& [member, count] : counts)
+      most_s = std::max(most_s, further_messages_s(count.inside, count.over));
+    return most_s;
+  }
   const Way& way_of(int from, int to) {
     const auto [entry, fresh] = ways_.try_emplace({from, to});
     if (fresh)
@@ -88,14 +106,23 @@ class Pricer {
   std::map<std::pair<int, int>, Way> ways_;
 };
 
+// The cost of a ring in which all members do alike, or of an exchange with everyone.
 CollectiveCost plain_cost(const Program& program, const Cluster& cluster, const Group& group,
-                          CollectiveKind kind) {
-  const RingCost cost = kind == CollectiveKind::all_to_all ? pairwise_cost(program, cluster, group)
-                                                           : ring_cost(program, cluster, group);
-  if (cost.rank_count < 2) return {plain_algorithm(kind), 0, 0, 0, 0};
+                          const CollectiveTask& task) {
+  const CollectiveKind kind = task.kind;
+  const CollectiveAlgorithm plain = plain_algorithm(kind);
+  const auto R = static_cast<int>(group.ranks.size());
+  if (R < 2) return {plain, 0, 0, 0, 0};
+  const RingCost cost = kind == CollectiveKind::all_to_all
+                            ? pairwise_cost(program, cluster, group, part_sizes(task, R))
+                            : ring_cost(program, cluster, group);
   const double steps = collective_steps(kind, cost.rank_count);
   const double s_per_byte = steps / (cost.rank_count * cost.bandwidth);
-  return {plain_algorithm(kind), steps * cost.latency_s, s_per_byte, cost.kappa, s_per_byte};
+  return {plain, steps * cost.latency_s, s_per_byte, cost.kappa, s_per_byte};
+}
+
+bool is_priced_whole(CollectiveKind kind, CollectiveAlgorithm algorithm) {
+  return algorithm == plain_algorithm(kind) && !is_rooted(kind) && kind != CollectiveKind::barrier;
 }
 
 }  // namespace
@@ -142,10 +169,10 @@ GroupShape shape_of(const Program& program, const Cluster& cluster, const Group&
 }
 
 CollectiveCost collective_cost(const Program& program, const Cluster& cluster, const Group& group,
-                               CollectiveKind kind, CollectiveAlgorithm algorithm) {
-  if (algorithm == plain_algorithm(kind)) return plain_cost(program, cluster, group, kind);
+                               const CollectiveTask& task, CollectiveAlgorithm algorithm) {
+  if (is_priced_whole(task.kind, algorithm)) return plain_cost(program, cluster, group, task);
   const GroupShape shape = shape_of(program, cluster, group);
-  return Pricer(program, cluster, group).price(algorithm, expand(kind, algorithm, shape));
+  return Pricer(program, cluster, group).price(algorithm, expand(task, algorithm, shape));
 }
 
 RingCost ring_or_switch_cost(const Program& program, const Cluster& cluster, const Group& group) {
@@ -158,16 +185,17 @@ RingCost ring_or_switch_cost(const Program& program, const Cluster& cluster, con
 }
 
 std::vector<CollectiveCost> collective_costs(const Program& program, const Cluster& cluster,
-                                             const Group& group, CollectiveKind kind) {
-  std::vector<CollectiveCost> costs = {plain_cost(program, cluster, group, kind)};
+                                             const Group& group, const CollectiveTask& task) {
+  std::vector<CollectiveCost> costs = {
+      collective_cost(program, cluster, group, task, plain_algorithm(task.kind))};
   const GroupShape shape = shape_of(program, cluster, group);
   if (shape.rank_count < 2) return costs;
   Pricer pricer(program, cluster, group);
   for (CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree, CollectiveAlgorithm::recursive,
         CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::in_switch, CollectiveAlgorithm::once_a_node})
-    if (does(algorithm, kind, shape))
-      costs.push_back(pricer.price(algorithm, expand(kind, algorithm, shape)));
+    if (does(algorithm, task, shape))
+      costs.push_back(pricer.price(algorithm, expand(task, algorithm, shape)));
   return costs;
 }
 

@@ -11,8 +11,20 @@
 //   hierarchical        rings twice: g members inside a node over S, R/g along rails over S/g (all_to_all: over S)
 //   in_switch           25 us + 2 alpha + S(1+1/R)/beta, with beta of a switch that reduces; on two nodes R is one
 //                       node's members, with 3 alpha, and 0.92 of beta, or S/R between the nodes if that takes longer
-//   flat                (R-1)(alpha + S/(R beta))
+//   flat                all_to_all: alpha + 0.4 us (R-2) + (R-1)/R S/beta, since messages are posted together; gather
+//                       and scatter the same
+//   dissemination       ceil(log2 R) alpha
 //   once_a_node         alpha + alpha', and 0.95 of the links' rate for what GroupShape says each carries
+//
+// Broadcast and reduce over R members, which are k nodes of g; gather and scatter by tree:
+//
+//   ring                (R+6) alpha + S/beta with 8 segments, two members alpha + S/beta; over nodes S/beta or
+//                       S/(g beta'), whichever takes longer
+//   tree                ceil(log2 R)(alpha + S/beta); gather and scatter ceil(log2 R) alpha + (R-1)/R S/beta
+//   recursive           R = 2^k: 2 D alpha + 2 (R-1)/R S/beta
+//   hierarchical        g alpha + 2 (g-1)/g S/beta inside nodes, ceil(log2 k)(alpha' + S/(g beta')) along rails
+//
+// The parts of an all_to_all may be unlike: then the most loaded link decides.
 //
 // Other traffic and compute are not known here. Read next: models/program/collective.hpp,
 // models/cost/nccl_tuning.hpp.
@@ -46,10 +58,10 @@ RingCost ring_or_switch_cost(const Program& program, const Cluster& cluster, con
 
 // The cost of an algorithm that can do the collective on this group.
 CollectiveCost collective_cost(const Program& program, const Cluster& cluster, const Group& group,
-                               CollectiveKind kind, CollectiveAlgorithm algorithm);
+                               const CollectiveTask& task, CollectiveAlgorithm algorithm);
 // The costs of every algorithm that can do the collective on this group, the plain one first.
 std::vector<CollectiveCost> collective_costs(const Program& program, const Cluster& cluster,
-                                             const Group& group, CollectiveKind kind);
+                                             const Group& group, const CollectiveTask& task);
 // The first algorithm that takes least.
 CollectiveAlgorithm fastest(const std::vector<CollectiveCost>& costs, std::int64_t bytes);
 // Returns a line such as "tree: 20 us, as asked for; there are ring (70 us), recursive (30 us)".

@@ -15,7 +15,7 @@ std::vector<ListedCollective> list_collectives(const Job& job, const Program& pr
   CostTable costs(program, job.cluster);
   std::vector<ListedCollective> listed;
   std::set<RankProgramId> visited;
-  std::set<std::tuple<RankProgramId, GroupSlot, CollectiveKind, std::int64_t>> priced;
+  std::set<std::tuple<RankProgramId, GroupSlot, CollectiveTask, std::int64_t>> priced;
   std::set<std::tuple<GroupKind, CollectiveKind, int, std::int64_t, std::string>> seen;
   for (Rank rank : program.ranks.ids()) {
     const RankEntry& entry = program.ranks[rank];
@@ -25,7 +25,8 @@ std::vector<ListedCollective> list_collectives(const Job& job, const Program& pr
         const auto* collective = instruction.as<Collective>();
         if (collective == nullptr) continue;
         const CollectiveKind kind = collective->kind;
-        if (!priced.emplace(entry.rank_program, collective->slot, kind, expected_bytes(instruction)).second)
+        const CollectiveTask task = task_of(*collective);
+        if (!priced.emplace(entry.rank_program, collective->slot, task, expected_bytes(instruction)).second)
           continue;
         const GroupId id = entry.groups[collective->slot].value();
         const Group& group = program.groups[id];
@@ -35,11 +36,11 @@ std::vector<ListedCollective> list_collectives(const Job& job, const Program& pr
             kind,
             static_cast<int>(group.ranks.size()),
             expected_bytes(instruction),
-            costs.algorithm_of(kind, id, job.fidelity.algorithm, expected_bytes(instruction)),
+            costs.algorithm_of(task, id, job.fidelity.algorithm, expected_bytes(instruction)),
             0,
             ""};
-        listed_one.seconds = costs.collective(kind, id, listed_one.algorithm).seconds(listed_one.bytes);
-        listed_one.reason = explain(costs.collectives(kind, id), listed_one.algorithm, job.fidelity.algorithm,
+        listed_one.seconds = costs.collective(task, id, listed_one.algorithm).seconds(listed_one.bytes);
+        listed_one.reason = explain(costs.collectives(task, id), listed_one.algorithm, job.fidelity.algorithm,
                                     listed_one.bytes);
         if (seen.emplace(listed_one.group, kind, listed_one.members, listed_one.bytes, listed_one.reason)
                 .second)

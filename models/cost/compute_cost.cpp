@@ -488,31 +488,33 @@ const RingCost& CostTable::pairwise(GroupId group) {
   return pairwise_.emplace(group, pairwise_cost(program_, cluster_, program_.groups[group])).first->second;
 }
 
-CollectiveAlgorithm CostTable::algorithm_of(CollectiveKind kind, GroupId id, CollectiveAlgorithm wanted,
-                                            std::int64_t bytes) {
+CollectiveAlgorithm CostTable::algorithm_of(const CollectiveTask& task, GroupId id,
+                                            CollectiveAlgorithm wanted, std::int64_t bytes) {
+  const CollectiveKind kind = task.kind;
   const Group& group = program_.groups[id];
   if (group.ranks.size() < 2) return plain_algorithm(kind);
-  if (kind == CollectiveKind::all_to_all && group.kind == GroupKind::expert && program_.routing.experts > 0)
+  if (kind == CollectiveKind::all_to_all && group.kind == GroupKind::expert && program_.routing.experts > 0 &&
+      task.part_bytes.empty())
     return CollectiveAlgorithm::once_a_node;
   if (wanted == CollectiveAlgorithm::ring)
     return ring(id).reduces_in_switch(kind, bytes) ? CollectiveAlgorithm::in_switch : plain_algorithm(kind);
-  if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(kind, id), bytes);
+  if (wanted == CollectiveAlgorithm::fastest) return fastest(collectives(task, id), bytes);
   const auto [tuning, is_new] = tunings_.try_emplace(id);
   if (is_new) tuning->second = nccl_tuning(program_, cluster_, group);
   if (wanted == CollectiveAlgorithm::automatic) return nccl_choice(tuning->second, kind, bytes);
-  return does(wanted, kind, tuning->second.shape) ? wanted : plain_algorithm(kind);
+  return does(wanted, task, tuning->second.shape) ? wanted : plain_algorithm(kind);
 }
 
-const CollectiveCost& CostTable::collective(CollectiveKind kind, GroupId group,
+const CollectiveCost& CostTable::collective(const CollectiveTask& task, GroupId group,
                                             CollectiveAlgorithm algorithm) {
-  const auto [cost, is_new] = collective_.try_emplace({group, kind, algorithm});
-  if (is_new) cost->second = collective_cost(program_, cluster_, program_.groups[group], kind, algorithm);
+  const auto [cost, is_new] = collective_.try_emplace({group, task, algorithm});
+  if (is_new) cost->second = collective_cost(program_, cluster_, program_.groups[group], task, algorithm);
   return cost->second;
 }
 
-const std::vector<CollectiveCost>& CostTable::collectives(CollectiveKind kind, GroupId group) {
-  const auto [costs, is_new] = collectives_.try_emplace({group, kind});
-  if (is_new) costs->second = collective_costs(program_, cluster_, program_.groups[group], kind);
+const std::vector<CollectiveCost>& CostTable::collectives(const CollectiveTask& task, GroupId group) {
+  const auto [costs, is_new] = collectives_.try_emplace({group, task});
+  if (is_new) costs->second = collective_costs(program_, cluster_, program_.groups[group], task);
   return costs->second;
 }
 

@@ -86,10 +86,10 @@ class CostTable {
   const RingCost& pairwise(GroupId group);
   // The algorithm that `wanted` means for a collective of `bytes` bytes on that group, never `fastest` or
   // `automatic`.
-  CollectiveAlgorithm algorithm_of(CollectiveKind kind, GroupId group, CollectiveAlgorithm wanted,
+  CollectiveAlgorithm algorithm_of(const CollectiveTask& task, GroupId group, CollectiveAlgorithm wanted,
                                    std::int64_t bytes);
-  const CollectiveCost& collective(CollectiveKind kind, GroupId group, CollectiveAlgorithm algorithm);
-  const std::vector<CollectiveCost>& collectives(CollectiveKind kind, GroupId group);
+  const CollectiveCost& collective(const CollectiveTask& task, GroupId group, CollectiveAlgorithm algorithm);
+  const std::vector<CollectiveCost>& collectives(const CollectiveTask& task, GroupId group);
   // Speed of the slowest chip of a group.
   double slowest_of(GroupId group);
 
@@ -116,8 +116,8 @@ class CostTable {
   std::unordered_map<GroupId, double> slowest_;
   std::map<int, double> slowness_;  // usual_slowness() of the chips of each of the cluster's groups
   std::map<GroupId, RingCost> pairwise_;
-  std::map<std::tuple<GroupId, CollectiveKind, CollectiveAlgorithm>, CollectiveCost> collective_;
-  std::map<std::pair<GroupId, CollectiveKind>, std::vector<CollectiveCost>> collectives_;
+  std::map<std::tuple<GroupId, CollectiveTask, CollectiveAlgorithm>, CollectiveCost> collective_;
+  std::map<std::pair<GroupId, CollectiveTask>, std::vector<CollectiveCost>> collectives_;
   std::map<GroupId, NcclTuning> tunings_;
   std::deque<RingCost> ring_classes_;  // distinct costs; references to them stay valid
 };

@@ -182,35 +182,43 @@ constexpr double kNextInside_s = 0.4e-6, kNextOver_s = 2e-6;
 
 }  // namespace
 
-RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group) {
+double further_messages_s(int inside, int over) {
+  if (over > 0) return (over - 1) * kNextOver_s;
+  return inside > 0 ? (inside - 1) * kNextInside_s : 0;
+}
+
+RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group,
+                       const std::vector<double>& part_sizes) {
   RingCost pairs;
   pairs.rank_count = static_cast<int>(group.ranks.size());
   pairs.inside_node = true;
   if (pairs.rank_count < 2) return pairs;
   const Carrier carrier = choose_carrier(program, cluster, group).carrier;
-  std::map<int, int> pairs_on_link;
+  std::map<int, double> parts_on_link;
   double longest_s = 0, next_s = 0;  // seconds for one byte of each pair; seconds of messages after the first
-  for (const Rank from : group.ranks) {
+  const std::size_t R = group.ranks.size();
+  for (std::size_t i = 0; i < R; ++i) {
     int inside = 0, over = 0;
-    for (const Rank to : group.ranks) {
-      if (from == to) continue;
-      const int from_chip = program.ranks[from].chip;
-      const int to_chip = program.ranks[to].chip;
+    for (std::size_t j = 0; j < R; ++j) {
+      if (i == j) continue;
+      const int from_chip = program.ranks[group.ranks[i]].chip;
+      const int to_chip = program.ranks[group.ranks[j]].chip;
+      const double size = part_sizes.empty() ? 1 : part_sizes[i * R + j];
       const Route way = route(cluster, from_chip, to_chip, carrier);
       const MessageCost transport = message_cost_of(cluster, from_chip, to_chip, carrier);
-      for (int link : way.links) ++pairs_on_link[link];
-      longest_s = std::max(longest_s, 1 / way.rate);
+      for (int link : way.links) parts_on_link[link] += size;
+      longest_s = std::max(longest_s, size / way.rate);
       pairs.latency_s = std::max(pairs.latency_s, way.latency_s + transport.software_latency_s);
       pairs.kappa = std::max(pairs.kappa, transport.kappa);
       pairs.inside_node = pairs.inside_node && way.inside_node;
       ++(way.inside_node ? inside : over);
     }
-    next_s = std::max(next_s, over > 0 ? (over - 1) * kNextOver_s : (inside - 1) * kNextInside_s);
+    next_s = std::max(next_s, further_messages_s(inside, over));
   }
   pairs.latency_s = (pairs.latency_s + next_s) / (pairs.rank_count - 1);
-  for (const auto& [link, count] : pairs_on_link) {
+  for (const auto& [link, parts] : parts_on_link) {
     const LinkProperties& properties = cluster.link_table[static_cast<std::size_t>(link)];
-    longest_s = std::max(longest_s, count / (properties.bandwidth * properties.efficiency));
+    longest_s = std::max(longest_s, parts / (properties.bandwidth * properties.efficiency));
   }
   pairs.bandwidth = (pairs.rank_count - 1) / longest_s;
   return pairs;

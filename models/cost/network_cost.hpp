@@ -74,8 +74,12 @@ RingCost ring_cost(const Program& program, const Cluster& cluster, const Group& 
 // The cost if all members send to every other at once, as in an all_to_all. `bandwidth` is that with which (R-1)/R of
 // the payload leaves each member in the time that the most loaded link needs. `latency_s` is the mean over R-1 steps:
 // that of the slowest message, and what further messages add at a sender that posts all together, as NCCL's groups
-// do.
-RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group);
+// do. `part_sizes`: see models/program/collective.hpp; then (R-1)/R of the payload stands for all that is exchanged.
+RingCost pairwise_cost(const Program& program, const Cluster& cluster, const Group& group,
+                       const std::vector<double>& part_sizes = {});
+// Seconds that a member takes to post its messages after the first, to `inside` members on its node and `over` on other
+// nodes.
+double further_messages_s(int inside, int over);
 
 // Number of consecutive messages, each of bytes/R: 2(R-1) in an all_reduce, R-1 in other kinds.
 int collective_steps(CollectiveKind kind, int rank_count);

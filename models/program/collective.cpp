@@ -12,44 +12,11 @@
 #include <tuple>
 
 #include "models/base/refusal.hpp"
+#include "models/program/expansion.hpp"
+#include "models/program/rooted.hpp"
 
 namespace motley {
 namespace {
-
-using Chunks = std::vector<int>;
-using Places = std::vector<int>;
-
-class Expansion {
- public:
-  Expansion(int rank_count, int chunks) {
-    steps_.rank_count = rank_count;
-    steps_.chunks = chunks;
-  }
-  int R() const { return steps_.rank_count; }
-  void send(int round, int from, int to, const Chunks& chunks, bool reduce) {
-    for (int chunk : chunks) steps_.steps.push_back({begun_ + round, from, to, chunk, reduce});
-  }
-  // Sends `times` chunks that belong to no member: it counts only that they pass.
-  void pass(int round, int from, int to, int times) {
-    steps_.steps.push_back({begun_ + round, from, to, -1, false, times});
-  }
-  void end_phase(int rounds) { begun_ += rounds; }
-  Chunks all() const {
-    Chunks chunks(static_cast<std::size_t>(steps_.chunks));
-    std::iota(chunks.begin(), chunks.end(), 0);
-    return chunks;
-  }
-  CollectiveSteps take() {
-    steps_.rounds = begun_;
-    const auto by_round = [](const CollectiveStep& a, const CollectiveStep& b) { return a.round < b.round; };
-    std::stable_sort(steps_.steps.begin(), steps_.steps.end(), by_round);
-    return std::move(steps_);
-  }
-
- private:
-  CollectiveSteps steps_;
-  int begun_ = 0;
-};
 
 // ---- rings: member i of `members` ends with parts[i] (reduce) or begins with parts[i]
 
@@ -364,12 +331,27 @@ constexpr double kTreesReach = 0.92;
 // included).
 constexpr double kDispatchReaches = 45.4 / 48;
 
-bool is_over_nodes(const GroupShape& shape) {
-  return shape.per_node > 1 && shape.per_node < shape.rank_count && shape.rank_count % shape.per_node == 0;
+bool gives_all(CollectiveKind kind) {  // all members do alike, and have as much before or after
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter ||
+         kind == CollectiveKind::all_gather;
+}
+bool is_of_parts(CollectiveKind kind) {
+  return kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
+}
+bool is_of_whole(CollectiveKind kind) { return is_rooted(kind) && !is_of_parts(kind); }
+
+// A chain of two members has nothing to overlap.
+int chunks_of_whole(CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  if (algorithm == CollectiveAlgorithm::tree) return 1;
+  if (algorithm == CollectiveAlgorithm::ring)
+    return shape.rank_count > 2 ? kSegments * (is_over_nodes(shape) ? shape.per_node : 1) : 1;
+  return algorithm == CollectiveAlgorithm::hierarchical ? shape.per_node : shape.rank_count;
 }
 
-int chunks_of(CollectiveAlgorithm algorithm, const GroupShape& shape) {
-  if (algorithm == CollectiveAlgorithm::tree) return 1;
+int chunks_of(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  if (is_of_whole(kind)) return chunks_of_whole(algorithm, shape);
+  if (is_of_parts(kind)) return shape.rank_count;
+  if (algorithm == CollectiveAlgorithm::tree || algorithm == CollectiveAlgorithm::dissemination) return 1;
   if (algorithm == CollectiveAlgorithm::once_a_node) return kFine * shape.rank_count;
   if (algorithm == CollectiveAlgorithm::in_switch)
     return 2 * shape.per_node * (shape.per_node < shape.rank_count ? kGrain : 1);
@@ -377,39 +359,31 @@ int chunks_of(CollectiveAlgorithm algorithm, const GroupShape& shape) {
   return is_over_nodes(shape) ? 2 * shape.rank_count : 2 * kSegments;
 }
 
-}  // namespace
-
-bool does(CollectiveAlgorithm algorithm, CollectiveKind kind, const GroupShape& shape) {
-  const bool exchanges = kind == CollectiveKind::all_to_all;
-  switch (algorithm) {
-    case CollectiveAlgorithm::ring:
-    case CollectiveAlgorithm::recursive:
-      return !exchanges;
-    case CollectiveAlgorithm::tree:
-    case CollectiveAlgorithm::double_binary_tree:
-      return kind == CollectiveKind::all_reduce;
-    case CollectiveAlgorithm::hierarchical:
-      return is_over_nodes(shape);
-    case CollectiveAlgorithm::in_switch:
-      return kind == CollectiveKind::all_reduce && shape.in_switch > 0 && shape.rank_count > 1;
-    case CollectiveAlgorithm::flat:
-      return exchanges;
-    case CollectiveAlgorithm::once_a_node:
-      return exchanges && shape.a_rank > 0;
-    case CollectiveAlgorithm::fastest:
-    case CollectiveAlgorithm::automatic:
-      return false;
+CollectiveSteps expand_rooted(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  const bool recursive = algorithm == CollectiveAlgorithm::recursive;
+  if (kind == CollectiveKind::gather)
+    return turned_round(expand_rooted(CollectiveKind::scatter, algorithm, shape), false);
+  if (kind == CollectiveKind::reduce && !recursive)
+    return turned_round(expand_rooted(CollectiveKind::broadcast, algorithm, shape), true);
+  Expansion expansion(shape.rank_count, chunks_of(kind, algorithm, shape));
+  if (recursive && kind == CollectiveKind::reduce) {
+    Recursive(expansion).run(CollectiveKind::reduce_scatter);
+    gather_tree(expansion);
+  } else if (recursive) {
+    scatter_tree(expansion);
+    Recursive(expansion).run(CollectiveKind::all_gather);
+  } else if (kind == CollectiveKind::broadcast) {
+    broadcast(expansion, algorithm, shape);
+  } else if (algorithm == CollectiveAlgorithm::flat) {
+    scatter_flat(expansion);
+  } else {
+    scatter_tree(expansion);
   }
-  return false;
+  return expansion.take();
 }
 
-CollectiveAlgorithm plain_algorithm(CollectiveKind kind) {
-  return kind == CollectiveKind::all_to_all ? CollectiveAlgorithm::flat : CollectiveAlgorithm::ring;
-}
-
-CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
-  MOTLEY_CHECK(shape.rank_count >= 1 && does(algorithm, kind, shape));
-  Expansion expansion(shape.rank_count, chunks_of(algorithm, shape));
+CollectiveSteps expand_unrooted(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  Expansion expansion(shape.rank_count, chunks_of(kind, algorithm, shape));
   switch (algorithm) {
     case CollectiveAlgorithm::ring:
       if (kind != CollectiveKind::all_gather) flat_ring(expansion, true);
@@ -442,25 +416,129 @@ CollectiveSteps expand(CollectiveKind kind, CollectiveAlgorithm algorithm, const
     case CollectiveAlgorithm::once_a_node:
       once_a_node(expansion, shape);
       break;
+    case CollectiveAlgorithm::dissemination:
+      barrier(expansion);
+      break;
     case CollectiveAlgorithm::fastest:
     case CollectiveAlgorithm::automatic:
       break;
   }
-  CollectiveSteps steps = expansion.take();
-  if (algorithm == CollectiveAlgorithm::double_binary_tree && is_over_nodes(shape))
-    steps.pipelined = kTreesReach;
-  if (algorithm == CollectiveAlgorithm::once_a_node && shape.per_node < shape.rank_count)
-    steps.pipelined = kDispatchReaches;
+  return expansion.take();
+}
+
+// Assumes: the segments of a chain are so short that its members send nearly all the time, as NCCL's are.
+constexpr double kChainReaches = 1;
+constexpr double kPostedTogether = 1;
+
+double pipelined(CollectiveKind kind, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  if (algorithm == CollectiveAlgorithm::flat) return kPostedTogether;
+  if (algorithm == CollectiveAlgorithm::ring && is_rooted(kind)) return kChainReaches;
+  if (algorithm == CollectiveAlgorithm::double_binary_tree && is_over_nodes(shape)) return kTreesReach;
+  if (shape.per_node == shape.rank_count) return 0;
+  if (algorithm == CollectiveAlgorithm::once_a_node) return kDispatchReaches;
+  return algorithm == CollectiveAlgorithm::in_switch ? kTwoNodes : 0;
+}
+
+}  // namespace
+
+bool is_over_nodes(const GroupShape& shape) {
+  return shape.per_node > 1 && shape.per_node < shape.rank_count && shape.rank_count % shape.per_node == 0;
+}
+
+CollectiveTask task_of(const Collective& collective) {
+  const auto& parts = collective.part_bytes;
+  const bool equal = std::adjacent_find(parts.begin(), parts.end(), std::not_equal_to<>()) == parts.end();
+  if (equal) return {collective.kind, collective.root};
+  return {collective.kind, collective.root, parts};
+}
+
+std::int64_t payload_of(const std::vector<std::int64_t>& part_bytes, int rank_count) {
+  const auto R = static_cast<std::size_t>(rank_count);
+  MOTLEY_CHECK(part_bytes.size() == R * R);
+  std::int64_t most = 0;
+  for (std::size_t member = 0; member < R; ++member) {
+    std::int64_t sent = 0, received = 0;
+    for (std::size_t other = 0; other < R; ++other) {
+      sent += part_bytes[member * R + other];
+      received += part_bytes[other * R + member];
+    }
+    most = std::max({most, sent, received});
+  }
+  return most;
+}
+
+std::vector<double> part_sizes(const CollectiveTask& task, int rank_count) {
+  std::vector<double> sizes(task.part_bytes.size(), 1.0);
+  if (sizes.empty()) return sizes;
+  const auto payload = static_cast<double>(payload_of(task.part_bytes, rank_count));
+  for (std::size_t i = 0; payload > 0 && i < sizes.size(); ++i)
+    sizes[i] = static_cast<double>(task.part_bytes[i]) * rank_count / payload;
+  return sizes;
+}
+
+bool does(CollectiveAlgorithm algorithm, const CollectiveTask& task, const GroupShape& shape) {
+  const CollectiveKind kind = task.kind;
+  const bool exchanges = kind == CollectiveKind::all_to_all;
+  switch (algorithm) {
+    case CollectiveAlgorithm::ring:
+    case CollectiveAlgorithm::recursive:
+      return gives_all(kind) || is_of_whole(kind);
+    case CollectiveAlgorithm::tree:
+      return kind == CollectiveKind::all_reduce || is_rooted(kind);
+    case CollectiveAlgorithm::double_binary_tree:
+      return kind == CollectiveKind::all_reduce;
+    case CollectiveAlgorithm::hierarchical:
+      return (gives_all(kind) || exchanges || is_of_whole(kind)) && is_over_nodes(shape);
+    case CollectiveAlgorithm::in_switch:
+      return kind == CollectiveKind::all_reduce && shape.in_switch > 0 && shape.rank_count > 1;
+    case CollectiveAlgorithm::flat:
+      return exchanges || is_of_parts(kind);
+    case CollectiveAlgorithm::once_a_node:
+      return exchanges && task.part_bytes.empty() && shape.a_rank > 0;
+    case CollectiveAlgorithm::dissemination:
+      return kind == CollectiveKind::barrier;
+    case CollectiveAlgorithm::fastest:
+    case CollectiveAlgorithm::automatic:
+      return false;
+  }
+  return false;
+}
+
+CollectiveAlgorithm plain_algorithm(CollectiveKind kind) {
+  if (kind == CollectiveKind::barrier) return CollectiveAlgorithm::dissemination;
+  return kind == CollectiveKind::all_to_all || is_of_parts(kind) ? CollectiveAlgorithm::flat
+                                                                 : CollectiveAlgorithm::ring;
+}
+
+bool needs_steps(const CollectiveTask& task, CollectiveAlgorithm algorithm) {
+  if (gives_all(task.kind)) return algorithm != CollectiveAlgorithm::ring;
+  return task.kind != CollectiveKind::all_to_all || algorithm != CollectiveAlgorithm::flat ||
+         !task.part_bytes.empty();
+}
+
+bool joins_all(CollectiveKind kind) { return !is_rooted(kind); }
+
+CollectiveSteps expand(const CollectiveTask& task, CollectiveAlgorithm algorithm, const GroupShape& shape) {
+  MOTLEY_CHECK(shape.rank_count >= 1 && does(algorithm, task, shape));
+  MOTLEY_CHECK(task.root >= 0 && task.root < shape.rank_count);
+  CollectiveSteps steps = is_rooted(task.kind)
+                              ? with_root(expand_rooted(task.kind, algorithm, shape), task, shape)
+                              : expand_unrooted(task.kind, algorithm, shape);
+  steps.chunk_sizes = part_sizes(task, shape.rank_count);
+  steps.pipelined = pipelined(task.kind, algorithm, shape);
   if (algorithm != CollectiveAlgorithm::in_switch) return steps;
   steps.stretch = shape.in_switch;
   steps.setup_s = kSwitchSetup_s;
-  if (shape.per_node < shape.rank_count) steps.pipelined = kTwoNodes;
   return steps;
 }
 
 std::vector<CollectiveMessage> messages(const CollectiveSteps& steps) {
   std::vector<CollectiveMessage> all;
-  for (const CollectiveStep& step : steps.steps) all.push_back({step.round, step.from, step.to, step.times});
+  for (const CollectiveStep& step : steps.steps) {
+    const auto chunk = static_cast<std::size_t>(step.chunk);
+    const double size = steps.chunk_sizes.empty() ? 1 : steps.chunk_sizes[chunk];
+    all.push_back({step.round, step.from, step.to, step.times * size});
+  }
   const auto key = [](const CollectiveMessage& message) {
     return std::tuple(message.round, message.from, message.to);
   };

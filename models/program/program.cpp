@@ -112,8 +112,9 @@ ChunkId chunk_of(const RankProgram& rank_program, PeerSlot slot) {
 }
 
 std::string_view name_of(CollectiveKind kind) {
-  static constexpr std::array<std::string_view, 4> names = {"all_reduce", "reduce_scatter", "all_gather",
-                                                            "all_to_all"};
+  static constexpr std::array<std::string_view, 9> names = {"all_reduce", "reduce_scatter", "all_gather",
+                                                            "all_to_all", "broadcast",      "reduce",
+                                                            "gather",     "scatter",        "barrier"};
   return names[static_cast<std::size_t>(kind)];
 }
 

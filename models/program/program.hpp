@@ -146,13 +146,24 @@ enum class Op : std::uint8_t {
 };  // the order is that of InstructionBody
 // The result of a collective. Collective::bytes is S, the whole payload: all tensors one after the other, cut into R
 // parts, one for each member of the group; the last parts are shorter (or empty) where R does not divide S. Part i
-// belongs to the member at place i of Group::ranks.
+// belongs to the member at place i of Group::ranks. `root` is the member at place Collective::root. Where a member ends
+// with some parts only, its other parts are undefined.
 enum class CollectiveKind : std::uint8_t {
   all_reduce,      // every member ends with the sum (or maximum, or minimum) of every part
-  reduce_scatter,  // member i ends with the sum of part i, in its place; the other parts are undefined
+  reduce_scatter,  // member i ends with the sum of part i, in its place
   all_gather,      // the inverse: member i brings part i, every member ends with all parts in place
-  all_to_all,      // part j of member i ends as part i of member j; R divides S
+  all_to_all,  // part j of member i ends as part i of member j; R divides S, or part_bytes says each part's size
+  broadcast,  // root brings every part, every member ends with all parts in place
+  reduce,     // root ends with the sum (or maximum, or minimum) of every part
+  gather,     // member i brings part i, root ends with all parts in place
+  scatter,    // the inverse: root brings every part, member i ends with part i, in its place
+  barrier,    // no payload: no member ends before every member has begun
 };
+// Whether one member, the root, has what the others have not.
+constexpr bool is_rooted(CollectiveKind kind) {
+  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce ||
+         kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
+}
 std::string_view name_of(CollectiveKind kind);
 CollectiveKind collective_of(KernelOp op);
 
@@ -193,6 +204,7 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   ReduceOp reduce = ReduceOp::sum;
   GroupSlot slot;
+  std::int32_t root = 0;          // broadcast, reduce, gather, scatter: the root's place in the group
   std::vector<TensorId> tensors;  // one tensor (tensor-parallel), or a bucket of gradients or parameters
   // The collective is over this part of each tensor, cut along the axis that tensor parallelism cuts.
   std::int32_t part = 0, parts = 1;
@@ -206,6 +218,9 @@ struct Collective {
   std::int64_t bytes = 0;     // payload of each rank
   std::int64_t expected = 0;  // all_to_all of routed tokens: bytes that are expected to be used; 0: all of
                               // `bytes`
+  // all_to_all of unlike parts: bytes of part j of member i, at i * R + j, and `bytes` is the most that one member
+  // sends or receives, its own part included. Empty: all parts are equal.
+  std::vector<std::int64_t> part_bytes;
   bool operator==(const Collective&) const = default;
 };
 

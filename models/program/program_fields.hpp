@@ -94,6 +94,7 @@ template <class Io, Of<Collective> T>
 void visit_fields(Io& io, T& collective) {
   const Collective standard;
   io.word("reduce", collective.reduce, program_words().reduces, standard.reduce);
+  io.number("root", collective.root, standard.root);
   io.number("part", collective.part, standard.part);
   io.number("parts", collective.parts, standard.parts);
   io.number("row", collective.row, standard.row);
@@ -102,6 +103,7 @@ void visit_fields(Io& io, T& collective) {
   io.number("shard", collective.shard, standard.shard);
   io.number("bytes", collective.bytes, standard.bytes);
   io.number("expected", collective.expected, standard.expected);
+  io.list("part_bytes", collective.part_bytes);
 }
 
 template <class Io, Of<Copy> T>

@@ -23,7 +23,7 @@ ProgramWords all_words() {
   for (Format format : kFormats) words.formats.emplace_back(name_of(format));
   words.kernels = names_up_to(static_cast<KernelOp>(kKernelOpCount - 1));
   for (ReduceOp reduce : every<ReduceOp>()) words.reduces.emplace_back(name_of(reduce));
-  words.collectives = names_up_to(CollectiveKind::all_to_all);
+  words.collectives = names_up_to(CollectiveKind::barrier);
   words.streams = names_up_to(StreamKind::from_host);
   return words;
 }

@@ -157,6 +157,7 @@ void append_args(fmt::memory_buffer& text, const TraceEvent& event) {
   if (event.allocated != 0) append(text, FMT_COMPILE(",\"allocated\":{}"), event.allocated);
   if (event.freed != 0) append(text, FMT_COMPILE(",\"freed\":{}"), event.freed);
   if (event.peak != 0) append(text, FMT_COMPILE(",\"peak\":{}"), event.peak);
+  if (!event.paths.empty()) append(text, FMT_COMPILE(",\"paths\":\"{}\""), print(event.paths));
   append(text, FMT_COMPILE("}}"));
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/base/transfer_path.hpp"
 #include "models/program/program.hpp"
 #include "models/world/world.hpp"
 
@@ -31,6 +32,7 @@ struct TraceEvent {
   std::int64_t bytes = 0;  // payload
   double flops = 0;
   std::int64_t allocated = 0, freed = 0, peak = 0;
+  PathSet paths;  // that bytes took on which this rank waited; empty: none really moved
   bool operator==(const TraceEvent&) const = default;
 };
 

@@ -55,6 +55,7 @@ enum class Field : std::uint8_t {
   allocated,
   freed,
   peak,
+  paths,
   kernel,
 };
 
@@ -89,6 +90,7 @@ Field args_field(std::string_view key) {
                                                                      {"allocated", Field::allocated},
                                                                      {"freed", Field::freed},
                                                                      {"peak", Field::peak},
+                                                                     {"paths", Field::paths},
                                                                      {"kernel", Field::kernel}};
   const auto field = fields.find(key);
   return field == fields.end() ? Field::none : field->second;
@@ -340,6 +342,12 @@ bool TraceReader::string(string_t& value) {
     case Field::waited:
       if (value != "step" && value != "peer") refuse(fmt::format("waited `{}`: known: step, peer", value));
       event_.waited = value == "step" ? Waited::step : Waited::peer;
+      break;
+    case Field::paths:
+      if (const auto paths = parse_paths(value))
+        event_.paths = *paths;
+      else
+        refuse(fmt::format("paths `{}`: known: tcp, shm, verbs", value));
       break;
     default:
       refuse(fmt::format("`{}` where a number belongs", value));

@@ -92,10 +92,13 @@ bool NullWorld::match_collective(Rank rank, StreamId stream) {
   if (arrivals.size() < gang_sizes_[gang]) return false;
   for (const Arrival& arrival : arrivals) {
     const auto& theirs = std::get<Collective>(current(arrival.rank, arrival.stream).body);
-    if (theirs.bytes != mine.bytes || theirs.reduce != mine.reduce || theirs.kind != mine.kind)
+    if (theirs.bytes != mine.bytes || theirs.reduce != mine.reduce || theirs.kind != mine.kind ||
+        theirs.root != mine.root || theirs.part_bytes != mine.part_bytes)
       throw Refusal(Exit::infeasible, "mismatched-collective", {},
-                    fmt::format("{} brings {} bytes, {} brings {}", describe_current(rank, stream),
-                                mine.bytes, describe_current(arrival.rank, arrival.stream), theirs.bytes));
+                    fmt::format("{} brings {} bytes, {} brings {}{}{}", describe_current(rank, stream),
+                                mine.bytes, describe_current(arrival.rank, arrival.stream), theirs.bytes,
+                                theirs.root == mine.root ? "" : ", and they name unlike roots",
+                                theirs.part_bytes == mine.part_bytes ? "" : ", and they name unlike parts"));
   }
   for (const Arrival& arrival : std::exchange(arrivals, {})) {
     end(arrival.rank, arrival.stream);

@@ -1,5 +1,6 @@
 #include "sim/fabric/collective_plan.hpp"
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -9,9 +10,9 @@
 
 namespace motley {
 
-std::int64_t CollectivePlan::wire_bytes(int of_chunks, std::int64_t payload) const {
+std::int64_t CollectivePlan::wire_bytes(double of_chunks, std::int64_t payload) const {
   const std::int64_t chunk = (payload + chunks - 1) / chunks;
-  return std::llround(static_cast<double>(of_chunks * chunk) * stretch);
+  return std::llround(of_chunks * static_cast<double>(chunk) * stretch);
 }
 
 CollectivePlan make_plan(const CollectiveSteps& steps) {
@@ -33,8 +34,8 @@ CollectivePlan make_plan(const CollectiveSteps& steps) {
     const int index = ways.at({message.from, message.to});
     CollectivePlan::Way& way = plan.ways[static_cast<std::size_t>(index)];
     way.share += steps.share(message.chunks);
-    const std::pair<int, int> what{message.round, message.chunks};
-    way.rounds = XXH3_64bits_withSeed(&what, sizeof what, way.rounds);
+    const std::array<double, 2> what{static_cast<double>(message.round), message.chunks};
+    way.rounds = XXH3_64bits_withSeed(what.data(), sizeof what, way.rounds);
     for (int member : {message.from, message.to})
       plan.of_member[static_cast<std::size_t>(member)].push_back(
           {message.round, index, member == message.from, message.chunks});

@@ -1,5 +1,5 @@
 // A collective's algorithm as the Sim world performs it: which members send to which, and what each member does in each
-// round. Groups of one shape share one plan. Rings and pairwise exchanges have none: the World steps through them
+// round. Groups of one shape share one plan. Where needs_steps() is false there is none: the World steps through those
 // itself. Private to sim/fabric/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
 #pragma once
 
@@ -14,13 +14,13 @@ struct CollectivePlan {
   struct Way {                 // all messages from one member to another
     int from = 0, to = 0;      // places in the group
     double share = 0;          // wire bytes of all rounds together, for each byte of payload
-    std::uint64_t rounds = 0;  // hash: equal for ways that carry as many chunks in the same rounds
+    std::uint64_t rounds = 0;  // hash: equal for ways that carry as much in the same rounds
   };
   struct Part {  // one message of a member in one round
     int round = 0;
     int way = 0;  // index into `ways`
     bool sends = false;
-    int chunks = 0;
+    double chunks = 0;  // size of its chunks, in equal chunks
   };
   int chunks = 1, rounds = 0;
   double stretch = 1, setup_s = 0, pipelined = 0;  // see CollectiveSteps
@@ -28,7 +28,7 @@ struct CollectivePlan {
   std::vector<std::vector<Part>> of_member;        // each member's parts, in the order of rounds
 
   // Assumes: the chunks are padded to equal size.
-  std::int64_t wire_bytes(int of_chunks, std::int64_t payload) const;
+  std::int64_t wire_bytes(double of_chunks, std::int64_t payload) const;
 };
 
 CollectivePlan make_plan(const CollectiveSteps& steps);

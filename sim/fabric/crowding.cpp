@@ -43,7 +43,7 @@ struct Family {
   GroupKind kind;
   std::size_t size;
   RankProgramId first_member;
-  CollectiveKind collective;
+  CollectiveTask task;
   CollectiveAlgorithm algorithm;
   auto operator<=>(const Family&) const = default;
 };
@@ -111,11 +111,11 @@ class CrowdingFinder {
     const Group& group = program_.groups[index];
     if (level_of(job_.fidelity, group) != CollectiveLevel::fluid) return;
     const std::size_t count = group.ranks.size();
-    const auto append = [&](CollectiveKind kind, CollectiveAlgorithm algorithm, std::int32_t first_lane,
-                            double& crowding) -> std::vector<double>& {
+    const auto append = [&](const CollectiveTask& task, CollectiveAlgorithm algorithm,
+                            std::int32_t first_lane, double& crowding) -> std::vector<double>& {
       const RankProgramId first_member = program_.ranks[group.ranks.front()].rank_program;
       lanes_.push_back(
-          {{group.kind, count, first_member, kind, algorithm}, index, first_lane, {}, &crowding});
+          {{group.kind, count, first_member, task, algorithm}, index, first_lane, {}, &crowding});
       return lanes_.back().shares;
     };
     if (folding_.first_edge[index] >= 0) {
@@ -129,7 +129,7 @@ class CrowdingFinder {
           .assign(count * (count - 1), 1.0);
     for (PlannedLanes& planned : folding_.planned[index]) {
       std::vector<double>& shares =
-          append(planned.kind, planned.algorithm, planned.first_lane, planned.crowding);
+          append(planned.task, planned.algorithm, planned.first_lane, planned.crowding);
       for (const CollectivePlan::Way& way : planned.plan->ways) shares.push_back(way.share);
     }
   }

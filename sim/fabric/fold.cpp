@@ -28,7 +28,20 @@ std::uint64_t traits_of(Values... values) {
   return XXH3_64bits(packed.data(), sizeof packed);
 }
 
-using Algorithm = std::pair<CollectiveKind, CollectiveAlgorithm>;
+using Algorithm = std::pair<CollectiveTask, CollectiveAlgorithm>;
+
+std::uint64_t seeded(std::uint64_t value, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(&value, sizeof value, seed);
+}
+
+std::uint64_t traits_of_task(const Algorithm& algorithm, std::uint64_t seed) {
+  const CollectiveTask& task = algorithm.first;
+  const std::vector<std::int64_t>& parts = task.part_bytes;
+  seed = XXH3_64bits_withSeed(parts.data(), parts.size() * sizeof(std::int64_t), seed);
+  for (const int word : {static_cast<int>(task.kind), static_cast<int>(algorithm.second), task.root})
+    seed = seeded(static_cast<std::uint64_t>(word), seed);
+  return seed;
+}
 
 bool picks(CollectiveAlgorithm wanted) {
   return wanted == CollectiveAlgorithm::fastest || wanted == CollectiveAlgorithm::automatic;
@@ -39,7 +52,7 @@ IdTable<GroupId, std::set<Algorithm>> used_algorithms(const Job& job, const Prog
                                                       CostTable& costs) {
   struct Use {
     GroupSlot slot;
-    CollectiveKind kind;
+    CollectiveTask task;
     std::int64_t bytes;
     auto operator<=>(const Use&) const = default;
   };
@@ -49,12 +62,12 @@ IdTable<GroupId, std::set<Algorithm>> used_algorithms(const Job& job, const Prog
     for (const Stream& stream : program.rank_programs[id].streams)
       for (const Instruction& each : stream.instructions)
         if (const auto* collective = each.as<Collective>())
-          uses[id].insert({collective->slot, collective->kind, picks(wanted) ? expected_bytes(each) : 0});
+          uses[id].insert({collective->slot, task_of(*collective), picks(wanted) ? expected_bytes(each) : 0});
   IdTable<GroupId, std::set<Algorithm>> used(program.groups.size());
   for (const RankEntry& entry : program.ranks)
     for (const Use& use : uses[entry.rank_program]) {
       const GroupId group = entry.groups[use.slot].value();
-      used[group].emplace(use.kind, costs.algorithm_of(use.kind, group, wanted, use.bytes));
+      used[group].emplace(use.task, costs.algorithm_of(use.task, group, wanted, use.bytes));
     }
   return used;
 }
@@ -66,10 +79,11 @@ std::uint64_t traits_of_cost(const RingCost& ring) {
 }
 
 std::uint64_t traits_of_cost(CostTable& costs, GroupId group, const Algorithm& used) {
-  const auto& [kind, algorithm] = used;
-  if (algorithm == CollectiveAlgorithm::flat) return traits_of_cost(costs.pairwise(group));
-  const CollectiveCost& cost = costs.collective(kind, group, algorithm);
-  return traits_of(kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
+  const auto& [task, algorithm] = used;
+  if (!needs_steps(task, algorithm))
+    return traits_of_cost(costs.pairwise(group));  // a ring's are there already
+  const CollectiveCost& cost = costs.collective(task, group, algorithm);
+  return traits_of(task.kind, algorithm, cost.latency_s, cost.s_per_byte, cost.kappa, cost.least_s_per_byte);
 }
 
 std::vector<std::uint64_t> link_traits(const Cluster& cluster) {
@@ -207,7 +221,8 @@ class FoldBuilder {
       if (members < 2 || level_of(job_.fidelity, program_.groups[index]) == CollectiveLevel::formula)
         continue;
       bool rings = false;
-      for (const auto& [kind, algorithm] : used_[index]) {
+      for (const auto& [task, algorithm] : used_[index]) {
+        if (needs_steps(task, algorithm)) continue;
         if (algorithm == CollectiveAlgorithm::flat) lanes += members * (members - 1);
         rings = rings || algorithm == CollectiveAlgorithm::ring;
       }
@@ -223,14 +238,13 @@ class FoldBuilder {
     for (GroupId index : program_.groups.ids()) {
       const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
       if (program_.groups[index].ranks.size() < 2 || level == CollectiveLevel::formula) continue;
-      for (const auto& [kind, algorithm] : used_[index]) {
-        if (algorithm == CollectiveAlgorithm::ring) {
-          if (folding_.first_edge[index] < 0) add_ring(index, level);
-        } else if (algorithm == CollectiveAlgorithm::flat) {
+      for (const Algorithm& used : used_[index]) {
+        if (needs_steps(used.first, used.second))
+          add_plan(index, level, used);
+        else if (used.second == CollectiveAlgorithm::flat)
           add_pairs(index, level);
-        } else {
-          add_plan(index, level, {kind, algorithm});
-        }
+        else if (folding_.first_edge[index] < 0)
+          add_ring(index, level);
       }
     }
   }
@@ -284,9 +298,9 @@ class FoldBuilder {
       lane.group = index;
       lane.by_ranks = !fluid;
       lane.carrier = carrier;
-      lane.cap = fluid ? way.share / whole : 0;
+      lane.cap = whole > 0 ? way.share / whole : 0;
       lay(lane, {!fluid, way.share, fluid ? 0 : way.rounds});
-      lane.traits = XXH3_64bits_withSeed(&algorithm, sizeof algorithm, lane.traits);
+      lane.traits = traits_of_task(algorithm, lane.traits);
       folding_.arrangement.lanes.push_back(lane);
     }
     folding_.planned[index].push_back(std::move(planned));
@@ -301,7 +315,7 @@ class FoldBuilder {
       std::uint64_t& traits = folding_.arrangement.group_traits[group];
       traits = XXH3_64bits_withSeed(&rings[group], sizeof rings[group], traits);
       for (const Algorithm& used : used_[group]) {
-        if (used.second == CollectiveAlgorithm::ring) continue;
+        if (used.second == CollectiveAlgorithm::ring && !needs_steps(used.first, used.second)) continue;
         const std::uint64_t cost = traits_of_cost(costs_, group, used);
         traits = XXH3_64bits_withSeed(&cost, sizeof cost, traits);
       }
@@ -337,11 +351,11 @@ class FoldBuilder {
 
 }  // namespace
 
-const PlannedLanes& Folding::planned_for(GroupId group, CollectiveKind kind,
+const PlannedLanes& Folding::planned_for(GroupId group, const CollectiveTask& task,
                                          CollectiveAlgorithm algorithm) const {
   const auto& all = planned[group];
   const auto lanes = std::find_if(all.begin(), all.end(), [&](const PlannedLanes& each) {
-    return each.kind == kind && each.algorithm == algorithm;
+    return each.task == task && each.algorithm == algorithm;
   });
   MOTLEY_CHECK(lanes != all.end());
   return *lanes;

@@ -28,7 +28,7 @@ struct FoldOptions {
 
 // The lanes of one algorithm on one group: way i of its plan is lane first_lane + i.
 struct PlannedLanes {
-  CollectiveKind kind = CollectiveKind::all_reduce;
+  CollectiveTask task;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
   std::shared_ptr<const CollectivePlan> plan;
   std::int32_t first_lane = 0;
@@ -44,7 +44,7 @@ struct Folding {
   // Lane from member 0 to member 1; those to members 2, 3, ... follow, then those from member 1 to 0, 2, ... -1: the
   // group has no flows of a pairwise exchange.
   IdTable<GroupId, std::int32_t> first_pair;
-  IdTable<GroupId, std::vector<PlannedLanes>> planned;  // lanes of all other algorithms
+  IdTable<GroupId, std::vector<PlannedLanes>> planned;  // lanes of all that needs_steps()
   // Load of the most loaded link of the group's ring, or of its pairwise exchange, if all groups that run the same
   // collectives at the same places of the same programs do so together, over its load if this group does alone. Held
   // for the groups that stand for their class.
@@ -57,7 +57,8 @@ struct Folding {
   std::int32_t pair_lane(GroupId group, std::size_t from, std::size_t to, std::size_t members) const {
     return first_pair[group] + static_cast<std::int32_t>(from * (members - 1) + to - (to > from ? 1 : 0));
   }
-  const PlannedLanes& planned_for(GroupId group, CollectiveKind kind, CollectiveAlgorithm algorithm) const;
+  const PlannedLanes& planned_for(GroupId group, const CollectiveTask& task,
+                                  CollectiveAlgorithm algorithm) const;
   bool runs(Rank rank) const { return symmetry.ranks.stand_in(rank) == rank; }
   std::int32_t lane_class(std::int32_t lane) const {
     return symmetry.lanes.class_of[static_cast<std::size_t>(lane)];

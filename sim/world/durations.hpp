@@ -37,9 +37,9 @@ class Durations {
   const RingCost& cost(CollectiveKind kind, GroupId group) {
     return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
   }
-  CollectiveAlgorithm algorithm_of(CollectiveKind kind, GroupId group, CollectiveAlgorithm wanted,
+  CollectiveAlgorithm algorithm_of(const CollectiveTask& task, GroupId group, CollectiveAlgorithm wanted,
                                    std::int64_t bytes) {
-    return costs_.algorithm_of(kind, group, wanted, bytes);
+    return costs_.algorithm_of(task, group, wanted, bytes);
   }
   CostTable& costs() { return costs_; }
   std::vector<Rank> measured_ranks() const;

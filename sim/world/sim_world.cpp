@@ -292,6 +292,11 @@ void SimWorld::release(const Posted& posted) {
   posted.stream->parking.wake(clock_);
 }
 
+void SimWorld::release_others(const std::vector<Posted>& met, const StreamState& stream) {
+  for (const Posted& posted : met)
+    if (posted.stream != &stream) release(posted);
+}
+
 // The lowest rank among those that came last and that `event` had to wait for. When ranks stand for others, `last`
 // holds the stand-ins of the peers, and this function returns the peer itself.
 Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last) const {
@@ -357,7 +362,8 @@ Task SimWorld::transfer(StreamState& stream, TraceEvent& event, const PeerMessag
 
 // At levels formula and fluid, and if it is timed, the member that comes last runs the whole collective. At level
 // expanded every member sends and receives its own messages.
-// Assumes: bytes that move in measured seconds load no link of the fabric.
+// Assumes: bytes that move in measured seconds load no link of the fabric. A collective with a root begins when all
+// members have come, although some could begin, and end, before others come.
 Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collective& collective) {
   const Rank rank = event.step.rank;
   const GroupId index = program_.ranks[rank].groups[collective.slot].value();
@@ -374,6 +380,10 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     timed_s = match(met, now_s());
   }
   if (each_works) {
+    if (!joins_all(collective.kind)) {
+      release_others(met, stream);
+      if (!complete) co_await block(stream);
+    }
     stream.blocked = Blocked::other_side;
     co_await run_expanded(index, stream, rank, collective);
     stream.blocked = Blocked::no;
@@ -387,19 +397,19 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     co_await sleep(*timed_s);
   else if (!options_.null)
     co_await run_whole(index, collective, level);
-  for (const Posted& posted : met)
-    if (posted.stream != &stream) release(posted);
+  release_others(met, stream);
 }
 
 // Runs a collective by formula, or as one flow for each edge (for each pair in an all_to_all) with all its wire bytes.
 // Assumes: of several rings inside a mesh, only the flows of the first ring load the fabric.
 Task SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
   const CollectiveKind kind = collective.kind;
-  const CollectiveAlgorithm algorithm =
-      durations_.algorithm_of(kind, group, job_.fidelity.algorithm, expected_bytes(collective));
-  if (algorithm != plain_algorithm(kind)) co_return co_await run_planned(group, collective, algorithm, level);
+  const CollectiveTask task = task_of(collective);
+  const std::int64_t bytes = expected_bytes(collective);
+  const CollectiveAlgorithm algorithm = durations_.algorithm_of(task, group, job_.fidelity.algorithm, bytes);
+  if (needs_steps(task, algorithm)) co_return co_await run_planned(group, task, bytes, algorithm, level);
   const RingCost& cost = durations_.cost(kind, group);
-  const double seconds = collective_s(kind, cost, expected_bytes(collective));
+  const double seconds = collective_s(kind, cost, bytes);
   if (level == CollectiveLevel::formula) {
     co_await sleep(seconds);
     co_return;
@@ -407,8 +417,7 @@ Task SimWorld::run_whole(GroupId group, const Collective& collective, Collective
   const double count = cost.rank_count;
   const double steps = collective_steps(kind, cost.rank_count);
   // Bytes that a member sends, over all its rings or to all other members of an all_to_all.
-  const auto wire_bytes =
-      static_cast<std::int64_t>(steps / count * static_cast<double>(expected_bytes(collective)));
+  const auto wire_bytes = static_cast<std::int64_t>(steps / count * static_cast<double>(bytes));
   const bool pairwise = kind == CollectiveKind::all_to_all;
   const std::int64_t parts = pairwise ? cost.rank_count - 1 : cost.rings;
   const std::int64_t part_bytes = wire_bytes / parts;
@@ -438,15 +447,16 @@ Task SimWorld::run_flows(const std::vector<Message>& flows, FlowTimes idle) {
 }
 
 // The same for an algorithm with a plan: one flow for each way of the plan that carries bytes.
-Task SimWorld::run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
-                           CollectiveLevel level) {
-  const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
-  const auto bytes = static_cast<double>(expected_bytes(collective));
-  const double seconds = cost.seconds(expected_bytes(collective));
+Task SimWorld::run_planned(GroupId group, CollectiveTask task, std::int64_t payload,
+                           CollectiveAlgorithm algorithm, CollectiveLevel level) {
+  if (program_.groups[group].ranks.size() < 2) co_return;
+  const CollectiveCost& cost = durations_.costs().collective(task, group, algorithm);
+  const auto bytes = static_cast<double>(payload);
+  const double seconds = cost.seconds(payload);
   if (level == CollectiveLevel::formula) co_return co_await sleep(seconds);
   const auto group_class = at(folding_.symmetry.groups.class_of[at(group)]);
   const GroupId first(folding_.symmetry.groups.first[group_class]);
-  const PlannedLanes& lanes = folding_.planned_for(first, collective.kind, algorithm);
+  const PlannedLanes& lanes = folding_.planned_for(first, task, algorithm);
   std::vector<Message> flows;
   for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())])
     flows.push_back({lane, std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes)});
@@ -469,9 +479,10 @@ Task SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const
   const CollectiveKind kind = collective.kind;
   const std::int64_t bytes = expected_bytes(collective);
   const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const CollectiveAlgorithm algorithm = durations_.algorithm_of(kind, group, job_.fidelity.algorithm, bytes);
-  if (algorithm != plain_algorithm(kind))
-    co_return co_await run_plan(group, stream, member, collective, algorithm);
+  const CollectiveTask task = task_of(collective);
+  const CollectiveAlgorithm algorithm = durations_.algorithm_of(task, group, job_.fidelity.algorithm, bytes);
+  if (needs_steps(task, algorithm))
+    co_return co_await run_plan(group, stream, member, task, bytes, algorithm);
   if (kind == CollectiveKind::all_to_all) co_return co_await run_pairs(group, stream, member, bytes);
   const RingCost& cost = durations_.cost(kind, group);
   const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
@@ -515,12 +526,11 @@ Task SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member,
 }
 
 // Posts all messages of a member in a round at once, then goes to the next round.
-Task SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
-                        CollectiveAlgorithm algorithm) {
-  const std::int64_t bytes = expected_bytes(collective);
-  const PlannedLanes& lanes = folding_.planned_for(group, collective.kind, algorithm);
+Task SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, CollectiveTask task,
+                        std::int64_t bytes, CollectiveAlgorithm algorithm) {
+  const PlannedLanes& lanes = folding_.planned_for(group, task, algorithm);
   const CollectivePlan& plan = *lanes.plan;
-  const CollectiveCost& cost = durations_.costs().collective(collective.kind, group, algorithm);
+  const CollectiveCost& cost = durations_.costs().collective(task, group, algorithm);
   if (plan.pipelined > 0) co_return co_await run_pipelined(stream, member, lanes, cost, bytes);
   co_await sleep(plan.setup_s);
   const double overhead_s = cost.overhead_s(bytes) / plan.rounds;

@@ -98,6 +98,7 @@ class SimWorld : public World {
   void end(StreamState& stream, TraceEvent& event);
   Task block(StreamState& stream);     // waits for release()
   void release(const Posted& posted);  // wakes a stream that is in block()
+  void release_others(const std::vector<Posted>& met, const StreamState& stream);
   // Fills matched_s, waited, waited_rank. Returns the seconds of what is timed; nothing: it is priced.
   std::optional<double> match(const std::vector<Posted>& met, double now_s);
   Task run_compute(Step step, const Instruction& instruction);
@@ -108,11 +109,11 @@ class SimWorld : public World {
   Task collective(StreamState& stream, TraceEvent& event, const Collective& collective);
   Task run_whole(GroupId group, const Collective& collective, CollectiveLevel level);
   Task run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
-  Task run_planned(GroupId group, const Collective& collective, CollectiveAlgorithm algorithm,
+  Task run_planned(GroupId group, CollectiveTask task, std::int64_t payload, CollectiveAlgorithm algorithm,
                    CollectiveLevel level);
   Task run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes);
-  Task run_plan(GroupId group, StreamState& stream, std::size_t member, const Collective& collective,
-                CollectiveAlgorithm algorithm);
+  Task run_plan(GroupId group, StreamState& stream, std::size_t member, CollectiveTask task,
+                std::int64_t bytes, CollectiveAlgorithm algorithm);
   Task run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
                      const CollectiveCost& cost, std::int64_t bytes);
   // Class of lanes, whether the member sends. One lane of a class is enough: the others begin and end with it.

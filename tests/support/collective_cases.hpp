@@ -77,24 +77,43 @@ inline std::vector<Bytes> expected(const CollectiveCase& test, std::vector<Bytes
   std::vector<Bytes> results = values;
   Bytes sum = values[0];
   for (std::size_t i = 1; i < R; ++i) reduce_into(test.call.element, test.call.reduce, sum, values[i]);
+  const std::size_t root = at(test.call.root);
   for (std::size_t i = 0; i < R; ++i)
     for (std::size_t j = 0; j < R; ++j) {
       const auto part = [&](Bytes& bytes, std::size_t number) { return part_of(bytes, width, number, R); };
       const auto give = [&](std::span<const std::byte> from) {
         std::copy(from.begin(), from.end(), part(results[i], j).begin());
       };
-      if (test.call.kind == CollectiveKind::all_gather) give(part(values[j], j));
-      if (test.call.kind == CollectiveKind::all_to_all) give(part(values[j], i));
-      if (test.call.kind == CollectiveKind::all_reduce || i == j)
-        if (test.call.kind != CollectiveKind::all_gather && test.call.kind != CollectiveKind::all_to_all)
+      switch (test.call.kind) {
+        case CollectiveKind::all_gather:
+        case CollectiveKind::gather:
+          give(part(values[j], j));
+          break;
+        case CollectiveKind::all_to_all:
+          give(part(values[j], i));
+          break;
+        case CollectiveKind::broadcast:
+        case CollectiveKind::scatter:
+          give(part(values[root], j));
+          break;
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::reduce_scatter:
+        case CollectiveKind::reduce:
           give(part(sum, j));
+          break;
+        case CollectiveKind::barrier:
+          break;
+      }
     }
   return results;
 }
 
 // The bytes of a member's result that are defined.
 inline std::span<std::byte> defined(const CollectiveCase& test, Bytes& bytes, std::size_t member) {
-  if (test.call.kind != CollectiveKind::reduce_scatter) return bytes;
+  const CollectiveKind kind = test.call.kind;
+  if ((kind == CollectiveKind::reduce || kind == CollectiveKind::gather) && member != at(test.call.root))
+    return {};
+  if (kind != CollectiveKind::reduce_scatter && kind != CollectiveKind::scatter) return bytes;
   return part_of(bytes, element_bytes(test.call.element), member, at(test.ranks));
 }
 
@@ -106,12 +125,15 @@ inline std::vector<CollectiveAlgorithm> algorithms_of(const CollectiveCase& test
   shape.per_node = test.per_node;
   for (const CollectiveAlgorithm each :
        {CollectiveAlgorithm::ring, CollectiveAlgorithm::tree, CollectiveAlgorithm::double_binary_tree,
-        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat})
+        CollectiveAlgorithm::recursive, CollectiveAlgorithm::hierarchical, CollectiveAlgorithm::flat,
+        CollectiveAlgorithm::dissemination})
     if (does(each, test.call.kind, shape)) able.push_back(each);
   return able;
 }
 
-inline constexpr std::array kKinds = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                                      CollectiveKind::all_gather, CollectiveKind::all_to_all};
+inline constexpr std::array kKinds = {
+    CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
+    CollectiveKind::all_to_all, CollectiveKind::broadcast,      CollectiveKind::reduce,
+    CollectiveKind::gather,     CollectiveKind::scatter,        CollectiveKind::barrier};
 
 }  // namespace motley::tests

@@ -111,6 +111,9 @@ class HandMade {
     collective.kind = kind;
     collective.slot = slot;
     collective.bytes = bytes;
+    return add_collective(rank, collective, std::move(after));
+  }
+  After add_collective(Rank rank, const Collective& collective, std::vector<After> after = {}) {
     return add(rank, StreamKind::collective, collective, std::move(after));
   }
 

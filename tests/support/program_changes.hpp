@@ -49,8 +49,9 @@ void with_fields(PeerMessage& message, Each each) {
 }
 template <class Each>
 void with_fields(Collective& collective, Each each) {
-  auto& [kind, reduce, slot, tensors, part, parts, row, rows, scale, shard, bytes, expected] = collective;
-  each(kind, reduce, slot, tensors, part, parts, row, rows, scale, shard, bytes, expected);
+  auto& [kind, reduce, slot, root, tensors, part, parts, row, rows, scale, shard, bytes, expected,
+         part_bytes] = collective;
+  each(kind, reduce, slot, root, tensors, part, parts, row, rows, scale, shard, bytes, expected, part_bytes);
 }
 template <class Each>
 void with_fields(OptimizerStep& step, Each each) {
@@ -129,7 +130,7 @@ inline KernelOp last_of(KernelOp) { return KernelOp::all_gather; }
 inline ReduceOp last_of(ReduceOp) { return ReduceOp::minimum; }
 inline GroupKind last_of(GroupKind) { return GroupKind::tensor_gradient; }
 inline Pass last_of(Pass) { return Pass::weight_gradient; }
-inline CollectiveKind last_of(CollectiveKind) { return CollectiveKind::all_to_all; }
+inline CollectiveKind last_of(CollectiveKind) { return CollectiveKind::barrier; }
 inline StreamKind last_of(StreamKind) { return StreamKind::from_host; }
 
 // Lists a change for each field of a Program, which must outlive the list. Each change gives its field another value,

@@ -74,8 +74,9 @@ class Timeline {
   double message_s(const Meeting& meeting, const Step& from, const Step& to, std::int64_t bytes) {
     MessageCost transport = message_cost_of(job.cluster, chip(from.rank), chip(to.rank), carrier(meeting));
     Route taken = way(meeting, from, to);
-    const bool ring = meeting.group && algorithm(meeting) == CollectiveAlgorithm::ring;
-    if (meeting.group && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
+    const bool stepped = meeting.group && !is_planned(meeting);
+    const bool ring = stepped && algorithm(meeting) == CollectiveAlgorithm::ring;
+    if (stepped && algorithm(meeting) == CollectiveAlgorithm::flat) {  // posted together
       const RingCost& pairs = costs_.pairwise(*meeting.group);
       taken.latency_s = (pairs.rank_count - 1) * pairs.latency_s;
       transport.software_latency_s = 0;
@@ -85,8 +86,7 @@ class Timeline {
       transport.software_latency_s = 0;
     }
     if (is_pipelined(meeting)) {
-      taken.latency_s =
-          costs_.collective(collective(meeting).kind, *meeting.group, algorithm(meeting)).latency_s;
+      taken.latency_s = costs_.collective(task(meeting), *meeting.group, algorithm(meeting)).latency_s;
       transport.software_latency_s = 0;
     }
     if (meeting.group) transport.message_kappa = 0;
@@ -101,7 +101,7 @@ class Timeline {
     const Collective& done = collective(meeting);
     const GroupId group = meeting.group.value();
     if (is_planned(meeting))
-      return costs_.collective(done.kind, group, algorithm(meeting)).overhead_s(expected_bytes(done)) /
+      return costs_.collective(task(meeting), group, algorithm(meeting)).overhead_s(expected_bytes(done)) /
              (is_pipelined(meeting) ? 1 : plan(meeting).rounds);
     if (done.kind == CollectiveKind::all_to_all)
       return collective_overhead_s(done.kind, costs_.pairwise(group), expected_bytes(done));
@@ -111,14 +111,14 @@ class Timeline {
   // The algorithm of a collective, and its seconds if nothing else uses the fabric.
   CollectiveAlgorithm algorithm(const Meeting& meeting) {
     const Collective& done = collective(meeting);
-    return costs_.algorithm_of(done.kind, meeting.group.value(), job.fidelity.algorithm,
+    return costs_.algorithm_of(task(meeting), meeting.group.value(), job.fidelity.algorithm,
                                expected_bytes(done));
   }
   double collective_s_of(const Meeting& meeting) {
     const Collective& done = collective(meeting);
     const GroupId group = meeting.group.value();
     if (is_planned(meeting))
-      return costs_.collective(done.kind, group, algorithm(meeting)).seconds(expected_bytes(done));
+      return costs_.collective(task(meeting), group, algorithm(meeting)).seconds(expected_bytes(done));
     const bool pairs = done.kind == CollectiveKind::all_to_all;
     return collective_s(done.kind, pairs ? costs_.pairwise(group) : costs_.ring(group), expected_bytes(done));
   }
@@ -144,7 +144,7 @@ class Timeline {
       const std::int64_t chunk = (payload + steps.chunks - 1) / steps.chunks;
       for (const CollectiveMessage& each : motley::messages(steps))
         sent.push_back({each.round, meeting.sides[at(each.from)], meeting.sides[at(each.to)],
-                        std::llround(static_cast<double>(each.chunks * chunk) * steps.stretch)});
+                        std::llround(each.chunks * static_cast<double>(chunk) * steps.stretch)});
       return sent;
     }
     const bool pairs = done.kind == CollectiveKind::all_to_all;
@@ -306,13 +306,10 @@ class Timeline {
   const Collective& collective(const Meeting& meeting) const {
     return std::get<Collective>(instruction(meeting.sides[0]).body);
   }
-  bool is_planned(const Meeting& meeting) {
-    const CollectiveAlgorithm chosen = algorithm(meeting);
-    return chosen != CollectiveAlgorithm::ring && chosen != CollectiveAlgorithm::flat;
-  }
+  CollectiveTask task(const Meeting& meeting) const { return task_of(collective(meeting)); }
+  bool is_planned(const Meeting& meeting) { return needs_steps(task(meeting), algorithm(meeting)); }
   CollectiveSteps plan(const Meeting& meeting) {
-    return expand(collective(meeting).kind, algorithm(meeting),
-                  shape_of(program, job.cluster, group(meeting)));
+    return expand(task(meeting), algorithm(meeting), shape_of(program, job.cluster, group(meeting)));
   }
 
   CostTable costs_;

@@ -32,6 +32,7 @@ void add_check(const Command& program);
 void add_show(const Command& program);
 void add_validate(const Command& program);
 void add_doctor(const Command& program);
+void add_bench(const Command& program);
 
 // From now on the first interrupt is only noted, so that a command can end with what it has; a second one ends the
 // program as before. was_interrupted() tells whether the first one came.

@@ -20,6 +20,7 @@
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/group_algorithms.hpp"
 #include "tools/commands/own_fabric.hpp"
 #include "tools/commands/routing_text.hpp"
 
@@ -72,7 +73,8 @@ class MixedRun {
                 .place = world.place,
                 .machine = machine_kind(host_facts()),
                 .recording = recording_ ? &*recording_ : nullptr,
-                .recorder = recorder_ ? &*recorder_ : nullptr};
+                .recorder = recorder_ ? &*recorder_ : nullptr,
+                .algorithms = algorithms_as_simulated(prepared)};
   }
   // What the first process of a launch does, or a process alone.
   RealRanks& start() {

@@ -24,6 +24,7 @@
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/group_algorithms.hpp"
 #include "tools/commands/own_command.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/routing_text.hpp"
@@ -155,8 +156,9 @@ Exit run(const TrainArguments& options) {
   TrainResult result;
   {
     Progress progress("step", options.steps > 0 ? options.steps : job.train.steps);
-    result = train_rank(job, prepared.program, text, place.value_or(Place{}),
-                        train_options(options, job, progress));
+    TrainOptions chosen = train_options(options, job, progress);
+    chosen.algorithms = algorithms_as_simulated(prepared);
+    result = train_rank(job, prepared.program, text, place.value_or(Place{}), chosen);
   }
   if (place && place->rank != kLeader) return Exit::ok;
   if (!options.trace.empty()) write_trace(result.trace, prepared.program, options.trace);

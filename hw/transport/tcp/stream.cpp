@@ -109,6 +109,13 @@ void OutStream::advance(TransportEvents& events) {
 
 // ---- InStream
 
+std::size_t InStream::receive(std::span<std::byte> into) {
+  if (drained_) return 0;
+  const std::size_t bytes = socket_.read_some(into);
+  drained_ = bytes < into.size();
+  return bytes;
+}
+
 // Moves bytes that follow a data frame to their place. Returns false if no more can be read now.
 bool InStream::read_body(TransportEvents& events) {
   while (!place_.empty() || thrown_away_ > 0) {
@@ -124,11 +131,11 @@ bool InStream::read_body(TransportEvents& events) {
     }
     begin_ = end_ = 0;
     if (place_.size() >= buffer_.size()) {
-      const std::size_t read = socket_.read_some(place_);
+      const std::size_t read = receive(place_);
       if (read == 0) return false;
       place_ = place_.subspan(read);
     } else {
-      end_ = socket_.read_some(buffer_);
+      end_ = receive(buffer_);
       if (end_ == 0) return false;
     }
   }
@@ -149,7 +156,7 @@ bool InStream::read_frames(TransportEvents& events) {
       begin_ = 0;
       end_ = held;
       if (size > buffer_.size()) buffer_.resize(size);
-      const std::size_t read = socket_.read_some(std::span(buffer_).subspan(end_));
+      const std::size_t read = receive(std::span(buffer_).subspan(end_));
       if (read == 0) return false;
       end_ += read;
       continue;
@@ -170,6 +177,7 @@ bool InStream::read_frames(TransportEvents& events) {
 }
 
 std::optional<std::string> InStream::advance(TransportEvents& events) {
+  drained_ = false;
   try {
     for (std::size_t moved = 0; moved < kTurn;) {
       if (!data_ && !read_frames(events)) return std::nullopt;

@@ -76,6 +76,8 @@ class InStream {
   static constexpr std::size_t kBuffer = std::size_t{64} << 10U;
   bool read_body(TransportEvents& events);
   bool read_frames(TransportEvents& events);
+  // Reads into that. Returns 0 also where the last read has shown that nothing is left.
+  std::size_t receive(std::span<std::byte> into);
 
   Rank peer_;
   std::uint16_t index_;
@@ -85,6 +87,7 @@ class InStream {
   std::optional<Frame> data_;  // whose bytes are coming
   std::span<std::byte> place_;
   std::uint64_t thrown_away_ = 0;  // of its bytes, still to come
+  bool drained_ = false;           // a read brought less than it could have
 };
 
 }  // namespace motley

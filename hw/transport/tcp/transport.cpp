@@ -139,11 +139,11 @@ void TcpTransport::end_reading(int descriptor, const std::string& why) {
 }
 
 void TcpTransport::progress() {
-  std::array<epoll_event, 64> ready;
-  const int count = epoll_wait(poll_.descriptor(), ready.data(), static_cast<int>(ready.size()), 0);
+  int count = std::exchange(ready_count_, 0);
+  if (count <= 0) count = epoll_wait(poll_.descriptor(), ready_.data(), static_cast<int>(ready_.size()), 0);
   bool door = false;
   for (int i = 0; i < count; ++i) {
-    const int descriptor = ready[at(i)].data.fd;
+    const int descriptor = ready_[at(i)].data.fd;
     if (descriptor == door_.descriptor()) {
       door = true;
     } else if (descriptor == wake_.descriptor()) {
@@ -188,8 +188,8 @@ void TcpTransport::look_after_endings() {
 void TcpTransport::wait(double seconds) {
   // Dials that wait to try again, and strangers, are looked after now and then.
   constexpr double kMost_s = 0.1;
-  epoll_event event{};
-  epoll_wait(poll_.descriptor(), &event, 1, static_cast<int>(std::clamp(seconds, 0.0, kMost_s) * 1000) + 1);
+  const int milliseconds = static_cast<int>(std::clamp(seconds, 0.0, kMost_s) * 1000) + 1;
+  ready_count_ = epoll_wait(poll_.descriptor(), ready_.data(), static_cast<int>(ready_.size()), milliseconds);
 }
 
 void TcpTransport::wake() {

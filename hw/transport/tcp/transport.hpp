@@ -2,6 +2,9 @@
 // which talk. Large transfers may go over several connections side by side. Read next: hw/transport/tcp/stream.hpp.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -78,6 +81,8 @@ class TcpTransport : public Transport {
 
   TcpOptions options_;
   Counting events_;
+  std::array<epoll_event, 64> ready_{};  // by wait(), for the next progress()
+  int ready_count_ = 0;
   Socket poll_, wake_;
   Door door_;
   std::map<OutKey, Out> out_;

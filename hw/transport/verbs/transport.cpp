@@ -400,7 +400,9 @@ RemoteMemory RdmaTransport::place_of(std::span<const std::byte> bytes) const {
 void RdmaTransport::Listener::came(const Frame& data, std::span<const std::byte> bytes) {
   const std::span<std::byte> place = transport.events_.place_for(peer, data);
   if (!data.is_written) std::copy_n(bytes.begin(), std::min(place.size(), bytes.size()), place.begin());
-  transport.events_.landed(peer, data);
+  Frame by_rdma = data;
+  by_rdma.path = TransferPath::verbs;
+  transport.events_.landed(peer, by_rdma);
 }
 
 void RdmaTransport::poll(Rank rank, std::size_t rail) {

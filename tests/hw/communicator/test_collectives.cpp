@@ -51,7 +51,8 @@ TEST_CASE("every collective ends with what its kind says, over every path and by
       for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}})
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{70'001}}) {
-          CollectiveCase test{{.kind = kind}, ranks, per_node, count};
+          CollectiveCase test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : count};
+          if (is_rooted(kind)) test.call.root = static_cast<int>(seed / 100 % at(ranks));
           if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
           for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
             test.call.algorithm = algorithm;
@@ -66,7 +67,8 @@ TEST_CASE("collectives of every format are exact on small numbers", "[communicat
   std::uint64_t seed = 5;
   for (const ElementType element : every<ElementType>())
     for (const ReduceOp reduce : every<ReduceOp>())
-      for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter})
+      for (const CollectiveKind kind :
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::reduce})
         check_case(
             {{.kind = kind, .element = element, .reduce = reduce, .algorithm = CollectiveAlgorithm::ring},
              3,
@@ -95,7 +97,10 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
     for (int ranks = 1; ranks <= 9; ++ranks)
       for (int per_node = 1; per_node <= ranks; ++per_node) {
         if (ranks % per_node != 0) continue;
-        CollectiveCase test{{.kind = kind}, ranks, per_node, at(ranks) * 48};
+        // Every algorithm cuts this into equal chunks.
+        CollectiveCase test{
+            {.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
+        if (is_rooted(kind)) test.call.root = ranks / 2;
         for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
           test.call.algorithm = algorithm;
           std::mutex mutex;
@@ -111,11 +116,11 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
           GroupShape shape;
           shape.rank_count = ranks;
           shape.per_node = per_node;
-          const CollectiveSteps steps = expand(kind, algorithm, shape);
+          const CollectiveSteps steps = expand(CollectiveTask(kind, test.call.root), algorithm, shape);
           std::map<std::tuple<int, int, std::uint64_t>, std::size_t> listed;
           for (const CollectiveMessage& message : messages(steps))
-            listed[{message.from, message.to, at(message.round)}] =
-                static_cast<std::size_t>(message.chunks) * test.count * sizeof(float) / at(steps.chunks);
+            listed[{message.from, message.to, at(message.round)}] = static_cast<std::size_t>(
+                message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
           CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
           REQUIRE(sent == listed);
         }
@@ -152,10 +157,15 @@ TEST_CASE("the last member to be ready is known to all", "[communicator][collect
         3,
         [&](Messenger& messenger) {
           Communicator group(messenger, 1, everyone(3));
-          std::vector<float> values(9'000);
+          std::vector<float> values(90'000);
           const Posted latest = group.run({}, std::as_writable_bytes(std::span(values)),
                                           {messenger.rank() == Rank(1) ? 9.0 : 2.0, messenger.rank()});
           tests::demand(latest.at_s == 9.0);
+          PathSet expected;
+          expected.add(how.reads_memory ? Path::shm : Path::tcp);
+          const Request again = group.start({}, std::as_writable_bytes(std::span(values)));
+          group.wait(again);
+          tests::demand(messenger.paths_of(again) == expected, "the path of the bytes");
           tests::demand(latest.rank == Rank(1));
         },
         how));

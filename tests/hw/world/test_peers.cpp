@@ -29,7 +29,8 @@ std::vector<Values> run(CollectiveKind kind, std::vector<Values> values, ReduceO
   const auto thrown = tests::on_loopback(ranks, [&](Messenger& messenger) {
     const Rank rank = messenger.rank();
     RealPeers peers(program, messenger);
-    const Posted latest = peers.collect(kGroup, kind, reduce, values[at(rank)], {1.0 + rank.value(), rank});
+    const Posted latest =
+        peers.collect(kGroup, {kind, reduce}, values[at(rank)], {1.0 + rank.value(), rank}).latest;
     if (latest.rank != Rank(ranks - 1)) throw std::logic_error("the last to come was not known");
   });
   tests::rethrow_first(thrown);
@@ -131,7 +132,7 @@ TEST_CASE("members among others who are imagined end as if those had brought zer
         if ((present >> at(rank) & 1U) == 0) return;
         PresentPeers peers(program, messenger, members,
                            [&](std::span<float> part) { std::fill(part.begin(), part.end(), kFilled); });
-        peers.collect(kGroup, kind, ReduceOp::sum, values[at(rank)], {1.0, rank});
+        peers.collect(kGroup, {kind}, values[at(rank)], {1.0, rank});
       }));
       for (const Rank rank : members) {
         if (kind == CollectiveKind::reduce_scatter)

@@ -180,11 +180,19 @@ TEST_CASE("a collective of every kind reads back as it was printed, and an all_t
   const Job job = tiny_job({1, 1, 2});
   Program program = compile(job);
   auto& collective = *first_of(program, 0, StreamKind::collective).as<Collective>();
-  for (CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
-                              CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
-    collective.kind = kind;
-    REQUIRE(parse_program(print(program)) == program);
+  for (int kind = 0; kind <= static_cast<int>(CollectiveKind::barrier); ++kind) {
+    collective.kind = static_cast<CollectiveKind>(kind);
+    collective.root = is_rooted(collective.kind) ? 1 : 0;
+    const std::string text = print(program);
+    REQUIRE(parse_program(text) == program);
+    REQUIRE((text.find(" root=1") != std::string::npos) == is_rooted(collective.kind));
   }
+  collective.kind = CollectiveKind::all_to_all;
+  collective.root = 0;
+  collective.part_bytes = {1, 2, 3, 0};
+  REQUIRE_THAT(print(program), Catch::Contains(" part_bytes=1,2,3,0"));
+  REQUIRE(parse_program(print(program)) == program);
+  collective.part_bytes.clear();
   collective.bytes = 301;  // two ranks cannot share it equally
   REQUIRE(refusal_kind(program, job.cluster) == "broken-program");
 }

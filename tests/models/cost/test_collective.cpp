@@ -11,9 +11,12 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/program/routing.hpp"
 #include "models/scenario/scenario.hpp"
+#include "tests/support/alike_nodes.hpp"
+#include "tests/support/followed_collective.hpp"
 #include "tests/support/ranks.hpp"
 
 using namespace motley;
+using namespace motley::tests;
 
 namespace {
 
@@ -25,95 +28,6 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {CollectiveAlgorithm::ring,
                                                CollectiveAlgorithm::recursive,
                                                CollectiveAlgorithm::hierarchical,
                                                CollectiveAlgorithm::flat};
-
-// For each member, how often its contribution is in a chunk that some member holds.
-using Contributions = std::map<int, int>;
-
-class FollowedCollective {
- public:
-  FollowedCollective(CollectiveKind kind, const CollectiveSteps& steps) : kind_(kind), steps_(steps) {
-    held_.resize(at(steps_.rank_count));
-    const int R = steps_.rank_count;
-    for (int member = 0; member < R; ++member)
-      for (int chunk = 0; chunk < (kind == CollectiveKind::all_to_all ? R * R : steps_.chunks); ++chunk) {
-        const bool brings = kind == CollectiveKind::all_gather   ? chunk == member
-                            : kind == CollectiveKind::all_to_all ? chunk / R == member
-                                                                 : true;
-        if (brings) held(member)[chunk] = {{member, 1}};
-      }
-  }
-
-  // All messages of a round leave before any of them arrives.
-  void run() {
-    std::map<int, std::vector<CollectiveStep>> rounds;
-    for (const CollectiveStep& step : steps_.steps) rounds[step.round].push_back(step);
-    for (const auto& [round, steps] : rounds) {
-      REQUIRE(round < steps_.rounds);
-      std::vector<Contributions> sent;
-      std::set<std::pair<int, int>> replaced;  // member, chunk
-      for (const CollectiveStep& step : steps) {
-        REQUIRE(step.from != step.to);
-        REQUIRE(held(step.from).contains(step.chunk));
-        sent.push_back(held(step.from)[step.chunk]);
-      }
-      for (std::size_t i = 0; i < steps.size(); ++i) {
-        Contributions& into = held(steps[i].to)[steps[i].chunk];
-        if (!steps[i].reduce) {
-          REQUIRE(replaced.emplace(steps[i].to, steps[i].chunk).second);
-          into = sent[i];
-          continue;
-        }
-        for (const auto& [member, times] : sent[i]) into[member] += times;
-      }
-    }
-  }
-
-  void check_end() {
-    const int R = steps_.rank_count;
-    Contributions each_once;
-    for (int member = 0; member < R; ++member) each_once[member] = 1;
-    for (int member = 0; member < R; ++member)
-      for (int i = 0; i < (kind_ == CollectiveKind::all_to_all ? R : steps_.chunks); ++i) {
-        if (kind_ == CollectiveKind::all_reduce) REQUIRE(held(member)[i] == each_once);
-        if (kind_ == CollectiveKind::reduce_scatter && i == member) REQUIRE(held(member)[i] == each_once);
-        if (kind_ == CollectiveKind::all_gather) REQUIRE(held(member)[i] == Contributions{{i, 1}});
-        if (kind_ == CollectiveKind::all_to_all)
-          REQUIRE(held(member)[i * R + member] == Contributions{{i, 1}});
-      }
-  }
-
- private:
-  std::map<int, Contributions>& held(int member) { return held_[at(member)]; }
-
-  CollectiveKind kind_;
-  const CollectiveSteps& steps_;
-  std::vector<std::map<int, Contributions>> held_;  // indexed by member; then by chunk
-};
-
-Cluster nodes_of(int nodes, int chips, double inside, double outside, double latency_s) {
-  Cluster cluster;
-  cluster.name = "nodes";
-  NodeGroup group;
-  group.name = "all";
-  group.nodes = nodes;
-  group.chip.name = "unit";
-  group.chips_per_node = chips;
-  group.inside = {FabricKind::loopback, inside, latency_s};
-  group.nics = {{NicKind::infiniband, chips, outside, latency_s}};
-  cluster.groups.push_back(group);
-  build_topology(cluster);
-  return cluster;
-}
-
-Program ranks_on(int ranks) {
-  Program program;
-  program.groups.add({GroupKind::data, {}});
-  for (Rank rank : IdRange<Rank>(at(ranks))) {
-    program.groups.front().ranks.push_back(program.ranks.add());
-    program.ranks.back().chip = rank.value();
-  }
-  return program;
-}
 
 std::map<CollectiveAlgorithm, CollectiveCost> costs_of(CollectiveKind kind, const Cluster& cluster) {
   const Program program = ranks_on(cluster.chip_count());

@@ -196,7 +196,8 @@ TEST_CASE("text that is no Program is refused where it is wrong") {
            {"    optimizer", "    optimizer into w", "22:1: `into` does not belong here"},
            {"    recv x", "    receive x",
             "24:1: unknown word `receive`: known: compute, send, recv, optimizer, copy, "
-            "all_reduce, reduce_scatter, all_gather, all_to_all"},
+            "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter, "
+            "barrier"},
            {"    recv x", "    recv", "24:1: `recv` wants a tensor"},
            {"from previous", "from before", "24:31: no peer `before`: next or previous"},
            {"to next.1", "to next.2", "26:39: no peer `next.2`: next or previous"},

@@ -81,6 +81,8 @@ TEST_CASE("a trace written and read is the same trace, for every small strategy"
       trace.events[0].begin_s = std::nextafter(0.3, 1);
       trace.events[0].matched_s = 1e-300;
       trace.events[0].waited_rank = 0_rank;
+      trace.events[0].paths.add(TransferPath::verbs);
+      trace.events[0].paths.add(TransferPath::tcp);
       trace.events[0].end_s = std::max(trace.events[0].end_s, 0.4);
       trace.kernels = kernels_of(program, trace);
       const ScratchFile file;

@@ -162,6 +162,31 @@ void shuffle_some(Program& program, Dice& dice) {
   for (std::size_t i = 0; i < chips.size(); ++i) program.ranks[Rank(i)].chip = chips[i];
 }
 
+// Gives every all_to_all of more than one member parts of its own.
+void exchange_unlike_parts(Program& program, Dice& dice) {
+  std::map<std::pair<RankProgramId, GroupSlot>, std::size_t> members;
+  for (const RankEntry& entry : program.ranks)
+    for (const GroupSlot slot : entry.groups.ids())
+      if (entry.groups[slot])
+        members[{entry.rank_program, slot}] = program.groups[*entry.groups[slot]].ranks.size();
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int64_t>> tables;  // by members, and turn
+  for (const RankProgramId id : program.rank_programs.ids()) {
+    std::map<GroupSlot, std::size_t> turns;
+    for (Stream& stream : program.rank_programs[id].streams)
+      for (Instruction& instruction : stream.instructions) {
+        auto* collective = instruction.as<Collective>();
+        if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
+        const std::size_t R = members.at({id, collective->slot});
+        const auto [table, is_new] = tables.try_emplace({R, turns[collective->slot]++ % 2}, R * R, 0);
+        if (is_new)
+          for (std::int64_t& part : table->second) part = dice.one_of({0, 16, 16'000, 160'000});
+        collective->part_bytes = table->second;
+        collective->bytes = payload_of(table->second, static_cast<int>(R));
+        collective->expected = 0;
+      }
+  }
+}
+
 // Gives the collectives of each slot these kinds in turn.
 void change_collectives(Program& program, const std::vector<CollectiveKind>& kinds) {
   constexpr std::int64_t kParts = 16;  // a multiple of the members of any group here
@@ -171,8 +196,11 @@ void change_collectives(Program& program, const std::vector<CollectiveKind>& kin
       for (Instruction& instruction : stream.instructions) {
         auto* collective = instruction.as<Collective>();
         if (collective == nullptr) continue;
-        collective->kind = kinds[turns[collective->slot]++ % kinds.size()];
+        const std::size_t turn = turns[collective->slot]++;
+        collective->kind = kinds[turn % kinds.size()];
         collective->bytes = (collective->bytes + kParts - 1) / kParts * kParts;
+        if (is_rooted(collective->kind)) collective->root = static_cast<std::int32_t>(turn / 2 % 2);
+        if (collective->kind == CollectiveKind::barrier) collective->bytes = 0;
       }
   }
 }
@@ -249,6 +277,30 @@ TEST_CASE("folded equals unfolded for every kind of collective on random cluster
     Program program = compile(job);
     change_collectives(program, dice.once_in(3) ? std::vector{CollectiveKind::all_to_all} : kinds);
     if (dice.once_in(2)) shuffle_some(program, dice);
+    const auto [some, all] = check_folds(job, program);
+    ran += some;
+    ranks += all;
+  }
+  CHECK(ran < ranks);
+}
+
+TEST_CASE("folded equals unfolded for collectives with a root, barriers and exchanges of unlike parts",
+          "[fold]") {
+  std::vector<CollectiveKind> kinds = {CollectiveKind::broadcast, CollectiveKind::reduce,
+                                       CollectiveKind::gather,    CollectiveKind::scatter,
+                                       CollectiveKind::barrier,   CollectiveKind::all_to_all};
+  std::size_t ran = 0, ranks = 0;
+  for (unsigned seed = 3000; seed < 3090; ++seed) {
+    CAPTURE(seed);
+    Dice dice(seed);
+    Job job = any_folded_job(dice);
+    job.fidelity.algorithm = any_algorithm(dice);
+    Program program = compile(job);
+    dice.shuffle(kinds);
+    change_collectives(program, kinds);
+    exchange_unlike_parts(program, dice);
+    if (dice.once_in(2)) shuffle_some(program, dice);
+    CAPTURE(name_of(job.fidelity.algorithm));
     const auto [some, all] = check_folds(job, program);
     ran += some;
     ranks += all;

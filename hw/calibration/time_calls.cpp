@@ -1,0 +1,132 @@
+#include "hw/calibration/time_calls.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/base/index.hpp"
+
+namespace motley {
+namespace {
+
+constexpr std::size_t kMostCalls = 5000;  // of one time
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+class CallTimer {
+ public:
+  explicit CallTimer(Communicator& ranks) : ranks_(ranks) {}
+
+  bool can(const TimedCall& call) const {
+    const bool known = call.kind.has_value();
+    return known ? ranks_.does(call.algorithm, *call.kind) : ranks_.size() > 1;
+  }
+
+  void time(TimedCall& call, const TimeCallsOptions& options) {
+    ranks_.messenger().allow(call.path);
+    make_room(call);
+    run(call, 1);  // to warm up
+    const double once_s = largest(run(call, 3) / 3);
+    const auto count = static_cast<std::size_t>(std::clamp(
+        std::ceil(options.seconds_a_time / std::max(once_s, 1e-9)), 1.0, static_cast<double>(kMostCalls)));
+    std::vector<double> times;
+    const double cpu_begin_s = cpu_seconds();
+    for (int i = 0; i < options.rounds; ++i)
+      times.push_back(largest(run(call, count)) / static_cast<double>(count));
+    const double calls = static_cast<double>(count) * options.rounds;
+    call.cpu_s = sum(cpu_seconds() - cpu_begin_s) / calls;
+    std::sort(times.begin(), times.end());
+    const double ways = call.kind ? 1 : 2;
+    call.seconds = times[times.size() / 2] / ways;
+    call.cpu_s /= ways;
+    call.spread = (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / times[times.size() / 2];
+  }
+
+ private:
+  Communicator& ranks_;
+  std::vector<std::byte> values_;
+  std::uint64_t tag_ = 0;
+
+  void make_room(TimedCall& call) {
+    const std::size_t each =
+        sizeof(float) * (call.kind == CollectiveKind::all_to_all ? at(ranks_.size()) : 1);
+    if (call.kind) call.bytes = (call.bytes + each - 1) / each * each;
+    if (values_.size() < call.bytes) values_.resize(call.bytes);
+  }
+
+  double run(const TimedCall& call, std::size_t count) {
+    const std::span<std::byte> values = std::span(values_).first(call.bytes);
+    ranks_.run({.element = ElementType::uint8}, std::span(&joined_, 1));  // all begin together
+    const double begin_s = monotonic_s();
+    for (std::size_t i = 0; i < count; ++i)
+      if (call.kind)
+        ranks_.run({.kind = *call.kind, .algorithm = call.algorithm}, values);
+      else
+        exchange(values);
+    return monotonic_s() - begin_s;
+  }
+
+  // There and back.
+  void exchange(std::span<std::byte> values) {
+    const int place = ranks_.place();
+    tag_ += 2;
+    if (place > 1) return;
+    const Request coming =
+        ranks_.receive(1 - place, place == 0 ? tag_ : tag_ - 1, values_for_coming(values.size()));
+    if (place == 1) ranks_.wait(coming);
+    ranks_.wait(ranks_.send(1 - place, place == 0 ? tag_ - 1 : tag_, values));
+    if (place == 0) ranks_.wait(coming);
+  }
+  std::span<std::byte> values_for_coming(std::size_t bytes) {
+    if (coming_.size() < bytes) coming_.resize(bytes);
+    return std::span(coming_).first(bytes);
+  }
+
+  double reduced(double mine, ReduceOp reduce) {
+    ranks_.run({.element = ElementType::fp64, .reduce = reduce}, std::as_writable_bytes(std::span(&mine, 1)));
+    return mine;
+  }
+  double largest(double mine) { return reduced(mine, ReduceOp::maximum); }
+  double sum(double mine) { return reduced(mine, ReduceOp::sum); }
+
+  std::byte joined_{};
+  std::vector<std::byte> coming_;
+};
+
+}  // namespace
+
+double TimedCall::bus_bandwidth(int ranks) const {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  if (!kind) return algorithm_bandwidth();
+  return algorithm_bandwidth() * (kind == CollectiveKind::all_reduce ? 2 * share : share);
+}
+
+std::vector<TimedCall> time_calls(Communicator& ranks, const TimeCallsOptions& options) {
+  CallTimer timer(ranks);
+  std::vector<TimedCall> timed;
+  for (const auto& kind : options.kinds) {
+    std::vector<CollectiveAlgorithm> algorithms = options.algorithms;
+    if (!kind || algorithms.empty())
+      algorithms = {kind ? plain_algorithm(*kind) : CollectiveAlgorithm::automatic};
+    for (const CollectiveAlgorithm algorithm : algorithms)
+      for (const Path path : options.paths)
+        for (const std::size_t bytes : options.bytes) {
+          TimedCall call{.kind = kind, .algorithm = algorithm, .path = path, .bytes = bytes};
+          if (!timer.can(call)) continue;
+          timer.time(call, options);
+          timed.push_back(call);
+          if (options.on_result) options.on_result(call);
+        }
+  }
+  return timed;
+}
+
+}  // namespace motley

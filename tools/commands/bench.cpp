@@ -1,0 +1,206 @@
+// motley bench comm: how fast ranks of this host, or of the hosts of a launch, talk: sizes by operations by paths. Each
+// number is a median; nothing is compared here (tools/bench comm does, with other libraries in the same run). Read
+// next: hw/calibration/time_calls.hpp.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hw/calibration/time_calls.hpp"
+#include "hw/launch/launch.hpp"
+#include "hw/launch/rendezvous.hpp"
+#include "hw/world/train.hpp"
+#include "models/base/json_text.hpp"
+#include "models/base/refusal.hpp"
+#include "models/base/units.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/commands/own_command.hpp"
+
+namespace motley {
+namespace {
+
+struct BenchArguments {
+  std::string what = "comm", operations = "message,all_reduce,all_gather,reduce_scatter,all_to_all",
+              algorithms, paths = "shm,tcp", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
+  int ranks = 2;
+  double seconds_a_time = 0.02;
+  bool json = false;
+};
+
+std::vector<std::string> words_in(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::string word = list.substr(begin, end - begin);
+    word.erase(0, word.find_first_not_of(' '));
+    if (!word.empty()) words.push_back(word);
+    begin = end + 1;
+  }
+  return words;
+}
+
+template <class T, class Parse>
+std::vector<T> choices(const char* option, const std::string& list, const std::vector<std::string>& known,
+                       const Parse& parse) {
+  std::vector<T> values;
+  for (const std::string& word : words_in(list)) {
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      throw Refusal(Exit::usage, "unknown-choice", {},
+                    fmt::format("{}: `{}` is none of its words", option, word), suggest(word, known));
+    values.push_back(parse(word));
+  }
+  if (values.empty())
+    throw Refusal(Exit::usage, "unknown-choice", {}, fmt::format("{}: the list is empty", option),
+                  suggest("", known));
+  return values;
+}
+
+std::size_t bytes_of(const std::string& word) {
+  constexpr double kMost = 64e9;
+  std::string why;
+  const auto bytes = parse_quantity(word, Dimension::bytes, why);
+  if (!bytes)
+    throw Refusal(Exit::usage, "bad-size", {}, fmt::format("--bytes: {}", why), "for example 8 B,16 MiB");
+  if (*bytes < 0 || *bytes > kMost)
+    throw Refusal(Exit::usage, "bad-size", {}, fmt::format("--bytes: `{}`", word), "from 0 B to 64 GB");
+  return static_cast<std::size_t>(*bytes);
+}
+
+template <Worded E>
+std::vector<std::string> words_of() {
+  std::vector<std::string> words;
+  for (const E each : every<E>()) words.emplace_back(name_of(each));
+  return words;
+}
+
+constexpr std::array kCollectives = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                     CollectiveKind::reduce_scatter, CollectiveKind::all_to_all};
+
+TimeCallsOptions read_options(const BenchArguments& arguments) {
+  TimeCallsOptions options;
+  std::vector<std::string> operations = {"message"};
+  for (const CollectiveKind kind : kCollectives) operations.emplace_back(name_of(kind));
+  options.kinds =
+      choices<std::optional<CollectiveKind>>("--operations", arguments.operations, operations,
+                                             [](const std::string& word) -> std::optional<CollectiveKind> {
+                                               for (const CollectiveKind kind : kCollectives)
+                                                 if (name_of(kind) == word) return kind;
+                                               return std::nullopt;
+                                             });
+  if (!arguments.algorithms.empty())
+    options.algorithms = choices<CollectiveAlgorithm>(
+        "--algorithms", arguments.algorithms, words_of<CollectiveAlgorithm>(),
+        [](const std::string& word) { return parse_word<CollectiveAlgorithm>(word).value(); });
+  options.paths = choices<Path>("--paths", arguments.paths, words_of<Path>(),
+                                [](const std::string& word) { return parse_word<Path>(word).value(); });
+  for (const std::string& word : words_in(arguments.bytes)) options.bytes.push_back(bytes_of(word));
+  options.seconds_a_time = arguments.seconds_a_time;
+  return options;
+}
+
+std::string operation_of(const TimedCall& call) {
+  return call.kind ? std::string(name_of(*call.kind)) : "message";
+}
+
+std::string to_text(const TimedCall& call, int ranks) {
+  return fmt::format("{:<15} {:<19} {:<5} {:>10} {:>12} {:>10.3f} {:>10.3f} {:>9.3f} {:>6.1f} %\n",
+                     operation_of(call), call.kind ? name_of(call.algorithm) : "-", name_of(call.path),
+                     call.bytes, fmt::format("{:.2f} us", call.seconds * 1e6),
+                     call.algorithm_bandwidth() / 1e9, call.bus_bandwidth(ranks) / 1e9,
+                     call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0,
+                     call.spread * 100);
+}
+
+std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TimedCall& call : calls)
+    list.push_back({{"operation", operation_of(call)},
+                    {"algorithm", call.kind ? name_of(call.algorithm) : ""},
+                    {"path", name_of(call.path)},
+                    {"bytes", call.bytes},
+                    {"seconds", call.seconds},
+                    {"spread", call.spread},
+                    {"algbw_bytes_per_s", call.algorithm_bandwidth()},
+                    {"busbw_bytes_per_s", call.bus_bandwidth(ranks)},
+                    {"cpu_s", call.cpu_s}});
+  return json_text(
+      nlohmann::ordered_json{{"schema", "motley.bench_comm/1"}, {"ranks", ranks}, {"calls", list}});
+}
+
+Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOptions options) {
+  constexpr double kSilence_s = 120;
+  Rendezvous rendezvous({place.rank,
+                         place.rank_count,
+                         place.rendezvous,
+                         place.listener,
+                         kSilence_s,
+                         hash_of_this_binary(),
+                         "bench comm",
+                         place.token,
+                         {}});
+  MessengerOptions messages;
+  messages.rank = place.rank;
+  messages.listener = rendezvous.take_listener();
+  messages.peers = rendezvous.peers();
+  messages.token = place.token;
+  messages.timeout_s = kSilence_s;
+  Messenger messenger(std::move(messages));
+  std::vector<Rank> everyone;
+  for (const Rank rank : rendezvous.places().ids()) everyone.push_back(rank);
+  Communicator ranks(messenger, 1, everyone);
+  const bool tells = place.rank == kLeader;
+  if (tells && !arguments.json) {
+    write_result(
+        fmt::format("{:<15} {:<19} {:<5} {:>10} {:>12} {:>10} {:>10} {:>9} {:>8}\n", "operation", "algorithm",
+                    "path", "bytes", "time", "algbw GB/s", "busbw GB/s", "CPU s/GB", "spread"),
+        "");
+    options.on_result = [&](const TimedCall& call) { write_result(to_text(call, place.rank_count), ""); };
+  }
+  const std::vector<TimedCall> calls = time_calls(ranks, options);
+  rendezvous.barrier();
+  if (tells && arguments.json) write_result(to_json(calls, place.rank_count), "");
+  return Exit::ok;
+}
+
+Exit run(const BenchArguments& arguments) {
+  if (arguments.what != "comm")
+    throw Refusal(Exit::usage, "unknown-choice", {},
+                  fmt::format("motley bench knows no `{}`", arguments.what),
+                  suggest(arguments.what, {"comm"}));
+  const TimeCallsOptions options = read_options(arguments);
+  const std::optional<Place> place = place_from([](const char* name) { return std::getenv(name); });
+  if (place && place->rank_count > 1) return run_rank(*place, arguments, options);
+  if (arguments.ranks < 2)
+    throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
+                  "motley bench comm -n 2");
+  const LaunchResult launched = launch({.rank_count = arguments.ranks, .command = own_command()});
+  if (!launched.message.empty()) spdlog::error("{}", launched.message);
+  return static_cast<Exit>(launched.exit_code);
+}
+
+}  // namespace
+
+void add_bench(const Command& program) {
+  const auto arguments = std::make_shared<BenchArguments>();
+  const Command command = program.subcommand("bench", "Time what ranks do: how fast they talk");
+  command.option("what", arguments->what, "comm: messages and collectives");
+  command.option("-n,--ranks", arguments->ranks,
+                 "how many ranks on this host, where no launcher started them");
+  command.option("--operations", arguments->operations, "of message, all_reduce, all_gather, ...");
+  command.option("--algorithms", arguments->algorithms,
+                 "those that do an operation are tried; without: the plain one");
+  command.option("--paths", arguments->paths, "of shm (memory to memory on one host), tcp");
+  command.option("--bytes", arguments->bytes, "sizes of the payload");
+  command.option("--seconds-a-time", arguments->seconds_a_time, "each time is the mean of as many calls");
+  command.flag("--json", arguments->json, "print JSON (schema motley.bench_comm/1)");
+  command.example("motley bench comm -n 2 --operations all_reduce --bytes '8 B,16 MiB'");
+  command.runs([arguments] { return run(*arguments); });
+}
+
+}  // namespace motley
