@@ -60,7 +60,8 @@ bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
 
 // A receiver begins with it, so that the sender knows before it has something to send.
 void Messenger::wire_up(const Transfer& receive, Frame& ready) {
-  if (!verbs_ || receive.bytes < options_.rdma_bytes || offers_memory(receive.peer, receive.bytes)) return;
+  const bool large = options_.uses_rdma && receive.bytes >= options_.rdma_bytes;
+  if (!verbs_ || !large || offers_memory(receive.peer, receive.bytes)) return;
   verbs_->wire_up(receive.peer);
   ready.place = verbs_->place_of(receive.into);
 }

@@ -73,6 +73,29 @@ TEST_CASE("large messages take the path that both sides have, and say so", "[com
   }
 }
 
+TEST_CASE("an RDMA device that is not there is noted, and messages go on without it", "[communicator]") {
+  std::mutex mutex;
+  std::string notes;
+  tests::Loopback how;
+  how.change = [](MessengerOptions& options) { options.rdma_devices = {"nowhere0"}; };
+  how.on_note = [&](Rank, const std::string& what) {
+    const std::lock_guard lock(mutex);
+    notes += what + "\n";
+  };
+  rethrow_first(on_loopback(
+      2,
+      [](Messenger& messenger) {
+        std::vector<std::byte> bytes(100'000);
+        demand(messenger.register_memory(bytes) == nullptr, "memory was registered without a device");
+        pass_round(messenger, 2, 100'000);
+        demand(messenger.path_to(Rank(1 - messenger.rank().value()), 100'000) == Path::tcp, "another path");
+      },
+      how));
+  REQUIRE(std::count(notes.begin(), notes.end(), '\n') == 2);
+  REQUIRE_THAT(notes, Catch::Contains("nowhere0"));
+  REQUIRE(living_verbs_objects() == 0);
+}
+
 TEST_CASE("a peer whose memory cannot be read is sent its bytes", "[communicator]") {
   std::atomic<int> notes = 0;
   tests::Loopback how;
