@@ -17,115 +17,148 @@ namespace {
 
 using namespace tests;
 
-std::vector<Bytes> performed(const CollectiveCase& test, std::vector<Bytes> values,
-                             const tests::Loopback& how) {
+using PerMember = std::vector<Bytes>;  // by member
+
+// The context of a case among those of one run.
+constexpr std::uint64_t kFirstContext = 7;
+
+// Performs all cases, which have one number of ranks, over one set of connections: each connection that ends keeps a
+// port busy for a minute.
+std::vector<PerMember> performed(const std::vector<CollectiveCase>& cases, std::vector<PerMember> values,
+                                 const tests::Loopback& how) {
+  if (cases.empty()) return values;
   tests::rethrow_first(tests::on_loopback(
-      test.ranks,
+      cases[0].ranks,
       [&](Messenger& messenger) {
-        Communicator group(messenger, 7, everyone(test.ranks), test.per_node);
-        group.run(test.call, values[at(messenger.rank().value())],
-                  {1.0 + messenger.rank().value(), messenger.rank()});
+        const std::size_t rank = at(messenger.rank().value());
+        for (std::size_t i = 0; i < cases.size(); ++i) {
+          Communicator group(messenger, kFirstContext + i, everyone(cases[i].ranks), cases[i].per_node);
+          group.run(cases[i].call, values[i][rank], {1.0 + messenger.rank().value(), messenger.rank()});
+        }
       },
       how));
   return values;
 }
+PerMember performed(const CollectiveCase& test, const PerMember& values, const tests::Loopback& how) {
+  return performed(std::vector{test}, std::vector<PerMember>{values}, how)[0];
+}
 
-void check_case(const CollectiveCase& test, const tests::Loopback& how, std::uint64_t seed) {
-  std::vector<Bytes> values;
-  for (int rank = 0; rank < test.ranks; ++rank)
-    values.push_back(small_numbers(test.call.element, test.count, seed + at(rank)));
-  std::vector<Bytes> wanted = expected(test, values);
-  std::vector<Bytes> results = performed(test, std::move(values), how);
-  CAPTURE(name_of(test.call.kind), name_of(test.call.algorithm), name_of(test.call.element), test.ranks,
-          test.per_node, test.count, how.reads_memory);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const auto mine = defined(test, results[i], i), right = defined(test, wanted[i], i);
-    REQUIRE(std::equal(mine.begin(), mine.end(), right.begin(), right.end()));
+void check_cases(const std::vector<CollectiveCase>& cases, const tests::Loopback& how, std::uint64_t seed) {
+  std::vector<PerMember> values, wanted;
+  for (const CollectiveCase& test : cases) {
+    PerMember brought;
+    for (int rank = 0; rank < test.ranks; ++rank)
+      brought.push_back(small_numbers(test.call.element, test.count, seed += 7));
+    values.push_back(brought);
+    wanted.push_back(expected(test, std::move(brought)));
+  }
+  std::vector<PerMember> results = performed(cases, std::move(values), how);
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    const CollectiveCase& test = cases[c];
+    CAPTURE(name_of(test.call.kind), name_of(test.call.algorithm), name_of(test.call.element), test.ranks,
+            test.per_node, test.count, how.reads_memory);
+    for (std::size_t i = 0; i < results[c].size(); ++i) {
+      const auto mine = defined(test, results[c][i], i), right = defined(test, wanted[c][i], i);
+      REQUIRE(std::equal(mine.begin(), mine.end(), right.begin(), right.end()));
+    }
+  }
+}
+
+// The case by every algorithm that does it.
+void add_by_every_algorithm(const CollectiveCase& test, std::vector<CollectiveCase>& cases) {
+  for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
+    cases.push_back(test);
+    cases.back().call.algorithm = algorithm;
   }
 }
 
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
           "[communicator][collective]") {
-  std::uint64_t seed = 1;
   for (const bool reads_memory : {false, true})
-    for (const CollectiveKind kind : kKinds)
-      for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}})
+    for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}}) {
+      std::vector<CollectiveCase> cases;
+      for (const CollectiveKind kind : kKinds)
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{70'001}}) {
           CollectiveCase test{{.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : count};
-          if (is_rooted(kind)) test.call.root = static_cast<int>(seed / 100 % at(ranks));
+          if (is_rooted(kind)) test.call.root = static_cast<int>(cases.size() % at(ranks));
           if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
-          for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
-            test.call.algorithm = algorithm;
-            tests::Loopback how;
-            how.reads_memory = reads_memory;
-            check_case(test, how, seed += 100);
-          }
+          add_by_every_algorithm(test, cases);
         }
+      tests::Loopback how;
+      how.reads_memory = reads_memory;
+      check_cases(cases, how, 1);
+    }
 }
 
 TEST_CASE("collectives of every format are exact on small numbers", "[communicator][collective]") {
-  std::uint64_t seed = 5;
+  std::vector<CollectiveCase> cases;
   for (const ElementType element : every<ElementType>())
     for (const ReduceOp reduce : every<ReduceOp>())
       for (const CollectiveKind kind :
-           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::reduce})
-        check_case(
-            {{.kind = kind, .element = element, .reduce = reduce, .algorithm = CollectiveAlgorithm::ring},
-             3,
-             1,
-             1'001},
-            {}, seed += 10);
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::reduce}) {
+        CollectiveCase test{{.kind = kind, .element = element, .reduce = reduce}, 3, 1, 1'001};
+        test.call.algorithm = CollectiveAlgorithm::ring;
+        cases.push_back(test);
+      }
+  check_cases(cases, {}, 5);
 }
 
 TEST_CASE("segments change no bit, and large messages go over several connections",
           "[communicator][collective]") {
-  for (const std::size_t count :
-       {std::size_t{131'072} * 2, std::size_t{131'072} * 2 + 1, std::size_t{900'001}})
-    for (const int streams : {1, 3})
-      for (const bool reads_memory : {false, true}) {
-        tests::Loopback how;
-        how.streams = streams;
-        how.reads_memory = reads_memory;
-        for (const CollectiveAlgorithm algorithm : algorithms_of({{}, 3, 1, count}))
-          check_case({{.algorithm = algorithm}, 3, 1, count}, how, count);
-      }
+  for (const int streams : {1, 3})
+    for (const bool reads_memory : {false, true}) {
+      std::vector<CollectiveCase> cases;
+      for (const std::size_t count :
+           {std::size_t{131'072} * 2, std::size_t{131'072} * 2 + 1, std::size_t{900'001}})
+        add_by_every_algorithm({{}, 3, 1, count}, cases);
+      tests::Loopback how;
+      how.streams = streams;
+      how.reads_memory = reads_memory;
+      check_cases(cases, how, 9);
+    }
+}
+
+// Bytes by context, sender, receiver and number of the message.
+using Sent = std::map<std::tuple<std::uint64_t, int, int, std::uint64_t>, std::size_t>;
+
+void add_listed(const CollectiveCase& test, std::uint64_t context, Sent& listed) {
+  GroupShape shape;
+  shape.rank_count = test.ranks;
+  shape.per_node = test.per_node;
+  const CollectiveSteps steps =
+      expand(CollectiveTask(test.call.kind, test.call.root), test.call.algorithm, shape);
+  for (const CollectiveMessage& message : messages(steps))
+    listed[{context, message.from, message.to, at(message.round)}] = static_cast<std::size_t>(
+        message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
 }
 
 TEST_CASE("the messages that are sent are those of the steps, and every byte goes once",
           "[communicator][collective]") {
-  for (const CollectiveKind kind : kKinds)
-    for (int ranks = 1; ranks <= 9; ++ranks)
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    std::vector<CollectiveCase> cases;
+    for (const CollectiveKind kind : kKinds)
       for (int per_node = 1; per_node <= ranks; ++per_node) {
         if (ranks % per_node != 0) continue;
         // Every algorithm cuts this into equal chunks.
         CollectiveCase test{
             {.kind = kind}, ranks, per_node, kind == CollectiveKind::barrier ? 0 : at(ranks) * 48};
         if (is_rooted(kind)) test.call.root = ranks / 2;
-        for (const CollectiveAlgorithm algorithm : algorithms_of(test)) {
-          test.call.algorithm = algorithm;
-          std::mutex mutex;
-          std::map<std::tuple<int, int, std::uint64_t>, std::size_t>
-              sent;  // bytes by sender, receiver, message
-          tests::Loopback how;
-          how.on_send = [&](Rank from, const SendOrder& order, Path) {
-            const std::lock_guard lock(mutex);
-            const std::tuple message(from.value(), order.to.value(), order.key.part);
-            tests::demand(sent.emplace(message, bytes_in(order.pieces)).second, "a message was sent twice");
-          };
-          check_case(test, how, 3);
-          GroupShape shape;
-          shape.rank_count = ranks;
-          shape.per_node = per_node;
-          const CollectiveSteps steps = expand(CollectiveTask(kind, test.call.root), algorithm, shape);
-          std::map<std::tuple<int, int, std::uint64_t>, std::size_t> listed;
-          for (const CollectiveMessage& message : messages(steps))
-            listed[{message.from, message.to, at(message.round)}] = static_cast<std::size_t>(
-                message.chunks * static_cast<double>(test.count * sizeof(float)) / steps.chunks);
-          CAPTURE(name_of(kind), name_of(algorithm), ranks, per_node);
-          REQUIRE(sent == listed);
-        }
+        add_by_every_algorithm(test, cases);
       }
+    std::mutex mutex;
+    Sent sent, listed;
+    tests::Loopback how;
+    how.on_send = [&](Rank from, const SendOrder& order, Path) {
+      const std::lock_guard lock(mutex);
+      const std::tuple message(order.key.context, from.value(), order.to.value(), order.key.part);
+      tests::demand(sent.emplace(message, bytes_in(order.pieces)).second, "a message was sent twice");
+    };
+    check_cases(cases, how, 3);
+    for (std::size_t i = 0; i < cases.size(); ++i) add_listed(cases[i], kFirstContext + i, listed);
+    CAPTURE(ranks);
+    REQUIRE(sent == listed);
+  }
 }
 
 TEST_CASE("random sums have the same bits over every path, for one algorithm", "[communicator][collective]") {
@@ -152,7 +185,7 @@ TEST_CASE("random sums have the same bits over every path, for one algorithm", "
 
 // What each member holds after the steps, performed by hand: what a round sends is what was there before it, and
 // contributions come in the order of their senders' places.
-std::vector<Bytes> by_hand(const Case& test, std::vector<Bytes> values) {
+std::vector<Bytes> by_hand(const CollectiveCase& test, std::vector<Bytes> values) {
   GroupShape shape;
   shape.rank_count = test.ranks;
   shape.per_node = test.per_node;
@@ -183,7 +216,7 @@ TEST_CASE("sums are done in the order of the steps, bit for bit", "[communicator
   std::mt19937_64 random(12);
   for (const auto& [ranks, per_node] : {std::pair(3, 1), {4, 2}, {6, 3}, {7, 1}})
     for (const CollectiveAlgorithm algorithm : algorithms_of({{}, ranks, per_node, 1})) {
-      const Case test{{.algorithm = algorithm}, ranks, per_node, 2'001};
+      const CollectiveCase test{{.algorithm = algorithm}, ranks, per_node, 2'001};
       std::vector<Bytes> values;
       for (int rank = 0; rank < ranks; ++rank) {
         std::vector<float> numbers(test.count);
