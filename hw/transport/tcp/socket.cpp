@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -91,6 +92,25 @@ class AnyAddress {
  private:
   sockaddr_storage address_{};
 };
+
+// Connections that have ended keep their ports for a minute. When none is left, the kernel gives out no port of them
+// by itself, but lets a listener have one that it names.
+bool bind_to_some_port(const Socket& listener, const addrinfo& target) {
+  constexpr unsigned kFirst = 32768, kCount = 28000, kTries = 200;
+  sockaddr_storage address{};
+  std::memcpy(&address, target.ai_addr, target.ai_addrlen);
+  std::minstd_rand random(static_cast<unsigned>(getpid()) + static_cast<unsigned>(monotonic_s() * 1e6));
+  for (unsigned i = 0; i < kTries; ++i) {
+    const auto port = static_cast<std::uint16_t>(kFirst + random() % kCount);
+    if (target.ai_family == AF_INET6)
+      reinterpret_cast<sockaddr_in6*>(&address)->sin6_port = htons(port);
+    else
+      reinterpret_cast<sockaddr_in*>(&address)->sin_port = htons(port);
+    if (bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), target.ai_addrlen) == 0)
+      return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -183,7 +203,9 @@ Socket listen_on(const Address& address) {
   const int on = 1;
   setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const std::string doing = "listen on " + print(address);
-  if (bind(listener.descriptor(), target->ai_addr, target->ai_addrlen) != 0) fail(SocketEnd::refused, doing);
+  if (bind(listener.descriptor(), target->ai_addr, target->ai_addrlen) != 0 &&
+      (address.port != 0 || errno != EADDRINUSE || !bind_to_some_port(listener, *target)))
+    fail(SocketEnd::refused, doing);
   if (listen(listener.descriptor(), SOMAXCONN) != 0) fail(SocketEnd::refused, doing);
   prepare(listener.descriptor());
   return listener;
