@@ -14,6 +14,7 @@ guest_packages=(
   qemu-system-x86 busybox-static iproute2 python3
   ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
 )
+rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only for tools/bench comm
 check_packages=(clang-format clang-tidy git)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
