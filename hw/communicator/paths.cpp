@@ -27,8 +27,8 @@ void Messenger::open_rdma() {
 Path Messenger::path_to(Rank peer, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   if (offers_memory(peer, bytes)) return Path::shm;
-  const bool rdma =
-      verbs_ && options_.uses_rdma && bytes >= options_.rdma_bytes && verbs_->reach(peer) == VerbsTransport::Reach::wired;
+  const bool rdma = verbs_ && options_.uses_rdma && bytes >= options_.rdma_bytes &&
+                    verbs_->reach(peer) == VerbsTransport::Reach::wired;
   return rdma ? Path::verbs : Path::tcp;
 }
 
