@@ -18,6 +18,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -176,6 +177,12 @@ void Socket::read_all(std::span<std::byte> bytes, double timeout_s) const {
       throw SocketFailure(SocketEnd::timed_out, fmt::format("nothing came for {} s", timeout_s));
     bytes = bytes.subspan(read_some(bytes));
   }
+}
+
+void Socket::spare_pacing() const {
+  constexpr std::string_view kPlainest = "reno";
+  if (local_host() == peer_host())
+    setsockopt(descriptor_, IPPROTO_TCP, TCP_CONGESTION, kPlainest.data(), kPlainest.size());
 }
 
 std::string Socket::peer_host() const {

@@ -52,6 +52,10 @@ class Socket {
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;
 
+  // Where both ends are on one host, lets nothing slow down what is sent: there is no network to be crowded. BBR, which
+  // some systems use, paces, and then half as many bytes pass. What the kernel refuses changes nothing.
+  void spare_pacing() const;
+
   std::string peer_host() const;     // a numeric address
   std::string local_host() const;    // of this end
   std::uint16_t local_port() const;  // works for a listener, too

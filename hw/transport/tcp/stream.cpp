@@ -116,6 +116,7 @@ void OutStream::advance(TransportEvents& events) {
     if (state == Handshake::State::failed) broken_ = dial_->complaint();
     if (state != Handshake::State::done) return;
     socket_ = dial_->take();
+    socket_.spare_pacing();
     dial_.reset();
   }
   try {
