@@ -1,7 +1,6 @@
 #include "hw/communicator/messenger.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,14 +103,14 @@ bool Messenger::test(const Request& request) {
   return request->state != Operation::State::pending;
 }
 
-// What comes soon need not wake this thread. Others that want the processor get it.
+// What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it for
+// milliseconds, and a thread that sleeps is woken in between.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
   const double until_s = monotonic_s() + options_.spin_s;
   while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
     announce(true);
     lock.unlock();
-    sched_yield();
-    lock.lock();
+    lock.lock();  // others may post in between
     progress();
   }
 }

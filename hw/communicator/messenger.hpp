@@ -75,7 +75,7 @@ struct MessengerOptions {
   double timeout_s = 300;    // an operation that does not move for this time ends the run
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   int streams = 1;           // TCP connections to a peer that carry data
-  double spin_s = 50e-6;     // how long a thread that waits looks again and again before it sleeps
+  double spin_s = 20e-6;     // how long a thread that waits looks again and again before it sleeps
   bool uses_rdma = true;     // whether large messages go by RDMA where both sides have a device
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   std::size_t rdma_bytes = std::size_t{4} << 10U;  // smaller messages go over TCP
