@@ -103,8 +103,8 @@ bool Messenger::test(const Request& request) {
   return request->state != Operation::State::pending;
 }
 
-// What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it for
-// milliseconds, and a thread that sleeps is woken in between.
+// What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it
+// for milliseconds, and a thread that sleeps is woken in between.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
   const double until_s = monotonic_s() + options_.spin_s;
   while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
