@@ -36,6 +36,15 @@ void Messenger::Transfer::cancel(Messenger& messenger) {
   messenger.transport_->tell(peer, withdraw);
 }
 
+// What waits for a transfer holds it, too: a collective and its messages would keep each other for ever.
+void Messenger::forget_transfers() {
+  for (auto* const transfers : {&sends_, &receives_}) {
+    for (const auto& [number, transfer] : *transfers) transfer->then = nullptr;
+    transfers->clear();
+  }
+  later_.clear();
+}
+
 void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   if (failure_) return;
   failure_ = fmt::format("rank {}: {}", options_.rank, why);
@@ -44,8 +53,7 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   transport_->abandon();
   if (verbs_) verbs_->close();
   for (Operation* const operation : std::exchange(pending_, {})) operation->state = Operation::State::failed;
-  sends_.clear();
-  receives_.clear();
+  forget_transfers();
   waiting_sends_.clear();
   unwired_sends_.clear();
   readies_.clear();

@@ -44,7 +44,7 @@ Messenger::~Messenger() {
   mark_value_ = 0;
   for (Operation* const operation : pending_) operation->state = Operation::State::failed;
   pending_.clear();
-  receives_.clear();
+  forget_transfers();
   transport_->abandon();
   if (verbs_) verbs_->close();
   Frame goodbye;
@@ -199,6 +199,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then 
   track(*send);
   if (failure_ || lost_.contains(send->peer)) {
     if (!failure_) fail(send->peer, fmt::format("rank {} is gone ({})", send->peer, lost_[send->peer]));
+    send->then = nullptr;
     complete(*send, Operation::State::failed);
     return send;
   }
@@ -226,6 +227,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   if (failure_ || lost_.contains(receive->peer)) {
     if (!failure_)
       fail(receive->peer, fmt::format("rank {} is gone ({})", receive->peer, lost_[receive->peer]));
+    receive->then = nullptr;
     complete(*receive, Operation::State::failed);
     return receive;
   }

@@ -137,6 +137,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void run_later();  // what waits for operations that are done
   void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
   void track(Operation& operation) { pending_.insert(&operation); }
+  void forget_transfers();
   void fail(Rank culprit, const std::string& why, bool tells = true);
   void check(const Call& mine, const Frame& ready, Rank peer);
   void check_ready_calls(const MessageKey& key, const Call& mine);
