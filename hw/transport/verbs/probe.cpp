@@ -20,7 +20,8 @@ bool registers_memory(ibv_context* context) {
   ibv_pd* domain = ibv_alloc_pd(context);
   if (domain == nullptr) return false;
   std::array<char, 4096> page{};
-  ibv_mr* region = ibv_reg_mr(domain, page.data(), page.size(), IBV_ACCESS_LOCAL_WRITE);
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;
+  ibv_mr* region = ibv_reg_mr(domain, page.data(), page.size(), kAccess);
   const int error = errno;
   if (region != nullptr) ibv_dereg_mr(region);
   ibv_dealloc_pd(domain);

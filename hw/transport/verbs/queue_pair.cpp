@@ -35,8 +35,9 @@ std::uint32_t random_packet() { return std::random_device()() & 0xffffffU; }
 
 QueuePair::QueuePair(const VerbsDevice& device, std::uint8_t rail)
     : device_(device), memory_((2 * kSlots + kCreditSlots) * kSlotBytes) {
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;
   region_ = own_verbs_object<decltype(region_)>(
-      "ibv_reg_mr", ibv_reg_mr(device.domain(), memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE));
+      "ibv_reg_mr", ibv_reg_mr(device.domain(), memory_.data(), memory_.size(), kAccess));
   constexpr std::uint32_t kSends = 2 * kSlots + kCreditSlots;  // a message that writes is two pieces of work
   constexpr int kCompletions = kSends + kSlots + kCreditSlots;
   completions_ = own_verbs_object<decltype(completions_)>(
@@ -55,7 +56,7 @@ QueuePair::QueuePair(const VerbsDevice& device, std::uint8_t rail)
   ibv_qp_attr begin{};
   begin.qp_state = IBV_QPS_INIT;
   begin.port_num = port.number;
-  begin.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  begin.qp_access_flags = int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_WRITE};
   modify(queues_.get(), begin, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
   for (std::uint32_t i = 0; i < kSlots + kCreditSlots; ++i) post_receive(i);
   for (std::uint32_t i = 0; i < kSlots; ++i) free_slots_.push_back(kSlots + kCreditSlots + i);

@@ -364,7 +364,7 @@ void RdmaTransport::arrived(Rank rank, std::size_t rail, std::uint64_t tag) {
 std::uint64_t RdmaTransport::register_memory(std::span<std::byte> bytes) {
   OwnersMemory memory{bytes, {}};
   for (const auto& device : devices_) {
-    constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    constexpr int kAccess = int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_WRITE};
     ibv_mr* const region = ibv_reg_mr(device->domain(), bytes.data(), bytes.size(), kAccess);
     if (region == nullptr) {
       events_.noted(fmt::format("rank {} copies what it sends from {} bytes of its memory: {}", rank_,
