@@ -9,6 +9,7 @@
 
 #include "hw/launch/rendezvous.hpp"
 #include "hw/rank/recording.hpp"
+#include "hw/world/met_ranks.hpp"
 #include "hw/world/peers.hpp"
 #include "hw/world/real_world.hpp"
 #include "hw/world/routing_tally.hpp"
@@ -65,11 +66,10 @@ class RankRun {
         text_(text),
         options_(options),
         rank_(place.rank),
-        token_(place.token),
         extra_modules_(job.transformer.trained_extra()),
         recorder_(recorder(job)),
         rendezvous_(rendezvous_options(program, place, options)),
-        messenger_(messenger_options(options)),
+        messenger_(messenger_options(place, options)),
         peers_(program, messenger_, options.algorithms),
         work_(program, job.transformer, job.train, rank_, options.library,
               [this](const Kernel& kernel, std::span<float> values) {
@@ -115,7 +115,6 @@ class RankRun {
   const Text& text_;
   const TrainOptions& options_;
   const Rank rank_;
-  const JobToken token_;
   const std::int64_t extra_modules_;
   const std::unique_ptr<RecordingWriter> recorder_;  // on rank 0, if there is a recording
   KeptArrivals received_;
@@ -133,13 +132,8 @@ class RankRun {
     meeting.on_note = options.on_note;
     return meeting;
   }
-  MessengerOptions messenger_options(const TrainOptions& options) {
-    MessengerOptions messages;
-    messages.rank = rank_;
-    messages.listener = rendezvous_.take_listener();
-    messages.peers = rendezvous_.peers();
-    messages.token = token_;
-    messages.timeout_s = options.timeout_s;
+  MessengerOptions messenger_options(const Place& place, const TrainOptions& options) {
+    MessengerOptions messages = messages_after(rendezvous_, place, options.timeout_s);
     messages.reads_memory = options.reads_memory;
     messages.uses_rdma = options.uses_rdma;
     messages.rdma_devices = options.rdma_devices;

@@ -14,6 +14,7 @@
 #include "hw/calibration/time_calls.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/world/met_ranks.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
@@ -136,16 +137,8 @@ std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
 Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOptions options) {
   constexpr double kSilence_s = 120;
   Rendezvous rendezvous(rendezvous_of(place, "bench comm", kSilence_s));
-  MessengerOptions messages;
-  messages.rank = place.rank;
-  messages.listener = rendezvous.take_listener();
-  messages.peers = rendezvous.peers();
-  messages.token = place.token;
-  messages.timeout_s = kSilence_s;
-  Messenger messenger(std::move(messages));
-  std::vector<Rank> everyone;
-  for (const Rank rank : rendezvous.places().ids()) everyone.push_back(rank);
-  Communicator ranks(messenger, 1, everyone);
+  Messenger messenger(messages_after(rendezvous, place, kSilence_s));
+  Communicator ranks(messenger, 1, all_ranks(rendezvous));
   const bool tells = place.rank == kLeader;
   if (tells && !arguments.json) {
     write_result(

@@ -9,6 +9,7 @@
 #include "hw/communicator/tried_paths.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/world/met_ranks.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
@@ -62,13 +63,8 @@ std::string to_text(const ordered_json& pairs) {
 Exit report_as(const Place& place, bool json) {
   constexpr double kSilence_s = 60;
   Rendezvous rendezvous(rendezvous_of(place, "doctor peers", kSilence_s));
-  MessengerOptions messages;
-  messages.rank = place.rank;
-  messages.listener = rendezvous.take_listener();
-  messages.peers = rendezvous.peers();
-  messages.token = place.token;
-  messages.timeout_s = kSilence_s;
-  const IdTable<Rank, std::string> answers = rendezvous.gather(packed(try_paths(std::move(messages))));
+  const IdTable<Rank, std::string> answers =
+      rendezvous.gather(packed(try_paths(messages_after(rendezvous, place, kSilence_s))));
   if (place.rank != kLeader) return Exit::ok;
   const ordered_json pairs = pairs_of(answers);
   write_result(json ? json_text({{"schema", "motley.doctor_peers/1"},

@@ -16,6 +16,7 @@
 #include "hw/communicator/communicator.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/world/met_ranks.hpp"
 #include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
 
@@ -38,16 +39,8 @@ std::vector<TransferSample> samples_of(const std::vector<TimedTransfers>& timed,
 MeasuredTransfers measure_as(const Place& place, const TransferOptions& options) {
   constexpr double kSilence_s = 120;
   Rendezvous rendezvous(rendezvous_of(place, fmt::format("transfers for {} s", options.seconds), kSilence_s));
-  MessengerOptions messages;
-  messages.rank = place.rank;
-  messages.listener = rendezvous.take_listener();
-  messages.peers = rendezvous.peers();
-  messages.token = place.token;
-  messages.timeout_s = kSilence_s;
-  Messenger messenger(std::move(messages));
-  std::vector<Rank> everyone;
-  for (const Rank rank : rendezvous.places().ids()) everyone.push_back(rank);
-  Communicator ranks(messenger, 1, everyone);
+  Messenger messenger(messages_after(rendezvous, place, kSilence_s));
+  Communicator ranks(messenger, 1, all_ranks(rendezvous));
   Sentinel sentinel;
   TransferTimeOptions timing;
   timing.seconds = options.seconds;
