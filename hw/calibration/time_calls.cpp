@@ -62,27 +62,32 @@ class CallTimer {
     if (values_.size() < call.bytes) values_.resize(call.bytes);
   }
 
-  double run(const TimedCall& call, std::size_t count) {
+  double run(TimedCall& call, std::size_t count) {
     const std::span<std::byte> values = std::span(values_).first(call.bytes);
     ranks_.run({.element = ElementType::uint8}, std::span(&joined_, 1));  // all begin together
     const double begin_s = monotonic_s();
     for (std::size_t i = 0; i < count; ++i)
       if (call.kind)
-        ranks_.run({.kind = *call.kind, .algorithm = call.algorithm}, values);
+        await(ranks_.start({.kind = *call.kind, .algorithm = call.algorithm}, values), call);
       else
-        exchange(values);
+        exchange(values, call);
     return monotonic_s() - begin_s;
   }
 
+  void await(const Request& request, TimedCall& call) {
+    ranks_.wait(request);
+    call.taken.add(ranks_.messenger().paths_of(request));
+  }
+
   // There and back.
-  void exchange(std::span<std::byte> values) {
+  void exchange(std::span<std::byte> values, TimedCall& call) {
     const int place = ranks_.place();
     tag_ += 2;
     if (place > 1) return;
     const Request coming =
         ranks_.receive(1 - place, place == 0 ? tag_ : tag_ - 1, values_for_coming(values.size()));
     if (place == 1) ranks_.wait(coming);
-    ranks_.wait(ranks_.send(1 - place, place == 0 ? tag_ - 1 : tag_, values));
+    await(ranks_.send(1 - place, place == 0 ? tag_ - 1 : tag_, values), call);
     if (place == 0) ranks_.wait(coming);
   }
   std::span<std::byte> values_for_coming(std::size_t bytes) {

@@ -16,7 +16,8 @@ namespace motley {
 struct TimedCall {
   std::optional<CollectiveKind> kind;  // nothing: a message
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
-  Path path = Path::tcp;
+  Path path = Path::tcp;  // that was allowed
+  PathSet taken = {};     // by what this rank sends and receives: small messages go over TCP
   std::size_t bytes = 0;  // S of CollectiveKind, or of the message
   double seconds = 0;     // of one call, or of one way of a message: the median of all rounds
   double spread = 0;      // half of what lies between the quartiles, as a share of the median

@@ -57,7 +57,6 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   waiting_sends_.clear();
   unwired_sends_.clear();
   readies_.clear();
-  later_.clear();
   completed_ = true;
   if (!tells) return;
   Frame abort;

@@ -111,7 +111,7 @@ std::string operation_of(const TimedCall& call) {
 
 std::string to_text(const TimedCall& call, int ranks) {
   return fmt::format("{:<15} {:<19} {:<5} {:>10} {:>12} {:>10.3f} {:>10.3f} {:>9.3f} {:>6.1f} %\n",
-                     operation_of(call), call.kind ? name_of(call.algorithm) : "-", name_of(call.path),
+                     operation_of(call), call.kind ? name_of(call.algorithm) : "-", print(call.taken),
                      call.bytes, fmt::format("{:.2f} us", call.seconds * 1e6),
                      call.algorithm_bandwidth() / 1e9, call.bus_bandwidth(ranks) / 1e9,
                      call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0,
@@ -123,7 +123,8 @@ std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
   for (const TimedCall& call : calls)
     list.push_back({{"operation", operation_of(call)},
                     {"algorithm", call.kind ? name_of(call.algorithm) : ""},
-                    {"path", name_of(call.path)},
+                    {"allowed", name_of(call.path)},
+                    {"path", print(call.taken)},
                     {"bytes", call.bytes},
                     {"seconds", call.seconds},
                     {"spread", call.spread},
