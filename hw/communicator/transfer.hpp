@@ -33,7 +33,8 @@ class Messenger::Transfer final : public Operation {
   std::uint64_t other = 0;                       // the receiver's number, once it is known
   std::uint32_t attempt = 0;                     // how often its bytes were begun before
   bool begun = false;                            // some bytes of a receive have come
-  bool withdrawn = false;                        // the sender of a receive was told that it is cancelled
+  bool withdrawn = false;                        // the other side was told that it is cancelled
+  bool is_eager = false;                         // a send whose bytes have gone before its receiver was ready
   const double since_s;                          // when it was posted
   double moved_s;                                // when it last moved
   Then then;                                     // is called once it is done
