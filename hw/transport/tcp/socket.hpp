@@ -91,5 +91,6 @@ Address parse_address(const std::string& text);
 std::string print(const Address& address);
 
 double monotonic_s();  // seconds on this host's steady clock
+double recent_s();     // the same, up to some milliseconds old: it costs much less
 
 }  // namespace motley
