@@ -131,8 +131,8 @@ class RankServer {
     }
   }
 
-  // Performs the step as if the ranks that are simulated were here.
-  void imagine(const RankQuestion& question, std::vector<float> recorded) {
+  // Performs the step as if the ranks that are simulated were here. Returns the paths to and from those that are real.
+  PathSet imagine(const RankQuestion& question, std::vector<float> recorded) {
     const Step& step = question.step;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
@@ -141,13 +141,15 @@ class RankServer {
                                         : source(instruction);
     arrivals_.begin(from, RecordedValues(std::move(recorded)), question.keeps);
     imagining_world_.meet(question.shares ? static_cast<Peers*>(&present_) : &imagined_);
+    PathSet paths;
     try {
-      imagining_world_.perform_alone(step, instruction);
+      paths = imagining_world_.perform_alone(step, instruction).paths;
     } catch (...) {
       messenger_.abort("a transfer failed");  // the other real members wait no longer
       throw;
     }
     arrivals_.end();
+    return paths;
   }
 
  private:
@@ -193,11 +195,12 @@ void serve(RankServer& server, const RankQuestion& question, std::vector<float> 
       const TraceEvent moved = server.move(question);
       answer.begin_s = moved.begin_s;
       answer.end_s = moved.end_s;
+      answer.paths = moved.paths;
       answer.values = server.received();
       break;
     }
     case RankQuestion::Ask::imagine:
-      server.imagine(question, std::move(recorded));
+      answer.paths = server.imagine(question, std::move(recorded));
       answer.values = server.received();
       break;
     case RankQuestion::Ask::loss:
@@ -496,6 +499,7 @@ std::optional<double> RealRanks::communicate(const std::vector<Step>& together, 
   if (processes_.empty()) start_all();
   for (const Step& step : together) ahead_s.push_back(complete ? this->ahead_s(step.rank) : 0);
   for (const Step& step : together) ask(step.rank, question_of(step));
+  paths_.clear();
   std::exception_ptr failure, death;
   double begin_s = -kForEver_s, end_s = -kForEver_s;  // of the last rank
   for (std::size_t i = 0; i < together.size(); ++i) try {
@@ -503,6 +507,7 @@ std::optional<double> RealRanks::communicate(const std::vector<Step>& together, 
       const RankAnswer moved = answer(together[i].rank, question);
       begin_s = std::max(begin_s, moved.begin_s - ahead_s[i]);
       end_s = std::max(end_s, moved.end_s - ahead_s[i]);
+      paths_[together[i]] = moved.paths;
       if (question.keeps) options_.recorder->add(together[i], moved.values);
     } catch (const Died&) {
       if (!death) death = std::current_exception();
