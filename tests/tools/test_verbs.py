@@ -100,7 +100,7 @@ class Training(Guests):
             _, kind, _, size, paths = event
             if kind in ["transfer", "collective"] and size > 0:
                 self.assertIsNotNone(paths, (name, event))
-                is_large = kind == "transfer" or size >= 32768
+                is_large = kind == "transfer" or size >= 16384
                 self.assertEqual(is_large, "verbs" in paths.split(), (name, event))
             elif name == "tensor parallel" and kind == "compute":  # its collectives, large and small, are inside
                 self.assertIn("verbs", (paths or "").split(), (name, event))
