@@ -334,9 +334,11 @@ void RealRanks::start_all() {
 void RealRanks::meet_launched() {
   Meeting met = meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.machine,
                      options_.rendezvous_timeout_s);
-  for (auto& [rank, process] : met.others)
+  for (auto& [rank, process] : met.others) {
+    process.socket.end_when_silent(options_.host_deadline_s);
     processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
                                      process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
+  }
   Doors doors;
   doors.emplace(met.rank, std::move(met.door));
   start(met.rank, doors, met.places, options_.place->token);
@@ -545,6 +547,7 @@ void serve_real_rank(const Job& job, const Program& program, const std::vector<R
   Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
                      options.rendezvous_timeout_s);
   const auto& [asking, process] = *met.others.begin();
+  process.socket.end_when_silent(options.deadline_s);  // it may read the answers of other ranks first
   ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, process.socket};
   const bool ended =
       answer_questions([&] { return make_server(job, program, real, options, place); }, process.socket);

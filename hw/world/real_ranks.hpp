@@ -25,7 +25,8 @@ namespace motley {
 
 struct RealRanksOptions {
   ExecutorOptions executor = {};
-  double deadline_s = 300;  // a rank that does not answer for so long counts as dead
+  double deadline_s = 300;      // a rank that does not answer for so long counts as dead
+  double host_deadline_s = 30;  // and all ranks of another host that does not
   // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
   std::optional<Place> place = {};
   double rendezvous_timeout_s = 120;     // processes of a launch may start this far apart

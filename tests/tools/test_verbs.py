@@ -180,26 +180,43 @@ class LongMessages(Training):
         self.trains(*STRATEGIES)
 
 
-class MixedRuns(Guests):
+class Mixed(Guests):
     """scenarios/mixed-rdma.yaml: real ranks in two guests; the process in guest 0 simulates the 62 others, too."""
 
     SCENARIO = "scenarios/mixed-rdma.yaml"
+    GONE = r"real rank 1 \(process \d+ at 10\.77\.0\.2\) is gone, at stage "
 
-    def test_two_of_sixty_four_ranks_are_real_and_talk_over_verbs(self):
-        folder = self.new_folder()
-        tape, report, again, errors = (folder / name for name in ["tape.json", "report.json", "again.json", "errors"])
-        simulate = f"env {place('$RDMA_VM_RANK', 2, 7000)} {MOTLEY} simulate {self.SCENARIO}"
-        # In the second run, which would take minutes, guest 1 kills its rank as soon as bytes have come.
-        script = f"""
-            {simulate} --json --record {tape} --out {report} || exit
+    def setUp(self):
+        self.folder = self.new_folder()
+        self.simulate = f"env {place('$RDMA_VM_RANK', 2, 7000)} {MOTLEY} simulate {self.SCENARIO}"
+
+    def both(self, script):
+        """What two guests print that run this script."""
+        return self.rdma_vm("--guests", 2, "--rw", self.folder, "--", "sh", "-c", script)
+
+    def interrupted(self, what):
+        """A run that would take minutes. Guest 1 does `what` to its process `$rank` when the first bytes have come."""
+        return f"""
             before=$(cat {PACKETS})
-            {simulate} --repeats 100 2>{errors}.$RDMA_VM_RANK >{errors}.out.$RDMA_VM_RANK & rank=$!
+            cd {self.folder}; exec 3>out.$RDMA_VM_RANK 4>errors.$RDMA_VM_RANK; cd {ROOT}
+            {self.simulate} --repeats 100 >&3 2>&4 & rank=$!
             if [ $RDMA_VM_RANK = 1 ]; then
                 while kill -0 $rank && [ $(cat {PACKETS}) = $before ]; do sleep 0.1; done
-                kill -KILL $rank
+                {what}
             fi
             wait $rank; echo ended with $?"""
-        output = self.rdma_vm("--guests", 2, "--rw", folder, "--", "sh", "-c", script)
+
+    def check_rank_1_is_named(self, output):
+        self.assertIn("[0] ended with 1\n", output)
+        self.assertRegex((self.folder / "errors.0").read_text(), self.GONE)
+        self.assertEqual("", (self.folder / "out.0").read_text())
+
+
+class MixedRuns(Mixed):
+    def test_two_of_sixty_four_ranks_are_real_and_talk_over_verbs(self):
+        tape, report, again = (self.folder / name for name in ["tape.json", "report.json", "again.json"])
+        output = self.both(f"{self.simulate} --json --record {tape} --out {report} || exit\n" +
+                           self.interrupted("kill -KILL $rank"))
 
         real = json.loads(report.read_text())["real"]
         self.assertEqual(([0, 1], 16, "verbs"), (real["ranks"], real["moved"], real["moved_by"]))
@@ -213,11 +230,15 @@ class MixedRuns(Guests):
         self.assertEqual(report.read_text(), replayed)
         self.assertEqual(tape.read_bytes(), again.read_bytes())
 
-        self.assertIn("[0] ended with 1\n", output)
         self.assertIn(f"[1] ended with {128 + signal.SIGKILL}\n", output)
-        self.assertRegex(pathlib.Path(f"{errors}.0").read_text(),
-                         r"real rank 1 \(process \d+ at 10\.77\.0\.2\) is gone, at stage ")
-        self.assertEqual("", pathlib.Path(f"{errors}.out.0").read_text())
+        self.check_rank_1_is_named(output)
+
+
+class LongMixedRuns(Mixed):
+    def test_a_rank_whose_guest_answers_no_more_is_named(self):
+        # The process of rank 1 goes on, unheard, until the host ends its guest.
+        output = self.both(self.interrupted("tc qdisc add dev eth0 root netem loss 100%; exit"))
+        self.check_rank_1_is_named(output)
 
 
 if __name__ == "__main__":
