@@ -192,6 +192,18 @@ void Socket::spare_pacing() const {
     setsockopt(descriptor_, IPPROTO_TCP, TCP_CONGESTION, kPlainest.data(), kPlainest.size());
 }
 
+void Socket::end_when_silent(double seconds) const {
+  constexpr int kProbes = 5;
+  const auto set = [&](int option, double value) {
+    const int whole = std::max(1, static_cast<int>(value));
+    setsockopt(descriptor_, IPPROTO_TCP, option, &whole, sizeof whole);
+  };
+  set(TCP_KEEPIDLE, seconds / 2);
+  set(TCP_KEEPINTVL, seconds / 2 / kProbes);
+  set(TCP_KEEPCNT, kProbes);
+  set(TCP_USER_TIMEOUT, seconds * 1e3);  // milliseconds
+}
+
 std::string Socket::peer_host() const {
   const AnyAddress address(
       [this](sockaddr* into, socklen_t* length) { getpeername(descriptor_, into, length); });
