@@ -15,7 +15,7 @@ struct CommLinks {
   int hosts = 1, ranks_per_host = 1;
   // Of the path that a run takes: out of memory inside a host, by RDMA between hosts, where these were measured; else
   // TCP. Nothing: no two ranks are so.
-  std::optional<LinkFigures> inside_host, between_hosts;
+  std::optional<LinkFigures> inside_host = {}, between_hosts = {};
   bool uses_rdma = false;  // between hosts
 };
 

@@ -41,7 +41,7 @@ class Bench:
         return answer.stdout
 
     def calibrate(self):
-        self.measured.write_text(self.comm("--operations", "message", "--bytes", "8 B,1 MiB,2 MiB,4 MiB"))
+        self.measured.write_text(self.comm("--operations", "message", "--bytes", "8 B,1 MiB,8 MiB"))
         subprocess.run([self.program, "calibrate", "--comm", self.measured, "--cluster", self.cluster], check=True,
                        stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
