@@ -97,11 +97,13 @@ NodeGroup hosts_with(const Chip& chip, const CommLinks& links) {
   hosts.chip = chip;
   hosts.nodes = links.hosts;
   hosts.chips_per_node = links.ranks_per_host;
-  const auto known = links.inside_host ? links.inside_host : links.between_hosts;
   hosts.inside.kind = FabricKind::loopback;
-  if (known) hosts.inside.bandwidth = rounded(known->bytes_per_s);
-  if (known) hosts.inside.latency_s = rounded(known->latency_s);
+  if (links.inside_host)
+    hosts.inside = {FabricKind::loopback, rounded(links.inside_host->bytes_per_s),
+                    rounded(links.inside_host->latency_s)};
   if (!links.between_hosts) return hosts;
+  // A chip reaches its NIC through the fabric, which is no bottleneck where nothing else is on it.
+  if (!links.inside_host) hosts.inside.bandwidth = rounded(2 * links.between_hosts->bytes_per_s);
   Nic nic;
   nic.kind = links.uses_rdma ? NicKind::roce : NicKind::ethernet;
   nic.count = 1;

@@ -25,6 +25,7 @@ CommLinks read_comm_links(const std::string& text, const std::string& file);
 // Hosts that are alike, whose chips are the ranks. A message takes as long in a simulation as these links say: what the
 // simulator adds to each message over a NIC for its software is no part of the NIC's latency. The bandwidths are those
 // that were measured, so they are reached in full.
+// Assumes: ranks exchange bytes faster inside a host than between hosts.
 NodeGroup hosts_with(const Chip& chip, const CommLinks& links);
 
 }  // namespace motley
