@@ -18,6 +18,8 @@ namespace {
 constexpr const char* kSchema = "motley.bench_comm/1";
 constexpr IntegerRange kRanks{1, 1 << 24};
 constexpr std::int64_t kBytesMost = 1'000'000'000'000'000;
+constexpr double kSecondsLeast = 1e-12, kSecondsMost = 1e6,
+                 kRateMost = 1e18;  // far beyond what can be measured
 
 // The paths in the order in which a run prefers them.
 constexpr std::array<std::string_view, 3> kInside = {"shm", "tcp", "verbs"};
@@ -38,11 +40,14 @@ void read_call(const Yaml& node, Messages& messages) {
        "busbw_bytes_per_s", "cpu_s", "chosen", "peer", "leaves_host", "between_hosts_bytes", "predicted_s"});
   if (to_text(call.need("operation")) != "message") return;
   const std::string path = to_choice(call.need("allowed"), {"tcp", "shm", "verbs"});
+  const double seconds = to_number(call.need("seconds"), Sign::positive);
+  if (seconds < kSecondsLeast || seconds > kSecondsMost)
+    refuse(call.need("seconds")->where, fmt::format("no message takes {} s", seconds));
   messages[{to_bool(call.need("leaves_host")), path}].push_back(
       {.kind = TransferKind::send_latency,
        .ranks = 2,
        .bytes = static_cast<double>(to_integer(call.need("bytes"), {0, kBytesMost})),
-       .seconds = to_number(call.need("seconds"), Sign::positive)});
+       .seconds = seconds});
 }
 
 struct PreferredLink {
@@ -56,7 +61,7 @@ PreferredLink link_of(const Messages& messages, bool leaves_host, const Location
     const auto measured = messages.find({leaves_host, std::string(path)});
     if (measured == messages.end()) continue;
     const auto figures = link_between(measured->second);
-    if (!figures)
+    if (!figures || figures->bytes_per_s > kRateMost)
       refuse(where, fmt::format("messages {} ({}) tell no latency and bandwidth: a size below 100 B and two "
                                 "above 100 kB are needed, and the largest takes longest",
                                 what, path));
@@ -69,7 +74,7 @@ PreferredLink link_of(const Messages& messages, bool leaves_host, const Location
 
 CommLinks read_comm_links(const std::string& text, const std::string& file) {
   const Fields whole(parse_yaml(text, file), "what bench comm measured",
-                     {"schema", "ranks", "hosts", "ranks_per_host", "calls"});
+                     {"schema", "ranks", "hosts", "ranks_per_host", "machine", "calls"});
   if (const std::string schema = to_text(whole.need("schema")); schema != kSchema)
     refuse(whole.need("schema")->where, fmt::format("`{}` is not {}", shortened(schema), kSchema));
   CommLinks links;
@@ -79,6 +84,7 @@ CommLinks read_comm_links(const std::string& text, const std::string& file) {
   if (std::int64_t{links.hosts} * links.ranks_per_host != ranks)
     refuse(whole.need("ranks")->where,
            fmt::format("{} ranks are not {} on each of {} hosts", ranks, links.ranks_per_host, links.hosts));
+  if (const Yaml machine = whole.find("machine")) links.machine = to_text(machine);
   Messages messages;
   for (const Yaml& call : to_sequence(whole.need("calls"))) read_call(call, messages);
   const Location where = whole.where("calls");

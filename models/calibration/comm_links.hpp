@@ -16,7 +16,8 @@ struct CommLinks {
   // Of the path that a run takes: out of memory inside a host, by RDMA between hosts, where these were measured; else
   // TCP. Nothing: no two ranks are so.
   std::optional<LinkFigures> inside_host = {}, between_hosts = {};
-  bool uses_rdma = false;  // between hosts
+  bool uses_rdma = false;    // between hosts
+  std::string machine = {};  // the kind of all hosts; empty: they are unlike, or it was not told
 };
 
 // Throws Refusal "bad-comm", and those of parse_yaml() and of its readers, with file, line and column.

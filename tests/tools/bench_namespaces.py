@@ -7,7 +7,7 @@ Arguments: the program; --rates 100mbit,1gbit,- (the links of the hosts; "-": as
 100 Mbit/s, with one operation. Root is needed: hosts are network namespaces (tests/tools/network_hosts.py).
 
 For each rate, messages are measured first; `motley calibrate --comm` makes the cluster of them that predictions rest
-on. At a stated rate a factor is to be within 15 % of the predicted one, and what `automatic` takes within 5 % of the
+on. At a stated rate a factor is to be within 15 % of the predicted one, and what `automatic` takes within 10 % of the
 fastest (other processes of a busy machine move times of equal algorithms by as much); else the exit code is 1. Without
 a rate the processors are the link, which the simulator does not know: nothing is asked there.
 """
@@ -22,7 +22,7 @@ import tempfile
 from network_hosts import NetworkHosts, why_not
 
 MIB = 1 << 20
-NEAR, FASTEST = 0.15, 0.05
+NEAR, FASTEST = 0.15, 0.1
 KNOWS_HOSTS = ("hierarchical", "double_binary_tree")
 FLAT = {"all_to_all": "flat"}  # others: ring
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/time_calls.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
@@ -22,6 +23,7 @@
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/measure_transfers.hpp"
 #include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/predict_calls.hpp"
@@ -141,6 +143,7 @@ std::string to_text(const TimedCall& call, int ranks, const PredictedCalls* pred
 struct Benched {
   std::vector<TimedCall> calls;
   int ranks = 0, hosts = 0, per_host = 1;
+  std::string machine = {};                   // the kind of all hosts; empty: they are unlike
   const PredictedCalls* predicted = nullptr;  // null: no cluster was given
 };
 
@@ -169,6 +172,7 @@ std::string to_json(const Benched& benched) {
                                           {"ranks", benched.ranks},
                                           {"hosts", benched.hosts},
                                           {"ranks_per_host", benched.per_host},
+                                          {"machine", benched.machine},
                                           {"calls", list}});
 }
 
@@ -203,6 +207,7 @@ Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOpti
                   .hosts = static_cast<int>(std::set(options.hosts.begin(), options.hosts.end()).size()),
                   .per_host = ranks_per_host(options.hosts),
                   .predicted = predicted ? &*predicted : nullptr};
+  benched.machine = common_machine(rendezvous);
   SentBetweenHosts between_hosts(options.hosts, place.rank);
   options.sent_between_hosts = [&] { return between_hosts.bytes(); };
   MessengerOptions messages = messages_after(rendezvous, place, kSilence_s);

@@ -402,6 +402,7 @@ Exit read_comm(const CalibrateArguments& options) {
     Cluster cluster;
     cluster.name = stem_of(options.cluster);
     cluster.groups = {hosts_with(load_chip(options.chip), links)};
+    cluster.links_measured_on = links.machine;
     write_result(print(cluster), options.cluster);
   }
   const nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"},

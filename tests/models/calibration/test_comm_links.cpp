@@ -162,6 +162,9 @@ TEST_CASE("bad-comm: files that tell no links are refused where they say so", "[
         "two above "
         "100 kB are needed, and the largest takes longest" +
             hint);
+  std::string instant = comm(2, 1, near);
+  instant.replace(instant.find("\"seconds\": 1e-05"), 16, "\"seconds\": 1e-20");
+  CHECK_THAT(comm_refusal(instant), Catch::Contains("no message takes 1e-20 s"));
   std::string negative = comm(2, 1, near);
   negative.replace(negative.find("\"seconds\": ") + 11, 1, "-");
   CHECK_THAT(comm_refusal(negative), Catch::StartsWith("comm.json:6:"));
