@@ -127,10 +127,12 @@ void CollectivePerformer::list_items() {
 
 void CollectivePerformer::start() {
   const auto hold = shared_from_this();
-  for (std::size_t s = 0; s < segments_; ++s)
-    for (std::size_t i = 0; i < messages_.size(); ++i)
-      if (messages_[i].waits_for == 0) go_on(i, s);
   fill_window();
+  // Receives first: what tells a peer to begin would wait on the connection behind the bytes that this member sends.
+  for (const bool sends : {false, true})
+    for (std::size_t s = 0; s < segments_; ++s)
+      for (std::size_t i = 0; i < messages_.size(); ++i)
+        if (messages_[i].sends == sends && messages_[i].waits_for == 0) go_on(i, s);
   if (left_ == 0) finish();
 }
 

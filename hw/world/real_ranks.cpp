@@ -21,6 +21,7 @@
 #include "hw/communicator/parts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/transport/host_id.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/peers.hpp"
@@ -337,7 +338,7 @@ void RealRanks::meet_launched() {
   for (auto& [rank, process] : met.others) {
     process.socket.end_when_silent(options_.host_deadline_s);
     processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
-                                     process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
+                                     process.host.boot == host_id() ? std::optional(0.0) : std::nullopt});
   }
   Doors doors;
   doors.emplace(met.rank, std::move(met.door));
@@ -357,7 +358,7 @@ void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& 
     processes_.emplace(rank, Process{process,
                                      std::move(here),
                                      fmt::format("process {}", process),
-                                     {boot_id(), options_.machine},
+                                     {host_id(), options_.machine},
                                      0.0});
     return;
   }

@@ -116,7 +116,7 @@ class Training(Guests):
             for guest, own in enumerate(guests):
                 scripts[guest] += f"before=$(cat {PACKETS}); started=\n"
                 for rank in own.split():
-                    scripts[guest] += (f"env {place(rank, ranks, port)} {MOTLEY} train {path} --json "
+                    scripts[guest] += (f"env {place(rank, ranks, port)} {MOTLEY} train {path} --any-hosts --json "
                                        f"--out {path.with_suffix('.json')} --trace {path.with_suffix('.trace')} & "
                                        "started=\"$started $!\"\n")
                 scripts[guest] += (f"for each in $started; do wait $each || exit; done\n"
