@@ -3,8 +3,9 @@
 beats the flat one, and whether `automatic` takes the fastest.
 
 Arguments: the program; --rates 100mbit,1gbit,- (the links of the hosts; "-": as fast as this machine is); --hosts N and
---ranks N of each host (2 and 2); --rounds N (3, medians of them count); --json prints JSON; --smoke runs once, at
-100 Mbit/s, with one operation. Root is needed: hosts are network namespaces (tests/tools/network_hosts.py).
+--ranks N of each host (2 and 2); --operations A,B (all that there are); --rounds N (3, medians of them count); --json
+prints JSON; --smoke runs once, at 100 Mbit/s, with one operation. Root is needed: hosts are network namespaces
+(tests/tools/network_hosts.py).
 
 For each rate, messages are measured first; `motley calibrate --comm` makes the cluster of them that predictions rest
 on. At a stated rate a factor is to be within 15 % of the predicted one, and what `automatic` takes within 10 % of the
@@ -109,7 +110,8 @@ def main():
     if missing := why_not():
         sys.exit(missing)
     rates = option("--rates", "100mbit" if smoke else "100mbit,1gbit,-").split(",")
-    operations = "all_reduce" if smoke else "all_reduce,all_gather,reduce_scatter,all_to_all"
+    operations = option("--operations",
+                        "all_reduce" if smoke else "all_reduce,all_gather,reduce_scatter,all_to_all")
     rows, choices = [], []
     for rate in rates:
         with NetworkHosts(int(option("--hosts", 2)), rate) as hosts, tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,8 @@ struct MeasuredTransfers {
   std::string machine = {};  // the kind of all hosts; empty: they are unlike
 };
 
-// The kind of machine of all ranks' hosts, on rank 0. Empty: they are unlike, or this is another rank. All ranks call it.
+// The kind of machine of all ranks' hosts, on rank 0. Empty: they are unlike, or this is another rank. All ranks call
+// it.
 std::string common_machine(Rendezvous& rendezvous);
 
 // Every rank that a launcher started calls it. A process that no launcher started starts its own command once for each
