@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -52,18 +56,32 @@ class CallTimer {
 
  private:
   Communicator& ranks_;
-  std::vector<std::byte> values_;
+  // What is sent and reduced, and what a message comes into.
+  struct Buffers {
+    std::unique_ptr<DeviceMemory> memory;
+    std::shared_ptr<void> registration;
+    std::span<std::byte> values, coming;
+  };
+  std::map<MemoryKind, Buffers> buffers_;
   std::uint64_t tag_ = 0;
 
   void make_room(TimedCall& call) {
     const std::size_t each =
         sizeof(float) * (call.kind == CollectiveKind::all_to_all ? at(ranks_.size()) : 1);
     if (call.kind) call.bytes = (call.bytes + each - 1) / each * each;
-    if (values_.size() < call.bytes) values_.resize(call.bytes);
+    Buffers& mine = buffers_[call.memory];
+    if (mine.memory && mine.values.size() >= call.bytes) return;
+    mine.registration.reset();  // ends before its memory does
+    std::string why;
+    mine.memory = allocate_memory(call.memory, 2 * call.bytes, why);
+    if (!why.empty()) throw RunFailure(why);
+    mine.registration = ranks_.messenger().register_memory(*mine.memory);
+    mine.values = mine.memory->bytes().first(call.bytes);
+    mine.coming = mine.memory->bytes().last(call.bytes);
   }
 
   double run(TimedCall& call, std::size_t count) {
-    const std::span<std::byte> values = std::span(values_).first(call.bytes);
+    const std::span<std::byte> values = buffers_[call.memory].values.first(call.bytes);
     ranks_.run({.element = ElementType::uint8}, std::span(&joined_, 1));  // all begin together
     const double begin_s = monotonic_s();
     for (std::size_t i = 0; i < count; ++i)
@@ -84,15 +102,11 @@ class CallTimer {
     const int place = ranks_.place();
     tag_ += 2;
     if (place > 1) return;
-    const Request coming =
-        ranks_.receive(1 - place, place == 0 ? tag_ : tag_ - 1, values_for_coming(values.size()));
+    const Request coming = ranks_.receive(1 - place, place == 0 ? tag_ : tag_ - 1,
+                                          buffers_[call.memory].coming.first(values.size()));
     if (place == 1) ranks_.wait(coming);
     await(ranks_.send(1 - place, place == 0 ? tag_ - 1 : tag_, values), call);
     if (place == 0) ranks_.wait(coming);
-  }
-  std::span<std::byte> values_for_coming(std::size_t bytes) {
-    if (coming_.size() < bytes) coming_.resize(bytes);
-    return std::span(coming_).first(bytes);
   }
 
   double reduced(double mine, ReduceOp reduce) {
@@ -103,7 +117,6 @@ class CallTimer {
   double sum(double mine) { return reduced(mine, ReduceOp::sum); }
 
   std::byte joined_{};
-  std::vector<std::byte> coming_;
 };
 
 }  // namespace
@@ -123,13 +136,15 @@ std::vector<TimedCall> time_calls(Communicator& ranks, const TimeCallsOptions& o
       algorithms = {kind ? plain_algorithm(*kind) : CollectiveAlgorithm::automatic};
     for (const CollectiveAlgorithm algorithm : algorithms)
       for (const Path path : options.paths)
-        for (const std::size_t bytes : options.bytes) {
-          TimedCall call{.kind = kind, .algorithm = algorithm, .path = path, .bytes = bytes};
-          if (!timer.can(call)) continue;
-          timer.time(call, options);
-          timed.push_back(call);
-          if (options.on_result) options.on_result(call);
-        }
+        for (const std::size_t bytes : options.bytes)
+          for (const MemoryKind memory : options.memories) {
+            TimedCall call{
+                .kind = kind, .algorithm = algorithm, .path = path, .memory = memory, .bytes = bytes};
+            if (!timer.can(call)) continue;
+            timer.time(call, options);
+            timed.push_back(call);
+            if (options.on_result) options.on_result(call);
+          }
   }
   return timed;
 }

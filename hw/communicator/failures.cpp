@@ -43,6 +43,7 @@ void Messenger::forget_transfers() {
     transfers->clear();
   }
   later_.clear();
+  staged_.forget();
 }
 
 void Messenger::fail(Rank culprit, const std::string& why, bool tells) {

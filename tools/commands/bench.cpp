@@ -27,7 +27,7 @@ namespace {
 
 struct BenchArguments {
   std::string what = "comm", operations = "message,all_reduce,all_gather,reduce_scatter,all_to_all",
-              algorithms, paths = "shm,tcp", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
+              algorithms, paths = "shm,tcp", memory = "host", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
   int ranks = 2;
   PlaceFlags place;
   double seconds_a_time = 0.02;
@@ -100,6 +100,9 @@ TimeCallsOptions read_options(const BenchArguments& arguments) {
         [](const std::string& word) { return parse_word<CollectiveAlgorithm>(word).value(); });
   options.paths = choices<Path>("--paths", arguments.paths, words_of<Path>(),
                                 [](const std::string& word) { return parse_word<Path>(word).value(); });
+  options.memories =
+      choices<MemoryKind>("--memory", arguments.memory, words_of<MemoryKind>(),
+                          [](const std::string& word) { return parse_word<MemoryKind>(word).value(); });
   for (const std::string& word : words_in(arguments.bytes)) options.bytes.push_back(bytes_of(word));
   options.seconds_a_time = arguments.seconds_a_time;
   return options;
@@ -110,9 +113,9 @@ std::string operation_of(const TimedCall& call) {
 }
 
 std::string to_text(const TimedCall& call, int ranks) {
-  return fmt::format("{:<15} {:<19} {:<5} {:>10} {:>12} {:>10.3f} {:>10.3f} {:>9.3f} {:>6.1f} %\n",
+  return fmt::format("{:<15} {:<19} {:<5} {:<7} {:>10} {:>12} {:>10.3f} {:>10.3f} {:>9.3f} {:>6.1f} %\n",
                      operation_of(call), call.kind ? name_of(call.algorithm) : "-", print(call.taken),
-                     call.bytes, fmt::format("{:.2f} us", call.seconds * 1e6),
+                     name_of(call.memory), call.bytes, fmt::format("{:.2f} us", call.seconds * 1e6),
                      call.algorithm_bandwidth() / 1e9, call.bus_bandwidth(ranks) / 1e9,
                      call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0,
                      call.spread * 100);
@@ -125,6 +128,7 @@ std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
                     {"algorithm", call.kind ? name_of(call.algorithm) : ""},
                     {"allowed", name_of(call.path)},
                     {"path", print(call.taken)},
+                    {"memory", name_of(call.memory)},
                     {"bytes", call.bytes},
                     {"seconds", call.seconds},
                     {"spread", call.spread},
@@ -142,10 +146,10 @@ Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOpti
   Communicator ranks(messenger, 1, all_ranks(rendezvous));
   const bool tells = place.rank == kLeader;
   if (tells && !arguments.json) {
-    write_result(
-        fmt::format("{:<15} {:<19} {:<5} {:>10} {:>12} {:>10} {:>10} {:>9} {:>8}\n", "operation", "algorithm",
-                    "path", "bytes", "time", "algbw GB/s", "busbw GB/s", "CPU s/GB", "spread"),
-        "");
+    write_result(fmt::format("{:<15} {:<19} {:<5} {:<7} {:>10} {:>12} {:>10} {:>10} {:>9} {:>8}\n",
+                             "operation", "algorithm", "path", "memory", "bytes", "time", "algbw GB/s",
+                             "busbw GB/s", "CPU s/GB", "spread"),
+                 "");
     options.on_result = [&](const TimedCall& call) { write_result(to_text(call, place.rank_count), ""); };
   }
   const std::vector<TimedCall> calls = time_calls(ranks, options);
@@ -183,6 +187,8 @@ void add_bench(const Command& program) {
   command.option("--algorithms", arguments->algorithms,
                  "those that do an operation are tried; without: the plain one");
   command.option("--paths", arguments->paths, "of shm (memory to memory on one host), tcp");
+  command.option("--memory", arguments->memory,
+                 "of host, pinned, guarded (only copy calls may touch it: it stands for a chip's)");
   command.option("--bytes", arguments->bytes, "sizes of the payload");
   command.option("--seconds-a-time", arguments->seconds_a_time, "each time is the mean of as many calls");
   command.flag("--json", arguments->json, "print JSON (schema motley.bench_comm/1)");
