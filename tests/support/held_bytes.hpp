@@ -48,6 +48,7 @@ class HeldBytes {
     memory_->copy_in(payload_, bytes);
   }
   std::span<std::byte> payload() const { return payload_; }
+  void fill(std::span<const std::byte> bytes) { memory_->copy_in(payload_, bytes); }
   std::vector<std::byte> contents() const {
     std::vector<std::byte> bytes(payload_.size());
     memory_->copy_out(bytes, payload_);
