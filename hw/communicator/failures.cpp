@@ -17,23 +17,16 @@ constexpr double kFailing_s = 0.5;  // for telling the others of a failure
 }  // namespace
 
 void Messenger::Transfer::cancel(Messenger& messenger) {
-  if (is_send()) {
-    const Key waiting{peer, key};
-    const auto entry = messenger.waiting_sends_.find(waiting);
-    if (entry == messenger.waiting_sends_.end()) return;  // its bytes flow
-    auto& numbers = entry->second;
-    const auto mine = std::find(numbers.begin(), numbers.end(), number);
-    if (mine == numbers.end()) return;
-    numbers.erase(mine);
-    if (numbers.empty()) messenger.waiting_sends_.erase(entry);
-    messenger.end(messenger.sends_.at(number), State::cancelled);
+  if (is_send() && !is_eager) {  // else its bytes flow, or it waits for its receiver
+    if (drop(messenger.waiting_sends_, *this)) messenger.end(messenger.sends_.at(number), State::cancelled);
     return;
   }
   if (std::exchange(withdrawn, true)) return;
-  Frame withdraw;
-  withdraw.kind = FrameKind::withdraw;
-  withdraw.transfer = number;
-  messenger.transport_->tell(peer, withdraw);
+  Frame frame;
+  frame.kind = is_send() ? FrameKind::recall : FrameKind::withdraw;
+  frame.key = key;
+  (is_send() ? frame.sender_number : frame.transfer) = number;
+  messenger.transport_->tell(peer, frame);
 }
 
 // What waits for a transfer holds it, too: a collective and its messages would keep each other for ever.
@@ -42,6 +35,7 @@ void Messenger::forget_transfers() {
     for (const auto& [number, transfer] : *transfers) transfer->then = nullptr;
     transfers->clear();
   }
+  leaving_.clear();
   later_.clear();
   staged_.forget();
 }
@@ -58,6 +52,8 @@ void Messenger::fail(Rank culprit, const std::string& why, bool tells) {
   waiting_sends_.clear();
   unwired_sends_.clear();
   readies_.clear();
+  small_receives_.clear();
+  early_.clear();
   completed_ = true;
   if (!tells) return;
   Frame abort;
@@ -81,6 +77,9 @@ void Messenger::check(const Call& mine, const Frame& ready, Rank peer) {
 // A collective begins: those who were here first may have called something else.
 void Messenger::check_ready_calls(const MessageKey& key, const Call& mine) {
   for (const auto& [whose, frames] : readies_)
+    if (whose.second.context == key.context && whose.second.operation == key.operation)
+      for (const Frame& frame : frames) check(mine, frame, whose.first);
+  for (const auto& [whose, frames] : early_)
     if (whose.second.context == key.context && whose.second.operation == key.operation)
       for (const Frame& frame : frames) check(mine, frame, whose.first);
 }

@@ -178,10 +178,22 @@ void Messenger::complete(Operation& operation, Operation::State state) {
 // Takes a pointer of its own: that of the caller may be the one which is erased here.
 void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
+  if (!transfer->is_send() && transfer->bytes <= kEagerMost) drop(small_receives_, *transfer);
   if (!transfer->lands.empty() && state == Operation::State::done)
     memory_.copy(transfer->lands, transfer->copied);
   complete(*transfer, state);
   if (transfer->then) later_.push_back(std::move(transfer->then));
+}
+
+bool Messenger::drop(std::map<Key, std::deque<std::uint64_t>>& waiting, const Transfer& transfer) {
+  const auto entry = waiting.find({transfer.peer, transfer.key});
+  if (entry == waiting.end()) return false;
+  auto& numbers = entry->second;
+  const auto number = std::find(numbers.begin(), numbers.end(), transfer.number);
+  if (number == numbers.end()) return false;
+  numbers.erase(number);
+  if (numbers.empty()) waiting.erase(entry);
+  return true;
 }
 
 void Messenger::run_later() {
@@ -210,6 +222,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then 
   const Key key{send->peer, send->key};
   const auto ready = readies_.find(key);
   if (ready == readies_.end()) {
+    send_eagerly(*send);
     waiting_sends_[key].push_back(send->number);
     return send;
   }
@@ -243,7 +256,11 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   ready.call = order.call;
   ready.bytes = receive->bytes;
   ready.posted = order.mine;
-  wire_up(*receive, ready);
+  if (!accept_early(receive)) {
+    if (receive->bytes <= kEagerMost)
+      small_receives_[{receive->peer, receive->key}].push_back(receive->number);
+    wire_up(*receive, ready);
+  }
   transport_->tell(receive->peer, ready);
   return receive;
 }
@@ -259,6 +276,11 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
   send->other = ready.transfer;
   send->place = ready.place;
   send->touch();
+  if (send->is_eager) {
+    --eager_[send->peer].unmatched;
+    leaving_.push_back(send);
+    return end_eager();
+  }
   const Pieces& pieces = send->sent->pieces;
   const bool looks_for_zeros = send->sent->keeps_zeros_back && pieces.size() == 1 && !send->is_staged;
   send->moving = looks_for_zeros ? bytes_before_zeros(pieces[0]) : send->bytes;
@@ -324,6 +346,7 @@ void Messenger::came(Rank from, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::ready: {
       const Key key{from, frame.key};
+      eager_[from].seen = frame.transfer;
       const auto waiting = waiting_sends_.find(key);
       if (waiting == waiting_sends_.end()) {
         const auto call = calls_.find({frame.key.context, frame.key.operation});
@@ -353,6 +376,17 @@ void Messenger::came(Rank from, const Frame& frame) {
         end(entry->second, Operation::State::cancelled);
       return;
     }
+    case FrameKind::eager:
+      return take_eager(from, frame);
+    case FrameKind::recall:
+      return recall(from, frame);
+    case FrameKind::recalled:
+      if (const auto send = sent(); send && send->is_eager) {
+        --eager_[from].unmatched;
+        drop(waiting_sends_, *send);
+        end(send, Operation::State::cancelled);
+      }
+      return;
     case FrameKind::abort:
       return fail(frame.rank.value_or(from), frame.text);
     case FrameKind::goodbye:
@@ -438,12 +472,14 @@ void Messenger::lost(Rank peer, const std::string& why) {
     verbs_->forget(peer);
   }
   lost_[peer] = why;
-  // Nobody is left to answer that a receive is withdrawn, and no byte of it will come.
-  for (auto entry = receives_.begin(); entry != receives_.end();) {
-    const std::shared_ptr<Transfer> receive = (entry++)->second;
-    if (receive->peer == peer && receive->withdrawn && !receive->begun)
-      end(receive, Operation::State::cancelled);
-  }
+  // Nobody is left to answer that a message is cancelled, and no byte of it will come or be taken.
+  for (auto* const transfers : {&receives_, &sends_})
+    for (auto entry = transfers->begin(); entry != transfers->end();) {
+      const std::shared_ptr<Transfer> transfer = (entry++)->second;
+      if (transfer->peer != peer || !transfer->withdrawn || transfer->begun) continue;
+      drop(waiting_sends_, *transfer);
+      end(transfer, Operation::State::cancelled);
+    }
   const bool needed = std::any_of(pending_.begin(), pending_.end(), [&](Operation* each) {
     const auto* const transfer = dynamic_cast<Transfer*>(each);
     return transfer != nullptr && transfer->peer == peer;
@@ -458,6 +494,7 @@ void Messenger::noted(const std::string& what) {
 void Messenger::progress() {
   if (verbs_) verbs_->progress();
   transport_->progress();
+  end_eager();
   run_later();
   check_deadlines();
 }

@@ -162,12 +162,20 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void run_later();  // what waits for operations that are done
   void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
   void track(Operation& operation) { pending_.insert(&operation); }
+  // Returns whether it was among those that wait.
+  static bool drop(std::map<Key, std::deque<std::uint64_t>>& waiting, const Transfer& transfer);
   void forget_transfers();
   void fail(Rank culprit, const std::string& why, bool tells = true);
   void check(const Call& mine, const Frame& ready, Rank peer);
   void check_ready_calls(const MessageKey& key, const Call& mine);
   void take_offer(Rank from, const Frame& offer);
   void withdraw_ready(Rank from, const Frame& frame);
+  void send_eagerly(Transfer& send);
+  void end_eager();
+  void take_eager(Rank from, const Frame& eager);
+  void accept(const std::shared_ptr<Transfer>& receive, const Frame& eager);
+  bool accept_early(const std::shared_ptr<Transfer>& receive);
+  void recall(Rank from, const Frame& frame);
   bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
   void open_rdma();
@@ -214,6 +222,11 @@ class Messenger final : private TransportEvents, private VerbsEvents {
     std::vector<Asked> asked;
   };
 
+  struct EagerCount {
+    std::uint64_t seen = 0;     // the last "ready" of this peer
+    std::size_t unmatched = 0;  // eager sends to it without a "ready"
+  };
+
   MessengerOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -227,6 +240,10 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::map<Key, std::deque<std::uint64_t>> waiting_sends_;
   std::map<Rank, std::vector<std::uint64_t>> unwired_sends_;  // that wait until it is known how they go
   std::map<Key, std::deque<Frame>> readies_;                  // of peers whose sends are not posted here
+  std::map<Key, std::deque<std::uint64_t>> small_receives_;   // that an eager message may fill
+  std::map<Key, std::deque<Frame>> early_;                    // eager messages whose receives are not posted
+  std::map<Rank, EagerCount> eager_;
+  std::vector<std::shared_ptr<Transfer>> leaving_;  // eager sends whose receives are posted
   std::map<std::pair<std::uint64_t, std::uint64_t>, Call>
       calls_;              // collectives under way, by context and operation
   std::set<Rank> spoken_;  // those that this rank has talked with

@@ -53,8 +53,11 @@ MemoryKind Messenger::kind_of_memory(const std::byte* address) const {
 }
 
 void Messenger::copy(std::span<std::byte> into, std::span<const std::byte> from) const {
-  const std::lock_guard lock(mutex_);
-  memory_.copy(into, from);
+  {
+    const std::lock_guard lock(mutex_);
+    if (memory_.is_staged(into) || memory_.is_staged(from)) return memory_.copy(into, from);
+  }
+  std::copy(from.begin(), from.end(), into.begin());
 }
 
 std::size_t Messenger::staging_buffers() const {

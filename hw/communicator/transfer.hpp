@@ -40,7 +40,8 @@ class Messenger::Transfer final : public Operation {
   // `lands` is where.
   std::vector<std::byte> copied;
   std::span<std::byte> lands = {};
-  bool withdrawn = false;            // the sender of a receive was told that it is cancelled
+  bool withdrawn = false;            // the other side was told that it is cancelled
+  bool is_eager = false;             // a send whose bytes have gone before its receiver was ready
   const double since_s;              // when it was posted
   double moved_s;                    // when it last moved
   Then then;                         // is called once it is done

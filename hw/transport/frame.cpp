@@ -55,6 +55,10 @@ class FrameWriter {
     for (const std::uint32_t key : place.keys) to_.add(key);
   }
   void call(const Call& call) { to_.add(static_cast<std::uint8_t>(call.kind)); }
+  void body(const std::vector<std::byte>& body, std::uint64_t bytes) {
+    MOTLEY_CHECK(body.size() == bytes && bytes <= kEagerMost);
+    to_.add(body);
+  }
 
  private:
   static constexpr std::size_t kTextMost = 4000;
@@ -109,6 +113,12 @@ class FrameReader {
     good_ = good_ && kind <= static_cast<std::uint8_t>(Call::Kind::collective);
     call.kind = good_ ? static_cast<Call::Kind>(kind) : Call::Kind::message;
   }
+  void body(std::vector<std::byte>& body, std::uint64_t bytes) {
+    good_ = good_ && bytes <= kEagerMost;
+    if (!good_) return;
+    const auto read = from_.next(bytes);
+    body.assign(read.begin(), read.end());
+  }
   bool good() const { return good_; }
 
  private:
@@ -124,7 +134,7 @@ void visit_key(Fields& fields, Key& key) {
 }
 
 template <class Fields, class AFrame>
-void visit_ready(Fields& fields, AFrame& frame) {
+void visit_call(Fields& fields, AFrame& frame) {
   visit_key(fields, frame.key);
   fields.call(frame.call);
   fields.number(frame.call.collective);
@@ -135,7 +145,6 @@ void visit_ready(Fields& fields, AFrame& frame) {
   fields.number(frame.call.members);
   fields.number(frame.call.count);
   fields.number(frame.bytes);
-  fields.place(frame.place);
   fields.posted(frame.posted);
 }
 
@@ -157,7 +166,16 @@ void visit(Fields& fields, AFrame& frame) {
   switch (frame.kind) {
     case FrameKind::ready:
       fields.number(frame.transfer);
-      return visit_ready(fields, frame);
+      visit_call(fields, frame);
+      return fields.place(frame.place);
+    case FrameKind::eager:
+      fields.number(frame.transfer);
+      fields.number(frame.sender_number);
+      visit_call(fields, frame);
+      return fields.body(frame.body, frame.bytes);
+    case FrameKind::recall:
+      fields.number(frame.sender_number);
+      return visit_key(fields, frame.key);
     case FrameKind::data:
       fields.number(frame.transfer);
       fields.number(frame.bytes);
@@ -180,6 +198,7 @@ void visit(Fields& fields, AFrame& frame) {
       return fields.posted(frame.posted);
     case FrameKind::taken:
     case FrameKind::refused:
+    case FrameKind::recalled:
       return fields.number(frame.sender_number);
     case FrameKind::withdraw:
     case FrameKind::withdrawn:
@@ -228,7 +247,7 @@ std::vector<std::byte> encode(const Frame& frame) {
 std::optional<Frame> decode(std::span<const std::byte> rest) {
   WireReader reader(rest);
   const auto kind = reader.number<std::uint8_t>();
-  if (!reader.good() || kind > static_cast<std::uint8_t>(FrameKind::unwired)) return std::nullopt;
+  if (!reader.good() || kind > static_cast<std::uint8_t>(FrameKind::recalled)) return std::nullopt;
   Frame frame;
   frame.kind = static_cast<FrameKind>(kind);
   FrameReader fields(reader);

@@ -6,6 +6,12 @@
 //   b -> a   taken     the offer is done;  refused: b cannot read a's memory, so a sends data
 //   b -> a   withdraw  n is cancelled;     a -> b   withdrawn: no byte of n will come any more
 //
+// A small message does not wait for b, and its bytes come with its frame. b says "ready" all the same, so that a knows
+// when b was; a matches that as it would any other, but has nothing more to send:
+//
+//   a -> b   eager     key, call, posted, the bytes; and the last "ready" of b that a has seen: older ones are not meant
+//   a -> b   recall    a's send is cancelled;  b -> a   recalled: no receive has taken it, and none will
+//
 // Two ranks that would use RDMA tell each other, for each pair of devices: wire (where this end is), wired (this end
 // can receive) and, at any time, unwired (this end is closed, or there is none).
 //
@@ -65,7 +71,10 @@ enum class FrameKind : std::uint8_t {
   answer,
   wire,
   wired,
-  unwired
+  unwired,
+  eager,
+  recall,
+  recalled
 };
 
 // Bytes in a sender's memory.
@@ -114,20 +123,21 @@ struct Awaited {
 
 struct Frame {
   FrameKind kind = FrameKind::ready;
-  std::uint64_t transfer = 0;  // the receiver's number of it
-  MessageKey key;              // ready; ask, answer: of the message that the asking rank waits for
-  Call call;                   // ready
-  std::uint64_t bytes = 0;     // ready: of the transfer; data, offer: as many move, and the rest are zeros
+  std::uint64_t transfer = 0;  // the receiver's number of it; eager: that of the last "ready", or 0
+  MessageKey key;              // ready, eager, recall; ask, answer: of what the asking rank waits for
+  Call call;                   // ready, eager
+  std::uint64_t bytes = 0;     // ready, eager: in all; data, offer: as many move, and the rest are zeros
   std::uint64_t offset = 0, length = 0;  // data: of what follows; offer: only where it begins
   bool is_written = false;               // data: the bytes are where they go already, and none follow
   std::uint32_t attempt =
       0;  // data: how often the transfer was begun before; what is of an older one is void
-  std::uint64_t sender_number = 0;        // offer, taken, refused: the sender's number of the transfer
+  std::uint64_t sender_number = 0;        // offer, taken, refused, eager, recall, recalled: the sender's
   MemoryMark mark;                        // offer: of the sender
   std::vector<MemoryPiece> pieces;        // offer
   FilePlace shared;                       // offer: where its only piece can be read, too
   RemoteMemory place;                     // ready: where the bytes go
-  Posted posted;                          // ready, data, offer
+  Posted posted;                          // ready, data, offer, eager
+  std::vector<std::byte> body;            // eager: at most kEagerMost
   TransferPath path = TransferPath::tcp;  // data: that it has come by; not sent
   std::optional<Rank> rank;               // abort: who is to blame
   std::vector<Awaited> awaited;           // answer: the first kAwaitedMost of those for whom the rank waits
@@ -142,6 +152,7 @@ inline constexpr std::size_t kPiecesMost = 64;                          // of on
 inline constexpr std::size_t kDataBytesMost = std::size_t{512} << 10U;  // behind one data frame
 inline constexpr std::size_t kAwaitedMost = 1000;                       // of one answer
 inline constexpr std::size_t kRailsMost = 16;
+inline constexpr std::size_t kEagerMost = std::size_t{2} << 10U;
 std::vector<std::byte> encode(const Frame& frame);
 std::optional<Frame> decode(std::span<const std::byte> rest);
 

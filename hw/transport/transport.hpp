@@ -54,6 +54,8 @@ class Transport {
   // Both put something on its way and never block. Frames to one peer arrive in order; data may overtake them.
   virtual void tell(Rank peer, const Frame& frame) = 0;
   virtual void put(Rank peer, Put put) = 0;
+  // Whether all that tell() took for this peer has left.
+  virtual bool has_told(Rank peer) const = 0;
   // Does what can be done without blocking.
   virtual void progress() = 0;
   // Blocks until progress() has something to do, wake() was called, or the time has passed. Meanwhile others may call

@@ -31,7 +31,6 @@ class CountedMemory final : public DeviceMemory {
     memory_->copy_out(into, from);
   }
   std::size_t most() const { return most_; }
-  void forget() { most_ = 0; }
 
  private:
   std::unique_ptr<DeviceMemory> memory_;
@@ -48,7 +47,6 @@ class HeldBytes {
     memory_->copy_in(payload_, bytes);
   }
   std::span<std::byte> payload() const { return payload_; }
-  void fill(std::span<const std::byte> bytes) { memory_->copy_in(payload_, bytes); }
   std::vector<std::byte> contents() const {
     std::vector<std::byte> bytes(payload_.size());
     memory_->copy_out(bytes, payload_);

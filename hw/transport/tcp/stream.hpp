@@ -27,6 +27,8 @@ class OutStream {
   bool has_work() const {
     return !head_left_.empty() || !body_.empty() || !control_.empty() || !puts_.empty();
   }
+  // Whether some of that are frames, or may be.
+  bool holds_frames() const { return !head_left_.empty() || !control_.empty(); }
   bool is_open() const { return socket_.open(); }
   const std::optional<std::string>& broken() const { return broken_; }
 

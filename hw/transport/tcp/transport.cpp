@@ -70,6 +70,11 @@ void TcpTransport::tell(Rank peer, const Frame& frame) {
   advance(out);
 }
 
+bool TcpTransport::has_told(Rank peer) const {
+  const auto out = out_.find({peer, 0});
+  return out == out_.end() || !out->second.stream.holds_frames();
+}
+
 void TcpTransport::put(Rank peer, Put put) {
   if (lost_.contains(peer)) return;
   const std::size_t bytes = bytes_in(put.pieces);

@@ -31,6 +31,7 @@ class TcpTransport : public Transport {
 
   void tell(Rank peer, const Frame& frame) override;
   void put(Rank peer, Put put) override;
+  bool has_told(Rank peer) const override;
   void progress() override;
   void wait(double seconds) override;
   void wake() override;

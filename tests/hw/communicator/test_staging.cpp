@@ -1,5 +1,8 @@
 // Messages out of memory that only copy calls may touch, and into it: the same bytes as any other message, chunk by
 // chunk through few buffers, all of which are free again afterwards. A touch outside of copy calls would end the test.
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <mutex>
@@ -162,6 +165,44 @@ TEST_CASE("the kind of memory is known by its address for as long as it is regis
 // ---- buffers
 
 constexpr std::size_t kMoreThanInFlight = std::size_t{16} << 20U;  // more than the system keeps on its way
+
+TEST_CASE("a shared file is seen by whoever opens it, and no other file is one", "[communicator][staging]") {
+  const auto file = SharedFile::create(10'000);
+  REQUIRE(file != nullptr);
+  const auto process = static_cast<std::uint64_t>(getpid());
+  const auto opened = SharedFile::open(process, file->descriptor());
+  REQUIRE(opened != nullptr);
+  const Bytes bytes = staged_numbers(10'000, 4);
+  std::copy(bytes.begin(), bytes.end(), file->bytes().begin());
+  CHECK(std::equal(bytes.begin(), bytes.end(), opened->bytes().begin(), opened->bytes().end()));
+  const Socket other = listen_on({"127.0.0.1", 0});
+  CHECK(SharedFile::open(process, static_cast<std::uint32_t>(other.descriptor())) == nullptr);
+  CHECK(SharedFile::open(process, 987'654) == nullptr);
+}
+
+TEST_CASE("buffers lie in the shared file as far as it reaches, and are used again",
+          "[communicator][staging]") {
+  StagingBuffers pool;
+  std::vector<StagingBuffers::Buffer> buffers;
+  std::size_t outside = 0;
+  for (std::size_t i = 0; i < 70; ++i) {
+    buffers.push_back(pool.take());
+    const std::span<std::byte> whole = buffers.back().first(StagingBuffers::kBytes);
+    whole.front() = whole.back() = static_cast<std::byte>(i);
+    outside += buffers.back().place().descriptor == 0 ? 1 : 0;
+  }
+  CHECK(pool.in_use() == buffers.size());
+  CHECK(outside > 0);
+  CHECK(outside < buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::span<std::byte> whole = buffers[i].first(StagingBuffers::kBytes);
+    CHECK(whole.front() == static_cast<std::byte>(i));
+    CHECK(whole.back() == static_cast<std::byte>(i));
+  }
+  buffers.clear();
+  CHECK(pool.in_use() == 0);
+  CHECK(pool.take().place().descriptor != 0);
+}
 
 TEST_CASE("no message is copied as a whole, and a peer that takes nothing keeps few buffers",
           "[communicator][staging]") {
