@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "models/base/index.hpp"
+#include "models/base/refusal.hpp"
 
 namespace motley {
 namespace {
@@ -56,17 +60,31 @@ class CallTimer {
 
  private:
   Communicator& ranks_;
+  // What is sent and reduced, and what a message comes into.
+  struct Buffers {
+    std::unique_ptr<DeviceMemory> memory;
+    std::shared_ptr<void> registration;
+    std::span<std::byte> values, coming;
+  };
+  std::map<MemoryKind, Buffers> buffers_;
   const TimeCallsOptions& options_;
-  std::vector<std::byte> values_;
   std::uint64_t tag_ = 0, sent_ = 0;
 
   void make_room(TimedCall& call) {
     call.bytes = payload_for(call.kind, call.bytes, ranks_.size());
-    if (values_.size() < call.bytes) values_.resize(call.bytes);
+    Buffers& mine = buffers_[call.memory];
+    if (mine.memory && mine.values.size() >= call.bytes) return;
+    mine.registration.reset();  // ends before its memory does
+    std::string why;
+    mine.memory = allocate_memory(call.memory, 2 * call.bytes, why);
+    if (!why.empty()) throw RunFailure(why);
+    mine.registration = ranks_.messenger().register_memory(*mine.memory);
+    mine.values = mine.memory->bytes().first(call.bytes);
+    mine.coming = mine.memory->bytes().last(call.bytes);
   }
 
   double run(TimedCall& call, std::size_t count) {
-    const std::span<std::byte> values = std::span(values_).first(call.bytes);
+    const std::span<std::byte> values = buffers_[call.memory].values.first(call.bytes);
     ranks_.run({.element = ElementType::uint8}, std::span(&joined_, 1));  // all begin together
     const std::uint64_t sent_before = sent_until_now();
     const double begin_s = monotonic_s();
@@ -94,12 +112,12 @@ class CallTimer {
     const int place = ranks_.place();
     if (place != 0 && place != call.peer) return;
     const int other = place == 0 ? call.peer : 0;
-    if (coming_.size() < values.size()) coming_.resize(values.size());
+    const std::span<std::byte> into = buffers_[call.memory].coming.first(values.size());
     std::deque<Request> coming;
     std::size_t posted = 0;
     const auto post = [&] {
       if (posted == count) return;
-      coming.push_back(ranks_.receive(other, first_tag + posted++, std::span(coming_).first(values.size())));
+      coming.push_back(ranks_.receive(other, first_tag + posted++, into));
     };
     for (std::size_t i = 0; i < kAhead; ++i) post();
     for (std::size_t i = 0; i < count; ++i) {
@@ -120,7 +138,6 @@ class CallTimer {
   double sum(double mine) { return reduced(mine, ReduceOp::sum); }
 
   std::byte joined_{};
-  std::vector<std::byte> coming_;
 };
 
 // Each algorithm that is to be tried.
@@ -170,16 +187,18 @@ std::vector<TimedCall> time_calls(Communicator& ranks, const TimeCallsOptions& o
   for (const auto& kind : options.kinds)
     for (const TimedCall& form : calls_of(kind, options))
       for (const Path path : options.paths)
-        for (const std::size_t bytes : options.bytes) {
-          TimedCall call = form;
-          call.path = path;
-          call.bytes = bytes;
-          if (kind) call.chosen = ranks.algorithm_for(call.algorithm, *kind, bytes);
-          if (!timer.can(call)) continue;
-          timer.time(call);
-          timed.push_back(call);
-          if (options.on_result) options.on_result(call);
-        }
+        for (const std::size_t bytes : options.bytes)
+          for (const MemoryKind memory : options.memories) {
+            TimedCall call = form;
+            call.path = path;
+            call.memory = memory;
+            call.bytes = bytes;
+            if (kind) call.chosen = ranks.algorithm_for(call.algorithm, *kind, bytes);
+            if (!timer.can(call)) continue;
+            timer.time(call);
+            timed.push_back(call);
+            if (options.on_result) options.on_result(call);
+          }
   return timed;
 }
 

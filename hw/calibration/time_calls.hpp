@@ -21,11 +21,12 @@ struct TimedCall {
   int peer = 1;                                            // the place of a message's other rank
   bool leaves_host = false;                                // of a message: the other rank is on another host
   Path path = Path::tcp;                                   // that was allowed
-  PathSet taken = {};     // by what this rank sends and receives: small messages go over TCP
-  std::size_t bytes = 0;  // S of CollectiveKind, or of the message
-  double seconds = 0;     // of one call, or of one way of a message: the median of all rounds
-  double spread = 0;      // half of what lies between the quartiles, as a share of the median
-  double cpu_s = 0;       // of all ranks together, for one call
+  PathSet taken = {};                    // by what this rank sends and receives: small messages go over TCP
+  MemoryKind memory = MemoryKind::host;  // in which the bytes lie, on all ranks
+  std::size_t bytes = 0;                 // S of CollectiveKind, or of the message
+  double seconds = 0;                    // of one call, or of one way of a message: the median of all rounds
+  double spread = 0;                     // half of what lies between the quartiles, as a share of the median
+  double cpu_s = 0;                      // of all ranks together, for one call
   // What all ranks together sent to ranks of other hosts in one call (of a message: one way), as the transport counted
   // it. Nothing: nobody counted.
   std::optional<double> between_hosts_bytes = {};
@@ -41,7 +42,8 @@ struct TimeCallsOptions {
   std::vector<CollectiveAlgorithm> algorithms;
   std::vector<Path> paths;
   std::vector<std::size_t> bytes;
-  double seconds_a_time = 0.02;  // one time is the mean of as many calls
+  std::vector<MemoryKind> memories = {MemoryKind::host};  // each size is timed in one after the other
+  double seconds_a_time = 0.02;                           // one time is the mean of as many calls
   int rounds = 5;
   // By place: the host of each rank. Messages go to the first other rank of the first one's host and to the first rank
   // of another host. Empty: to the second rank.
@@ -57,6 +59,7 @@ std::vector<TimedCall> calls_of(std::optional<CollectiveKind> kind, const TimeCa
 // The payload that is timed where `bytes` are asked for: whole elements, and equal parts for all.
 std::size_t payload_for(std::optional<CollectiveKind> kind, std::size_t bytes, int ranks);
 
+// Throws RunFailure where there is no such memory.
 std::vector<TimedCall> time_calls(Communicator& ranks, const TimeCallsOptions& options);
 
 }  // namespace motley

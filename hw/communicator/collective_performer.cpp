@@ -1,7 +1,6 @@
 #include "hw/communicator/collective_performer.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -221,9 +220,9 @@ void CollectivePerformer::apply(std::size_t message, std::size_t segment) {
     const auto from = left.first(into.size());
     left = left.subspan(into.size());
     if (step.reduce)
-      reduce_into(order_.element, order_.reduce, into, from);
-    else if (!into.empty())
-      std::memcpy(into.data(), from.data(), into.size());
+      messenger_.memory_.reduce(order_.element, order_.reduce, into, from);
+    else
+      messenger_.memory_.copy(into, from);
   }
   scratch_bytes_ -= mine.scratch.size();
   mine.scratch = {};

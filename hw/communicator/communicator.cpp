@@ -152,7 +152,7 @@ Request Communicator::start_parts(const CollectiveCall& call, const std::vector<
     if (i == me) continue;
     chunks[i * R + me] = parts[i];
     keep(me * R + i, parts[i].size());
-    std::copy(parts[i].begin(), parts[i].end(), kept.back().begin());
+    messenger_->copy(kept.back(), parts[i]);
   }
   for (const CollectiveStep& step : steps_of(call, algorithm)->steps)
     if ((step.from == place_ || step.to == place_) && chunks[at(step.chunk)].data() == nullptr)
@@ -164,7 +164,7 @@ Request Communicator::start_exchange(const std::vector<std::span<const std::byte
                                      const std::vector<std::span<std::byte>>& incoming, Posted mine) {
   const std::size_t R = members_.size(), me = at(place_);
   MOTLEY_CHECK(outgoing.size() == R && incoming.size() == R && outgoing[me].size() == incoming[me].size());
-  std::copy(outgoing[me].begin(), outgoing[me].end(), incoming[me].begin());
+  messenger_->copy(incoming[me], outgoing[me]);
   std::vector<std::span<std::byte>> chunks(R * R);
   for (std::size_t i = 0; i < R; ++i) {
     if (i == me) continue;

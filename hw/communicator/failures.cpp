@@ -37,6 +37,7 @@ void Messenger::forget_transfers() {
   }
   leaving_.clear();
   later_.clear();
+  staged_.forget();
 }
 
 void Messenger::fail(Rank culprit, const std::string& why, bool tells) {

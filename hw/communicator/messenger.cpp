@@ -1,7 +1,6 @@
 #include "hw/communicator/messenger.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -200,6 +199,8 @@ void Messenger::complete(Operation& operation, Operation::State state) {
 void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
   if (!transfer->is_send() && drop(small_receives_, *transfer)) --eager_[transfer->peer].open;
+  if (!transfer->lands.empty() && state == Operation::State::done)
+    memory_.copy(transfer->lands, transfer->copied);
   complete(*transfer, state);
   if (transfer->then) later_.push_back(std::move(transfer->then));
 }
@@ -227,6 +228,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then 
   auto send = std::make_shared<Transfer>(next_number_++, order.to, order.key, order.call, order.mine);
   send->sent = std::move(order);
   send->bytes = bytes_in(send->sent->pieces);
+  stage(*send);
   send->then = std::move(then);
   track(*send);
   if (failure_ || lost_.contains(send->peer)) {
@@ -255,6 +257,7 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   auto receive = std::make_shared<Transfer>(next_number_++, order.from, order.key, order.call, order.mine);
   receive->into = order.into;
   receive->bytes = order.into.size();
+  stage(*receive);
   receive->then = std::move(then);
   track(*receive);
   if (failure_ || lost_.contains(receive->peer)) {
@@ -301,17 +304,12 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
     return end_eager();
   }
   const Pieces& pieces = send->sent->pieces;
-  send->moving =
-      send->sent->keeps_zeros_back && pieces.size() == 1 ? bytes_before_zeros(pieces[0]) : send->bytes;
-  if (!offers_memory(send->peer, send->moving) || pieces.size() > kPiecesMost) return put(*send);
-  Frame offer;
-  offer.kind = FrameKind::offer;
-  offer.transfer = send->other;
+  const bool looks_for_zeros = send->sent->keeps_zeros_back && pieces.size() == 1 && !send->is_staged;
+  send->moving = looks_for_zeros ? bytes_before_zeros(pieces[0]) : send->bytes;
+  if (send->is_staged || !offers_memory(send->peer, send->moving) || pieces.size() > kPiecesMost)
+    return put(*send);
+  Frame offer = offer_of(*send);
   offer.sender_number = send->number;
-  offer.bytes = send->moving;
-  offer.posted = send->latest;
-  offer.mark = {static_cast<std::uint64_t>(getpid()), reinterpret_cast<std::uint64_t>(&mark_value_),
-                mark_value_};
   for (const auto& piece : cut(pieces, 0, send->moving))
     offer.pieces.push_back({reinterpret_cast<std::uint64_t>(piece.data()), piece.size()});
   send->paths.add(Path::shm);
@@ -319,7 +317,7 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
   transport_->tell(send->peer, offer);
 }
 
-const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
+PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
   auto known = memories_.find(peer);
   if (known == memories_.end() || known->second.first != mark) {
     std::string why;
@@ -333,20 +331,25 @@ const PeerMemory* Messenger::memory_of(Rank peer, const MemoryMark& mark) {
 
 void Messenger::take_offer(Rank from, const Frame& offer) {
   const auto entry = receives_.find(offer.transfer);
-  const bool expected =
-      entry != receives_.end() && entry->second->peer == from && offer.bytes <= entry->second->bytes;
+  std::uint64_t length = 0;
+  for (const MemoryPiece& piece : offer.pieces) length += piece.bytes;
+  const bool expected = entry != receives_.end() && entry->second->peer == from &&
+                        offer.bytes <= entry->second->bytes && offer.offset <= offer.bytes &&
+                        length <= offer.bytes - offer.offset;
   if (!expected) return;  // this rank has failed
   Frame answer;
   answer.sender_number = offer.sender_number;
   const auto receive = entry->second;
-  const std::span<std::byte> into = receive->into.first(offer.bytes);
-  const PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
-  if (memory != nullptr && memory->read(offer.pieces, into)) {
-    const auto zeros = receive->into.subspan(offer.bytes);
-    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+  const std::span<std::byte> into = receive->into.subspan(offer.offset, length);
+  PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
+  if (memory != nullptr && read_offered(*memory, offer, *receive, into)) {
+    if (!std::exchange(receive->begun, true)) memory_.clear(receive->into.subspan(offer.bytes));
+    receive->moving = offer.bytes;
+    receive->moved += length;
+    receive->touch();
     receive->latest = latest_of(receive->latest, offer.posted);
     receive->paths.add(Path::shm);
-    end(receive);
+    if (receive->moved >= receive->moving) end(receive);
     answer.kind = FrameKind::taken;
   } else {
     answer.kind = FrameKind::refused;
@@ -382,12 +385,12 @@ void Messenger::came(Rank from, const Frame& frame) {
     case FrameKind::offer:
       return take_offer(from, frame);
     case FrameKind::taken:
-      if (const auto send = sent()) end(send);
-      return;
+      if (const auto send = sent()) return end(send);
+      return chunk_left(frame.sender_number);
     case FrameKind::refused:
       cannot_read_.insert(from);
-      if (const auto send = sent()) put(*send);
-      return;
+      if (const auto send = sent()) return put(*send);
+      return chunk_came_back(frame.sender_number);
     case FrameKind::withdraw:
       return withdraw_ready(from, frame);
     case FrameKind::withdrawn: {
@@ -462,9 +465,9 @@ std::span<std::byte> Messenger::place_for(Rank from, const Frame& data) {
   if (receive.moving != data.bytes || !receive.begun) {
     receive.begun = true;
     receive.moving = data.bytes;
-    const auto zeros = receive.into.subspan(data.bytes);
-    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    memory_.clear(receive.into.subspan(data.bytes));
   }
+  if (receive.is_staged) return landing_for(receive, data);
   return receive.into.subspan(data.offset, data.length);
 }
 
@@ -472,6 +475,7 @@ void Messenger::landed(Rank from, const Frame& data) {
   const auto entry = receives_.find(data.transfer);
   if (entry == receives_.end() || entry->second->peer != from) return;
   const auto receive = entry->second;
+  if (receive->is_staged) take_landing(*receive, data);
   if (data.attempt != receive->attempt) return;
   has_moved_ = true;
   receive->touch();
@@ -482,7 +486,8 @@ void Messenger::landed(Rank from, const Frame& data) {
 }
 
 void Messenger::left(std::uint64_t number) {
-  if (const auto entry = sends_.find(number); entry != sends_.end()) end(entry->second);
+  if (const auto entry = sends_.find(number); entry != sends_.end()) return end(entry->second);
+  chunk_left(number);
 }
 
 void Messenger::lost(Rank peer, const std::string& why) {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "hw/communicator/staging.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/transport/token.hpp"
@@ -117,6 +118,15 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   // is before the Messenger does. Worth it for memory that many messages use: to register takes long. Without RDMA it
   // does nothing.
   std::shared_ptr<void> register_memory(std::span<std::byte> bytes);
+  // Orders may have bytes of this memory from then on, whatever its kind is, until the handle ends, which is before the
+  // memory and the Messenger do. Where only copy calls may touch it, its bytes go through buffers of the host, chunk by
+  // chunk, by the same paths. For other memory it does the same as above, too.
+  std::shared_ptr<void> register_memory(DeviceMemory& memory);
+  MemoryKind kind_of_memory(const std::byte* address) const;
+  // Copies as many bytes between memory of any two kinds.
+  void copy(std::span<std::byte> into, std::span<const std::byte> from) const;
+  // Buffers of the host that bytes of other memory are in now, on their way.
+  std::size_t staging_buffers() const;
   // How a message of so many bytes goes to a rank, as far as is known now.
   Path path_to(Rank peer, std::size_t bytes) const;
   // Why this rank takes nothing out of the memory of another; empty: it can, or nobody has tried.
@@ -133,6 +143,21 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::shared_ptr<Transfer> post_receive(ReceiveOrder order, Then then);
   void begin(const std::shared_ptr<Transfer>& send, const Frame& ready);
   void put(Transfer& send);
+  static Frame data_of(const Transfer& send);
+  Frame offer_of(const Transfer& send) const;
+  std::optional<Path> choose_path(const Transfer& send);
+  // How bytes go that only copy calls may touch: hw/communicator/staged.cpp.
+  void stage(Transfer& transfer);
+  void put_chunks(Transfer& send);
+  void send_chunk(Transfer& send, std::uint64_t number, Path path);
+  void use_buffers_of(Rank peer);
+  std::optional<StagedChunks::Chunk> take_chunk(std::uint64_t number);
+  void chunk_left(std::uint64_t number);
+  void chunk_came_back(std::uint64_t number);
+  std::span<std::byte> landing_for(const Transfer& receive, const Frame& data);
+  void take_landing(const Transfer& receive, const Frame& data);
+  bool read_offered(PeerMemory& memory, const Frame& offer, const Transfer& receive,
+                    std::span<std::byte> into);
   void complete(Operation& operation, Operation::State state = Operation::State::done);
   void run_later();  // what waits for operations that are done
   void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
@@ -157,8 +182,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void open_rdma();
   void wire_up(const Transfer& receive, Frame& ready);
   void wiring_came(Rank from, const Frame& frame);
-  bool put_over_rdma(Transfer& send, Put& put);
-  const PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
+  PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
   void check_deadlines();
   void ask(const Awaited& whom, std::optional<std::size_t> waiter);
   void answered(Rank from, const Frame& answer);
@@ -242,6 +266,8 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   double quiet_since_s_ = 0;  // nothing has come to the thread that waits
   double spin_s_;
   std::uint64_t next_number_ = 1;
+  MemoryTable memory_;
+  StagedChunks staged_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<VerbsTransport> verbs_;  // nothing: this rank uses no RDMA
 };

@@ -1,6 +1,7 @@
 // How a Messenger's messages go: out of memory on one host, over RDMA where both sides have it, else over TCP. What an
 // RDMA path did not bring goes again over what is left.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -56,6 +57,27 @@ bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
          !cannot_read_.contains(peer);
 }
 
+Frame Messenger::data_of(const Transfer& send) {
+  Frame frame;
+  frame.kind = FrameKind::data;
+  frame.transfer = send.other;
+  frame.bytes = send.moving;
+  frame.attempt = send.attempt;
+  frame.posted = send.latest;
+  return frame;
+}
+
+Frame Messenger::offer_of(const Transfer& send) const {
+  Frame frame;
+  frame.kind = FrameKind::offer;
+  frame.transfer = send.other;
+  frame.bytes = send.moving;
+  frame.posted = send.latest;
+  frame.mark = {static_cast<std::uint64_t>(getpid()), reinterpret_cast<std::uint64_t>(&mark_value_),
+                mark_value_};
+  return frame;
+}
+
 // ---- RDMA
 
 // A receiver begins with it, so that the sender knows before it has something to send.
@@ -85,35 +107,33 @@ void Messenger::wiring_came(Rank from, const Frame& frame) {
   transport_->tell(from, answer);
 }
 
-void Messenger::put(Transfer& send) {
-  Put put;
-  put.number = send.number;
-  put.frame.kind = FrameKind::data;
-  put.frame.transfer = send.other;
-  put.frame.bytes = send.moving;
-  put.frame.attempt = send.attempt;
-  put.frame.posted = send.latest;
-  put.pieces = cut(send.sent->pieces, 0, send.moving);
-  put.place = send.place;
-  if (put_over_rdma(send, put)) return;
-  send.paths.add(Path::tcp);
-  if (options_.on_send) options_.on_send(*send.sent, Path::tcp);
-  transport_->put(send.peer, std::move(put));
-}
-
-// Returns false if it goes over TCP. It waits where it is not known yet.
-bool Messenger::put_over_rdma(Transfer& send, Put& put) {
+// Nothing where it is not known yet: then put() is called again.
+std::optional<Path> Messenger::choose_path(const Transfer& send) {
   using Reach = VerbsTransport::Reach;
-  if (!verbs_ || !options_.uses_rdma || send.bytes < options_.rdma_bytes) return false;
+  if (!verbs_ || !options_.uses_rdma || send.bytes < options_.rdma_bytes) return Path::tcp;
   verbs_->wire_up(send.peer);
   const Reach reach = verbs_->reach(send.peer);
-  if (reach == Reach::wiring) unwired_sends_[send.peer].push_back(send.number);
-  if (reach == Reach::wired) {
-    send.paths.add(Path::verbs);
-    if (options_.on_send) options_.on_send(*send.sent, Path::verbs);
+  if (reach == Reach::wired) return Path::verbs;
+  if (reach != Reach::wiring) return Path::tcp;
+  unwired_sends_[send.peer].push_back(send.number);
+  return std::nullopt;
+}
+
+void Messenger::put(Transfer& send) {
+  if (send.is_staged) return put_chunks(send);
+  const std::optional<Path> path = choose_path(send);
+  if (!path) return;
+  Put put;
+  put.number = send.number;
+  put.frame = data_of(send);
+  put.pieces = cut(send.sent->pieces, 0, send.moving);
+  put.place = send.place;
+  send.paths.add(*path);
+  if (options_.on_send) options_.on_send(*send.sent, *path);
+  if (*path == Path::verbs)
     verbs_->put(send.peer, std::move(put));
-  }
-  return reach == Reach::wiring || reach == Reach::wired;
+  else
+    transport_->put(send.peer, std::move(put));
 }
 
 void Messenger::reach_changed(Rank peer) {
@@ -125,7 +145,7 @@ void Messenger::reach_changed(Rank peer) {
 
 void Messenger::gave_back(std::uint64_t number) {
   const auto entry = sends_.find(number);
-  if (entry == sends_.end()) return;
+  if (entry == sends_.end()) return chunk_came_back(number);
   Transfer& send = *entry->second;
   ++send.attempt;
   send.touch();

@@ -33,12 +33,19 @@ class Messenger::Transfer final : public Operation {
   std::uint64_t other = 0;                       // the receiver's number, once it is known
   std::uint32_t attempt = 0;                     // how often its bytes were begun before
   bool begun = false;                            // some bytes of a receive have come
-  bool withdrawn = false;                        // the other side was told that it is cancelled
-  bool is_eager = false;                         // a send whose bytes have gone before its receiver was ready
-  const double since_s;                          // when it was posted
-  double moved_s;                                // when it last moved
-  Then then;                                     // is called once it is done
-  const Operation* owner = nullptr;              // the collective that it is a part of
+  bool is_staged = false;         // only copy calls may touch its bytes, which go chunk by chunk
+  std::size_t chunked = 0;        // bytes of a staged send that are copied out
+  std::optional<Path> chunks_by;  // how those of them went that went last
+  // A small message out of such memory, or into it, that was copied when it was posted, or is once it has come; then
+  // `lands` is where.
+  std::vector<std::byte> copied;
+  std::span<std::byte> lands = {};
+  bool withdrawn = false;            // the other side was told that it is cancelled
+  bool is_eager = false;             // a send whose bytes have gone before its receiver was ready
+  const double since_s;              // when it was posted
+  double moved_s;                    // when it last moved
+  Then then;                         // is called once it is done
+  const Operation* owner = nullptr;  // the collective that it is a part of
 
  protected:
   void cancel(Messenger& messenger) override;

@@ -188,10 +188,13 @@ void visit(Fields& fields, AFrame& frame) {
       fields.number(frame.transfer);
       fields.number(frame.sender_number);
       fields.number(frame.bytes);
+      fields.number(frame.offset);
       fields.number(frame.mark.process);
       fields.number(frame.mark.at);
       fields.number(frame.mark.value);
       fields.pieces(frame.pieces);
+      fields.number(frame.shared.descriptor);
+      fields.number(frame.shared.offset);
       return fields.posted(frame.posted);
     case FrameKind::taken:
     case FrameKind::refused:

@@ -2,7 +2,7 @@
 //
 //   b -> a   ready     key, call, bytes, posted: b's buffer waits, as b's transfer number n
 //   a -> b   data      n, offset, length, posted, then the bytes; as often as it takes
-//        or  offer     n, where they lie in a's memory: b takes them itself, on the same host
+//        or  offer     n, offset, where they lie in a's memory: b takes them itself, on the same host; as often, too
 //   b -> a   taken     the offer is done;  refused: b cannot read a's memory, so a sends data
 //   b -> a   withdraw  n is cancelled;     a -> b   withdrawn: no byte of n will come any more
 //
@@ -89,6 +89,13 @@ struct MemoryMark {
   bool operator==(const MemoryMark&) const = default;
 };
 
+// Where bytes lie in a file that a process shares: its descriptor there; 0: nowhere.
+struct FilePlace {
+  std::uint32_t descriptor = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const FilePlace&) const = default;
+};
+
 // Memory that a peer may write by RDMA: its address there, and a key for each of its devices; no keys: none.
 struct RemoteMemory {
   std::uint64_t address = 0;
@@ -120,13 +127,14 @@ struct Frame {
   MessageKey key;              // ready, eager, recall; ask, answer: of what the asking rank waits for
   Call call;                   // ready, eager
   std::uint64_t bytes = 0;     // ready, eager: in all; data, offer: as many move, and the rest are zeros
-  std::uint64_t offset = 0, length = 0;  // data: of what follows
+  std::uint64_t offset = 0, length = 0;  // data: of what follows; offer: only where it begins
   bool is_written = false;               // data: the bytes are where they go already, and none follow
   std::uint32_t attempt =
       0;  // data: how often the transfer was begun before; what is of an older one is void
   std::uint64_t sender_number = 0;        // offer, taken, refused, eager, recall, recalled: the sender's
   MemoryMark mark;                        // offer: of the sender
   std::vector<MemoryPiece> pieces;        // offer
+  FilePlace shared;                       // offer: where its only piece can be read, too
   RemoteMemory place;                     // ready: where the bytes go
   Posted posted;                          // ready, data, offer, eager
   std::vector<std::byte> body;            // eager: at most kEagerMost
@@ -140,8 +148,9 @@ struct Frame {
 
 // The length of the rest (2 bytes), then the rest. decode() reads that rest; nothing: it is no frame.
 inline constexpr std::size_t kFrameLengthBytes = 2;
-inline constexpr std::size_t kPiecesMost = 64;     // of one offer
-inline constexpr std::size_t kAwaitedMost = 1000;  // of one answer
+inline constexpr std::size_t kPiecesMost = 64;                          // of one offer
+inline constexpr std::size_t kDataBytesMost = std::size_t{512} << 10U;  // behind one data frame
+inline constexpr std::size_t kAwaitedMost = 1000;                       // of one answer
 inline constexpr std::size_t kRailsMost = 16;
 inline constexpr std::size_t kEagerMost = std::size_t{2} << 10U;
 std::vector<std::byte> encode(const Frame& frame);

@@ -34,11 +34,12 @@ constexpr std::array<std::string_view, 3> kBetween = {"verbs", "tcp", "shm"};
 using Messages = std::map<std::pair<bool, std::string>, std::vector<TransferSample>>;
 
 void read_call(const Yaml& node, Messages& messages) {
-  const Fields call(
-      node, "a call of bench comm",
-      {"operation", "algorithm", "allowed", "path", "bytes", "seconds", "spread", "algbw_bytes_per_s",
-       "busbw_bytes_per_s", "cpu_s", "chosen", "peer", "leaves_host", "between_hosts_bytes", "predicted_s"});
+  const Fields call(node, "a call of bench comm",
+                    {"operation", "algorithm", "allowed", "path", "memory", "bytes", "seconds", "spread",
+                     "algbw_bytes_per_s", "busbw_bytes_per_s", "cpu_s", "chosen", "peer", "leaves_host",
+                     "between_hosts_bytes", "predicted_s"});
   if (to_text(call.need("operation")) != "message") return;
+  if (const Yaml memory = call.find("memory"); memory && to_text(memory) != "host") return;
   const std::string path = to_choice(call.need("allowed"), {"tcp", "shm", "verbs"});
   const double seconds = to_number(call.need("seconds"), Sign::positive);
   if (seconds < kSecondsLeast || seconds > kSecondsMost)

@@ -11,6 +11,7 @@
 #include "hw/communicator/communicator.hpp"
 #include "models/base/index.hpp"
 #include "tests/support/dice.hpp"
+#include "tests/support/held_bytes.hpp"
 #include "tests/support/loopback.hpp"
 #include "tests/support/whole_numbers.hpp"
 
@@ -163,6 +164,8 @@ struct Posting {
   std::size_t begin = 0;
   std::vector<ByteVector> wanted_parts;  // of `incoming`
   bool may_be_untouched = false;         // it was cancelled: all of it is as it was, or as it is wanted
+  // Where those of these bytes lie, while it runs, that lie in guarded memory.
+  std::vector<std::pair<ByteVector*, std::unique_ptr<HeldBytes>>> held = {};
 };
 
 inline std::size_t parts_at(const Task& task, std::size_t member) {
@@ -254,7 +257,7 @@ class Player {
     }
   }
 
-  static void post_collective(const Task& task, Communicator& team, Posting& posting) {
+  void post_collective(const Task& task, Communicator& team, Posting& posting) {
     const std::size_t R = at(team.size()), me = at(team.place());
     const std::size_t width = element_bytes(task.call.element);
     std::vector<ByteVector> all;
@@ -275,10 +278,10 @@ class Player {
       }
     }
     posting.values = std::move(all[me]);
-    posting.request = team.start(task.call, posting.values);
+    posting.request = team.start(task.call, hold(task, posting, posting.values));
   }
 
-  static void post_parts(const Task& task, Communicator& team, Posting& posting) {
+  void post_parts(const Task& task, Communicator& team, Posting& posting) {
     const std::size_t R = at(team.size()), me = at(team.place());
     const std::size_t width = element_bytes(task.call.element);
     std::size_t count = 0;
@@ -303,23 +306,30 @@ class Player {
         std::copy(part(all[j], j).begin(), part(all[j], j).end(), part(posting.wanted, j).begin());
     }
     posting.values = std::move(all[me]);
+    const std::span<std::byte> values = hold(task, posting, posting.values);
     std::vector<std::span<std::byte>> parts;
-    for (std::size_t i = 0; i < R; ++i) parts.push_back(part(posting.values, i));
+    for (std::size_t i = 0; i < R; ++i)
+      parts.push_back(values.subspan(begins[i] * width, parts_at(task, i) * width));
     posting.request = team.start_parts(task.call, parts);
   }
 
-  static void post_exchange(const Task& task, Communicator& team, Posting& posting) {
+  void post_exchange(const Task& task, Communicator& team, Posting& posting) {
     const std::size_t R = at(team.size()), me = at(team.place());
     for (std::size_t i = 0; i < R; ++i) {
       posting.outgoing.push_back(noise(exchanged(task, me, i), task.number * 64 + me * 8 + i));
       posting.wanted_parts.push_back(noise(exchanged(task, i, me), task.number * 64 + i * 8 + me));
       posting.incoming.emplace_back(exchanged(task, i, me));
     }
-    const std::vector<std::span<const std::byte>> outgoing(posting.outgoing.begin(), posting.outgoing.end());
-    posting.request = team.start_exchange(outgoing, {posting.incoming.begin(), posting.incoming.end()});
+    std::vector<std::span<const std::byte>> outgoing;
+    std::vector<std::span<std::byte>> incoming;
+    for (std::size_t i = 0; i < R; ++i) {
+      outgoing.emplace_back(hold(task, posting, posting.outgoing[i]));
+      incoming.push_back(hold(task, posting, posting.incoming[i]));
+    }
+    posting.request = team.start_exchange(outgoing, incoming);
   }
 
-  static void post_messages(const Task& task, Communicator& team, Posting& sent, Posting& received) {
+  void post_messages(const Task& task, Communicator& team, Posting& sent, Posting& received) {
     const std::size_t me = at(team.place());
     if (team.size() == 1) return;
     const bool cancels = task.kind != Task::Kind::message;
@@ -327,17 +337,26 @@ class Player {
       sent.values = noise(task.count, task.number);
       sent.cancels = cancels;
       sent.wanted = sent.values;
-      sent.request = team.send(static_cast<int>(task.to), task.number, sent.values);
+      sent.request = team.send(static_cast<int>(task.to), task.number, hold(task, sent, sent.values));
     }
     if (me == task.to && task.kind != Task::Kind::lone_send) {
       received.values.assign(task.count, std::byte{0x5a});
       received.cancels = received.may_be_untouched = cancels;
       received.wanted = noise(task.count, task.number);
-      received.request = team.receive(static_cast<int>(task.from), task.number, received.values);
+      received.request =
+          team.receive(static_cast<int>(task.from), task.number, hold(task, received, received.values));
     }
   }
 
-  static void check(const Posting& posting) {
+  // A third of all buffers lie in guarded memory, and those of one operation are of both kinds.
+  std::span<std::byte> hold(const Task& task, Posting& posting, ByteVector& bytes) {
+    if ((task.number + at(messenger_.rank().value()) + posting.held.size()) % 3 != 0) return bytes;
+    posting.held.emplace_back(&bytes, std::make_unique<HeldBytes>(messenger_, MemoryKind::guarded, bytes));
+    return posting.held.back().second->payload();
+  }
+
+  static void check(Posting& posting) {
+    for (const auto& [bytes, held] : posting.held) *bytes = held->contents();
     const std::span<const std::byte> mine =
         std::span(posting.values).subspan(posting.begin, posting.wanted.size());
     const bool equal = std::equal(mine.begin(), mine.end(), posting.wanted.begin());

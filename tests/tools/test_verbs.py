@@ -141,6 +141,9 @@ class Messages(Training):
     def test_a_communicator_uses_memory_verbs_and_tcp_at_once(self):
         self.passes("[mixed]", 3, "--no-rdma", 2)
 
+    def test_guarded_memory_is_staged_and_outlives_a_link(self):
+        self.passes("[guarded]", 2, "--rails", 2)
+
     def test_a_link_that_goes_down_hands_over_to_tcp(self):
         self.passes("[link]", 2, "--rails", 2)
 

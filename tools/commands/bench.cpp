@@ -33,7 +33,7 @@ namespace {
 
 struct BenchArguments {
   std::string what = "comm", operations = "message,all_reduce,all_gather,reduce_scatter,all_to_all",
-              algorithms, paths = "shm,tcp", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
+              algorithms, paths = "shm,tcp", memory = "host", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
   std::string cluster;  // empty: not given
   int ranks = 2;
   PlaceFlags place;
@@ -107,6 +107,9 @@ TimeCallsOptions read_options(const BenchArguments& arguments) {
         [](const std::string& word) { return parse_word<CollectiveAlgorithm>(word).value(); });
   options.paths = choices<Path>("--paths", arguments.paths, words_of<Path>(),
                                 [](const std::string& word) { return parse_word<Path>(word).value(); });
+  options.memories =
+      choices<MemoryKind>("--memory", arguments.memory, words_of<MemoryKind>(),
+                          [](const std::string& word) { return parse_word<MemoryKind>(word).value(); });
   for (const std::string& word : words_in(arguments.bytes)) options.bytes.push_back(bytes_of(word));
   options.seconds_a_time = arguments.seconds_a_time;
   return options;
@@ -126,13 +129,13 @@ std::string how_of(const TimedCall& call) {
 std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
 
 // The columns of a line; the last one only where a cluster predicts.
-constexpr const char* kLine = "{:<15} {:<24} {:<5} {:>10} {:>14} {:>10} {:>10} {:>9} {:>8}{}\n";
+constexpr const char* kLine = "{:<15} {:<24} {:<5} {:<7} {:>10} {:>14} {:>10} {:>10} {:>9} {:>8}{}\n";
 
 std::string to_text(const TimedCall& call, int ranks, const PredictedCalls* predicted) {
   const auto expected_s = predicted != nullptr ? predicted->seconds_of(call) : std::nullopt;
   return fmt::format(
-      kLine, operation_of(call), how_of(call), print(call.taken), call.bytes, microseconds(call.seconds),
-      fmt::format("{:.4f}", call.algorithm_bandwidth() / 1e9),
+      kLine, operation_of(call), how_of(call), print(call.taken), name_of(call.memory), call.bytes,
+      microseconds(call.seconds), fmt::format("{:.4f}", call.algorithm_bandwidth() / 1e9),
       fmt::format("{:.4f}", call.bus_bandwidth(ranks) / 1e9),
       fmt::format("{:.3f}", call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0),
       fmt::format("{:.1f} %", call.spread * 100),
@@ -154,6 +157,7 @@ std::string to_json(const Benched& benched) {
                                     {"algorithm", call.kind ? name_of(call.algorithm) : ""},
                                     {"allowed", name_of(call.path)},
                                     {"path", print(call.taken)},
+                                    {"memory", name_of(call.memory)},
                                     {"bytes", call.bytes},
                                     {"seconds", call.seconds},
                                     {"spread", call.spread},
@@ -219,8 +223,8 @@ Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOpti
   Communicator ranks(messenger, 1, all_ranks(rendezvous), benched.per_host, choose);
   if (tells && !arguments.json) {
     write_result(
-        fmt::format(kLine, "operation", "algorithm", "path", "bytes", "time", "algbw GB/s", "busbw GB/s",
-                    "CPU s/GB", "spread", predicted ? fmt::format(" {:>14}", "predicted") : ""),
+        fmt::format(kLine, "operation", "algorithm", "path", "memory", "bytes", "time", "algbw GB/s",
+                    "busbw GB/s", "CPU s/GB", "spread", predicted ? fmt::format(" {:>14}", "predicted") : ""),
         "");
     options.on_result = [&](const TimedCall& call) {
       write_result(to_text(call, place.rank_count, benched.predicted), "");
@@ -264,6 +268,8 @@ void add_bench(const Command& program) {
                  "ranks on each "
                  "of several hosts; automatic needs --cluster");
   command.option("--paths", arguments->paths, "of shm (memory to memory on one host), tcp");
+  command.option("--memory", arguments->memory,
+                 "of host, pinned, guarded (only copy calls may touch it: it stands for a chip's)");
   command.option("--bytes", arguments->bytes, "sizes of the payload");
   command.option("--cluster", arguments->cluster,
                  "a cluster that describes these hosts: also print what the simulator predicts, and let the "

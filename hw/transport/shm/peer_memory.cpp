@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "hw/transport/host_id.hpp"
 #include "models/base/refusal.hpp"
@@ -83,10 +84,23 @@ std::optional<PeerMemory> PeerMemory::open(const MemoryMark& mark, std::string& 
   return PeerMemory(mark);
 }
 
-bool PeerMemory::read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const {
+bool PeerMemory::has_mark() const {
   std::uint64_t value = 0;
-  return read_memory(static_cast<pid_t>(mark_.process), pieces, into) == 0 && read_mark(mark_, value) == 0 &&
-         value == mark_.value;
+  return read_mark(mark_, value) == 0 && value == mark_.value;
+}
+
+bool PeerMemory::read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const {
+  return read_memory(static_cast<pid_t>(mark_.process), pieces, into) == 0 && has_mark();
+}
+
+std::span<const std::byte> PeerMemory::shared_bytes(const FilePlace& place, std::size_t bytes) {
+  if (place.descriptor == 0) return {};
+  if (std::exchange(descriptor_, place.descriptor) != place.descriptor)
+    file_ = SharedFile::open(mark_.process, place.descriptor);
+  if (!file_) return {};
+  const std::span<const std::byte> all = file_->bytes();
+  const bool fits = place.offset <= all.size() && bytes <= all.size() - place.offset;
+  return fits ? all.subspan(place.offset, bytes) : std::span<const std::byte>();
 }
 
 }  // namespace motley

@@ -6,12 +6,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "hw/transport/frame.hpp"
+#include "hw/transport/shm/shared_file.hpp"
 
 namespace motley {
 
@@ -30,10 +32,16 @@ class PeerMemory {
   // Reads the pieces one after the other into `into`, which is as large. Returns false if that is not possible, or if
   // the mark is no longer there afterwards: then other bytes may have been in their place.
   bool read(const std::vector<MemoryPiece>& pieces, std::span<std::byte> into) const;
+  // Bytes of a file that the process shares, in place; empty: they cannot be seen here. Who has used them asks
+  // has_mark().
+  std::span<const std::byte> shared_bytes(const FilePlace& place, std::size_t bytes);
+  bool has_mark() const;
 
  private:
   explicit PeerMemory(const MemoryMark& mark) : mark_(mark) {}
   MemoryMark mark_;
+  std::uint32_t descriptor_ = 0;  // of the file that was opened last, or could not be; 0: none was
+  std::unique_ptr<SharedFile> file_;
 };
 
 }  // namespace motley

@@ -9,7 +9,7 @@ namespace motley {
 namespace {
 
 // A peer's frames wait for at most so many bytes of data.
-constexpr std::size_t kSegment = std::size_t{512} << 10U;
+constexpr std::size_t kSegment = kDataBytesMost;
 // One call of advance() moves about as much, so that no stream waits long for another.
 constexpr std::size_t kTurn = std::size_t{4} << 20U;
 // What comes behind the bytes of a data frame, if they are those that were promised; else a zero.

@@ -99,7 +99,7 @@ void TcpTransport::put(Rank peer, Put put) {
   for (std::size_t i = 0; i < count; ++i) {
     Put part = put;
     part.pieces = cut(put.pieces, i * each, each);
-    part.frame.offset = i * each;
+    part.frame.offset += i * each;
     Out& out = out_to(peer, static_cast<std::uint16_t>(i));
     out.stream.add(std::move(part));
     advance(out);

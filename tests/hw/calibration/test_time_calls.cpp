@@ -16,6 +16,7 @@ TEST_CASE("every call that the group can do is timed, by the path that is allowe
   options.algorithms = {CollectiveAlgorithm::ring, CollectiveAlgorithm::recursive, CollectiveAlgorithm::flat};
   options.paths = {Path::shm, Path::tcp};
   options.bytes = {0, 10, 1'000'000};
+  options.memories = {MemoryKind::host, MemoryKind::guarded};
   options.seconds_a_time = 1e-4;
   options.rounds = 3;
   for (const int ranks : {2, 3}) {
@@ -30,14 +31,16 @@ TEST_CASE("every call that the group can do is timed, by the path that is allowe
       timed[at(messenger.rank().value())] = std::move(mine);
     }));
     // Messages once; an all_reduce by ring and by recursive; an all_to_all by flat alone.
-    REQUIRE(timed[0].size() == (1 + 2 + 1) * options.paths.size() * options.bytes.size());
+    REQUIRE(timed[0].size() == (1 + 2 + 1) * options.paths.size() * options.bytes.size() * 2);
     for (std::size_t i = 0; i < timed[0].size(); ++i) {
       const TimedCall& first = timed[0][i];
       CAPTURE(i, ranks, first.bytes, name_of(first.path));
       CHECK(first.seconds > 0);
       CHECK(first.cpu_s >= 0);
-      CHECK(first.bytes >= options.bytes[i % options.bytes.size()]);
-      CHECK(first.bytes < options.bytes[i % options.bytes.size()] + sizeof(float) * at(ranks));
+      const std::size_t asked = options.bytes[i / 2 % options.bytes.size()];
+      CHECK(first.bytes >= asked);
+      CHECK(first.bytes < asked + sizeof(float) * at(ranks));
+      CHECK(first.memory == options.memories[i % 2]);
       for (const auto& other : timed) CHECK(other[i].seconds == first.seconds);
       const bool from_memory = first.path == Path::shm && first.bytes > 500'000;
       CHECK(first.taken.contains(Path::shm) == from_memory);

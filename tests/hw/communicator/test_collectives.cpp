@@ -10,6 +10,7 @@
 #include "hw/communicator/communicator.hpp"
 #include "models/base/index.hpp"
 #include "tests/support/collective_cases.hpp"
+#include "tests/support/held_bytes.hpp"
 #include "tests/support/loopback.hpp"
 
 namespace motley {
@@ -22,28 +23,44 @@ using PerMember = std::vector<Bytes>;  // by member
 // The context of a case among those of one run.
 constexpr std::uint64_t kFirstContext = 7;
 
+// In which memory the payloads lie: of rank i that of number i, from the first again behind the last.
+using MemoryKinds = std::vector<MemoryKind>;
+const std::vector<MemoryKinds> kHostMemory = {{MemoryKind::host}};
+const std::vector<MemoryKinds> kEveryMemory = {
+    {MemoryKind::host}, {MemoryKind::guarded}, {MemoryKind::guarded, MemoryKind::host, MemoryKind::pinned}};
+
 // Performs all cases, which have one number of ranks, over one set of connections: each connection that ends keeps a
-// port busy for a minute.
+// port busy for a minute. What each case ends with is returned for the first kinds of memory, then for the next ones.
 std::vector<PerMember> performed(const std::vector<CollectiveCase>& cases, std::vector<PerMember> values,
-                                 const tests::Loopback& how) {
+                                 const tests::Loopback& how,
+                                 const std::vector<MemoryKinds>& memories = kHostMemory) {
   if (cases.empty()) return values;
+  std::vector<PerMember> results;
+  for (std::size_t i = 0; i < memories.size(); ++i)
+    results.insert(results.end(), values.begin(), values.end());
   tests::rethrow_first(tests::on_loopback(
       cases[0].ranks,
       [&](Messenger& messenger) {
         const std::size_t rank = at(messenger.rank().value());
-        for (std::size_t i = 0; i < cases.size(); ++i) {
-          Communicator group(messenger, kFirstContext + i, everyone(cases[i].ranks), cases[i].per_node);
-          group.run(cases[i].call, values[i][rank], {1.0 + messenger.rank().value(), messenger.rank()});
+        for (std::size_t i = 0; i < results.size(); ++i) {
+          const CollectiveCase& test = cases[i % cases.size()];
+          const MemoryKinds& kinds = memories[i / cases.size()];
+          const tests::HeldBytes held(messenger, kinds[rank % kinds.size()], results[i][rank]);
+          Communicator group(messenger, kFirstContext + i, everyone(test.ranks), test.per_node);
+          group.run(test.call, held.payload(), {1.0 + messenger.rank().value(), messenger.rank()});
+          results[i][rank] = held.contents();
         }
+        tests::demand(messenger.staging_buffers() == 0, "a buffer is not free again");
       },
       how));
-  return values;
+  return results;
 }
 PerMember performed(const CollectiveCase& test, const PerMember& values, const tests::Loopback& how) {
   return performed(std::vector{test}, std::vector<PerMember>{values}, how)[0];
 }
 
-void check_cases(const std::vector<CollectiveCase>& cases, const tests::Loopback& how, std::uint64_t seed) {
+void check_cases(const std::vector<CollectiveCase>& cases, const tests::Loopback& how, std::uint64_t seed,
+                 const std::vector<MemoryKinds>& memories = kEveryMemory) {
   std::vector<PerMember> values, wanted;
   for (const CollectiveCase& test : cases) {
     PerMember brought;
@@ -52,13 +69,14 @@ void check_cases(const std::vector<CollectiveCase>& cases, const tests::Loopback
     values.push_back(brought);
     wanted.push_back(expected(test, std::move(brought)));
   }
-  std::vector<PerMember> results = performed(cases, std::move(values), how);
-  for (std::size_t c = 0; c < cases.size(); ++c) {
+  std::vector<PerMember> results = performed(cases, std::move(values), how, memories);
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    const std::size_t c = r % cases.size();
     const CollectiveCase& test = cases[c];
     CAPTURE(name_of(test.call.kind), name_of(test.call.algorithm), name_of(test.call.element), test.ranks,
-            test.per_node, test.count, how.reads_memory);
-    for (std::size_t i = 0; i < results[c].size(); ++i) {
-      const auto mine = defined(test, results[c][i], i), right = defined(test, wanted[c][i], i);
+            test.per_node, test.count, how.reads_memory, name_of(memories[r / cases.size()][0]));
+    for (std::size_t i = 0; i < results[r].size(); ++i) {
+      const auto mine = defined(test, results[r][i], i), right = defined(test, wanted[c][i], i);
       REQUIRE(std::equal(mine.begin(), mine.end(), right.begin(), right.end()));
     }
   }
@@ -154,14 +172,17 @@ TEST_CASE("the messages that are sent are those of the steps, and every byte goe
       const std::tuple message(order.key.context, from.value(), order.to.value(), order.key.part);
       tests::demand(sent.emplace(message, bytes_in(order.pieces)).second, "a message was sent twice");
     };
-    check_cases(cases, how, 3);
-    for (std::size_t i = 0; i < cases.size(); ++i) add_listed(cases[i], kFirstContext + i, listed);
+    const std::vector<MemoryKinds> memories = {{MemoryKind::host}, {MemoryKind::guarded}};
+    check_cases(cases, how, 3, memories);
+    for (std::size_t i = 0; i < memories.size() * cases.size(); ++i)
+      add_listed(cases[i % cases.size()], kFirstContext + i, listed);
     CAPTURE(ranks);
     REQUIRE(sent == listed);
   }
 }
 
-TEST_CASE("random sums have the same bits over every path, for one algorithm", "[communicator][collective]") {
+TEST_CASE("random sums have the same bits over every path and kind of memory, for one algorithm",
+          "[communicator][collective]") {
   std::mt19937_64 random(11);
   for (const CollectiveAlgorithm algorithm : algorithms_of({{}, 4, 2, 1})) {
     const CollectiveCase test{{.algorithm = algorithm}, 4, 2, 20'001};
@@ -177,8 +198,8 @@ TEST_CASE("random sums have the same bits over every path, for one algorithm", "
     memory.reads_memory = true;
     streams.streams = 2;
     const auto first = performed(test, values, {});
-    REQUIRE(performed(test, values, memory) == first);
-    REQUIRE(performed(test, values, streams) == first);
+    for (const tests::Loopback& how : {tests::Loopback(), memory, streams})
+      for (const PerMember& each : performed({test}, {values}, how, kEveryMemory)) REQUIRE(each == first);
     for (const Bytes& each : first) REQUIRE(each == first[0]);
   }
 }
@@ -271,7 +292,7 @@ TEST_CASE("groups are split by colour and ordered by key", "[communicator]") {
   }));
 }
 
-TEST_CASE("parts of any size are exchanged", "[communicator][collective]") {
+TEST_CASE("parts of any size are exchanged, out of every kind of memory", "[communicator][collective]") {
   for (const bool reads_memory : {false, true}) {
     tests::Loopback how;
     how.reads_memory = reads_memory;
@@ -283,14 +304,21 @@ TEST_CASE("parts of any size are exchanged", "[communicator][collective]") {
             return at(from * 7919 + to * 104'729) % 60'000 * at(to != 2);
           };
           const int me = group.place();
-          std::vector<Bytes> out, in;
-          for (int i = 0; i < 4; ++i) {
-            out.emplace_back(size(me, i), std::byte(16 * me + i));
-            in.emplace_back(size(i, me));
+          for (const MemoryKind kind : every<MemoryKind>()) {
+            std::vector<std::unique_ptr<tests::HeldBytes>> out, in;
+            std::vector<std::span<const std::byte>> outgoing;
+            std::vector<std::span<std::byte>> incoming;
+            for (int i = 0; i < 4; ++i) {
+              out.push_back(std::make_unique<tests::HeldBytes>(messenger, kind,
+                                                               Bytes(size(me, i), std::byte(16 * me + i))));
+              in.push_back(std::make_unique<tests::HeldBytes>(messenger, kind, Bytes(size(i, me))));
+              outgoing.emplace_back(out.back()->payload());
+              incoming.push_back(in.back()->payload());
+            }
+            group.wait(group.start_exchange(outgoing, incoming));
+            for (int i = 0; i < 4; ++i)
+              tests::demand(in[at(i)]->contents() == Bytes(size(i, me), std::byte(16 * i + me)));
           }
-          const std::vector<std::span<const std::byte>> outgoing(out.begin(), out.end());
-          group.wait(group.start_exchange(outgoing, {in.begin(), in.end()}));
-          for (int i = 0; i < 4; ++i) tests::demand(in[at(i)] == Bytes(size(i, me), std::byte(16 * i + me)));
         },
         how));
   }

@@ -471,7 +471,9 @@ Frame random_frame(std::mt19937_64& random) {
     case FrameKind::offer:
       frame.transfer = number();
       frame.sender_number = number();
+      frame.offset = number();
       frame.mark = {number(), number(), number()};
+      frame.shared = {static_cast<std::uint32_t>(random()), number()};
       for (std::uint64_t i = random() % kPiecesMost; i > 0; --i) frame.pieces.push_back({number(), number()});
       break;
     case FrameKind::answer:
@@ -516,6 +518,8 @@ TEST_CASE("frames are read as they were written, and nothing else is one", "[com
     REQUIRE(read->key == frame.key);
     REQUIRE(read->pieces == frame.pieces);
     REQUIRE(read->attempt == frame.attempt);
+    REQUIRE(read->offset == frame.offset);
+    REQUIRE(read->shared == frame.shared);
     REQUIRE(read->endpoint == frame.endpoint);
     REQUIRE(read->came == frame.came);
     REQUIRE(read->awaited == frame.awaited);

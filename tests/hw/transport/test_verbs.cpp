@@ -15,6 +15,7 @@
 #include "models/base/index.hpp"
 #include "tests/support/collective_cases.hpp"
 #include "tests/support/guest_ranks.hpp"
+#include "tests/support/held_bytes.hpp"
 
 namespace motley {
 namespace {
@@ -254,6 +255,74 @@ TEST_CASE("messages go on over TCP when a device's link goes down", "[.][verbs][
 TEST_CASE("messages go on over TCP when no packet comes through any more", "[.][verbs][silence]") {
   check_that_tcp_goes_on("tc qdisc add dev eth1 root netem loss 100%", "transport retry counter exceeded",
                          true);
+}
+
+// ---- guarded memory
+
+// Both ranks send each other a message of each size, out of memory of this rank's kind and into the other kind.
+void exchange_guarded(Messenger& messenger, const std::vector<std::size_t>& sizes,
+                      const std::function<void(int)>& before = {}) {
+  const Rank me = messenger.rank(), other(1 - me.value());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (before) before(static_cast<int>(i));
+    for (const auto& [from, into] : {std::pair(MemoryKind::guarded, MemoryKind::guarded),
+                                     std::pair(MemoryKind::guarded, MemoryKind::host),
+                                     std::pair(MemoryKind::host, MemoryKind::guarded)}) {
+      const auto message = [&, size = sizes[i]](Rank rank) {
+        Bytes bytes(size);
+        for (std::size_t j = 0; j < size; ++j)
+          bytes[j] = static_cast<std::byte>(j * 37 + j / 253 + 5 * i + at(rank.value()));
+        return bytes;
+      };
+      const HeldBytes outgoing(messenger, from, message(me)),
+          incoming(messenger, into, Bytes(sizes[i], std::byte{9}));
+      const Request sent = messenger.post(send_to(other, i, outgoing.payload())),
+                    received = messenger.post(receive_from(other, i, incoming.payload()));
+      messenger.wait(received);
+      messenger.wait(sent);
+      demand(incoming.contents() == message(other), "wrong bytes");
+      demand(messenger.staging_buffers() == 0, "a buffer is not free again");
+    }
+  }
+}
+
+TEST_CASE("bytes out of guarded memory and into it are right over verbs", "[.][verbs][guarded]") {
+  Heard heard;
+  rethrow_first(in_guests(
+      1,
+      [&](Messenger& messenger) {
+        exchange_guarded(messenger, {0, 1, 4'096, 4'097, 65'537, 524'287, 524'288, 524'289, 3'000'001});
+        CollectiveCase test{{.algorithm = CollectiveAlgorithm::ring}, 2, 1, 300'001};
+        std::vector<Bytes> values;
+        for (const std::uint64_t seed : {1U, 2U})
+          values.push_back(small_numbers(test.call.element, test.count, seed));
+        const std::size_t me = at(messenger.rank().value());
+        const HeldBytes held(messenger, MemoryKind::guarded, values[me]);
+        Communicator(messenger, 9, everyone(2)).run(test.call, held.payload());
+        demand(held.contents() == expected(test, values)[me], "wrong sums");
+      },
+      [&](MessengerOptions& options) { heard.listen(options); }));
+  CHECK(heard.notes().empty());
+  for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::verbs});
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("chunks of guarded memory go again over TCP when a link goes down", "[.][verbs][guarded]") {
+  Heard heard;
+  Disturbance disturb("rdma-vm-link down 1");
+  rethrow_first(in_guests(
+      1,
+      [&](Messenger& messenger) {
+        exchange_guarded(messenger, std::vector<std::size_t>(20, std::size_t{1} << 20U),
+                         [&](int round) { disturb(round); });
+      },
+      [&](MessengerOptions& options) {
+        options.rdma_devices = {"rxe1"};
+        heard.listen(options);
+      }));
+  for (const auto& [pair, paths] : heard.large_paths()) CHECK(paths == std::set{Path::tcp, Path::verbs});
+  CHECK_THAT(heard.notes(), Catch::Contains("no longer use RDMA over rxe1: "));
+  CHECK(living_verbs_objects() == 0);
 }
 
 TEST_CASE("of two rails, one that is left carries all", "[.][verbs][rails]") {
