@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -28,35 +29,38 @@ double cpu_seconds() {
 
 class CallTimer {
  public:
-  explicit CallTimer(Communicator& ranks) : ranks_(ranks) {}
+  CallTimer(Communicator& ranks, const TimeCallsOptions& options) : ranks_(ranks), options_(options) {}
 
   bool can(const TimedCall& call) const {
-    const bool known = call.kind.has_value();
-    return known ? ranks_.does(call.algorithm, *call.kind) : ranks_.size() > 1;
+    return call.kind ? ranks_.does(call.chosen, *call.kind) : ranks_.size() > 1;
   }
 
-  void time(TimedCall& call, const TimeCallsOptions& options) {
+  void time(TimedCall& call) {
     ranks_.messenger().allow(call.path);
     make_room(call);
     run(call, 1);  // to warm up
     const double once_s = largest(run(call, 3) / 3);
     const auto count = static_cast<std::size_t>(std::clamp(
-        std::ceil(options.seconds_a_time / std::max(once_s, 1e-9)), 1.0, static_cast<double>(kMostCalls)));
+        std::ceil(options_.seconds_a_time / std::max(once_s, 1e-9)), 1.0, static_cast<double>(kMostCalls)));
     std::vector<double> times;
     const double cpu_begin_s = cpu_seconds();
-    for (int i = 0; i < options.rounds; ++i)
+    sent_ = 0;
+    for (int i = 0; i < options_.rounds; ++i)
       times.push_back(largest(run(call, count)) / static_cast<double>(count));
-    const double calls = static_cast<double>(count) * options.rounds;
+    const double calls = static_cast<double>(count) * options_.rounds;
     call.cpu_s = sum(cpu_seconds() - cpu_begin_s) / calls;
     std::sort(times.begin(), times.end());
     const double ways = call.kind ? 1 : 2;
     call.seconds = times[times.size() / 2] / ways;
     call.cpu_s /= ways;
+    if (options_.sent_between_hosts)
+      call.between_hosts_bytes = sum(static_cast<double>(sent_)) / calls / ways;
     call.spread = (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / times[times.size() / 2];
   }
 
  private:
   Communicator& ranks_;
+  const TimeCallsOptions& options_;
   // What is sent and reduced, and what a message comes into.
   struct Buffers {
     std::unique_ptr<DeviceMemory> memory;
@@ -64,12 +68,10 @@ class CallTimer {
     std::span<std::byte> values, coming;
   };
   std::map<MemoryKind, Buffers> buffers_;
-  std::uint64_t sent_ = 0, received_ = 0;  // tags
+  std::uint64_t tag_ = 0, sent_ = 0;
 
   void make_room(TimedCall& call) {
-    const std::size_t each =
-        sizeof(float) * (call.kind == CollectiveKind::all_to_all ? at(ranks_.size()) : 1);
-    if (call.kind) call.bytes = (call.bytes + each - 1) / each * each;
+    call.bytes = payload_for(call.kind, call.bytes, ranks_.size());
     Buffers& mine = buffers_[call.memory];
     if (mine.memory && mine.values.size() >= call.bytes) return;
     mine.registration.reset();  // ends before its memory does
@@ -84,11 +86,17 @@ class CallTimer {
   double run(TimedCall& call, std::size_t count) {
     const std::span<std::byte> values = buffers_[call.memory].values.first(call.bytes);
     ranks_.run({.element = ElementType::uint8}, std::span(&joined_, 1));  // all begin together
+    const std::uint64_t sent_before = sent_until_now();
     const double begin_s = monotonic_s();
     if (!call.kind) exchange(values, call, count);
     for (std::size_t i = 0; call.kind && i < count; ++i)
       await(ranks_.start({.kind = *call.kind, .algorithm = call.algorithm}, values), call);
-    return monotonic_s() - begin_s;
+    const double seconds = monotonic_s() - begin_s;
+    sent_ += sent_until_now() - sent_before;
+    return seconds;
+  }
+  std::uint64_t sent_until_now() const {
+    return options_.sent_between_hosts ? options_.sent_between_hosts() : 0;
   }
 
   void await(const Request& request, TimedCall& call) {
@@ -100,18 +108,21 @@ class CallTimer {
   // so that no message waits for a buffer.
   void exchange(std::span<std::byte> values, TimedCall& call, std::size_t count) {
     constexpr std::size_t kAhead = 2;
-    const int place = ranks_.place(), other = 1 - place;
-    if (place > 1) return;
+    const std::uint64_t first_tag = std::exchange(tag_, tag_ + count);
+    const int place = ranks_.place();
+    if (place != 0 && place != call.peer) return;
+    const int other = place == 0 ? call.peer : 0;
     const std::span<std::byte> into = buffers_[call.memory].coming.first(values.size());
     std::deque<Request> coming;
     std::size_t posted = 0;
     const auto post = [&] {
-      if (posted++ < count) coming.push_back(ranks_.receive(other, ++received_, into));
+      if (posted == count) return;
+      coming.push_back(ranks_.receive(other, first_tag + posted++, into));
     };
     for (std::size_t i = 0; i < kAhead; ++i) post();
     for (std::size_t i = 0; i < count; ++i) {
-      if (place == 1) ranks_.wait(coming.front());
-      const Request going = ranks_.send(other, ++sent_, values);
+      if (place != 0) ranks_.wait(coming.front());
+      const Request going = ranks_.send(other, first_tag + i, values);
       if (place == 0) ranks_.wait(coming.front());
       coming.pop_front();
       await(going, call);
@@ -129,6 +140,29 @@ class CallTimer {
   std::byte joined_{};
 };
 
+// Each algorithm that is to be tried.
+std::vector<TimedCall> collectives(CollectiveKind kind, const TimeCallsOptions& options) {
+  std::vector<CollectiveAlgorithm> algorithms = options.algorithms;
+  if (algorithms.empty()) algorithms = {plain_algorithm(kind)};
+  std::vector<TimedCall> forms;
+  for (const CollectiveAlgorithm algorithm : algorithms)
+    forms.push_back({.kind = kind, .algorithm = algorithm});
+  return forms;
+}
+
+// One to a rank of the same host and one to a rank of another host, where there are such.
+std::vector<TimedCall> messages(const TimeCallsOptions& options) {
+  std::vector<TimedCall> forms;
+  for (const bool leaves : {false, true})
+    for (std::size_t i = 1; i < options.hosts.size(); ++i)
+      if ((options.hosts[i] != options.hosts[0]) == leaves) {
+        forms.push_back({.peer = static_cast<int>(i), .leaves_host = leaves});
+        break;
+      }
+  if (options.hosts.empty()) forms.emplace_back();
+  return forms;
+}
+
 }  // namespace
 
 double TimedCall::bus_bandwidth(int ranks) const {
@@ -137,25 +171,34 @@ double TimedCall::bus_bandwidth(int ranks) const {
   return algorithm_bandwidth() * (kind == CollectiveKind::all_reduce ? 2 * share : share);
 }
 
+std::vector<TimedCall> calls_of(std::optional<CollectiveKind> kind, const TimeCallsOptions& options) {
+  return kind ? collectives(*kind, options) : messages(options);
+}
+
+std::size_t payload_for(std::optional<CollectiveKind> kind, std::size_t bytes, int ranks) {
+  if (!kind) return bytes;
+  const std::size_t each = sizeof(float) * (kind == CollectiveKind::all_to_all ? at(ranks) : 1);
+  return (bytes + each - 1) / each * each;
+}
+
 std::vector<TimedCall> time_calls(Communicator& ranks, const TimeCallsOptions& options) {
-  CallTimer timer(ranks);
+  CallTimer timer(ranks, options);
   std::vector<TimedCall> timed;
-  for (const auto& kind : options.kinds) {
-    std::vector<CollectiveAlgorithm> algorithms = options.algorithms;
-    if (!kind || algorithms.empty())
-      algorithms = {kind ? plain_algorithm(*kind) : CollectiveAlgorithm::automatic};
-    for (const CollectiveAlgorithm algorithm : algorithms)
+  for (const auto& kind : options.kinds)
+    for (const TimedCall& form : calls_of(kind, options))
       for (const Path path : options.paths)
         for (const std::size_t bytes : options.bytes)
           for (const MemoryKind memory : options.memories) {
-            TimedCall call{
-                .kind = kind, .algorithm = algorithm, .path = path, .memory = memory, .bytes = bytes};
+            TimedCall call = form;
+            call.path = path;
+            call.memory = memory;
+            call.bytes = bytes;
+            if (kind) call.chosen = ranks.algorithm_for(call.algorithm, *kind, bytes);
             if (!timer.can(call)) continue;
-            timer.time(call, options);
+            timer.time(call);
             timed.push_back(call);
             if (options.on_result) options.on_result(call);
           }
-  }
   return timed;
 }
 

@@ -13,6 +13,8 @@ namespace motley {
 namespace {
 
 constexpr std::size_t kScratchMost = std::size_t{8} << 20U;
+// The segments of a pipeline: so many, but none below so many bytes, which a message costs about as much as.
+constexpr std::size_t kPipelined = 8, kPipelinedBytes = std::size_t{64} << 10U;
 
 }  // namespace
 
@@ -25,6 +27,11 @@ CollectivePerformer::CollectivePerformer(Messenger& messenger, CollectiveOrder o
   const bool exchanges = order_.call.collective == static_cast<std::uint8_t>(CollectiveKind::all_to_all);
   if (!exchanges)
     segments_ = std::max<std::size_t>(1, (largest + order_.segment_bytes - 1) / order_.segment_bytes);
+  // The rounds of trees over nodes are to follow each other segment by segment, but their chunks are not cut for that.
+  const bool is_tree =
+      order_.call.algorithm == static_cast<std::uint8_t>(CollectiveAlgorithm::double_binary_tree);
+  if (is_tree && order_.steps->pipelined > 0)
+    segments_ = std::max(segments_, std::min(kPipelined, largest / kPipelinedBytes));
   list_messages();
   find_order();
   list_items();
@@ -126,10 +133,12 @@ void CollectivePerformer::list_items() {
 
 void CollectivePerformer::start() {
   const auto hold = shared_from_this();
-  for (std::size_t s = 0; s < segments_; ++s)
-    for (std::size_t i = 0; i < messages_.size(); ++i)
-      if (messages_[i].waits_for == 0) go_on(i, s);
   fill_window();
+  // Receives first: what tells a peer to begin would wait on the connection behind the bytes that this member sends.
+  for (const bool sends : {false, true})
+    for (std::size_t s = 0; s < segments_; ++s)
+      for (std::size_t i = 0; i < messages_.size(); ++i)
+        if (messages_[i].sends == sends && messages_[i].waits_for == 0) go_on(i, s);
   if (left_ == 0) finish();
 }
 

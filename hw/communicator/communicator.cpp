@@ -64,10 +64,16 @@ bool Communicator::does(CollectiveAlgorithm algorithm, CollectiveKind kind) cons
   return performable(algorithm) && motley::does(algorithm, kind, shape_);
 }
 
+CollectiveAlgorithm Communicator::algorithm_for(CollectiveAlgorithm wanted, CollectiveKind kind,
+                                                std::size_t bytes) const {
+  const bool open = wanted == CollectiveAlgorithm::automatic || wanted == CollectiveAlgorithm::fastest;
+  if (!open) return wanted;
+  const CollectiveAlgorithm chosen = choose_ ? choose_(kind, bytes) : plain_algorithm(kind);
+  return does(chosen, kind) ? chosen : plain_algorithm(kind);
+}
+
 CollectiveAlgorithm Communicator::algorithm_of(const CollectiveCall& call, std::size_t bytes) const {
-  CollectiveAlgorithm algorithm = call.algorithm;
-  const bool open = algorithm == CollectiveAlgorithm::automatic || algorithm == CollectiveAlgorithm::fastest;
-  if (open) algorithm = choose_ ? choose_(call.kind, bytes) : plain_algorithm(call.kind);
+  const CollectiveAlgorithm algorithm = algorithm_for(call.algorithm, call.kind, bytes);
   return does(algorithm, call.kind) ? algorithm : plain_algorithm(call.kind);
 }
 

@@ -45,6 +45,10 @@ class Communicator {
   // Whether messages of this group can do the kind by the algorithm.
   bool does(CollectiveAlgorithm algorithm, CollectiveKind kind) const;
 
+  // By which algorithm a call of so many bytes is done that asks for `wanted`: `automatic` and `fastest` become one
+  // that the group can do; another algorithm stays as it is.
+  CollectiveAlgorithm algorithm_for(CollectiveAlgorithm wanted, CollectiveKind kind, std::size_t bytes) const;
+
   // `values`: S of CollectiveKind, whole elements; for all_to_all a multiple of the members, for barrier none. All
   // members call it with the same call and size. An algorithm that does not do the kind on this group is not tried.
   Request start(const CollectiveCall& call, std::span<std::byte> values, Posted mine = {});

@@ -1,5 +1,5 @@
-// Small messages, which do not wait for their receivers: their bytes go at once, and are kept where no receive is posted
-// yet. As any other, such a send is done once its receive is posted. Read next: hw/transport/frame.hpp.
+// Small messages, which do not wait for their receivers: their bytes go at once, and are kept where no receive is
+// posted yet. As any other, such a send is done once its receive is posted. Read next: hw/transport/frame.hpp.
 #include <algorithm>
 
 #include "hw/communicator/transfer.hpp"
@@ -66,6 +66,13 @@ void Messenger::accept(const std::shared_ptr<Transfer>& receive, const Frame& ea
   receive->latest = latest_of(receive->latest, eager.posted);
   receive->paths.add(Path::tcp);
   end(receive);
+}
+
+// A small receive may be told of a little later where another of its peer is open: the next message needs only that.
+bool Messenger::opens_behind_another(const Transfer& receive) {
+  if (receive.bytes > kEagerMost) return false;
+  small_receives_[{receive.peer, receive.key}].push_back(receive.number);
+  return ++eager_[receive.peer].open > 1 && !driving_;
 }
 
 // Returns whether a message that had come before was meant for this receive.

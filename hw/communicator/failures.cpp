@@ -103,7 +103,7 @@ std::string Messenger::waits_for(const Transfer& transfer) const {
 }
 
 void Messenger::check_deadlines() {
-  const double now_s = monotonic_s();
+  const double now_s = recent_s();
   if (failure_ || now_s < checked_s_ + std::min(0.1, options_.timeout_s / 4)) return;
   checked_s_ = now_s;
   if (options_.gives_up)

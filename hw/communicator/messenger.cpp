@@ -15,6 +15,7 @@ namespace motley {
 namespace {
 
 constexpr double kFarewell_s = 1;
+constexpr double kSpinMost_s = 200e-6;
 
 std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEvents& events) {
   TcpOptions tcp;
@@ -29,7 +30,10 @@ std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEv
 }  // namespace
 
 Messenger::Messenger(MessengerOptions options)
-    : options_(std::move(options)), domain_(memory_domain()), transport_(make_transport(options_, *this)) {
+    : options_(std::move(options)),
+      domain_(memory_domain()),
+      spin_s_(options_.spin_s),
+      transport_(make_transport(options_, *this)) {
   const Nonce nonce = random_nonce();
   std::uint64_t value = 0;
   std::memcpy(&value, nonce.data(), sizeof value);
@@ -105,13 +109,25 @@ bool Messenger::test(const Request& request) {
 // What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it
 // for milliseconds, and a thread that sleeps is woken in between.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
-  const double until_s = monotonic_s() + options_.spin_s;
-  while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
+  const auto looks_again = [&] {
+    return operation.state == Operation::State::pending && monotonic_s() < quiet_since_s_ + spin_s_;
+  };
+  while (looks_again()) {
     announce(true);
     lock.unlock();
     lock.lock();  // others may post in between
     progress();
+    learn_pause();
   }
+}
+
+// Pauses before something came are likely to be as long again, if they were short: then to look twice as long costs
+// less than to sleep and be woken.
+void Messenger::learn_pause() {
+  if (!std::exchange(has_moved_, false)) return;
+  const double now_s = monotonic_s(), pause_s = now_s - std::exchange(quiet_since_s_, now_s);
+  const double wanted_s = pause_s > kSpinMost_s ? spin_s_ / 2 : std::max(2 * pause_s, 0.9 * spin_s_);
+  spin_s_ = std::clamp(wanted_s, options_.spin_s, std::max(options_.spin_s, kSpinMost_s));
 }
 
 Posted Messenger::wait(const Request& request) {
@@ -124,13 +140,17 @@ Posted Messenger::wait(const Request& request) {
       continue;
     }
     driving_ = true;
+    quiet_since_s_ = monotonic_s();
     progress();
     spin(lock, *request);
     if (pending()) {
       announce(true);
+      transport_->release();
       lock.unlock();
       transport_->wait(std::min(1.0, options_.timeout_s / 4));
       lock.lock();
+      progress();
+      learn_pause();
     }
     driving_ = false;
   }
@@ -178,7 +198,7 @@ void Messenger::complete(Operation& operation, Operation::State state) {
 // Takes a pointer of its own: that of the caller may be the one which is erased here.
 void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
-  if (!transfer->is_send() && transfer->bytes <= kEagerMost) drop(small_receives_, *transfer);
+  if (!transfer->is_send() && drop(small_receives_, *transfer)) --eager_[transfer->peer].open;
   if (!transfer->lands.empty() && state == Operation::State::done)
     memory_.copy(transfer->lands, transfer->copied);
   complete(*transfer, state);
@@ -257,9 +277,11 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   ready.bytes = receive->bytes;
   ready.posted = order.mine;
   if (!accept_early(receive)) {
-    if (receive->bytes <= kEagerMost)
-      small_receives_[{receive->peer, receive->key}].push_back(receive->number);
     wire_up(*receive, ready);
+    if (opens_behind_another(*receive)) {
+      transport_->tell_later(receive->peer, ready);
+      return receive;
+    }
   }
   transport_->tell(receive->peer, ready);
   return receive;
@@ -338,6 +360,7 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
 // ---- what peers say
 
 void Messenger::came(Rank from, const Frame& frame) {
+  has_moved_ = true;
   spoken_.insert(from);
   const auto sent = [&]() -> std::shared_ptr<Transfer> {
     const auto entry = sends_.find(frame.sender_number);
@@ -454,6 +477,7 @@ void Messenger::landed(Rank from, const Frame& data) {
   const auto receive = entry->second;
   if (receive->is_staged) take_landing(*receive, data);
   if (data.attempt != receive->attempt) return;
+  has_moved_ = true;
   receive->touch();
   receive->moved += data.length;
   receive->paths.add(data.path);

@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #include "hw/launch/hello.hpp"
+#include "hw/transport/host_id.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/transport/wire.hpp"
 #include "models/base/refusal.hpp"
@@ -88,13 +89,6 @@ class Newcomer {
 }
 
 }  // namespace
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 std::string hash_of_this_binary() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
@@ -268,7 +262,7 @@ ClockReading Rendezvous::ask_clock() const {
 
 // One rank of each host asks rank 0, one after the other, and all ranks of the host are told.
 ClockReading Rendezvous::read_clocks() {
-  const std::string host = boot_id();
+  const std::string host = host_id();
   const IdTable<Rank, std::string> hosts = gather(host);
   json asking = json::array();
   std::set<std::string> known;

@@ -85,8 +85,6 @@ class Rendezvous {
   void send(const Socket& socket, Rank rank, const std::string& message) const;
 };
 
-// An identifier of this boot of this host. Processes of one boot share one steady clock.
-std::string boot_id();
 std::string hash_of_this_binary();  // 16 hex digits, the hash of /proc/self/exe
 
 }  // namespace motley

@@ -9,7 +9,7 @@
 // A small message does not wait for b, and its bytes come with its frame. b says "ready" all the same, so that a knows
 // when b was; a matches that as it would any other, but has nothing more to send:
 //
-//   a -> b   eager     key, call, posted, the bytes; and the last "ready" of b that a has seen: older ones are not meant
+//   a -> b   eager     key, call, posted, the bytes; and the last "ready" of b that a has seen: no older one is meant
 //   a -> b   recall    a's send is cancelled;  b -> a   recalled: no receive has taken it, and none will
 //
 // Two ranks that would use RDMA tell each other, for each pair of devices: wire (where this end is), wired (this end

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hw/launch/rendezvous.hpp"
+#include "hw/transport/host_id.hpp"
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
 
@@ -53,7 +54,7 @@ Meeting meet(const Place& place, const std::vector<Rank>& ranks, const std::stri
                          place.token,
                          {}});
   const auto numbers = rendezvous.gather(fmt::format("process {}", getpid()));  // empty where rank > 0
-  const auto boots = rendezvous.gather(boot_id());
+  const auto boots = rendezvous.gather(host_id());
   const auto machines = rendezvous.gather(machine);
   Meeting met;
   met.rank = served;

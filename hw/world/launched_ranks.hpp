@@ -14,7 +14,7 @@ namespace motley {
 
 // A host as far as another one can know it.
 struct RankHost {
-  std::string boot;     // boot_id(): equal where processes share one host
+  std::string boot;     // host_id(): equal where processes share one host
   std::string machine;  // what tells kinds of machines apart; empty: not told
 };
 

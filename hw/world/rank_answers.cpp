@@ -17,6 +17,7 @@ struct AnswerHead {
   Outcome outcome = Outcome::done;
   Exit exit_code = Exit::ok;  // refusal
   double number = 0, begin_s = 0, end_s = 0;
+  PathSet paths = {};
   std::size_t kernels = 0, values = 0;
   std::size_t kind = 0, message = 0, hint = 0;  // bytes of the texts
 };
@@ -67,6 +68,7 @@ void send_answer(const Socket& socket, const RankAnswer& answer) {
   head.number = answer.number;
   head.begin_s = answer.begin_s;
   head.end_s = answer.end_s;
+  head.paths = answer.paths;
   head.kernels = answer.kernels.size();
   head.values = answer.values.size();
   socket.write_all(bytes_of_value(head), kForEver_s);
@@ -102,6 +104,7 @@ RankAnswer read_answer(const Socket& socket, double timeout_s) {
   answer.number = head.number;
   answer.begin_s = head.begin_s;
   answer.end_s = head.end_s;
+  answer.paths = head.paths;
   answer.kernels = read_list<std::vector<KernelSpan>>(socket, head.kernels, timeout_s);
   answer.values = read_list<std::vector<float>>(socket, head.values, timeout_s);
   return answer;

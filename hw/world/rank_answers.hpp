@@ -31,6 +31,7 @@ struct RankQuestion {
 struct RankAnswer {
   double number = 0;              // seconds, a loss, or the time on the clock of its host
   double begin_s = 0, end_s = 0;  // move: on the clock of its host
+  PathSet paths;                  // move, imagine: that bytes of other real ranks took, or bytes to them
   std::vector<KernelSpan> kernels;
   std::vector<float> values;  // of a tensor, or what the step received
 };

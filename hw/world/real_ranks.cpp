@@ -21,6 +21,7 @@
 #include "hw/communicator/parts.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
+#include "hw/transport/host_id.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "hw/world/peers.hpp"
@@ -131,8 +132,8 @@ class RankServer {
     }
   }
 
-  // Performs the step as if the ranks that are simulated were here.
-  void imagine(const RankQuestion& question, std::vector<float> recorded) {
+  // Performs the step as if the ranks that are simulated were here. Returns the paths to and from those that are real.
+  PathSet imagine(const RankQuestion& question, std::vector<float> recorded) {
     const Step& step = question.step;
     const Instruction& instruction = program_.at(step.rank, step.stream, step.index);
     make_up_used(instruction);
@@ -141,13 +142,15 @@ class RankServer {
                                         : source(instruction);
     arrivals_.begin(from, RecordedValues(std::move(recorded)), question.keeps);
     imagining_world_.meet(question.shares ? static_cast<Peers*>(&present_) : &imagined_);
+    PathSet paths;
     try {
-      imagining_world_.perform_alone(step, instruction);
+      paths = imagining_world_.perform_alone(step, instruction).paths;
     } catch (...) {
       messenger_.abort("a transfer failed");  // the other real members wait no longer
       throw;
     }
     arrivals_.end();
+    return paths;
   }
 
  private:
@@ -193,11 +196,12 @@ void serve(RankServer& server, const RankQuestion& question, std::vector<float> 
       const TraceEvent moved = server.move(question);
       answer.begin_s = moved.begin_s;
       answer.end_s = moved.end_s;
+      answer.paths = moved.paths;
       answer.values = server.received();
       break;
     }
     case RankQuestion::Ask::imagine:
-      server.imagine(question, std::move(recorded));
+      answer.paths = server.imagine(question, std::move(recorded));
       answer.values = server.received();
       break;
     case RankQuestion::Ask::loss:
@@ -331,9 +335,11 @@ void RealRanks::start_all() {
 void RealRanks::meet_launched() {
   Meeting met = meet(*options_.place, ranks_, agreed(program_, ranks_, options_), options_.machine,
                      options_.rendezvous_timeout_s);
-  for (auto& [rank, process] : met.others)
+  for (auto& [rank, process] : met.others) {
+    process.socket.end_when_silent(options_.host_deadline_s);
     processes_.emplace(rank, Process{0, std::move(process.socket), process.named, process.host,
-                                     process.host.boot == boot_id() ? std::optional(0.0) : std::nullopt});
+                                     process.host.boot == host_id() ? std::optional(0.0) : std::nullopt});
+  }
   Doors doors;
   doors.emplace(met.rank, std::move(met.door));
   start(met.rank, doors, met.places, options_.place->token);
@@ -352,7 +358,7 @@ void RealRanks::start(Rank rank, Doors& doors, const std::map<Rank, PeerPlace>& 
     processes_.emplace(rank, Process{process,
                                      std::move(here),
                                      fmt::format("process {}", process),
-                                     {boot_id(), options_.machine},
+                                     {host_id(), options_.machine},
                                      0.0});
     return;
   }
@@ -496,6 +502,7 @@ std::optional<double> RealRanks::communicate(const std::vector<Step>& together, 
   if (processes_.empty()) start_all();
   for (const Step& step : together) ahead_s.push_back(complete ? this->ahead_s(step.rank) : 0);
   for (const Step& step : together) ask(step.rank, question_of(step));
+  paths_.clear();
   std::exception_ptr failure, death;
   double begin_s = -kForEver_s, end_s = -kForEver_s;  // of the last rank
   for (std::size_t i = 0; i < together.size(); ++i) try {
@@ -503,6 +510,7 @@ std::optional<double> RealRanks::communicate(const std::vector<Step>& together, 
       const RankAnswer moved = answer(together[i].rank, question);
       begin_s = std::max(begin_s, moved.begin_s - ahead_s[i]);
       end_s = std::max(end_s, moved.end_s - ahead_s[i]);
+      paths_[together[i]] = moved.paths;
       if (question.keeps) options_.recorder->add(together[i], moved.values);
     } catch (const Died&) {
       if (!death) death = std::current_exception();
@@ -540,6 +548,7 @@ void serve_real_rank(const Job& job, const Program& program, const std::vector<R
   Meeting met = meet(options.place.value(), real, agreed(program, real, options), options.machine,
                      options.rendezvous_timeout_s);
   const auto& [asking, process] = *met.others.begin();
+  process.socket.end_when_silent(options.deadline_s);  // it may read the answers of other ranks first
   ServerPlace place{met.rank, std::move(met.door), met.places, options.place->token, process.socket};
   const bool ended =
       answer_questions([&] { return make_server(job, program, real, options, place); }, process.socket);

@@ -1,6 +1,6 @@
 // The real ranks of a simulation (Mixed): each is a process of its own, which computes when it is asked, one at a time,
-// while virtual time waits. Tensors that real ranks send each other really move, over TCP; what simulated ranks would
-// have brought is filled in, or comes from a recording. The processes hold no clock and decide no order: the World that
+// while virtual time waits. Tensors that real ranks send each other really move; what simulated ranks would have
+// brought is filled in, or comes from a recording. The processes hold no clock and decide no order: the World that
 // asks does. Collectives inside a compute move nothing, because its peers do not compute at the same time; as
 // instructions of their own (fidelity: {tensor_parallel: fluid}) they do. Read next: hw/rank/executor.hpp,
 // hw/rank/recording.hpp, hw/world/real_world.hpp.
@@ -25,7 +25,8 @@ namespace motley {
 
 struct RealRanksOptions {
   ExecutorOptions executor = {};
-  double deadline_s = 300;  // a rank that does not answer for so long counts as dead
+  double deadline_s = 300;      // a rank that does not answer for so long counts as dead
+  double host_deadline_s = 30;  // and all ranks of another host that does not
   // Where a launcher has started this process, one of as many as there are real ranks. None: they are forked.
   std::optional<Place> place = {};
   double rendezvous_timeout_s = 120;     // processes of a launch may start this far apart
@@ -54,6 +55,7 @@ class RealRanks : public Executor {
   // quickest of many counts.
   std::optional<double> communicate(const std::vector<Step>& together, bool complete) override;
   std::vector<KernelSpan> kernels() const override { return kernels_; }  // of the last execute()
+  PathSet paths(const Step& step) const override { return paths_.at(step); }
 
   double loss_sum(Rank rank);  // of the step that it has begun last; 0: the rank has no head
   std::vector<float> values(Rank rank, TensorId tensor);  // of a tensor that is held throughout
@@ -90,6 +92,7 @@ class RealRanks : public Executor {
   const RealRanksOptions options_;
   std::map<Rank, Process> processes_;  // empty: not yet started
   std::vector<KernelSpan> kernels_;
+  std::map<Step, PathSet> paths_;  // of the steps of the last communicate()
 };
 
 // Runs in every process of a launch but the first: serves its real rank until the first process has its result. Throws

@@ -146,6 +146,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
   switch (instruction.op()) {
     case Op::compute:
       event.flops = compute(instruction, event, ledger);
+      event.paths = computing_paths_;
       break;
     case Op::optimizer:
       work_.optimize(std::get<OptimizerStep>(instruction.body));
@@ -170,6 +171,7 @@ void RealWorld::perform(const Instruction& instruction, TraceEvent& event) {
 double RealWorld::compute(const Instruction& instruction, const TraceEvent& event, MemoryLedger& ledger) {
   const Compute& compute = std::get<Compute>(instruction.body);
   computing_ = event.step;
+  computing_paths_ = {};
   if (!records_kernels_) return work_.compute(compute, instruction.micro_batch, ledger);
   std::vector<KernelSpan> spans;
   const double begin_s = now_s();
@@ -331,7 +333,7 @@ void RealWorld::tensor_collective(const Kernel& kernel, std::span<float> values)
   collective.kind = collective_of(kernel.op);
   collective.reduce = kernel.reduce;
   collective.slot = kTensorGroup;
-  run_over_group(computing_, collective, values, now_s());
+  computing_paths_.add(run_over_group(computing_, collective, values, now_s()).paths);
 }
 
 void RealWorld::matched(const Moved& moved, TraceEvent& event) const {

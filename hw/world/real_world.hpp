@@ -57,7 +57,8 @@ class RealWorld : public World {
   const Rank rank_;
   Peers* peers_;
   Arrivals* arrivals_ = nullptr;
-  Step computing_;  // the compute that began last; only its thread reads it
+  Step computing_;           // the compute that began last; only its thread reads it
+  PathSet computing_paths_;  // that bytes of its collectives took
   double origin_s_ = 0;
   std::int64_t step_ = 0;
   bool records_kernels_ = false;

@@ -133,6 +133,7 @@ class RankRun {
     return meeting;
   }
   MessengerOptions messenger_options(const Place& place, const TrainOptions& options) {
+    if (options.on_met) options.on_met(inventory_of(rendezvous_));
     MessengerOptions messages = messages_after(rendezvous_, place, options.timeout_s);
     messages.reads_memory = options.reads_memory;
     messages.uses_rdma = options.uses_rdma;

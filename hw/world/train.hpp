@@ -13,6 +13,7 @@
 #include "hw/launch/place.hpp"
 #include "hw/rank/data.hpp"
 #include "hw/world/peers.hpp"
+#include "models/check/inventory.hpp"
 #include "models/program/expert_load.hpp"
 #include "models/program/program.hpp"
 #include "models/scenario/job.hpp"
@@ -36,6 +37,8 @@ struct TrainOptions {
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
+  // Called by every rank when all have met, before anything else. What it throws ends the run.
+  std::function<void(const Inventory&)> on_met = {};
   // Called on rank 0 after each step, with its number (from 0) and its loss.
   std::function<void(std::int64_t, double)> on_step = {};
   // Called before the first step of each rank; for tests and dumps.

@@ -1,4 +1,4 @@
-// Reads measured collectives, and writes their Programs directly: one rank program, one stream, one instruction.
+// Reads measured collectives.
 #include "models/published/measured_collective.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/base/yaml_reader.hpp"
+#include "models/compile/one_call.hpp"
 #include "models/cost/network_cost.hpp"
 #include "models/program/collective.hpp"
 #include "models/scenario/scenario.hpp"
@@ -93,56 +94,6 @@ void keep_first_group(Cluster& cluster) {
     if (!network.groups.empty()) network.groups = {kept.name};
 }
 
-void add_program(Program& program, const char* name, InstructionBody body, StreamKind kind) {
-  RankProgram rank_program;
-  rank_program.name = name;
-  Instruction instruction;
-  instruction.body = std::move(body);
-  rank_program.streams = {{StreamKind::compute, {}, {}}, {kind, {}, {std::move(instruction)}}};
-  rank_program.tensors.resize(1);  // the tensor that is sent
-  rank_program.blocks.resize(1);
-  rank_program.chunks = {{static_cast<int>(program.rank_programs.size()), 0, 0}};
-  program.rank_programs.add(std::move(rank_program));
-}
-
-Program program_of(const MeasuredCollective& measured, const Cluster& cluster) {
-  Program program;
-  const int a_node = cluster.groups[0].chips_per_node, each = measured.chips / measured.nodes;
-  constexpr ChunkId kOnly{0};
-  if (measured.kind) {
-    Collective collective;
-    collective.kind = *measured.kind;
-    collective.slot = kDataGroup;
-    collective.bytes = measured.bytes;
-    add_program(program, "member", std::move(collective), StreamKind::collective);
-    program.groups.add({GroupKind::data, {}});
-  } else {
-    PeerMessage message;
-    message.bytes = measured.bytes;
-    message.slot = next_slot(kOnly);
-    add_program(program, "sender", Send{message}, StreamKind::send_activation);
-    message.slot = previous_slot(kOnly);
-    add_program(program, "receiver", Recv{message}, StreamKind::recv_activation);
-  }
-  const int half = measured.chips / 2;
-  for (int i = 0; i < measured.chips; ++i) {
-    RankEntry entry;
-    entry.chip = i / each * a_node + i % each;
-    entry.groups.resize(at(kDataGroup) + 2);
-    entry.peers.resize(2);
-    if (measured.kind) {
-      entry.groups[kDataGroup] = GroupId(0);
-      program.groups.front().ranks.push_back(Rank(i));
-    } else {
-      entry.rank_program = RankProgramId(i / half);
-      entry.stage = i / half;
-      entry.peers[i < half ? next_slot(kOnly) : previous_slot(kOnly)] = Rank(i < half ? i + half : i - half);
-    }
-    program.ranks.add(std::move(entry));
-  }
-  return program;
-}
-
 }  // namespace
 
 std::vector<MeasuredCollective> read_measured_collectives(const std::string& path) {
@@ -180,7 +131,10 @@ CollectiveRun make_run(const MeasuredCollective& measured) {
   run.job.fidelity.data_parallel = CollectiveLevel::fluid;
   run.job.fidelity.algorithm = measured.algorithm;
   run.job.fidelity.fold = true;
-  run.program = program_of(measured, run.job.cluster);
+  const int each = measured.chips / measured.nodes;
+  std::vector<int> chips;
+  for (int i = 0; i < measured.chips; ++i) chips.push_back(i / each * group.chips_per_node + i % each);
+  run.program = program_of({measured.kind, measured.bytes}, chips);
   return run;
 }
 

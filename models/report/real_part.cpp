@@ -54,6 +54,7 @@ std::optional<RealPart> real_part(const Program& program, const Trace& trace) {
   part.for_class = trace.measured_for_class;
   part.measured = trace.measured_transfers;
   for (const Rank rank : part.ranks) add_moved(program, rank, part);
+  for (const TraceEvent& event : trace.events) part.paths.add(event.paths);
   return part;
 }
 

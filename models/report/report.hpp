@@ -85,6 +85,7 @@ struct RealPart {
   std::int64_t moved = 0;
   std::int64_t moved_bytes = 0;
   bool measured = false;
+  PathSet paths;  // that their bytes took
   // Those in which simulated ranks take part, too: what these bring is filled in, and their time is the fabric's price.
   std::int64_t filled_in = 0;
   std::int64_t filled_in_bytes = 0;

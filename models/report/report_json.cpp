@@ -165,6 +165,7 @@ ordered_json object_of(const RealPart& real) {
   json["moved"] = real.moved;
   json["moved_bytes"] = real.moved_bytes;
   json["moved_timed"] = real.measured ? "measured" : "priced";
+  json["moved_by"] = print(real.paths);
   json["filled_in"] = real.filled_in;
   json["filled_in_bytes"] = real.filled_in_bytes;
   return json;

@@ -221,8 +221,9 @@ void add_real(const RealPart& real, Table& figures) {
                    more == 0 ? "" : fmt::format(" and {} more", more),
                    real.for_class ? "each for all ranks that must behave like it" : "each for itself")});
   if (real.moved > 0)
-    figures.add({"", fmt::format("{} transfers and collectives among them moved {}{}", real.moved,
+    figures.add({"", fmt::format("{} transfers and collectives among them moved {}{}{}", real.moved,
                                  format_bytes(static_cast<double>(real.moved_bytes)),
+                                 real.paths.empty() ? "" : fmt::format(" ({})", print(real.paths)),
                                  real.measured ? ", and take as long as that took"
                                                : "; their time is the price on the scenario's fabric, as "
                                                  "`transfers: measured` was not asked for")});

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "models/base/transfer_path.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -59,6 +60,8 @@ class Executor {
   virtual std::optional<double> communicate(const std::vector<Step>& /*together*/, bool /*complete*/) {
     return std::nullopt;
   }
+  // Which paths the bytes of a step of the last communicate() took, those on which its rank waited; empty: none moved.
+  virtual PathSet paths(const Step& /*step*/) const { return {}; }
   // The kernels of the compute that execute() ran last, in their order; empty where they are not known one by one.
   virtual std::vector<KernelSpan> kernels() const { return {}; }
 };

@@ -110,16 +110,30 @@ std::optional<double> Durations::communicate(const std::vector<Step>& met) {
     return timed ? std::optional(moved_.at(*std::min_element(met.begin(), met.end()))) : std::nullopt;
   if (!is_among_real(real.front())) {
     if (are_all_real_members(real))
-      options_.executor->communicate(real, false);
+      execute_transfer(real, false);
     else
-      for (const Step& step : real) options_.executor->communicate({step}, false);
+      for (const Step& step : real) execute_transfer({step}, false);
     return std::nullopt;
   }
-  const std::optional<double> seconds = options_.executor->communicate(real, true);
+  const std::optional<double> seconds = execute_transfer(real, true);
   if (!timed) return std::nullopt;
   MOTLEY_CHECK(seconds.has_value() && *seconds >= 0);
   const Step& first = *std::min_element(met.begin(), met.end());
   return moved_[first] = bounded(first, whole_nanoseconds(*seconds));
+}
+
+std::optional<double> Durations::execute_transfer(const std::vector<Step>& real, bool complete) {
+  const std::optional<double> seconds = options_.executor->communicate(real, complete);
+  for (const Step& step : real)
+    if (const PathSet paths = options_.executor->paths(step); !paths.empty()) paths_[step] = paths;
+  return seconds;
+}
+
+PathSet Durations::paths(const Step& step) const {
+  if (!is_measured(step.rank)) return {};
+  if (options_.tape != nullptr) return recorded(step).paths;
+  const auto moved = paths_.find(real_step(step));
+  return moved == paths_.end() ? PathSet() : moved->second;
 }
 
 // Returns the price of the collectives inside a compute. `spans`: its kernels, which are made to hold them; null: none.

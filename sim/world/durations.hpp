@@ -30,6 +30,8 @@ class Durations {
   // Tells the executor that these steps, all that take part in a transfer, collective or copy, have met. Ranks that are
   // not real need nothing. Returns the seconds of those that are timed; nothing: they are priced.
   std::optional<double> communicate(const std::vector<Step>& met);
+  // Which paths the bytes of a real rank's transfer or collective took; empty: none moved, or the rank is not real.
+  PathSet paths(const Step& step) const;
   // Whether the transfer or collective of the step takes the seconds that moving it took.
   bool is_timed(const Step& step) const;
   // The kernels of a compute whose seconds() have been asked for, from its begin, were nothing to slow it.
@@ -44,6 +46,7 @@ class Durations {
   CostTable& costs() { return costs_; }
   std::vector<Rank> measured_ranks() const;
   bool is_measured(Rank rank) const { return !real_of_.empty() && real_of_[rank].has_value(); }
+  bool any_measured() const { return !real_of_.empty(); }
   bool executes() const { return options_.executor != nullptr && !real_of_.empty(); }
   bool measured_transfers() const {
     return options_.tape != nullptr ? options_.tape->measured_transfers
@@ -58,6 +61,7 @@ class Durations {
   void check_tape() const;
   const std::vector<Rank>& asked() const;  // the ranks that options name as real, or the tape as measured
   Step real_step(Step step) const;
+  std::optional<double> execute_transfer(const std::vector<Step>& real, bool complete);
   bool are_all_real_members(const std::vector<Step>& real) const;
   bool is_among_real(const Step& real) const;
   double recorded_transfer_s(const Step& step) const;
@@ -70,8 +74,9 @@ class Durations {
   std::map<Step, double> executed_;
   std::map<Step, std::vector<KernelSpan>> executed_kernels_;
   std::set<Step> communicated_;
-  std::map<Step, double> moved_;  // seconds of transfers and collectives that are timed
-  std::set<Rank> asked_;          // the ranks that are real
+  std::map<Step, double> moved_;   // seconds of transfers and collectives that are timed
+  std::map<Step, PathSet> paths_;  // of those steps of real ranks whose bytes moved
+  std::set<Rank> asked_;           // the ranks that are real
   IdTable<Rank, std::optional<Rank>>
       real_of_;  // the measured rank whose seconds a rank takes; empty: all are priced
 };

@@ -316,10 +316,11 @@ Rank SimWorld::last_there(const TraceEvent& event, const std::vector<Rank>& last
 
 std::optional<double> SimWorld::match(const std::vector<Posted>& met, double matched_s) {
   std::optional<double> timed_s;
-  if (durations_.executes() || durations_.measured_transfers()) {
+  if (durations_.any_measured()) {
     std::vector<Step> steps;
     for (const Posted& posted : met) steps.push_back(posted.event->step);
     timed_s = durations_.communicate(steps);
+    for (const Posted& posted : met) posted.event->paths = durations_.paths(posted.event->step);
   }
   std::vector<Rank> last;
   for (const Posted& posted : met)

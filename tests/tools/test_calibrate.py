@@ -308,6 +308,27 @@ class Calibrate(unittest.TestCase):
                             "--json")
         self.assertEqual("measured", json.loads(mixed.stdout)["real"]["moved_timed"])
 
+    def test_links_are_read_from_what_bench_comm_measured(self):
+        bench = ("bench", "comm", "-n", 2, "--paths", "tcp", "--json")
+        measured = self.motley(*bench, "--operations", "message", "--bytes", "8 B,1 MiB,16 MiB").stdout
+        (self.folder / "comm.json").write_text(measured)
+        link = json.loads(self.motley("calibrate", "--comm", "comm.json", "--cluster", "pair.yaml", "--json").stdout)
+        self.assertEqual((1, 2, None), (link["hosts"], link["ranks_per_host"], link["between_hosts"]))
+        link = link["inside_host"]
+        times = {call["bytes"]: call["seconds"] for call in json.loads(measured)["calls"]}
+        self.assertAlmostEqual(times[8], link["latency_s"])
+        self.assertAlmostEqual(15 << 20, (times[16 << 20] - times[1 << 20]) * link["bytes_per_s"], delta=1)
+        # What is predicted rests on these figures: a message, and a ring of two ranks.
+        told = self.motley(*bench, "--operations", "message,all_reduce", "--bytes", "1 MiB", "--algorithms",
+                           "ring,automatic", "--cluster", "pair.yaml").stdout
+        message, ring, automatic = json.loads(told)["calls"]
+        once_s = link["latency_s"] + (1 << 20) / link["bytes_per_s"]
+        self.assertAlmostEqual(1, message["predicted_s"] / once_s, delta=0.002)
+        self.assertAlmostEqual(1, ring["predicted_s"] / (once_s + link["latency_s"]), delta=0.002)
+        self.assertLessEqual(automatic["predicted_s"], ring["predicted_s"])
+        # Real ranks of such a cluster may measure what they move.
+        self.assertIn("links_measured_on", (self.folder / "pair.yaml").read_text())
+
     def test_a_neighbour_on_one_core_is_reported_or_refused(self):
         core = min(os.sched_getaffinity(0))
         neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"],

@@ -24,7 +24,7 @@ BENCH = [PROGRAM, "bench", "comm", "--operations", "all_reduce", "--bytes", "1 K
 MPIRUN = ["mpirun", "-n", "4", "--oversubscribe"]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-OK, FAILED, USAGE = range(3)
+OK, FAILED, USAGE, INFEASIBLE = range(4)
 
 
 def run(*command, **variables):
@@ -322,7 +322,8 @@ class Peers(unittest.TestCase):
     @need_namespaces
     def test_times_of_two_hosts_whose_clocks_differ_are_those_of_one_clock(self):
         trace = self.folder / "trace.json"
-        command = [PROGRAM, "train", "scenarios/quickstart-train.yaml", "--steps", "2", "--trace", str(trace)]
+        command = [PROGRAM, "train", "scenarios/quickstart-train.yaml", "--steps", "2", "--trace", str(trace),
+                   "--any-hosts"]
         script = f'if [ "$MOTLEY_RANK" = 1 ]; then exec {" ".join(other_host(self.folder))} "$@"; else exec "$@"; fi'
         answer = run(PROGRAM, "launch", "-n", "2", "--", "sh", "-c", script, "sh", *command, "--json")
         self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
@@ -332,6 +333,29 @@ class Peers(unittest.TestCase):
         self.assertTrue(0 < written["motley"]["clock_uncertainty_s"] < 0.1)
         begins = [event["ts"] for event in written["traceEvents"] if event["ph"] == "X"]
         self.assertLess(max(begins) - min(begins), 100e6)  # the clocks are 1,000 s apart
+
+    def train_on_hosts(self, hosts, scenario, *more):
+        """Two ranks, each on the host of its place in `hosts`."""
+        script = f'set -- {hosts} "$@"; shift $MOTLEY_RANK; host=$1; shift $((2 - $MOTLEY_RANK)); ' \
+                 'MOTLEY_HOST_ID=$host exec "$@"'
+        return run(PROGRAM, "launch", "-n", "2", "--", "sh", "-c", script, "sh", PROGRAM, "train", scenario, "--steps",
+                   "1", *more)
+
+    def test_hosts_that_are_not_the_nodes_of_the_cluster_are_refused_with_both(self):
+        one_node = "scenarios/quickstart-train.yaml"
+        nodes = (ROOT / "platforms" / "host-2.yaml").read_text()
+        two_nodes = self.folder / "two.yaml"
+        cluster = nodes.replace("nodes: 1", "nodes: 2").replace("chips_per_node: 2", "chips_per_node: 1")
+        (self.folder / "pair.yaml").write_text(
+            cluster + "    nics: [{kind: ethernet, count: 1, bandwidth: 1 Gb/s, latency: 50 us}]\n")
+        two_nodes.write_text((ROOT / one_node).read_text().replace("cluster: host-2", "cluster: ./pair.yaml"))
+        refused = self.train_on_hosts("a b", one_node)
+        self.assertEqual((INFEASIBLE, ""), (refused.returncode, refused.stdout))
+        self.assertIn("the ranks run on 2 hosts (rank 0 on 127.0.0.1; rank 1 on 127.0.0.1), and cluster `host-2` has "
+                      "them on 1 node (ranks 0-1 on node 0 of `host`)", refused.stderr)
+        for accepted in [self.train_on_hosts("a b", one_node, "--any-hosts"), self.train_on_hosts("a b", two_nodes),
+                         self.train_on_hosts("a a", one_node), self.train_on_hosts("a a", two_nodes)]:
+            self.assertEqual((OK, ""), (accepted.returncode, accepted.stderr))
 
     def test_one_rank_has_no_peers(self):
         answer = run(PROGRAM, "doctor", "--peers", "-n", "1")

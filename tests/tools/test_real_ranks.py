@@ -123,6 +123,17 @@ class RealRanks(unittest.TestCase):
         real = json.loads(self.right("simulate", TRAIN, "--world", "mixed", "--real-rank", "1", "--json"))["real"]
         self.assertEqual((0, 0, 9), (real["moved"], real["moved_bytes"], real["filled_in"]))
 
+    def test_what_real_ranks_of_one_host_send_each_other_names_its_path(self):
+        trace = self.folder / "trace.json"
+        for launch in [[], ["launch", "-n", "2", "--", PROGRAM]]:
+            report = self.right(*launch, "simulate", "scenarios/mixed-rdma.yaml", "--json", "--trace", trace)
+            real = json.loads(report)["real"]
+            self.assertEqual(([0, 1], 16), (real["ranks"], real["moved"]))
+            self.assertIn(real["moved_by"], ["shm", "tcp"])
+            moved = [event["pid"] for event in json.loads(trace.read_text())["traceEvents"]
+                     if event.get("args", {}).get("paths") == real["moved_by"]]
+            self.assertEqual(16 * [0] + 16 * [1], sorted(moved))
+
     def test_a_process_alone_starts_all_real_ranks(self):
         report = json.loads(self.right("launch", "-n", "1", "--", PROGRAM, *MIXED, "--json"))
         self.assertEqual([0, 1], report["real"]["ranks"])

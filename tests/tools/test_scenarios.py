@@ -496,7 +496,7 @@ class Scenarios(Commands):
         self.assertEqual({path.stem for path in scenarios()}, {row[0] for row in rows})
         for name, chips, iteration, unit, mfu in rows:
             with self.subTest(name):
-                report = self.right_json("simulate", f"scenarios/{name}.yaml")
+                report = self.right_json("simulate", f"scenarios/{name}.yaml", "--world", "sim")
                 self.assertEqual(int(chips.replace(",", "")), report["chips"])
                 seconds = float(iteration) * {"ms": 1e-3, "s": 1}[unit]
                 self.assertAlmostEqual(seconds, report["iteration_s"], delta=0.01 * seconds)

@@ -5,22 +5,28 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/time_calls.hpp"
 #include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/met_ranks.hpp"
+#include "models/base/index.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/measure_transfers.hpp"
 #include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
+#include "tools/commands/predict_calls.hpp"
 
 namespace motley {
 namespace {
@@ -28,6 +34,7 @@ namespace {
 struct BenchArguments {
   std::string what = "comm", operations = "message,all_reduce,all_gather,reduce_scatter,all_to_all",
               algorithms, paths = "shm,tcp", memory = "host", bytes = "8 B,1 KiB,32 KiB,1 MiB,16 MiB";
+  std::string cluster;  // empty: not given
   int ranks = 2;
   PlaceFlags place;
   double seconds_a_time = 0.02;
@@ -112,49 +119,120 @@ std::string operation_of(const TimedCall& call) {
   return call.kind ? std::string(name_of(*call.kind)) : "message";
 }
 
-std::string to_text(const TimedCall& call, int ranks) {
-  return fmt::format("{:<15} {:<19} {:<5} {:<7} {:>10} {:>12} {:>10.3f} {:>10.3f} {:>9.3f} {:>6.1f} %\n",
-                     operation_of(call), call.kind ? name_of(call.algorithm) : "-", print(call.taken),
-                     name_of(call.memory), call.bytes, fmt::format("{:.2f} us", call.seconds * 1e6),
-                     call.algorithm_bandwidth() / 1e9, call.bus_bandwidth(ranks) / 1e9,
-                     call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0,
-                     call.spread * 100);
+// What a person reads of how a call was done: "automatic: recursive", or to which rank a message went.
+std::string how_of(const TimedCall& call) {
+  if (!call.kind) return fmt::format("to rank {}, {}", call.peer, call.leaves_host ? "far" : "near");
+  if (call.chosen == call.algorithm) return std::string(name_of(call.algorithm));
+  return fmt::format("{}: {}", name_of(call.algorithm), name_of(call.chosen));
 }
 
-std::string to_json(const std::vector<TimedCall>& calls, int ranks) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const TimedCall& call : calls)
-    list.push_back({{"operation", operation_of(call)},
-                    {"algorithm", call.kind ? name_of(call.algorithm) : ""},
-                    {"allowed", name_of(call.path)},
-                    {"path", print(call.taken)},
-                    {"memory", name_of(call.memory)},
-                    {"bytes", call.bytes},
-                    {"seconds", call.seconds},
-                    {"spread", call.spread},
-                    {"algbw_bytes_per_s", call.algorithm_bandwidth()},
-                    {"busbw_bytes_per_s", call.bus_bandwidth(ranks)},
-                    {"cpu_s", call.cpu_s}});
-  return json_text(
-      nlohmann::ordered_json{{"schema", "motley.bench_comm/1"}, {"ranks", ranks}, {"calls", list}});
+std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
+
+// The columns of a line; the last one only where a cluster predicts.
+constexpr const char* kLine = "{:<15} {:<24} {:<5} {:<7} {:>10} {:>14} {:>10} {:>10} {:>9} {:>8}{}\n";
+
+std::string to_text(const TimedCall& call, int ranks, const PredictedCalls* predicted) {
+  const auto expected_s = predicted != nullptr ? predicted->seconds_of(call) : std::nullopt;
+  return fmt::format(
+      kLine, operation_of(call), how_of(call), print(call.taken), name_of(call.memory), call.bytes,
+      microseconds(call.seconds), fmt::format("{:.4f}", call.algorithm_bandwidth() / 1e9),
+      fmt::format("{:.4f}", call.bus_bandwidth(ranks) / 1e9),
+      fmt::format("{:.3f}", call.bytes > 0 ? call.cpu_s / static_cast<double>(call.bytes) * 1e9 : 0),
+      fmt::format("{:.1f} %", call.spread * 100),
+      expected_s ? fmt::format(" {:>14}", microseconds(*expected_s)) : "");
 }
+
+// What was timed, on which hosts, and what a cluster predicts.
+struct Benched {
+  std::vector<TimedCall> calls;
+  int ranks = 0, hosts = 0, per_host = 1;
+  std::string machine = {};                   // the kind of all hosts; empty: they are unlike
+  const PredictedCalls* predicted = nullptr;  // null: no cluster was given
+};
+
+std::string to_json(const Benched& benched) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TimedCall& call : benched.calls) {
+    nlohmann::ordered_json entry = {{"operation", operation_of(call)},
+                                    {"algorithm", call.kind ? name_of(call.algorithm) : ""},
+                                    {"allowed", name_of(call.path)},
+                                    {"path", print(call.taken)},
+                                    {"memory", name_of(call.memory)},
+                                    {"bytes", call.bytes},
+                                    {"seconds", call.seconds},
+                                    {"spread", call.spread},
+                                    {"algbw_bytes_per_s", call.algorithm_bandwidth()},
+                                    {"busbw_bytes_per_s", call.bus_bandwidth(benched.ranks)},
+                                    {"cpu_s", call.cpu_s}};
+    if (call.kind) entry["chosen"] = name_of(call.chosen);
+    if (!call.kind) entry["peer"] = call.peer;
+    if (!call.kind) entry["leaves_host"] = call.leaves_host;
+    if (call.between_hosts_bytes) entry["between_hosts_bytes"] = *call.between_hosts_bytes;
+    if (benched.predicted != nullptr)
+      if (const auto seconds = benched.predicted->seconds_of(call)) entry["predicted_s"] = *seconds;
+    list.push_back(std::move(entry));
+  }
+  return json_text(nlohmann::ordered_json{{"schema", "motley.bench_comm/1"},
+                                          {"ranks", benched.ranks},
+                                          {"hosts", benched.hosts},
+                                          {"ranks_per_host", benched.per_host},
+                                          {"machine", benched.machine},
+                                          {"calls", list}});
+}
+
+// Counts what this rank sends to ranks of other hosts.
+class SentBetweenHosts {
+ public:
+  SentBetweenHosts(const std::vector<std::string>& hosts, Rank mine)
+      : hosts_(hosts), mine_(hosts[at(mine.value())]) {}
+  void count(const SendOrder& order) {
+    if (hosts_[at(order.to.value())] == mine_) return;
+    for (const auto& piece : order.pieces) bytes_ += piece.size();
+  }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  const std::vector<std::string>& hosts_;
+  const std::string& mine_;
+  std::atomic<std::uint64_t> bytes_ = 0;
+};
 
 Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOptions options) {
   constexpr double kSilence_s = 120;
-  Rendezvous rendezvous(rendezvous_of(place, "bench comm", kSilence_s));
-  Messenger messenger(messages_after(rendezvous, place, kSilence_s));
-  Communicator ranks(messenger, 1, all_ranks(rendezvous));
   const bool tells = place.rank == kLeader;
+  std::optional<PredictedCalls> predicted;
+  if (!arguments.cluster.empty()) predicted.emplace(arguments.cluster, place.rank_count);
+  if (predicted && tells) predicted->simulate(options);  // before this process has threads
+  Rendezvous rendezvous(rendezvous_of(place, "bench comm", kSilence_s));
+  options.hosts = hosts_of(rendezvous);
+  if (predicted) predicted->require(inventory_of(rendezvous));
+  Benched benched{.calls = {},
+                  .ranks = place.rank_count,
+                  .hosts = static_cast<int>(std::set(options.hosts.begin(), options.hosts.end()).size()),
+                  .per_host = ranks_per_host(options.hosts),
+                  .predicted = predicted ? &*predicted : nullptr};
+  benched.machine = common_machine(rendezvous);
+  SentBetweenHosts between_hosts(options.hosts, place.rank);
+  options.sent_between_hosts = [&] { return between_hosts.bytes(); };
+  MessengerOptions messages = messages_after(rendezvous, place, kSilence_s);
+  messages.on_send = [&](const SendOrder& order, Path) { between_hosts.count(order); };
+  Messenger messenger(std::move(messages));
+  ChooseAlgorithm choose;
+  if (predicted)
+    choose = [&](CollectiveKind kind, std::size_t bytes) { return predicted->fastest(kind, bytes); };
+  Communicator ranks(messenger, 1, all_ranks(rendezvous), benched.per_host, choose);
   if (tells && !arguments.json) {
-    write_result(fmt::format("{:<15} {:<19} {:<5} {:<7} {:>10} {:>12} {:>10} {:>10} {:>9} {:>8}\n",
-                             "operation", "algorithm", "path", "memory", "bytes", "time", "algbw GB/s",
-                             "busbw GB/s", "CPU s/GB", "spread"),
-                 "");
-    options.on_result = [&](const TimedCall& call) { write_result(to_text(call, place.rank_count), ""); };
+    write_result(
+        fmt::format(kLine, "operation", "algorithm", "path", "memory", "bytes", "time", "algbw GB/s",
+                    "busbw GB/s", "CPU s/GB", "spread", predicted ? fmt::format(" {:>14}", "predicted") : ""),
+        "");
+    options.on_result = [&](const TimedCall& call) {
+      write_result(to_text(call, place.rank_count, benched.predicted), "");
+    };
   }
-  const std::vector<TimedCall> calls = time_calls(ranks, options);
+  benched.calls = time_calls(ranks, options);
   rendezvous.barrier();
-  if (tells && arguments.json) write_result(to_json(calls, place.rank_count), "");
+  if (tells && arguments.json) write_result(to_json(benched), "");
   return Exit::ok;
 }
 
@@ -169,6 +247,7 @@ Exit run(const BenchArguments& arguments) {
   if (arguments.ranks < 2)
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
                   "motley bench comm -n 2");
+  if (!arguments.cluster.empty()) const PredictedCalls refuses(arguments.cluster, arguments.ranks);
   const LaunchResult launched = launch({.rank_count = arguments.ranks, .command = own_command()});
   if (!launched.message.empty()) spdlog::error("{}", launched.message);
   return static_cast<Exit>(launched.exit_code);
@@ -185,14 +264,22 @@ void add_bench(const Command& program) {
   add_place_flags(command, arguments->place);
   command.option("--operations", arguments->operations, "of message, all_reduce, all_gather, ...");
   command.option("--algorithms", arguments->algorithms,
-                 "those that do an operation are tried; without: the plain one");
+                 "those that do an operation are tried; without: the plain one. hierarchical needs as many "
+                 "ranks on each "
+                 "of several hosts; automatic needs --cluster");
   command.option("--paths", arguments->paths, "of shm (memory to memory on one host), tcp");
   command.option("--memory", arguments->memory,
                  "of host, pinned, guarded (only copy calls may touch it: it stands for a chip's)");
   command.option("--bytes", arguments->bytes, "sizes of the payload");
+  command.option("--cluster", arguments->cluster,
+                 "a cluster that describes these hosts: also print what the simulator predicts, and let the "
+                 "algorithm `automatic` be the fastest by its figures");
   command.option("--seconds-a-time", arguments->seconds_a_time, "each time is the mean of as many calls");
   command.flag("--json", arguments->json, "print JSON (schema motley.bench_comm/1)");
-  command.example("motley bench comm -n 2 --operations all_reduce --bytes '8 B,16 MiB'");
+  command.example(
+      "motley bench comm -n 2 --operations all_reduce --bytes '8 B,16 MiB'\n"
+      "  motley launch --hosts a:2,b:2 --rendezvous-host 10.0.0.1 -- motley bench comm --cluster pair.yaml "
+      "--algorithms ring,hierarchical,automatic");
   command.runs([arguments] { return run(*arguments); });
 }
 

@@ -16,8 +16,10 @@
 #include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/table.hpp"
+#include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/calibration/alone_fit.hpp"
+#include "models/calibration/comm_links.hpp"
 #include "models/calibration/kernel_fit.hpp"
 #include "models/calibration/link_fit.hpp"
 #include "models/calibration/measured_files.hpp"
@@ -39,7 +41,7 @@ namespace {
 
 struct CalibrateArguments {
   std::vector<std::string> scenarios, from;
-  std::string chip = "host-core", name, source, out, cluster, transfers, samples, kernels = "fast";
+  std::string chip = "host-core", name, source, out, cluster, transfers, comm, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
   PlaceFlags place;
@@ -154,21 +156,12 @@ Cluster cluster_of(const std::string& name, const Chip& chip, const MeasuredTran
   if (measured.ranks % measured.hosts != 0)
     throw RunFailure(fmt::format("{} ranks on {} hosts: a cluster's file wants as many on each host",
                                  measured.ranks, measured.hosts));
-  NodeGroup node;
-  node.name = "host";
-  node.chip = chip;
-  node.inside = {FabricKind::loopback, rounded(link->bytes_per_s), rounded(link->latency_s)};
-  node.nodes = measured.hosts;
-  node.chips_per_node = measured.ranks / measured.hosts;
-  if (node.nodes > 1)
-    node.nics = {{.kind = NicKind::ethernet,
-                  .count = 1,
-                  .bandwidth = node.inside.bandwidth,
-                  .latency_s = node.inside.latency_s,
-                  .reaches = node.inside.bandwidth}};
+  CommLinks links{.hosts = measured.hosts, .ranks_per_host = measured.ranks / measured.hosts};
+  links.inside_host = link;
+  if (links.hosts > 1) links.between_hosts = link;
   Cluster cluster;
   cluster.name = name;
-  cluster.groups = {node};
+  cluster.groups = {hosts_with(chip, links)};
   cluster.links_measured_on = measured.machine;
   return cluster;
 }
@@ -313,6 +306,10 @@ void check_options(const CalibrateArguments& options) {
   if (!options.transfers.empty() && (!options.from.empty() || !options.scenarios.empty()))
     throw Refusal(Exit::usage, "conflicting-options", {}, "--transfers measures transfers alone",
                   "measure kernels by a command of their own");
+  if (!options.comm.empty() && (!options.from.empty() || !options.scenarios.empty() ||
+                                !options.transfers.empty() || !options.out.empty()))
+    throw Refusal(Exit::usage, "conflicting-options", {}, "--comm reads links alone",
+                  "motley calibrate --comm FILE --cluster FILE");
   if (options.from.empty() && !(options.seconds > 0))
     throw Refusal(Exit::usage, "bad-seconds", {}, fmt::format("--seconds {}", options.seconds),
                   "a positive number");
@@ -387,12 +384,47 @@ Exit time_ranks(const CalibrateArguments& options) {
   return Exit::ok;
 }
 
+std::string link_text(const char* what, const std::optional<LinkFigures>& link) {
+  if (!link) return "";
+  return fmt::format("links {}: {} a message, {}\n", what, format_seconds(link->latency_s),
+                     format_rate(link->bytes_per_s));
+}
+
+nlohmann::ordered_json link_json(const std::optional<LinkFigures>& link) {
+  if (!link) return nullptr;
+  return {{"latency_s", link->latency_s}, {"bytes_per_s", link->bytes_per_s}};
+}
+
+// Measures nothing: makes the links of a cluster of what bench comm has measured.
+Exit read_comm(const CalibrateArguments& options) {
+  const CommLinks links = read_comm_links(read_text_file(options.comm), options.comm);
+  if (!options.cluster.empty()) {
+    Cluster cluster;
+    cluster.name = stem_of(options.cluster);
+    cluster.groups = {hosts_with(load_chip(options.chip), links)};
+    cluster.links_measured_on = links.machine;
+    write_result(print(cluster), options.cluster);
+  }
+  const nlohmann::ordered_json json = {{"schema", "motley.calibrate/1"},
+                                       {"hosts", links.hosts},
+                                       {"ranks_per_host", links.ranks_per_host},
+                                       {"inside_host", link_json(links.inside_host)},
+                                       {"between_hosts", link_json(links.between_hosts)}};
+  const std::string text = fmt::format("{} host{} of {} rank{}\n", links.hosts, links.hosts == 1 ? "" : "s",
+                                       links.ranks_per_host, links.ranks_per_host == 1 ? "" : "s") +
+                           link_text("inside a host", links.inside_host) +
+                           link_text("between hosts", links.between_hosts);
+  write_result(options.json ? json_text(json) : text, "");
+  return Exit::ok;
+}
+
 Exit run(CalibrateArguments options) {
   check_options(options);
   const std::string chip = options.out, cluster = options.cluster;
   options.out = measured_path(chip);
   options.cluster = measured_path(cluster);
   if (!options.transfers.empty()) return time_ranks(options);
+  if (!options.comm.empty()) return read_comm(options);
   if (options.missing) return list_missing(options);
   const Calibrated result = calibrate(options);
   if (!options.out.empty()) write_result(print(result.chip, ""), options.out);
@@ -431,6 +463,11 @@ void add_calibrate(const Command& program) {
       "measure no kernels: time messages and collectives of 0 B to 64 MiB among the ranks that a launcher "
       "started, or among --ranks (2) of this host, idle and computing, and write them to this file");
   add_place_flags(command, options->place);
+  command.option(
+      "--comm", options->comm,
+      "measure nothing: read the latency and bandwidth of links from the messages in what "
+      "`motley bench comm --json` printed; with --cluster: write a cluster of such hosts, whose chips "
+      "are --chip");
   command.option("--samples", options->samples,
                  "the table of what was measured, which a later run goes on with; default: --out with .csv");
   command.option("--seconds", options->seconds, "how long to measure; default: 90");
@@ -444,7 +481,9 @@ void add_calibrate(const Command& program) {
   command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
   add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.calibrate/1)");
-  command.example("motley calibrate --seconds 60 --out my-core.yaml");
+  command.example(
+      "motley calibrate --seconds 60 --out my-core.yaml\n"
+      "  motley calibrate --comm comm.json --chip my-core.yaml --cluster pair.yaml");
   command.runs([options] { return run(*options); });
 }
 

@@ -51,15 +51,19 @@ MeasuredTransfers measure_as(const Place& place, const TransferOptions& options)
   for (const PeerPlace& each : rendezvous.places()) hosts.insert(each.address.host);
   MeasuredTransfers measured{
       .samples = {}, .ranks = place.rank_count, .hosts = static_cast<int>(hosts.size())};
-  const auto machines = rendezvous.gather(machine_kind(host_facts()));
-  const bool alike = std::all_of(machines.begin(), machines.end(),
-                                 [&](const std::string& each) { return each == machines[kLeader]; });
-  if (place.rank == kLeader && alike) measured.machine = machines[kLeader];
+  measured.machine = common_machine(rendezvous);
   if (place.rank == kLeader) measured.samples = samples_of(timed, place.rank_count);
   return measured;
 }
 
 }  // namespace
+
+std::string common_machine(Rendezvous& rendezvous) {
+  const auto machines = rendezvous.gather(machine_kind(host_facts()));
+  const bool alike = std::all_of(machines.begin(), machines.end(),
+                                 [&](const std::string& each) { return each == machines.front(); });
+  return alike && !machines.empty() ? machines.front() : "";
+}
 
 MeasuredTransfers measure_transfers(const TransferOptions& options) {
   const std::optional<Place> place = place_of_process(options.place);

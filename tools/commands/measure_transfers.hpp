@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hw/launch/place.hpp"
+#include "hw/launch/rendezvous.hpp"
 #include "models/base/refusal.hpp"
 #include "models/calibration/measurements.hpp"
 
@@ -26,6 +27,10 @@ struct MeasuredTransfers {
   int ranks = 0, hosts = 0;  // that were measured
   std::string machine = {};  // the kind of all hosts; empty: they are unlike
 };
+
+// The kind of machine of all ranks' hosts, on rank 0. Empty: they are unlike, or this is another rank. All ranks call
+// it.
+std::string common_machine(Rendezvous& rendezvous);
 
 // Every rank that a launcher started calls it. A process that no launcher started starts its own command once for each
 // rank instead, and waits. Throws RunFailure where a rank is gone.

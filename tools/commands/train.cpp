@@ -22,6 +22,7 @@
 #include "models/base/json_text.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
+#include "models/check/inventory.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/group_algorithms.hpp"
 #include "tools/commands/own_command.hpp"
@@ -43,7 +44,7 @@ struct TrainArguments {
   std::string record_contributions;  // empty: not given
   PlaceFlags place;
   std::string rdma;  // empty: not given
-  bool json = false;
+  bool any_hosts = false, json = false;
   std::string out;
 };
 
@@ -139,6 +140,15 @@ void check_trace_step(const TrainArguments& options, const Job& job) {
                   "steps count from 0");
 }
 
+// Ranks on several hosts are to be where the scenario has them. All on one host are a rehearsal of any cluster.
+void require_nodes(const Prepared& prepared, const Inventory& inventory) {
+  if (!is_on_several_hosts(inventory)) return;
+  require_inventory(prepared.program, prepared.scenario.job.cluster, inventory,
+                    prepared.scenario.cluster_location,
+                    "start as many ranks on each host as its node has, change the cluster, or train on other "
+                    "hosts than it says by --any-hosts");
+}
+
 // Starts one process for each rank on this machine. Rank 0 prints the result; every rank prints its own errors.
 Exit launch_ranks(const Program& program) {
   const LaunchResult launched = launch({.rank_count = program.rank_count(), .command = own_command()});
@@ -163,6 +173,8 @@ Exit run(const TrainArguments& options) {
     Progress progress("step", options.steps > 0 ? options.steps : job.train.steps);
     TrainOptions chosen = train_options(options, job, progress);
     chosen.algorithms = algorithms_as_simulated(prepared);
+    if (!options.any_hosts)
+      chosen.on_met = [&](const Inventory& inventory) { require_nodes(prepared, inventory); };
     result = train_rank(job, prepared.program, text, place.value_or(Place{}), chosen);
   }
   if (place && place->rank != kLeader) return Exit::ok;
@@ -195,6 +207,8 @@ void add_train(const Command& program) {
   command.option("--rdma", options->rdma,
                  "the RDMA devices for large messages between hosts: all (default), none, or names as "
                  "mlx5_0,mlx5_1");
+  command.flag("--any-hosts", options->any_hosts,
+               "let ranks run on several hosts that are not the nodes of the scenario's cluster");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
   command.example("motley train scenarios/quickstart-train.yaml --steps 20");

@@ -10,9 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
+#include "hw/transport/host_id.hpp"
 #include "models/base/refusal.hpp"
 
 namespace motley {
@@ -57,19 +57,15 @@ int read_mark(const MemoryMark& mark, std::uint64_t& value) {
 }  // namespace
 
 std::string memory_domain() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
   struct stat numbers {};
   if (stat("/proc/self/ns/pid", &numbers) != 0) return "";
-  return fmt::format("{}/{}", boot, numbers.st_ino);
+  return fmt::format("{}/{}", host_id(), numbers.st_ino);
 }
 
 std::string why_apart(const std::string& domain, const std::string& other) {
-  const auto boot = [](const std::string& of_process) { return of_process.substr(0, of_process.find('/')); };
   if (domain.empty() || other.empty()) return "a process that does not know its namespace";
   if (domain == other) return "";
-  return boot(domain) == boot(other) ? "another namespace of process ids" : "another host";
+  return host_of(domain) == host_of(other) ? "another namespace of process ids" : "another host";
 }
 
 void let_siblings_read() {

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,6 +116,12 @@ bool bind_to_some_port(const Socket& listener, const addrinfo& target) {
 
 }  // namespace
 
+double recent_s() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 double monotonic_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -183,6 +190,18 @@ void Socket::spare_pacing() const {
   constexpr std::string_view kPlainest = "reno";
   if (local_host() == peer_host())
     setsockopt(descriptor_, IPPROTO_TCP, TCP_CONGESTION, kPlainest.data(), kPlainest.size());
+}
+
+void Socket::end_when_silent(double seconds) const {
+  constexpr int kProbes = 5;
+  const auto set = [&](int option, double value) {
+    const int whole = std::max(1, static_cast<int>(value));
+    setsockopt(descriptor_, IPPROTO_TCP, option, &whole, sizeof whole);
+  };
+  set(TCP_KEEPIDLE, seconds / 2);
+  set(TCP_KEEPINTVL, seconds / 2 / kProbes);
+  set(TCP_KEEPCNT, kProbes);
+  set(TCP_USER_TIMEOUT, seconds * 1e3);  // milliseconds
 }
 
 std::string Socket::peer_host() const {

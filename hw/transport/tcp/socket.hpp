@@ -56,6 +56,11 @@ class Socket {
   // some systems use, paces, and then half as many bytes pass. What the kernel refuses changes nothing.
   void spare_pacing() const;
 
+  // Ends the connection when the other end's host has not answered for about this long, whether or not anything is
+  // sent. A process there that is busy or stopped changes nothing, because its kernel answers.
+  // Assumes: a process takes what is sent to it before so much time has passed.
+  void end_when_silent(double seconds) const;
+
   std::string peer_host() const;     // a numeric address
   std::string local_host() const;    // of this end
   std::uint16_t local_port() const;  // works for a listener, too
@@ -91,5 +96,6 @@ Address parse_address(const std::string& text);
 std::string print(const Address& address);
 
 double monotonic_s();  // seconds on this host's steady clock
+double recent_s();     // the same, up to some milliseconds old: it costs much less
 
 }  // namespace motley

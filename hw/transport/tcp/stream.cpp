@@ -34,20 +34,23 @@ void OutStream::add(const Frame& frame) {
 
 // Makes the next message ready to be written. Returns false if there is none.
 bool OutStream::next_message() {
-  if (!control_.empty()) {
-    head_ = std::exchange(control_, {});
-    head_left_ = head_;
-    return true;
-  }
-  if (puts_.empty()) return false;
+  if (control_.empty() && puts_.empty()) return false;
+  head_ = std::exchange(control_, {});
+  if (!puts_.empty()) next_segment();
+  head_left_ = head_;
+  return true;
+}
+
+// Of the Put whose turn it is, behind the frames of the head.
+void OutStream::next_segment() {
   Rest rest = std::move(puts_.front());
   puts_.pop_front();
   Frame frame = rest.put.frame;
   const std::size_t whole = bytes_in(rest.put.pieces);
   frame.length = std::min(kSegment, whole - rest.begun);
   frame.offset += rest.begun;
-  head_ = encode(frame);
-  head_left_ = head_;
+  const std::vector<std::byte> data = encode(frame);
+  head_.insert(head_.end(), data.begin(), data.end());
   body_ = cut(rest.put.pieces, rest.begun, frame.length);
   body_.emplace_back(&kAsPromised, 1);
   rest.begun += frame.length;
@@ -55,13 +58,13 @@ bool OutStream::next_message() {
     ends_put_ = rest.put.number;
   else
     puts_.push_back(std::move(rest));
-  return true;
 }
 
 // Returns false if no more can be written now.
 bool OutStream::write_message() {
   while (!head_left_.empty() || !body_.empty()) {
     std::vector<std::span<const std::byte>> runs;
+    runs.reserve(body_.size() + 1);
     if (!head_left_.empty()) runs.push_back(head_left_);
     runs.insert(runs.end(), body_.begin(), body_.end());
     const std::size_t written = socket_.write_some(runs);

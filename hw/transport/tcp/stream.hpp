@@ -47,6 +47,7 @@ class OutStream {
     std::size_t begun = 0;  // bytes
   };
   bool next_message();
+  void next_segment();
   bool write_message();
   void end_message(TransportEvents& events);
 
@@ -55,7 +56,7 @@ class OutStream {
   Socket socket_;
   std::vector<std::byte> control_;  // frames that wait
   std::deque<Rest> puts_;
-  // What is being written: some frames, or the frame of some data and then these.
+  // What is being written: some frames, the last of which may be that of some data, and then these.
   std::vector<std::byte> head_;
   std::span<const std::byte> head_left_;
   Pieces body_;
