@@ -60,6 +60,7 @@ class CallTimer {
 
  private:
   Communicator& ranks_;
+  const TimeCallsOptions& options_;
   // What is sent and reduced, and what a message comes into.
   struct Buffers {
     std::unique_ptr<DeviceMemory> memory;
@@ -67,7 +68,6 @@ class CallTimer {
     std::span<std::byte> values, coming;
   };
   std::map<MemoryKind, Buffers> buffers_;
-  const TimeCallsOptions& options_;
   std::uint64_t tag_ = 0, sent_ = 0;
 
   void make_room(TimedCall& call) {

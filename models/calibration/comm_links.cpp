@@ -39,7 +39,7 @@ void read_call(const Yaml& node, Messages& messages) {
                      "algbw_bytes_per_s", "busbw_bytes_per_s", "cpu_s", "chosen", "peer", "leaves_host",
                      "between_hosts_bytes", "predicted_s"});
   if (to_text(call.need("operation")) != "message") return;
-  if (const Yaml memory = call.find("memory"); memory && to_text(memory) != "host") return;
+  if (call.stands("memory") && to_text(call.need("memory")) != "host") return;  // it is staged, or was pinned
   const std::string path = to_choice(call.need("allowed"), {"tcp", "shm", "verbs"});
   const double seconds = to_number(call.need("seconds"), Sign::positive);
   if (seconds < kSecondsLeast || seconds > kSecondsMost)

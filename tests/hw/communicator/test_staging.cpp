@@ -64,6 +64,8 @@ void demand_that_buffers_are_free(const Messenger& messenger) {
   demand(messenger.staging_buffers() == 0, "a buffer is not free again");
 }
 
+constexpr std::size_t kMoreThanInFlight = std::size_t{16} << 20U;  // more than the system keeps on its way
+
 constexpr std::array kKindPairs = {
     std::pair(MemoryKind::guarded, MemoryKind::guarded), std::pair(MemoryKind::guarded, MemoryKind::host),
     std::pair(MemoryKind::host, MemoryKind::guarded), std::pair(MemoryKind::pinned, MemoryKind::guarded),
@@ -136,8 +138,10 @@ TEST_CASE("chunks that a peer cannot read are sent to it", "[communicator][stagi
   rethrow_first(on_loopback(
       2,
       [](Messenger& messenger) {
-        for (std::uint64_t tag = 1; tag < 4; ++tag)
-          exchange_staged(messenger, MemoryKind::guarded, MemoryKind::guarded, 3'000'001, tag);
+        std::uint64_t tag = 0;
+        // Of the first one some chunks are refused while others are on their way again.
+        for (const std::size_t bytes : {kMoreThanInFlight, std::size_t{3'000'001}, std::size_t{3'000'001}})
+          exchange_staged(messenger, MemoryKind::guarded, MemoryKind::guarded, bytes, ++tag);
         demand_that_buffers_are_free(messenger);
       },
       how));
@@ -163,8 +167,6 @@ TEST_CASE("the kind of memory is known by its address for as long as it is regis
 }
 
 // ---- buffers
-
-constexpr std::size_t kMoreThanInFlight = std::size_t{16} << 20U;  // more than the system keeps on its way
 
 TEST_CASE("a shared file is seen by whoever opens it, and no other file is one", "[communicator][staging]") {
   const auto file = SharedFile::create(10'000);

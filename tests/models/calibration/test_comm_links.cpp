@@ -36,10 +36,12 @@ std::string comm(int ranks, int hosts, const std::string& calls) {
       ranks, hosts, ranks / hosts, calls);
 }
 
-// A collective says nothing of links.
+// A collective says nothing of links, nor does a message out of memory of another kind.
 std::string with_collective(const std::string& calls) {
-  return R"({"operation": "all_reduce", "algorithm": "ring", "allowed": "tcp", "path": "tcp", "bytes": 8,)"
-         R"( "seconds": 9, "chosen": "ring", "predicted_s": 1},)" +
+  return R"({"operation": "all_reduce", "algorithm": "ring", "allowed": "tcp", "path": "tcp", "memory": "host",)"
+         R"( "bytes": 8, "seconds": 9, "chosen": "ring", "predicted_s": 1},)"
+         R"({"operation": "message", "algorithm": "", "allowed": "tcp", "path": "tcp", "memory": "guarded",)"
+         R"( "bytes": 8, "seconds": 9, "peer": 1, "leaves_host": false},)" +
          ("\n" + calls);
 }
 
