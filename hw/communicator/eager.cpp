@@ -35,14 +35,14 @@ void Messenger::send_eagerly(Transfer& send) {
   transport_->tell(send.peer, eager);
 }
 
-// A caller who knows that a send is done may do something else for long: until then nothing would leave.
+// A caller who knows that a message is done may do something else for long: until then nothing would leave.
 void Messenger::end_eager() {
-  const auto left = std::stable_partition(
+  const auto told = std::stable_partition(
       leaving_.begin(), leaving_.end(),
-      [&](const std::shared_ptr<Transfer>& send) { return !transport_->has_told(send->peer); });
-  for (auto send = left; send != leaving_.end(); ++send)
-    if ((*send)->state == Operation::State::pending) end(*send);
-  leaving_.erase(left, leaving_.end());
+      [&](const std::shared_ptr<Transfer>& each) { return !transport_->has_told(each->peer); });
+  for (auto each = told; each != leaving_.end(); ++each)
+    if ((*each)->state == Operation::State::pending) end(*each);
+  leaving_.erase(told, leaving_.end());
 }
 
 // The receives that the sender had seen are those of other messages.
@@ -54,7 +54,10 @@ void Messenger::take_eager(Rank from, const Frame& eager) {
   if (const auto posted = small_receives_.find(key); posted != small_receives_.end()) {
     const auto& numbers = posted->second;
     const auto number = std::upper_bound(numbers.begin(), numbers.end(), eager.transfer);
-    if (number != numbers.end()) return accept(receives_.at(*number), eager);
+    if (number != numbers.end()) {
+      accept(receives_.at(*number), eager);
+      return end_eager();
+    }
   }
   early_[key].push_back(eager);
 }
@@ -65,14 +68,9 @@ void Messenger::accept(const std::shared_ptr<Transfer>& receive, const Frame& ea
   std::copy(eager.body.begin(), eager.body.end(), receive->into.begin());
   receive->latest = latest_of(receive->latest, eager.posted);
   receive->paths.add(Path::tcp);
-  end(receive);
-}
-
-// A small receive may be told of a little later where another of its peer is open: the next message needs only that.
-bool Messenger::opens_behind_another(const Transfer& receive) {
-  if (receive.bytes > kEagerMost) return false;
-  small_receives_[{receive.peer, receive.key}].push_back(receive.number);
-  return ++eager_[receive.peer].open > 1 && !driving_;
+  receive->begun = true;
+  drop(small_receives_, *receive);
+  leaving_.push_back(receive);
 }
 
 // Returns whether a message that had come before was meant for this receive.

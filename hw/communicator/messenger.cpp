@@ -145,7 +145,6 @@ Posted Messenger::wait(const Request& request) {
     spin(lock, *request);
     if (pending()) {
       announce(true);
-      transport_->release();
       lock.unlock();
       transport_->wait(std::min(1.0, options_.timeout_s / 4));
       lock.lock();
@@ -198,7 +197,7 @@ void Messenger::complete(Operation& operation, Operation::State state) {
 // Takes a pointer of its own: that of the caller may be the one which is erased here.
 void Messenger::end(std::shared_ptr<Transfer> transfer, Operation::State state) {
   (transfer->is_send() ? sends_ : receives_).erase(transfer->number);
-  if (!transfer->is_send() && drop(small_receives_, *transfer)) --eager_[transfer->peer].open;
+  if (!transfer->is_send() && transfer->bytes <= kEagerMost) drop(small_receives_, *transfer);
   if (!transfer->lands.empty() && state == Operation::State::done)
     memory_.copy(transfer->lands, transfer->copied);
   complete(*transfer, state);
@@ -278,12 +277,11 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order,
   ready.posted = order.mine;
   if (!accept_early(receive)) {
     wire_up(*receive, ready);
-    if (opens_behind_another(*receive)) {
-      transport_->tell_later(receive->peer, ready);
-      return receive;
-    }
+    if (receive->bytes <= kEagerMost)
+      small_receives_[{receive->peer, receive->key}].push_back(receive->number);
   }
   transport_->tell(receive->peer, ready);
+  end_eager();
   return receive;
 }
 

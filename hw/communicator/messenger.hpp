@@ -174,7 +174,6 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void end_eager();
   void take_eager(Rank from, const Frame& eager);
   void accept(const std::shared_ptr<Transfer>& receive, const Frame& eager);
-  bool opens_behind_another(const Transfer& receive);
   bool accept_early(const std::shared_ptr<Transfer>& receive);
   void recall(Rank from, const Frame& frame);
   bool is_near(const PeerPlace& place) const;
@@ -227,7 +226,6 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   struct EagerCount {
     std::uint64_t seen = 0;     // the last "ready" of this peer
     std::size_t unmatched = 0;  // eager sends to it without a "ready"
-    std::size_t open = 0;       // small receives from it that an eager message may fill
   };
 
   MessengerOptions options_;
@@ -246,7 +244,8 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::map<Key, std::deque<std::uint64_t>> small_receives_;   // that an eager message may fill
   std::map<Key, std::deque<Frame>> early_;                    // eager messages whose receives are not posted
   std::map<Rank, EagerCount> eager_;
-  std::vector<std::shared_ptr<Transfer>> leaving_;  // eager sends whose receives are posted
+  std::vector<std::shared_ptr<Transfer>>
+      leaving_;  // eager messages, but that what is told of them has not left
   std::map<std::pair<std::uint64_t, std::uint64_t>, Call>
       calls_;              // collectives under way, by context and operation
   std::set<Rank> spoken_;  // those that this rank has talked with

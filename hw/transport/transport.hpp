@@ -53,9 +53,6 @@ class Transport {
   virtual ~Transport() = default;
   // Both put something on its way and never block. Frames to one peer arrive in order; data may overtake them.
   virtual void tell(Rank peer, const Frame& frame) = 0;
-  // Puts it on its way together with what follows; release() does not wait for that.
-  virtual void tell_later(Rank peer, const Frame& frame) = 0;
-  virtual void release() = 0;
   virtual void put(Rank peer, Put put) = 0;
   // Whether all that tell() took for this peer has left.
   virtual bool has_told(Rank peer) const = 0;

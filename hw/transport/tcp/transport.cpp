@@ -70,21 +70,6 @@ void TcpTransport::tell(Rank peer, const Frame& frame) {
   advance(out);
 }
 
-void TcpTransport::tell_later(Rank peer, const Frame& frame) {
-  if (lost_.contains(peer)) return;
-  Out& out = out_to(peer, 0);
-  const bool is_idle = out.stream.is_open() && !out.stream.has_work();
-  out.stream.add(frame);
-  if (!is_idle && !out.is_held) return advance(out);
-  out.is_held = holds_ = true;
-}
-
-void TcpTransport::release() {
-  if (!std::exchange(holds_, false)) return;
-  for (auto& [key, out] : out_)
-    if (out.is_held) advance(out);
-}
-
 bool TcpTransport::has_told(Rank peer) const {
   const auto out = out_.find({peer, 0});
   return out == out_.end() || !out->second.stream.holds_frames();
@@ -107,7 +92,6 @@ void TcpTransport::put(Rank peer, Put put) {
 }
 
 void TcpTransport::advance(Out& out) {
-  out.is_held = false;
   out.stream.advance(events_);
   watch(out);
 }
@@ -191,7 +175,7 @@ void TcpTransport::progress() {
     admitted_s_ = recent_s();
   }
   for (auto& [key, out] : out_)
-    if ((out.stream.has_work() && !out.is_held) || !out.stream.is_open()) advance(out);
+    if (out.stream.has_work() || !out.stream.is_open()) advance(out);
   look_after_endings();
 }
 

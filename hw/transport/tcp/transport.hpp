@@ -30,8 +30,6 @@ class TcpTransport : public Transport {
   TcpTransport(TcpOptions options, TransportEvents& events);
 
   void tell(Rank peer, const Frame& frame) override;
-  void tell_later(Rank peer, const Frame& frame) override;
-  void release() override;
   void put(Rank peer, Put put) override;
   bool has_told(Rank peer) const override;
   void progress() override;
@@ -50,7 +48,6 @@ class TcpTransport : public Transport {
     OutStream stream;
     int watched = -1;  // the descriptor that epoll knows; -1: none
     bool for_writing = false;
-    bool is_held = false;  // has frames that may wait for others
   };
   // That of the first connection with a peer to end.
   struct Ending {
@@ -91,7 +88,6 @@ class TcpTransport : public Transport {
   Socket poll_, wake_;
   Door door_;
   std::map<OutKey, Out> out_;
-  bool holds_ = false;          // some of them are held
   std::map<int, InStream> in_;  // by descriptor
   std::map<Rank, Ending> endings_;
   std::set<Rank> lost_;

@@ -131,6 +131,25 @@ TEST_CASE("once a small message is sent, its sender need do nothing more for it"
   }));
 }
 
+TEST_CASE("once small messages have come, their receiver need do nothing more for them", "[communicator]") {
+  for (const bool is_early : {false, true})
+    rethrow_first(on_loopback(2, [&](Messenger& messenger) {
+      static std::atomic<bool> are_sent;
+      are_sent = false;
+      std::vector<std::byte> bytes(3);
+      std::vector<Request> requests;
+      const bool sends = messenger.rank() == 0_rank;
+      if (sends != is_early) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      for (std::size_t i = 0; i < bytes.size(); ++i)
+        requests.push_back(sends ? messenger.post(send_to(1_rank, 1, std::span(bytes).subspan(i, 1)))
+                                 : messenger.post(receive_from(0_rank, 1, std::span(bytes).subspan(i, 1))));
+      for (const Request& each : requests) messenger.wait(each);
+      if (sends) are_sent = true;
+      for (int i = 0; i < 30'000 && !are_sent; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      demand(are_sent, "the sender does not know that its messages have come");
+    }));
+}
+
 constexpr std::uint64_t kEnough = 99;
 
 bool is_cancelled(unsigned seed, std::uint32_t number) {
