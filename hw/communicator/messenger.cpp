@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "hw/communicator/collective_performer.hpp"
@@ -40,6 +41,11 @@ Messenger::Messenger(MessengerOptions options)
   mark_value_ = value;
   if (options_.reads_memory) let_siblings_read();
   open_rdma();
+  // More ranks than processors: one that looks again keeps another from what is waited for.
+  const auto near_ranks = 1 + std::count_if(options_.peers.begin(), options_.peers.end(),
+                                            [&](const auto& peer) { return peer.second.domain == domain_; });
+  const bool is_crowded = near_ranks > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+  spin_most_s_ = is_crowded ? options_.spin_s : std::max(options_.spin_s, kSpinMost_s);
 }
 
 Messenger::~Messenger() {
@@ -127,7 +133,7 @@ void Messenger::learn_pause() {
   if (!std::exchange(has_moved_, false)) return;
   const double now_s = monotonic_s(), pause_s = now_s - std::exchange(quiet_since_s_, now_s);
   const double wanted_s = pause_s > kSpinMost_s ? spin_s_ / 2 : std::max(2 * pause_s, 0.9 * spin_s_);
-  spin_s_ = std::clamp(wanted_s, options_.spin_s, std::max(options_.spin_s, kSpinMost_s));
+  spin_s_ = std::clamp(wanted_s, options_.spin_s, spin_most_s_);
 }
 
 Posted Messenger::wait(const Request& request) {

@@ -263,7 +263,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   double checked_s_ = 0;
   bool has_moved_ = false;    // something came since the last learn_pause()
   double quiet_since_s_ = 0;  // nothing has come to the thread that waits
-  double spin_s_;
+  double spin_s_, spin_most_s_ = 0;
   std::uint64_t next_number_ = 1;
   MemoryTable memory_;
   StagedChunks staged_;
