@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "hw/communicator/collective_performer.hpp"
@@ -16,7 +15,6 @@ namespace motley {
 namespace {
 
 constexpr double kFarewell_s = 1;
-constexpr double kSpinMost_s = 200e-6;
 
 std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEvents& events) {
   TcpOptions tcp;
@@ -31,21 +29,13 @@ std::unique_ptr<Transport> make_transport(MessengerOptions& options, TransportEv
 }  // namespace
 
 Messenger::Messenger(MessengerOptions options)
-    : options_(std::move(options)),
-      domain_(memory_domain()),
-      spin_s_(options_.spin_s),
-      transport_(make_transport(options_, *this)) {
+    : options_(std::move(options)), domain_(memory_domain()), transport_(make_transport(options_, *this)) {
   const Nonce nonce = random_nonce();
   std::uint64_t value = 0;
   std::memcpy(&value, nonce.data(), sizeof value);
   mark_value_ = value;
   if (options_.reads_memory) let_siblings_read();
   open_rdma();
-  // More ranks than processors: one that looks again keeps another from what is waited for.
-  const auto near_ranks = 1 + std::count_if(options_.peers.begin(), options_.peers.end(),
-                                            [&](const auto& peer) { return peer.second.domain == domain_; });
-  const bool is_crowded = near_ranks > static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
-  spin_most_s_ = is_crowded ? options_.spin_s : std::max(options_.spin_s, kSpinMost_s);
 }
 
 Messenger::~Messenger() {
@@ -115,25 +105,13 @@ bool Messenger::test(const Request& request) {
 // What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it
 // for milliseconds, and a thread that sleeps is woken in between.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
-  const auto looks_again = [&] {
-    return operation.state == Operation::State::pending && monotonic_s() < quiet_since_s_ + spin_s_;
-  };
-  while (looks_again()) {
+  const double until_s = monotonic_s() + options_.spin_s;
+  while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
     announce(true);
     lock.unlock();
     lock.lock();  // others may post in between
     progress();
-    learn_pause();
   }
-}
-
-// Pauses before something came are likely to be as long again, if they were short: then to look twice as long costs
-// less than to sleep and be woken.
-void Messenger::learn_pause() {
-  if (!std::exchange(has_moved_, false)) return;
-  const double now_s = monotonic_s(), pause_s = now_s - std::exchange(quiet_since_s_, now_s);
-  const double wanted_s = pause_s > kSpinMost_s ? spin_s_ / 2 : std::max(2 * pause_s, 0.9 * spin_s_);
-  spin_s_ = std::clamp(wanted_s, options_.spin_s, spin_most_s_);
 }
 
 Posted Messenger::wait(const Request& request) {
@@ -146,7 +124,6 @@ Posted Messenger::wait(const Request& request) {
       continue;
     }
     driving_ = true;
-    quiet_since_s_ = monotonic_s();
     progress();
     spin(lock, *request);
     if (pending()) {
@@ -154,8 +131,6 @@ Posted Messenger::wait(const Request& request) {
       lock.unlock();
       transport_->wait(std::min(1.0, options_.timeout_s / 4));
       lock.lock();
-      progress();
-      learn_pause();
     }
     driving_ = false;
   }
@@ -364,7 +339,6 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
 // ---- what peers say
 
 void Messenger::came(Rank from, const Frame& frame) {
-  has_moved_ = true;
   spoken_.insert(from);
   const auto sent = [&]() -> std::shared_ptr<Transfer> {
     const auto entry = sends_.find(frame.sender_number);
@@ -481,7 +455,6 @@ void Messenger::landed(Rank from, const Frame& data) {
   const auto receive = entry->second;
   if (receive->is_staged) take_landing(*receive, data);
   if (data.attempt != receive->attempt) return;
-  has_moved_ = true;
   receive->touch();
   receive->moved += data.length;
   receive->paths.add(data.path);

@@ -76,7 +76,7 @@ struct MessengerOptions {
   double timeout_s = 300;    // an operation that does not move for this time ends the run
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
   int streams = 1;           // TCP connections to a peer that carry data
-  double spin_s = 20e-6;     // how long a thread that waits looks again and again before it sleeps, at least
+  double spin_s = 20e-6;     // how long a thread that waits looks again and again before it sleeps
   bool uses_rdma = true;     // whether large messages go by RDMA where both sides have a device
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   std::size_t rdma_bytes = std::size_t{4} << 10U;  // smaller messages go over TCP
@@ -193,7 +193,6 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::string waits_for(const Transfer& transfer) const;
   void progress();
   void spin(std::unique_lock<std::mutex>& lock, const Operation& operation);
-  void learn_pause();
   void throw_if_failed(const Request& request) const;
   // Tells threads that wait about what has completed.
   void announce(bool by_driver);
@@ -261,9 +260,6 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::set<Rank> cannot_read_;  // those that cannot read this rank's memory
   std::optional<Inquiry> inquiry_;
   double checked_s_ = 0;
-  bool has_moved_ = false;    // something came since the last learn_pause()
-  double quiet_since_s_ = 0;  // nothing has come to the thread that waits
-  double spin_s_, spin_most_s_ = 0;
   std::uint64_t next_number_ = 1;
   MemoryTable memory_;
   StagedChunks staged_;
