@@ -78,8 +78,10 @@ class Launchers(unittest.TestCase):
 
     @need("mpirun")
     def test_jobs_of_open_mpi_run_side_by_side(self):
-        runs = [subprocess.Popen([*MPIRUN, *BENCH], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-                                 stdin=subprocess.DEVNULL, env=os.environ | AS_ROOT) for _ in range(2)]
+        # Each has a folder of its own: where two make the same one at once, Open MPI fails.
+        runs = [subprocess.Popen([*MPIRUN, "--mca", "orte_tmpdir_base", self.folder / str(job), *BENCH], text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=ROOT,
+                                 env=os.environ | AS_ROOT) for job in range(2)]
         for each in runs:
             output, errors = each.communicate(timeout=300)
             self.assert_four_ranks_reduce(subprocess.CompletedProcess([], each.returncode, output, errors))
