@@ -76,12 +76,14 @@ void Messenger::check(const Call& mine, const Frame& ready, Rank peer) {
 
 // A collective begins: those who were here first may have called something else.
 void Messenger::check_ready_calls(const MessageKey& key, const Call& mine) {
-  for (const auto& [whose, frames] : readies_)
-    if (whose.second.context == key.context && whose.second.operation == key.operation)
-      for (const Frame& frame : frames) check(mine, frame, whose.first);
-  for (const auto& [whose, frames] : early_)
-    if (whose.second.context == key.context && whose.second.operation == key.operation)
-      for (const Frame& frame : frames) check(mine, frame, whose.first);
+  for (const auto* const unmatched : {&readies_, &early_})
+    for (const auto& [whose, frames] : *unmatched) {
+      if (whose.second.context != key.context || whose.second.operation != key.operation) continue;
+      for (const Frame& frame : frames) {
+        check(mine, frame, whose.first);
+        if (failure_) return;  // nothing of these is there any more
+      }
+    }
 }
 
 // ---- deadlines

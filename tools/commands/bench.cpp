@@ -265,8 +265,7 @@ void add_bench(const Command& program) {
   command.option("--operations", arguments->operations, "of message, all_reduce, all_gather, ...");
   command.option("--algorithms", arguments->algorithms,
                  "those that do an operation are tried; without: the plain one. hierarchical needs as many "
-                 "ranks on each "
-                 "of several hosts; automatic needs --cluster");
+                 "ranks on each of several hosts; automatic needs --cluster");
   command.option("--paths", arguments->paths, "of shm (memory to memory on one host), tcp");
   command.option("--memory", arguments->memory,
                  "of host, pinned, guarded (only copy calls may touch it: it stands for a chip's)");

@@ -1,10 +1,14 @@
 // Collectives over real transports: the same results, bit for bit, as the steps say.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <tuple>
 
 #include "hw/communicator/communicator.hpp"
@@ -322,6 +326,32 @@ TEST_CASE("parts of any size are exchanged, out of every kind of memory", "[comm
         },
         how));
   }
+}
+
+// A rank that computes calls nothing for long: what others wait for has left before it begins.
+TEST_CASE("once a collective is done on a rank, the others can end without it",
+          "[communicator][collective]") {
+  constexpr std::array<std::size_t, 3> kSizes = {30, 3'000, 300'000};  // elements, for 2, 3 and 5 ranks
+  for (const bool reads_memory : {false, true})
+    for (const int ranks : {2, 3, 5}) {
+      std::array<std::atomic<int>, kKinds.size() * kSizes.size()> ended{};
+      tests::rethrow_first(tests::on_loopback(
+          ranks,
+          [&](Messenger& messenger) {
+            std::vector<float> values(kSizes.back());
+            for (std::size_t i = 0; i < ended.size(); ++i) {
+              Communicator group(messenger, kFirstContext + i, everyone(ranks));
+              const CollectiveKind kind = kKinds[i % kKinds.size()];
+              const std::size_t count = kind == CollectiveKind::barrier ? 0 : kSizes[i / kKinds.size()];
+              group.run({.kind = kind}, std::as_writable_bytes(std::span(values).first(count)));
+              ++ended[i];
+              for (int wait = 0; wait < 20'000 && ended[i] < ranks; ++wait)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              tests::demand(ended[i] == ranks, "a rank waits for one that has done its part");
+            }
+          },
+          {.reads_memory = reads_memory}));
+    }
 }
 
 }  // namespace

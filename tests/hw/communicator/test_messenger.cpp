@@ -323,6 +323,27 @@ TEST_CASE("ranks that call different things are told both calls", "[communicator
   }
 }
 
+TEST_CASE("a rank that calls something else after the other's call has come is told both", "[communicator]") {
+  const auto thrown = on_loopback(2, [](Messenger& messenger) {
+    Communicator group(messenger, 1, {0_rank, 1_rank});
+    std::vector<float> values(6);
+    const auto payload = std::as_writable_bytes(std::span(values));
+    std::byte go{};
+    if (messenger.rank() == 0_rank) {
+      const Request begun = group.start({}, payload);
+      messenger.wait(messenger.post(send_to(1_rank, 7, std::span(&go, 1))));
+      group.wait(begun);
+    } else {
+      messenger.wait(messenger.post(receive_from(0_rank, 7, std::span(&go, 1))));
+      group.run({.kind = CollectiveKind::all_gather}, payload);
+    }
+  });
+  for (const auto& each : thrown) {
+    REQUIRE_THAT(text_of(each), Catch::Contains("all_reduce (ring, sum) of 6 fp32 among 2"));
+    REQUIRE_THAT(text_of(each), Catch::Contains("all_gather (ring) of 6 fp32 among 2"));
+  }
+}
+
 TEST_CASE("two sides that expect different numbers of bytes both fail", "[communicator]") {
   const auto thrown = on_loopback(2, [&](Messenger& messenger) {
     std::vector<std::byte> bytes(8);
