@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -105,7 +106,7 @@ class CallTimer {
   }
 
   // There and back, as often as that. As in perftest, receives are posted before what they receive is sent: two ahead,
-  // so that no message waits for a buffer.
+  // so that no message waits for a buffer; and each leaves together with what is sent.
   void exchange(std::span<std::byte> values, TimedCall& call, std::size_t count) {
     constexpr std::size_t kAhead = 2;
     const std::uint64_t first_tag = std::exchange(tag_, tag_ + count);
@@ -120,13 +121,18 @@ class CallTimer {
       coming.push_back(ranks_.receive(other, first_tag + posted++, into));
     };
     for (std::size_t i = 0; i < kAhead; ++i) post();
-    for (std::size_t i = 0; i < count; ++i) {
-      if (place != 0) ranks_.wait(coming.front());
-      const Request going = ranks_.send(other, first_tag + i, values);
-      if (place == 0) ranks_.wait(coming.front());
+    const auto take = [&] {
+      ranks_.wait(coming.front());
       coming.pop_front();
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      if (place != 0) take();
+      std::optional<Messenger::Together> together(std::in_place, ranks_.messenger());
+      if (place != 0 || i > 0) post();
+      const Request going = ranks_.send(other, first_tag + i, values);
+      together.reset();
+      if (place == 0) take();
       await(going, call);
-      post();
     }
   }
 

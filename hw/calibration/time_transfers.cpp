@@ -32,14 +32,19 @@ std::optional<CollectiveKind> collective_of(TransferKind kind) {
   }
 }
 
-// Computes on a thread of its own from begin to end of its life.
+// Computes on a thread of its own from begin to end of its life, once at least.
 class Beside {
  public:
   explicit Beside(std::function<void()> compute) : compute_(std::move(compute)) {
-    if (compute_)
-      thread_ = std::thread([this] {
-        while (!ends_) compute_();
-      });
+    if (!compute_) return;
+    thread_ = std::thread([this] {
+      begun_ = true;
+      begun_.notify_one();
+      do {
+        compute_();
+      } while (!ends_);
+    });
+    begun_.wait(false);
   }
   ~Beside() {
     ends_ = true;
@@ -50,7 +55,7 @@ class Beside {
 
  private:
   const std::function<void()> compute_;
-  std::atomic<bool> ends_ = false;
+  std::atomic<bool> begun_ = false, ends_ = false;
   std::thread thread_;
 };
 

@@ -13,8 +13,23 @@ namespace motley {
 namespace {
 
 constexpr std::size_t kScratchMost = std::size_t{8} << 20U;
+// Chunks that are larger go in several segments, so that what comes is reduced while more is on its way. On one host
+// two processors do both at the speed of memory, and a message costs as much as some 100 KiB.
+constexpr std::size_t kSegment = std::size_t{512} << 10U, kSegmentOnHost = std::size_t{2} << 20U;
 // The segments of a pipeline: so many, but none below so many bytes, which a message costs about as much as.
 constexpr std::size_t kPipelined = 8, kPipelinedBytes = std::size_t{64} << 10U;
+
+// What a member is ready for and what it sends leave together.
+class Held {
+ public:
+  explicit Held(Transport& transport) : transport_(transport) { transport_.hold(); }
+  ~Held() { transport_.release(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  Transport& transport_;
+};
 
 }  // namespace
 
@@ -25,8 +40,10 @@ CollectivePerformer::CollectivePerformer(Messenger& messenger, CollectiveOrder o
   for (const auto& chunk : order_.chunks) largest = std::max(largest, chunk.size());
   // Every member finds the same number, as the payload is the same; parts of an exchange are used once and stay whole.
   const bool exchanges = order_.call.collective == static_cast<std::uint8_t>(CollectiveKind::all_to_all);
-  if (!exchanges)
-    segments_ = std::max<std::size_t>(1, (largest + order_.segment_bytes - 1) / order_.segment_bytes);
+  const bool on_host = std::all_of(order_.members.begin(), order_.members.end(),
+                                   [&](Rank member) { return messenger_.is_on_host(member); });
+  const std::size_t segment = on_host ? kSegmentOnHost : kSegment;
+  if (!exchanges) segments_ = std::max<std::size_t>(1, (largest + segment - 1) / segment);
   // The rounds of trees over nodes are to follow each other segment by segment, but their chunks are not cut for that.
   const bool is_tree =
       order_.call.algorithm == static_cast<std::uint8_t>(CollectiveAlgorithm::double_binary_tree);
@@ -132,7 +149,8 @@ void CollectivePerformer::list_items() {
 }
 
 void CollectivePerformer::start() {
-  const auto hold = shared_from_this();
+  const auto self = shared_from_this();
+  const Held held(*messenger_.transport_);
   fill_window();
   // Receives first: what tells a peer to begin would wait on the connection behind the bytes that this member sends.
   for (const bool sends : {false, true})
@@ -154,7 +172,7 @@ void CollectivePerformer::post(std::size_t message, std::size_t segment) {
   const Message& what = messages_[message];
   const auto runs = runs_of(what, segment);
   item(message, segment).progress = Progress::posted;
-  if (!what.sends) return post_receive(message, segment, runs.empty() ? std::span<std::byte>() : runs[0]);
+  if (!what.sends) return receive_in_place(message, segment, runs.empty() ? std::span<std::byte>() : runs[0]);
   SendOrder send;
   send.to = order_.members[at(what.peer)];
   send.key = {order_.context, order_.operation, at(what.round) * segments_ + segment};
@@ -168,16 +186,32 @@ void CollectivePerformer::post(std::size_t message, std::size_t segment) {
   item(message, segment).transfer = transfer;
 }
 
-void CollectivePerformer::post_receive(std::size_t message, std::size_t segment, std::span<std::byte> into) {
-  const Message& what = messages_[message];
+void CollectivePerformer::receive_in_place(std::size_t message, std::size_t segment,
+                                           std::span<std::byte> into) {
   ReceiveOrder receive;
+  receive.into = into;
+  post_receive(message, segment, std::move(receive));
+}
+
+void CollectivePerformer::receive_aside(std::size_t message, std::size_t segment, std::size_t bytes) {
+  ReceiveOrder receive;
+  receive.bytes = bytes;
+  receive.room = [this, message, segment, bytes] {
+    Scratch& scratch = item(message, segment).scratch;
+    scratch = messenger_.scratch_.take(bytes);
+    return scratch.span();
+  };
+  post_receive(message, segment, std::move(receive));
+}
+
+void CollectivePerformer::post_receive(std::size_t message, std::size_t segment, ReceiveOrder receive) {
+  const Message& what = messages_[message];
   receive.from = order_.members[at(what.peer)];
   receive.key = {order_.context, order_.operation, at(what.round) * segments_ + segment};
   receive.call = order_.call;
-  receive.into = into;
   receive.mine = latest;
   const auto transfer = messenger_.post_receive(
-      receive, [self = shared_from_this(), message, segment] { self->arrived(message, segment); });
+      std::move(receive), [self = shared_from_this(), message, segment] { self->arrived(message, segment); });
   transfer->owner = this;
   item(message, segment).transfer = transfer;
 }
@@ -196,10 +230,8 @@ void CollectivePerformer::fill_window() {
     if (scratch_bytes_ > 0 && scratch_bytes_ + bytes > kScratchMost) return;
     ++next_in_window_;
     scratch_bytes_ += bytes;
-    Item& mine = item(message, segment);
-    mine.progress = Progress::posted;
-    mine.scratch.resize(bytes);
-    post_receive(message, segment, mine.scratch);
+    item(message, segment).progress = Progress::posted;
+    receive_aside(message, segment, bytes);
   }
 }
 
@@ -214,7 +246,7 @@ void CollectivePerformer::arrived(std::size_t message, std::size_t segment) {
 // Reduces what has come, or puts it where it belongs.
 void CollectivePerformer::apply(std::size_t message, std::size_t segment) {
   Item& mine = item(message, segment);
-  std::span<const std::byte> left = mine.scratch;
+  std::span<const std::byte> left = mine.scratch.span();
   for (const CollectiveStep& step : messages_[message].steps) {
     const std::span<std::byte> into = segment_of(step.chunk, segment);
     const auto from = left.first(into.size());
@@ -224,8 +256,9 @@ void CollectivePerformer::apply(std::size_t message, std::size_t segment) {
     else
       messenger_.memory_.copy(into, from);
   }
-  scratch_bytes_ -= mine.scratch.size();
-  mine.scratch = {};
+  const Held held(*messenger_.transport_);
+  scratch_bytes_ -= mine.scratch.bytes;
+  messenger_.scratch_.give_back(std::exchange(mine.scratch, {}));
   end(message, segment);
   fill_window();
 }

@@ -15,6 +15,7 @@
 
 #include "hw/communicator/element.hpp"
 #include "hw/communicator/messenger.hpp"
+#include "hw/communicator/scratch.hpp"
 #include "models/program/collective.hpp"
 
 namespace motley {
@@ -29,7 +30,6 @@ struct CollectiveOrder {
   std::vector<std::span<std::byte>> chunks;
   ElementType element = ElementType::fp32;
   ReduceOp reduce = ReduceOp::sum;
-  std::size_t segment_bytes = std::size_t{512} << 10U;  // chunks that are larger go in several segments
   bool keeps_zeros_back = false;
   std::vector<std::vector<std::byte>> kept;  // memory that `chunks` lie in and that ends with the operation
   Posted mine;
@@ -56,7 +56,7 @@ class CollectivePerformer final : public Operation, public std::enable_shared_fr
   struct Item {
     std::size_t waits_for = 0;
     Progress progress = Progress::idle;
-    std::vector<std::byte> scratch;  // what came, until it is reduced
+    Scratch scratch;  // what came, until it is reduced
     std::shared_ptr<Operation> transfer;
   };
 
@@ -69,7 +69,9 @@ class CollectivePerformer final : public Operation, public std::enable_shared_fr
   std::span<std::byte> segment_of(int chunk, std::size_t segment) const;
   bool lands_in_place(const Message& message, std::size_t segment) const;
   void post(std::size_t message, std::size_t segment);
-  void post_receive(std::size_t message, std::size_t segment, std::span<std::byte> into);
+  void receive_in_place(std::size_t message, std::size_t segment, std::span<std::byte> into);
+  void receive_aside(std::size_t message, std::size_t segment, std::size_t bytes);
+  void post_receive(std::size_t message, std::size_t segment, ReceiveOrder receive);
   void fill_window();
   void arrived(std::size_t message, std::size_t segment);
   void apply(std::size_t message, std::size_t segment);

@@ -65,6 +65,7 @@ void Messenger::take_eager(Rank from, const Frame& eager) {
 // Where the two sides differ, the sender says so once it hears of this receive.
 void Messenger::accept(const std::shared_ptr<Transfer>& receive, const Frame& eager) {
   if (eager.body.size() != receive->bytes || eager.call != receive->call) return;
+  receive->open();
   std::copy(eager.body.begin(), eager.body.end(), receive->into.begin());
   receive->latest = latest_of(receive->latest, eager.posted);
   receive->paths.add(Path::tcp);

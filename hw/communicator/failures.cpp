@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kAnswer_s = 2;     // within which a rank that waits answers
 constexpr double kFailing_s = 0.5;  // for telling the others of a failure
+constexpr double kReason_s = 0.3;   // within which one who ended a rank says why
 
 }  // namespace
 
@@ -104,12 +105,21 @@ std::string Messenger::waits_for(const Transfer& transfer) const {
                      transfer.peer, monotonic_s() - transfer.moved_s, what);
 }
 
+// A rank that ends because another has failed may be gone before that one has told everybody.
+void Messenger::wait_for_reason(Rank gone) {
+  if (!gone_) gone_ = {gone, monotonic_s() + std::min(kReason_s, options_.timeout_s / 4)};
+}
+
 void Messenger::check_deadlines() {
   const double now_s = recent_s();
   if (failure_ || now_s < checked_s_ + std::min(0.1, options_.timeout_s / 4)) return;
   checked_s_ = now_s;
   if (options_.gives_up)
     if (const auto why = options_.gives_up()) return fail(options_.rank, *why);
+  if (gone_ && now_s >= gone_->second) {
+    const Rank gone = gone_->first;
+    return fail(gone, fmt::format("rank {} is gone ({})", gone, lost_[gone]));
+  }
   if (inquiry_) return conclude();
   const Transfer* const longest = longest_wait();
   if (longest == nullptr || now_s < longest->moved_s + options_.timeout_s) return;

@@ -1,6 +1,7 @@
 #include "hw/communicator/messenger.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,6 +56,19 @@ Messenger::~Messenger() {
 
 // ---- what callers do
 
+Messenger::Together::Together(Messenger& messenger) : messenger_(messenger) {
+  const std::lock_guard lock(messenger_.mutex_);
+  messenger_.transport_->hold();
+}
+
+Messenger::Together::~Together() {
+  const std::lock_guard lock(messenger_.mutex_);
+  messenger_.transport_->release();
+  messenger_.end_eager();
+  messenger_.run_later();
+  messenger_.announce(false);
+}
+
 Request Messenger::post(SendOrder order) {
   const std::lock_guard lock(mutex_);
   Request request = post_send(std::move(order), nullptr);
@@ -102,15 +116,25 @@ bool Messenger::test(const Request& request) {
   return request->state != Operation::State::pending;
 }
 
-// What comes soon need not wake this thread. It does not offer the processor to others meanwhile: they would keep it
-// for milliseconds, and a thread that sleeps is woken in between.
+// What comes soon need not wake this thread. After a moment it offers its processor to others between its looks, and
+// sleeps at once if one of them has taken it for long: where ranks share processors, those who compute come first.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
-  const double until_s = monotonic_s() + options_.spin_s;
-  while (operation.state == Operation::State::pending && monotonic_s() < until_s) {
+  constexpr double kTakenFor_s = 100e-6, kBusy_s = 0.05;
+
+  const double since_s = monotonic_s();
+  double now_s = since_s;
+  while (operation.state == Operation::State::pending) {
+    if (now_s >= since_s + options_.spin_s) {
+      if (now_s >= since_s + options_.long_spin_s || now_s < processor_busy_until_s_) return;
+      sched_yield();
+      const double back_s = monotonic_s();
+      if (back_s >= now_s + kTakenFor_s) processor_busy_until_s_ = back_s + kBusy_s;
+    }
     announce(true);
     lock.unlock();
     lock.lock();  // others may post in between
     progress();
+    now_s = monotonic_s();
   }
 }
 
@@ -211,13 +235,16 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then 
   stage(*send);
   send->then = std::move(then);
   track(*send);
-  if (failure_ || lost_.contains(send->peer)) {
-    if (!failure_) fail(send->peer, fmt::format("rank {} is gone ({})", send->peer, lost_[send->peer]));
+  if (failure_) {
     send->then = nullptr;
     complete(*send, Operation::State::failed);
     return send;
   }
   sends_[send->number] = send;
+  if (lost_.contains(send->peer)) {
+    wait_for_reason(send->peer);
+    return send;
+  }
   spoken_.insert(send->peer);
   const Key key{send->peer, send->key};
   const auto ready = readies_.find(key);
@@ -235,19 +262,22 @@ std::shared_ptr<Messenger::Transfer> Messenger::post_send(SendOrder order, Then 
 
 std::shared_ptr<Messenger::Transfer> Messenger::post_receive(ReceiveOrder order, Then then) {
   auto receive = std::make_shared<Transfer>(next_number_++, order.from, order.key, order.call, order.mine);
+  receive->room = std::move(order.room);
   receive->into = order.into;
-  receive->bytes = order.into.size();
+  receive->bytes = receive->room ? order.bytes : order.into.size();
   stage(*receive);
   receive->then = std::move(then);
   track(*receive);
-  if (failure_ || lost_.contains(receive->peer)) {
-    if (!failure_)
-      fail(receive->peer, fmt::format("rank {} is gone ({})", receive->peer, lost_[receive->peer]));
+  if (failure_) {
     receive->then = nullptr;
     complete(*receive, Operation::State::failed);
     return receive;
   }
   receives_[receive->number] = receive;
+  if (lost_.contains(receive->peer)) {
+    wait_for_reason(receive->peer);
+    return receive;
+  }
   spoken_.insert(receive->peer);
   Frame ready;
   ready.kind = FrameKind::ready;
@@ -285,8 +315,10 @@ void Messenger::begin(const std::shared_ptr<Transfer>& send, const Frame& ready)
   const Pieces& pieces = send->sent->pieces;
   const bool looks_for_zeros = send->sent->keeps_zeros_back && pieces.size() == 1 && !send->is_staged;
   send->moving = looks_for_zeros ? bytes_before_zeros(pieces[0]) : send->bytes;
-  if (send->is_staged || !offers_memory(send->peer, send->moving) || pieces.size() > kPiecesMost)
-    return put(*send);
+  const bool offers = offers_memory(send->peer, send->moving);
+  if (!send->is_staged && offers && copies_twice() && staged_.buffers.are_shared())
+    send->is_staged = send->is_staged_for_speed = true;
+  if (send->is_staged || !offers || pieces.size() > kPiecesMost) return put(*send);
   Frame offer = offer_of(*send);
   offer.sender_number = send->number;
   for (const auto& piece : cut(pieces, 0, send->moving))
@@ -319,6 +351,8 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
   Frame answer;
   answer.sender_number = offer.sender_number;
   const auto receive = entry->second;
+  receive->open();
+  Then then;
   const std::span<std::byte> into = receive->into.subspan(offer.offset, length);
   PeerMemory* const memory = options_.reads_memory ? memory_of(from, offer.mark) : nullptr;
   if (memory != nullptr && read_offered(*memory, offer, *receive, into)) {
@@ -328,12 +362,16 @@ void Messenger::take_offer(Rank from, const Frame& offer) {
     receive->touch();
     receive->latest = latest_of(receive->latest, offer.posted);
     receive->paths.add(Path::shm);
-    if (receive->moved >= receive->moving) end(receive);
+    if (receive->moved >= receive->moving) {
+      then = std::exchange(receive->then, nullptr);
+      end(receive);
+    }
     answer.kind = FrameKind::taken;
   } else {
     answer.kind = FrameKind::refused;
   }
   transport_->tell(from, answer);
+  if (then && !failure_) then();
 }
 
 // ---- what peers say
@@ -361,7 +399,8 @@ void Messenger::came(Rank from, const Frame& frame) {
       return begin(send, frame);
     }
     case FrameKind::offer:
-      return take_offer(from, frame);
+      // What one offer brings is reduced, while it is near, before the next is taken.
+      return later_.push_back([this, from, frame] { take_offer(from, frame); });
     case FrameKind::taken:
       if (const auto send = sent()) return end(send);
       return chunk_left(frame.sender_number);
@@ -443,6 +482,7 @@ std::span<std::byte> Messenger::place_for(Rank from, const Frame& data) {
   if (receive.moving != data.bytes || !receive.begun) {
     receive.begun = true;
     receive.moving = data.bytes;
+    receive.open();
     memory_.clear(receive.into.subspan(data.bytes));
   }
   if (receive.is_staged) return landing_for(receive, data);
@@ -485,7 +525,7 @@ void Messenger::lost(Rank peer, const std::string& why) {
     const auto* const transfer = dynamic_cast<Transfer*>(each);
     return transfer != nullptr && transfer->peer == peer;
   });
-  if (needed) fail(peer, fmt::format("rank {} is gone ({})", peer, why));
+  if (needed) wait_for_reason(peer);
 }
 
 void Messenger::noted(const std::string& what) {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "hw/communicator/scratch.hpp"
 #include "hw/communicator/staging.hpp"
 #include "hw/transport/peer_place.hpp"
 #include "hw/transport/shm/peer_memory.hpp"
@@ -66,6 +67,10 @@ struct ReceiveOrder {
   Call call;
   std::span<std::byte> into;
   Posted mine;
+  // Instead of `into`, so many bytes, and who gives them memory of the host once they come: until they are used, little
+  // else is.
+  std::size_t bytes = 0;
+  std::function<std::span<std::byte>()> room = {};
 };
 
 struct MessengerOptions {
@@ -75,9 +80,12 @@ struct MessengerOptions {
   JobToken token = JobToken();
   double timeout_s = 300;    // an operation that does not move for this time ends the run
   bool reads_memory = true;  // whether large messages go from memory to memory on one host
-  int streams = 1;           // TCP connections to a peer that carry data
-  double spin_s = 20e-6;     // how long a thread that waits looks again and again before it sleeps
-  bool uses_rdma = true;     // whether large messages go by RDMA where both sides have a device
+  // Whether they go through a file that both sides map, in two copies; nothing: if that is faster on this host.
+  std::optional<bool> copies_twice = {};
+  int streams = 1;              // TCP connections to a peer that carry data
+  double spin_s = 20e-6;        // how long a thread that waits looks again and again before it sleeps
+  double long_spin_s = 200e-6;  // the same where nobody else wants its processor
+  bool uses_rdma = true;        // whether large messages go by RDMA where both sides have a device
   std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
   std::size_t rdma_bytes = std::size_t{4} << 10U;  // smaller messages go over TCP
   // Called for each message when its bytes begin to flow, again if they begin anew on another path.
@@ -95,6 +103,19 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   ~Messenger() override;
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
+
+  // What is posted while one of these lives leaves when the last of them ends: a message and what is ready for the
+  // answer share a write. It lives for a moment; whoever waits meanwhile may let what is held leave.
+  class Together {
+   public:
+    explicit Together(Messenger& messenger);
+    ~Together();
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+
+   private:
+    Messenger& messenger_;
+  };
 
   Rank rank() const { return options_.rank; }
   Request post(SendOrder order);
@@ -159,7 +180,7 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   bool read_offered(PeerMemory& memory, const Frame& offer, const Transfer& receive,
                     std::span<std::byte> into);
   void complete(Operation& operation, Operation::State state = Operation::State::done);
-  void run_later();  // what waits for operations that are done
+  void run_later();  // what waits for operations that are done, and what peers offer
   void end(std::shared_ptr<Transfer> transfer, Operation::State state = Operation::State::done);
   void track(Operation& operation) { pending_.insert(&operation); }
   // Returns whether it was among those that wait.
@@ -176,12 +197,15 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void accept(const std::shared_ptr<Transfer>& receive, const Frame& eager);
   bool accept_early(const std::shared_ptr<Transfer>& receive);
   void recall(Rank from, const Frame& frame);
+  bool is_on_host(Rank rank) const;  // of this rank; it answers the same there
   bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
+  bool copies_twice() const;
   void open_rdma();
   void wire_up(const Transfer& receive, Frame& ready);
   void wiring_came(Rank from, const Frame& frame);
   PeerMemory* memory_of(Rank peer, const MemoryMark& mark);
+  void wait_for_reason(Rank gone);
   void check_deadlines();
   void ask(const Awaited& whom, std::optional<std::size_t> waiter);
   void answered(Rank from, const Frame& answer);
@@ -259,9 +283,12 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   std::atomic<std::uint64_t> mark_value_ = 0;
   std::set<Rank> cannot_read_;  // those that cannot read this rank's memory
   std::optional<Inquiry> inquiry_;
-  double checked_s_ = 0;
+  double checked_s_ = 0, processor_busy_until_s_ = 0;
+  std::optional<std::pair<Rank, double>>
+      gone_;  // who ends the run by being gone, unless a reason comes by then
   std::uint64_t next_number_ = 1;
   MemoryTable memory_;
+  ScratchPool scratch_;  // of collectives
   StagedChunks staged_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<VerbsTransport> verbs_;  // nothing: this rank uses no RDMA

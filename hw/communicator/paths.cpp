@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hw/communicator/transfer.hpp"
+#include "hw/transport/shm/copy_speed.hpp"
 
 namespace motley {
 namespace {
@@ -47,6 +48,12 @@ void Messenger::allow(Path path) {
   if (options_.reads_memory) let_siblings_read();
 }
 
+bool Messenger::is_on_host(Rank rank) const {
+  const auto place = options_.peers.find(rank);
+  return rank == options_.rank ||
+         (place != options_.peers.end() && !domain_.empty() && place->second.domain == domain_);
+}
+
 bool Messenger::is_near(const PeerPlace& place) const {
   return options_.reads_memory && !domain_.empty() && place.domain == domain_;
 }
@@ -55,6 +62,10 @@ bool Messenger::offers_memory(Rank peer, std::size_t bytes) const {
   const auto place = options_.peers.find(peer);
   return place != options_.peers.end() && is_near(place->second) && bytes >= kOfferBytes &&
          !cannot_read_.contains(peer);
+}
+
+bool Messenger::copies_twice() const {
+  return options_.copies_twice ? *options_.copies_twice : two_copies_are_faster();
 }
 
 Frame Messenger::data_of(const Transfer& send) {

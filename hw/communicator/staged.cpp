@@ -181,7 +181,8 @@ void Messenger::chunk_came_back(std::uint64_t number) {
   send.chunked = send.moved = 0;
   send.chunks_by.reset();
   send.touch();
-  put_chunks(send);
+  if (send.is_staged_for_speed && !offers_memory(send.peer, send.moving)) send.is_staged = false;
+  put(send);
 }
 
 // ---- receives

@@ -10,7 +10,7 @@ namespace motley {
 namespace {
 
 // Between two memories, and for sums: what is copied out is still in a cache when it is used.
-constexpr std::size_t kSlice = std::size_t{32} << 10U;
+constexpr std::size_t kSlice = std::size_t{8} << 10U;
 
 std::uintptr_t address_of(const std::byte* byte) { return reinterpret_cast<std::uintptr_t>(byte); }
 
@@ -132,11 +132,19 @@ FilePlace StagingBuffers::Buffer::place() const {
   return own_ ? FilePlace() : FilePlace{pool_->file_->descriptor(), slot_ * kBytes};
 }
 
+void StagingBuffers::begin() {
+  if (std::exchange(begun_, true)) return;
+  file_ = SharedFile::create(kSlots * kBytes);
+  for (std::size_t i = file_ ? kSlots : 0; i > 0; --i) free_.push_back(i - 1);
+}
+
+bool StagingBuffers::are_shared() {
+  begin();
+  return file_ != nullptr;
+}
+
 StagingBuffers::Buffer StagingBuffers::take() {
-  if (!std::exchange(begun_, true)) {
-    file_ = SharedFile::create(kSlots * kBytes);
-    for (std::size_t i = file_ ? kSlots : 0; i > 0; --i) free_.push_back(i - 1);
-  }
+  begin();
   ++in_use_;
   Buffer buffer(*this, free_.empty() ? 0 : free_.back());
   if (free_.empty())

@@ -79,11 +79,13 @@ class StagingBuffers {
     std::unique_ptr<std::byte[]> own_;  // instead
   };
   Buffer take();
+  bool are_shared();  // whether other processes can map the first of them
   std::size_t in_use() const { return in_use_; }
 
  private:
   static constexpr std::size_t kSlots = 64;
   void give_back(Buffer& buffer);
+  void begin();
   bool begun_ = false;
   std::unique_ptr<SharedFile> file_;
   std::vector<std::size_t> free_;  // slots

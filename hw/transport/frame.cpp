@@ -233,15 +233,17 @@ Posted latest_of(const Posted& a, const Posted& b) {
 }
 
 std::vector<std::byte> encode(const Frame& frame) {
-  WireWriter rest;
-  rest.add(static_cast<std::uint8_t>(frame.kind));
-  FrameWriter fields(rest);
+  WireWriter writer;
+  writer.add(std::uint16_t{0});  // the length, which is not known yet
+  writer.add(static_cast<std::uint8_t>(frame.kind));
+  FrameWriter fields(writer);
   visit(fields, frame);
-  MOTLEY_CHECK(rest.bytes().size() <= 0xffff);
-  WireWriter whole;
-  whole.add(static_cast<std::uint16_t>(rest.bytes().size()));
-  whole.add(rest.bytes());
-  return whole.take();
+  std::vector<std::byte> bytes = writer.take();
+  const std::size_t length = bytes.size() - kFrameLengthBytes;
+  MOTLEY_CHECK(length <= 0xffff);
+  bytes[0] = static_cast<std::byte>(length & 0xffU);
+  bytes[1] = static_cast<std::byte>(length >> 8U);
+  return bytes;
 }
 
 std::optional<Frame> decode(std::span<const std::byte> rest) {

@@ -2,6 +2,7 @@
 // bytes: it remembers that it was asked to. Read next: hw/transport/frame.hpp.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -16,10 +17,14 @@ namespace motley {
 
 class WireWriter {
  public:
+  WireWriter() { bytes_.reserve(kUsual); }
+
   template <std::unsigned_integral T>
   void add(T value) {
+    std::array<std::byte, sizeof(T)> bytes;
     for (std::size_t i = 0; i < sizeof(T); ++i)
-      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xffU));
+      bytes[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xffU);
+    add(std::span<const std::byte>(bytes));
   }
   void add(double value) { add(std::bit_cast<std::uint64_t>(value)); }
   void add(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
@@ -33,6 +38,7 @@ class WireWriter {
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
+  static constexpr std::size_t kUsual = 256;  // as much as most have, so that memory is taken once
   std::vector<std::byte> bytes_;
 };
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,7 +16,8 @@ namespace motley::tests {
 
 struct Loopback {
   double timeout_s = 60;
-  bool reads_memory = false;  // large messages go from memory to memory
+  bool reads_memory = false;              // large messages go from memory to memory
+  std::optional<bool> copies_twice = {};  // and so: see MessengerOptions
   int streams = 1;
   std::string host = "127.0.0.1";
   // Each with the rank's number.
@@ -23,6 +25,15 @@ struct Loopback {
   std::function<void(Rank, const std::string&)> on_note = {};
   std::function<void(MessengerOptions&)> change = {};  // the options of each rank
 };
+
+// How large messages go: over TCP, out of memory, through a file.
+inline std::vector<Loopback> every_way() {
+  std::vector<Loopback> ways(3);
+  ways[1].reads_memory = ways[2].reads_memory = true;
+  ways[1].copies_twice = false;
+  ways[2].copies_twice = true;
+  return ways;
+}
 
 inline std::vector<MessengerOptions> loopback_options(int ranks, const Loopback& how) {
   std::vector<MessengerOptions> all(static_cast<std::size_t>(ranks));
@@ -39,6 +50,7 @@ inline std::vector<MessengerOptions> loopback_options(int ranks, const Loopback&
     mine.token = JobToken("loopback");
     mine.timeout_s = how.timeout_s;
     mine.reads_memory = how.reads_memory;
+    mine.copies_twice = how.copies_twice;
     mine.streams = how.streams;
     if (how.on_send)
       mine.on_send = [&how, i](const SendOrder& order, Path path) { how.on_send(Rank(i), order, path); };

@@ -67,7 +67,13 @@ void TcpTransport::tell(Rank peer, const Frame& frame) {
   if (lost_.contains(peer)) return;
   Out& out = out_to(peer, 0);
   out.stream.add(frame);
-  advance(out);
+  if (holds_ == 0) advance(out);
+}
+
+void TcpTransport::release() {
+  if (--holds_ > 0) return;
+  for (auto& [key, out] : out_)
+    if (out.stream.has_work()) advance(out);
 }
 
 bool TcpTransport::has_told(Rank peer) const {
@@ -87,7 +93,7 @@ void TcpTransport::put(Rank peer, Put put) {
     part.frame.offset += i * each;
     Out& out = out_to(peer, static_cast<std::uint16_t>(i));
     out.stream.add(std::move(part));
-    advance(out);
+    if (holds_ == 0) advance(out);
   }
 }
 
@@ -143,7 +149,35 @@ void TcpTransport::end_reading(int descriptor, const std::string& why) {
   endings_.try_emplace(peer, Ending{why, monotonic_s()});
 }
 
+void TcpTransport::read_from(int descriptor) {
+  const auto in = in_.find(descriptor);
+  if (in == in_.end()) return;
+  const Rank peer = in->second.peer();
+  if (const auto why = in->second.advance(events_)) end_reading(descriptor, *why);
+  // Its last bytes are coming.
+  if (const auto ending = endings_.find(peer); ending != endings_.end()) ending->second.at_s = monotonic_s();
+}
+
+// Where few speak, to read from them is as quick as to ask which of them has spoken, and has been done then.
+bool TcpTransport::reads_few() {
+  constexpr std::size_t kFew = 2;
+  constexpr unsigned kTimes = 8;  // the door, and who dials, are looked after now and then
+  if (ready_count_ != 0 || in_.size() > kFew || ++looks_ % kTimes == 0) return false;
+  std::array<int, kFew> descriptors{};
+  std::size_t count = 0;
+  for (const auto& [descriptor, in] : in_) descriptors[count++] = descriptor;
+  for (std::size_t i = 0; i < count; ++i) read_from(descriptors[i]);
+  return true;
+}
+
 void TcpTransport::progress() {
+  if (!reads_few()) look_at_all();
+  for (auto& [key, out] : out_)
+    if (out.stream.has_work() || !out.stream.is_open()) advance(out);
+  look_after_endings();
+}
+
+void TcpTransport::look_at_all() {
   int count = std::exchange(ready_count_, 0);
   if (count <= 0) count = epoll_wait(poll_.descriptor(), ready_.data(), static_cast<int>(ready_.size()), 0);
   bool door = false;
@@ -154,12 +188,8 @@ void TcpTransport::progress() {
     } else if (descriptor == wake_.descriptor()) {
       std::uint64_t times = 0;
       [[maybe_unused]] const ssize_t bytes = read(descriptor, &times, sizeof times);
-    } else if (const auto in = in_.find(descriptor); in != in_.end()) {
-      const Rank peer = in->second.peer();
-      if (const auto why = in->second.advance(events_)) end_reading(descriptor, *why);
-      // Its last bytes are coming.
-      if (const auto ending = endings_.find(peer); ending != endings_.end())
-        ending->second.at_s = monotonic_s();
+    } else if (in_.contains(descriptor)) {
+      read_from(descriptor);
     } else {
       for (auto& [key, out] : out_)
         if (out.watched == descriptor && out.stream.is_open()) {
@@ -174,9 +204,6 @@ void TcpTransport::progress() {
     admit();
     admitted_s_ = recent_s();
   }
-  for (auto& [key, out] : out_)
-    if (out.stream.has_work() || !out.stream.is_open()) advance(out);
-  look_after_endings();
 }
 
 // A peer that ends says goodbye first, but on one of several connections, whose last bytes may come after the end of

@@ -31,6 +31,8 @@ class TcpTransport : public Transport {
 
   void tell(Rank peer, const Frame& frame) override;
   void put(Rank peer, Put put) override;
+  void hold() override { ++holds_; }
+  void release() override;
   bool has_told(Rank peer) const override;
   void progress() override;
   void wait(double seconds) override;
@@ -58,7 +60,9 @@ class TcpTransport : public Transport {
   void advance(Out& out);
   void watch(Out& out);
   void admit();
-  void read_all();
+  void read_from(int descriptor);
+  bool reads_few();
+  void look_at_all();
   void look_after_endings();
   void end_reading(int descriptor, const std::string& why);
 
@@ -92,6 +96,8 @@ class TcpTransport : public Transport {
   std::map<Rank, Ending> endings_;
   std::set<Rank> lost_;
   double admitted_s_ = 0;
+  unsigned looks_ = 0;
+  int holds_ = 0;  // calls of hold() without their release()
 };
 
 }  // namespace motley

@@ -78,7 +78,8 @@ void check_cases(const std::vector<CollectiveCase>& cases, const tests::Loopback
     const std::size_t c = r % cases.size();
     const CollectiveCase& test = cases[c];
     CAPTURE(name_of(test.call.kind), name_of(test.call.algorithm), name_of(test.call.element), test.ranks,
-            test.per_node, test.count, how.reads_memory, name_of(memories[r / cases.size()][0]));
+            test.per_node, test.count, how.reads_memory, how.copies_twice.value_or(false),
+            name_of(memories[r / cases.size()][0]));
     for (std::size_t i = 0; i < results[r].size(); ++i) {
       const auto mine = defined(test, results[r][i], i), right = defined(test, wanted[c][i], i);
       REQUIRE(std::equal(mine.begin(), mine.end(), right.begin(), right.end()));
@@ -96,7 +97,7 @@ void add_by_every_algorithm(const CollectiveCase& test, std::vector<CollectiveCa
 
 TEST_CASE("every collective ends with what its kind says, over every path and by every algorithm",
           "[communicator][collective]") {
-  for (const bool reads_memory : {false, true})
+  for (const tests::Loopback& how : tests::every_way())
     for (const auto& [ranks, per_node] : {std::pair(1, 1), {2, 1}, {3, 1}, {4, 2}, {5, 1}, {8, 4}}) {
       std::vector<CollectiveCase> cases;
       for (const CollectiveKind kind : kKinds)
@@ -107,8 +108,6 @@ TEST_CASE("every collective ends with what its kind says, over every path and by
           if (kind == CollectiveKind::all_to_all) test.count = count / at(ranks) * at(ranks);
           add_by_every_algorithm(test, cases);
         }
-      tests::Loopback how;
-      how.reads_memory = reads_memory;
       check_cases(cases, how, 1);
     }
 }
@@ -129,14 +128,12 @@ TEST_CASE("collectives of every format are exact on small numbers", "[communicat
 TEST_CASE("segments change no bit, and large messages go over several connections",
           "[communicator][collective]") {
   for (const int streams : {1, 3})
-    for (const bool reads_memory : {false, true}) {
+    for (tests::Loopback how : tests::every_way()) {
       std::vector<CollectiveCase> cases;
       for (const std::size_t count :
            {std::size_t{131'072} * 2, std::size_t{131'072} * 2 + 1, std::size_t{900'001}})
         add_by_every_algorithm({{}, 3, 1, count}, cases);
-      tests::Loopback how;
       how.streams = streams;
-      how.reads_memory = reads_memory;
       check_cases(cases, how, 9);
     }
 }
@@ -198,11 +195,10 @@ TEST_CASE("random sums have the same bits over every path and kind of memory, fo
       const auto bytes = std::as_bytes(std::span(numbers));
       values.emplace_back(bytes.begin(), bytes.end());
     }
-    tests::Loopback memory, streams;
-    memory.reads_memory = true;
-    streams.streams = 2;
+    std::vector<tests::Loopback> ways = tests::every_way();
+    ways.push_back({.streams = 2});
     const auto first = performed(test, values, {});
-    for (const tests::Loopback& how : {tests::Loopback(), memory, streams})
+    for (const tests::Loopback& how : ways)
       for (const PerMember& each : performed({test}, {values}, how, kEveryMemory)) REQUIRE(each == first);
     for (const Bytes& each : first) REQUIRE(each == first[0]);
   }

@@ -1,9 +1,11 @@
 // Messages between ranks: sizes at every boundary, the rendezvous of sends and receives, many at once, cancelling, and
 // the reports of a peer that is dead, silent or in another call. Strangers on a port change nothing.
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "hw/communicator/communicator.hpp"
 #include "hw/transport/tcp/handshake.hpp"
@@ -40,16 +42,19 @@ void pass_round(Messenger& messenger, int ranks, std::size_t bytes) {
 }
 
 TEST_CASE("bytes of any number arrive whole, whatever the number of ranks and the path", "[communicator]") {
-  for (const bool reads_memory : {false, true})
+  for (tests::Loopback how : tests::every_way())
     for (const int streams : {1, 4})
-      for (const int ranks : {2, 3, 5})
+      for (const int ranks : {2, 3, 5}) {
+        how.streams = streams;
         rethrow_first(on_loopback(
             ranks,
             [&](Messenger& messenger) {
               for (const std::size_t bytes : {0U, 1U, 7U, 12345U, 65535U, 65536U, 65537U, 3U << 20U})
                 pass_round(messenger, ranks, bytes);
+              demand(messenger.staging_buffers() == 0, "a buffer is kept");
             },
-            {.reads_memory = reads_memory, .streams = streams}));
+            how));
+      }
 }
 
 TEST_CASE("messages go over IPv6, too", "[communicator]") {
@@ -58,18 +63,16 @@ TEST_CASE("messages go over IPv6, too", "[communicator]") {
 }
 
 TEST_CASE("large messages take the path that both sides have, and say so", "[communicator]") {
-  for (const bool reads_memory : {false, true}) {
+  for (tests::Loopback how : tests::every_way()) {
     std::mutex mutex;
     std::vector<Path> paths;
-    tests::Loopback how;
-    how.reads_memory = reads_memory;
     how.on_send = [&](Rank, const SendOrder& order, Path path) {
       const std::lock_guard lock(mutex);
       if (bytes_in(order.pieces) > 100'000) paths.push_back(path);
     };
     rethrow_first(on_loopback(
         2, [](Messenger& messenger) { pass_round(messenger, 2, 1U << 20U); }, how));
-    REQUIRE(paths == std::vector(2, reads_memory ? Path::shm : Path::tcp));
+    REQUIRE(paths == std::vector(2, how.reads_memory ? Path::shm : Path::tcp));
   }
 }
 
@@ -97,21 +100,57 @@ TEST_CASE("an RDMA device that is not there is noted, and messages go on without
 }
 
 TEST_CASE("a peer whose memory cannot be read is sent its bytes", "[communicator]") {
-  std::atomic<int> notes = 0;
-  tests::Loopback how;
-  how.reads_memory = true;
-  how.change = [](MessengerOptions& options) { options.reads_memory = options.rank == 0_rank; };
-  how.on_note = [&](Rank, const std::string&) { ++notes; };
-  rethrow_first(on_loopback(
-      2,
-      [](Messenger& messenger) {
-        for (int i = 0; i < 3; ++i) pass_round(messenger, 2, 100'000);
-      },
-      how));
+  for (const bool copies_twice : {false, true}) {
+    tests::Loopback how;
+    how.reads_memory = true;
+    how.copies_twice = copies_twice;
+    how.change = [](MessengerOptions& options) { options.reads_memory = options.rank == 0_rank; };
+    rethrow_first(on_loopback(
+        2,
+        [](Messenger& messenger) {
+          for (const std::size_t bytes : {100'000U, 3U << 20U, 50'000U, 3U << 20U})
+            pass_round(messenger, 2, bytes);
+          demand(messenger.staging_buffers() == 0, "a buffer is kept");
+        },
+        how));
+  }
+}
+
+TEST_CASE("what is posted together leaves at its end, or once somebody waits", "[communicator]") {
+  for (tests::Loopback how : tests::every_way())
+    for (const std::size_t bytes : {8U, 3'000U, 100'000U, 3U << 20U})
+      rethrow_first(on_loopback(
+          3,
+          [&](Messenger& messenger) {
+            const Messenger::Together outer(messenger);
+            {
+              const Messenger::Together inner(messenger);
+              pass_round(messenger, 3, bytes);  // waits while both hold
+            }
+            pass_round(messenger, 3, bytes + 1);
+          },
+          how));
+}
+
+TEST_CASE("a rank that has posted together owes nobody anything", "[communicator]") {
+  std::atomic<bool> done = false;
+  rethrow_first(on_loopback(2, [&](Messenger& messenger) {
+    pass_round(messenger, 2, 8);  // both are connected from now on
+    const Rank other(1 - messenger.rank().value());
+    std::array<std::byte, 8> out{}, in{};
+    std::array<Request, 2> requests;
+    {
+      const Messenger::Together together(messenger);
+      requests = {messenger.post(receive_from(other, 1, in)), messenger.post(send_to(other, 1, out))};
+    }
+    while (messenger.rank() == 0_rank && !done) std::this_thread::yield();  // it calls nothing meanwhile
+    for (const Request& each : requests) messenger.wait(each);
+    done = true;
+  }));
 }
 
 TEST_CASE("zeros that stay behind are there all the same", "[communicator]") {
-  for (const bool reads_memory : {false, true})
+  for (const tests::Loopback& how : tests::every_way())
     for (const std::size_t bytes : {0U, 1U, 7U, 8U, 9U, 40U, 65537U})
       for (const std::size_t zeros : {std::size_t{0}, std::size_t{1}, bytes / 2, bytes}) {
         if (zeros > bytes) continue;
@@ -122,17 +161,18 @@ TEST_CASE("zeros that stay behind are there all the same", "[communicator]") {
         CHECK(kept >= bytes - zeros);
         CHECK(kept < bytes - zeros + 8);
         std::vector<std::byte> in(bytes, std::byte{1});
-        rethrow_first(on_loopback(2,
-                                  [&](Messenger& messenger) {
-                                    if (messenger.rank() == 1_rank) {
-                                      messenger.wait(messenger.post(receive_from(0_rank, 1, in)));
-                                      return;
-                                    }
-                                    SendOrder order = send_to(1_rank, 1, out);
-                                    order.keeps_zeros_back = true;
-                                    messenger.wait(messenger.post(order));
-                                  },
-                                  {.reads_memory = reads_memory}));
+        rethrow_first(on_loopback(
+            2,
+            [&](Messenger& messenger) {
+              if (messenger.rank() == 1_rank) {
+                messenger.wait(messenger.post(receive_from(0_rank, 1, in)));
+                return;
+              }
+              SendOrder order = send_to(1_rank, 1, out);
+              order.keeps_zeros_back = true;
+              messenger.wait(messenger.post(order));
+            },
+            how));
         CHECK(in == out);
       }
 }

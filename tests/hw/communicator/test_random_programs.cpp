@@ -40,6 +40,7 @@ RandomProgram begin_program(unsigned seed, Fate fate) {
   tests::Loopback how;
   how.timeout_s = fate == Fate::lives ? 60 : 3;
   how.reads_memory = dice.once_in(2);
+  how.copies_twice = dice.once_in(2);
   how.streams = dice.one_of({1, 1, 2, 3});
   const tests::RandomOperations plan(seed, ranks);
   // A rank that is to die must not be too late for it.
