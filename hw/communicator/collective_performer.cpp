@@ -13,9 +13,8 @@ namespace motley {
 namespace {
 
 constexpr std::size_t kScratchMost = std::size_t{8} << 20U;
-// Chunks that are larger go in several segments, so that what comes is reduced while more is on its way. On one host
-// two processors do both at the speed of memory, and a message costs as much as some 100 KiB.
-constexpr std::size_t kSegment = std::size_t{512} << 10U, kSegmentOnHost = std::size_t{2} << 20U;
+// Chunks that are larger go in several segments, so that what comes is reduced while more is on its way.
+constexpr std::size_t kSegment = std::size_t{512} << 10U;
 // The segments of a pipeline: so many, but none below so many bytes, which a message costs about as much as.
 constexpr std::size_t kPipelined = 8, kPipelinedBytes = std::size_t{64} << 10U;
 
@@ -40,10 +39,7 @@ CollectivePerformer::CollectivePerformer(Messenger& messenger, CollectiveOrder o
   for (const auto& chunk : order_.chunks) largest = std::max(largest, chunk.size());
   // Every member finds the same number, as the payload is the same; parts of an exchange are used once and stay whole.
   const bool exchanges = order_.call.collective == static_cast<std::uint8_t>(CollectiveKind::all_to_all);
-  const bool on_host = std::all_of(order_.members.begin(), order_.members.end(),
-                                   [&](Rank member) { return messenger_.is_on_host(member); });
-  const std::size_t segment = on_host ? kSegmentOnHost : kSegment;
-  if (!exchanges) segments_ = std::max<std::size_t>(1, (largest + segment - 1) / segment);
+  if (!exchanges) segments_ = std::max<std::size_t>(1, (largest + kSegment - 1) / kSegment);
   // The rounds of trees over nodes are to follow each other segment by segment, but their chunks are not cut for that.
   const bool is_tree =
       order_.call.algorithm == static_cast<std::uint8_t>(CollectiveAlgorithm::double_binary_tree);

@@ -197,7 +197,6 @@ class Messenger final : private TransportEvents, private VerbsEvents {
   void accept(const std::shared_ptr<Transfer>& receive, const Frame& eager);
   bool accept_early(const std::shared_ptr<Transfer>& receive);
   void recall(Rank from, const Frame& frame);
-  bool is_on_host(Rank rank) const;  // of this rank; it answers the same there
   bool is_near(const PeerPlace& place) const;
   bool offers_memory(Rank peer, std::size_t bytes) const;
   bool copies_twice() const;

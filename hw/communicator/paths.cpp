@@ -48,12 +48,6 @@ void Messenger::allow(Path path) {
   if (options_.reads_memory) let_siblings_read();
 }
 
-bool Messenger::is_on_host(Rank rank) const {
-  const auto place = options_.peers.find(rank);
-  return rank == options_.rank ||
-         (place != options_.peers.end() && !domain_.empty() && place->second.domain == domain_);
-}
-
 bool Messenger::is_near(const PeerPlace& place) const {
   return options_.reads_memory && !domain_.empty() && place.domain == domain_;
 }

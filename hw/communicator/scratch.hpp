@@ -33,7 +33,7 @@ class ScratchPool {
   }
 
  private:
-  static constexpr std::size_t kMost = 4, kLargest = std::size_t{2} << 20U;
+  static constexpr std::size_t kMost = 8, kLargest = std::size_t{1} << 20U;
   std::vector<Scratch> kept_;
 };
 
