@@ -162,8 +162,10 @@ std::size_t Socket::write_some(std::span<const std::span<const std::byte>> piece
   fail(SocketEnd::closed, "send");
 }
 
-std::size_t Socket::read_some(std::span<std::byte> bytes) const {
-  const ssize_t received = recv(descriptor_, bytes.data(), bytes.size(), 0);
+std::size_t Socket::read_some(std::span<std::byte> first, std::span<std::byte> then) const {
+  std::array<iovec, 2> places{{{first.data(), first.size()}, {then.data(), then.size()}}};
+  const ssize_t received = then.empty() ? recv(descriptor_, first.data(), first.size(), 0)
+                                        : readv(descriptor_, places.data(), places.size());
   if (received > 0) return static_cast<std::size_t>(received);
   if (received == 0) throw SocketFailure(SocketEnd::closed, "the connection was closed");
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;

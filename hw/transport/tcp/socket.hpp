@@ -47,7 +47,8 @@ class Socket {
   std::size_t write_some(std::span<const std::byte> bytes) const;
   // Of several runs of bytes, one after the other.
   std::size_t write_some(std::span<const std::span<const std::byte>> pieces) const;
-  std::size_t read_some(std::span<std::byte> bytes) const;
+  std::size_t read_some(std::span<std::byte> bytes) const { return read_some(bytes, {}); }
+  std::size_t read_some(std::span<std::byte> first, std::span<std::byte> then) const;
   // These move all bytes. They throw SocketFailure(timed_out) after `timeout_s` without any byte, or (closed).
   void write_all(std::span<const std::byte> bytes, double timeout_s) const;
   void read_all(std::span<std::byte> bytes, double timeout_s) const;

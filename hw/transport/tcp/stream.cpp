@@ -136,10 +136,10 @@ void OutStream::advance(TransportEvents& events) {
 
 // ---- InStream
 
-std::size_t InStream::receive(std::span<std::byte> into) {
+std::size_t InStream::receive(std::span<std::byte> into, std::span<std::byte> then) {
   if (drained_) return 0;
-  const std::size_t bytes = socket_.read_some(into);
-  drained_ = bytes < into.size();
+  const std::size_t bytes = socket_.read_some(into, then);
+  drained_ = bytes < into.size() + then.size();
   return bytes;
 }
 
@@ -159,9 +159,13 @@ bool InStream::read_body(TransportEvents& events) {
     }
     begin_ = end_ = 0;
     if (place_.size() >= buffer_.size()) {
-      const std::size_t read = receive(place_);
+      // What follows, but not so much of it that bytes of the next place are copied once more.
+      constexpr std::size_t kNextFrame = 128;
+      const std::size_t read = receive(place_, std::span(buffer_).first(kNextFrame));
       if (read == 0) return false;
-      place_ = place_.subspan(read);
+      const std::size_t placed = std::min(read, place_.size());
+      end_ = read - placed;
+      place_ = place_.subspan(placed);
     } else {
       end_ = receive(buffer_);
       if (end_ == 0) return false;

@@ -84,8 +84,8 @@ class InStream {
   static constexpr std::size_t kBuffer = std::size_t{64} << 10U;
   bool read_body(TransportEvents& events);
   bool read_frames(TransportEvents& events);
-  // Reads into that. Returns 0 also where the last read has shown that nothing is left.
-  std::size_t receive(std::span<std::byte> into);
+  // Reads into the one and then into the other. Returns 0 also where the last read has shown that nothing is left.
+  std::size_t receive(std::span<std::byte> into, std::span<std::byte> then = {});
 
   Rank peer_;
   std::uint16_t index_;
