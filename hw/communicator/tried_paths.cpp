@@ -1,5 +1,6 @@
 #include "hw/communicator/tried_paths.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@ TriedPaths try_paths(MessengerOptions options) {
   options.on_send = [&tried](const SendOrder& order, Path path) {
     (bytes_in(order.pieces) == TriedPaths::kSmall ? tried.small : tried.large)[order.to] = path;
   };
+  options.on_note = [&tried](const std::string& what) { tried.notes.push_back(what); };
   Messenger messenger(std::move(options));
   const std::int64_t mine = messenger.rank().value();
   std::vector<std::byte> outgoing(TriedPaths::kLarge), incoming(TriedPaths::kLarge);
@@ -30,6 +32,10 @@ TriedPaths try_paths(MessengerOptions options) {
     }
   for (std::int64_t other = 0; other < count; ++other)
     if (other != mine) tried.unread[Rank(other)] = messenger.why_not_memory(Rank(other));
+  std::erase_if(tried.notes, [&](const std::string& note) {
+    return std::any_of(tried.unread.begin(), tried.unread.end(),
+                       [&](const auto& each) { return each.second == note; });
+  });
   return tried;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "hw/communicator/messenger.hpp"
 
@@ -14,6 +15,7 @@ struct TriedPaths {
   static constexpr std::size_t kSmall = 64, kLarge = std::size_t{1} << 20U;  // bytes
   std::map<Rank, Path> small, large;   // of what this rank sent, to each other
   std::map<Rank, std::string> unread;  // as Messenger::why_not_memory(), of each other
+  std::vector<std::string> notes;      // what else MessengerOptions::on_note was told
 };
 
 // Every rank calls it at the same time. It sends a message of each size to each other rank.

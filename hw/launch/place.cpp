@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
+#include <string>
 #include <vector>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -186,6 +188,9 @@ std::optional<Place> PlaceReader::read() const {
   place.rank_count = static_cast<std::int32_t>(first.rank_count);
   if (const Said listener = variable("MOTLEY_RENDEZVOUS_LISTENER"); listener.value && place.rank == kLeader)
     place.listener = static_cast<int>(number(listener, 0));
+  std::istringstream nics(variable("MOTLEY_NIC").value.value_or(""));
+  for (std::string nic; std::getline(nics, nic, ',');)
+    if (!nic.empty()) place.nics.push_back(nic);
   if (place.rank_count == 1) return place;
   const std::string job = job_on_this_host();
   if (const auto address = given_rendezvous()) {

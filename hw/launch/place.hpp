@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hw/launch/rendezvous.hpp"
 #include "hw/transport/tcp/socket.hpp"
@@ -20,6 +21,8 @@ struct Place {
   Address rendezvous;
   int listener = -1;  // rank 0: an inherited listening descriptor; -1: none
   JobToken token = JobToken();
+  std::vector<std::string> nics =
+      {};  // by which it talks with other hosts, in this order; empty: all that it can use
 };
 
 // What a user says on the command line of a rank.
@@ -38,6 +41,7 @@ struct PlaceFlags {
 // The ranks meet at --rendezvous, at MOTLEY_RENDEZVOUS=host:port, or at MASTER_ADDR and MASTER_PORT. Where none of
 // these is set and Open MPI or Slurm has started all ranks on one host, they meet at a port of its loopback interface
 // that follows from the job and the user.
+// The NICs are those of MOTLEY_NIC, with commas between them, which motley launch sets where the rank is bound to one.
 // The token of the job is MOTLEY_JOB_TOKEN or the first line of the file MOTLEY_JOB_TOKEN_FILE. Ranks that do not meet
 // on the loopback interface need one; those that meet at the port of their job have one by themselves.
 // Returns none if nothing of this is set. Throws Refusal "rank-conflict" if two of them disagree, "bad-rank",

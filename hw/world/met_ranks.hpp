@@ -20,6 +20,7 @@ inline MessengerOptions messages_after(Rendezvous& rendezvous, const Place& plac
   messages.listener = rendezvous.take_listener();
   messages.peers = rendezvous.peers();
   messages.token = place.token;
+  messages.rdma_devices = place.nics;
   messages.timeout_s = timeout_s;
   return messages;
 }

@@ -247,6 +247,7 @@ std::unique_ptr<RankServer> make_server(const Job& job, const Program& program,
   messages.peers = place.places;
   messages.peers.erase(place.rank);
   messages.token = place.token;
+  if (options.place) messages.rdma_devices = options.place->nics;
   messages.timeout_s = options.deadline_s;
   messages.gives_up = [&asker = place.asker]() -> std::optional<std::string> {
     if (asker.is_ended()) return "nobody asks for it any more";

@@ -137,7 +137,7 @@ class RankRun {
     MessengerOptions messages = messages_after(rendezvous_, place, options.timeout_s);
     messages.reads_memory = options.reads_memory;
     messages.uses_rdma = options.uses_rdma;
-    messages.rdma_devices = options.rdma_devices;
+    if (options.rdma_devices) messages.rdma_devices = *options.rdma_devices;
     messages.on_note = options.on_note;
     return messages;
   }

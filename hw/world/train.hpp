@@ -34,7 +34,8 @@ struct TrainOptions {
   GroupAlgorithms algorithms = {};    // by which ranks do collectives; none: the plain ones
   bool reads_memory = true;           // whether large messages go from memory to memory on one host
   bool uses_rdma = true;              // whether large messages go by RDMA where both sides have a device
-  std::vector<std::string> rdma_devices = {};  // those that are used, in this order; empty: all that can be
+  // Those that are used, in this order; empty: all that can be; nothing: those of the rank's place.
+  std::optional<std::vector<std::string>> rdma_devices = {};
   // Called when something happened that changes nothing for the run: a stranger was turned away. By any rank.
   std::function<void(const std::string&)> on_note = {};
   // Called by every rank when all have met, before anything else. What it throws ends the run.

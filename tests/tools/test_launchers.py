@@ -241,6 +241,18 @@ class Hosts(unittest.TestCase):
         self.assertEqual([{"rank": 0, "host": "localhost", "processors": str(processor), "device": 3, "nic": "eth7"},
                           {"rank": 1, "host": "beta", "processors": str(processor)}], json.loads(again.stdout)["ranks"])
 
+    def test_a_bound_nic_that_is_not_there_is_named_and_messages_go_without_it(self):
+        bound = self.folder / "ranks.yaml"
+        bound.write_text("ranks:\n  - {rank: 0, nic: nowhere0}\n  - {rank: 1, host: beta}\n")
+        hosts = ["launch", "--bind", bound, "--rendezvous-host", "127.0.0.1", "--"]
+        script = f"MOTLEY_HOST_ID=$MOTLEY_RANK exec {PROGRAM} doctor --peers --json"
+        answer = self.launch("sh", "-c", script, hosts=hosts)
+        self.assertEqual((OK, ""), (answer.returncode, answer.stderr))
+        told = json.loads(answer.stdout)
+        self.assertEqual(["tcp", "tcp"], [each["large"] for each in told["pairs"]])
+        notes = [each for each in told["notes"] if "nowhere0" in each["note"]]  # there may be others, of real devices
+        self.assertEqual([0], [each["rank"] for each in notes])
+
     def test_a_host_that_ssh_cannot_reach_is_named(self):
         (self.folder / "ssh").write_text("#!/bin/sh\nexit 255\n")
         answer = self.launch("true")

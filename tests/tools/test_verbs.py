@@ -23,6 +23,7 @@ MOTLEY = str(pathlib.Path(sys.argv.pop(1)).resolve())
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 
 SKIPPED = 77
+GUEST_DIED = 125
 
 PACKETS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"  # that this guest has sent over verbs
 
@@ -61,11 +62,11 @@ def slices(trace):
 
 
 class Guests(unittest.TestCase):
-    def rdma_vm(self, *arguments):
+    def rdma_vm(self, *arguments, code=0):
         run = subprocess.run([sys.executable, str(ROOT / "tools" / "rdma-vm"), "--timeout", "400",
                               *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
                              stdin=subprocess.DEVNULL, timeout=600, check=False)
-        self.assertEqual(0, run.returncode, run.stdout + run.stderr)
+        self.assertEqual(code, run.returncode, run.stdout + run.stderr)
         return run.stdout
 
     def new_folder(self):
@@ -193,9 +194,9 @@ class Mixed(Guests):
         self.folder = self.new_folder()
         self.simulate = f"env {place('$RDMA_VM_RANK', 2, 7000)} {MOTLEY} simulate {self.SCENARIO}"
 
-    def both(self, script):
+    def both(self, script, *options, code=0):
         """What two guests print that run this script."""
-        return self.rdma_vm("--guests", 2, "--rw", self.folder, "--", "sh", "-c", script)
+        return self.rdma_vm("--guests", 2, "--rw", self.folder, *options, "--", "sh", "-c", script, code=code)
 
     def interrupted(self, what):
         """A run that would take minutes. Guest 1 does `what` to its process `$rank` when the first bytes have come."""
@@ -238,9 +239,10 @@ class MixedRuns(Mixed):
 
 
 class LongMixedRuns(Mixed):
-    def test_a_rank_whose_guest_answers_no_more_is_named(self):
-        # The process of rank 1 goes on, unheard, until the host ends its guest.
-        output = self.both(self.interrupted("tc qdisc add dev eth0 root netem loss 100%; exit"))
+    def test_a_rank_whose_guest_is_killed_is_named(self):
+        # Its emulator ends at once: nobody says goodbye, and no connection is closed.
+        output = self.both(self.interrupted("echo b > /proc/sysrq-trigger; sleep 60"), "--grace", 90,
+                           code=GUEST_DIED)
         self.check_rank_1_is_named(output)
 
 

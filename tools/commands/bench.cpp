@@ -216,6 +216,7 @@ Exit run_rank(const Place& place, const BenchArguments& arguments, TimeCallsOpti
   options.sent_between_hosts = [&] { return between_hosts.bytes(); };
   MessengerOptions messages = messages_after(rendezvous, place, kSilence_s);
   messages.on_send = [&](const SendOrder& order, Path) { between_hosts.count(order); };
+  messages.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
   Messenger messenger(std::move(messages));
   ChooseAlgorithm choose;
   if (predicted)

@@ -25,13 +25,12 @@ std::string packed(const TriedPaths& tried) {
   ordered_json peers = ordered_json::object();
   for (const auto& [peer, why] : tried.unread)
     peers[fmt::format("{}", peer)] = {name_of(tried.small.at(peer)), name_of(tried.large.at(peer)), why};
+  peers["notes"] = tried.notes;
   return peers.dump();
 }
 
 // One entry for each rank that sends and each that receives, by both. The receiver knows why it reads no memory.
-ordered_json pairs_of(const IdTable<Rank, std::string>& answers) {
-  IdTable<Rank, ordered_json> peers;
-  for (const std::string& answer : answers) peers.add(ordered_json::parse(answer));
+ordered_json pairs_of(const IdTable<Rank, ordered_json>& peers) {
   ordered_json pairs = ordered_json::array();
   for (const Rank from : peers.ids())
     for (const Rank to : peers.ids()) {
@@ -48,16 +47,27 @@ ordered_json pairs_of(const IdTable<Rank, std::string>& answers) {
   return pairs;
 }
 
-std::string to_text(const ordered_json& pairs) {
+ordered_json notes_of(const IdTable<Rank, ordered_json>& peers) {
+  ordered_json notes = ordered_json::array();
+  for (const Rank rank : peers.ids())
+    for (const ordered_json& note : peers[rank]["notes"])
+      notes.push_back({{"rank", rank.value()}, {"note", note}});
+  return notes;
+}
+
+std::string to_text(const ordered_json& pairs, const ordered_json& notes) {
   std::string text = fmt::format("{:>6} {:>6}  {:<6} {:<6} {}\n", "from", "to", "small", "large", "why");
   for (const ordered_json& pair : pairs)
     text += fmt::format("{:>6} {:>6}  {:<6} {:<6} {}\n", pair["from"].get<int>(), pair["to"].get<int>(),
                         pair["small"].get<std::string>(), pair["large"].get<std::string>(),
                         pair["why"].get<std::string>());
-  return text + fmt::format(
-                    "\nsmall: {}, large: {}, each sent just now; tcp: through a connection,\n"
-                    "shm: out of the sender's memory; verbs: by RDMA.\n",
-                    format_bytes(TriedPaths::kSmall), format_bytes(TriedPaths::kLarge));
+  text += fmt::format(
+      "\nsmall: {}, large: {}, each sent just now; tcp: through a connection,\n"
+      "shm: out of the sender's memory, or a file that both map; verbs: by RDMA.\n",
+      format_bytes(TriedPaths::kSmall), format_bytes(TriedPaths::kLarge));
+  for (const ordered_json& note : notes)
+    text += fmt::format("rank {}: {}\n", note["rank"].get<int>(), note["note"].get<std::string>());
+  return text;
 }
 
 Exit report_as(const Place& place, bool json) {
@@ -66,13 +76,16 @@ Exit report_as(const Place& place, bool json) {
   const IdTable<Rank, std::string> answers =
       rendezvous.gather(packed(try_paths(messages_after(rendezvous, place, kSilence_s))));
   if (place.rank != kLeader) return Exit::ok;
-  const ordered_json pairs = pairs_of(answers);
+  IdTable<Rank, ordered_json> peers;
+  for (const std::string& answer : answers) peers.add(ordered_json::parse(answer));
+  const ordered_json pairs = pairs_of(peers), notes = notes_of(peers);
   write_result(json ? json_text({{"schema", "motley.doctor_peers/1"},
                                  {"ranks", place.rank_count},
                                  {"small_bytes", TriedPaths::kSmall},
                                  {"large_bytes", TriedPaths::kLarge},
-                                 {"pairs", pairs}})
-                    : to_text(pairs),
+                                 {"pairs", pairs},
+                                 {"notes", notes}})
+                    : to_text(pairs, notes),
                "");
   return Exit::ok;
 }

@@ -123,8 +123,8 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   chosen.traces_kernels = options.trace_kernels;
   chosen.record_contributions = options.record_contributions;
   chosen.uses_rdma = options.rdma != "none";
-  if (!options.rdma.empty() && chosen.uses_rdma && options.rdma != "all")
-    chosen.rdma_devices = names_in(options.rdma);
+  if (!options.rdma.empty() && chosen.uses_rdma)
+    chosen.rdma_devices = options.rdma == "all" ? std::vector<std::string>() : names_in(options.rdma);
   chosen.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
   chosen.on_step = [&progress](std::int64_t step, double loss) {
     progress.show(step + 1, fmt::format("loss {:.4f}", loss));
@@ -205,8 +205,8 @@ void add_train(const Command& program) {
       "write what every rank receives in the first step, bit for bit, for motley simulate --recording");
   add_place_flags(command, options->place);
   command.option("--rdma", options->rdma,
-                 "the RDMA devices for large messages between hosts: all (default), none, or names as "
-                 "mlx5_0,mlx5_1");
+                 "the RDMA devices for large messages between hosts: all, none, or names as mlx5_0,mlx5_1; "
+                 "default: those that MOTLEY_NIC names, or all");
   command.flag("--any-hosts", options->any_hosts,
                "let ranks run on several hosts that are not the nodes of the scenario's cluster");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");

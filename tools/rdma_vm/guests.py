@@ -22,7 +22,6 @@ import image
 
 HERE = pathlib.Path(__file__).resolve().parent
 FAILED, TIMED_OUT = 125, 124
-GRACE_S = 5  # how long the others may go on once the command has failed in one guest
 CONSOLE_LINES = 60
 PORTS = ["stdout", "stderr", "links", "console"]  # the first are /dev/vport0p1 and so on, the last is a serial line
 # The clock is the HPET: with the emulated TSC it ran 3 to 10 times too fast in two of five boots on a busy host.
@@ -288,7 +287,7 @@ class Run:
     def fails(self, guest, code):
         if self.failed is None:
             self.failed = guest.rank, code
-            self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
+            self.deadline = min(self.deadline, time.monotonic() + self.options.grace)
 
     def unfinished(self):
         return [guest for guest in self.guests if guest.code() is None and guest.emulator.poll() is None]
@@ -318,7 +317,8 @@ class Run:
     def too_late(self):
         ranks = ", ".join(str(guest.rank) for guest in self.unfinished())
         if self.failed:
-            say(f"the command failed in guest {self.failed[0]}, and was ended {GRACE_S} s later in guest {ranks}")
+            say(f"the command failed in guest {self.failed[0]}, and was ended "
+                f"{self.options.grace:g} s later in guest {ranks}")
             return self.failed[1]
         say(f"the command had not ended after {self.options.timeout:g} s in guest {ranks}")
         print("  hint: --timeout S gives it more time, --verbose shows how far a guest came", file=sys.stderr)

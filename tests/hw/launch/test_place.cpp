@@ -68,6 +68,9 @@ TEST_CASE("a rank's place comes from motley launch, from torchrun or from Slurm,
       place_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "7"}});
   REQUIRE(torch->rank == 2_rank);
   REQUIRE(torch->rendezvous.host == "::1");
+  REQUIRE(mine->nics.empty());
+  REQUIRE(place_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MOTLEY_NIC", "mlx5_0,mlx5_1"}})->nics ==
+          std::vector<std::string>{"mlx5_0", "mlx5_1"});
   REQUIRE(place_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})->rank_count == 1);
   REQUIRE(refused({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) ==
           "rank-conflict");
