@@ -161,6 +161,9 @@ Binding read_hosts(const std::string& list) {
     if (host.empty() || host.starts_with('-') || !counts || std::stoi(count) == 0)
       throw Refusal(Exit::usage, "bad-hosts", {},
                     fmt::format("--hosts: `{}` is no host:ranks", shortened(entry)), "for example a:2,b:2");
+    if (static_cast<std::int64_t>(binding.size()) + std::stoi(count) > kMostRanks)
+      throw Refusal(Exit::usage, "bad-hosts", {},
+                    fmt::format("--hosts: there are more than {} ranks", kMostRanks), "for example a:2,b:2");
     for (int i = 0; i < std::stoi(count); ++i) binding.add({.host = host});
   }
   return binding;

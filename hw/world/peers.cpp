@@ -45,7 +45,7 @@ std::vector<Rank> members_among(const Group& group, const std::vector<Rank>& ran
 // ---- RealPeers
 
 RealPeers::RealPeers(const Program& program, Messenger& messenger, GroupAlgorithms algorithms)
-    : messenger_(messenger), algorithms_(std::move(algorithms)) {
+    : messenger_(messenger), algorithms_(std::move(algorithms)), used_memory_(messenger) {
   for (const GroupId id : program.groups.ids()) {
     const std::vector<Rank>& members = program.groups[id].ranks;
     const int per_node = algorithms_.per_node ? algorithms_.per_node(id) : 1;
@@ -62,6 +62,7 @@ Moved RealPeers::send(Rank to, const StageMessage& message, std::span<const floa
   order.call.count = values.size_bytes();
   order.pieces = {std::as_bytes(values)};
   order.mine = mine;
+  used_memory_.use(order.pieces[0]);
   return await(messenger_, messenger_.post(std::move(order)));
 }
 
@@ -72,12 +73,14 @@ Moved RealPeers::receive(Rank from, const StageMessage& message, std::span<float
   order.call.count = values.size_bytes();
   order.into = bytes_of(values);
   order.mine = mine;
+  used_memory_.use(order.into);
   return await(messenger_, messenger_.post(order));
 }
 
 Moved RealPeers::collect(GroupId group, const GroupCall& call, std::span<float> values, Posted mine) {
   CollectiveCall asked = call_of(call);
   if (algorithms_.choose && call.bytes > 0) asked.algorithm = algorithms_.choose(group, call);
+  used_memory_.use(bytes_of(values));
   return await(messenger_, groups_.at(group).start(asked, bytes_of(values), mine));
 }
 

@@ -13,6 +13,7 @@
 
 #include "hw/communicator/communicator.hpp"
 #include "hw/communicator/messenger.hpp"
+#include "hw/world/used_memory.hpp"
 #include "models/program/program.hpp"
 
 namespace motley {
@@ -69,6 +70,7 @@ class RealPeers : public Peers {
  private:
   Messenger& messenger_;
   const GroupAlgorithms algorithms_;
+  UsedMemory used_memory_;
   std::map<GroupId, Communicator> groups_;  // those that this rank is in
 };
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "hw/communicator/communicator.hpp"
+#include "hw/world/used_memory.hpp"
 #include "models/base/index.hpp"
 #include "tests/support/collective_cases.hpp"
 #include "tests/support/guest_ranks.hpp"
@@ -222,6 +223,39 @@ TEST_CASE("bytes out of registered memory and into it are right", "[.][verbs][re
                  "bytes beside the buffer");
         }
       }));
+  CHECK(living_verbs_objects() == 0);
+}
+
+TEST_CASE("memory that messages use again and again is registered once", "[.][verbs][registered]") {
+  rethrow_first(in_guests(1, [&](Messenger& messenger) {
+    const Rank me = messenger.rank(), other(1 - me.value());
+    const auto pattern = [](std::size_t i, int round, Rank sender) {
+      return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(sender) + 3 * at(round));
+    };
+    UsedMemory used(messenger);
+    Bytes outgoing(1U << 20U), incoming(1U << 20U), small(1000);
+    for (int round = 1; round <= 5; ++round) {
+      for (const Bytes* const each : {&outgoing, &incoming, &small}) used.use(*each);
+      demand(used.registrations() == (round < UsedMemory::kUses ? 0U : 2U),
+             "another number of registrations");
+      for (std::size_t i = 0; i < outgoing.size(); ++i) outgoing[i] = pattern(i, round, me);
+      SendOrder send;
+      send.to = other;
+      send.key.part = at(round);
+      send.pieces = {outgoing};
+      ReceiveOrder receive;
+      receive.from = other;
+      receive.key.part = at(round);
+      receive.into = incoming;
+      const Request sent = messenger.post(send), received = messenger.post(receive);
+      messenger.wait(received);
+      messenger.wait(sent);
+      for (std::size_t i = 0; i < incoming.size(); ++i)
+        demand(incoming[i] == pattern(i, round, other), "wrong byte");
+    }
+    used.use(std::span(outgoing).first(1U << 19U));  // a part of what is registered already
+    demand(used.registrations() == 2, "a part was registered again");
+  }));
   CHECK(living_verbs_objects() == 0);
 }
 
