@@ -1,5 +1,5 @@
-// Memory that messages use again and again, where no device is to register it: tests/hw/transport/test_verbs.cpp has the
-// rest.
+// Memory that messages use again and again, where no device is to register it. The rest is in
+// tests/hw/transport/test_verbs.cpp.
 #include <catch2/catch.hpp>
 
 #include "hw/world/used_memory.hpp"
