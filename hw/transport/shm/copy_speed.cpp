@@ -13,7 +13,7 @@ namespace motley {
 namespace {
 
 constexpr std::size_t kBytes = std::size_t{512} << 10U;
-constexpr int kTries = 5;
+constexpr int kCopies = 5;  // of each way
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -23,7 +23,7 @@ bool measure() {
   std::vector<std::byte> from(kBytes, std::byte{1}), between(kBytes, std::byte{2}),
       into(kBytes, std::byte{3});
   double one_s = std::numeric_limits<double>::infinity(), two_s = one_s;
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kCopies; ++i) {
     iovec mine{into.data(), kBytes}, its{from.data(), kBytes};
     const double begin_s = now_s();
     const bool can_read = process_vm_readv(getpid(), &mine, 1, &its, 1, 0) == static_cast<ssize_t>(kBytes);
