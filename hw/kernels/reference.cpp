@@ -1,8 +1,10 @@
 #include "hw/kernels/reference.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace motley::reference {
@@ -92,43 +94,75 @@ void norm_backward(const NormShape& s, const float* dy, const float* x, const fl
   }
 }
 
+namespace {
+
+// So many rows share one pass over the other operand, which may lie far away. Each sum has its terms in the same order
+// as alone.
+constexpr std::int64_t kTogether = 8;
+
+// sums[b] += the products of row b of x and w, for `rows` rows of `k` values.
+template <class Rows>
+void add_products(Rows rows, std::int64_t k, const float* x, const float* w, double* sums) {
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t b = 0; b < rows; ++b) sums[b] += static_cast<double>(x[b * k + p]) * w[p];
+}
+
+// Calls `work(first, count)` for groups of rows; the count of a whole group is a constant.
+template <class Work>
+void together(std::int64_t rows, const Work& work) {
+  std::int64_t first = 0;
+  for (; first + kTogether <= rows; first += kTogether)
+    work(first, std::integral_constant<std::int64_t, kTogether>());
+  if (first < rows) work(first, rows - first);
+}
+
+}  // namespace
+
 void matmul(const MatmulShape& s, const float* x, const float* weight, const float* bias, float* y) {
-  for (std::int64_t i = 0; i < s.m; ++i)
+  together(s.m, [&](std::int64_t i, auto rows) {
     for (std::int64_t j = 0; j < s.n; ++j) {
-      double sum = bias != nullptr ? bias[j] : 0.0;
-      for (std::int64_t p = 0; p < s.k; ++p) sum += static_cast<double>(x[i * s.k + p]) * weight[j * s.k + p];
-      y[i * s.n + j] = static_cast<float>(sum);
+      std::array<double, kTogether> sums;
+      sums.fill(bias != nullptr ? bias[j] : 0.0);
+      add_products(rows, s.k, x + i * s.k, weight + j * s.k, sums.data());
+      for (std::int64_t b = 0; b < rows; ++b)
+        y[(i + b) * s.n + j] = static_cast<float>(sums[static_cast<std::size_t>(b)]);
     }
+  });
 }
 
 void matmul_input_gradient(const MatmulShape& s, const float* dy, const float* weight, float* dx) {
-  std::vector<double> sum(static_cast<std::size_t>(s.k));
-  for (std::int64_t i = 0; i < s.m; ++i) {
-    for (double& value : sum) value = 0;
-    for (std::int64_t j = 0; j < s.n; ++j) {
-      const double g = dy[i * s.n + j];
-      for (std::int64_t p = 0; p < s.k; ++p) sum[static_cast<std::size_t>(p)] += g * weight[j * s.k + p];
-    }
-    for (std::int64_t p = 0; p < s.k; ++p)
-      dx[i * s.k + p] = static_cast<float>(sum[static_cast<std::size_t>(p)]);
-  }
+  std::vector<double> sums(static_cast<std::size_t>(kTogether * s.k));
+  together(s.m, [&](std::int64_t i, std::int64_t rows) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (std::int64_t j = 0; j < s.n; ++j)
+      for (std::int64_t b = 0; b < rows; ++b) {
+        const double g = dy[(i + b) * s.n + j];
+        double* const sum = sums.data() + b * s.k;
+        for (std::int64_t p = 0; p < s.k; ++p) sum[p] += g * weight[j * s.k + p];
+      }
+    for (std::int64_t p = 0; p < rows * s.k; ++p)
+      dx[i * s.k + p] = static_cast<float>(sums[static_cast<std::size_t>(p)]);
+  });
 }
 
 void matmul_weight_gradient(const MatmulShape& s, const float* dy, const float* x, float* dweight,
                             float* dbias) {
-  std::vector<double> sum(static_cast<std::size_t>(s.k));
-  for (std::int64_t j = 0; j < s.n; ++j) {
-    double bias_sum = 0;
-    for (double& value : sum) value = 0;
-    for (std::int64_t i = 0; i < s.m; ++i) {
-      const double g = dy[i * s.n + j];
-      bias_sum += g;
-      for (std::int64_t p = 0; p < s.k; ++p) sum[static_cast<std::size_t>(p)] += g * x[i * s.k + p];
-    }
-    for (std::int64_t p = 0; p < s.k; ++p)
-      dweight[j * s.k + p] += static_cast<float>(sum[static_cast<std::size_t>(p)]);
-    if (dbias != nullptr) dbias[j] += static_cast<float>(bias_sum);
-  }
+  std::vector<double> sums(static_cast<std::size_t>(kTogether * s.k));
+  together(s.n, [&](std::int64_t j, std::int64_t columns) {
+    std::array<double, kTogether> bias_sums{};
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t b = 0; b < columns; ++b) {
+        const double g = dy[i * s.n + j + b];
+        bias_sums[static_cast<std::size_t>(b)] += g;
+        double* const sum = sums.data() + b * s.k;
+        for (std::int64_t p = 0; p < s.k; ++p) sum[p] += g * x[i * s.k + p];
+      }
+    for (std::int64_t p = 0; p < columns * s.k; ++p)
+      dweight[j * s.k + p] += static_cast<float>(sums[static_cast<std::size_t>(p)]);
+    for (std::int64_t b = 0; dbias != nullptr && b < columns; ++b)
+      dbias[j + b] += static_cast<float>(bias_sums[static_cast<std::size_t>(b)]);
+  });
 }
 
 void rope(const HeadShape& s, double theta, double sign, const float* qkv, float* turned) {

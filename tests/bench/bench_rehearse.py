@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How near predictions on measured kernels are to real steps on this host: one calibration, then `motley rehearse` of
-many unlike jobs that it neither ran nor has shapes of.
+many unlike jobs that it neither ran nor has shapes of. How tokens choose experts is no matter of speed: two steps, of
+which no time is used, tell it before.
 
 Arguments: the program, the source tree; --host FILE uses a calibration that is there; --seconds N of calibration
 (default 120); --kernels reference computes with the slow kernels (about 15 minutes); --smoke rehearses two cases after
@@ -89,17 +90,13 @@ def order_errors(results):
     return wrong, pairs
 
 
-def remark_on_routing(routing):
-    """What the prediction would have been, had it known how tokens choose experts."""
-    if routing is None or "predicted_s" not in routing:
+def remark_on_routing(result):
+    """What the prediction would have been with an even share, and what the load was that it took."""
+    if (before := result.get("routing_before")) is None:
         return ""
-    remark = (f"the busiest {routing['by']} got {routing['busiest_' + routing['by']]:.2f} times its even share; "
-              f"expert_skew {routing['expert_skew']:g} predicts {1e3 * routing['predicted_s']:.1f} ms "
-              f"({routing['error_pct']:+.1f} %)")
-    if "predicted_at_load_s" in routing:
-        remark += (f" and {routing['expert_skew_load']:.2f} times, the most of any skew; in proportion "
-                   f"{1e3 * routing['predicted_at_load_s']:.1f} ms ({routing['error_at_load_pct']:+.1f} %)")
-    return remark
+    return (f"two steps before, the busiest {before['by']} got {before['busiest_' + before['by']]:.2f} times its even "
+            f"share, so it is predicted; {1e3 * before['stated_predicted_s']:.1f} ms ({before['stated_error_pct']:+.1f} "
+            "%) with an even share")
 
 
 def main():
@@ -135,7 +132,7 @@ def main():
             print(f"{name:26}{1e3 * result['measured_s']:8.1f} ms{1e3 * result['predicted_s']:8.1f} ms"
                   f"{result['error_pct']:+7.1f} %{low + ' to ' + high + ' ms' + mark:>22}{result['noise_pct']:6.1f} %"
                   f"{result['uncalibrated_error_pct']:+12.1f} %", flush=True)
-            if remark := remark_on_routing(result.get("routing")):
+            if remark := remark_on_routing(result):
                 print(f"{'':28}{remark}", flush=True)
     errors = sorted(abs(each["error_pct"]) for each in results)
     wrong, pairs = order_errors(results)

@@ -232,17 +232,26 @@ class Calibrate(unittest.TestCase):
         self.assertLessEqual(explained["expert_skew_load"], explained["busiest_rank"] + 1e-9)
         self.assertEqual(explained["expert_skew_reaches"],
                          abs(explained["expert_skew_load"] - explained["busiest_rank"]) < 1e-9)
-        self.assertGreaterEqual(explained["predicted_s"], rehearsed["predicted_s"])
+        before = rehearsed["routing_before"]
+        self.assertAlmostEqual(sum(routing["busiest_rank_of_steps"][:2]) / 2, before["busiest_rank"], places=9)
+        self.assertAlmostEqual(before.get("predicted_at_load_s", before["predicted_s"]), rehearsed["predicted_s"],
+                               places=12)
+        self.assertGreaterEqual(before["predicted_s"], before["stated_predicted_s"])
+        self.assertGreaterEqual(explained["predicted_s"], before["stated_predicted_s"])
         self.assertAlmostEqual(100 * (explained["predicted_s"] / rehearsed["measured_s"] - 1), explained["error_pct"],
                                places=6)
         self.assertNotEqual(explained["expert_skew_reaches"], "predicted_at_load_s" in explained)
         if "predicted_at_load_s" in explained:
             self.assertGreaterEqual(explained["predicted_at_load_s"], explained["predicted_s"])
         self.assertIn("times the even share on the busiest rank", self.motley(*rehearse).stdout)
+        stated = json.loads(self.motley(*rehearse, "--routing", "stated", "--json").stdout)
+        self.assertNotIn("routing_before", stated)
+        self.assertAlmostEqual(before["stated_predicted_s"], stated["predicted_s"], places=12)
         # The key in the scenario predicts what the line said, and the load that was measured.
         skewed = self.folder / "skewed.yaml"
         skewed.write_text(text.replace("steps: 3", f"steps: 3, expert_skew: {explained['expert_skew']}"))
         again = json.loads(self.motley("rehearse", skewed, *rehearse[2:], "--json").stdout)
+        self.assertNotIn("routing_before", again)  # the scenario says how uneven it is
         self.assertAlmostEqual(explained["predicted_s"], again["predicted_s"], places=9)
         self.assertAlmostEqual(explained["expert_skew_load"], again["routing"]["expected"], places=3)
         # A rank that is measured alone computes the even share: no other shape is noted as measured.
@@ -270,6 +279,7 @@ class Calibrate(unittest.TestCase):
         rehearsed = self.motley("rehearse", scenario, "--chip", "core.yaml", "--steps", 1, "--rounds", 1,
                                 "--keep-disturbed", "--json").stdout
         self.assertNotIn("routing", json.loads(rehearsed))
+        self.assertNotIn("routing_before", json.loads(rehearsed))
 
     def test_a_model_without_experts_says_nothing_of_routing(self):
         trained = self.motley("train", SCENARIO, "--steps", 1, "--json").stdout

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hw/calibration/busy_share.hpp"
@@ -31,9 +32,10 @@ namespace motley {
 namespace {
 
 constexpr int kWarmUpSteps = 1;  // of each run
+constexpr int kRoutedSteps = 2;  // before all runs, to see how tokens choose experts
 
 struct RehearseArguments {
-  std::string scenario, chip, host, out, samples, kernels = "fast";
+  std::string scenario, chip, host, out, samples, kernels = "fast", routing = "measured";
   double seconds = 60;
   std::optional<double> within;  // percent
   std::int64_t steps = 8, rounds = 4, seed = 1;
@@ -51,6 +53,12 @@ struct RealSteps {
   std::optional<MeasuredRouting> routing;
 };
 
+// How tokens chose experts before the runs, where the scenario does not say how they do.
+struct RoutingBefore {
+  ExplainedRouting explained;
+  double stated_s = 0;  // the prediction of the scenario as it is
+};
+
 struct Rehearsal {
   std::string scenario, strategy_hash, program_hash, chip;
   double predicted_s = 0, uncalibrated_s = 0;
@@ -58,6 +66,7 @@ struct Rehearsal {
   double measured_s = 0;
   Coverage coverage;
   double half_width = 0;
+  std::optional<RoutingBefore> before;      // nothing: the prediction is that of the scenario as it is
   std::optional<ExplainedRouting> routing;  // nothing: how tokens choose experts changes nothing
   double error_of(double seconds) const { return seconds / measured_s - 1; }
   double error() const { return error_of(predicted_s); }
@@ -224,6 +233,44 @@ HostFigures figures_for(const RehearseArguments& options, const Prepared& prepar
   return {node.chip.software.kernels, node.inside, node.host};
 }
 
+double predict(Prepared changed, const HostFigures& figures) {
+  use(changed.scenario, figures);
+  return step_s(simulate_world(changed, {}, true));
+}
+
+std::optional<ExplainedRouting> explained(const MeasuredRouting& routing, std::size_t skipped,
+                                          const Prepared& prepared, double predicted_s,
+                                          const HostFigures& figures) {
+  return explain_routing(routing, skipped, prepared, predicted_s,
+                         [&](const Prepared& skewed) { return predict(skewed, figures); });
+}
+
+// The load of experts is a matter of the router and the text, as no model of times can know them: it is measured as
+// speeds are, by steps of which no time is used. Nothing: the scenario states it, or it changes no time.
+std::optional<RoutingBefore> routing_before(const RehearseArguments& options, const Prepared& prepared,
+                                            const HostFigures& figures) {
+  const Job& job = prepared.scenario.job;
+  if (options.routing == "stated" || job.train.expert_skew != 0 || job.transformer.experts.count == 0)
+    return std::nullopt;
+  const TrainedSteps trained = train_steps(prepared, prepared.scenario.path, kRoutedSteps,
+                                           library_of(options) == KernelLibrary::reference);
+  if (!trained.routing) return std::nullopt;
+  const double stated_s = predict(prepared, figures);
+  const auto routing = explained(*trained.routing, 0, prepared, stated_s, figures);
+  if (!routing || !routing->predicted_s) return std::nullopt;
+  return RoutingBefore{*routing, stated_s};
+}
+
+// The scenario with the load that was measured, and by how much a step with it is longer than one with the skew that
+// comes nearest.
+std::pair<Prepared, double> with_load(Prepared prepared, const std::optional<RoutingBefore>& before) {
+  if (!before) return {std::move(prepared), 1};
+  const ExplainedRouting& routing = before->explained;
+  prepared.scenario.job.train.expert_skew = routing.fitted.skew;
+  prepared.program = compile(prepared.scenario);
+  return {std::move(prepared), routing.at_load_s ? *routing.at_load_s / *routing.predicted_s : 1};
+}
+
 Rehearsal rehearse(const RehearseArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   Rehearsal result;
@@ -232,35 +279,46 @@ Rehearsal rehearse(const RehearseArguments& options) {
   result.program_hash = program_hash(prepared.program);
   const HostFigures figures = figures_for(options, prepared);
   result.chip = figures.rates.source;
-  const auto predict = [](Prepared changed, const HostFigures& with) {
-    use(changed.scenario, with);
-    return step_s(simulate_world(changed, {}, true));
-  };
   result.uncalibrated_s = predict(prepared, {});
-  Prepared calibrated = prepared;
+  result.before = routing_before(options, prepared, figures);
+  auto [calibrated, longer] = with_load(prepared, result.before);
   use(calibrated.scenario, figures);
   const Trace simulated = simulate_world(calibrated, {}, true);
-  result.predicted_s = step_s(simulated);
+  result.predicted_s = longer * step_s(simulated);
   result.coverage = coverage_of(calibrated.program, calibrated.scenario.job.cluster, simulated);
   if (options.strict) require_measured(result.coverage, calibrated.scenario.job.cluster, options.scenario);
   result.real = RealRuns(options, prepared).run();
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
   result.half_width = measured_half_width(result.coverage, std::max(result.real.noise, figures.rates.noise));
-  if (result.real.routing)
-    result.routing = explain_routing(*result.real.routing, kWarmUpSteps, prepared, result.predicted_s,
-                                     [&](const Prepared& skewed) { return predict(skewed, figures); });
+  if (result.real.routing) {
+    const double stated_s = result.before ? result.before->stated_s : result.predicted_s;
+    result.routing = explained(*result.real.routing, kWarmUpSteps, prepared, stated_s, figures);
+  }
   return result;
 }
 
 std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 
+std::string before_text(const Rehearsal& result) {
+  if (!result.before) return "";
+  const ExplainedRouting& routing = result.before->explained;
+  return fmt::format(
+      "  even experts  {:>10}   {}; predicted is with {:.2f} times the even share on the busiest {}, as {} "
+      "steps had "
+      "before\n",
+      format_seconds(result.before->stated_s), signed_percent(result.error_of(result.before->stated_s)),
+      routing.load(), routing.by_rank ? "rank" : "expert", kRoutedSteps);
+}
+
 std::string routing_text(const Rehearsal& result) {
   if (!result.routing) return "";
   const ExplainedRouting& routing = *result.routing;
-  std::string text = fmt::format(
-      "  experts       {:>10}   times the even share on the busiest {}; predicted: {:.2f}\n",
-      fmt::format("{:.2f}", routing.load()), routing.by_rank ? "rank" : "expert", routing.expected);
+  std::string text =
+      before_text(result) +
+      fmt::format("  experts       {:>10}   times the even share on the busiest {}; as stated: {:.2f}\n",
+                  fmt::format("{:.2f}", routing.load()), routing.by_rank ? "rank" : "expert",
+                  routing.expected);
   const std::string key = fmt::format("`expert_skew: {:g}`", routing.fitted.skew);
   if (!routing.predicted_s) return text + fmt::format("{:27}{} is refused: {}\n", "", key, routing.refused);
   text +=
@@ -327,6 +385,11 @@ std::string to_json(const Rehearsal& result) {
                                  {"steps_s", result.real.step_s},
                                  {"runs", result.real.rounds},
                                  {"runs_disturbed", result.real.disturbed}};
+  if (result.before) {
+    auto& before = json["routing_before"] = to_json(result.before->explained, result);
+    before["stated_predicted_s"] = result.before->stated_s;
+    before["stated_error_pct"] = 100 * result.error_of(result.before->stated_s);
+  }
   if (result.routing) json["routing"] = to_json(*result.routing, result);
   auto& coverage = json["coverage"] = nlohmann::ordered_json::object();
   for (const Known known : every<Known>())
@@ -382,6 +445,11 @@ void add_rehearse(const Command& program) {
       "on a size outside the measured ones");
   command.option("--kernels", options->kernels, "reference: plain loops; fast: libraries where there are")
       .one_of({"fast", "reference"});
+  command
+      .option("--routing", options->routing,
+              "where experts are divided and the scenario states no expert_skew: measured: as unevenly as "
+              "tokens choose them in two steps before; stated: evenly")
+      .one_of({"measured", "stated"});
   command.flag("--keep-disturbed", options->keep_disturbed,
                "count runs although the machine did not keep still");
   command.option("--seed", options->seed, "of the shapes that are drawn; default: 1");
