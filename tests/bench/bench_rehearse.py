@@ -94,7 +94,8 @@ def remark_on_routing(result):
     """What the prediction would have been with an even share, and what the load was that it took."""
     if (before := result.get("routing_before")) is None:
         return ""
-    return (f"two steps before, the busiest {before['by']} got {before['busiest_' + before['by']]:.2f} times its even "
+    load = before["busiest_" + before["by"]]
+    return (f"two steps before, the busiest {before['by']} got {load:.2f} times its even "
             f"share, so it is predicted; {1e3 * before['stated_predicted_s']:.1f} ms ({before['stated_error_pct']:+.1f} "
             "%) with an even share")
 
