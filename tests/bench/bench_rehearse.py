@@ -96,8 +96,8 @@ def remark_on_routing(result):
         return ""
     load = before["busiest_" + before["by"]]
     return (f"two steps before, the busiest {before['by']} got {load:.2f} times its even "
-            f"share, so it is predicted; {1e3 * before['stated_predicted_s']:.1f} ms ({before['stated_error_pct']:+.1f} "
-            "%) with an even share")
+            f"share, so it is predicted; {1e3 * before['stated_predicted_s']:.1f} ms "
+            f"({before['stated_error_pct']:+.1f} %) with an even share")
 
 
 def main():

@@ -90,10 +90,10 @@ def rows_of(rate, program, chip, folder):
 
 
 def print_row(rate, row):
-    show = (lambda value: f"{8e-6 * value:.1f} Mb/s") if row["what"] == "link" else (lambda value: f"{1e3 * value:.1f} ms")
+    factor, unit = (8e-6, "Mb/s") if row["what"] == "link" else (1e3, "ms")
+    values = " | ".join(f"{factor * row[which]:.1f} {unit}" for which in ("measured", "predicted"))
     word = "-" if not row["asked"] else "yes" if row["holds"] else "no"
-    print(f"| {rate} | {row['what']} | {show(row['measured'])} | {show(row['predicted'])} | {100 * row['error']:+.1f} % | "
-          f"{word} |", flush=True)
+    print(f"| {rate} | {row['what']} | {values} | {100 * row['error']:+.1f} % | {word} |", flush=True)
 
 
 def main():
