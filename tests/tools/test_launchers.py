@@ -272,6 +272,8 @@ class HostsBySsh(Hosts):
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key)
         server = self.folder / "sshd_config"
         server.write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\nStrictModes no\n"
+                          # Another home: what a user's shell says when it starts is no matter of the launcher.
+                          f"SetEnv HOME={self.folder}\n"
                           f"AuthorizedKeysFile {self.folder}/user.pub\nUsePAM no\nPidFile none\nMaxStartups 100\n")
         client = self.folder / "ssh_config"
         client.write_text(f"Host *\nHostName 127.0.0.1\nPort {port}\nIdentityFile {self.folder}/user\n"

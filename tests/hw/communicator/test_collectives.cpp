@@ -112,6 +112,23 @@ TEST_CASE("every collective ends with what its kind says, over every path and by
     }
 }
 
+// Hidden: it takes a minute.
+TEST_CASE("collectives of 64 MiB end with what their kinds say, over every path", "[.][large]") {
+  constexpr std::size_t kCount = (std::size_t{64} << 20U) / sizeof(double);
+  for (const tests::Loopback& how : tests::every_way())
+    for (const CollectiveKind kind : kKinds)
+      for (const int ranks : {2, 5}) {
+        if (kind == CollectiveKind::barrier) continue;
+        CollectiveCase test{{.kind = kind, .element = ElementType::fp64}, ranks, 1, kCount + 1};
+        if (is_rooted(kind)) test.call.root = ranks - 1;
+        if (kind == CollectiveKind::all_to_all) test.count = kCount / at(ranks) * at(ranks);
+        std::vector<CollectiveCase> cases;
+        add_by_every_algorithm(test, cases);
+        if (ranks > 2) cases.resize(1);
+        for (const CollectiveCase& each : cases) check_cases({each}, how, 13, kHostMemory);
+      }
+}
+
 TEST_CASE("collectives of every format are exact on small numbers", "[communicator][collective]") {
   std::vector<CollectiveCase> cases;
   for (const ElementType element : every<ElementType>())
