@@ -352,7 +352,7 @@ class Calibrate(unittest.TestCase):
         if run.returncode == 0:
             answer = json.loads(run.stdout)
             self.assertGreater(answer["disturbed"], 0)
-            self.assertGreater(answer["probes"], 0, "a calibration that measured nothing was not refused")
+            self.assertGreater(answer["kernels"], 0, "a calibration that measured nothing was not refused")
             self.assertTrue((self.folder / "core.yaml").exists())
         else:
             self.assertEqual(4, run.returncode, run.stderr)

@@ -120,11 +120,13 @@ class HostMeasurement {
  private:
   // A chip without measured kernels is no calibration.
   void refuse_nothing_measured() const {
-    if (was_interrupted() || result_.disturbed == 0 || !result_.table.probes.empty()) return;
-    throw Refusal(Exit::mismatch, "never-still", {},
-                  fmt::format("this machine does not keep still: all {} measurements were disturbed; {}",
-                              result_.disturbed, result_.last_disturbance),
-                  "end what else runs here, or give it other processors");
+    if (was_interrupted() || result_.disturbed == 0 || !result_.table.samples.kernels.empty()) return;
+    throw Refusal(
+        Exit::mismatch, "never-still", {},
+        fmt::format(
+            "this machine does not keep still: all {} measurements of {} busy ranks were disturbed; {}",
+            result_.disturbed, options_.busy_ranks, result_.last_disturbance),
+        "end what else runs here, or give it other processors");
   }
 
   void read_table() {
@@ -210,15 +212,16 @@ class HostMeasurement {
   // Measures until the machine kept still, at most a few times.
   void measure(const Timed& timed, Progress& progress) {
     constexpr int kTries = 3, kMostInARow = 12;
+    int& in_a_row = timed.name.ends_with(kAlone) ? alone_in_a_row_ : in_a_row_;
     for (int i = 0; i < kTries && !was_interrupted(); ++i) {
       progress.show(static_cast<std::int64_t>(monotonic_s() - begin_s_), timed.name);
       const std::string disturbance = try_once(timed);
       if (disturbance.empty()) {
-        in_a_row_ = 0;
+        in_a_row = 0;
         return;
       }
       note(disturbance);
-      if (++in_a_row_ >= kMostInARow)
+      if (++in_a_row >= kMostInARow)
         throw Refusal(
             Exit::mismatch, "never-still", {},
             fmt::format("this machine does not keep still: `{}` was disturbed, and {} measurements before "
@@ -273,7 +276,8 @@ class HostMeasurement {
   Sentinel sentinel_;
   Stillness stillness_;
   std::map<RatedKernel, double> errors_;
-  int in_a_row_ = 0;  // measurements that were disturbed one after the other
+  // Measurements that were disturbed one after the other. A rank alone may have a processor that nobody disturbs.
+  int in_a_row_ = 0, alone_in_a_row_ = 0;
 };
 
 }  // namespace
