@@ -120,7 +120,6 @@ bool Messenger::test(const Request& request) {
 // sleeps at once if one of them has taken it for long: where ranks share processors, those who compute come first.
 void Messenger::spin(std::unique_lock<std::mutex>& lock, const Operation& operation) {
   constexpr double kTakenFor_s = 100e-6, kBusy_s = 0.05;
-
   const double since_s = monotonic_s();
   double now_s = since_s;
   while (operation.state == Operation::State::pending) {
