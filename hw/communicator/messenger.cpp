@@ -150,6 +150,7 @@ Posted Messenger::wait(const Request& request) {
     progress();
     spin(lock, *request);
     if (pending()) {
+      transport_->send_held();
       announce(true);
       lock.unlock();
       transport_->wait(std::min(1.0, options_.timeout_s / 4));

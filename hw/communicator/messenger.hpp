@@ -67,8 +67,8 @@ struct ReceiveOrder {
   Call call;
   std::span<std::byte> into;
   Posted mine;
-  // Instead of `into`, so many bytes, and who gives them memory of the host once they come: until they are used, little
-  // else is.
+  // Instead of `into`, so many bytes, and who gives them memory of the host. It is called once they come: what was used
+  // just before is still in a cache.
   std::size_t bytes = 0;
   std::function<std::span<std::byte>()> room = {};
 };

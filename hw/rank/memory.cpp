@@ -27,13 +27,16 @@ void refuse_narrow_matmuls(const RankProgram& rank_program) {
 
 #ifdef __GLIBC__
 std::atomic<int> memories = 0;  // that live in this process
+std::atomic<bool> obeys = false;
 
 // `keeps`: freed memory stays in this process, in one pool for all threads. Else as in a process that has set nothing.
 void set_allocator(bool keeps) {
   constexpr int kLargest = std::numeric_limits<int>::max(), kUsual = 128 * 1024;  // mallopt(3)
-  mallopt(M_ARENA_MAX, keeps ? 1 : 0);
-  mallopt(M_MMAP_THRESHOLD, keeps ? 1 << 30 : kUsual);
-  mallopt(M_TRIM_THRESHOLD, keeps ? kLargest : kUsual);
+  constexpr int kMost = int{FreedMemoryKept::kMostBytes};
+  const bool done = mallopt(M_ARENA_MAX, keeps ? 1 : 0) == 1;
+  const bool mapped = mallopt(M_MMAP_THRESHOLD, keeps ? kMost : kUsual) == 1;
+  const bool trimmed = mallopt(M_TRIM_THRESHOLD, keeps ? kLargest : kUsual) == 1;
+  obeys = keeps && done && mapped && trimmed;
   if (!keeps) malloc_trim(0);
 }
 #endif
@@ -47,9 +50,11 @@ FreedMemoryKept::FreedMemoryKept() {
 FreedMemoryKept::~FreedMemoryKept() {
   if (--memories == 0) set_allocator(false);
 }
+bool FreedMemoryKept::in_force() { return obeys; }
 #else
 FreedMemoryKept::FreedMemoryKept() = default;
 FreedMemoryKept::~FreedMemoryKept() = default;
+bool FreedMemoryKept::in_force() { return false; }
 #endif
 
 Memory::Memory(const RankProgram& rank_program)

@@ -31,6 +31,9 @@ class FreedMemoryKept {
   ~FreedMemoryKept();
   FreedMemoryKept(const FreedMemoryKept&) = delete;
   FreedMemoryKept& operator=(const FreedMemoryKept&) = delete;
+  // Whether memory of less than kMostBytes stays now: one of these lives, and the allocator does what it was told.
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
+  static bool in_force();
 };
 
 // Safe to use from several threads: the streams of a rank. For tensors that are held throughout, `micro_batch` is

@@ -54,10 +54,11 @@ class Transport {
   // Both put something on its way and never block. Frames to one peer arrive in order; data may overtake them.
   virtual void tell(Rank peer, const Frame& frame) = 0;
   virtual void put(Rank peer, Put put) = 0;
-  // What tell() and put() take between these leaves together at the last release(): small things share a write. Waiting
-  // and progress() do not hold anything back.
+  // What tell() and put() take between these leaves together at the last release(), or before, by send_held() and
+  // progress(): small things share a write.
   virtual void hold() = 0;
   virtual void release() = 0;
+  virtual void send_held() = 0;
   // Whether all that tell() took for this peer has left.
   virtual bool has_told(Rank peer) const = 0;
   // Does what can be done without blocking.

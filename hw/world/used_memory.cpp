@@ -1,9 +1,12 @@
 #include "hw/world/used_memory.hpp"
 
+#include "hw/rank/memory.hpp"
+
 namespace motley {
 
 void UsedMemory::use(std::span<const std::byte> bytes) {
-  if (bytes.size() < kLeastBytes || bytes.size() >= kMostBytes) return;
+  const bool stays = bytes.size() < FreedMemoryKept::kMostBytes && FreedMemoryKept::in_force();
+  if (bytes.size() < kLeastBytes || !stays) return;
   const std::lock_guard lock(mutex_);
   if (gives_up_) return;
   Uses& here = uses_[bytes.data()];

@@ -22,8 +22,8 @@ class UsedMemory {
   // The messenger outlives it.
   explicit UsedMemory(Messenger& messenger) : messenger_(messenger) {}
 
-  // Before a message of these bytes. They are registered when they are used for the third time, until this ends.
-  // Assumes: memory that is freed stays in this process (FreedMemoryKept), or these bytes are not freed before.
+  // Before a message of these bytes. They are registered when they are used for the third time, until this ends; only
+  // while FreedMemoryKept is in force: else other pages may come to where they lay, which no device would see.
   void use(std::span<const std::byte> bytes);
   std::size_t registrations() const;
 
@@ -33,8 +33,6 @@ class UsedMemory {
     int times = 0;
     std::shared_ptr<void> registration = {};
   };
-  static constexpr std::size_t kMostBytes = std::size_t{1}
-                                            << 30U;  // larger memory does not stay when it is freed
   static constexpr std::size_t kMost = 4096;
 
   Messenger& messenger_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -202,8 +203,13 @@ class Player {
     Dice mine(plan_.seed() + static_cast<unsigned>(round) * 31U +
               static_cast<unsigned>(messenger_.rank().value()) * 1'000'003U);
     std::vector<Posting> postings(2 * tasks.size());
-    for (const std::size_t i : posting_order(tasks, mine))
+    std::optional<Messenger::Together> together;
+    for (const std::size_t i : posting_order(tasks, mine)) {
+      if (mine.once_in(4)) together.reset();
+      if (mine.once_in(4)) together.emplace(messenger_);
       if (teams_[tasks[i].team] != nullptr) post(tasks[i], postings[2 * i], postings[2 * i + 1]);
+    }
+    if (mine.once_in(2)) together.reset();  // or it lives while others are awaited
     std::vector<Posting*> awaited;
     for (Posting& each : postings)
       if (each.request) awaited.push_back(&each);

@@ -245,6 +245,13 @@ std::optional<ExplainedRouting> explained(const MeasuredRouting& routing, std::s
                          [&](const Prepared& skewed) { return predict(skewed, figures); });
 }
 
+void require_measured_kernels(Prepared prepared, const HostFigures& figures, const std::string& path) {
+  use(prepared.scenario, figures);
+  const Trace simulated = simulate_world(prepared, {}, true);
+  const Cluster& cluster = prepared.scenario.job.cluster;
+  require_measured(coverage_of(prepared.program, cluster, simulated), cluster, path);
+}
+
 // The load of experts is a matter of the router and the text, as no model of times can know them: it is measured as
 // speeds are, by steps of which no time is used. Nothing: the scenario states it, or it changes no time.
 std::optional<RoutingBefore> routing_before(const RehearseArguments& options, const Prepared& prepared,
@@ -280,6 +287,7 @@ Rehearsal rehearse(const RehearseArguments& options) {
   const HostFigures figures = figures_for(options, prepared);
   result.chip = figures.rates.source;
   result.uncalibrated_s = predict(prepared, {});
+  if (options.strict) require_measured_kernels(prepared, figures, options.scenario);  // before any step
   result.before = routing_before(options, prepared, figures);
   auto [calibrated, longer] = with_load(prepared, result.before);
   use(calibrated.scenario, figures);
@@ -305,8 +313,7 @@ std::string before_text(const Rehearsal& result) {
   const ExplainedRouting& routing = result.before->explained;
   return fmt::format(
       "  even experts  {:>10}   {}; predicted is with {:.2f} times the even share on the busiest {}, as {} "
-      "steps had "
-      "before\n",
+      "steps had before\n",
       format_seconds(result.before->stated_s), signed_percent(result.error_of(result.before->stated_s)),
       routing.load(), routing.by_rank ? "rank" : "expert", kRoutedSteps);
 }

@@ -71,7 +71,10 @@ void TcpTransport::tell(Rank peer, const Frame& frame) {
 }
 
 void TcpTransport::release() {
-  if (--holds_ > 0) return;
+  if (--holds_ == 0) send_held();
+}
+
+void TcpTransport::send_held() {
   for (auto& [key, out] : out_)
     if (out.stream.has_work()) advance(out);
 }

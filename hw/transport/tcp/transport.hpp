@@ -33,6 +33,7 @@ class TcpTransport : public Transport {
   void put(Rank peer, Put put) override;
   void hold() override { ++holds_; }
   void release() override;
+  void send_held() override;
   bool has_told(Rank peer) const override;
   void progress() override;
   void wait(double seconds) override;

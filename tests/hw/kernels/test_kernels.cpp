@@ -2,6 +2,7 @@
 // in one table of shapes. The loss stands for any function: it is a fixed random weighting of the outputs.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <random>
 
 #include "hw/kernels/experts.hpp"
 #include "hw/kernels/fast.hpp"
@@ -228,6 +229,36 @@ TEST_CASE("the matmul kernels agree with their definition and with each other, w
   const double product = weighted(y, dy);
   REQUIRE(weighted(dx, x) == Approx(product).epsilon(1e-4).margin(1e-3));
   REQUIRE(weighted(dw, weight) == Approx(product).epsilon(1e-4).margin(1e-3));
+}
+
+TEST_CASE("rows of a plain matmul that are computed together have the bits that they have alone") {
+  std::mt19937 random(3);
+  for (int draw = 0; draw < 60; ++draw) {
+    const auto drawn = [&](unsigned most) { return static_cast<std::int64_t>(1 + random() % most); };
+    const reference::MatmulShape s{drawn(40), drawn(40), drawn(70)}, row{1, s.n, s.k}, column{s.m, 1, s.k};
+    const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
+    const Values x = random_values(count(s.m, s.k), 40), weight = random_values(count(s.n, s.k), 41),
+                 bias = random_values(count(s.n, 1), 42), dy = random_values(count(s.m, s.n), 43);
+    Values y(dy.size()), y_alone(dy.size()), dx(x.size()), dx_alone(x.size());
+    reference::matmul(s, x.data(), weight.data(), bias.data(), y.data());
+    reference::matmul_input_gradient(s, dy.data(), weight.data(), dx.data());
+    for (std::int64_t i = 0; i < s.m; ++i) {
+      reference::matmul(row, x.data() + i * s.k, weight.data(), bias.data(), y_alone.data() + i * s.n);
+      reference::matmul_input_gradient(row, dy.data() + i * s.n, weight.data(), dx_alone.data() + i * s.k);
+    }
+    REQUIRE(y == y_alone);
+    REQUIRE(dx == dx_alone);
+    Values dw(weight.size(), 1.0F), dw_alone = dw, db(bias.size(), 1.0F), db_alone = db,
+                                    dy_column(count(s.m, 1));
+    reference::matmul_weight_gradient(s, dy.data(), x.data(), dw.data(), db.data());
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      for (std::int64_t i = 0; i < s.m; ++i) dy_column[count(i, 1)] = dy[count(i, s.n) + count(j, 1)];
+      reference::matmul_weight_gradient(column, dy_column.data(), x.data(), dw_alone.data() + j * s.k,
+                                        db_alone.data() + j);
+    }
+    REQUIRE(dw == dw_alone);
+    REQUIRE(db == db_alone);
+  }
 }
 
 TEST_CASE("SwiGLU agrees with its definition, for small values and for large ones, whoever computes it") {

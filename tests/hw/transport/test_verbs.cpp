@@ -7,11 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
 #include "hw/communicator/communicator.hpp"
+#include "hw/rank/memory.hpp"
 #include "hw/world/used_memory.hpp"
 #include "models/base/index.hpp"
 #include "tests/support/collective_cases.hpp"
@@ -138,33 +141,39 @@ TEST_CASE("one communicator uses memory, verbs and TCP at once", "[.][verbs][mix
 
 // ---- failures
 
-// Two ranks, each in a guest of its own, send each other such messages in turns; `before` is called before each.
+// Two ranks, each in a guest of its own, send each other what they fill these bytes with.
+void exchange_once(Messenger& messenger, std::span<std::byte> outgoing, std::span<std::byte> incoming,
+                   int round) {
+  const Rank me = messenger.rank(), other(1 - me.value());
+  const auto pattern = [round](std::size_t i, Rank from) {
+    return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(round) + 3 * at(from));
+  };
+  for (std::size_t i = 0; i < outgoing.size(); ++i) outgoing[i] = pattern(i, me);
+  SendOrder send;
+  send.to = other;
+  send.key.part = at(round);
+  send.pieces = {outgoing};
+  ReceiveOrder receive;
+  receive.from = other;
+  receive.key.part = at(round);
+  receive.into = incoming;
+  const Request sent = messenger.post(send), received = messenger.post(receive);
+  messenger.wait(received);
+  messenger.wait(sent);
+  for (std::size_t i = 0; i < incoming.size(); ++i) demand(incoming[i] == pattern(i, other), "wrong byte");
+}
+
+// As often as that; `before` is called before each.
 constexpr int kRounds = 40;
 void exchange(Messenger& messenger, std::size_t bytes, const std::function<void(int)>& before = {},
               bool registers = false) {
-  const Rank me = messenger.rank(), other(1 - me.value());
-  const auto pattern = [](std::size_t i, int round, Rank from) {
-    return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(round) + 3 * at(from));
-  };
   std::vector<std::byte> outgoing(bytes), incoming(bytes);
   const auto kept_out = registers ? messenger.register_memory(outgoing) : nullptr,
              kept_in = registers ? messenger.register_memory(incoming) : nullptr;
   demand(!registers || (kept_out && kept_in), "memory was not registered");
   for (int round = 0; round < kRounds; ++round) {
     if (before) before(round);
-    SendOrder send;
-    send.to = other;
-    send.key.part = at(round);
-    for (std::size_t i = 0; i < bytes; ++i) outgoing[i] = pattern(i, round, me);
-    send.pieces = {outgoing};
-    ReceiveOrder receive;
-    receive.from = other;
-    receive.key.part = at(round);
-    receive.into = incoming;
-    const Request sent = messenger.post(send), received = messenger.post(receive);
-    messenger.wait(received);
-    messenger.wait(sent);
-    for (std::size_t i = 0; i < bytes; ++i) demand(incoming[i] == pattern(i, round, other), "wrong byte");
+    exchange_once(messenger, outgoing, incoming, round);
   }
 }
 
@@ -226,35 +235,31 @@ TEST_CASE("bytes out of registered memory and into it are right", "[.][verbs][re
   CHECK(living_verbs_objects() == 0);
 }
 
+// Each tensor is freed and made anew, as those of a rank are, so that most lie where another lay before.
 TEST_CASE("memory that messages use again and again is registered once", "[.][verbs][registered]") {
   rethrow_first(in_guests(1, [&](Messenger& messenger) {
-    const Rank me = messenger.rank(), other(1 - me.value());
-    const auto pattern = [](std::size_t i, int round, Rank sender) {
-      return static_cast<std::byte>(i * 31 + i / 251 + 7 * at(sender) + 3 * at(round));
-    };
     UsedMemory used(messenger);
-    Bytes outgoing(1U << 20U), incoming(1U << 20U), small(1000);
-    for (int round = 1; round <= 5; ++round) {
-      for (const Bytes* const each : {&outgoing, &incoming, &small}) used.use(*each);
-      demand(used.registrations() == (round < UsedMemory::kUses ? 0U : 2U),
-             "another number of registrations");
-      for (std::size_t i = 0; i < outgoing.size(); ++i) outgoing[i] = pattern(i, round, me);
-      SendOrder send;
-      send.to = other;
-      send.key.part = at(round);
-      send.pieces = {outgoing};
-      ReceiveOrder receive;
-      receive.from = other;
-      receive.key.part = at(round);
-      receive.into = incoming;
-      const Request sent = messenger.post(send), received = messenger.post(receive);
-      messenger.wait(received);
-      messenger.wait(sent);
-      for (std::size_t i = 0; i < incoming.size(); ++i)
-        demand(incoming[i] == pattern(i, round, other), "wrong byte");
+    const auto use_and_exchange = [&](std::size_t bytes, int round) {
+      const auto outgoing = std::make_unique<std::byte[]>(bytes),
+                 incoming = std::make_unique<std::byte[]>(bytes);
+      for (const std::byte* const each : {outgoing.get(), incoming.get()}) used.use({each, bytes});
+      exchange_once(messenger, {outgoing.get(), bytes}, {incoming.get(), bytes}, round);
+    };
+    for (int round = 0; round < 5; ++round) use_and_exchange(1U << 20U, round);
+    demand(used.registrations() == 0, "memory was registered that may go back to the system");
+    const FreedMemoryKept kept;
+    demand(FreedMemoryKept::in_force(), "memory does not stay");
+    std::mt19937 random(5);  // the same on both sides
+    for (int round = 5; round < 80; ++round) use_and_exchange((64U << 10U) + random() % (400U << 10U), round);
+    const std::vector<std::byte> whole(1U << 20U), little(1000);
+    for (int i = 0; i < UsedMemory::kUses; ++i) used.use(whole);
+    const std::size_t before = used.registrations();
+    demand(before > 0, "nothing was registered");
+    for (int i = 0; i < UsedMemory::kUses; ++i) {
+      used.use(little);
+      used.use(std::span(whole).first(whole.size() / 2));
     }
-    used.use(std::span(outgoing).first(1U << 19U));  // a part of what is registered already
-    demand(used.registrations() == 2, "a part was registered again");
+    demand(used.registrations() == before, "a part, or little, was registered as well");
   }));
   CHECK(living_verbs_objects() == 0);
 }
