@@ -16,6 +16,7 @@ Exit run_command_line(int argc, char** argv) {
   const Command program = command_line.program();
   program.example("motley simulate scenarios/quickstart.yaml");
   add_simulate(program);
+  add_sweep(program);
   add_train(program);
   add_calibrate(program);
   add_rehearse(program);

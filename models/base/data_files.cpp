@@ -80,6 +80,21 @@ std::string measured_path(const std::string& name) {
 
 std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
 
+std::string find_shipped_scenario(const std::string& name) {
+  const std::string folder = data_folder() + "/scenarios";
+  const bool is_file_name = name.find('.') != std::string::npos;
+  if (const std::string path = fmt::format("{}/{}.yaml", folder, name); !is_file_name && is_text_source(path))
+    return path;
+  const std::string near = suggest(stem_of(name), names_in(folder, ".yaml"));
+  if (is_file_name)
+    throw Refusal(Exit::usage, "file-not-found", {},
+                  fmt::format("cannot read the file `{}`", shortened(name)),
+                  near.starts_with("did") ? near : "");
+  throw Refusal(
+      Exit::usage, "file-not-found", {},
+      fmt::format("no file `{}` is here, and no scenario that ships has this name", shortened(name)), near);
+}
+
 // Whether the file is a scenario. find_file() skips scenarios: one may have the name of its cluster and stand beside
 // it.
 static bool is_scenario(const std::string& path) {

@@ -14,6 +14,9 @@ std::string data_folder();
 // The path of the training text that ships: a file in scenarios/text/ of the data folder.
 std::string default_text_path();
 
+// The path of a scenario that ships, by its name without `.yaml`. Throws Refusal file-not-found, with the nearest name.
+std::string find_shipped_scenario(const std::string& name);
+
 // Where a command writes a chip or cluster that it measured and that is to have this name:
 // `<data>/platforms/measured/NAME.yaml`, whose folder is made. A path (with `/` or `.`, or `-`) and an empty name stay
 // as they are. Throws Refusal shipped-name, unwritable-file.

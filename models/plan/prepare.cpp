@@ -39,6 +39,13 @@ std::vector<StageMemory> check(const Program& program, const Scenario& scenario)
   });
 }
 
+Prepared prepare_plainly(Scenario scenario) {
+  Program program = compile(scenario);
+  std::vector<StageMemory> memory = placing_refusals(
+      scenario, [&] { return check(program, scenario.job.cluster, scenario.job.train.fragmentation); });
+  return {.scenario = std::move(scenario), .program = std::move(program), .memory = std::move(memory)};
+}
+
 Prepared prepare(Scenario scenario) {
   Program program = compile(scenario);
   std::vector<StageMemory> memory = check(program, scenario);

@@ -16,6 +16,8 @@ struct Prepared {
   std::vector<StageMemory> memory;
 };
 Prepared prepare(Scenario scenario);
+// The same, but the refusal of a strategy that does not fit proposes nothing: for one of many scenarios.
+Prepared prepare_plainly(Scenario scenario);
 
 // Call compile() and check() for the scenario's job; refusals (out of memory, unreachable ranks) point into its file.
 Program compile(const Scenario& scenario);

@@ -6,11 +6,13 @@
 
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
+#include "models/base/text_file.hpp"
 #include "models/cluster/network_text.hpp"
 #include "models/cluster/site_text.hpp"
 #include "models/cluster/variation_text.hpp"
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario_fields.hpp"
+#include "models/scenario/setting.hpp"
 #include "models/scenario/software.hpp"
 #include "models/scenario/use_layers.hpp"
 #include "models/strategy/strategy_complaint.hpp"
@@ -151,7 +153,22 @@ std::string print(const Fidelity& fidelity) { return print_lines(FidelityFields{
 
 Fidelity parse_fidelity(const std::string& text) { return read_fidelity(parse_yaml(text, "fidelity")); }
 
-Scenario load_scenario(const std::string& path) { return read_scenario(read_yaml(path), path); }
+std::string find_scenario(const std::string& path_or_name) {
+  const bool is_name = path_or_name != "-" && path_or_name.find('/') == std::string::npos;
+  if (!is_name || is_text_source(path_or_name)) return path_or_name;
+  return find_shipped_scenario(path_or_name);
+}
+
+Yaml read_scenario_file(const std::string& path_or_name, const std::vector<std::string>& settings) {
+  const std::string path = find_scenario(path_or_name);
+  return with_settings(read_yaml(path), path, parse_settings(settings));
+}
+
+Scenario load_scenario(const std::string& path_or_name, const std::vector<std::string>& settings) {
+  Scenario scenario = read_scenario(read_scenario_file(path_or_name, settings), find_scenario(path_or_name));
+  scenario.settings = settings;
+  return scenario;
+}
 
 Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse use) {
   const std::string folder = folder_of(path);

@@ -18,6 +18,7 @@ namespace motley {
 
 struct Scenario {
   std::string path;
+  std::vector<std::string> settings;  // of which it was read, as load_scenario() was given them
   std::string name;
   Job job;
   WorldChoice world;
@@ -30,10 +31,17 @@ struct Scenario {
   Location model_location, cluster_location, strategy_location;
 };
 
+// The path of a scenario that a person names. A name without `/` that is no file here is that of a scenario that ships:
+// `quickstart`.
+std::string find_scenario(const std::string& path_or_name);
+
+// The map of a scenario's file, with these settings (models/scenario/setting.hpp).
+Yaml read_scenario_file(const std::string& path_or_name, const std::vector<std::string>& settings);
+
 // Reads a scenario file. `model:` is a shipped name, a path of a Hugging Face config.json, or a model written inline;
 // `cluster:` is a name in platforms/ (searched beside the scenario, then in the data folder), a path, or a cluster
 // written inline. Throws Refusal.
-Scenario load_scenario(const std::string& path);
+Scenario load_scenario(const std::string& path_or_name, const std::vector<std::string>& settings = {});
 
 // What a scenario is read for. run: it needs `strategy`. plan: it has `strategy` or `plan`, or neither; without
 // `strategy` its job has no pipelines.

@@ -33,13 +33,6 @@ struct Child {
   int answer = 0;  // the end of the pipe that the parent reads
 };
 
-std::size_t processors() {
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
-  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&usable)));
-}
-
 // Waits until the process has ended and returns the status that waitpid() gives.
 int wait_for(pid_t process) {
   int status = 0;
@@ -242,6 +235,13 @@ class Pool {
 };
 
 }  // namespace
+
+std::size_t processors() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&usable)));
+}
 
 void run(std::size_t count, const Work& work, const Take& take, const PoolOptions& options) {
   Pool(count, work, take, options).run();

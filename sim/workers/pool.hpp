@@ -24,6 +24,9 @@ struct PoolOptions {
 
 namespace pool {
 
+// How many processors this process may use.
+std::size_t processors();
+
 // How a task ended: the first value that a child writes.
 enum class Outcome : char { value = 'v', refusal = 'r', failure = 'f', bug = 'b' };
 

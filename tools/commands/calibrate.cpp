@@ -35,12 +35,13 @@
 #include "tools/commands/measured_text.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
 
 struct CalibrateArguments {
-  std::vector<std::string> scenarios, from;
+  std::vector<std::string> scenarios, settings, from;
   std::string chip = "host-core", name, source, out, cluster, transfers, comm, samples, kernels = "fast";
   std::int64_t ranks = 0, seed = 1;  // ranks 0: as many as processors
   double seconds = 90;
@@ -76,7 +77,8 @@ std::string samples_path(const CalibrateArguments& options) {
 
 HostSamples measure(const CalibrateArguments& options, const Chip& chip) {
   std::vector<Prepared> scenarios;
-  for (const std::string& path : options.scenarios) scenarios.push_back(prepare(load_scenario(path)));
+  for (const std::string& path : options.scenarios)
+    scenarios.push_back(prepare(load_scenario(path, options.settings)));
   MeasureOptions chosen;
   for (const Prepared& each : scenarios) chosen.scenarios.push_back(&each);
   chosen.busy_ranks = options.ranks > 0 ? options.ranks : host_facts().processors;
@@ -320,8 +322,9 @@ struct ScenarioCoverage {
   std::string scenario;
   Coverage coverage;
 };
-ScenarioCoverage coverage_on(const Chip& chip, const std::string& path) {
-  Prepared prepared = prepare(load_scenario(path));
+ScenarioCoverage coverage_on(const Chip& chip, const std::string& path,
+                             const std::vector<std::string>& settings) {
+  Prepared prepared = prepare(load_scenario(path, settings));
   for (NodeGroup& group : prepared.scenario.job.cluster.groups)
     group.chip.software.kernels = chip.software.kernels;
   build_topology(prepared.scenario.job.cluster);
@@ -356,7 +359,7 @@ Exit list_missing(const CalibrateArguments& options) {
                   "motley calibrate SCENARIO --missing");
   const Chip chip = load_chip(options.chip);
   std::vector<ScenarioCoverage> all;
-  for (const std::string& path : options.scenarios) all.push_back(coverage_on(chip, path));
+  for (const std::string& path : options.scenarios) all.push_back(coverage_on(chip, path, options.settings));
   std::string text;
   for (const ScenarioCoverage& each : all)
     text += fmt::format("{} on {}: {}\n\n{}\n", each.scenario, chip.name, describe(each.coverage),
@@ -442,6 +445,7 @@ void add_calibrate(const Command& program) {
   const Command command = program.subcommand(
       "calibrate", "Measure the kernels of this host, or read real runs, and fit a chip's speeds to them");
   command.option("scenario", options->scenarios, "scenarios whose own kernels are measured, too");
+  add_settings(command, options->settings);
   command.option(
       "--from", options->from,
       "measure nothing: read traces of `motley train --trace FILE --trace-kernels`, torch.profiler's traces "

@@ -16,12 +16,13 @@
 #include "models/plan/prepare.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
 
 struct CheckArguments {
-  std::string scenario;
+  ScenarioFlags source;
   bool json = false;
 };
 
@@ -69,7 +70,7 @@ std::string to_text(const Program& program, const std::vector<StageMemory>& memo
 }
 
 Exit run(const CheckArguments& options) {
-  const Prepared prepared = prepare(load_scenario(options.scenario));
+  const Prepared prepared = prepare(options.source.load());
   write_result(
       options.json ? to_json(prepared.program, prepared.memory) : to_text(prepared.program, prepared.memory),
       "");
@@ -82,7 +83,7 @@ void add_check(const Command& program) {
   const auto options = std::make_shared<CheckArguments>();
   const Command command =
       program.subcommand("check", "Prove that a scenario's Program ends and fits in memory");
-  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_scenario(command, options->source);
   add_max_input(command);
   command.flag("--json", options->json, "print JSON (schema motley.check/1)");
   command.example("motley check scenarios/quickstart.yaml");

@@ -19,6 +19,7 @@ Exit run(const CommandBody& body);
 void add_max_input(const Command& command);
 
 void add_simulate(const Command& program);
+void add_sweep(const Command& program);
 void add_train(const Command& program);
 void add_calibrate(const Command& program);
 void add_rehearse(const Command& program);

@@ -32,6 +32,10 @@ Option Option::one_of(const std::vector<std::string>& choices) const {
   option_->check(CLI::IsMember(choices));
   return *this;
 }
+Option Option::repeats() const {
+  option_->allow_extra_args(false);
+  return *this;
+}
 Option Option::shows_default() const {
   option_->capture_default_str();
   return *this;

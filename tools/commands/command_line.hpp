@@ -27,6 +27,7 @@ class Option {
   Option between(int least, int most) const;
   Option between(double least, double most) const;
   Option one_of(const std::vector<std::string>& choices) const;
+  Option repeats() const;        // of a list: takes one value each time that it is given
   Option shows_default() const;  // --help shows the value that it has now
 
  private:

@@ -24,7 +24,8 @@ namespace {
 
 struct CompareArguments {
   std::string a, b;
-  std::optional<double> within;  // percent
+  std::vector<std::string> settings;  // of its scenarios
+  std::optional<double> within;       // percent
   int steps = 3;
   bool json = false;
   std::string out;
@@ -37,7 +38,11 @@ struct ComparedSide {
   Trace trace;
 };
 
-bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+// Whether the path is that of a scenario, or the name of one that ships; all else is a trace.
+bool is_scenario_path(const std::string& path) {
+  const bool is_name = path.find('.') == std::string::npos;
+  return path.ends_with(".yaml") || path.ends_with(".yml") || (is_name && find_scenario(path) != path);
+}
 
 // `world`: none means the scenario's own world.
 ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
@@ -51,7 +56,7 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
     }
     return side;
   }
-  Prepared prepared = prepare(load_scenario(path));
+  Prepared prepared = prepare(load_scenario(path, options.settings));
   const WorldKind kind = world.value_or(prepared.scenario.world.kind);
   if (kind == WorldKind::sim) expect_speeds(prepared, 0);
   const auto announce = [&](const MemoryNeed& need) {
@@ -61,7 +66,7 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
   choice.kind = kind;
   Trace trace =
       kind == WorldKind::real
-          ? train_world(prepared, path, options.steps)
+          ? train_world(prepared, options.steps)
           : simulate_world(prepared, {.choice = choice, .records_kernels = true, .announce = announce}, true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
@@ -97,6 +102,7 @@ void add_compare(const Command& program) {
   const Command command = program.subcommand("compare", "Compare two traces, instruction by instruction");
   command.option("a", options->a, "a trace, or a scenario, which then runs in its world").required();
   command.option("b", options->b, "a second trace or scenario; default: the real run of the first scenario");
+  add_settings(command, options->settings);
   add_max_input(command);
   command.option("--within", options->within, "exit with 4 when the iterations are more percent apart")
       .not_negative();

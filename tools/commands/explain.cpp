@@ -16,6 +16,7 @@
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 #include "tools/commands/trials.hpp"
 
 namespace motley {
@@ -23,7 +24,8 @@ namespace motley {
 namespace {
 
 struct ExplainArguments {
-  std::string scenario, other;
+  ScenarioFlags source;
+  std::string other;
   double better = 10;  // percent
   bool no_fold = false;
   bool no_levers = false, no_changes = false, strict = false;
@@ -33,7 +35,7 @@ struct ExplainArguments {
 };
 
 Prepared prepare_side(const ExplainArguments& options, const std::string& path) {
-  Scenario scenario = load_scenario(path);
+  Scenario scenario = load_scenario(path, options.source.settings);
   std::optional<bool>& fold = scenario.job.fidelity.fold;
   if (options.no_fold) fold = false;
   if (!fold) fold = true;
@@ -71,7 +73,7 @@ std::string answer(const ExplainArguments& options) {
   const ExplainOptions whole{
       .factor = 1 + options.better / 100, .levers = !options.no_levers, .changes = !options.no_changes};
   const double allowed = allowed_memory(options.memory);
-  const Prepared a = prepare_side(options, options.scenario);
+  const Prepared a = prepare_side(options, options.source.scenario);
   if (options.other.empty()) {
     const Explained explained = explain_side(a, in_pool(whole), allowed, options.strict);
     return options.json ? to_json(explained) : to_text(explained);
@@ -96,7 +98,7 @@ void add_explain(const Command& program) {
   const auto options = std::make_shared<ExplainArguments>();
   const Command command = program.subcommand(
       "explain", "Show what a step spends its time on, and simulate what would make it shorter");
-  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_scenario(command, options->source);
   add_max_input(command);
   command.option("other", options->other, "a second scenario, to show why one of the two is faster");
   command

@@ -13,12 +13,14 @@
 #include "models/base/text_file.hpp"
 #include "models/plan/prepare.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
 
 struct ExportArguments {
-  std::string scenario, to, out, hosts;
+  ScenarioFlags source;
+  std::string to, out, hosts;
   bool json = false;
 };
 
@@ -54,8 +56,8 @@ std::string text_of(const Export& exported) {
 }
 
 Exit run(const ExportArguments& options) {
-  const Yaml root = read_yaml(options.scenario);
-  const Scenario scenario = read_scenario(root, options.scenario);
+  const Yaml root = options.source.read();
+  const Scenario scenario = read_scenario(root, options.source.path());
   compile(scenario);  // refuses what cannot run anywhere
   const auto target = parse_word<ExportTarget>(options.to);
   const Export exported =
@@ -77,7 +79,7 @@ void add_export(const Command& program) {
   const auto options = std::make_shared<ExportArguments>();
   const Command command = program.subcommand(
       "export", "Write a scenario in the words of another framework: Megatron-LM, FlagScale, ...");
-  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  add_scenario(command, options->source);
   add_max_input(command);
   std::vector<std::string> targets;
   for (const ExportTarget target : every<ExportTarget>()) targets.emplace_back(name_of(target));

@@ -69,7 +69,7 @@ class CopyMeasurement {
     const Prepared prepared = prepare(load_scenario(path));
     std::map<Step, std::vector<double>> seconds;  // of each run
     for (std::int64_t i = 0; i < times; ++i)
-      for (const TraceEvent& event : train_world(prepared, path, kSteps).events)
+      for (const TraceEvent& event : train_world(prepared, kSteps).events)
         if (event.end_s > event.begin_s) seconds[event.step].push_back(event.end_s - event.begin_s);
     for (auto& [step, each] : seconds) add(prepared.program, step, median_of(each));
   }

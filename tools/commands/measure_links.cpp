@@ -76,7 +76,7 @@ class LinkMeasurement {
     std::map<Step, std::vector<Transfer>> real;
     constexpr int kSteps = 4;
     for (std::int64_t i = 0; i < times; ++i)
-      for (const auto& [step, transfer] : transfers_of(prepared.program, train_world(prepared, path, kSteps)))
+      for (const auto& [step, transfer] : transfers_of(prepared.program, train_world(prepared, kSteps)))
         if (transfer.seconds > 0) real[step].push_back(transfer);
     // Seconds are linear in the latency and in the inverse of the bandwidth: three simulations tell how.
     constexpr double kLatency = 1e-5, kLonger = 1e-3, kBandwidth = 1e9, kSlower = 1e8;

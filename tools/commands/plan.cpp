@@ -23,9 +23,11 @@
 #include "models/plan/purchase_text.hpp"
 #include "models/scenario/plan_request_fields.hpp"
 #include "models/scenario/scenario.hpp"
+#include "models/scenario/setting.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/progress.hpp"
+#include "tools/commands/scenario_flags.hpp"
 #include "tools/commands/trials.hpp"
 
 namespace motley {
@@ -35,7 +37,7 @@ namespace {
 constexpr double kSearchShare = 0.6;
 
 struct PlanArguments {
-  std::string scenario;
+  ScenarioFlags source;
   std::optional<std::string> policy, objective, time_limit, evaluations, tokens, deadline, budget;
   std::optional<std::string> pareto, target, ablate;
   bool baselines = false;
@@ -96,9 +98,23 @@ PlanRequest asked(const PlanArguments& options, const Scenario& scenario) {
   return request;
 }
 
+// The scenario's text, whose strategy a plan replaces, and the text's map.
+struct ScenarioText {
+  std::string text;
+  Yaml root;
+};
+
+// `changed`: the scenario with its settings. Without any it is as its file has it, comments too.
+ScenarioText text_to_rewrite(const ScenarioFlags& source, const Yaml& changed, const std::string& unchanged) {
+  std::string text = source.settings.empty() ? unchanged : print_yaml(changed);
+  Yaml root = parse_yaml(text, source.path());
+  return {std::move(text), std::move(root)};
+}
+
 // Writes the planned scenario. What was written must read back as what was planned: a path in the scenario, for
 // example, may mean another file beside --out.
-void write_planned(const std::string& text, const Yaml& root, const Plan& plan, const std::string& path) {
+void write_planned(const ScenarioText& source, const Plan& plan, const std::string& path) {
+  const auto& [text, root] = source;
   std::string planned = with_strategy(text, root, plan.job.strategy);
   Scenario again = read_scenario(parse_yaml(planned, path), path);
   const TransportPolicy transport = plan.job.cluster.transport;
@@ -144,9 +160,10 @@ Exit run(const PlanArguments& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  const std::string text = read_text_file(options.scenario);
-  const Yaml root = parse_yaml(text, options.scenario);
-  Scenario scenario = read_scenario(root, options.scenario, ScenarioUse::plan);
+  const std::string path = options.source.path(), text = read_text_file(path);
+  const Yaml changed = with_settings(parse_yaml(text, path), path, parse_settings(options.source.settings));
+  const ScenarioText source = text_to_rewrite(options.source, changed, text);
+  Scenario scenario = read_scenario(changed, path, ScenarioUse::plan);
   const PlanRequest request = asked(options, scenario);
   refuse_to_write_without_rdma(request, options.out);
   if (is_without_rdma(request)) use_ethernet_alone(scenario.job.cluster);
@@ -187,7 +204,7 @@ Exit run(const PlanArguments& options) {
     report.search_s = seconds();
     limits.policy = PlanPolicy::optimal;
     if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
-    if (!options.out.empty()) write_planned(text, root, *best_plan(report), options.out);
+    if (!options.out.empty()) write_planned(source, *best_plan(report), options.out);
     write_result(options.json ? to_json(report) : to_text(report), options.report);
     return was_interrupted() ? Exit::interrupted : Exit::ok;
   }
@@ -200,7 +217,7 @@ Exit run(const PlanArguments& options) {
   PlanReport report{scenario.name, request, plan(scenario.job, judge, with_change)};
   report.search_s = seconds();
   if (options.baselines) report.baselines = plan_baselines(scenario.job, judge, limits);
-  if (!options.out.empty()) write_planned(text, root, report.plan, options.out);
+  if (!options.out.empty()) write_planned(source, report.plan, options.out);
   write_result(options.json ? to_json(report) : to_text(report), options.report);
   return was_interrupted() ? Exit::interrupted : Exit::ok;
 }
@@ -211,9 +228,7 @@ void add_plan(const Command& program) {
   const auto options = std::make_shared<PlanArguments>();
   const Command command =
       program.subcommand("plan", "Find a strategy for a scenario, and say how far from the best it can be");
-  command
-      .option("scenario", options->scenario, "a scenario with `plan` or `strategy`, or - for standard input")
-      .required();
+  add_scenario(command, options->source);
   add_max_input(command);
   command.option(
       "--policy", options->policy,

@@ -27,6 +27,7 @@
 #include "tools/commands/measure_host.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
@@ -35,7 +36,8 @@ constexpr int kWarmUpSteps = 1;  // of each run
 constexpr int kRoutedSteps = 2;  // before all runs, to see how tokens choose experts
 
 struct RehearseArguments {
-  std::string scenario, chip, host, out, samples, kernels = "fast", routing = "measured";
+  ScenarioFlags source;
+  std::string chip, host, out, samples, kernels = "fast", routing = "measured";
   double seconds = 60;
   std::optional<double> within;  // percent
   std::int64_t steps = 8, rounds = 4, seed = 1;
@@ -196,9 +198,8 @@ class RealRuns {
     Surroundings seen = before();
     const TakenTime taken = taken_time();
     const double begin_s = monotonic_s();
-    const TrainedSteps trained =
-        train_steps(prepared_, prepared_.scenario.path, static_cast<int>(options_.steps) + kWarmUpSteps,
-                    library_of(options_) == KernelLibrary::reference);
+    const TrainedSteps trained = train_steps(prepared_, static_cast<int>(options_.steps) + kWarmUpSteps,
+                                             library_of(options_) == KernelLibrary::reference);
     seen.seconds = monotonic_s() - begin_s;
     const TakenTime now = taken_time();
     seen.taken_s = now.stolen_s - taken.stolen_s + now.throttled_s - taken.throttled_s;
@@ -259,8 +260,8 @@ std::optional<RoutingBefore> routing_before(const RehearseArguments& options, co
   const Job& job = prepared.scenario.job;
   if (options.routing == "stated" || job.train.expert_skew != 0 || job.transformer.experts.count == 0)
     return std::nullopt;
-  const TrainedSteps trained = train_steps(prepared, prepared.scenario.path, kRoutedSteps,
-                                           library_of(options) == KernelLibrary::reference);
+  const TrainedSteps trained =
+      train_steps(prepared, kRoutedSteps, library_of(options) == KernelLibrary::reference);
   if (!trained.routing) return std::nullopt;
   const double stated_s = predict(prepared, figures);
   const auto routing = explained(*trained.routing, 0, prepared, stated_s, figures);
@@ -279,7 +280,7 @@ std::pair<Prepared, double> with_load(Prepared prepared, const std::optional<Rou
 }
 
 Rehearsal rehearse(const RehearseArguments& options) {
-  const Prepared prepared = prepare(load_scenario(options.scenario));
+  const Prepared prepared = prepare(options.source.load());
   Rehearsal result;
   result.scenario = prepared.scenario.name;
   result.strategy_hash = prepared.program.strategy_hash;
@@ -287,14 +288,15 @@ Rehearsal rehearse(const RehearseArguments& options) {
   const HostFigures figures = figures_for(options, prepared);
   result.chip = figures.rates.source;
   result.uncalibrated_s = predict(prepared, {});
-  if (options.strict) require_measured_kernels(prepared, figures, options.scenario);  // before any step
+  if (options.strict) require_measured_kernels(prepared, figures, prepared.scenario.path);  // before any step
   result.before = routing_before(options, prepared, figures);
   auto [calibrated, longer] = with_load(prepared, result.before);
   use(calibrated.scenario, figures);
   const Trace simulated = simulate_world(calibrated, {}, true);
   result.predicted_s = longer * step_s(simulated);
   result.coverage = coverage_of(calibrated.program, calibrated.scenario.job.cluster, simulated);
-  if (options.strict) require_measured(result.coverage, calibrated.scenario.job.cluster, options.scenario);
+  if (options.strict)
+    require_measured(result.coverage, calibrated.scenario.job.cluster, prepared.scenario.path);
   result.real = RealRuns(options, prepared).run();
   if (result.real.step_s.empty()) return result;
   result.measured_s = median_of(result.real.step_s);
@@ -432,7 +434,7 @@ void add_rehearse(const Command& program) {
   const auto options = std::make_shared<RehearseArguments>();
   const Command command = program.subcommand(
       "rehearse", "Predict a scenario on this host's measured kernels, run steps for real, and compare");
-  command.option("scenario", options->scenario, "scenario file").required();
+  add_scenario(command, options->source);
   command.option("--chip", options->chip,
                  "a chip that `motley calibrate` wrote; default: measure this host's kernels now");
   command.option("--host", options->host,

@@ -145,16 +145,18 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 namespace {
 
 // Runs `motley train` on as many ranks as the program has; each rank is a process.
-void launch_training(const Prepared& prepared, const std::string& scenario_path, int steps,
-                     const std::vector<std::string>& further) {
-  refuse_irregular_file(scenario_path);  // every rank reads it
+void launch_training(const Prepared& prepared, int steps, const std::vector<std::string>& further) {
+  const std::string& path = prepared.scenario.path;
+  refuse_irregular_file(path);  // every rank reads it
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "train",
-                                      scenario_path,
+                                      path,
                                       "--max-input",
                                       std::to_string(most_text_bytes()) + " B",
                                       "--steps",
                                       std::to_string(steps)};
+  for (const std::string& setting : prepared.scenario.settings)
+    command.insert(command.end(), {"--set", setting});
   command.insert(command.end(), further.begin(), further.end());
   const LaunchResult launched = launch({.rank_count = prepared.program.rank_count(), .command = command});
   if (launched.exit_code != 0) throw RunFailure(launched.message);
@@ -162,19 +164,17 @@ void launch_training(const Prepared& prepared, const std::string& scenario_path,
 
 }  // namespace
 
-Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
+Trace train_world(const Prepared& prepared, int steps) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
-  launch_training(prepared, scenario_path, steps,
-                  {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
+  launch_training(prepared, steps, {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
   return read_trace(trace);
 }
 
-TrainedSteps train_steps(const Prepared& prepared, const std::string& scenario_path, int steps,
-                         bool reference_kernels) {
+TrainedSteps train_steps(const Prepared& prepared, int steps, bool reference_kernels) {
   const TemporaryFolder folder;
   const std::string result = folder.file("result.json");
-  launch_training(prepared, scenario_path, steps,
+  launch_training(prepared, steps,
                   {"--json", "--out", result, "--kernels", reference_kernels ? "reference" : "fast"});
   const auto json = nlohmann::ordered_json::parse(read_text_file(result));
   TrainedSteps trained{json.at("step_s").get<std::vector<double>>(), std::nullopt};

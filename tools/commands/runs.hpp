@@ -33,14 +33,13 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 void serve_world(const Prepared& prepared, const SimulatedWorld& world);
 
 // Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
-Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps);
+Trace train_world(const Prepared& prepared, int steps);
 
 struct TrainedSteps {
   std::vector<double> step_s;              // the seconds of each step
   std::optional<MeasuredRouting> routing;  // nothing: the model has no experts
 };
 // Trains for real in the same way, without a trace.
-TrainedSteps train_steps(const Prepared& prepared, const std::string& scenario_path, int steps,
-                         bool reference_kernels);
+TrainedSteps train_steps(const Prepared& prepared, int steps, bool reference_kernels);
 
 }  // namespace motley

@@ -23,6 +23,7 @@
 #include "models/plan/prepare.hpp"
 #include "models/scenario/scenario.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
@@ -31,6 +32,7 @@ using Json = nlohmann::ordered_json;
 
 struct ShowArguments {
   std::string what;
+  std::vector<std::string> settings;  // of a scenario
   bool json = false;
   bool passes = false;
   bool csv = false;
@@ -71,8 +73,9 @@ std::string describe_active(const Transformer& t) {
 }
 
 std::string show_model(const ShowArguments& options) {
-  const Transformer transformer = names_a_cluster(options.what) ? load_scenario(options.what).job.transformer
-                                                                : load_transformer(options.what);
+  const Transformer transformer = names_a_cluster(options.what)
+                                      ? load_scenario(options.what, options.settings).job.transformer
+                                      : load_transformer(options.what);
   const std::int64_t count = parameter_count(transformer);
   if (options.json) {
     Json list = Json::array();
@@ -97,8 +100,9 @@ std::string show_model(const ShowArguments& options) {
 }
 
 std::string show_cluster(const ShowArguments& options) {
-  const Cluster cluster =
-      names_a_cluster(options.what) ? load_scenario(options.what).job.cluster : load_cluster(options.what);
+  const Cluster cluster = names_a_cluster(options.what)
+                              ? load_scenario(options.what, options.settings).job.cluster
+                              : load_cluster(options.what);
   Json routes = Json::array();
   std::string text = print(cluster);
   text += fmt::format("# {} chips, {} directed links\n", cluster.chip_count(), cluster.link_count);
@@ -139,7 +143,7 @@ std::string show_cluster(const ShowArguments& options) {
 }
 
 std::string show_strategy(const ShowArguments& options) {
-  const Scenario scenario = load_scenario(options.what);
+  const Scenario scenario = load_scenario(options.what, options.settings);
   const Strategy& strategy = scenario.job.strategy;
   const std::string hash = strategy_hash(scenario.job.transformer, scenario.job.train, strategy);
   if (options.json)
@@ -156,7 +160,7 @@ std::string show_strategy(const ShowArguments& options) {
 }
 
 std::string show_program(const ShowArguments& options) {
-  const Scenario scenario = load_scenario(options.what);
+  const Scenario scenario = load_scenario(options.what, options.settings);
   if (options.passes) {
     std::string text;
     for (const CompilePass& pass : compile_passes()) text += fmt::format("{:<20} {}\n", pass.name, pass.does);
@@ -178,7 +182,7 @@ std::string show_program(const ShowArguments& options) {
 }
 
 std::string show_costs(const ShowArguments& options) {
-  const Scenario scenario = load_scenario(options.what);
+  const Scenario scenario = load_scenario(options.what, options.settings);
   const Program program = compile(scenario.job);
   const std::vector<PassCost> passes = price_passes(scenario.job, program);
   const std::vector<ListedCarrier> carriers = list_carriers(scenario.job, program);
@@ -188,7 +192,7 @@ std::string show_costs(const ShowArguments& options) {
 
 // The schedule of one of the strategy's pipelines: the order in its Program, with predicted durations.
 std::string show_schedule(const ShowArguments& options) {
-  const Scenario scenario = load_scenario(options.what);
+  const Scenario scenario = load_scenario(options.what, options.settings);
   const Strategy& strategy = scenario.job.strategy;
   if (options.pipeline >= static_cast<int>(strategy.templates.size()))
     throw Refusal(Exit::usage, "no-such-pipeline", {},
@@ -225,13 +229,14 @@ std::string show_schedule(const ShowArguments& options) {
 }
 
 std::string show_collectives(const ShowArguments& options) {
-  const Scenario scenario = load_scenario(options.what);
+  const Scenario scenario = load_scenario(options.what, options.settings);
   const auto listed = list_collectives(scenario.job, compile(scenario.job));
   return options.json ? collectives_json(listed) : collectives_text(listed);
 }
 
 // The chips of a scenario or cluster, the one chip that is named, or all chips that ship.
-std::vector<Chip> chips_of(const std::string& what) {
+std::vector<Chip> chips_of(const ShowArguments& options) {
+  const std::string& what = options.what;
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(data_folder()) / "platforms/chips";
   std::vector<Chip> chips;
@@ -242,7 +247,8 @@ std::vector<Chip> chips_of(const std::string& what) {
     return chips;
   }
   if (fs::exists(folder / (what + ".yaml"))) return {load_chip(what)};
-  const Cluster cluster = names_a_cluster(what) ? load_scenario(what).job.cluster : load_cluster(what);
+  const Cluster cluster =
+      names_a_cluster(what) ? load_scenario(what, options.settings).job.cluster : load_cluster(what);
   std::set<std::string> names;
   for (const NodeGroup& group : cluster.groups)
     if (names.insert(group.chip.name).second) chips.push_back(group.chip);
@@ -250,7 +256,7 @@ std::vector<Chip> chips_of(const std::string& what) {
 }
 
 std::string show_formats(const ShowArguments& options) {
-  const std::vector<Chip> chips = chips_of(options.what);
+  const std::vector<Chip> chips = chips_of(options);
   return options.json ? formats_json(chips) : formats_text(chips);
 }
 
@@ -288,6 +294,7 @@ void add_show(const Command& program) {
     const auto options = std::make_shared<ShowArguments>();
     const Command shown = command.subcommand(part.name, part.description);
     shown.option("what", options->what, part.what).required();
+    add_settings(shown, options->settings);
     add_max_input(shown);
     shown.flag("--json", options->json, fmt::format("print JSON (schema motley.{}/1)", part.name));
     shown.option("--out", options->out, "write to this file instead of stdout");

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,11 +18,13 @@
 
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/launched_ranks.hpp"
+#include "models/base/json_text.hpp"
 #include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/coverage.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
+#include "models/sweep/sweep_table.hpp"
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
@@ -29,13 +32,14 @@
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/rank_list.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 #include "tools/commands/trials.hpp"
 
 namespace motley {
 namespace {
 
 struct SimulateArguments {
-  std::string scenario;
+  std::vector<std::string> scenarios, settings;
   std::string world, real_ranks, record, tape;     // empty: not given
   std::string stand_for, contribution, transfers;  // empty: not given
   std::string record_contributions, recording;     // empty: not given
@@ -227,8 +231,9 @@ double announce_held_here(const Prepared& prepared, const SimulatedWorld& world,
   return announce_real_ranks(prepared, choice, allowed);
 }
 
-Exit run(const SimulateArguments& options) {
-  Scenario scenario = load_scenario(options.scenario);
+// `alone`: this process simulates no other scenario. Nothing: this process served a simulation of another one.
+std::optional<Report> simulated(const SimulateArguments& options, const std::string& path, bool alone) {
+  Scenario scenario = load_scenario(path, options.settings);
   check_strict(options, scenario);
   check_recordings(options, scenario);
   std::optional<Trace> tape;
@@ -248,20 +253,21 @@ Exit run(const SimulateArguments& options) {
   world.recorded = std::move(tape);
   const double allowed = allowed_memory(options.memory);
   MemoryNeed need;
-  if (most > 0) need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
+  if (most > 0 || !alone)
+    need = memory_need(prepared.scenario.job, prepared.program);  // the child keeps its own
   const double real_bytes = announce_held_here(prepared, world, allowed);
   if (world.place && world.place->rank != kLeader) {
     serve_world(prepared, world);
-    return Exit::ok;
+    return std::nullopt;
   }
   world.announce = [&](const MemoryNeed& announced) {
     announce_memory(announced, prepared.scenario.job, allowed - real_bytes);
     need = announced;
   };
-  const Trace trace = simulate_world(prepared, world, most > 0);
+  const Trace trace = simulate_world(prepared, world, most > 0 || !alone);
   const Cluster& cluster = prepared.scenario.job.cluster;
   if (options.strict)
-    require_measured(coverage_of(prepared.program, cluster, trace), cluster, options.scenario);
+    require_measured(coverage_of(prepared.program, cluster, trace), cluster, prepared.scenario.path);
   if (!options.trace.empty()) write_trace(trace, prepared.program, options.trace, traced);
   if (!options.record.empty()) write_trace(trace, prepared.program, options.record);
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
@@ -273,14 +279,82 @@ Exit run(const SimulateArguments& options) {
   if (most > 0)
     report.advice =
         advice_for(prepared.scenario.job, report,
-                   options.strict ? strict_trial(options.scenario) : Simulation(simulate_trial), most);
+                   options.strict ? strict_trial(prepared.scenario.path) : Simulation(simulate_trial), most);
   if (rests_on_published_runs(options, prepared)) {
     report.interval = prepared.scenario.interval;
     if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
   }
   if (world.choice.kind == WorldKind::sim) add_coverage(prepared, trace, report);
-  write_result(options.json ? to_json(report) : to_text(report), options.out);
+  return report;
+}
+
+// Refuses options that name one file, or ranks of one scenario.
+void refuse_for_several(const SimulateArguments& options) {
+  for (const auto& [option, given] : {std::pair{"--trace", &options.trace},
+                                      {"--record", &options.record},
+                                      {"--tape", &options.tape},
+                                      {"--trace-ranks", &options.trace_ranks},
+                                      {"--real-rank", &options.real_ranks},
+                                      {"--recording", &options.recording},
+                                      {"--record-contributions", &options.record_contributions}})
+    if (!given->empty())
+      throw Refusal(Exit::usage, "conflicting-options", {},
+                    fmt::format("{} is for one scenario, and {} are given", option, options.scenarios.size()),
+                    "simulate them one after another");
+}
+
+Exit simulate_several(const SimulateArguments& options) {
+  refuse_for_several(options);
+  SweepTable table{.name = "", .axes = {{"scenario", {}}}, .rows = {}};
+  std::string text;
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (const std::string& path : options.scenarios) {
+    const Report report = *simulated(options, path, false);
+    table.rows.push_back({{report.scenario}, figures_of(report), {}, {}});
+    text += to_text(report) + "\n";
+    results.push_back(nlohmann::ordered_json::parse(to_json(report)));
+  }
+  const nlohmann::ordered_json whole = {{"schema", "motley.simulations/1"}, {"results", results}};
+  write_result(options.json ? json_text(whole) : text + to_text(table), options.out);
   return Exit::ok;
+}
+
+Exit run(const SimulateArguments& options) {
+  if (options.scenarios.size() > 1) return simulate_several(options);
+  const std::optional<Report> report = simulated(options, options.scenarios.at(0), true);
+  if (report) write_result(options.json ? to_json(*report) : to_text(*report), options.out);
+  return Exit::ok;
+}
+
+void add_mixed_options(const Command& command, SimulateArguments& options) {
+  command.option(
+      "--real-rank", options.real_ranks,
+      "mixed: ranks that really compute, for example 0,3; a launcher may start a process for each");
+  command
+      .option("--stand-for", options.stand_for,
+              "mixed: a real rank computes for itself, or for its whole class")
+      .one_of(words_of<StandFor>());
+  command.option("--warm-up", options.warm_up, "mixed: runs of each compute before it is timed; default: 1")
+      .between(0, 1000);
+  command
+      .option("--repeats", options.repeats,
+              "mixed: timed runs of each compute, the median counts; default: 3")
+      .between(1, 1000);
+  command
+      .option("--contribution", options.contribution, "mixed: what simulated ranks seem to send to real ones")
+      .one_of(words_of<Contribution>());
+  command
+      .option("--transfers", options.transfers,
+              "mixed: what real ranks alone move takes the fabric's price, or as long as it took; default: "
+              "priced")
+      .one_of(words_of<TransferTimes>());
+  command.option("--record-contributions", options.record_contributions,
+                 "mixed: write what real ranks receive, bit for bit, for --recording");
+  command.option("--recording", options.recording,
+                 "mixed: simulated ranks contribute what this file has, which --record-contributions wrote");
+  add_place_flags(command, options.place);
+  command.option("--record", options.record, "mixed: write the tape that --world replay reads");
+  command.option("--tape", options.tape, "replay: a tape that --record wrote");
 }
 
 }  // namespace
@@ -290,38 +364,14 @@ void add_simulate(const Command& program) {
   std::vector<std::string> worlds;
   for (const WorldKind kind : kImaginedWorlds) worlds.emplace_back(name_of(kind));
   const Command command = program.subcommand("simulate", "Run a scenario in virtual time: how fast, and why");
-  command.option("scenario", options->scenario, "a file of scenarios/, or - for standard input").required();
+  command
+      .option("scenario", options->scenarios,
+              std::string(kScenarioHelp) + "; a table follows the reports of several")
+      .required();
+  add_settings(command, options->settings);
   add_max_input(command);
   command.option("--world", options->world, "which world, instead of the scenario's").one_of(worlds);
-  command.option(
-      "--real-rank", options->real_ranks,
-      "mixed: ranks that really compute, for example 0,3; a launcher may start a process for each");
-  command
-      .option("--stand-for", options->stand_for,
-              "mixed: a real rank computes for itself, or for its whole class")
-      .one_of(words_of<StandFor>());
-  command.option("--warm-up", options->warm_up, "mixed: runs of each compute before it is timed; default: 1")
-      .between(0, 1000);
-  command
-      .option("--repeats", options->repeats,
-              "mixed: timed runs of each compute, the median counts; default: 3")
-      .between(1, 1000);
-  command
-      .option("--contribution", options->contribution,
-              "mixed: what simulated ranks seem to send to real ones")
-      .one_of(words_of<Contribution>());
-  command
-      .option("--transfers", options->transfers,
-              "mixed: what real ranks alone move takes the fabric's price, or as long as it took; default: "
-              "priced")
-      .one_of(words_of<TransferTimes>());
-  command.option("--record-contributions", options->record_contributions,
-                 "mixed: write what real ranks receive, bit for bit, for --recording");
-  command.option("--recording", options->recording,
-                 "mixed: simulated ranks contribute what this file has, which --record-contributions wrote");
-  add_place_flags(command, options->place);
-  command.option("--record", options->record, "mixed: write the tape that --world replay reads");
-  command.option("--tape", options->tape, "replay: a tape that --record wrote");
+  add_mixed_options(command, *options);
   command.option("--trace", options->trace, "write a trace for ui.perfetto.dev and motley compare");
   command.option("--trace-ranks", options->trace_ranks, "only these ranks' events, for example 0-7");
   command.flag("--trace-kernels", options->trace_kernels, "trace the kernels inside the computes, too");
@@ -351,6 +401,7 @@ void add_simulate(const Command& program) {
       "motley simulate scenarios/quickstart.yaml --trace run.json\n"
       "  motley launch -n 2 -- motley simulate scenarios/quickstart-train.yaml --world mixed --real-rank "
       "0,1\n"
+      "  motley simulate quickstart --set strategy.tensor_parallel=8 --set strategy.data_parallel=2\n"
       "  motley simulate on-my-core.yaml --strict    (its chip is one that `motley calibrate` wrote)");
   command.runs([options] { return run(*options); });
 }

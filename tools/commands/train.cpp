@@ -30,12 +30,13 @@
 #include "tools/commands/progress.hpp"
 #include "tools/commands/routing_text.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {
 
 struct TrainArguments {
-  std::string scenario;
+  ScenarioFlags source;
   std::int64_t steps = 0;  // 0: as many as the scenario says
   std::string kernels = "fast";
   std::string trace;
@@ -157,14 +158,14 @@ Exit launch_ranks(const Program& program) {
 }
 
 Exit run(const TrainArguments& options) {
-  const Prepared prepared = prepare(load_scenario(options.scenario));
+  const Prepared prepared = prepare(options.source.load());
   const Job& job = prepared.scenario.job;
   check_trace_step(options, job);
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_of_process(options.place);
   if (!place && prepared.program.rank_count() > 1) {
-    refuse_irregular_file(options.scenario);  // every rank reads it
+    refuse_irregular_file(prepared.scenario.path);  // every rank reads it
     return launch_ranks(prepared.program);
   }
 
@@ -190,7 +191,7 @@ void add_train(const Command& program) {
   const auto options = std::make_shared<TrainArguments>();
   const Command command =
       program.subcommand("train", "Really train a scenario on host ranks of this machine");
-  command.option("scenario", options->scenario, "a file of scenarios/").required();
+  add_scenario(command, options->source);
   add_max_input(command);
   command.option("--steps", options->steps, "training steps, instead of the scenario's")
       .between(1, 1'000'000'000);
