@@ -29,6 +29,7 @@ Exit run_command_line(int argc, char** argv) {
   add_bench(program);
   add_check(program);
   add_show(program);
+  add_schema(program);
   add_validate(program);
   add_doctor(program);
   const CommandLine::Read read = command_line.read(argc, argv);

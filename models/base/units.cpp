@@ -153,6 +153,12 @@ std::string with_unit(double value, double step, std::span<const std::string_vie
 
 }  // namespace
 
+std::vector<std::string_view> unit_names(Dimension dimension) {
+  std::vector<std::string_view> names;
+  for (const Unit& unit : units_of(dimension)) names.push_back(unit.name);
+  return names;
+}
+
 NumberRange bounds_of(Dimension dimension) {
   switch (dimension) {
     case Dimension::seconds:

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace motley {
 
@@ -42,6 +43,9 @@ enum class NumberFault : std::uint8_t {
   unknown_unit,
   out_of_bounds,  // far from every chip, network and job that there is
 };
+
+// The units that a quantity may have, as they are written. A count has the empty one, too.
+std::vector<std::string_view> unit_names(Dimension dimension);
 
 // The bounds of a quantity's absolute value, in its base unit; 0 is in bounds, too. Every real figure lies far
 // inside, and products of a few figures stay finite.

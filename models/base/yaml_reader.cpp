@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "models/base/read_watcher.hpp"
 #include "models/base/text_file.hpp"
 
 namespace motley {
@@ -244,6 +245,12 @@ void refuse_fault(NumberFault fault, const Yaml& node, std::string_view wanted, 
   }
 }
 
+ReadWatcher* read_watcher = nullptr;
+
+void tell(const Yaml& node, const ValueForm& form) {
+  if (read_watcher != nullptr) read_watcher->value_read(node->where, form);
+}
+
 void refuse_sign(double value, Sign sign, const Yaml& node) {
   if (sign == Sign::any || value > 0 || (value == 0 && sign == Sign::not_negative)) return;
   throw Refusal(Exit::usage, "out-of-bounds", node->where,
@@ -281,12 +288,15 @@ const YamlEntry* YamlNode::find(std::string_view key) const {
   return match == entries.end() ? nullptr : &*match;
 }
 
+void watch_reads(ReadWatcher* watcher) { read_watcher = watcher; }
+
 Yaml parse_yaml(const std::string& text, const std::string& file) {
   refuse_not_utf8(text, file);
   const Yaml root = build_tree(text, file);
   if (text.find_first_of("\"'") != std::string::npos) build_tree(fmt::format("{}\n{}\n", text, kEnd), file);
   if (!root || root->kind == YamlNode::Kind::null)
     throw Refusal(Exit::usage, "empty-file", {file, 1, 1}, "nothing is written here");
+  if (read_watcher != nullptr) read_watcher->file_parsed(file, root);
   return root;
 }
 
@@ -298,6 +308,7 @@ Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
     : map_(std::move(map)), what_(std::move(what)) {
   if (!map_->is_map()) refuse_type(map_, fmt::format("{} (a map of keys)", what_));
   map_ = with_on(map_, known);
+  if (read_watcher != nullptr) read_watcher->map_read(map_->where, known);
   for (const YamlEntry& entry : map_->entries)
     if (std::find(known.begin(), known.end(), entry.key) == known.end())
       throw Refusal(Exit::usage, "unknown-key", entry.where,
@@ -316,6 +327,7 @@ Yaml Fields::find(std::string_view key) const {
 }
 
 Yaml Fields::need(std::string_view key) const {
+  if (read_watcher != nullptr) read_watcher->key_needed(map_->where, key);
   const Yaml value = find(key);
   if (!value)
     throw Refusal(Exit::usage, "missing-key", where(key),
@@ -329,6 +341,7 @@ Location Fields::where(std::string_view key) const {
 }
 
 std::int64_t to_integer(const Yaml& node, IntegerRange range) {
+  tell(node, {.kind = ValueForm::Kind::integer, .range = range});
   std::int64_t value = 0;
   refuse_fault(read_integer(plain(node, "a whole number"), value), node, "a whole number", {});
   if (value < range.least || value > range.most) {
@@ -342,6 +355,7 @@ std::int64_t to_integer(const Yaml& node, IntegerRange range) {
 }
 
 double to_number(const Yaml& node, Sign sign) {
+  tell(node, {.kind = ValueForm::Kind::number, .sign = sign});
   double value = 0;
   refuse_fault(read_number(plain(node, "a number"), value), node, "a number", {});
   if (value != 0 && (std::fabs(value) < kPlainNumber.least || std::fabs(value) > kPlainNumber.most))
@@ -353,6 +367,7 @@ double to_number(const Yaml& node, Sign sign) {
 }
 
 double to_quantity(const Yaml& node, Dimension dimension, Sign sign) {
+  tell(node, {.kind = ValueForm::Kind::quantity, .sign = sign, .dimension = dimension});
   if (!node->is_scalar()) refuse_type(node, "a number with its unit");
   double value = 0;
   std::string hint;
@@ -372,6 +387,7 @@ std::int64_t to_bytes(const Yaml& node) {
 }
 
 bool to_bool(const Yaml& node) {
+  tell(node, {.kind = ValueForm::Kind::truth});
   const std::string& text = plain(node, "true or false");
   if (text == "true") return true;
   if (text != "false") refuse_type(node, "true or false");
@@ -379,16 +395,27 @@ bool to_bool(const Yaml& node) {
 }
 
 std::string to_text(const Yaml& node) {
+  tell(node, {.kind = ValueForm::Kind::text});
   if (!node->is_scalar()) refuse_type(node, "text");
   return node->text;
 }
 
-std::string to_choice(const Yaml& node, const std::vector<std::string>& choices) {
-  std::string text = to_text(node);
-  if (std::find(choices.begin(), choices.end(), text) == choices.end())
+static std::string one_of(const Yaml& node, const std::vector<std::string>& choices) {
+  if (!node->is_scalar()) refuse_type(node, "text");
+  if (std::find(choices.begin(), choices.end(), node->text) == choices.end())
     throw Refusal(Exit::usage, "unknown-value", node->where,
-                  fmt::format("`{}` is not known here", shortened(text)), suggest(text, choices));
-  return text;
+                  fmt::format("`{}` is not known here", shortened(node->text)), suggest(node->text, choices));
+  return node->text;
+}
+
+std::string to_choice(const Yaml& node, const std::vector<std::string>& choices) {
+  tell(node, {.kind = ValueForm::Kind::word, .words = choices});
+  return one_of(node, choices);
+}
+
+std::string to_name(const Yaml& node, const std::vector<std::string>& names) {
+  tell(node, {.kind = ValueForm::Kind::text});
+  return one_of(node, names);
 }
 
 const std::vector<Yaml>& to_sequence(const Yaml& node) {

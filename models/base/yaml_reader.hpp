@@ -70,6 +70,7 @@ class Fields {
 
 struct IntegerRange {
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
+  bool operator==(const IntegerRange&) const = default;
 };
 inline constexpr IntegerRange kPositive{1};
 
@@ -84,6 +85,8 @@ std::int64_t to_bytes(const Yaml& node);  // a positive whole number of bytes
 bool to_bool(const Yaml& node);
 std::string to_text(const Yaml& node);
 std::string to_choice(const Yaml& node, const std::vector<std::string>& choices);  // unknown-value
+// The same for a name of which the file itself, or another one, says which there are.
+std::string to_name(const Yaml& node, const std::vector<std::string>& names);
 // Reads the word of one of these values, or of any value of the enum.
 template <Worded E>
 E to_choice(const Yaml& node, std::span<const E> choices) {

@@ -17,7 +17,7 @@ namespace {
 const NodeGroup& find_group(const Cluster& cluster, const Yaml& name) {
   std::vector<std::string> names;
   for (const NodeGroup& group : cluster.groups) names.push_back(group.name);
-  const std::string chosen = to_choice(name, names);
+  const std::string chosen = to_name(name, names);
   for (const NodeGroup& group : cluster.groups)
     if (group.name == chosen) return group;
   return cluster.groups.front();
@@ -159,7 +159,7 @@ class LinkReader {
   }
   std::size_t index_of(const Yaml& name, const Location& between,
                        const std::vector<std::size_t>& ends) const {
-    const auto named = std::find(names_.begin(), names_.end(), to_choice(name, names_));
+    const auto named = std::find(names_.begin(), names_.end(), to_name(name, names_));
     const auto index = static_cast<std::size_t>(named - names_.begin());
     if (std::find(ends.begin(), ends.end(), index) != ends.end())
       throw Refusal(Exit::usage, "listed-twice", between,

@@ -184,9 +184,9 @@ Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse us
   scenario.model_location = fields.where("model");
   scenario.cluster_location = fields.where("cluster");
   scenario.strategy_location = fields.where("strategy");
-  job.transformer = model->is_scalar() ? find_transformer(model->text, folder, model->where)
+  job.transformer = model->is_scalar() ? find_transformer(to_text(model), folder, model->where)
                                        : read_transformer(model, scenario.name);
-  job.cluster = cluster->is_scalar() ? find_cluster(cluster->text, folder, cluster->where)
+  job.cluster = cluster->is_scalar() ? find_cluster(to_text(cluster), folder, cluster->where)
                                      : read_cluster(cluster, scenario.name, folder);
   const Yaml software = fields.find("software");
   if (software) {

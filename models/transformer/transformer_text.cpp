@@ -115,7 +115,7 @@ std::string LinearLayers::text(const std::vector<std::string>& layers) const {
 void LinearLayers::read(const Yaml& node, std::vector<std::string>& layers) const {
   layers.clear();
   for (const Yaml& item : to_sequence(node)) {
-    const std::string name = to_choice(item, std::vector<std::string>(choices.begin(), choices.end()));
+    const std::string name = to_name(item, std::vector<std::string>(choices.begin(), choices.end()));
     if (std::find(layers.begin(), layers.end(), name) != layers.end())
       throw Refusal(Exit::usage, "listed-twice", item->where, fmt::format("`{}` is listed twice", name),
                     "keep one");

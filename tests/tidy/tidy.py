@@ -557,8 +557,8 @@ class Tidy(unittest.TestCase):
                     violations.append(f"{name(path)}:{i}")
         self.none(violations)
 
-    def test_python_runs_with_the_standard_library_alone_but_for_torch_and_yaml(self):
-        allowed = set(sys.stdlib_module_names) | {"torch", "yaml"}
+    def test_python_runs_with_the_standard_library_alone_but_for_torch_yaml_and_jsonschema(self):
+        allowed = set(sys.stdlib_module_names) | {"torch", "yaml", "jsonschema"}
         violations = []
         for path, text in code_files():
             if path.suffix == ".py":

@@ -115,7 +115,8 @@ class Sweep(unittest.TestCase):
         self.assertEqual(self.whole(), self.sweep(SCENARIO, *AXES, "--rows", rows, "--json").stdout)
         self.assertEqual(before, rows.read_bytes())
 
-    def test_rows_of_another_sweep_are_refused(self):  # other-sweep
+    def test_rows_of_another_sweep_are_refused(self):
+        # The refusal "other-sweep", whichever part of the sweep differs.
         scenario = self.folder / "own.yaml"
         scenario.write_text((ROOT / "scenarios/quickstart.yaml").read_text())
         rows = self.folder / "rows"

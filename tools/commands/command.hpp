@@ -31,6 +31,7 @@ void add_import(const Command& program);
 void add_launch(const Command& program);
 void add_check(const Command& program);
 void add_show(const Command& program);
+void add_schema(const Command& program);
 void add_validate(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
