@@ -10,7 +10,7 @@ namespace motley {
 namespace {
 
 Exit run_command_line(int argc, char** argv) {
-  set_up("motley");
+  set_up("motley", {argv + 1, argv + argc});
   CommandLine command_line("motley", "Rehearse a training run on a cluster of unlike chips, then perform it.",
                            MOTLEY_VERSION);
   const Command program = command_line.program();
@@ -29,9 +29,11 @@ Exit run_command_line(int argc, char** argv) {
   add_check(program);
   add_show(program);
   add_validate(program);
+  add_list(program);
   add_doctor(program);
-  const CommandLine::Read read = command_line.read(argc, argv);
-  return read.body ? run(read.body) : read.exit;
+  add_completion(program);
+  add_help(program);
+  return run(command_line.read(argc, argv));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "models/trace/compare.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cmath>
 #include <memory>
@@ -83,10 +82,9 @@ Exit run(const CompareArguments& options) {
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
   const double apart = std::abs(comparison.b.iteration_s / comparison.a.iteration_s - 1) * 100;
-  if (options.within && !(apart <= *options.within)) {
-    spdlog::error("the iterations are {:.1f} % apart, more than {} %", apart, *options.within);
-    return Exit::mismatch;
-  }
+  if (options.within && !(apart <= *options.within))
+    throw Refusal(Exit::mismatch, "not-within", {},
+                  fmt::format("the iterations are {:.1f} % apart, more than {} %", apart, *options.within));
   return Exit::ok;
 }
 

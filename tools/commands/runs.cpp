@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "hw/calibration/host_facts.hpp"
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/rank/recording.hpp"
 #include "hw/world/real_ranks.hpp"
@@ -20,6 +19,7 @@
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/group_algorithms.hpp"
 #include "tools/commands/own_fabric.hpp"
 #include "tools/commands/routing_text.hpp"
@@ -156,8 +156,7 @@ void launch_training(const Prepared& prepared, const std::string& scenario_path,
                                       "--steps",
                                       std::to_string(steps)};
   command.insert(command.end(), further.begin(), further.end());
-  const LaunchResult launched = launch({.rank_count = prepared.program.rank_count(), .command = command});
-  if (launched.exit_code != 0) throw RunFailure(launched.message);
+  run_ranks_of(command, prepared.program.rank_count());
 }
 
 }  // namespace

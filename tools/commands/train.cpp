@@ -16,16 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/check/inventory.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/group_algorithms.hpp"
-#include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/routing_text.hpp"
@@ -149,13 +148,6 @@ void require_nodes(const Prepared& prepared, const Inventory& inventory) {
                     "hosts than it says by --any-hosts");
 }
 
-// Starts one process for each rank on this machine. Rank 0 prints the result; every rank prints its own errors.
-Exit launch_ranks(const Program& program) {
-  const LaunchResult launched = launch({.rank_count = program.rank_count(), .command = own_command()});
-  if (!launched.message.empty()) spdlog::error("{}", launched.message);
-  return static_cast<Exit>(launched.exit_code);
-}
-
 Exit run(const TrainArguments& options) {
   const Prepared prepared = prepare(load_scenario(options.scenario));
   const Job& job = prepared.scenario.job;
@@ -165,7 +157,7 @@ Exit run(const TrainArguments& options) {
   const std::optional<Place> place = place_of_process(options.place);
   if (!place && prepared.program.rank_count() > 1) {
     refuse_irregular_file(options.scenario);  // every rank reads it
-    return launch_ranks(prepared.program);
+    return run_own_ranks(prepared.program.rank_count());
   }
 
   TrainResult result;

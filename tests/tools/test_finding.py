@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""What helps a person find a command, a word or a file: `motley list`, and completions in bash, zsh and fish.
+
+Arguments: the program, the source tree. Shells that are not installed are left out with a message.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+KINDS = {"chips": "platforms/chips/*.yaml", "clusters": "platforms/*.yaml", "models": "scenarios/models/*.json",
+         "software": "platforms/software/*.yaml", "scenarios": "scenarios/*.yaml"}
+
+
+def motley(*words, data=ROOT):
+    return subprocess.run([PROGRAM, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
+                          env={**os.environ, "MOTLEY_DATA": str(data)}, check=False)
+
+
+def listed(kind, **options):
+    answer = motley("list", kind, "--json", **options)
+    document = json.loads(answer.stdout)
+    assert (document["schema"], document["kind"]) == ("motley.list/1", kind)
+    return {item["name"]: item for item in document["items"]}
+
+
+class Lists(unittest.TestCase):
+    def test_each_kind_lists_every_file_that_ships_a_line_each(self):
+        for kind, files in KINDS.items():
+            names = sorted(path.stem for path in ROOT.glob(files))
+            answer = motley("list", kind)
+            self.assertEqual((0, ""), (answer.returncode, answer.stderr), kind)
+            lines = answer.stdout.splitlines()[1:]  # after the names of the columns
+            self.assertEqual(names, sorted(line.split()[0] for line in lines))
+            self.assertEqual(names, sorted(listed(kind)))
+            self.assertEqual(names, sorted(motley("list", kind, "--names").stdout.split()))
+
+    def test_the_key_figures_are_those_of_the_files(self):
+        chip = listed("chips")["h100-80gb-sxm"]
+        self.assertEqual(("nvidia", 80 * 2**30, 700), (chip["vendor"], chip["memory_bytes"], chip["watts"]))
+        self.assertAlmostEqual(989e12, chip["bf16_flops"], delta=1e12)
+        self.assertIsNone(listed("chips")["v100-32gb-sxm"]["bf16_flops"])
+        cluster = listed("clusters")["mixed-fleet"]
+        self.assertEqual([{"chip": "a100-80gb-sxm", "count": 128}, {"chip": "h100-80gb-sxm", "count": 64},
+                          {"chip": "mi300x", "count": 64}], cluster["types"])
+        self.assertIn("roce 8 x 200 Gb/s", cluster["networks"])
+        model = listed("models")["llama-2-7b"]
+        self.assertEqual((6738415616, 32, 4096), (model["parameters"], model["layers"], model["context"]))
+        scenario = listed("scenarios")["quickstart"]
+        self.assertEqual((32, "llama-2-7b"), (scenario["chips"], scenario["model"]))
+        self.assertEqual("Llama 2 7B on four DGX A100: how fast, and where does the time go?", scenario["says"])
+        software = listed("software")["megatron-2021"]
+        self.assertEqual((["a100-80gb-sxm"], 0.962), (software["chips"], software["interval_low"]))
+
+    def test_every_schedule_that_a_strategy_may_name_has_a_sentence(self):
+        text = (ROOT / "scenarios" / "README.md").read_text(encoding="utf-8")
+        table = text.split("## Schedules")[1].split("Here p is")[0]
+        names = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")][1:]
+        schedules = listed("schedules")
+        self.assertEqual(names, [name for name in schedules if not name.startswith("{")])
+        self.assertEqual(len(schedules), len({item["says"] for item in schedules.values()}))
+
+    def test_without_a_kind_it_counts_each(self):
+        kinds = {each["kind"]: each["count"] for each in json.loads(motley("list", "--json").stdout)["kinds"]}
+        for kind, files in KINDS.items():
+            self.assertEqual(len(list(ROOT.glob(files))), kinds.pop(kind), kind)
+        self.assertEqual(["schedules"], list(kinds))
+        self.assertIn("chips", motley("list").stdout)
+
+    def test_a_new_file_appears_by_itself_and_one_that_cannot_be_read_is_left_out_with_a_warning(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder)
+            for part in ["platforms", "scenarios"]:
+                shutil.copytree(ROOT / part, data / part)
+            (data / "platforms" / "our-rack.yaml").write_text(
+                (ROOT / "platforms" / "dgx-a100-4.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+            chip = (ROOT / "platforms" / "chips" / "l40s.yaml").read_text(encoding="utf-8")
+            (data / "platforms" / "measured" / "our-chip.yaml").write_text(chip, encoding="utf-8")
+            (data / "platforms" / "broken.yaml").write_text("groups: [", encoding="utf-8")
+            self.assertIn("our-rack", listed("clusters", data=data))
+            self.assertIn("our-chip", listed("chips", data=data))
+            answer = motley("list", "clusters", data=data)
+            self.assertEqual(0, answer.returncode)
+            self.assertIn("broken.yaml:", answer.stderr)
+            for name in ["broken", "our-chip"]:
+                self.assertNotIn(name, answer.stdout)
+
+
+# What stands before the cursor, and some of what may stand there. The last words are those that must not be offered.
+COMPLETED = [
+    (["si"], ["simulate"], ["show"]),
+    ([""], ["simulate", "list", "help"], ["--json"]),
+    (["show", ""], ["model", "program", "collectives"], ["simulate"]),
+    (["show", "model", "llama-3"], ["llama-3-8b", "llama-3.1-405b"], ["mixtral-8x7b"]),
+    (["show", "program", "quick"], ["quickstart", "quickstart-train"], []),
+    (["simulate", "hol"], ["holmes-hybrid", "holmes-hybrid-6"], ["quickstart"]),
+    (["simulate", "quickstart", "--wor"], ["--world"], ["--json"]),
+    (["simulate", "quickstart", "--world", ""], ["sim", "null", "mixed", "replay"], ["quickstart"]),
+    (["train", "--kernels", "re", ], ["reference"], ["fast"]),
+    (["list", "c"], ["chips", "clusters"], ["models"]),
+    (["completion", ""], ["bash", "zsh", "fish"], ["simulate"]),
+    (["help", "do"], ["doctor"], ["show"]),
+    (["calibrate", "--chip", "h100-80"], ["h100-80gb-sxm", "h100-80gb-pcie"], []),
+]
+
+
+def script(shell, folder):
+    """The script for a shell as a file, which begins in a way that calls this program `motley`."""
+    path = pathlib.Path(folder) / f"completion.{shell}"
+    path.write_text(motley("completion", shell).stdout, encoding="utf-8")
+    (pathlib.Path(folder) / "motley").symlink_to(PROGRAM)
+    return path
+
+
+def run_shell(words, folder):
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": folder, "MOTLEY_DATA": str(ROOT)}
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment, timeout=60, check=True,
+                          stdin=subprocess.DEVNULL)
+
+
+class Completions(unittest.TestCase):
+    def check(self, shell, complete):
+        """`complete(script, folder, words)`: what the shell offers for the last of the words."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = script(shell, folder)
+            (pathlib.Path(folder) / "scenario-of-mine.yaml").touch()
+            for words, wanted, unwanted in [*COMPLETED, (["simulate", "scenario-of"], ["scenario-of-mine.yaml"], [])]:
+                offered = complete(path, folder, words)
+                self.assertLessEqual(set(wanted), set(offered), words)
+                self.assertFalse(set(unwanted).intersection(offered), words)
+
+    def test_bash_completes(self):
+        def complete(path, folder, words):
+            text = (f'. {path}; COMP_WORDS=(motley "$@"); COMP_CWORD=$#; $(complete -p motley | cut -d" " -f3); '
+                    'printf "%s\\n" "${COMPREPLY[@]}"')
+            return run_shell(["bash", "-c", text, "bash", *words], folder).stdout.splitlines()
+
+        self.check("bash", complete)
+        with tempfile.TemporaryDirectory() as folder:  # bash takes `--kernels=f` for three words
+            self.assertEqual(["fast"], complete(script("bash", folder), folder, ["train", "--kernels", "=", "f"]))
+
+    def test_zsh_completes(self):
+        if shutil.which("zsh") is None:
+            self.skipTest("zsh is not installed")
+
+        def complete(path, folder, words):
+            # The functions by which zsh collects offers are replaced by ones that print them.
+            text = (f'compdef() {{ }}; compset() {{ }}; _files() {{ print -l -- "$PREFIX"*(N) }}; '
+                    'compadd() { shift; local each; for each; do [[ $each == $PREFIX* ]] && print -- $each; done }; '
+                    f'. {path}; words=(motley "$@"); CURRENT=$#words; PREFIX=$words[CURRENT]; _motley; true')
+            return run_shell(["zsh", "-f", "-c", text, "zsh", *words], folder).stdout.splitlines()
+
+        self.check("zsh", complete)
+
+    def test_fish_completes(self):
+        if shutil.which("fish") is None:
+            self.skipTest("fish is not installed")
+
+        def complete(path, folder, words):
+            line = " ".join(["motley", *words])
+            answer = run_shell(["fish", "-N", "-c", f"source {path}; complete -C '{line}'"], folder)
+            return [each.split("\t")[0] for each in answer.stdout.splitlines()]
+
+        self.check("fish", complete)
+
+    def test_each_script_knows_every_command_and_every_option(self):
+        def options(command):
+            names = [name for option in command["options"] for name in option["names"]]
+            return names + [command["name"]] + [name for inner in command["commands"] for name in options(inner)]
+
+        words = options(json.loads(motley("help", "--json").stdout)["command"])
+        for shell in ["bash", "zsh", "fish"]:
+            text = motley("completion", shell).stdout
+            self.assertEqual(text, json.loads(motley("completion", shell, "--json").stdout)["script"])
+            for word in words:
+                self.assertIn(word.lstrip("-") if shell == "fish" else word, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
