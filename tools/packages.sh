@@ -15,7 +15,7 @@ guest_packages=(
   ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
 )
 rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only for tools/bench comm
-check_packages=(clang-format clang-tidy git)
+check_packages=(clang-format clang-tidy git zsh fish help2man)  # tests complete words in these shells
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or

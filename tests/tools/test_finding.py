@@ -184,5 +184,31 @@ class Completions(unittest.TestCase):
                 self.assertIn(word.lstrip("-") if shell == "fish" else word, text)
 
 
+class Manual(unittest.TestCase):
+    def test_help2man_writes_a_page_for_each_command(self):
+        if shutil.which("help2man") is None or shutil.which("cmake") is None:
+            self.skipTest("help2man is not installed, or cmake is not")
+
+        def commands(command, above=()):
+            yield (*above, command["name"]), command
+            for inner in command["commands"]:
+                yield from commands(inner, (*above, command["name"]))
+
+        tree = json.loads(motley("help", "--json").stdout)["command"]
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["cmake", f"-DPROGRAM={PROGRAM}", "-DHELP2MAN=help2man", f"-DOUT={folder}/man", "-P",
+                            ROOT / "tools" / "cmake" / "man_pages.cmake"], check=True, timeout=240)
+            written = {path.name for path in pathlib.Path(folder, "man").iterdir()}
+            self.assertEqual({"-".join(names) + ".1" for names, _ in commands(tree)}, written)
+            for names, command in commands(tree):
+                page = pathlib.Path(folder, "man", "-".join(names) + ".1").read_text(encoding="utf-8")
+                self.assertIn(f".SH NAME\n{'-'.join(names)} ", page)
+                self.assertIn(".SH EXAMPLES\n.nf\nmotley ", page)
+                self.assertIn('.SH "EXIT STATUS"\n0 ok', page)
+                for option in command["options"]:
+                    for word in option["names"]:
+                        self.assertIn(word.replace("-", ""), page.replace("\\-", "").replace("-", ""), names)
+
+
 if __name__ == "__main__":
     unittest.main()
