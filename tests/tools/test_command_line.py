@@ -141,7 +141,7 @@ class Answers(unittest.TestCase):
             train = ["train", path, "--json"]
             self.answered(motley(*train), "host-precision", INFEASIBLE)
             self.answered(motley("launch", "-n", "2", "--", PROGRAM, *train), "host-precision", INFEASIBLE)
-            self.answered(motley("compare", path, "--json"), "run-failed", FAILED)
+            self.answered(motley("compare", path, "--json"), "host-precision", INFEASIBLE)
 
     def test_a_result_is_the_only_document_though_the_command_fails(self):
         answer = motley("compare", "scenarios/quickstart-train.yaml", "--within", "0", "--json")

@@ -157,10 +157,13 @@ void answer_interrupted() noexcept {
   static_cast<void>(!write(STDOUT_FILENO, kInterrupted, sizeof kInterrupted - 1));
 }
 
+bool is_own_rank() { return answers_folder() != nullptr; }
+
 Exit run_own_ranks(int rank_count) {
   const RanksEnded ended = launch_ranks_of(own_command(), rank_count);
   const Exit exit = static_cast<Exit>(ended.launched.exit_code);
-  if (!ended.launched.message.empty()) spdlog::error("{}", ended.launched.message);
+  if (exit != Exit::interrupted && !ended.launched.message.empty())
+    spdlog::error("{}", ended.launched.message);
   if (exit != Exit::ok && !ended.refusal.empty())
     answer_with(ended.refusal);
   else if (exit != Exit::ok)
@@ -170,6 +173,7 @@ Exit run_own_ranks(int rank_count) {
 
 void run_ranks_of(const std::vector<std::string>& command, int rank_count) {
   const RanksEnded ended = launch_ranks_of(command, rank_count);
+  if (static_cast<Exit>(ended.launched.exit_code) == Exit::interrupted) throw Interrupted();
   if (ended.launched.exit_code != 0) throw RunFailure(ended.launched.message);
 }
 

@@ -3,12 +3,19 @@
 // that a reader gets one document. Read next: command.hpp.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <vector>
 
 #include "models/base/refusal.hpp"
 
 namespace motley {
+
+// An interrupt that ends a command where it has nothing to keep: run() turns it into Exit::interrupted.
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "interrupted"; }
+};
 
 // Whether what follows is to be answered in JSON: `--json` is among the words before `--`.
 void choose_answer(const std::vector<std::string>& words);
@@ -30,7 +37,9 @@ void answer_interrupted() noexcept;
 // result; every rank prints its own errors on stderr. What the first rank that refused says in JSON is printed here.
 Exit run_own_ranks(int rank_count);
 // The same with another command of this program, whose result goes to files: what ranks refuse is not printed on
-// stdout. Throws RunFailure if a rank fails.
+// stdout. Throws RunFailure if a rank fails, and Interrupted if that was an interrupt.
 void run_ranks_of(const std::vector<std::string>& command, int rank_count);
+// Whether this process is a rank that one of these two has started.
+bool is_own_rank();
 
 }  // namespace motley

@@ -55,9 +55,12 @@ bool was_interrupted() { return interrupted != 0; }
 Exit run(const CommandBody& body) {
   try {
     const Exit exit = body();
-    if (exit != Exit::ok && exit != Exit::interrupted)
-      answer("run-failed", exit, "the command has failed; stderr says why");
+    if (exit == Exit::interrupted) throw Interrupted();
+    if (exit != Exit::ok) answer("run-failed", exit, "the command has failed; stderr says why");
     return exit;
+  } catch (const Interrupted& interrupt) {
+    answer("interrupted", Exit::interrupted, interrupt.what());
+    return Exit::interrupted;
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
     answer(refusal);

@@ -38,9 +38,10 @@ struct ComparedSide {
 
 bool is_scenario_path(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
 
-// `world`: none means the scenario's own world.
-ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
-                     const CompareArguments& options) {
+// `world`: none means the scenario's own world. `looks_at_training`: whether it refuses, before it runs, what would be
+// refused if the scenario really ran.
+ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, const CompareArguments& options,
+                     bool looks_at_training = false) {
   if (!is_scenario_path(path)) {
     ComparedSide side{.program = read_program_of_trace(path), .trace = read_trace(path)};
     try {
@@ -56,11 +57,13 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
   const auto announce = [&](const MemoryNeed& need) {
     announce_memory(need, prepared.scenario.job, allowed_memory(options.memory));
   };
+  if (looks_at_training)
+    announce_training(prepared, all_ranks(prepared.program), allowed_memory(options.memory));
   WorldChoice choice = prepared.scenario.world;
   choice.kind = kind;
   Trace trace =
       kind == WorldKind::real
-          ? train_world(prepared, path, options.steps)
+          ? train_world(prepared, path, options.steps, options.memory)
           : simulate_world(prepared, {.choice = choice, .records_kernels = true, .announce = announce}, true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
@@ -71,7 +74,7 @@ Exit run(const CompareArguments& options) {
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
-  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options);
+  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options, both_worlds);
   const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   if (!options.timeline.empty())

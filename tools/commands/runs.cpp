@@ -21,6 +21,7 @@
 #include "sim/workers/child.hpp"
 #include "tools/commands/answer.hpp"
 #include "tools/commands/group_algorithms.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/own_fabric.hpp"
 #include "tools/commands/routing_text.hpp"
 
@@ -146,7 +147,8 @@ namespace {
 
 // Runs `motley train` on as many ranks as the program has; each rank is a process.
 void launch_training(const Prepared& prepared, const std::string& scenario_path, int steps,
-                     const std::vector<std::string>& further) {
+                     const std::string& memory, const std::vector<std::string>& further) {
+  announce_training(prepared, all_ranks(prepared.program), allowed_memory(memory));
   refuse_irregular_file(scenario_path);  // every rank reads it
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
                                       "train",
@@ -161,10 +163,11 @@ void launch_training(const Prepared& prepared, const std::string& scenario_path,
 
 }  // namespace
 
-Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps) {
+Trace train_world(const Prepared& prepared, const std::string& scenario_path, int steps,
+                  const std::string& memory) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
-  launch_training(prepared, scenario_path, steps,
+  launch_training(prepared, scenario_path, steps, memory,
                   {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
   return read_trace(trace);
 }
@@ -173,7 +176,7 @@ TrainedSteps train_steps(const Prepared& prepared, const std::string& scenario_p
                          bool reference_kernels) {
   const TemporaryFolder folder;
   const std::string result = folder.file("result.json");
-  launch_training(prepared, scenario_path, steps,
+  launch_training(prepared, scenario_path, steps, "",
                   {"--json", "--out", result, "--kernels", reference_kernels ? "reference" : "fast"});
   const auto json = nlohmann::ordered_json::parse(read_text_file(result));
   TrainedSteps trained{json.at("step_s").get<std::vector<double>>(), std::nullopt};
