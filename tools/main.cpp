@@ -29,6 +29,7 @@ Exit run_command_line(int argc, char** argv) {
   add_check(program);
   add_show(program);
   add_validate(program);
+  add_new(program);
   add_list(program);
   add_doctor(program);
   add_completion(program);

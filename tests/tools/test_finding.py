@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What helps a person find a command, a word or a file: `motley list`, and completions in bash, zsh and fish.
+"""What helps a person begin: `motley list`, `motley new`, completions in bash, zsh and fish, pages of the manual.
 
 Arguments: the program, the source tree. Shells that are not installed are left out with a message.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import sys
@@ -182,6 +184,75 @@ class Completions(unittest.TestCase):
             self.assertEqual(text, json.loads(motley("completion", shell, "--json").stdout)["script"])
             for word in words:
                 self.assertIn(word.lstrip("-") if shell == "fish" else word, text)
+
+
+class New(unittest.TestCase):
+    def test_of_every_model_it_writes_a_scenario_that_check_accepts_or_says_that_it_cannot_fit(self):
+        def fits(case):
+            model, chip, nodes = case
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "new.yaml")
+                new = motley("new", "--model", model, "--chip", chip, "--nodes", nodes, "--out", path)
+                if new.returncode == 3:
+                    self.assertRegex(new.stderr, r"^motley: error: parameters, .* too little\n  hint: more --nodes")
+                    self.assertFalse(path.exists())
+                    return False
+                self.assertEqual(0, new.returncode, new.stderr)
+                check = motley("check", path)
+                self.assertEqual((0, ""), (check.returncode, check.stderr), case)
+                return True
+
+        models = motley("list", "models", "--names").stdout.split()
+        cases = [(model, chip, nodes) for model in models
+                 for chip, nodes in [("h100-80gb-sxm", "4"), ("host-core", "1"), ("v100-32gb-sxm", "8")]]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            fitting = {case[:2] for case, fit in zip(cases, pool.map(fits, cases)) if fit}
+        self.assertIn(("llama-3-70b", "h100-80gb-sxm"), fitting)
+        self.assertIn(("tiny-mixtral", "host-core"), fitting)
+        self.assertNotIn(("gpt3-175b", "h100-80gb-sxm"), fitting)
+
+    def test_what_is_asked_for_stands_in_it_and_every_key_has_a_comment(self):
+        text = motley("new", "--model", "llama-3-8b", "--chip", "h100-80gb-sxm", "--nodes", "3", "--chips-per-node",
+                      "4", "--global-batch", "96", "--sequence", "2048").stdout
+        for line in ["model: llama-3-8b ", "nodes: 3 ", "chip: h100-80gb-sxm ", "chips_per_node: 4 ",
+                     "global_batch: 96 ", "sequence: 2048 ", "precision: bf16 "]:
+            self.assertIn(line, text)
+        self.assertIn("as in `dgx-h100-pod`", text)
+        for line in text.splitlines():
+            about_nodes = line.strip().startswith(("groups:", "nics:", "- {kind:", "inside:", "train:"))
+            self.assertTrue("#" in line or about_nodes, line)
+
+    def test_a_model_and_a_chip_may_be_files_and_mean_the_same_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ROOT / "scenarios" / "models" / "gpt2.json", pathlib.Path(folder, "mine.json"))
+            shutil.copy(ROOT / "platforms" / "chips" / "l40s.yaml", pathlib.Path(folder, "card.yaml"))
+            os.mkdir(pathlib.Path(folder, "elsewhere"))
+            run = {"cwd": folder, "capture_output": True, "text": True, "timeout": 60, "check": True}
+            subprocess.run([PROGRAM, "new", "--model", "./mine.json", "--chip", "./card.yaml", "--out",
+                            "elsewhere/new.yaml"], **run)
+            check = subprocess.run([PROGRAM, "check", "new.yaml"], **{**run, "cwd": os.path.join(folder, "elsewhere")})
+            self.assertIn("memory fits", check.stdout)
+
+    def test_json_has_the_text(self):
+        words = ["new", "--model", "tiny-gpt2", "--cluster", "host-2"]
+        document = json.loads(motley(*words, "--json").stdout)
+        self.assertEqual(("motley.new/1", None, 2), (document["schema"], document["path"], document["chips"]))
+        self.assertEqual(motley(*words).stdout, document["text"])
+        self.assertIn("precision: fp32", document["text"])  # so that it can really be trained
+
+    def test_on_a_terminal_it_asks_what_is_missing_and_takes_what_stands_in_brackets(self):
+        try:
+            master, slave = pty.openpty()
+        except OSError as why:
+            self.skipTest(f"no terminal can be had here: {why}")
+        os.write(master, b"tiny-lama\ntiny-llama\nhost-core\n\n")
+        new = subprocess.run([PROGRAM, "new"], stdin=slave, capture_output=True, text=True, timeout=60, check=False)
+        os.close(slave)
+        os.close(master)
+        self.assertEqual(0, new.returncode, new.stderr)
+        self.assertIn("did you mean `tiny-llama`?", new.stderr)
+        for line in ["model: tiny-llama ", "chip: host-core ", "nodes: 4 "]:
+            self.assertIn(line, new.stdout)
 
 
 class Manual(unittest.TestCase):

@@ -240,7 +240,7 @@ strategy: {tp: 8, pp: 20}
                                         text=True, cwd=folder, timeout=120, check=False)
                 self.assertEqual((3, ""), (answer.returncode, answer.stdout))
                 self.assertEqual(1, answer.stderr.count("error:"), answer.stderr)
-                self.assertRegex(answer.stderr, r"tensors of 160 ranks take 1\.\d+ TiB of memory here, and may take 59\.")
+                self.assertRegex(answer.stderr, r"tensors of 160 ranks take 1\.\d+ TiB of memory here, and may")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ void add_validate(const Command& program);
 void add_doctor(const Command& program);
 void add_bench(const Command& program);
 void add_list(const Command& program);
+void add_new(const Command& program);
 void add_completion(const Command& program);
 void add_help(const Command& program);
 
