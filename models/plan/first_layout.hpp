@@ -20,8 +20,9 @@ struct FirstLayout {
 
 // The first layout for which `stands` is true, of those that closed forms find fast: with the optimizer's state
 // divided; for models with experts, with these over ranks, too; then those that save most memory, with gradients and
-// parameters divided. Nothing: none of them stands. `job` has no strategy of its own. Assumes: a layout that leaves
-// transfers between stages and the reduction of gradients out of its estimate is good enough to begin with.
+// parameters divided. Nothing: none of them stands. `job` has no strategy of its own.
+// Assumes: a layout whose estimate leaves out transfers between stages and the reduction of gradients is good enough to
+// begin with.
 std::optional<FirstLayout> find_first_layout(const Job& job,
                                              const std::function<bool(const FirstLayout&)>& stands);
 

@@ -106,7 +106,9 @@ void add_compare(const Command& program) {
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.compare/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley compare scenarios/quickstart-train.yaml");
+  command.example(
+      "motley compare scenarios/quickstart-train.yaml\n"
+      "  motley compare imagined.json real.json --within 10 --timeline both.svg");
   command.runs([options] { return run(*options); });
 }
 

@@ -265,7 +265,10 @@ void add_train(const Command& program) {
   add_memory_limit(command, options->memory, "all ranks of this host");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley train scenarios/quickstart-train.yaml --steps 20");
+  command.example(
+      "motley train scenarios/quickstart-train.yaml --steps 20\n"
+      "  motley train scenarios/quickstart-train.yaml --trace run.json --trace-kernels\n"
+      "  motley launch --hosts a:1,b:1 --rendezvous-host 10.0.0.1 -- motley train TWO-NODES.yaml");
   command.runs([options] { return run(*options); });
 }
 
