@@ -10,7 +10,7 @@ namespace motley {
 namespace {
 
 Exit run_command_line(int argc, char** argv) {
-  set_up("motley");
+  set_up("motley", {argv + 1, argv + argc});
   CommandLine command_line("motley", "Rehearse a training run on a cluster of unlike chips, then perform it.",
                            MOTLEY_VERSION);
   const Command program = command_line.program();
@@ -31,9 +31,12 @@ Exit run_command_line(int argc, char** argv) {
   add_show(program);
   add_schema(program);
   add_validate(program);
+  add_new(program);
+  add_list(program);
   add_doctor(program);
-  const CommandLine::Read read = command_line.read(argc, argv);
-  return read.body ? run(read.body) : read.exit;
+  add_completion(program);
+  add_help(program);
+  return run(command_line.read(argc, argv));
 }
 
 }  // namespace

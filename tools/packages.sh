@@ -15,7 +15,8 @@ guest_packages=(
   ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
 )
 rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only for tools/bench comm
-check_packages=(clang-format clang-tidy git python3-jsonschema python3-yaml)
+# Tests complete words in zsh and fish, and hold files to their JSON Schema.
+check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or

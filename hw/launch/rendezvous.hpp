@@ -54,6 +54,9 @@ class Rendezvous {
   SharedClock clock();
   // Returns `mine` of every rank on rank 0; an empty table on the other ranks.
   IdTable<Rank, std::string> gather(const std::string& mine);
+  // Rank 0 sends `message` to all others, and gets it back. Others get what rank 0 sent, and wait for it. They may call
+  // this later than rank 0 does, but before any of the above, and once for each message.
+  std::string release(const std::string& message);
 
   // Gives away where this rank listens, for the messages between ranks.
   Socket take_listener() { return std::move(listener_); }
@@ -70,8 +73,6 @@ class Rendezvous {
   std::string refused_;  // on rank 0: why, as it is told to all; empty: nothing is wrong
   std::int32_t arrived_ = 1;
   SharedClock clock_;
-
-  std::string release(const std::string& message);  // after a gather: rank 0 sends `message` to all
 
   ClockReading read_clocks();
   void tell_clock(Rank rank) const;

@@ -15,16 +15,6 @@ namespace {
 
 bool held_throughout(const Tensor& tensor) { return !per_micro_batch(tensor.role); }
 
-void refuse_narrow_matmuls(const RankProgram& rank_program) {
-  for (const Block& block : rank_program.blocks)
-    for (const Kernel& kernel : block.kernels)
-      if (kernel.format && *kernel.format != Format::fp32)
-        throw Refusal(
-            Exit::infeasible, "host-precision", {},
-            fmt::format("matmuls take {} operands: host ranks compute in fp32 only", name_of(*kernel.format)),
-            "leave `matmuls` out of `train`");
-}
-
 #ifdef __GLIBC__
 std::atomic<int> memories = 0;  // that live in this process
 std::atomic<bool> obeys = false;
@@ -57,18 +47,29 @@ FreedMemoryKept::~FreedMemoryKept() = default;
 bool FreedMemoryKept::in_force() { return false; }
 #endif
 
-Memory::Memory(const RankProgram& rank_program)
-    : rank_program_(rank_program),
-      gradient_of_(rank_program.tensors.size()),
-      optimizer_of_(rank_program.tensors.size()) {
-  refuse_narrow_matmuls(rank_program);
-  for (const TensorId id : rank_program.tensors.ids()) {
-    const Tensor& tensor = rank_program.tensors[id];
+void refuse_host_formats(const RankProgram& rank_program) {
+  for (const Block& block : rank_program.blocks)
+    for (const Kernel& kernel : block.kernels)
+      if (kernel.format && *kernel.format != Format::fp32)
+        throw Refusal(
+            Exit::infeasible, "host-precision", {},
+            fmt::format("matmuls take {} operands: host ranks compute in fp32 only", name_of(*kernel.format)),
+            "leave `matmuls` out of `train`");
+  for (const Tensor& tensor : rank_program.tensors)
     if (tensor.format != Format::fp32)
       throw Refusal(Exit::infeasible, "host-precision", {},
                     fmt::format("tensor `{}` is {}: host ranks compute in fp32 only", tensor.name,
                                 name_of(tensor.format)),
                     "train: {precision: fp32}");
+}
+
+Memory::Memory(const RankProgram& rank_program)
+    : rank_program_(rank_program),
+      gradient_of_(rank_program.tensors.size()),
+      optimizer_of_(rank_program.tensors.size()) {
+  refuse_host_formats(rank_program);
+  for (const TensorId id : rank_program.tensors.ids()) {
+    const Tensor& tensor = rank_program.tensors[id];
     if (!held_throughout(tensor)) continue;
     instances_[{id, kNoMicroBatch}] = std::make_unique<float[]>(motley::at(count(id)));  // zeroed
     if (!tensor.on_host) static_bytes_ += tensor.bytes;

@@ -36,6 +36,10 @@ class FreedMemoryKept {
   static bool in_force();
 };
 
+// Throws Refusal "host-precision" if a rank of this host cannot compute in the formats of this rank's tensors and
+// matmuls: all but fp32.
+void refuse_host_formats(const RankProgram& rank_program);
+
 // Safe to use from several threads: the streams of a rank. For tensors that are held throughout, `micro_batch` is
 // ignored (kNoMicroBatch).
 class Memory {

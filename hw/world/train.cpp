@@ -84,24 +84,30 @@ class RankRun {
     if (options_.on_start) options_.on_start(rank_, work_);
     double begin_s = rendezvous_.start_clock(), step_begin_s = begin_s;
     const double tokens = static_cast<double>(program_.global_batch * program_.sequence);
-    for (std::int64_t step = 0; step < options_.steps; ++step) {
-      const bool traced = step == options_.trace_step;
+    for (std::int64_t step = 0; step <= end_.last_step; ++step) {
+      const bool traced = step == end_.trace_step;
+      if (traced) hear_end(step);
       step_begin_s = monotonic_s();
       const auto done = world_.run_step(text_, step, traced ? rendezvous_.start_clock() : begin_s,
                                         traced && options_.traces_kernels);
       end_step(step, tokens);
+      if (traced || step == 0)
+        hear_end(step + 1);
+      else
+        hear_end(step);
       if (rank_ == kLeader) result_.step_s.push_back(monotonic_s() - step_begin_s);
       if (traced) collect(done);
       if (step == 0 && !options_.record_contributions.empty()) record_received();
       if (step == 0 && options_.steps > 1) begin_s = rendezvous_.start_clock();
     }
+    hear_end(end_.last_step + 1);
     rendezvous_.barrier();
     // The clock of what follows was started last.
     for (const std::string& of_rank :
          rendezvous_.gather(packed(std::vector{rendezvous_.clock().uncertainty_s()})))
       result_.clock_uncertainty_s = std::max(result_.clock_uncertainty_s, unpacked<double>(of_rank).at(0));
     const double seconds = monotonic_s() - begin_s;
-    const auto timed = static_cast<double>(options_.steps > 1 ? options_.steps - 1 : options_.steps);
+    const auto timed = static_cast<double>(std::max<std::int64_t>(1, end_.last_step));
     if (rank_ == kLeader) result_.tokens_per_s = timed * tokens / seconds;
     for (const std::string& peak : rendezvous_.gather(packed(std::vector{work_.memory().peak_bytes()})))
       result_.peak_bytes.add(unpacked<std::int64_t>(peak).at(0));
@@ -125,6 +131,14 @@ class RankRun {
   RealWorld world_;
   RoutingTally tally_;  // only rank 0 has something to add up
   TrainResult result_;
+  // When the run ends, and which step is traced. An interrupt brings both forward: rank 0 says so after each step.
+  // Others hear it one step later, when it has long been sent, so that no rank waits for it; and earlier where they are
+  // about to hear something else of rank 0.
+  struct End {
+    std::int64_t last_step, trace_step;
+  };
+  End end_{options_.steps - 1, options_.trace_step};
+  std::int64_t heard_ = 0;  // how often rank 0 has said so
 
   static RendezvousOptions rendezvous_options(const Program& program, const Place& place,
                                               const TrainOptions& options) {
@@ -173,22 +187,39 @@ class RankRun {
     }
     if (recorder_) recorder_->close();
   }
+  // Hears what rank 0 has said after that many steps.
+  void hear_end(std::int64_t steps) {
+    for (; rank_ != kLeader && heard_ < steps; ++heard_) end_ = unpacked<End>(rendezvous_.release("")).at(0);
+  }
+  void tell_end(std::int64_t step, bool interrupted) {
+    if (interrupted) {
+      // Others know of the next step already whether it is traced.
+      end_.last_step = std::min(end_.last_step, end_.trace_step > step + 1 ? step + 2 : step + 1);
+      end_.trace_step = std::min(end_.trace_step, end_.last_step);
+    }
+    rendezvous_.release(packed(std::vector{end_}));
+  }
   void end_step(std::int64_t step, double tokens) {
-    const std::string sums = packed(std::vector{work_.loss_sum(), work_.extra_loss_sum()});
+    const bool stops = options_.is_interrupted && options_.is_interrupted();
+    const std::string sums = packed(std::vector{work_.loss_sum(), work_.extra_loss_sum(), stops ? 1.0 : 0.0});
     const IdTable<Rank, std::string> parts = rendezvous_.gather(sums + packed(numbers_of(work_.routed())));
     if (rank_ != kLeader) return;
-    double sum = 0, extra_sum = 0;
+    double sum = 0, extra_sum = 0, stopping = 0;
     for (const Rank rank : parts.ids()) {
       const std::vector<double> losses = unpacked<double>(parts[rank].substr(0, sums.size()));
       sum += losses.at(0);
       extra_sum += losses.at(1);
+      stopping += losses.at(2);
       tally_.add(rank, unpacked<std::int32_t>(parts[rank].substr(sums.size())));
     }
     tally_.end_step();
     result_.losses.push_back(sum / tokens);
     if (extra_modules_ > 0)
       result_.extra_losses.push_back(extra_sum / tokens / static_cast<double>(extra_modules_));
-    if (options_.on_step) options_.on_step(step, result_.losses.back());
+    if (options_.on_step)
+      options_.on_step(step, result_.losses.back(),
+                       extra_modules_ > 0 ? std::optional(result_.extra_losses.back()) : std::nullopt);
+    tell_end(step, stopping > 0);
   }
   // Appends the values of all ranks.
   template <typename T>

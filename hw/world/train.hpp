@@ -40,8 +40,12 @@ struct TrainOptions {
   std::function<void(const std::string&)> on_note = {};
   // Called by every rank when all have met, before anything else. What it throws ends the run.
   std::function<void(const Inventory&)> on_met = {};
-  // Called on rank 0 after each step, with its number (from 0) and its loss.
-  std::function<void(std::int64_t, double)> on_step = {};
+  // Called on rank 0 after each step, with its number (from 0), its loss, and the loss of further tokens where there is
+  // one: see TrainResult.
+  std::function<void(std::int64_t, double, std::optional<double>)> on_step = {};
+  // Asked by every rank after each step: whether to end early. All ranks then end after the same step, the next or the
+  // one after it; if a step is yet to be traced, it is the last one.
+  std::function<bool()> is_interrupted = {};
   // Called before the first step of each rank; for tests and dumps.
   std::function<void(Rank, RankWork&)> on_start = {};
   // Called when the run of a rank fails, while the rank is still connected to the others.
@@ -50,7 +54,8 @@ struct TrainOptions {
 
 // Complete on rank 0; on other ranks all fields are empty.
 struct TrainResult {
-  std::vector<double> losses;  // one for each step: the mean over all tokens of the global batch
+  // One for each step: the mean over all tokens of the global batch. Fewer than asked for: the run was interrupted.
+  std::vector<double> losses;
   // The same, but the mean also over the modules that predict further tokens. Empty: there are no such modules.
   std::vector<double> extra_losses;
   std::vector<double> step_s;  // seconds of each step on rank 0, with the gathering of losses

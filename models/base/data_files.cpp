@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 #include "models/base/refusal.hpp"
@@ -22,16 +22,6 @@ constexpr const char* kMeasuredFolder = "platforms/measured";
 bool is_folder(const std::string& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-// Names of the files that the user could have meant, for the hint.
-std::vector<std::string> names_in(const std::string& folder, const std::string& extension) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == extension) names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // The folders of the data folder in which a name is searched: what was measured here is found like what ships.
@@ -76,6 +66,19 @@ std::string measured_path(const std::string& name) {
     throw Refusal(Exit::usage, "unwritable-file", {.file = folder}, "cannot be made: " + error.message(),
                   fmt::format("give a path: ./{}.yaml", name));
   return folder + file;
+}
+
+std::vector<std::string> data_files(const std::string& under, const std::string& extension) {
+  std::vector<std::string> paths;
+  for (const std::string& each : folders_under(under)) {
+    const auto first = static_cast<std::ptrdiff_t>(paths.size());
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(data_folder() + "/" + each, ignored))
+      if (entry.path().extension() == extension) paths.push_back(entry.path().string());
+    std::sort(paths.begin() + first, paths.end(),
+              [](const std::string& a, const std::string& b) { return stem_of(a) < stem_of(b); });
+  }
+  return paths;
 }
 
 std::string default_text_path() { return data_folder() + "/scenarios/text/sonnets.txt"; }
@@ -124,10 +127,8 @@ std::string find_file(const std::string& name, const std::string& folder, const 
   }
   for (const std::string& place : places)
     if (is_text_source(place) && !is_scenario(place)) return place;
-  std::vector<std::string> known;
-  for (const std::string& each : folders_under(under))
-    for (std::string& each_name : names_in(data_folder() + "/" + each, extension))
-      known.push_back(std::move(each_name));
+  std::vector<std::string> known;  // names of the files that the user could have meant
+  for (const std::string& path : data_files(under, extension)) known.push_back(stem_of(path));
   throw Refusal(Exit::usage, "file-not-found", asked_from,
                 fmt::format("no file `{}`, beside this one or among those that ship", shortened(file)),
                 known.empty() ? fmt::format("none ship in {}", under) : suggest(name, known));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "models/base/refusal.hpp"
 
@@ -28,6 +29,10 @@ std::string measured_path(const std::string& name);
 // file-not-found, which lists the files that ship.
 std::string find_file(const std::string& name, const std::string& folder, const std::string& under,
                       const std::string& extension, const Location& asked_from);
+// The paths of the files in `<data>/<under>` that have this extension, ordered by name. Those of platforms/measured/
+// come after those of platforms/ and of platforms/chips/: a chip that was measured is no cluster, which only its reader
+// can tell.
+std::vector<std::string> data_files(const std::string& under, const std::string& extension);
 std::string folder_of(const std::string& path);  // "." when the path has no folder
 std::string stem_of(const std::string& path);    // "a/b.yaml" -> "b", "-" -> "stdin"
 

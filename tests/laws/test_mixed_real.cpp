@@ -31,8 +31,8 @@ Left train_one_step(const Job& job, const Program& program) {
     const std::lock_guard lock(mutex);
     works[rank] = &work;
   };
-  options.on_step = [&](std::int64_t,
-                        double loss) {  // every rank has ended the step and waits for the others
+  // Every rank has ended the step and waits for the others.
+  options.on_step = [&](std::int64_t, double loss, std::optional<double>) {
     left.loss = loss;
     for (const auto& [rank, work] : works)
       for (const TensorId id : parameters_of(program, rank)) {

@@ -68,7 +68,8 @@ class Recorded {
       const std::lock_guard lock(mutex);
       works[rank] = &work;
     };
-    options.on_step = [&](std::int64_t, double) {  // every rank has ended the step and waits for the others
+    options.on_step = [&](std::int64_t, double,
+                          std::optional<double>) {  // every rank has ended the step and waits for the others
       for (const auto& [rank, work] : works) {
         left[rank].loss = work->loss_sum() / static_cast<double>(program_.global_batch * program_.sequence);
         for (const TensorId id : parameters_of(program_, rank)) {

@@ -8,8 +8,10 @@ import json
 import os
 import pathlib
 import pty
+import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
@@ -41,6 +43,27 @@ class Help(unittest.TestCase):
         self.assertIn("Exit codes:", answer.stdout)
         self.assertIn(["doctor"], commands())
 
+    def test_what_people_type_first_prints_the_help(self):
+        help_text = motley("--help").stdout
+        for words in [(), ("help",), ("-h",)]:
+            answer = motley(*words)
+            self.assertEqual((OK, help_text, ""), (answer.returncode, answer.stdout, answer.stderr), words)
+
+    def test_help_of_a_command_is_that_of_its_flag(self):
+        for command in commands():
+            self.assertEqual(motley(*command, "--help").stdout, motley("help", *command).stdout, command)
+
+    def test_help_lists_every_command_and_its_words_as_data(self):
+        def paths(command, above=()):
+            inner = [path for each in command["commands"] for path in paths(each, (*above, each["name"]))]
+            return inner or [list(above)]
+
+        tree = json.loads(motley("help", "--json").stdout)
+        self.assertEqual("motley.help/1", tree["schema"])
+        self.assertEqual(commands(), paths(tree["command"]))
+        shell = json.loads(motley("help", "completion", "--json").stdout)["command"]["options"][1]
+        self.assertEqual(("shell", ["bash", "zsh", "fish"]), (shell["positional"], shell["choices"]))
+
     def test_every_command_has_help_with_an_example_and_takes_json(self):
         for command in commands():
             answer = motley(*command, "--help")
@@ -56,7 +79,8 @@ class Help(unittest.TestCase):
             self.assertRegex(readme, rf"\| `?{code}`? \|")
 
     def test_version_is_one_line(self):
-        self.assertRegex(motley("--version").stdout, r"^\d+\.\d+\.\d+\n$")
+        for flag in ["--version", "-V"]:
+            self.assertRegex(motley(flag).stdout, r"^\d+\.\d+\.\d+\n$")
 
 
 class Mistakes(unittest.TestCase):
@@ -67,11 +91,11 @@ class Mistakes(unittest.TestCase):
         self.assertTrue(answer.stderr.startswith("motley: error: "), answer.stderr)
         self.assertIn(hint, answer.stderr)
 
-    def test_no_command_is_refused(self):
-        self.refused(USAGE, "motley --help")
-
     def test_a_misspelt_command_names_the_nearest(self):
         self.refused(USAGE, "did you mean `doctor`?", "docter")
+
+    def test_help_of_a_misspelt_command_names_the_nearest(self):
+        self.refused(USAGE, "did you mean `simulate`?", "help", "simulte")
 
     def test_a_misspelt_option_names_the_nearest(self):
         self.refused(USAGE, "did you mean `--json`?", "doctor", "--jsom")
@@ -84,6 +108,61 @@ class Mistakes(unittest.TestCase):
 
     def test_a_part_that_does_not_exist_is_refused(self):
         self.refused(USAGE, "did you mean `CUDA`?", "doctor", "--need", "CUDDA")
+
+
+class Answers(unittest.TestCase):
+    """One JSON document on stdout, whatever happens. tests/tools/test_refusals.py asks for that of every page."""
+
+    def answered(self, answer, kind, code):
+        document = json.loads(answer.stdout)
+        self.assertEqual(("motley.refusal/1", kind, code),
+                         (document["schema"], document["kind"], document["exit_code"]), answer.stderr)
+        self.assertEqual(code, answer.returncode)
+        return document
+
+    def test_text_answers_leave_stdout_empty(self):
+        for words in [("docter",), ("check", "none.yaml"), ("doctor", "--need", "SimGird")]:
+            self.assertEqual("", motley(*words).stdout)
+
+    def test_a_mistake_in_each_command_is_answered(self):
+        for command in commands():
+            document = self.answered(motley(*command, "--json", "--no-such-option"), "bad-command-line", USAGE)
+            self.assertIsNone(document["place"])
+            self.assertTrue(document["message"], command)
+
+    def test_words_after_two_dashes_are_those_of_another_command(self):
+        self.assertEqual("", motley("launch", "-n", "0", "--", "motley", "doctor", "--json").stdout)
+
+    def test_ranks_that_all_refuse_answer_once(self):
+        text = (ROOT / "scenarios" / "quickstart-train.yaml").read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "bf16.yaml")
+            path.write_text(text.replace("fp32", "bf16"), encoding="utf-8")
+            train = ["train", path, "--json"]
+            self.answered(motley(*train), "host-precision", INFEASIBLE)
+            self.answered(motley("launch", "-n", "2", "--", PROGRAM, *train), "host-precision", INFEASIBLE)
+            self.answered(motley("compare", path, "--json"), "host-precision", INFEASIBLE)
+
+    def test_a_result_is_the_only_document_though_the_command_fails(self):
+        answer = motley("compare", "scenarios/quickstart-train.yaml", "--within", "0", "--json")
+        self.assertEqual((MISMATCH, "motley.compare/1"), (answer.returncode, json.loads(answer.stdout)["schema"]))
+        self.assertIn("% apart, more than 0 %", answer.stderr)
+
+    def test_an_interrupt_is_answered(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            for words, schema in [(["--json"], "motley.refusal/1"), ([], None)]:
+                command = subprocess.Popen([PROGRAM, "check", pipe, *words], stdout=subprocess.PIPE, text=True)
+                with open(pipe, "w", encoding="utf-8"):  # opens when the command does, which then waits for words
+                    command.send_signal(signal.SIGINT)
+                    stdout = command.communicate(timeout=60)[0]
+                self.assertEqual(130, command.returncode)
+                if schema:
+                    document = json.loads(stdout)
+                    self.assertEqual((schema, "interrupted"), (document["schema"], document["kind"]))
+                else:
+                    self.assertEqual("", stdout)
 
 
 class Doctor(unittest.TestCase):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""motley simulate --world mixed, whose real ranks a launcher has started: motley launch, or one that sets variables.
+"""motley simulate --world mixed, whose real ranks a launcher has started: motley launch, or one that sets variables;
+and motley train while it runs.
 
 Arguments: the program, the source tree. tests/hw/world tests the real ranks themselves.
 """
@@ -179,6 +180,67 @@ class RealRanks(unittest.TestCase):
         output, errors = second.communicate(timeout=100)
         self.assertEqual((FAILED, ""), (second.returncode, output))
         self.assertIn("real rank 1: the process of real rank 0, which simulates, is gone", errors)
+
+
+class Training(unittest.TestCase):
+    """`motley train` while it runs, and what an interrupt leaves of it. No run here would end by itself."""
+
+    SCENARIO = ROOT / "scenarios" / "quickstart-train.yaml"
+
+    def start(self, folder, *words, launcher=()):
+        command = [*launcher, PROGRAM, "train", self.SCENARIO, "--steps", "1000000", *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+
+    def test_losses_come_through_a_pipe_while_it_trains_and_an_interrupt_keeps_them_and_a_trace(self):
+        for launcher in [(), (PROGRAM, "launch", "-n", "2", "--")]:
+            with self.subTest(launcher=launcher), tempfile.TemporaryDirectory() as folder:
+                train = self.start(folder, "--trace", "run.json", launcher=launcher)
+                begin = [train.stdout.readline() for _ in range(6)]  # the first three losses
+                self.assertRegex(begin[5], r"^ +2  \d\.\d{4}$")
+                train.send_signal(signal.SIGINT)
+                end, errors = train.communicate(timeout=120)
+                self.assertEqual(130, train.returncode, errors)
+                steps = int(re.search(r"interrupted after (\d+) of 1000000 steps", errors)[1])
+                losses = re.findall(r"^ +\d+  \d\.\d{4}$", "".join(begin) + end, re.M)
+                self.assertEqual(steps, len(losses))
+                self.assertIn("tokens/s", end)
+                self.assertTrue(json.loads(pathlib.Path(folder, "run.json").read_text(encoding="utf-8")))
+
+    def test_an_interrupt_is_answered_by_one_document(self):
+        with tempfile.TemporaryDirectory() as folder:
+            train = self.start(folder, "--json", "--trace", "run.json")
+            children = pathlib.Path(f"/proc/{train.pid}/task/{train.pid}/children")
+            while len(children.read_text(encoding="utf-8").split()) < 2 and train.poll() is None:
+                pass  # until both ranks are there; whether they train already makes no difference
+            train.send_signal(signal.SIGINT)
+            answer, errors = train.communicate(timeout=120)
+            self.assertEqual(130, train.returncode, errors)
+            self.assertIn(json.loads(answer)["schema"], ["motley.train/1", "motley.refusal/1"])
+
+    def test_many_large_ranks_are_refused_by_one_error_before_any_starts(self):
+        chip = (ROOT / "platforms" / "chips" / "host-core.yaml").read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "large-core.yaml").write_text(
+                re.sub(r"^memory: \{value: [^,]*,", "memory: {value: 2 TiB,", chip, flags=re.M), encoding="utf-8")
+            pathlib.Path(folder, "large.yaml").write_text("""
+model: llama-2-70b
+cluster:
+  groups:
+    - name: hosts
+      nodes: 20
+      chip: large-core
+      chips_per_node: 8
+      inside: {fabric: loopback, bandwidth: 4 GB/s}
+      nics: [{kind: ethernet, count: 1, bandwidth: 10 Gb/s}]
+train: {global_batch: 160, sequence: 128, precision: fp32}
+strategy: {tp: 8, pp: 20}
+""", encoding="utf-8")
+            for command in ["train", "compare"]:
+                answer = subprocess.run([PROGRAM, command, "large.yaml", "--memory", "64GB"], capture_output=True,
+                                        text=True, cwd=folder, timeout=120, check=False)
+                self.assertEqual((3, ""), (answer.returncode, answer.stdout))
+                self.assertEqual(1, answer.stderr.count("error:"), answer.stderr)
+                self.assertRegex(answer.stderr, r"tensors of 160 ranks take 1\.\d+ TiB of memory here, and may")
 
 
 if __name__ == "__main__":

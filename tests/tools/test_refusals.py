@@ -4,6 +4,7 @@
 Arguments: the program, the source tree. MOTLEY_REWRITE=1 writes the messages of these cases again.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -50,16 +51,34 @@ def limit_memory():
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 
 
-def answer(case):
-    """What motley prints, in the form of the pages, in a folder with the case's files and the source's `scenarios`."""
+def run_case(case, *further):
+    """What motley prints in a folder with the case's files and the source's `scenarios`. `further` words come last, but
+    before `--`."""
+    words = shlex.split(case["arguments"])
+    end = words.index("--") if "--" in words else len(words)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "scenarios").symlink_to(ROOT / "scenarios")
         for name, escaped, text in re.findall(BLOCK, case["blocks"]):
             (folder / name).write_bytes(unescaped(text) if escaped else text.encode())
-        run = subprocess.run([PROGRAM, *shlex.split(case["arguments"])], capture_output=True, text=True, cwd=folder,
-                             stdin=subprocess.DEVNULL, timeout=ENOUGH_S, preexec_fn=limit_memory)
+        return subprocess.run([PROGRAM, *words[:end], *further, *words[end:]], capture_output=True, text=True,
+                              cwd=folder, stdin=subprocess.DEVNULL, timeout=ENOUGH_S, preexec_fn=limit_memory)
+
+
+def message_of(run):
+    """What it says, in the form of the pages."""
     return run.stderr.replace("motley: error: ", "", 1) + f"exit {run.returncode}\n"
+
+
+def text_of(refusal):
+    """The message on the page, made of a refusal as JSON."""
+    place, text = refusal["place"], refusal["message"] + "\n"
+    if place:
+        numbers = f"{place['line']}:{place['column']}:" if place["line"] else ""
+        text = f"{place['file']}:{numbers} {text}"
+    for hint in (refusal["hint"] or "").splitlines():
+        text += f"  hint: {hint}\n"
+    return text + f"exit {refusal['exit_code']}\n"
 
 
 class Refusals(unittest.TestCase):
@@ -72,7 +91,7 @@ class Refusals(unittest.TestCase):
             for case in reversed(list(cases(page))):  # last case first, so that a new message moves no other case
                 asked += 1
                 with self.subTest(where(page, case)):
-                    message = answer(case)
+                    message = message_of(run_case(case))
                     if os.environ.get("MOTLEY_REWRITE"):
                         text = text[: case.start("message")] + message + text[case.end("message") :]
                     else:
@@ -80,6 +99,21 @@ class Refusals(unittest.TestCase):
             if text != page.read_text(encoding="utf-8"):
                 page.write_text(text, encoding="utf-8")
         self.assertGreater(asked, 0)
+
+    def test_with_json_stdout_has_the_refusal_as_one_document_and_stderr_the_same_text(self):
+        for page in sorted((ROOT / "tests" / "refusals").glob("*.txt")):
+            for case in cases(page):
+                if "--json" in shlex.split(case["arguments"]) or "--print-binding" in case["arguments"]:
+                    continue
+                with self.subTest(where(page, case)):
+                    run = run_case(case, "--json")
+                    self.assertEqual(case["message"], message_of(run))
+                    refusal = json.loads(run.stdout)
+                    self.assertEqual(["schema", "kind", "exit_code", "place", "message", "hint"], list(refusal))
+                    self.assertEqual("motley.refusal/1", refusal["schema"])
+                    self.assertEqual(case["title"].split(":")[0], refusal["kind"])
+                    if "\\x" not in case["message"]:  # control characters are escapes in the text only
+                        self.assertEqual(case["message"], text_of(refusal))
 
     def test_an_escaped_block_holds_any_byte(self):
         self.assertEqual(b"a\x00\xf6\\x41", unescaped(r"a\x00\xf6\\x41"))

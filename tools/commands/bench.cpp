@@ -15,16 +15,15 @@
 
 #include "hw/calibration/host_facts.hpp"
 #include "hw/calibration/time_calls.hpp"
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/met_ranks.hpp"
 #include "models/base/index.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/units.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/measure_transfers.hpp"
-#include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/predict_calls.hpp"
 
@@ -249,9 +248,7 @@ Exit run(const BenchArguments& arguments) {
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
                   "motley bench comm -n 2");
   if (!arguments.cluster.empty()) const PredictedCalls refuses(arguments.cluster, arguments.ranks);
-  const LaunchResult launched = launch({.rank_count = arguments.ranks, .command = own_command()});
-  if (!launched.message.empty()) spdlog::error("{}", launched.message);
-  return static_cast<Exit>(launched.exit_code);
+  return run_own_ranks(arguments.ranks);
 }
 
 }  // namespace

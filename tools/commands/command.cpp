@@ -6,9 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,11 +16,15 @@
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/base/yaml_reader.hpp"
+#include "tools/commands/answer.hpp"
 
 namespace motley {
 namespace {
 
-extern "C" void exit_interrupted(int) { _exit(static_cast<int>(Exit::interrupted)); }
+extern "C" void exit_interrupted(int) {
+  answer_interrupted();
+  _exit(static_cast<int>(Exit::interrupted));
+}
 
 volatile std::sig_atomic_t interrupted = 0;
 extern "C" void note_interrupt(int) {
@@ -33,7 +35,8 @@ extern "C" void note_interrupt(int) {
 }  // namespace
 
 // Messages are coloured only on a terminal.
-void set_up(const std::string& program) {
+void set_up(const std::string& program, const std::vector<std::string>& words) {
+  choose_answer(words);
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   const char* terminal = std::getenv("TERM");
   const bool plain = std::getenv("NO_COLOR") != nullptr || isatty(STDERR_FILENO) == 0 ||
@@ -51,14 +54,23 @@ bool was_interrupted() { return interrupted != 0; }
 
 Exit run(const CommandBody& body) {
   try {
-    return body();
+    const Exit exit = body();
+    if (exit == Exit::interrupted) throw Interrupted();
+    if (exit != Exit::ok) answer("run-failed", exit, "the command has failed; stderr says why");
+    return exit;
+  } catch (const Interrupted& interrupt) {
+    answer("interrupted", Exit::interrupted, interrupt.what());
+    return Exit::interrupted;
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
+    answer(refusal);
     return refusal.exit_code();
   } catch (const RunFailure& failure) {
     spdlog::error("{}", failure.what());
+    answer("run-failed", Exit::failed, failure.what());
   } catch (const std::exception& bug) {
     spdlog::error("internal: {}", bug.what());
+    answer("internal", Exit::failed, bug.what());
   }
   return Exit::failed;
 }
@@ -81,17 +93,6 @@ void add_max_input(const Command& command) {
 
 namespace {
 
-void write_stdout(const std::string& text) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (written) return;
-  if (errno == EPIPE) {  // the reader has closed the pipe (`| head`): end as every filter does
-    std::signal(SIGPIPE, SIG_DFL);
-    std::raise(SIGPIPE);
-  }
-  throw RunFailure(std::string("cannot write to stdout: ") + std::strerror(errno));
-}
-
 // Whether the path is a device or a pipe, which is written directly: no file may be renamed over it.
 bool is_special(const std::string& path) {
   std::error_code unknown;
@@ -103,7 +104,7 @@ bool is_special(const std::string& path) {
 
 void write_result(const std::string& text, const std::string& path) {
   if (path.empty()) {
-    write_stdout(text);
+    print_result(text);
     return;
   }
   // The result is written beside the file and then renamed, so that a reader never sees half a result.

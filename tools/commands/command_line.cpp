@@ -1,7 +1,7 @@
 // Hides CLI11 behind the few functions that commands need, and adds hints for words that CLI11 does not understand.
 #include "tools/commands/command_line.hpp"
 
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,6 +30,7 @@ Option Option::between(double least, double most) const {
 }
 Option Option::one_of(const std::vector<std::string>& choices) const {
   option_->check(CLI::IsMember(choices));
+  state_->choices[option_] = choices;
   return *this;
 }
 Option Option::repeats() const {
@@ -43,45 +44,46 @@ Option Option::shows_default() const {
 
 Command Command::subcommand(const std::string& name, const std::string& description) const {
   app_->require_subcommand(1);
-  return {*app_->add_subcommand(name, description), *chosen_};
+  return {*app_->add_subcommand(name, description), *state_};
 }
 Option Command::option(const std::string& names, std::string& value, const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, std::optional<std::string>& value,
                        const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, std::vector<std::string>& value,
                        const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, int& value, const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, std::int64_t& value, const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, double& value, const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, std::optional<double>& value,
                        const std::string& description) const {
-  return Option(app_->add_option(names, value, description));
+  return {app_->add_option(names, value, description), *state_};
 }
 Option Command::option(const std::string& names, std::function<void(const std::string&)> take,
                        const std::string& description) const {
-  const auto taken = [names, take = std::move(take)](const std::string& value) {
+  const auto taken = [names, state = state_, take = std::move(take)](const std::string& value) {
     try {
       take(value);
     } catch (const Refusal& refusal) {
+      state->refused = refusal;
       throw CLI::ValidationError(names, refusal.what());
     }
   };
-  return Option(app_->add_option_function<std::string>(names, taken, description));
+  return {app_->add_option_function<std::string>(names, taken, description), *state_};
 }
 Option Command::flag(const std::string& name, bool& value, const std::string& description) const {
-  return Option(app_->add_flag(name, value, description));
+  return {app_->add_flag(name, value, description), *state_};
 }
 
 void Command::example(const std::string& line) const {
@@ -93,7 +95,7 @@ void Command::example(const std::string& line) const {
 }
 
 void Command::runs(CommandBody body) const {
-  app_->callback([chosen = chosen_, body = std::move(body)] { *chosen = body; });
+  app_->callback([state = state_, body = std::move(body)] { state->chosen = body; });
 }
 
 namespace {
@@ -102,13 +104,14 @@ namespace {
 // program".
 struct Reached {
   const CLI::App* command = nullptr;
-  std::string path;
+  std::string path;     // of the command, with the program's name
+  std::string above;    // the same without its last word
   std::string unknown;  // the word where a command should be but is not; empty: there is no such word
   std::vector<std::string> known;  // the commands that could be there
 };
 
 Reached reach(const CLI::App& program, const std::vector<std::string>& arguments) {
-  Reached reached{.command = &program, .path = program.get_name(), .unknown = {}, .known = {}};
+  Reached reached{.command = &program, .path = program.get_name(), .above = {}, .unknown = {}, .known = {}};
   for (const std::string& argument : arguments) {
     const std::vector<const CLI::App*> commands = reached.command->get_subcommands({});
     if (commands.empty() || argument.starts_with('-')) break;
@@ -120,6 +123,7 @@ Reached reach(const CLI::App& program, const std::vector<std::string>& arguments
       break;
     }
     reached.command = *same;
+    reached.above = reached.path;
     reached.path += " " + argument;
   }
   return reached;
@@ -138,37 +142,85 @@ std::string hint_for(const Reached& reached, const std::vector<std::string>& arg
   return "try `" + reached.path + " --help`";
 }
 
-void log_misunderstood(const CLI::App& program, const CLI::ParseError& error,
-                       const std::vector<std::string>& arguments) {
-  const Reached reached = reach(program, arguments);
-  if (reached.unknown.empty()) {
-    spdlog::error("{}\n  hint: {}", error.what(), hint_for(reached, arguments));
-    return;
+// Between two hints of one refusal.
+constexpr const char* kNextHint = "\n  hint: ";
+
+// The refusal of words that CLI11 does not understand, or of a word where a command should be.
+Refusal misunderstood(const CLI::App& program, const std::string& what,
+                      const std::vector<std::string>& words) {
+  const Reached reached = reach(program, words);
+  if (!reached.unknown.empty()) {
+    const std::string above = reached.path.substr(program.get_name().size());
+    return Refusal(
+        Exit::usage, "unknown-command", {},
+        fmt::format("unknown command `{}{}`", above.empty() ? "" : above.substr(1) + " ", reached.unknown),
+        suggest(reached.unknown, reached.known));
   }
-  const std::string above = reached.path.substr(program.get_name().size());
-  spdlog::error("unknown command `{}{}`\n  hint: {}", above.empty() ? "" : above.substr(1) + " ",
-                reached.unknown, suggest(reached.unknown, reached.known));
+  return Refusal(Exit::usage, "bad-command-line", {}, what, hint_for(reached, words));
+}
+
+// The refusal of the option itself, with its own hint first.
+Refusal with_help(const Refusal& refused, const std::string& what, const std::string& help) {
+  const std::size_t own = what.find(kNextHint);
+  return Refusal(refused.exit_code(), refused.kind(), refused.where(), what.substr(0, own),
+                 refused.hint().empty() ? help : refused.hint() + kNextHint + help);
+}
+
+OptionWords words_of(const CLI::Option& option, const CommandState& state) {
+  OptionWords words;
+  for (const std::string& name : option.get_snames()) words.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) words.names.push_back("--" + name);
+  if (words.names.empty()) words.positional = option.get_name();
+  words.description = option.get_description();
+  words.takes_value = option.get_items_expected_max() > 0;
+  words.repeats = option.get_items_expected_max() > 1;
+  if (const auto choices = state.choices.find(&option); choices != state.choices.end())
+    words.choices = choices->second;
+  return words;
+}
+
+CommandWords words_of(const CLI::App& app, const CommandState& state) {
+  CommandWords words{
+      .name = app.get_name(), .description = app.get_description(), .options = {}, .commands = {}};
+  for (const CLI::Option* option : app.get_options()) words.options.push_back(words_of(*option, state));
+  for (const CLI::App* command : app.get_subcommands({})) words.commands.push_back(words_of(*command, state));
+  return words;
 }
 
 }  // namespace
 
+CommandWords Command::words() const { return words_of(*app_, *state_); }
+
+std::string Command::help(const std::vector<std::string>& path) const {
+  const Reached reached = reach(*app_, path);
+  if (!reached.unknown.empty()) throw misunderstood(*app_, "", path);
+  app_->clear();  // a program that has parsed `help` would print the help of that
+  return reached.command->help(reached.above);
+}
+
 CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& version)
     : app_(std::make_unique<CLI::App>(description, name)) {
-  if (!version.empty()) app_->set_version_flag("--version", version);
+  if (!version.empty()) app_->set_version_flag("-V,--version", version);
 }
 CommandLine::~CommandLine() = default;
 
-Command CommandLine::program() { return {*app_, chosen_}; }
+Command CommandLine::program() { return {*app_, state_}; }
 
-CommandLine::Read CommandLine::read(int argc, const char* const* argv) {
+CommandBody CommandLine::read(int argc, const char* const* argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
   try {
+    if (words.empty()) throw CLI::CallForHelp();
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return {{}, static_cast<Exit>(app_->exit(error))};
-    log_misunderstood(*app_, error, {argv + 1, argv + argc});
-    return {{}, Exit::usage};
+    if (error.get_exit_code() != 0) {
+      Refusal refusal = misunderstood(*app_, error.what(), words);
+      if (state_.refused) refusal = with_help(*state_.refused, error.what(), refusal.hint());
+      return [refusal]() -> Exit { throw refusal; };
+    }
+    app_->exit(error);
+    return [] { return Exit::ok; };
   }
-  return {chosen_, Exit::ok};
+  return state_.chosen;
 }
 
 }  // namespace motley

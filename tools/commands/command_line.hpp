@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/base/refusal.hpp"
+#include "tools/commands/command_words.hpp"
 
 namespace CLI {
 class App;
@@ -17,6 +19,17 @@ class Option;
 }  // namespace CLI
 
 namespace motley {
+
+// The work of the command that the user named; it runs after all words were understood.
+using CommandBody = std::function<Exit()>;
+
+// What a CommandLine knows beyond what CLI11 does.
+struct CommandState {
+  CommandBody chosen;
+  std::map<const CLI::Option*, std::vector<std::string>> choices;  // what one_of() allows
+  std::optional<Refusal>
+      refused;  // why an option refused its value while the words were read; nothing: none did
+};
 
 // An option, flag or positional argument of a command. Values that it does not allow are refused.
 class Option {
@@ -32,12 +45,10 @@ class Option {
 
  private:
   friend class Command;
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, CommandState& state) : option_(option), state_(&state) {}
   CLI::Option* option_;
+  CommandState* state_;
 };
-
-// The work of the command that the user named; it runs after all words were understood.
-using CommandBody = std::function<Exit()>;
 
 // A command of the program, or the program itself. Values are filled in when the command line is read, and live at
 // least as long as the CommandLine.
@@ -63,12 +74,16 @@ class Command {
   void example(const std::string& line) const;
   // Sets what the command does if the user names it.
   void runs(CommandBody body) const;
+  // The commands inside this one, with all words that they take.
+  CommandWords words() const;
+  // The text of --help of this command, or of the one inside it that the path names. Throws Refusal unknown-command.
+  std::string help(const std::vector<std::string>& path) const;
 
  private:
   friend class CommandLine;
-  Command(CLI::App& app, CommandBody& chosen) : app_(&app), chosen_(&chosen) {}
+  Command(CLI::App& app, CommandState& state) : app_(&app), state_(&state) {}
   CLI::App* app_;
-  CommandBody* chosen_;
+  CommandState* state_;
 };
 
 class CommandLine {
@@ -79,17 +94,14 @@ class CommandLine {
   ~CommandLine();
 
   Command program();
-  // The body of the command that the user named. No body: --help, --version or an error has already been printed, and
-  // `exit` is the program's exit code. Words that are not understood are logged as an error, with a hint.
-  struct Read {
-    CommandBody body;
-    Exit exit = Exit::ok;
-  };
-  Read read(int argc, const char* const* argv);
+  // The body of the command that the user named. If the words are not understood, it throws Refusal unknown-command or
+  // bad-command-line. After --help and --version, which are answered here, it does nothing; without any word this
+  // prints the program's help, as git and cargo do.
+  CommandBody read(int argc, const char* const* argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
-  CommandBody chosen_;
+  CommandState state_;
 };
 
 }  // namespace motley

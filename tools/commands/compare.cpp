@@ -4,7 +4,6 @@
 #include "models/trace/compare.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cmath>
 #include <memory>
@@ -44,9 +43,10 @@ bool is_scenario_path(const std::string& path) {
   return path.ends_with(".yaml") || path.ends_with(".yml") || (is_name && find_scenario(path) != path);
 }
 
-// `world`: none means the scenario's own world.
-ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
-                     const CompareArguments& options) {
+// `world`: none means the scenario's own world. `looks_at_training`: whether it refuses, before it runs, what would be
+// refused if the scenario really ran.
+ComparedSide side_of(const std::string& path, std::optional<WorldKind> world, const CompareArguments& options,
+                     bool looks_at_training = false) {
   if (!is_scenario_path(path)) {
     ComparedSide side{.program = read_program_of_trace(path), .trace = read_trace(path)};
     try {
@@ -62,11 +62,13 @@ ComparedSide side_of(const std::string& path, std::optional<WorldKind> world,
   const auto announce = [&](const MemoryNeed& need) {
     announce_memory(need, prepared.scenario.job, allowed_memory(options.memory));
   };
+  if (looks_at_training)
+    announce_training(prepared, all_ranks(prepared.program), allowed_memory(options.memory));
   WorldChoice choice = prepared.scenario.world;
   choice.kind = kind;
   Trace trace =
       kind == WorldKind::real
-          ? train_world(prepared, options.steps)
+          ? train_world(prepared, options.steps, options.memory)
           : simulate_world(prepared, {.choice = choice, .records_kernels = true, .announce = announce}, true);
   return {.program = prepared.program, .trace = std::move(trace)};
 }
@@ -77,7 +79,7 @@ Exit run(const CompareArguments& options) {
     throw Refusal(Exit::usage, "missing-option", {}, fmt::format("nothing to compare `{}` with", options.a),
                   "give a second trace or scenario; a scenario alone is compared in both worlds");
   const auto in_both = [&](WorldKind kind) { return both_worlds ? std::optional(kind) : std::nullopt; };
-  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options);
+  const ComparedSide a = side_of(options.a, in_both(WorldKind::sim), options, both_worlds);
   const ComparedSide b = side_of(both_worlds ? options.a : options.b, in_both(WorldKind::real), options);
   const Comparison comparison = compare(a.program, a.trace, b.trace);
   if (!options.timeline.empty())
@@ -88,10 +90,9 @@ Exit run(const CompareArguments& options) {
   write_result(options.json ? to_json(comparison) : to_text(comparison), options.out);
   if (comparison.same_program && comparison.difference_count > 0) return Exit::mismatch;
   const double apart = std::abs(comparison.b.iteration_s / comparison.a.iteration_s - 1) * 100;
-  if (options.within && !(apart <= *options.within)) {
-    spdlog::error("the iterations are {:.1f} % apart, more than {} %", apart, *options.within);
-    return Exit::mismatch;
-  }
+  if (options.within && !(apart <= *options.within))
+    throw Refusal(Exit::mismatch, "not-within", {},
+                  fmt::format("the iterations are {:.1f} % apart, more than {} %", apart, *options.within));
   return Exit::ok;
 }
 
@@ -111,7 +112,9 @@ void add_compare(const Command& program) {
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.compare/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley compare scenarios/quickstart-train.yaml");
+  command.example(
+      "motley compare scenarios/quickstart-train.yaml\n"
+      "  motley compare imagined.json real.json --within 10 --timeline both.svg");
   command.runs([options] { return run(*options); });
 }
 

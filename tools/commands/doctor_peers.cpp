@@ -1,19 +1,17 @@
 #include "tools/commands/doctor_peers.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "hw/communicator/tried_paths.hpp"
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/met_ranks.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/units.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/commands/own_command.hpp"
 #include "tools/commands/place_flags.hpp"
 
 namespace motley {
@@ -97,9 +95,7 @@ Exit report_peers(const PeersArguments& arguments) {
   if (place && place->rank_count > 1) return report_as(*place, arguments.json);
   if (place || arguments.ranks < 2)
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has no peers", "motley doctor --peers -n 2");
-  const LaunchResult launched = launch({.rank_count = arguments.ranks, .command = own_command()});
-  if (!launched.message.empty()) spdlog::error("{}", launched.message);
-  return static_cast<Exit>(launched.exit_code);
+  return run_own_ranks(arguments.ranks);
 }
 
 }  // namespace motley

@@ -117,7 +117,9 @@ void add_explain(const Command& program) {
   add_memory_limit(command, options->memory);
   command.flag("--json", options->json, "print JSON (schema motley.explain/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley explain scenarios/holmes-hybrid.yaml");
+  command.example(
+      "motley explain scenarios/holmes-hybrid.yaml\n"
+      "  motley explain scenarios/holmes-hybrid-6.yaml scenarios/holmes-hybrid.yaml");
   command.runs([options] { return run(*options); });
 }
 

@@ -24,7 +24,7 @@ struct ExportArguments {
   bool json = false;
 };
 
-std::vector<std::string> read_hosts(const std::string& path) {
+std::vector<std::string> read_host_names(const std::string& path) {
   std::vector<std::string> hosts;
   if (path.empty()) return hosts;
   std::istringstream lines(read_text_file(path));
@@ -61,7 +61,7 @@ Exit run(const ExportArguments& options) {
   compile(scenario);  // refuses what cannot run anywhere
   const auto target = parse_word<ExportTarget>(options.to);
   const Export exported =
-      export_job(scenario.name, scenario.job, *target, ScenarioKeys(root), {read_hosts(options.hosts)});
+      export_job(scenario.name, scenario.job, *target, ScenarioKeys(root), {read_host_names(options.hosts)});
   for (const UnsaidKey& key : exported.unsaid)
     fmt::print(stderr, "motley: not said: `{}`: {}\n", key.key, key.why);
   if (options.json)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/base/text_file.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 
 namespace motley {
@@ -36,6 +37,7 @@ Exit run(LaunchArguments arguments) {
     return Exit::ok;
   }
   const LaunchResult launched = launch(options);
+  leave_answer_to_ranks();
   if (!launched.message.empty()) spdlog::error("{}", launched.message);
   return static_cast<Exit>(launched.exit_code);
 }

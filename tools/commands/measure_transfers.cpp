@@ -1,7 +1,6 @@
 #include "tools/commands/measure_transfers.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <memory>
@@ -14,10 +13,9 @@
 #include "hw/calibration/sentinel.hpp"
 #include "hw/calibration/time_transfers.hpp"
 #include "hw/communicator/communicator.hpp"
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/met_ranks.hpp"
-#include "tools/commands/own_command.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/place_flags.hpp"
 
 namespace motley {
@@ -67,12 +65,7 @@ std::string common_machine(Rendezvous& rendezvous) {
 
 MeasuredTransfers measure_transfers(const TransferOptions& options) {
   const std::optional<Place> place = place_of_process(options.place);
-  if (!place) {
-    const LaunchResult launched =
-        launch({.rank_count = static_cast<int>(options.ranks), .command = own_command()});
-    if (!launched.message.empty()) spdlog::error("{}", launched.message);
-    return {.samples = {}, .exit = static_cast<Exit>(launched.exit_code)};
-  }
+  if (!place) return {.samples = {}, .exit = run_own_ranks(static_cast<int>(options.ranks))};
   if (place->rank_count < 2)
     throw Refusal(Exit::usage, "bad-rank-count", {}, "one rank has nobody to exchange bytes with",
                   "motley launch -n 2 -- motley calibrate --transfers FILE");

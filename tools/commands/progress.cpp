@@ -23,8 +23,11 @@ bool can_redraw() {
 Progress::Progress(std::string what, std::int64_t total)
     : what_(std::move(what)), total_(total), visible_(can_redraw()), begin_(Clock::now()) {}
 
-Progress::~Progress() {
+Progress::~Progress() { hide(); }
+
+void Progress::hide() {
   if (drawn_) std::fputs("\r\033[K", stderr);
+  drawn_ = false;
 }
 
 void Progress::show(std::int64_t done, const std::string& note) {

@@ -16,6 +16,8 @@ class Progress {
   ~Progress();  // clears the line
   // Shows `done` of the total, followed by `note` ("loss 2.31").
   void show(std::int64_t done, const std::string& note = {});
+  // Clears the line until it is shown again, so that a line of a result can stand there.
+  void hide();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "hw/calibration/host_facts.hpp"
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "hw/rank/recording.hpp"
 #include "hw/world/real_ranks.hpp"
@@ -20,7 +19,9 @@
 #include "models/base/temporary_folder.hpp"
 #include "models/base/text_file.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/group_algorithms.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/own_fabric.hpp"
 #include "tools/commands/routing_text.hpp"
 
@@ -145,7 +146,9 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 namespace {
 
 // Runs `motley train` on as many ranks as the program has; each rank is a process.
-void launch_training(const Prepared& prepared, int steps, const std::vector<std::string>& further) {
+void launch_training(const Prepared& prepared, int steps, const std::string& memory,
+                     const std::vector<std::string>& further) {
+  announce_training(prepared, all_ranks(prepared.program), allowed_memory(memory));
   const std::string& path = prepared.scenario.path;
   refuse_irregular_file(path);  // every rank reads it
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string(),
@@ -158,23 +161,23 @@ void launch_training(const Prepared& prepared, int steps, const std::vector<std:
   for (const std::string& setting : prepared.scenario.settings)
     command.insert(command.end(), {"--set", setting});
   command.insert(command.end(), further.begin(), further.end());
-  const LaunchResult launched = launch({.rank_count = prepared.program.rank_count(), .command = command});
-  if (launched.exit_code != 0) throw RunFailure(launched.message);
+  run_ranks_of(command, prepared.program.rank_count());
 }
 
 }  // namespace
 
-Trace train_world(const Prepared& prepared, int steps) {
+Trace train_world(const Prepared& prepared, int steps, const std::string& memory) {
   const TemporaryFolder folder;
   const std::string trace = folder.file("trace.json");
-  launch_training(prepared, steps, {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
+  launch_training(prepared, steps, memory,
+                  {"--trace", trace, "--trace-kernels", "--out", folder.file("result.txt")});
   return read_trace(trace);
 }
 
 TrainedSteps train_steps(const Prepared& prepared, int steps, bool reference_kernels) {
   const TemporaryFolder folder;
   const std::string result = folder.file("result.json");
-  launch_training(prepared, steps,
+  launch_training(prepared, steps, "",
                   {"--json", "--out", result, "--kernels", reference_kernels ? "reference" : "fast"});
   const auto json = nlohmann::ordered_json::parse(read_text_file(result));
   TrainedSteps trained{json.at("step_s").get<std::vector<double>>(), std::nullopt};

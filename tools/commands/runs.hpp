@@ -32,8 +32,10 @@ Trace simulate_world(const Prepared& prepared, const SimulatedWorld& world, bool
 // Mixed: what every process of a launch does but the first, which simulates. Throws what serve_real_rank() throws.
 void serve_world(const Prepared& prepared, const SimulatedWorld& world);
 
-// Trains for real with `motley train`, each rank in a process, and returns the trace of the last step.
-Trace train_world(const Prepared& prepared, int steps);
+// Trains for real with `motley train`, each rank in a process, and returns the trace of the last step. The ranks may
+// take as many bytes as allowed_memory() of `memory`, the text of --memory, says. Throws what announce_training()
+// throws.
+Trace train_world(const Prepared& prepared, int steps, const std::string& memory = "");
 
 struct TrainedSteps {
   std::vector<double> step_s;              // the seconds of each step

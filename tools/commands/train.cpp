@@ -16,16 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "hw/launch/launch.hpp"
 #include "hw/launch/rendezvous.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/check/inventory.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/group_algorithms.hpp"
-#include "tools/commands/own_command.hpp"
+#include "tools/commands/memory_limit.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/progress.hpp"
 #include "tools/commands/routing_text.hpp"
@@ -47,6 +47,7 @@ struct TrainArguments {
   std::string rdma;  // empty: not given
   bool any_hosts = false, json = false;
   std::string out;
+  std::string memory;  // empty: not given
 };
 
 struct Trained {
@@ -84,19 +85,22 @@ std::string recording_text(const TrainResult& result) {
                      format_seconds(traced_s), 100 * result.recording_s / traced_s);
 }
 
-std::string to_text(const Trained& trained) {
-  const std::vector<double>& losses = trained.result.losses;
+// The text of the result grows while the run goes on, so that a reader of a pipe sees each loss when it is there.
+std::string text_head(const Prepared& prepared, std::int64_t steps) {
+  const int ranks = prepared.program.rank_count();
+  return fmt::format(
+      "{}: {} step{} on {} host rank{}\n\n{:>6}  {}\n", prepared.scenario.name, steps, steps == 1 ? "" : "s",
+      ranks, ranks == 1 ? "" : "s", "step",
+      prepared.scenario.job.transformer.trained_extra() > 0 ? "  loss   of further tokens" : "loss");
+}
+
+std::string text_row(std::int64_t step, double loss, std::optional<double> extra) {
+  return fmt::format("{:>6}  {:.4f}{}\n", step, loss, extra ? fmt::format("  {:.4f}", *extra) : "");
+}
+
+std::string text_tail(const Trained& trained) {
   const Program& program = trained.prepared.program;
-  std::string text = fmt::format("{}: trained {} steps on {} host rank{}\n\n", trained.prepared.scenario.name,
-                                 losses.size(), program.rank_count(), program.rank_count() == 1 ? "" : "s");
-  const std::vector<double>& extra = trained.result.extra_losses;
-  text += fmt::format("{:>6}  {}\n", "step", extra.empty() ? "loss" : "  loss   of further tokens");
-  const std::size_t every = std::max<std::size_t>(1, losses.size() / 10);
-  for (std::size_t step = 0; step < losses.size(); ++step)
-    if (step % every == 0 || step + 1 == losses.size())
-      text += fmt::format("{:>6}  {:.4f}{}\n", step, losses[step],
-                          extra.empty() ? "" : fmt::format("  {:.4f}", extra[step]));
-  text += recording_text(trained.result);
+  std::string text = recording_text(trained.result);
   text += fmt::format("\n{:.0f} tokens/s, most memory of a rank {}\n", trained.result.tokens_per_s,
                       format_bytes(static_cast<double>(trained.peak_bytes())));
   if (trained.result.clock_uncertainty_s > 0)
@@ -106,6 +110,47 @@ std::string to_text(const Trained& trained) {
   return text + fmt::format("strategy {}, program {}\n", program.strategy_hash, program_hash(program));
 }
 
+// What rank 0 tells while the ranks train: on stdout each loss as it comes, or everything at the end, where the result
+// is JSON or goes to a file.
+class Telling {
+ public:
+  Telling(const TrainArguments& options, const Prepared& prepared, std::int64_t steps, bool tells)
+      : options_(options), steps_(steps), progress_("step", steps), tells_(tells) {
+    text_ = text_head(prepared, steps);
+  }
+  void step(std::int64_t step, double loss, std::optional<double> extra) {
+    text_ += text_row(step, loss, extra);
+    if (streams()) {
+      progress_.hide();
+      flush();
+    }
+    progress_.show(step + 1, fmt::format("loss {:.4f}", loss));
+  }
+  Exit end(const Trained& trained) {
+    progress_.hide();
+    const auto done = static_cast<std::int64_t>(trained.result.losses.size());
+    text_ += text_tail(trained);
+    if (options_.json) text_ = to_json(trained);
+    write_result(text_, options_.out);
+    if (done == steps_) return Exit::ok;
+    spdlog::error("interrupted after {} of {} steps", done, steps_);
+    return Exit::interrupted;
+  }
+
+ private:
+  bool streams() const { return tells_ && !options_.json && options_.out.empty(); }
+  void flush() {
+    write_result(text_, "");
+    text_.clear();
+  }
+
+  const TrainArguments& options_;
+  const std::int64_t steps_;
+  Progress progress_;
+  const bool tells_;
+  std::string text_;  // what is not written yet
+};
+
 // Of a list with commas.
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> names;
@@ -114,9 +159,13 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
-TrainOptions train_options(const TrainArguments& options, const Job& job, Progress& progress) {
+std::int64_t steps_of(const TrainArguments& options, const Job& job) {
+  return options.steps > 0 ? options.steps : job.train.steps;
+}
+
+TrainOptions train_options(const TrainArguments& options, const Job& job, Telling& telling) {
   TrainOptions chosen;
-  chosen.steps = options.steps > 0 ? options.steps : job.train.steps;
+  chosen.steps = steps_of(options, job);
   chosen.library = options.kernels == "reference" ? KernelLibrary::reference : KernelLibrary::fast;
   // The last step is traced, if none is named, because the first ones warm up.
   if (!options.trace.empty())
@@ -127,14 +176,15 @@ TrainOptions train_options(const TrainArguments& options, const Job& job, Progre
   if (!options.rdma.empty() && chosen.uses_rdma)
     chosen.rdma_devices = options.rdma == "all" ? std::vector<std::string>() : names_in(options.rdma);
   chosen.on_note = [](const std::string& what) { spdlog::warn("{}", what); };
-  chosen.on_step = [&progress](std::int64_t step, double loss) {
-    progress.show(step + 1, fmt::format("loss {:.4f}", loss));
+  chosen.on_step = [&telling](std::int64_t step, double loss, std::optional<double> extra) {
+    telling.step(step, loss, extra);
   };
+  chosen.is_interrupted = was_interrupted;
   return chosen;
 }
 
 void check_trace_step(const TrainArguments& options, const Job& job) {
-  const std::int64_t steps = options.steps > 0 ? options.steps : job.train.steps;
+  const std::int64_t steps = steps_of(options, job);
   if (options.trace_step >= steps)
     throw Refusal(Exit::usage, "bad-trace-step", {},
                   fmt::format("--trace-step {}: there are {} steps", options.trace_step, steps),
@@ -150,11 +200,14 @@ void require_nodes(const Prepared& prepared, const Inventory& inventory) {
                     "hosts than it says by --any-hosts");
 }
 
-// Starts one process for each rank on this machine. Rank 0 prints the result; every rank prints its own errors.
-Exit launch_ranks(const Program& program) {
-  const LaunchResult launched = launch({.rank_count = program.rank_count(), .command = own_command()});
-  if (!launched.message.empty()) spdlog::error("{}", launched.message);
-  return static_cast<Exit>(launched.exit_code);
+// Looks at what the ranks of this host need. One process does so for all of them: the one that starts them, or rank 0.
+// If ranks may be on other hosts, each does so for itself.
+void announce_held_here(const Prepared& prepared, const std::optional<Place>& place, double allowed) {
+  const bool is_own = is_own_rank();
+  if (place && place->rendezvous.host != "127.0.0.1")
+    announce_training(prepared, {place->rank}, allowed);
+  else if (!is_own && (!place || place->rank == kLeader))
+    announce_training(prepared, all_ranks(prepared.program), allowed);
 }
 
 Exit run(const TrainArguments& options) {
@@ -164,25 +217,25 @@ Exit run(const TrainArguments& options) {
   const Text text = Text::load(job.train.text.empty() ? default_text_path() : job.train.text);
   text.suits(job.transformer, job.train);
   const std::optional<Place> place = place_of_process(options.place);
+  announce_held_here(prepared, place, allowed_memory(options.memory));
   if (!place && prepared.program.rank_count() > 1) {
     refuse_irregular_file(prepared.scenario.path);  // every rank reads it
-    return launch_ranks(prepared.program);
+    return run_own_ranks(prepared.program.rank_count());
   }
 
-  TrainResult result;
-  {
-    Progress progress("step", options.steps > 0 ? options.steps : job.train.steps);
-    TrainOptions chosen = train_options(options, job, progress);
-    chosen.algorithms = algorithms_as_simulated(prepared);
-    if (!options.any_hosts)
-      chosen.on_met = [&](const Inventory& inventory) { require_nodes(prepared, inventory); };
-    result = train_rank(job, prepared.program, text, place.value_or(Place{}), chosen);
-  }
-  if (place && place->rank != kLeader) return Exit::ok;
-  if (!options.trace.empty()) write_trace(result.trace, prepared.program, options.trace);
-  const Trained trained{.prepared = prepared, .result = result};
-  write_result(options.json ? to_json(trained) : to_text(trained), options.out);
-  return Exit::ok;
+  const bool leads = !place || place->rank == kLeader;
+  Telling telling(options, prepared, steps_of(options, job), leads);
+  TrainOptions chosen = train_options(options, job, telling);
+  chosen.algorithms = algorithms_as_simulated(prepared);
+  chosen.on_met = [&](const Inventory& inventory) {
+    if (!options.any_hosts) require_nodes(prepared, inventory);
+    note_interrupts();  // until now there is nothing to keep
+  };
+  const TrainResult result = train_rank(job, prepared.program, text, place.value_or(Place{}), chosen);
+  if (!leads) return Exit::ok;
+  if (!options.trace.empty() && !result.trace.events.empty())
+    write_trace(result.trace, prepared.program, options.trace);
+  return telling.end({.prepared = prepared, .result = result});
 }
 
 }  // namespace
@@ -210,9 +263,13 @@ void add_train(const Command& program) {
                  "default: those that MOTLEY_NIC names, or all");
   command.flag("--any-hosts", options->any_hosts,
                "let ranks run on several hosts that are not the nodes of the scenario's cluster");
+  add_memory_limit(command, options->memory, "all ranks of this host");
   command.flag("--json", options->json, "print JSON (schema motley.train/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
-  command.example("motley train scenarios/quickstart-train.yaml --steps 20");
+  command.example(
+      "motley train scenarios/quickstart-train.yaml --steps 20\n"
+      "  motley train scenarios/quickstart-train.yaml --trace run.json --trace-kernels\n"
+      "  motley launch --hosts a:1,b:1 --rendezvous-host 10.0.0.1 -- motley train TWO-NODES.yaml");
   command.runs([options] { return run(*options); });
 }
 

@@ -168,8 +168,7 @@ Exit run_command_line(int argc, char** argv) {
   program.flag("--json", options.json, "print JSON (schema motley.fit/1)");
   program.example("tools/fit-published --only torchtitan-2025 --rounds 2");
   program.runs([&options] { return run(options); });
-  const CommandLine::Read read = command_line.read(argc, argv);
-  return read.body ? motley::run(read.body) : read.exit;
+  return motley::run(command_line.read(argc, argv));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST_CASE("dumps one rank's training", "[.][oracle dump]") {
       if (first_step && kernel.op == KernelOp::embed_backward) dumped["gradients"] = gradients_of(*work);
     };
   };
-  options.on_step = [&](std::int64_t step, double loss) {
+  options.on_step = [&](std::int64_t step, double loss, std::optional<double>) {
     dumped["steps"].push_back(data_of(job, text, step));
     dumped["steps"].back()["loss"] = loss;
     first_step = false;

@@ -211,6 +211,34 @@ TEST_CASE("a number that is too large for a rank is not taken for another rank")
   REQUIRE_THAT(told, Catch::Contains("rank 4294967297 of 2 came twice or is none"));
 }
 
+TEST_CASE(
+    "an interrupt ends all ranks after the same step, with the losses until then and a traced last step") {
+  Job job = tests::tiny_job({1, 2, 2});
+  const Program program = compile(job);
+  const auto whole = train_in_process(job, program, tests::tiny_text(), {.steps = 8});
+  for (const Rank one : program.ranks.ids()) {
+    for (const bool traces : {false, true}) {
+      std::atomic<int> asked = 0;
+      TrainOptions options{.steps = 1000, .trace_step = traces ? 999 : -1};
+      thread_local Rank mine{0};
+      options.on_start = [](Rank rank, RankWork&) { mine = rank; };
+      // Only one of the ranks is interrupted, after its third step.
+      thread_local int ended = 0;
+      options.is_interrupted = [&] {
+        ++asked;
+        return mine == one && ++ended == 3;
+      };
+      const auto result = train_in_process(job, program, tests::tiny_text(), options);
+      REQUIRE(result.losses.size() == (traces ? 5U : 4U));
+      CHECK(asked == static_cast<int>(result.losses.size()) * program.rank_count());
+      for (std::size_t i = 0; i < result.losses.size(); ++i)
+        CHECK(result.losses[i] == Approx(whole.losses[i]).margin(1e-6));
+      CHECK(result.trace.events.empty() != traces);
+      CHECK(result.step_s.size() == result.losses.size());
+    }
+  }
+}
+
 TEST_CASE("text that cannot be trained on is refused") {
   Job job = tests::tiny_job({1, 1, 1});
   const Program program = compile(job);
