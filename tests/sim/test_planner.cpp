@@ -217,6 +217,45 @@ TEST_CASE("a plan depends on nothing but the job and the number of evaluations",
   }
 }
 
+TEST_CASE("a plan is the same whether or not what a recurrence rules out is simulated", "[plan]") {
+  std::size_t judged = 0, bounded = 0;
+  for (unsigned seed = 1; seed <= (kSanitized ? 2 : 6); ++seed) {
+    CAPTURE(seed);
+    Job job = plannable_job(seed);
+    if (seed % 2 == 0) job.strategy = {};
+    job.strategy.overlap_steps.reset();
+    CountingJudge counting;
+    const Judge judge = std::ref(counting);
+    PlanLimits limits{.evaluations = 80};
+    const Plan simulated = plan(job, judge, limits);
+    limits.judge_below = judge_below;
+    const Plan quick = plan(job, judge, limits);
+    CHECK(print(quick.job.strategy) == print(simulated.job.strategy));
+    CHECK(quick.job.cluster.transport == simulated.job.cluster.transport);
+    CHECK(quick.simulated_s == simulated.simulated_s);
+    CHECK(quick.judged == simulated.judged);
+    CHECK(quick.refused == simulated.refused);
+    CHECK(quick.end == simulated.end);
+    CHECK(simulated.bounded == 0);
+    judged += quick.judged;
+    bounded += quick.bounded;
+  }
+  CHECK(bounded > judged / 4);
+}
+
+TEST_CASE("no bound takes the place of a simulation where more than the shortest step counts", "[plan]") {
+  PlanLimits limits{.evaluations = 30};
+  limits.judge_below = [](const std::vector<Job>&, double) -> std::vector<Verdict> {
+    FAIL("a bound was asked for");
+    return {};
+  };
+  limits.goal.most_step_s = 1e9;
+  CHECK(plan(plannable_job(3), simulating_judge(false), limits).bounded == 0);
+  limits.goal = {};
+  limits.policy = PlanPolicy::hethub;
+  CHECK(plan(plannable_job(22), simulating_judge(false), limits).bounded == 0);
+}
+
 TEST_CASE("a plan whose time is over has a bound that holds and the best strategy until then", "[plan]") {
   const Job job = plannable_job(6);
   CountingJudge counting;

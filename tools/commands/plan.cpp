@@ -192,6 +192,7 @@ Exit run(const PlanArguments& options) {
     return was_interrupted() ? Exit::interrupted : Exit::ok;
   }
   PlanLimits with_change = limits;
+  with_change.judge_below = judge_below_in_pool();
   with_change.suggests = true;
   with_change.has_search_time = [&] {
     return !was_interrupted() &&
