@@ -35,10 +35,26 @@ Job drawn_job(unsigned seed) {
   return job;
 }
 
-// Checks the three judges of each job, each a bound for the next. Returns the mean share of the simulated step that the
-// recurrence is.
-double check_judges(unsigned first, unsigned last) {
-  double sum = 0;
+// How many recurrences are the simulated step.
+struct EqualSteps {
+  int jobs = 0, equal = 0;
+  void add(bool is_equal) {
+    ++jobs;
+    equal += is_equal ? 1 : 0;
+  }
+  double share() const { return static_cast<double>(equal) / jobs; }
+};
+
+struct Closeness {
+  double sum = 0;  // of the shares of the simulated step that recurrences are
+  EqualSteps all;
+  EqualSteps overlapping;  // of jobs whose steps overlap
+  EqualSteps expanded;     // of jobs whose collectives run message by message
+};
+
+// Checks the three judges of each job, each a bound for the next.
+Closeness check_judges(unsigned first, unsigned last) {
+  Closeness closeness;
   for (unsigned seed = first; seed < last; ++seed) {
     const Job job = drawn_job(seed);
     const Program program = compile(job);
@@ -50,19 +66,58 @@ double check_judges(unsigned first, unsigned last) {
     CAPTURE(seed, work_s, least_s, step_s, job.strategy.steps_overlap());
     CHECK(work_s <= least_s * (1 + kRounding));
     CHECK(least_s <= step_s * (1 + tolerance(job)));
-    sum += least_s / step_s;
+    const bool is_equal = least_s >= step_s * (1 - kSteady);
+    closeness.sum += least_s / step_s;
+    closeness.all.add(is_equal);
+    if (job.strategy.steps_overlap()) closeness.overlapping.add(is_equal);
+    if (job.fidelity.data_parallel == CollectiveLevel::expanded ||
+        job.fidelity.tensor_parallel == CollectiveLevel::expanded)
+      closeness.expanded.add(is_equal);
   }
-  return sum / (last - first);
+  return closeness;
+}
+
+// A bound far below every step would hold, too.
+void check_is_close(const Closeness& closeness) {
+  CHECK(closeness.sum / closeness.all.jobs > 0.9);
+  CHECK(closeness.all.share() > 0.25);
+  CHECK(closeness.overlapping.share() > 0.2);
+  CHECK(closeness.expanded.share() > 0.25);
 }
 
 }  // namespace
 
 TEST_CASE("no simulated step is shorter than its recurrence, and that than the work bound", "[recurrence]") {
-  CHECK(check_judges(20000, kSanitized ? 20040 : 20300) >
-        0.9);  // a bound far below every step would hold, too
+  check_is_close(check_judges(20000, kSanitized ? 20060 : 20300));
 }
 TEST_CASE("no simulated step of ten thousand is shorter than its recurrence", "[.ten-thousand]") {
-  CHECK(check_judges(30000, 40000) > 0.9);
+  check_is_close(check_judges(30000, 40000));
+}
+
+// What is left of contention is that for the processors that move the bytes of sockets, whose rate is no figure of a
+// cluster.
+TEST_CASE("on links so wide that no flow waits for another, a recurrence is the simulation", "[recurrence]") {
+  constexpr double kWider = 1e7;
+  EqualSteps all;
+  for (unsigned seed = 24000; seed < (kSanitized ? 24030 : 24200); ++seed) {
+    Job job = drawn_job(seed);
+    for (NodeGroup& group : job.cluster.groups) {
+      group.inside.bandwidth *= kWider;
+      for (Nic& nic : group.nics) nic.bandwidth *= kWider;
+      if (group.host) group.host->link *= kWider;
+    }
+    for (GroupLink& link : job.cluster.links)
+      for (double* const rate : {&link.bandwidth, &link.per_flow}) *rate *= kWider;
+    for (Network& network : job.cluster.networks)
+      for (double* const rate : {&network.uplink, &network.local, &network.global}) *rate *= kWider;
+    build_topology(job.cluster);
+    const Program program = compile(job);
+    const double least_s = recur(job, program).step_s, step_s = simulated_step_s(job, program);
+    CAPTURE(seed, least_s, step_s, job.strategy.steps_overlap());
+    CHECK(least_s > 0.97 * step_s);
+    all.add(least_s > (1 - 1e-4) * step_s);
+  }
+  CHECK(all.share() > 0.75);
 }
 
 namespace {
