@@ -1,5 +1,6 @@
 // Chooses the strategy of a job. Closed forms propose pipelines (pipeline_search.hpp), a simulation judges them, and
 // the best one is improved by the moves that people know from `motley explain` (moves.hpp) until none makes it faster.
+// What a bound rules out is not simulated.
 // Beside the plan stands a bound that no strategy can pass. There are no clocks and no simulator here: both are handed
 // in. Read next: models/plan/work_bound.hpp.
 #pragma once
