@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -264,11 +263,11 @@ Recurrence recur(const Job& job, const Program& program, const FoldedFabric& fol
   // No instruction of a steady simulation is later by less than the least by which one is later here (Collatz and
   // Wielandt's bound of an eigenvalue, in max-plus).
   std::vector<double> before_s;
-  for (double most_s = 0; result.rounds < kMostRounds && result.step_s < enough_s; ++result.rounds) {
+  while (result.rounds < kMostRounds && result.step_s < enough_s) {
     before_s = ends_s;
     follow(graph, false, begins_s, ends_s);
-    double least_s = std::numeric_limits<double>::infinity();
-    most_s = 0;
+    ++result.rounds;
+    double least_s = std::numeric_limits<double>::infinity(), most_s = 0;
     for (std::size_t i = 0; i < ends_s.size(); ++i) {
       least_s = std::min(least_s, ends_s[i] - before_s[i]);
       most_s = std::max(most_s, ends_s[i] - before_s[i]);
