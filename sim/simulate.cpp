@@ -1,8 +1,11 @@
 #include "sim/simulate.hpp"
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
-#include "sim/fabric/repeated_draw.hpp"
+#include "models/base/refusal.hpp"
+#include "sim/fold/repeated_draw.hpp"
 #include "sim/world/kernel_events.hpp"
 #include "sim/world/sim_world.hpp"
 
@@ -20,15 +23,48 @@ auto with_draw(const Job& job, const Program& program, Act act) {
   return act(repeated);
 }
 
+Folding fold_and_announce(const Job& job, const Program& program, const SimOptions& options,
+                          Durations& durations) {
+  FoldOptions how{job.fidelity.fold.value_or(false), {}};
+  if (!durations.for_class()) how.apart = durations.measured_ranks();
+  if (options.announce)
+    how.counted = [&](std::int64_t lanes) { options.announce(least_memory_need(job, program, lanes)); };
+  Folding folding = fold(job, program, durations.costs(), how);
+  durations.use_classes(folding.symmetry.ranks);
+  if (options.announce) options.announce(memory_need(job, program, folding));
+  return folding;
+}
+
 }  // namespace
 
-Trace simulate(const Job& job, const Program& program, const SimOptions& options) {
-  return with_draw(job, program, [&](const Job& drawn) {
+SimulatedOrBound simulate_below(double enough_s, const Job& job, const Program& program,
+                                const SimOptions& options) {
+  return with_draw(job, program, [&](const Job& drawn) -> SimulatedOrBound {
     Durations durations(drawn, program, options);
-    Trace trace = SimWorld(drawn, program, options, durations).run();
+    const FoldedFabric folded(drawn, program, durations.costs(),
+                              fold_and_announce(drawn, program, options, durations));
+    if (std::isfinite(enough_s)) {
+      MOTLEY_CHECK(!options.null && !durations.any_measured());
+      const Recurrence recurrence = recur(drawn, program, folded, durations.costs(), enough_s);
+      if (recurrence.step_s >= enough_s) return recurrence;
+    }
+    Trace trace = SimWorld(drawn, program, options, durations, folded).run();
     if (options.records_kernels && !options.null)
       trace.kernels = kernel_events(program, trace.events, durations);
     return trace;
+  });
+}
+
+Trace simulate(const Job& job, const Program& program, const SimOptions& options) {
+  return std::get<Trace>(simulate_below(std::numeric_limits<double>::infinity(), job, program, options));
+}
+
+Recurrence recur(const Job& job, const Program& program) {
+  return with_draw(job, program, [&](const Job& drawn) {
+    CostTable costs(program, drawn.cluster);
+    const FoldedFabric folded(drawn, program, costs,
+                              fold(drawn, program, costs, {drawn.fidelity.fold.value_or(false), {}}));
+    return recur(drawn, program, folded, costs);
   });
 }
 

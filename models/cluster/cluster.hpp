@@ -177,7 +177,7 @@ struct PortLayout {
   int count() const { return static_cast<int>(width.size()); }
 };
 
-// Flows that choose their spines as others do, their models: see sim/fabric/repeated_draw.hpp.
+// Flows that choose their spines as others do, their models: see sim/fold/repeated_draw.hpp.
 struct FlowModels {
   struct Leaves {
     int from = 0, to = 0;

@@ -14,9 +14,10 @@ namespace motley {
 
 // What a simulation says of a job.
 struct Verdict {
-  double step_s = 0;    // 0: the job is refused
-  std::string refused;  // the first line of its Refusal
-  Bill bill = {};       // of the step; nothing is known unless it was asked for
+  double step_s = 0;      // 0: the job is refused
+  std::string refused;    // the first line of its Refusal
+  Bill bill = {};         // of the step; nothing is known unless it was asked for
+  bool is_bound = false;  // the step takes at least step_s, and was not simulated
   bool stands() const { return refused.empty(); }
 };
 

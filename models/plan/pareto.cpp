@@ -83,6 +83,7 @@ ParetoFront plan_front(const Job& job, const Judge& judge, const PlanLimits& lim
   front.objectives = objectives;
   FrontJudge keeping(judge);
   PlanLimits asked = limits;
+  asked.judge_below = {};  // every strategy is wanted, not the best alone
   const auto planned = [&](PlanObjective objective, double most_step_s) {
     asked.goal = limits.goal;
     asked.goal.objective = objective;

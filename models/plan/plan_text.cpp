@@ -23,9 +23,9 @@ std::string describe(PlanEnd end) {
     case PlanEnd::no_move_helps:
       return "no change of one thing makes the plan better";
     case PlanEnd::all_judged:
-      return "every proposal of the policy was simulated";
+      return "every proposal of the policy was judged";
     case PlanEnd::evaluations:
-      return "as many strategies were simulated as `evaluations` allows";
+      return "as many strategies were judged as `evaluations` allows";
     case PlanEnd::time:
       return "time was over: the limit was reached, or it was interrupted";
   }
@@ -156,8 +156,9 @@ std::string to_text(const PlanReport& report) {
   text += fmt::format("transport {}\n", name_of(plan.job.cluster.transport));
   text += baselines_text(plan.simulated_s, report.baselines);
   text += fmt::format(
-      "\npolicy {}: {} pipelines laid out, {} more pruned, {} simulated, {} of them refused, in {}\n",
-      name_of(report.request.policy), plan.explored, plan.pruned, plan.judged, plan.refused,
+      "\npolicy {}: {} pipelines laid out, {} more pruned, {} simulated, {} of them refused{}, in {}\n",
+      name_of(report.request.policy), plan.explored, plan.pruned, plan.judged - plan.bounded, plan.refused,
+      plan.bounded > 0 ? fmt::format(", {} more judged by a bound alone", plan.bounded) : "",
       format_seconds(report.search_s));
   text += findings_text(plan, "  ");
   text += fmt::format("  {}: {}\n", name_of(report.request.policy), recollection_of(report.request.policy));
@@ -208,7 +209,8 @@ nlohmann::ordered_json json_of(const PlanReport& report) {
     if (!each.step_s) json["cannot_hold_the_model"].push_back(each.group);
   json["explored"] = plan.explored;
   json["pruned"] = plan.pruned;
-  json["simulated"] = plan.judged;
+  json["simulated"] = plan.judged - plan.bounded;
+  json["bounded"] = plan.bounded;
   json["refused"] = plan.refused;
   json["ended"] = word_of(plan.end);
   json["search_s"] = report.search_s;

@@ -44,6 +44,9 @@ constexpr double kHopeless = 1.5;
 constexpr double kHopelessEstimate = 2.5;
 
 constexpr std::size_t kStarts = 3;
+// A bound must pass a simulated step by this much to rule a job out, so that rounding does not. See
+// sim/recurrence/recurrence.hpp for how exactly overlapping steps are alike.
+constexpr double kPassed = 1 + 1e-5;
 // The kinds of moves, those first that change most. Combinations save memory; a plan has what it needs.
 constexpr std::array kImproving = {
     MoveKind::degrees,           MoveKind::experts,          MoveKind::micro_batch, MoveKind::schedule,
@@ -188,6 +191,37 @@ std::vector<Candidate> starts(std::vector<Candidate> judged, const Goal& goal) {
     if (list.size() < kStarts && shapes.insert(shape_of(each.job.strategy)).second)
       list.push_back(std::move(each));
   return list;
+}
+
+// A job that takes longer is none of starts(): that of the last of them. Infinite: there are fewer.
+double longest_start_s(const std::vector<Candidate>& judged) {
+  std::map<std::string, double> shapes;
+  for (const Candidate& each : judged) {
+    const auto [shape, is_new] = shapes.try_emplace(shape_of(each.job.strategy), each.verdict.step_s);
+    shape->second = std::min(shape->second, each.verdict.step_s);
+  }
+  std::vector<double> steps;
+  for (const auto& [shape, step_s] : shapes) steps.push_back(step_s);
+  std::sort(steps.begin(), steps.end());
+  return steps.size() < kStarts ? Goal::kNone : steps[kStarts - 1];
+}
+
+// A job is of use if it may become the plan, one of starts(), or what moves go on from: below `useful_s`.
+std::vector<Verdict> judge_useful(const std::vector<Job>& jobs, const Judge& judge, const PlanLimits& limits,
+                                  double useful_s) {
+  const bool bounds = limits.policy == PlanPolicy::optimal && limits.goal.is_shortest_step();
+  return bounds && limits.judge_below ? limits.judge_below(jobs, kPassed * useful_s) : judge(jobs);
+}
+
+// The pin that the job does not keep once it is compiled. Nothing: it keeps all, or does not compile: it is judged, and
+// refused.
+std::optional<std::string> find_pin_broken_by(const Job& job, const PlanPins& pins) {
+  if (!is_pinned(pins)) return std::nullopt;
+  try {
+    return find_broken_pin(pins, job, compile(job));
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
 }
 
 // Keeps the first `most` jobs. Returns whether there were more.
@@ -354,6 +388,7 @@ class Planner {
 
   // Judges all moves from a job, and goes on from the best, until none is better.
   void improve(Candidate now) {
+    improved_s_ = now.verdict.step_s;
     if (now.job.cluster.transport != job_.cluster.transport) {
       Job own_transport = now.job;
       own_transport.cluster.transport = job_.cluster.transport;
@@ -377,6 +412,7 @@ class Planner {
             now = std::move(each);
             is_improved = true;
           }
+        improved_s_ = now.verdict.step_s;
       }
     }
   }
@@ -406,7 +442,8 @@ class Planner {
       if (together.empty() || (i < jobs.size() && together.size() < limits_.together)) continue;
       if (!goes_on()) return;
       if (cut_to(together, until_ - plan_.judged)) plan_.end = PlanEnd::evaluations;
-      const std::vector<Verdict> verdicts = judge_(together);
+      const double useful_s = improved_s_ > 0 ? improved_s_ : longest_start_s(judged_);
+      const std::vector<Verdict> verdicts = judge_useful(together, judge_, limits_, useful_s);
       for (std::size_t j = 0; j < verdicts.size(); ++j) take(together[j], verdicts[j]);
       together.clear();
       if (!limits_.progress) continue;
@@ -415,27 +452,23 @@ class Planner {
     }
   }
 
-  // Whether the job keeps the pins once it is compiled; a job that does not compile is judged, and refused.
   bool keeps_pins(const Job& job) {
-    if (!is_pinned(limits_.pins)) return true;
-    try {
-      const std::optional<std::string> broken = find_broken_pin(limits_.pins, job, compile(job));
-      if (broken) last_refusal_ = *broken;
-      return !broken;
-    } catch (const Refusal&) {
-      return true;
-    }
+    const std::optional<std::string> broken = find_pin_broken_by(job, limits_.pins);
+    if (broken) last_refusal_ = *broken;
+    return !broken;
   }
 
   void take(const Job& job, const Verdict& verdict) {
     ++plan_.judged;
     known_[key_of(job)] = verdict.step_s;
-    if (!verdict.stands()) {
+    if (verdict.is_bound) {
+      ++plan_.bounded;
+    } else if (verdict.stands()) {
+      add(job, verdict);
+    } else {
       ++plan_.refused;
       last_refusal_ = verdict.refused;
-      return;
     }
-    add(job, verdict);
   }
 
   void add(const Job& job, const Verdict& verdict) {
@@ -456,6 +489,7 @@ class Planner {
   std::optional<std::vector<Job>> proposed_;
   std::map<std::string, double> known_;  // steps of the jobs that were judged; 0: a job does not stand
   std::vector<Candidate> judged_;        // those of the last proposals, or moves, that stand
+  double improved_s_ = 0;                // step of what moves go on from; 0: there are no moves yet
   std::string last_refusal_;
   Plan plan_;
 };

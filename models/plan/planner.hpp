@@ -1,5 +1,6 @@
 // Chooses the strategy of a job. Closed forms propose pipelines (pipeline_search.hpp), a simulation judges them, and
 // the best one is improved by the moves that people know from `motley explain` (moves.hpp) until none makes it faster.
+// What a bound rules out is not simulated.
 // Beside the plan stands a bound that no strategy can pass. There are no clocks and no simulator here: both are handed
 // in. Read next: models/plan/work_bound.hpp.
 #pragma once
@@ -20,6 +21,9 @@ namespace motley {
 
 // Compiles, checks and simulates jobs, and returns the verdicts in their order.
 using Judge = std::function<std::vector<Verdict>(const std::vector<Job>& jobs)>;
+// The same, but a job whose step takes `enough_s` or longer need not be simulated: its verdict may be a bound of at
+// least `enough_s`.
+using JudgeBelow = std::function<std::vector<Verdict>(const std::vector<Job>& jobs, double enough_s)>;
 
 // The result of one of the forms that a policy tries.
 struct VariantResult {
@@ -48,7 +52,8 @@ struct Plan {
   std::optional<double> own_s;            // the step under the job's own strategy, where it has one that fits
   std::optional<Verdict> own;             // the verdict on it
   std::int64_t explored = 0, pruned = 0;  // pipelines by closed forms
-  std::size_t judged = 0, refused = 0;    // jobs by simulation; those of them that do not stand
+  std::size_t judged = 0, refused = 0;    // jobs; those of them that do not stand
+  std::size_t bounded = 0;                // jobs that were judged by a bound alone, and not simulated
   std::vector<VariantResult> variants = {};
   std::vector<std::string> notes = {};  // what the policy measured and chose on the way
   PlanEnd end = PlanEnd::no_move_helps;
@@ -64,6 +69,9 @@ struct PlanLimits {
   std::function<bool()> has_time = [] { return true; };  // asked between judgements
   // Asked while closed forms are searched, so that time is left to judge what they propose. Empty: `has_time`.
   std::function<bool()> has_search_time = {};
+  // Judges jobs that are of no use beyond some time, where the goal is the shortest step; the plan is the same. Empty:
+  // the Judge does.
+  JudgeBelow judge_below = {};
   // Told the best value of the goal until then, 0 while none meets the targets, and its bound: the gap never grows.
   std::function<void(std::size_t judged, double best, double bound)> progress = {};
   Goal goal = {};

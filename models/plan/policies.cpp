@@ -51,6 +51,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 }  // namespace
 
 std::vector<PolicyPlan> plan_by_all(const Job& job, const Judge& judge, PlanLimits limits) {
+  limits.judge_below = {};  // a bound is no verdict to remember
   RememberingJudge remembering(judge);
   const Judge remembered = std::ref(remembering);
   std::vector<PolicyPlan> plans;

@@ -3,7 +3,7 @@
 // pipeline parallelism, only which rank moves bytes to which through which slot and over which links. It does not
 // search for symmetries of the whole: two ranks that some automorphism would exchange are always in one class, but a
 // class may hold more ranks, whose neighbourhoods no World can tell apart. Read next: models/check/check.cpp,
-// sim/fabric/fold.hpp.
+// sim/fold/fold.hpp.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/clock/clock.hpp"
-#include "sim/fabric/fabric.hpp"
+#include "sim/fold/fabric.hpp"
 
 namespace motley {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/fabric/fabric.hpp"
+#include "sim/fold/fabric.hpp"
 
 namespace motley {
 

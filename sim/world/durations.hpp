@@ -36,13 +36,6 @@ class Durations {
   bool is_timed(const Step& step) const;
   // The kernels of a compute whose seconds() have been asked for, from its begin, were nothing to slow it.
   std::vector<KernelSpan> kernels(const Step& step, const Instruction& instruction);
-  const RingCost& cost(CollectiveKind kind, GroupId group) {
-    return kind == CollectiveKind::all_to_all ? costs_.pairwise(group) : costs_.ring(group);
-  }
-  CollectiveAlgorithm algorithm_of(const CollectiveTask& task, GroupId group, CollectiveAlgorithm wanted,
-                                   std::int64_t bytes) {
-    return costs_.algorithm_of(task, group, wanted, bytes);
-  }
   CostTable& costs() { return costs_; }
   std::vector<Rank> measured_ranks() const;
   bool is_measured(Rank rank) const { return !real_of_.empty() && real_of_[rank].has_value(); }

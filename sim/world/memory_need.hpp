@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "models/program/program.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 namespace motley {
 

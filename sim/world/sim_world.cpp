@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "models/base/index.hpp"
 #include "models/base/refusal.hpp"
@@ -19,27 +18,16 @@ namespace {
 constexpr int kMostRounds = 16;
 constexpr double kSteady = 1e-6;  // relative
 
-Folding fold_and_announce(const Job& job, const Program& program, const SimOptions& options,
-                          Durations& durations) {
-  FoldOptions how{job.fidelity.fold.value_or(false), {}};
-  if (!durations.for_class()) how.apart = durations.measured_ranks();
-  if (options.announce)
-    how.counted = [&](std::int64_t lanes) { options.announce(least_memory_need(job, program, lanes)); };
-  Folding folding = fold(job, program, durations.costs(), how);
-  durations.use_classes(folding.symmetry.ranks);
-  if (options.announce) options.announce(memory_need(job, program, folding));
-  return folding;
-}
-
 }  // namespace
 
-SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations)
-    : job_(job),
-      program_(program),
+SimWorld::SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
+                   const FoldedFabric& folded)
+    : program_(program),
       options_(options),
       durations_(durations),
-      folding_(fold_and_announce(job, program, options, durations)),
-      fabric_(program, job.cluster, folding_),
+      folded_(folded),
+      folding_(folded.folding),
+      fabric_(folded.fabric),
       flows_(clock_, fabric_, options.all_shared),
       overlap_(program, job.cluster, clock_),
       most_rounds_(job.strategy.steps_overlap() && !options.null ? kMostRounds : 1) {
@@ -79,27 +67,8 @@ void SimWorld::lay_out_gangs() {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     Gang gang;
     gang.expected = sizes[i];
-    const GroupId group(folding_.symmetry.groups.first[i]);
-    const std::size_t members = program_.groups[group].ranks.size();
-    if (folding_.first_edge[group] >= 0)
-      gang.edges =
-          one_of_each(folding_.first_edge[group], members * durations_.costs().ring(group).hops.size());
-    gang.pairs = one_of_each(folding_.first_pair[group], members * (members - 1));
-    for (const PlannedLanes& each : folding_.planned[group])
-      gang.planned.push_back(one_of_each(each.first_lane, each.plan->ways.size()));
     gangs_.push_back(std::move(gang));
   }
-}
-
-// Returns one lane of each class among the `count` lanes from `first` on. `first` < 0: none.
-std::vector<std::int32_t> SimWorld::one_of_each(std::int32_t first, std::size_t count) const {
-  std::vector<std::int32_t> lanes;
-  std::set<std::int32_t> classes;
-  for (std::size_t i = 0; first >= 0 && i < count; ++i) {
-    const std::int32_t lane = first + static_cast<std::int32_t>(i);
-    if (classes.insert(folding_.lane_class(lane)).second) lanes.push_back(lane);
-  }
-  return lanes;
 }
 
 void SimWorld::issue(const Step& step, const Instruction&, std::span<const Step>) {
@@ -369,9 +338,8 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
   const Rank rank = event.step.rank;
   const GroupId index = program_.ranks[rank].groups[collective.slot].value();
   Gang& gang = gang_of(index);
-  const CollectiveLevel level = level_of(job_.fidelity, program_.groups[index]);
-  const bool each_works =
-      level == CollectiveLevel::expanded && !options_.null && !durations_.is_timed(event.step);
+  const bool each_works = folded_.traffic.level(index) == CollectiveLevel::expanded && !options_.null &&
+                          !durations_.is_timed(event.step);
   gang.here.push_back({&stream, &event, false});
   const bool complete = gang.here.size() == gang.expected;
   std::vector<Posted> met;
@@ -386,7 +354,8 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
       if (!complete) co_await block(stream);
     }
     stream.blocked = Blocked::other_side;
-    co_await run_expanded(index, stream, rank, collective);
+    const MemberExchanges exchanges = folded_.traffic.exchanges(index, rank, collective);
+    co_await run_expanded(stream, exchanges);
     stream.blocked = Blocked::no;
     co_return;
   }
@@ -394,74 +363,24 @@ Task SimWorld::collective(StreamState& stream, TraceEvent& event, const Collecti
     co_await block(stream);
     co_return;
   }
-  if (timed_s)
+  if (timed_s) {
     co_await sleep(*timed_s);
-  else if (!options_.null)
-    co_await run_whole(index, collective, level);
+  } else if (!options_.null) {
+    const WholeCollective whole = folded_.traffic.whole(index, collective);
+    co_await run_whole(whole);
+  }
   release_others(met, stream);
 }
 
-// Runs a collective by formula, or as one flow for each edge (for each pair in an all_to_all) with all its wire bytes.
-// Assumes: of several rings inside a mesh, only the flows of the first ring load the fabric.
-Task SimWorld::run_whole(GroupId group, const Collective& collective, CollectiveLevel level) {
-  const CollectiveKind kind = collective.kind;
-  const CollectiveTask task = task_of(collective);
-  const std::int64_t bytes = expected_bytes(collective);
-  const CollectiveAlgorithm algorithm = durations_.algorithm_of(task, group, job_.fidelity.algorithm, bytes);
-  if (needs_steps(task, algorithm)) co_return co_await run_planned(group, task, bytes, algorithm, level);
-  const RingCost& cost = durations_.cost(kind, group);
-  const double seconds = collective_s(kind, cost, bytes);
-  if (level == CollectiveLevel::formula) {
-    co_await sleep(seconds);
-    co_return;
-  }
-  const double count = cost.rank_count;
-  const double steps = collective_steps(kind, cost.rank_count);
-  // Bytes that a member sends, over all its rings or to all other members of an all_to_all.
-  const auto wire_bytes = static_cast<std::int64_t>(steps / count * static_cast<double>(bytes));
-  const bool pairwise = kind == CollectiveKind::all_to_all;
-  const std::int64_t parts = pairwise ? cost.rank_count - 1 : cost.rings;
-  const std::int64_t part_bytes = wire_bytes / parts;
-  const Gang& gang = gang_of(group);
-  std::vector<Message> flows;
-  for (std::int32_t lane : pairwise ? gang.pairs : gang.edges)
-    flows.push_back({lane, part_bytes * folding_.arrangement.lanes[at(lane)].parts});
-  const GroupId first(folding_.symmetry.groups.first[at(folding_.symmetry.groups.class_of[at(group)])]);
-  const double crowding = (pairwise ? folding_.pair_crowding : folding_.ring_crowding)[first];
-  co_await run_flows(flows, {seconds, static_cast<double>(part_bytes * parts) / cost.bandwidth, crowding});
-}
-
-// Moves the bytes of all lanes at once and returns when the collective has ended: on an idle fabric after its closed
-// form, where links are shared later.
-// Assumes: where unlike collectives share links, the bytes of one move while the other waits for its latencies. Those
-// of groups that do the same at the same time wait for their latencies together, and then share the links.
-Task SimWorld::run_flows(const std::vector<Message>& flows, FlowTimes idle) {
+// Runs a collective by formula, or moves the bytes of all its lanes at once.
+Task SimWorld::run_whole(const WholeCollective& whole) {
+  if (whole.flows.empty()) co_return co_await sleep(whole.whole_s);
   const double begin_s = now_s();
   std::vector<std::shared_ptr<Flow>> under_way;
-  for (const Message& flow : flows)
+  for (const LaneMessage& flow : whole.flows)
     if (flow.bytes > 0) under_way.push_back(flows_.start(flow.lane, flow.bytes));
   for (const std::shared_ptr<Flow>& flow : under_way) co_await flow->arrival();
-  const double shared_s = now_s() - begin_s, beside_wire_s = idle.whole_s - idle.wire_s;
-  const double together_s = beside_wire_s + idle.wire_s * idle.crowding;
-  const double end_s = std::max(idle.whole_s, std::min(beside_wire_s + shared_s, together_s));
-  co_await sleep(begin_s + end_s - now_s());
-}
-
-// The same for an algorithm with a plan: one flow for each way of the plan that carries bytes.
-Task SimWorld::run_planned(GroupId group, CollectiveTask task, std::int64_t payload,
-                           CollectiveAlgorithm algorithm, CollectiveLevel level) {
-  if (program_.groups[group].ranks.size() < 2) co_return;
-  const CollectiveCost& cost = durations_.costs().collective(task, group, algorithm);
-  const auto bytes = static_cast<double>(payload);
-  const double seconds = cost.seconds(payload);
-  if (level == CollectiveLevel::formula) co_return co_await sleep(seconds);
-  const auto group_class = at(folding_.symmetry.groups.class_of[at(group)]);
-  const GroupId first(folding_.symmetry.groups.first[group_class]);
-  const PlannedLanes& lanes = folding_.planned_for(first, task, algorithm);
-  std::vector<Message> flows;
-  for (std::int32_t lane : gangs_[group_class].planned[at(&lanes - folding_.planned[first].data())])
-    flows.push_back({lane, std::llround(lanes.plan->ways[at(lane - lanes.first_lane)].share * bytes)});
-  co_await run_flows(flows, {seconds, cost.least_s_per_byte * bytes, lanes.crowding});
+  co_await sleep(begin_s + whole.seconds(now_s() - begin_s) - now_s());
 }
 
 std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, StreamState* stream) {
@@ -471,102 +390,13 @@ std::shared_ptr<SimWorld::Handshake> SimWorld::shake(std::int32_t lane, StreamSt
   return std::exchange(open, nullptr);
 }
 
-// A ring uses the same two edges of each hop in every step.
-// Assumes: the R chunks are padded to equal size, less than R bytes in all.
-Task SimWorld::run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective) {
-  const auto& ranks = program_.groups[group].ranks;
-  const std::size_t count = ranks.size();
-  if (count < 2) co_return;
-  const CollectiveKind kind = collective.kind;
-  const std::int64_t bytes = expected_bytes(collective);
-  const auto member = at(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  const CollectiveTask task = task_of(collective);
-  const CollectiveAlgorithm algorithm = durations_.algorithm_of(task, group, job_.fidelity.algorithm, bytes);
-  if (needs_steps(task, algorithm))
-    co_return co_await run_plan(group, stream, member, task, bytes, algorithm);
-  if (kind == CollectiveKind::all_to_all) co_return co_await run_pairs(group, stream, member, bytes);
-  const RingCost& cost = durations_.cost(kind, group);
-  const std::int64_t parts = static_cast<std::int64_t>(count) * cost.rings;
-  const std::int64_t chunk = (bytes + parts - 1) / parts;
-  const int steps = collective_steps(kind, static_cast<int>(count));
-  const double overhead_s = collective_overhead_s(kind, cost, bytes) / steps;
-  std::vector<Message> messages;
-  for (int step = 0; step < steps; ++step) {
-    messages.clear();
-    std::size_t hop_lanes = at(folding_.first_edge[group]);
-    std::set<LaneEnd> seen;
-    for (const RingHop& hop : cost.hops) {
-      for (const std::size_t sender : {member, hop.from(member, count)}) {
-        const auto lane = static_cast<std::int32_t>(hop_lanes + sender);
-        if (seen.insert(end_of(lane, sender == member)).second)
-          messages.push_back({lane, hop.parts * chunk, fabric_.latency_s(lane, 0) + overhead_s});
-      }
-      hop_lanes += count;
-    }
-    co_await exchange(stream, messages);
-  }
+Task SimWorld::run_expanded(StreamState& stream, const MemberExchanges& exchanges) {
+  co_await sleep(exchanges.setup_s);
+  for (const MemberExchange& each : exchanges.list)
+    for (int i = 0; i < each.times; ++i) co_await exchange(stream, each.messages);
 }
 
-// Posts the messages of an all_to_all together, as its closed form does.
-Task SimWorld::run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes) {
-  const std::size_t count = program_.groups[group].ranks.size();
-  const RingCost& cost = durations_.cost(CollectiveKind::all_to_all, group);
-  const std::int64_t part = (bytes + cost.rank_count - 1) / cost.rank_count;
-  const double latency_s = collective_steps(CollectiveKind::all_to_all, cost.rank_count) * cost.latency_s +
-                           collective_overhead_s(CollectiveKind::all_to_all, cost, bytes);
-  std::vector<Message> messages;
-  std::set<LaneEnd> seen;
-  for (std::size_t other = 0; other < count; ++other) {
-    if (other == member) continue;
-    const std::int32_t out = folding_.pair_lane(group, member, other, count);
-    const std::int32_t in = folding_.pair_lane(group, other, member, count);
-    if (seen.insert(end_of(out, true)).second) messages.push_back({out, part, latency_s});
-    if (seen.insert(end_of(in, false)).second) messages.push_back({in, part, latency_s});
-  }
-  co_await exchange(stream, messages);
-}
-
-// Posts all messages of a member in a round at once, then goes to the next round.
-Task SimWorld::run_plan(GroupId group, StreamState& stream, std::size_t member, CollectiveTask task,
-                        std::int64_t bytes, CollectiveAlgorithm algorithm) {
-  const PlannedLanes& lanes = folding_.planned_for(group, task, algorithm);
-  const CollectivePlan& plan = *lanes.plan;
-  const CollectiveCost& cost = durations_.costs().collective(task, group, algorithm);
-  if (plan.pipelined > 0) co_return co_await run_pipelined(stream, member, lanes, cost, bytes);
-  co_await sleep(plan.setup_s);
-  const double overhead_s = cost.overhead_s(bytes) / plan.rounds;
-  const std::vector<CollectivePlan::Part>& parts = plan.of_member[member];
-  std::vector<Message> messages;
-  std::set<LaneEnd> seen;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::int32_t lane = lanes.first_lane + parts[i].way;
-    if (seen.insert(end_of(lane, parts[i].sends)).second)
-      messages.push_back(
-          {lane, plan.wire_bytes(parts[i].chunks, bytes), fabric_.latency_s(lane, 0) + overhead_s});
-    if (i + 1 < parts.size() && parts[i + 1].round == parts[i].round) continue;
-    co_await exchange(stream, messages);
-    messages.clear();
-    seen.clear();
-  }
-}
-
-// Rounds that follow each other segment by segment are one message over each way, after the latencies of all rounds.
-Task SimWorld::run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
-                             const CollectiveCost& cost, std::int64_t bytes) {
-  const CollectivePlan& plan = *lanes.plan;
-  const double latency_s = cost.latency_s + cost.overhead_s(bytes);
-  std::vector<Message> messages;
-  std::set<LaneEnd> seen;
-  for (const CollectivePlan::Part& part : plan.of_member[member]) {
-    const std::int32_t lane = lanes.first_lane + part.way;
-    const double wire_bytes = plan.ways[at(part.way)].share * static_cast<double>(bytes) / plan.pipelined;
-    if (seen.insert(end_of(lane, part.sends)).second)
-      messages.push_back({lane, std::llround(wire_bytes), latency_s});
-  }
-  co_await exchange(stream, messages);
-}
-
-Task SimWorld::exchange(StreamState& stream, const std::vector<Message>& messages) {
+Task SimWorld::exchange(StreamState& stream, const std::vector<LaneMessage>& messages) {
   std::vector<std::shared_ptr<Handshake>> met;
   std::vector<std::pair<double, std::size_t>>
       in_turn;  // latency, index into messages: the least begins first

@@ -12,9 +12,8 @@
 
 #include "models/world/world.hpp"
 #include "sim/clock/clock.hpp"
-#include "sim/fabric/fabric.hpp"
 #include "sim/fabric/flows.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/traffic.hpp"
 #include "sim/world/durations.hpp"
 #include "sim/world/overlap.hpp"
 
@@ -23,7 +22,8 @@ namespace motley {
 class SimWorld : public World {
  public:
   // All arguments must outlive the world.
-  SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations);
+  SimWorld(const Job& job, const Program& program, const SimOptions& options, Durations& durations,
+           const FoldedFabric& folded);
   // Runs every stream to its end. Throws RunFailure on a deadlock, and whatever a stream threw.
   Trace run();
 
@@ -57,9 +57,6 @@ class SimWorld : public World {
   struct Gang {
     std::vector<Posted> here;  // the members that have arrived
     std::size_t expected = 0;  // how many members must arrive
-    // One lane of each class among the lanes of the ring, and among those of an all_to_all.
-    std::vector<std::int32_t> edges, pairs;
-    std::vector<std::vector<std::int32_t>> planned;  // the same for each entry of Folding::planned
   };
   // One message of an expanded step: the stream that comes second starts it, both wait for its end.
   struct Handshake {
@@ -82,7 +79,6 @@ class SimWorld : public World {
 
   void lay_out_streams();
   void lay_out_gangs();
-  std::vector<std::int32_t> one_of_each(std::int32_t first, std::size_t count) const;
   Task run_to_end(Rank rank, StreamId stream);
   Task perform(Step step, int round);
   Task await_last_round(Step step, int round);
@@ -107,41 +103,20 @@ class SimWorld : public World {
   Task copy(Step step, const Instruction& instruction);
   Task transfer(StreamState& stream, TraceEvent& event, const PeerMessage& message, bool sends);
   Task collective(StreamState& stream, TraceEvent& event, const Collective& collective);
-  Task run_whole(GroupId group, const Collective& collective, CollectiveLevel level);
-  Task run_expanded(GroupId group, StreamState& stream, Rank rank, const Collective& collective);
-  Task run_planned(GroupId group, CollectiveTask task, std::int64_t payload, CollectiveAlgorithm algorithm,
-                   CollectiveLevel level);
-  Task run_pairs(GroupId group, StreamState& stream, std::size_t member, std::int64_t bytes);
-  Task run_plan(GroupId group, StreamState& stream, std::size_t member, CollectiveTask task,
-                std::int64_t bytes, CollectiveAlgorithm algorithm);
-  Task run_pipelined(StreamState& stream, std::size_t member, const PlannedLanes& lanes,
-                     const CollectiveCost& cost, std::int64_t bytes);
-  // Class of lanes, whether the member sends. One lane of a class is enough: the others begin and end with it.
-  using LaneEnd = std::pair<std::int32_t, bool>;
-  LaneEnd end_of(std::int32_t lane, bool sends) const { return {folding_.lane_class(lane), sends}; }
-  struct Message {
-    std::int32_t lane = 0;
-    std::int64_t bytes = 0;
-    double latency_s = 0;  // seconds after it is posted in which no byte moves
-  };
+  Task run_whole(const WholeCollective& whole);
+  Task run_expanded(StreamState& stream, const MemberExchanges& exchanges);
   // Takes part in messages that are posted together, as their sender or receiver.
-  Task exchange(StreamState& stream, const std::vector<Message>& messages);
-  struct FlowTimes {  // seconds of a collective on an idle fabric
-    double whole_s = 0;
-    double wire_s = 0;    // of its slowest flow
-    double crowding = 1;  // see Folding::ring_crowding
-  };
-  Task run_flows(const std::vector<Message>& flows, FlowTimes idle);
+  Task exchange(StreamState& stream, const std::vector<LaneMessage>& messages);
   std::shared_ptr<Handshake> shake(std::int32_t lane, StreamState* stream);
   std::string describe_deadlock();
   std::string why(Rank rank, StreamId stream);
 
-  const Job& job_;
   const Program& program_;
   const SimOptions& options_;
   Durations& durations_;
-  const Folding folding_;
-  const Fabric fabric_;
+  const FoldedFabric& folded_;
+  const Folding& folding_;
+  const Fabric& fabric_;
   Clock clock_;
   Flows flows_;
   Overlap overlap_;

@@ -217,6 +217,83 @@ TEST_CASE("a plan depends on nothing but the job and the number of evaluations",
   }
 }
 
+namespace {
+
+// The plan that comes out is the same whether bounds are asked for or not. Returns the share of jobs that were judged
+// by them alone.
+double check_same_plan(const Job& job, const Judge& judge, const JudgeBelow& below, std::size_t evaluations) {
+  PlanLimits limits{.evaluations = evaluations};
+  const Plan simulated = plan(job, judge, limits);
+  limits.judge_below = below;
+  const Plan bounded = plan(job, judge, limits);
+  CHECK(print(bounded.job.strategy) == print(simulated.job.strategy));
+  CHECK(bounded.job.cluster.transport == simulated.job.cluster.transport);
+  CHECK(bounded.simulated_s == simulated.simulated_s);
+  CHECK(bounded.judged == simulated.judged);
+  CHECK(bounded.refused == simulated.refused);
+  CHECK(bounded.end == simulated.end);
+  CHECK(simulated.bounded == 0);
+  return static_cast<double>(bounded.bounded) / static_cast<double>(bounded.judged);
+}
+
+// A step that is drawn for the strategy, so that the search goes many ways; one in eight strategies is refused.
+Verdict drawn_verdict(const Job& job, double enough_s) {
+  std::uint64_t drawn = 14695981039346656037U;  // FNV-1a
+  for (const char c : print(job.strategy) + std::string(name_of(job.cluster.transport)))
+    drawn = (drawn ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  drawn ^= drawn >> 29;
+  if (drawn % 8 == 0) return {0, "drawn"};
+  const double step_s = 1e3 + static_cast<double>(drawn / 8 % 200);
+  const double bound_s = step_s * (1 - 0.01 * static_cast<double>(drawn / 1600 % 5));
+  return bound_s >= enough_s ? Verdict{bound_s, "", {}, true} : Verdict{step_s, ""};
+}
+
+std::vector<Verdict> drawn_verdicts(const std::vector<Job>& jobs, double enough_s) {
+  std::vector<Verdict> verdicts;
+  for (const Job& job : jobs) verdicts.push_back(drawn_verdict(job, enough_s));
+  return verdicts;
+}
+
+}  // namespace
+
+TEST_CASE("bounds change no plan, whatever steps take", "[plan]") {
+  double bounded = 0;
+  const int jobs = kSanitized ? 3 : 12;
+  for (int seed = 1; seed <= jobs; ++seed) {
+    CAPTURE(seed);
+    bounded += check_same_plan(
+        plannable_job(static_cast<unsigned>(seed)),
+        [](const std::vector<Job>& list) { return drawn_verdicts(list, Goal::kNone); }, drawn_verdicts, 600);
+  }
+  CHECK(bounded > 0.3 * jobs);
+}
+
+TEST_CASE("a plan is the same whether or not what a recurrence rules out is simulated", "[plan]") {
+  double bounded = 0;
+  const int jobs = kSanitized ? 2 : 6;
+  for (int seed = 1; seed <= jobs; ++seed) {
+    CAPTURE(seed);
+    Job job = plannable_job(static_cast<unsigned>(seed));
+    if (seed % 2 == 0) job.strategy = {};
+    job.strategy.overlap_steps.reset();
+    bounded += check_same_plan(job, simulating_judge(false), judge_below, 80);
+  }
+  CHECK(bounded > 0.25 * jobs);
+}
+
+TEST_CASE("no bound takes the place of a simulation where more than the shortest step counts", "[plan]") {
+  PlanLimits limits{.evaluations = 30};
+  limits.judge_below = [](const std::vector<Job>&, double) -> std::vector<Verdict> {
+    FAIL("a bound was asked for");
+    return {};
+  };
+  limits.goal.most_step_s = 1e9;
+  CHECK(plan(plannable_job(3), simulating_judge(false), limits).bounded == 0);
+  limits.goal = {};
+  limits.policy = PlanPolicy::hethub;
+  CHECK(plan(plannable_job(22), simulating_judge(false), limits).bounded == 0);
+}
+
 TEST_CASE("a plan whose time is over has a bound that holds and the best strategy until then", "[plan]") {
   const Job job = plannable_job(6);
   CountingJudge counting;

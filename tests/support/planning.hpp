@@ -23,6 +23,18 @@ inline Judge simulating_judge(bool needs_bill) {
   };
 }
 
+// Simulates what the recurrence does not rule out.
+inline std::vector<Verdict> judge_below(const std::vector<Job>& jobs, double enough_s) {
+  const BoundedSimulation simulation = [enough_s](const Job& job, const Program& program) -> TraceOrBound {
+    const double least_s = recur(job, program).step_s;
+    if (least_s >= enough_s) return least_s;
+    return simulate_in_child(job, program);
+  };
+  std::vector<Verdict> verdicts;
+  for (const Job& job : jobs) verdicts.push_back(judge_job(job, simulation));
+  return verdicts;
+}
+
 // The same, without bills, and counts the jobs.
 class CountingJudge {
  public:

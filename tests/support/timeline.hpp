@@ -12,7 +12,7 @@
 #include "models/cost/carrier.hpp"
 #include "models/cost/collective_cost.hpp"
 #include "models/cost/network_cost.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 namespace motley::tests {
 

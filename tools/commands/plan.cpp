@@ -177,6 +177,7 @@ Exit run(const PlanArguments& options) {
   if (const auto target = parse_word<ExportTarget>(name_of(request.target))) run_by(*target, limits);
   limits.goal = goal_of(request, scenario.job);
   const Judge judge = judge_in_pool(limits.goal.needs_bill());
+  limits.judge_below = judge_below_in_pool();
   note_interrupts();
   limits.has_time = [&] {
     return !was_interrupted() && (request.time_limit_s <= 0 || seconds() < request.time_limit_s);

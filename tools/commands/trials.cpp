@@ -24,14 +24,22 @@ auto fields_of(T& bill) {
 template <class T>
 requires std::is_same_v<std::remove_const_t<T>, Verdict>
 auto fields_of(T& verdict) {
-  auto& [step_s, refused, bill] = verdict;
-  return std::tie(step_s, refused, bill);
+  auto& [step_s, refused, bill, is_bound] = verdict;
+  return std::tie(step_s, refused, bill, is_bound);
 }
 
-Trace simulate_trial(const Job& job, const Program& program) {
+namespace {
+
+SimOptions trial_options() {
   SimOptions options;
   options.hashes_program = false;  // nobody reads it
-  return simulate(job, program, options);
+  return options;
+}
+
+}  // namespace
+
+Trace simulate_trial(const Job& job, const Program& program) {
+  return simulate(job, program, trial_options());
 }
 
 Simulation strict_trial(const std::string& scenario) {
@@ -46,6 +54,18 @@ std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std:
                                const std::function<void(std::size_t trial, std::size_t ended)>& progress) {
   return map_in_pool(count, trial,
                      {.name = [](std::size_t) { return "a simulation"; }, .progress = progress});
+}
+
+JudgeBelow judge_below_in_pool() {
+  return [](const std::vector<Job>& jobs, double enough_s) {
+    const BoundedSimulation simulation = [enough_s](const Job& job, const Program& program) -> TraceOrBound {
+      SimulatedOrBound result = simulate_below(enough_s, job, program, trial_options());
+      if (Trace* const trace = std::get_if<Trace>(&result)) return std::move(*trace);
+      return std::get<Recurrence>(result).step_s;
+    };
+    return map_in_pool(jobs.size(), [&](std::size_t i) { return judge_job(jobs[i], simulation); },
+                       {.name = [](std::size_t) { return "a simulation"; }});
+  };
 }
 
 Judge judge_in_pool(bool needs_bill) {

@@ -22,6 +22,9 @@ Simulation strict_trial(const std::string& scenario);
 std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std::size_t trial)>& trial,
                                const std::function<void(std::size_t trial, std::size_t ended)>& progress);
 
+// A JudgeBelow: what the recurrence of its Program rules out is not simulated.
+JudgeBelow judge_below_in_pool();
+
 // A Judge that fills in bills if they are needed.
 Judge judge_in_pool(bool needs_bill);
 

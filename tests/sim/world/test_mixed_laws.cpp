@@ -12,7 +12,7 @@
 #include "models/base/refusal.hpp"
 #include "models/base/temporary_folder.hpp"
 #include "models/trace/compare.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/simulated_draw.hpp"

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "models/compile/compile.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 #include "sim/world/overlap.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/ranks.hpp"

@@ -1,4 +1,4 @@
-#include "sim/fabric/crowding.hpp"
+#include "sim/fold/crowding.hpp"
 
 #include <algorithm>
 #include <span>

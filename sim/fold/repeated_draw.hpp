@@ -1,7 +1,7 @@
 // ECMP without unfolding. A hash of its ports sends each flow over a spine, so that no two leaves are loaded alike and
 // every rank is in a class of its own. A simulation of one rank of each class therefore repeats a draw: leaves that
 // would be alike if no flow were hashed choose their spines as one of them does, which stands for all. What hashing
-// leaves alike is folded as before. Read next: models/cluster/switches.hpp, sim/fabric/fold.hpp.
+// leaves alike is folded as before. Read next: models/cluster/switches.hpp, sim/fold/fold.hpp.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-#include "sim/fabric/collective_plan.hpp"
+#include "sim/fold/collective_plan.hpp"
 
 #include <array>
 #include <cmath>

@@ -11,7 +11,7 @@
 #include "models/cluster/cluster.hpp"
 #include "models/cost/network_cost.hpp"
 #include "models/program/program.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 namespace motley {
 
@@ -44,6 +44,8 @@ class Fabric {
   // kappa term, and is zero where the group posts the collective as a whole.
   double latency_s(std::int32_t lane, std::int64_t bytes) const { return latency_s(path(lane), bytes); }
   static double latency_s(const Path& path, std::int64_t bytes);
+  // Seconds in which the bytes move if the flow has all its links for itself.
+  double alone_s(std::int32_t lane, std::int64_t bytes) const;
 
  private:
   void make_paths(const Crossings& crossings);

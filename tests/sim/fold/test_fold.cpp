@@ -7,7 +7,7 @@
 #include "models/compile/compile.hpp"
 #include "models/program/collective.hpp"
 #include "models/report/report.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/hand_made.hpp"
 #include "tests/support/ranks.hpp"

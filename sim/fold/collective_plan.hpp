@@ -1,6 +1,6 @@
 // A collective's algorithm as the Sim world performs it: which members send to which, and what each member does in each
 // round. Groups of one shape share one plan. Where needs_steps() is false there is none: the World steps through those
-// itself. Private to sim/fabric/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
+// itself. Private to sim/fold/fold.cpp and sim/world/sim_world.cpp. Read next: models/program/collective.hpp.
 #pragma once
 
 #include <cstdint>

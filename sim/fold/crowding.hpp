@@ -1,8 +1,8 @@
 // How much longer the wires of a collective are busy if all groups that do the same do it together. Private to
-// sim/fabric/fold.cpp. Read next: sim/fabric/fold.hpp.
+// sim/fold/fold.cpp. Read next: sim/fold/fold.hpp.
 #pragma once
 
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 namespace motley {
 

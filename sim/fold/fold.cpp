@@ -1,4 +1,4 @@
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "models/base/refusal.hpp"
 #include "models/cost/carrier.hpp"
 #include "models/cost/network_cost.hpp"
-#include "sim/fabric/crowding.hpp"
+#include "sim/fold/crowding.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -5,8 +5,8 @@
 
 #include "models/compile/compile.hpp"
 #include "models/report/report.hpp"
-#include "sim/fabric/fold.hpp"
-#include "sim/fabric/repeated_draw.hpp"
+#include "sim/fold/fold.hpp"
+#include "sim/fold/repeated_draw.hpp"
 #include "sim/workers/child.hpp"
 #include "tests/support/dice.hpp"
 #include "tests/support/tiny_job.hpp"

@@ -1,4 +1,4 @@
-#include "sim/fabric/fabric.hpp"
+#include "sim/fold/fabric.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -73,6 +73,10 @@ double Fabric::largest_flow() const {
       for (const Instruction& instruction : stream.instructions)
         largest = std::max(largest, static_cast<double>(payload_bytes(instruction)));
   return 64 * largest;
+}
+
+double Fabric::alone_s(std::int32_t lane, std::int64_t bytes) const {
+  return bytes > 0 ? static_cast<double>(bytes) / path(lane).alone : 0;
 }
 
 double Fabric::latency_s(const Path& path, std::int64_t bytes) {

@@ -2,7 +2,7 @@
 // and what one of each class needs to stand for all. The lane that stands for a class crosses a link as often as the
 // whole class does, so folded and unfolded runs give the same times. Whatever differs is in a class of its own, so
 // nothing is ever refused. Folding decides nothing about time: see sim/world/sim_world.cpp. Read next:
-// models/world/symmetry.hpp, sim/fabric/fabric.hpp.
+// models/world/symmetry.hpp, sim/fold/fabric.hpp.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "models/cost/compute_cost.hpp"
 #include "models/scenario/job.hpp"
 #include "models/world/symmetry.hpp"
-#include "sim/fabric/collective_plan.hpp"
+#include "sim/fold/collective_plan.hpp"
 
 namespace motley {
 

@@ -1,4 +1,4 @@
-#include "sim/fabric/repeated_draw.hpp"
+#include "sim/fold/repeated_draw.hpp"
 
 #include <algorithm>
 #include <map>
@@ -12,7 +12,7 @@
 #include "models/base/index.hpp"
 #include "models/cluster/switches.hpp"
 #include "models/cost/network_cost.hpp"
-#include "sim/fabric/fold.hpp"
+#include "sim/fold/fold.hpp"
 
 namespace motley {
 namespace {
