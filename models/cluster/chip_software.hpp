@@ -49,6 +49,7 @@ struct ChipSoftware {
   Sourced unfused_attention;
   Sourced layer_launch;          // seconds that the processor takes to launch the forward of a layer
   Sourced expert_launch;         // additional seconds to launch a layer with experts
+  Sourced launch_wait;           // 0 to 1: share of launches that wait for kernels, so that none hides them
   Sourced micro_batch_overhead;  // seconds of each micro-batch beyond its kernels, over all chunks of a rank
   // Seconds of each forward and each backward of a chunk beyond its kernels, where the software waits for the chip to
   // have ended before it passes messages on. More chunks cost more.

@@ -46,6 +46,7 @@ const std::vector<Figure>& figures() {
       {"unfused_attention", &ChipSoftware::unfused_attention, {}},
       {"layer_launch", &ChipSoftware::layer_launch, seconds},
       {"expert_launch", &ChipSoftware::expert_launch, seconds},
+      {"launch_wait", &ChipSoftware::launch_wait, {}},
       {"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, seconds},
       {"pass_overhead", &ChipSoftware::pass_overhead, seconds},
       {"collective_share", &ChipSoftware::collective_share, {}},

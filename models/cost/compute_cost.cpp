@@ -245,8 +245,9 @@ struct LayerPart {
 };
 
 // Seconds that kernels wait for the processor that launches them. A layer takes (G^4 + C^4)^(1/4): G is the time of
-// its kernels, C the time of their launches, which with experts includes the host's wait for the router. If several
-// instructions share a layer, each has the part of its kernels.
+// its kernels, C the time of their launches, which with experts includes the host's wait for the router. It takes G + C
+// where each launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING=1). If several instructions share a layer,
+// each has the part of its kernels.
 double launch_wait_s(const RankProgram& rank_program, const Compute& compute, const Chip& chip,
                      const std::vector<double>& seconds) {
   constexpr double kParallel = 1.3,
@@ -276,7 +277,9 @@ double launch_wait_s(const RankProgram& rank_program, const Compute& compute, co
         chip.software.layer_launch.value + (part.experts ? chip.software.expert_launch.value : 0);
     const double launches_s = layer_s * (rank_program.tensor_parallel > 1 ? kParallel : 1) *
                               (part.backward ? kBackward : 1) * part.kernels / part.all_kernels;
-    wait_s += std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
+    const double hidden_s =
+        std::pow(std::pow(part.seconds, 4) + std::pow(launches_s, 4), 0.25) - part.seconds;
+    wait_s += hidden_s + chip.software.launch_wait.value * (launches_s - hidden_s);
   }
   return wait_s;
 }

@@ -238,4 +238,14 @@ double rate_to_replicas(const Cluster& cluster, const NodeGroup& group, std::int
   return std::min(inside, message_rate(cluster, nic) * nic.count / static_cast<double>(tensor_parallel));
 }
 
+double most_to_replicas(const NodeGroup& group, std::int64_t copies, std::int64_t tensor_parallel,
+                        CollectiveAlgorithm algorithm) {
+  const double inside = group.inside.bandwidth * efficiency_of(group.inside);
+  const bool passes_inside = copies >= 3 && group.chips_per_node >= 2 * tensor_parallel;
+  if (group.nics.empty() || (passes_inside && algorithm == CollectiveAlgorithm::ring)) return inside;
+  double outside = 0;
+  for (const Nic& nic : group.nics) outside += nic.bandwidth * efficiency_of(nic) * nic.count;
+  return std::max(inside, outside);
+}
+
 }  // namespace motley

@@ -77,4 +77,9 @@ std::int64_t chips_of(const NodeGroup& group);
 double rate_to_replicas(const Cluster& cluster, const NodeGroup& group, std::int64_t copies,
                         std::int64_t tensor_parallel);
 
+// Bytes/s that no such rank passes in what reduces over so many copies, by that algorithm. Of three ranks in a row,
+// where a node has room for two, two are in one node, and a ring is as slow as the fabric between them.
+double most_to_replicas(const NodeGroup& group, std::int64_t copies, std::int64_t tensor_parallel,
+                        CollectiveAlgorithm algorithm);
+
 }  // namespace motley

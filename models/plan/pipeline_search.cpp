@@ -288,6 +288,10 @@ class PipelineFinder {
 // activations between stages of several chunks.
 std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
   std::vector<ShapeFamily> families;
+  const auto add = [&](const ReplicaShape& shape, std::int64_t cut, Schedule schedule, int most_chunks) {
+    families.push_back(
+        {shape, cut, schedule, most_chunks, form.most_stages, form.reduces_last, form.gathers_last});
+  };
   std::set<std::int64_t> cuts;
   for (const NodeGroup& group : job.cluster.groups)
     for (const std::int64_t cut : tensor_degrees(group)) cuts.insert(cut);
@@ -296,12 +300,11 @@ std::vector<ShapeFamily> families_of(const Job& job, const PipelineForm& form) {
     if (!chips_can_hold(job, parameters, shape)) continue;
     const std::set<std::int64_t> plain = form.has_unlike_cuts ? std::set<std::int64_t>{0} : cuts;
     for (const std::int64_t cut : plain) {
-      families.push_back({shape, cut, Schedule::one_f_one_b, 1, form.most_stages});
-      if (form.splits_backward) families.push_back({shape, cut, Schedule::zb_h1, 1, form.most_stages});
+      add(shape, cut, Schedule::one_f_one_b, 1);
+      if (form.splits_backward) add(shape, cut, Schedule::zb_h1, 1);
     }
     for (const std::int64_t cut : cuts)
-      if (form.most_chunks > 1)
-        families.push_back({shape, cut, Schedule::interleaved, form.most_chunks, form.most_stages});
+      if (form.most_chunks > 1) add(shape, cut, Schedule::interleaved, form.most_chunks);
   }
   return families;
 }
@@ -384,8 +387,18 @@ class FamilySearch {
   bool is_bounded(std::size_t family) const { return families_[family].schedule == Schedule::one_f_one_b; }
   double bound(std::size_t family, BoundDetail detail) {
     const double bound_s = least_step_s(job_, pricer_, families_[family], detail, cut_s(family));
-    bounds_[family] = std::max(bounds_[family], bound_s);
+    // Estimates do not count how many ranks there are, so that the bound of a step may be above them.
+    const double of_estimates_s = detail == BoundDetail::all ? bound_s / most_slower() : bound_s;
+    bounds_[family] = std::max(bounds_[family], of_estimates_s);
     return bound_s;
+  }
+  // How much longer passes take among all ranks than estimates say, at most.
+  double most_slower() {
+    double most = 1;
+    for (std::size_t group = 0; group < job_.cluster.groups.size(); ++group)
+      most = std::max(most, pricer_.slower_among(static_cast<int>(group),
+                                                 static_cast<double>(job_.cluster.chip_count())));
+    return most;
   }
   void note_bound(const Entry& entry) {
     if (is_bounded(entry.family)) bound_s_ = std::min(bound_s_, entry.bound_s);

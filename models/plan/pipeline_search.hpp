@@ -64,6 +64,8 @@ struct PipelineForm {
   bool cuts_sequences = true, divides_experts = true;
   std::int64_t replicas = 0, micro_batch = 0;  // 0: any
   std::int64_t stages = 0, most_stages = 0;    // of a pipeline; 0: any
+  // What a step ends with on each rank, after its last backward: nothing beside any computation.
+  bool reduces_last = true, gathers_last = false;  // gradients; the parameters that replicas updated
   // Whether a row from the first stage to the last is looked at; empty: every row is.
   std::function<bool(const std::vector<RowSegment>& row)> allows_row = {};
 };

@@ -138,8 +138,8 @@ std::string to_text(const PlanReport& report) {
                       format_seconds(plan.bound_s), format_percent(plan.simulated_s / plan.bound_s - 1));
   if (plan.form_bound_s)
     text += fmt::format(
-        "  no pipeline of equal replicas under 1f1b{} takes less than {}{}\n",
-        may_offload(plan.job.cluster) ? " that offloads nothing" : "", format_seconds(*plan.form_bound_s),
+        "  no pipeline of equal replicas under 1f1b that {}reduces gradients after it takes less than {}{}\n",
+        may_offload(plan.job.cluster) ? "offloads nothing and " : "", format_seconds(*plan.form_bound_s),
         plan.simulated_s < *plan.form_bound_s
             ? ""
             : fmt::format(": {} below the plan", format_percent(1 - *plan.form_bound_s / plan.simulated_s)));

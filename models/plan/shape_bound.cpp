@@ -55,16 +55,17 @@ ShapeBound::ShapeBound(BoundedShape shape) : shape_(std::move(shape)) {
 
 std::vector<ShapeBound::Form> ShapeBound::forms(const Range& range) const {
   const double m = shape_.micro_batches, c = shape_.shorter_share;
-  if (shape_.schedule == Schedule::zb_h1) return {{m, 0, 0, range.fewest, range.most}};
+  const double slower = shape_.slower ? shape_.slower(least_chips(range.most_s)) : 1;
+  if (shape_.schedule == Schedule::zb_h1) return {{m, 0, 0, range.fewest, range.most, slower}};
   if (shape_.schedule == Schedule::interleaved) {
     const double part = 1.0 / shape_.chunks;
-    return {{m - part, part, 0, range.fewest, range.most}};
+    return {{m - part, part, 0, range.fewest, range.most, slower}};
   }
   const auto below_m = static_cast<std::int64_t>(m) - 1;
   const std::int64_t few = std::min(range.most, below_m), many = std::max(range.fewest, below_m + 1);
-  return {{m - 1, 2, 1, range.fewest, few},
-          {m - 1 + c, 1, c, range.fewest, few},
-          {(m - 1) * (1 - c), 1, 0, many, range.most}};
+  return {{m - 1, 2, 1, range.fewest, few, slower},
+          {m - 1 + c, 1, c, range.fewest, few, slower},
+          {(m - 1) * (1 - c), 1, 0, many, range.most, slower}};
 }
 
 ShapeBound::Bound ShapeBound::least_step(double ratio, double enough_s) const {
@@ -145,6 +146,38 @@ ShapeBound::Fit ShapeBound::fit(const StageOption& option, std::int64_t behind, 
   return fit;
 }
 
+double ShapeBound::least_chips(double most_s) const {
+  struct Room {
+    double chips_a_layer = kInfinite, chips = 0;
+  };
+  std::vector<Room> groups(shape_.chips.size());
+  for (const StageOption& option : shape_.options) {
+    const double layers = std::min(shape_.layers, whole((most_s - option.pass_s) / option.layer_s));
+    if (layers < 1) continue;
+    Room& group = groups[option.group];
+    group = {std::min(group.chips_a_layer, option.chips / layers), shape_.chips[option.group]};
+  }
+  std::sort(groups.begin(), groups.end(),
+            [](const Room& a, const Room& b) { return a.chips_a_layer < b.chips_a_layer; });
+  double left = shape_.layers, chips = 0;
+  for (const Room& group : groups) {
+    if (left <= 0 || group.chips <= 0) break;
+    const double here = std::min(group.chips, left * group.chips_a_layer);
+    chips += here;
+    left -= here / group.chips_a_layer;
+  }
+  return chips;
+}
+
+void ShapeBound::add_first_choices(std::vector<Choice>& list, const Form& form, std::size_t index,
+                                   const Fit& fit, double once_s, double most_s) const {
+  const StageOption& option = shape_.options[index];
+  const std::size_t before = list.size();
+  add_choices(list, form, index, fit, once_s + option.embedding_s, most_s);
+  for (std::size_t i = before; i < list.size(); ++i)
+    list[i].cost += option.end_s + option.layer_end_s * list[i].layers;
+}
+
 void ShapeBound::add_choices(std::vector<Choice>& list, const Form& form, std::size_t index, const Fit& fit,
                              double once_s, double most_s) const {
   const StageOption& option = shape_.options[index];
@@ -155,7 +188,7 @@ void ShapeBound::add_choices(std::vector<Choice>& list, const Form& form, std::s
   const auto add = [&](double layers) {
     const double seconds = once_s + std::min(layers, light) * option.layer_s +
                            std::max(0.0, layers - light) * option.heavier_layer_s;
-    list.push_back({layers, form.share * seconds - form.discount * most_s, index});
+    list.push_back({layers, form.slower * (form.share * seconds - form.discount * most_s), index});
   };
   if (light + heavy < 1) return;
   add(1);
@@ -172,7 +205,7 @@ std::vector<ShapeBound::Place> ShapeBound::places_of(const Form& form, double mo
       const StageOption& option = shape_.options[i];
       const double once_s = option.pass_s + (behind == 0 ? option.head_s : 0);
       add_choices(place.inner, form, i, fits.inner[i], once_s, most_s);
-      add_choices(place.first, form, i, fits.first[i], once_s + option.embedding_s, most_s);
+      add_first_choices(place.first, form, i, fits.first[i], once_s, most_s);
     }
     if (!fits.inner.empty() && place.inner.empty() && place.first.empty()) {
       places.pop_back();
@@ -246,7 +279,7 @@ ShapeBound::Bound ShapeBound::of_form(const Form& form, const Range& range, doub
   const std::vector<Place> places = places_of(form, range.most_s);
   const std::vector<Resource> resources = resources_of(range);
   const std::size_t rows = 2 + resources.size(), options = shape_.options.size();
-  const double constant_s = form.longest * range.least_s, nothing_s = kNothing * at_once_s();
+  const double constant_s = form.slower * form.longest * range.least_s, nothing_s = kNothing * at_once_s();
   Simplex simplex(rows, 2, kShortfall * at_once_s());
   std::vector<std::vector<double>> basis(
       rows);  // stages of each option in the pipeline of that row; empty: none

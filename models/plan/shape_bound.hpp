@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/plan/stage_price.hpp"
@@ -29,6 +30,8 @@ struct StageOption {
   double layer_s = 0;          // of a layer that recomputes nothing
   double heavier_layer_s = 0;  // of a layer beyond those that fit without recompute; at least layer_s
   double embedding_s = 0, head_s = 0;
+  // What a first stage does after its last backward, which is the last of all: once, and for each layer.
+  double end_s = 0, layer_end_s = 0;
   // Bytes of a stage that recomputes nothing, and of those that recompute. Empty: memory is not counted.
   std::vector<StageBytes> bytes;
 };
@@ -39,6 +42,8 @@ struct BoundedShape {
   Schedule schedule = Schedule::one_f_one_b;  // or interleaved, or zb_h1
   int chunks = 1;                             // v
   std::int64_t most_stages = 0;               // 0: as many as chips allow
+  // How many times as long all passes take, at least, of a pipeline on so many chips. Empty: no longer.
+  std::function<double(double chips)> slower;
   std::vector<StageOption> options;
   std::vector<double> chips;  // of each group
 };
@@ -78,6 +83,7 @@ class ShapeBound {
   struct Form {
     double longest = 0, share = 0, discount = 0;
     std::int64_t fewest = 1, most = 0;
+    double slower = 1;  // all of them, than the options say
   };
   struct Choice {  // a stage with so many layers, and its summand
     double layers = 0, cost = 0;
@@ -112,8 +118,12 @@ class ShapeBound {
   std::vector<Resource> resources_of(const Range& range) const;
   std::vector<Place> places_of(const Form& form, double most_s) const;
   Fit fit(const StageOption& option, std::int64_t behind, bool is_first) const;
+  // Chips without which no pipeline holds all layers in stages of at most `most_s`.
+  double least_chips(double most_s) const;
   void add_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,
                    double once_s, double most_s) const;
+  void add_first_choices(std::vector<Choice>& list, const Form& form, std::size_t option, const Fit& fit,
+                         double once_s, double most_s) const;
   // The pipeline with the least sum at these prices of a layer, and of a stage of each option.
   Sum sum_of(const Form& form, const std::vector<Place>& places, double layer_price,
              const std::vector<double>& option_prices) const;

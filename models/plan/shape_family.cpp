@@ -20,8 +20,10 @@ constexpr double kCoarse = 1.03, kFine = 1.001;  // ratios of longest stages tha
 // counting takes most of the time.
 class FamilyOptions {
  public:
-  FamilyOptions(const Job& job, StagePricer& pricer, const ShapeFamily& family)
-      : pricer_(pricer), family_(family) {
+  FamilyOptions(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail)
+      : job_(job), pricer_(pricer), family_(family) {
+    if (family.schedule == Schedule::one_f_one_b && detail == BoundDetail::all)
+      bounded_.slower = [this](double chips) { return slower(chips); };
     bounded_.micro_batches =
         static_cast<double>(job.train.global_batch / family.shape.micro_batch / family.shape.replicas);
     bounded_.layers = static_cast<double>(job.transformer.layers);
@@ -74,11 +76,34 @@ class FamilyOptions {
                                 seconds->least_layer_s,
                                 seconds->embedding.seconds(),
                                 seconds->head.seconds(),
+                                0,
+                                0,
                                 {}});
+    add_end(bounded_.options.back(), way);
+  }
+
+  // The gradients that are reduced, and the parameters that are gathered, after the last backward.
+  void add_end(StageOption& option, const StageWay& way) const {
+    const std::int64_t copies = family_.shape.replicas * family_.shape.context_parallel;
+    const double bytes = (family_.reduces_last ? static_cast<double>(bytes_of(job_.train.gradients)) : 0) +
+                         (family_.gathers_last ? static_cast<double>(bytes_of(job_.train.precision)) : 0);
+    const double rate = most_to_replicas(job_.cluster.groups[at(way.group)], copies, way.tensor_parallel,
+                                         job_.fidelity.algorithm);
+    const double parameter_s =
+        bytes / rate * (1 - 1 / static_cast<double>(copies)) / static_cast<double>(way.tensor_parallel);
+    option.end_s = parameter_s * pricer_.least_trained().embedding;
+    option.layer_end_s = parameter_s * pricer_.least_trained().layer;
+  }
+
+  double slower(double chips) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const StageWay& way : ways_) least = std::min(least, pricer_.slower_among(way.group, chips));
+    return 1 + (least - 1) * slowed_share_;
   }
 
   void note_share(const StageSeconds& seconds) {
     bounded_.shorter_share = std::max(bounded_.shorter_share, seconds.shorter_share);
+    slowed_share_ = std::min(slowed_share_, seconds.slowed_share);
   }
 
   const StagePrice* price(const StageWay& way) {
@@ -115,9 +140,11 @@ class FamilyOptions {
     return bytes;
   }
 
+  const Job& job_;
   StagePricer& pricer_;
   const ShapeFamily& family_;
   BoundedShape bounded_;
+  double slowed_share_ = 1;     // of any pass of an option
   std::vector<StageWay> ways_;  // of the options
 };
 
@@ -125,7 +152,7 @@ class FamilyOptions {
 
 double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail,
                     double enough_s) {
-  FamilyOptions options(job, pricer, family);
+  FamilyOptions options(job, pricer, family, detail);
   if (detail == BoundDetail::work) return ShapeBound(options.bounded()).at_once_s();
   while (true) {
     const ShapeBound::Bound bound =

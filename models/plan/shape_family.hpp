@@ -18,12 +18,14 @@ struct ShapeFamily {
   ReplicaShape shape;
   std::int64_t cut = 0;  // tensor parallelism of all stages; 0: each group may have another
   Schedule schedule = Schedule::one_f_one_b;
-  int most_chunks = 1;           // in each stage, under `interleaved`
-  std::int64_t most_stages = 0;  // 0: any number
+  int most_chunks = 1;                             // in each stage, under `interleaved`
+  std::int64_t most_stages = 0;                    // 0: any number
+  bool reduces_last = true, gathers_last = false;  // as PipelineForm says
 };
 
 // No pipeline of the family takes less under 1F1B on an idle network; under other schedules, none is estimated to take
-// less. Infinite: there is none. A bound of `enough_s` or more need not be the best one.
+// less. Under 1F1B and with all details, it counts how long its ranks wait for the slowest of as many as they are;
+// estimates do not. Infinite: there is none. A bound of `enough_s` or more need not be the best one.
 double least_step_s(const Job& job, StagePricer& pricer, const ShapeFamily& family, BoundDetail detail,
                     double enough_s);
 

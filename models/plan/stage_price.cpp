@@ -66,12 +66,17 @@ class KernelPricer {
       sum_s += compute_s(block, begin, i);
       const bool is_beside = i + 1 < last && is_share_of_attention(kernels[at(i + 1)]);
       const double beside_s = is_beside ? compute_s(block, i + 1, i + 2) : 0;
-      sum_s += std::max(communicates_ ? exchange_s(kernel) : 0, beside_s);
+      const double exchanged_s = communicates_ ? exchange_s(kernel) : 0;
+      sum_s += std::max(exchanged_s, beside_s);
+      if (exchanged_s > beside_s) waited_s_ += exchanged_s;
       if (is_beside) ++i;
       begin = i + 1;
     }
     return sum_s + compute_s(block, begin, last);
   }
+
+  // Seconds, since this was asked last, in which kernels waited for exchanges that take longer than what runs beside.
+  double take_waited_s() { return std::exchange(waited_s_, 0); }
 
  private:
   const RankProgram& rank_program() const { return program_.program_of(kRank); }
@@ -98,6 +103,7 @@ class KernelPricer {
   const Program& program_;
   const bool communicates_;
   const double slower_;
+  double waited_s_ = 0;
   CostTable costs_;
 };
 
@@ -264,7 +270,10 @@ std::optional<StageSeconds> StagePricer::timed_or_refused(const StageWay& way, s
     for (std::int32_t first = 0, last = 0; first < end; first = last) {
       const int layer = block.kernels[at(first)].layer;
       while (last < end && block.kernels[at(last)].layer == layer) ++last;
+      kernels.take_waited_s();
       const double priced_s = kernels.seconds(id, first, last) - (first == 0 ? once_s : 0);
+      if (const double waited_s = kernels.take_waited_s(); waited_s > 0)
+        sum.slowed_share = std::min(sum.slowed_share, std::max(0.0, 1 - waited_s / priced_s));
       const bool is_layer = layer >= 0 && layer < static_cast<int>(layers.size());
       PassSeconds& part = is_layer ? layers[at(layer)] : layer < 0 ? sum.embedding : sum.head;
       (forward ? part.forward_s : part.backward_s) += priced_s;
@@ -443,6 +452,31 @@ void StagePricer::count_ranks() {
 double StagePricer::slowness(int group) {
   if (least_ranks_ == 0) count_ranks();
   return usual_slowness(job_.cluster.groups[at(group)].chip, least_ranks_);
+}
+
+double StagePricer::slower_among(int group, double ranks) {
+  constexpr double kParts = 8;
+  const auto all = static_cast<double>(job_.cluster.chip_count());
+  const double parts = std::floor(kParts * ranks / all * (1 + 1e-9));
+  const Chip& chip = job_.cluster.groups[at(group)].chip;
+  const auto [known, is_new] =
+      slower_.try_emplace({chip.software.variation.value, static_cast<std::int64_t>(parts)}, 1);
+  if (is_new) known->second = std::max(1.0, usual_slowness(chip, all * parts / kParts) / slowness(group));
+  return known->second;
+}
+
+const StagePricer::LeastTrained& StagePricer::least_trained() {
+  if (least_trained_) return *least_trained_;
+  std::vector<double> layers(at(job_.transformer.layers), 0);
+  least_trained_ = LeastTrained{};
+  for (const Parameter& each : parameters(job_.transformer)) {
+    if (!each.trained || each.experts > 0) continue;
+    if (each.layer < 0) least_trained_->embedding += static_cast<double>(each.count());
+    if (each.layer >= 0 && each.layer < job_.transformer.layers)
+      layers[at(each.layer)] += static_cast<double>(each.count());
+  }
+  least_trained_->layer = *std::min_element(layers.begin(), layers.end());
+  return *least_trained_;
 }
 
 double StagePricer::few_ranks_step_s() {

@@ -63,6 +63,8 @@ struct StageSeconds {
   double shorter_share = 0;
   // The gradients of the weights, as a share of forward and backward of any layer at most.
   double weights_share = 0;
+  // The share of any pass, at least, that grows as more ranks wait for the slowest: all but waits for exchanges.
+  double slowed_share = 1;
   // Seconds of layers [first, last), with the embedding or the head where they are among them.
   PassSeconds of_layers(std::int64_t first, std::int64_t last) const;
 };
@@ -99,8 +101,15 @@ class StagePricer {
   // How much slower a chip of the group is, as it waits for the slowest of all ranks. Seconds of stages contain it.
   // It counts as many ranks as have half of the cluster's strength.
   double slowness(int group);
+  // How much more than that such a chip is slower among so many ranks, or an eighth of all fewer; at least 1.
+  double slower_among(int group, double ranks);
   // Whoever uses so few ranks that `slowness` is too high takes this long at least.
   double few_ranks_step_s();
+  // Parameters that all replicas of a stage train and hold alike, at least: of any layer, and of the embedding.
+  struct LeastTrained {
+    double layer = 0, embedding = 0;
+  };
+  const LeastTrained& least_trained();
 
  private:
   struct Key {
@@ -137,6 +146,9 @@ class StagePricer {
   const Offload offload_;
   double least_ranks_ = 0;  // 0: not counted yet
   double few_ranks_step_s_ = 0;
+  std::optional<LeastTrained> least_trained_;
+  // By the chips' variation and eighths of all chips.
+  std::map<std::pair<double, std::int64_t>, double> slower_;
   std::map<int, LeastWork> least_work_;  // by group
   std::map<Key, std::optional<StageSeconds>> seconds_;
   // By way and number of counted replicas: of two and of four layers a stage.

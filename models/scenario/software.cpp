@@ -30,6 +30,7 @@ constexpr std::array kCarried = {
     CarriedFigure{"unfused_attention", &ChipSoftware::unfused_attention, false},
     CarriedFigure{"layer_launch", &ChipSoftware::layer_launch, false},
     CarriedFigure{"expert_launch", &ChipSoftware::expert_launch, false},
+    CarriedFigure{"launch_wait", &ChipSoftware::launch_wait, false},
     CarriedFigure{"micro_batch_overhead", &ChipSoftware::micro_batch_overhead, false},
     CarriedFigure{"pass_overhead", &ChipSoftware::pass_overhead, false},
     CarriedFigure{"collective_share", &ChipSoftware::collective_share, false},
@@ -198,7 +199,8 @@ ChipSoftware neutral_figures(const Yaml& software) {
   const Yaml on = file.find("on");
   if (!on) return neutral.software;
   for (const CarriedFigure& each : kCarried) {
-    if (each.member == &ChipSoftware::unfused_attention) continue;
+    if (each.member == &ChipSoftware::unfused_attention || each.member == &ChipSoftware::launch_wait)
+      continue;
     double logs = 0;
     int chips = 0;
     for (const YamlEntry& entry : on->entries) {

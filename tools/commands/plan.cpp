@@ -154,6 +154,8 @@ void run_by(ExportTarget target, PlanLimits& limits) {
   if (target == ExportTarget::megatron_lm || target == ExportTarget::megatron_bridge ||
       target == ExportTarget::torchtitan)
     limits.form.has_unlike_cuts = false;
+  // FSDP reduces while backwards run. The others gather beside computation only if gradients overlap, or never.
+  limits.form.reduces_last = limits.form.gathers_last = target != ExportTarget::torchtitan;
 }
 
 Exit run(const PlanArguments& options) {

@@ -33,6 +33,7 @@ const std::map<std::string, std::string> kSoftwareUnits = {{"reserved_memory", "
                                                            {"unfused_attention", ""},
                                                            {"layer_launch", " ms"},
                                                            {"expert_launch", " ms"},
+                                                           {"launch_wait", ""},
                                                            {"micro_batch_overhead", " ms"},
                                                            {"pass_overhead", " ms"},
                                                            {"collective_share", ""},

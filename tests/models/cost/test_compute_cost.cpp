@@ -275,6 +275,16 @@ TEST_CASE("a layer that is launched more slowly than it runs takes the launches'
   CHECK(time(first) + time(second) == Approx(layers).epsilon(1e-6));
   chip.software.layer_launch.value = 1e-9;
   CHECK(time(whole(Pass::forward)) == Approx(forward_s).epsilon(1e-6));
+  // Launches that wait for kernels add to them, and hide behind them in part if only some wait.
+  chip.software.layer_launch.value = forward_s / layers;
+  const double hidden_s = time(whole(Pass::forward));
+  chip.software.launch_wait = {1, "assumed"};
+  CHECK(time(whole(Pass::forward)) == Approx(2 * forward_s).epsilon(1e-12));
+  CHECK(time(first) + time(second) == Approx(2 * forward_s).epsilon(1e-12));
+  chip.software.launch_wait.value = 0.5;
+  CHECK(time(whole(Pass::forward)) == Approx((hidden_s + 2 * forward_s) / 2).epsilon(1e-12));
+  CHECK(hidden_s < 1.95 * forward_s);
+  chip.software.launch_wait.value = 0;
   chip.software.layer_launch.value = 0;
   chip.software.micro_batch_overhead = {0.5, "assumed"};
   CHECK(time(whole(Pass::forward)) == Approx(forward_s + 0.25).epsilon(1e-12));

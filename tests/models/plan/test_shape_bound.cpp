@@ -35,6 +35,7 @@ RandomShape random_shape(unsigned seed) {
   shape.micro_batches = dice.one_of({1, 2, 3, 4, 6, 12});
   shape.layers = dice.one_of({2, 3, 4, 5});
   shape.shorter_share = 0.4;
+  if (dice.one_of({0, 1}) == 1) shape.slower = [](double chips) { return 1 + 0.05 * std::floor(chips); };
   const int groups = dice.one_of({1, 2, 2});
   for (int group = 0; group < groups; ++group) {
     shape.chips.push_back(dice.one_of({1, 2, 3, 4}));
@@ -48,6 +49,8 @@ RandomShape random_shape(unsigned seed) {
       option.heavier_layer_s = option.layer_s * 1.3;
       option.embedding_s = dice.one_of({0.0, 0.3}) / cut;
       option.head_s = dice.one_of({0.0, 0.5}) / cut;
+      option.end_s = dice.one_of({0.0, 0.0, 0.4});
+      option.layer_end_s = dice.one_of({0.0, 0.3, 1.0}) / cut;
       Ways ways;
       ways.light.capacity = ways.heavy.capacity = dice.one_of({4.0, 8.0, 100.0}) * cut;
       ways.light.layer = ways.heavy.layer = 1;
@@ -66,7 +69,7 @@ RandomShape random_shape(unsigned seed) {
 }
 
 // Every pipeline of a shape: each stage any option, any number of layers, of which any number recompute. The least 1F1B
-// timetable, or with several chunks the least estimate.
+// timetable, or with several chunks the least estimate, and what the first stage does after it.
 class EveryPipeline {
  public:
   explicit EveryPipeline(const RandomShape& random) : random_(random) {}
@@ -102,7 +105,7 @@ class EveryPipeline {
     const auto count = stages_.size();
     const double m = random_.shape.micro_batches;
     ScheduleTimes times;
-    double longest_s = 0, all_s = 0;
+    double longest_s = 0, all_s = 0, chips = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const Stage& stage = stages_[i];
       const StageOption& option = random_.shape.options[stage.option];
@@ -119,12 +122,16 @@ class EveryPipeline {
       times.stages.push_back({ways.forward_share * seconds, (1 - ways.forward_share) * seconds, 0});
       longest_s = std::max(longest_s, seconds);
       all_s += seconds;
+      chips += option.chips;
     }
+    const StageOption& first = random_.shape.options[stages_.front().option];
+    const double end_s = first.end_s + first.layer_end_s * stages_.front().layers;
+    const double slower = random_.shape.slower ? random_.shape.slower(chips) : 1;
     const PipelineShape shape{static_cast<int>(count), 1, static_cast<int>(m)};
-    least_s_ =
-        std::min(least_s_, random_.shape.chunks > 1
-                               ? m * longest_s + (all_s - longest_s) / random_.shape.chunks
-                               : evaluate(make_timetable(Schedule::one_f_one_b, shape), times)->makespan_s);
+    const double passes_s = random_.shape.chunks > 1
+                                ? m * longest_s + (all_s - longest_s) / random_.shape.chunks
+                                : evaluate(make_timetable(Schedule::one_f_one_b, shape), times)->makespan_s;
+    least_s_ = std::min(least_s_, slower * passes_s + end_s);
   }
 
   const RandomShape& random_;

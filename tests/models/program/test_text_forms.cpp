@@ -111,6 +111,7 @@ Chip random_chip(Random& random) {
                                           &ChipSoftware::unfused_attention,
                                           &ChipSoftware::layer_launch,
                                           &ChipSoftware::expert_launch,
+                                          &ChipSoftware::launch_wait,
                                           &ChipSoftware::micro_batch_overhead,
                                           &ChipSoftware::collective_share,
                                           &ChipSoftware::kept_scores,
