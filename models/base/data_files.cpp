@@ -88,7 +88,9 @@ std::string find_shipped_scenario(const std::string& name) {
   const bool is_file_name = name.find('.') != std::string::npos;
   if (const std::string path = fmt::format("{}/{}.yaml", folder, name); !is_file_name && is_text_source(path))
     return path;
-  const std::string near = suggest(stem_of(name), names_in(folder, ".yaml"));
+  std::vector<std::string> known;
+  for (const std::string& file : data_files("scenarios", ".yaml")) known.push_back(stem_of(file));
+  const std::string near = suggest(stem_of(name), known);
   if (is_file_name)
     throw Refusal(Exit::usage, "file-not-found", {},
                   fmt::format("cannot read the file `{}`", shortened(name)),
