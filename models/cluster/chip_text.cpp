@@ -115,7 +115,7 @@ void read_peaks(const Yaml& node, Chip& chip) {
 }  // namespace
 
 std::vector<std::string> datasheet_keys() {
-  std::vector<std::string> keys = {"name", "vendor", "family", "kind", "peak"};
+  std::vector<std::string> keys = {"name", "vendor", "family", "kind", "usual_node", "peak"};
   for (const Figure& figure : figures())
     if (in_datasheet(figure)) keys.push_back(figure.key);
   return keys;
@@ -137,6 +137,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
   chip.name = name ? to_text(name) : default_name;
   chip.vendor = to_text(fields.need("vendor"));
   if (const Yaml family = fields.find("family")) chip.family = to_text(family);
+  if (const Yaml usual = fields.find("usual_node")) chip.usual_node = to_text(usual);
   chip.kind = to_choice(fields.need("kind"), {"gpu", "cpu", "tpu", "npu"});
   read_peaks(fields.need("peak"), chip);
   for (const Figure& figure : figures()) {
@@ -169,9 +170,11 @@ void replace_figures(const Yaml& node, Chip& chip) {
 std::string print(const Chip& chip, const std::string& indent) {
   const std::string family =
       chip.family.empty() ? "" : fmt::format("{}family: {}\n", indent, quote(chip.family));
+  const std::string usual =
+      chip.usual_node.empty() ? "" : fmt::format("{}usual_node: {}\n", indent, quote(chip.usual_node));
   std::string text =
-      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{3}{0}kind: {4}\n{0}peak:{5}\n", indent, quote(chip.name),
-                  quote(chip.vendor), family, chip.kind, chip.peak_flops.empty() ? " {}" : "");
+      fmt::format("{0}name: {1}\n{0}vendor: {2}\n{3}{0}kind: {4}\n{6}{0}peak:{5}\n", indent, quote(chip.name),
+                  quote(chip.vendor), family, chip.kind, chip.peak_flops.empty() ? " {}" : "", usual);
   for (const auto& [format, peak] : chip.peak_flops)
     text += fmt::format("{}  {}: {}\n", indent, name_of(format), print(peak, Dimension::flops));
   for (const Figure& figure : figures()) text += print_figure(figure, chip, indent);

@@ -89,6 +89,12 @@ struct Site {
   bool operator==(const Site&) const = default;
 };
 
+// What a reader remarked on a value, for people. Values that differ in remarks alone are equal.
+struct Remarks {
+  std::vector<std::string> texts;
+  bool operator==(const Remarks&) const { return true; }
+};
+
 struct NodeGroup {
   std::string name;
   int nodes = 0;
@@ -99,6 +105,7 @@ struct NodeGroup {
   std::optional<Pcie> pcie = {};  // nothing: chips reach NICs at the rate of the inside fabric
   std::optional<Host> host = {};  // nothing: the chips cannot offload
   std::optional<Site> site = {};  // nothing: the group stands at the cluster's site
+  Remarks remarks = {};
   bool operator==(const NodeGroup&) const = default;
 };
 

@@ -18,6 +18,44 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
   return read_chip(read_yaml(path, node->where), stem_of(path));
 }
 
+// The group of the chip's usual nodes, in the file of the cluster that has them; nullptr: none is known.
+Yaml usual_group(const Chip& chip, const Location& asked_from) {
+  if (chip.usual_node.empty()) return nullptr;
+  const Yaml cluster = read_yaml(find_file(chip.usual_node, ".", "platforms", ".yaml", asked_from), asked_from);
+  const Yaml groups = Fields(cluster, "a cluster", {"name", "groups", "links", "networks", "transport", "site"}).need("groups");
+  for (const Yaml& group : to_sequence(groups))
+    if (const YamlEntry* const named = group->find("chip"); named != nullptr && named->value->text == chip.name)
+      return group;
+  return to_sequence(groups).empty() ? nullptr : to_sequence(groups).front();
+}
+
+// A group as it is written, with what it leaves out of its nodes taken from the usual ones.
+Yaml completed(const Yaml& group, const Yaml& usual) {
+  auto whole = std::make_shared<YamlNode>(*group);
+  for (const YamlEntry& entry : usual->entries)
+    if (entry.key != "name" && entry.key != "nodes" && entry.key != "chip" && whole->find(entry.key) == nullptr)
+      whole->entries.push_back(entry);
+  return whole;
+}
+
+std::string remark_on_usual(const NodeGroup& group) {
+  return fmt::format("the nodes of `{}` are the usual ones of its chip, as in `{}`: `motley show cluster` prints them",
+                     group.name, group.chip.usual_node);
+}
+
+// Remarks on a bandwidth that is both directions' together, as makers print it.
+void add_doubts(NodeGroup& group, const Yaml& usual) {
+  const YamlEntry* const inside = usual->find("inside");
+  const YamlEntry* const bandwidth = inside != nullptr ? inside->value->find("bandwidth") : nullptr;
+  if (bandwidth == nullptr || group.pcie) return;
+  const double one_way = to_quantity(bandwidth->value, Dimension::bytes_per_second, Sign::positive);
+  constexpr double kBothWays = 1.9;
+  if (group.inside.bandwidth < kBothWays * one_way) return;
+  group.remarks.texts.push_back(
+      fmt::format("`inside` of `{}` has {}: its chips usually have {} in each direction, and makers print the sum of both",
+                  group.name, format_exact(group.inside.bandwidth, Dimension::bytes_per_second), bandwidth->value->text));
+}
+
 std::string print_group(const NodeGroup& group) {
   std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
                                  quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
@@ -32,15 +70,22 @@ std::string print_group(const NodeGroup& group) {
 }  // namespace
 
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
-  const Fields fields(node, "a group",
-                      {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host", "site", "nics"});
+  const std::vector<std::string> keys = {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host",
+                                         "site", "nics"};
+  const Fields own(node, "a group", keys);
   NodeGroup group;
-  group.name = to_text(fields.need("name"));
-  group.nodes = static_cast<int>(to_integer(fields.need("nodes"), kChips));
-  group.chip = read_chip_of(fields.need("chip"), folder);
+  group.chip = read_chip_of(own.need("chip"), folder);
+  const Yaml name = own.find("name");
+  group.name = name ? to_text(name) : group.chip.name;
+  group.nodes = static_cast<int>(to_integer(own.need("nodes"), kChips));
+  const bool is_usual = own.find("inside") == nullptr && !group.chip.usual_node.empty();
+  const Yaml usual = usual_group(group.chip, node->where);
+  if (is_usual) group.remarks.texts.push_back(remark_on_usual(group));
+  const Fields fields(is_usual ? completed(node, usual) : node, "a group", keys);
   group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), kChipsOfNode));
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
   group.inside = read_inside(fields.need("inside"), group.chip, group.pcie);
+  if (usual && !is_usual) add_doubts(group, usual);
   if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
   if (const Yaml site = fields.find("site")) group.site = read_site(site);
   const Yaml nics = fields.find("nics");

@@ -9,6 +9,7 @@
 
 #include "models/base/index.hpp"
 #include "models/cost/compute_cost.hpp"
+#include "models/report/job_notes.hpp"
 #include "models/report/published_metrics.hpp"
 
 namespace motley {
@@ -164,6 +165,7 @@ Report make_report(const Job& job, const Program& program, const Trace& trace,
   report.strategy_hash = trace.strategy_hash;
   report.program_hash = trace.program_hash;
   report.chips = program.rank_count();
+  report.notes = job_notes(job, program);
   report.real = real_part(program, trace);
   report.memory =
       memory.empty() ? memory_by_stage(program, job.cluster, job.train.fragmentation) : std::move(memory);

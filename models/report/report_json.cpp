@@ -234,6 +234,7 @@ std::string to_json(const Report& report) {
   json["memory"] = list_of(report.memory);
   json["spending"] = json_of(report.spending);
   json["critical_path"] = json_of(report.critical_path);
+  if (!report.notes.empty()) json["notes"] = report.notes;
   json["finding"] = finding_of(report);
   json["advice"] = json_of(report.advice);
   return json_text(json);

@@ -272,6 +272,7 @@ std::string to_text(const Report& report) {
   figures.add({"formula", report.flop_formula});
   figures.add({"strategy", report.strategy_hash});
   figures.add({"program", report.program_hash});
+  for (const std::string& note : report.notes) figures.add({"note", note});
   const std::string verdict = report.breakdown.empty() ? "" : print_finding(report) + print_advice(report);
   return fmt::format("{}{}{}\n{}{}\n{}\n{}", report.scenario, report.scenario.empty() ? "" : "\n",
                      figures.print(), print_run(report.spending, report.interval), print_breakdown(report),

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/text_file.hpp"
@@ -15,7 +18,9 @@
 #include "models/scenario/setting.hpp"
 #include "models/scenario/software.hpp"
 #include "models/scenario/use_layers.hpp"
+#include "models/strategy/degree_names.hpp"
 #include "models/strategy/strategy_complaint.hpp"
+#include "models/strategy/strategy_fields.hpp"
 #include "models/transformer/train_text.hpp"
 #include "models/transformer/transformer_text.hpp"
 
@@ -118,6 +123,35 @@ void read_speeds(const Fields& fields, Cluster& cluster) {
   build_topology(cluster);
 }
 
+// The degree of the short form that has this name; 1 where it does not stand there.
+std::int64_t stated_degree(const Yaml& strategy, std::string_view name) {
+  for (const std::string_view key : {name, other_name(name)})
+    if (const YamlEntry* const entry = strategy->find(key); entry && entry->value->kind != YamlNode::Kind::null)
+      return to_integer(entry->value, kDegree);
+  return 1;
+}
+
+// The strategy with `data_parallel: auto` as a number: as many replicas as the other degrees leave chips for, and as
+// share the batch evenly.
+Yaml with_replicas(const Yaml& strategy, const Job& job) {
+  if (!strategy->is_map()) return strategy;
+  auto counted = std::make_shared<YamlNode>(*strategy);
+  for (YamlEntry& entry : counted->entries) {
+    const bool is_degree = entry.key == "data_parallel" || entry.key == "dp";
+    if (!is_degree || !entry.value->is_scalar() || entry.value->text != "auto") continue;
+    to_choice(entry.value, {"auto"});
+    std::int64_t others = 1;
+    for (const char* const name : {"tensor_parallel", "pipeline_parallel", "context_parallel"})
+      others *= stated_degree(strategy, name);
+    std::int64_t replicas = std::max<std::int64_t>(1, job.cluster.chip_count() / others);
+    while (replicas > 1 && job.train.global_batch % (replicas * job.train.micro_batch) != 0) --replicas;
+    auto number = std::make_shared<YamlNode>(*entry.value);
+    number->text = std::to_string(replicas);
+    entry.value = std::move(number);
+  }
+  return counted;
+}
+
 // Reads `strategy` or `plan`, of which a scenario has one.
 void read_strategy_or_plan(const Fields& fields, ScenarioUse use, Scenario& scenario) {
   const Yaml strategy = fields.find("strategy");
@@ -137,7 +171,7 @@ void read_strategy_or_plan(const Fields& fields, ScenarioUse use, Scenario& scen
   }
   if (use == ScenarioUse::plan && !strategy) return;
   Job& job = scenario.job;
-  job.strategy = read_strategy(fields.need("strategy"), job.transformer, job.train);
+  job.strategy = read_strategy(with_replicas(fields.need("strategy"), job), job.transformer, job.train);
   refuse_too_many_ranks(fields, job);
 }
 

@@ -292,7 +292,7 @@ constexpr std::array kFurther = {
     "layers=gpt-neo-2.7b",
     "name=any",
     "transport=sockets",
-    "strategy.recompute_layers=4",
+    "strategy.recompute_layers=4", "strategy.data_parallel=auto",
     "strategy.overlap={steps: true}",
     "strategy.virtual_stages=2",
     "world={kind: mixed, real_ranks: [0], contribution: recorded, recording: file}",
