@@ -1,0 +1,77 @@
+#include "models/page/sources.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "models/base/units.hpp"
+#include "models/cluster/chip_figures.hpp"
+
+namespace motley {
+namespace {
+
+std::string words_of(double value, Dimension dimension) { return format_exact(value, dimension); }
+
+// The groups of the cluster on whose chips ranks stand.
+std::set<int> groups_in_use(const Cluster& cluster, const Program& program) {
+  std::set<int> groups;
+  for (const Rank rank : program.ranks.ids())
+    groups.insert(cluster.chip_group[static_cast<std::size_t>(program.ranks[rank].chip)]);
+  return groups;
+}
+
+void add_group(const NodeGroup& group, const std::string& source, std::vector<UsedFigure>& figures) {
+  const std::string part = fmt::format("node group {}", group.name);
+  const auto add = [&](const std::string& figure, const std::string& value) {
+    figures.push_back({part, figure, value, source});
+  };
+  add("nodes", fmt::format("{} of {} {}", group.nodes, group.chips_per_node, group.chip.name));
+  add(fmt::format("{} inside a node", name_of(group.inside.kind)),
+      fmt::format("{} for each chip, {}", words_of(group.inside.bandwidth, Dimension::bytes_per_second),
+                  words_of(group.inside.latency_s, Dimension::seconds)));
+  for (const Nic& nic : group.nics)
+    add(fmt::format("{} NICs", name_of(nic.kind)),
+        fmt::format("{} a node, {} each, {}", nic.count, words_of(nic.bandwidth, Dimension::bytes_per_second),
+                    words_of(nic.latency_s, Dimension::seconds)));
+  if (group.host && !group.host->measured.empty())
+    figures.push_back({part, "host memory",
+                       words_of(group.host->memory_bandwidth, Dimension::bytes_per_second),
+                       group.host->measured});
+}
+
+}  // namespace
+
+std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& program, const Report& report) {
+  const Cluster& cluster = scenario.job.cluster;
+  std::vector<UsedFigure> figures;
+  std::set<std::string> chips;
+  const std::set<int> groups = groups_in_use(cluster, program);
+  for (const int group : groups) {
+    const Chip& chip = cluster.groups[static_cast<std::size_t>(group)].chip;
+    if (!chips.insert(chip.name).second) continue;
+    for (const ChipFigure& figure : list_figures(chip))
+      figures.push_back({chip.name, figure.key, figure.value, figure.source});
+  }
+  const std::string source =
+      cluster.links_measured_on.empty()
+          ? fmt::format("given by the cluster {}", cluster.name)
+          : fmt::format("given by the cluster {}, measured on {}", cluster.name, cluster.links_measured_on);
+  for (const int group : groups) add_group(cluster.groups[static_cast<std::size_t>(group)], source, figures);
+  for (const GroupLink& link : cluster.links)
+    if (link.is_site_link())
+      figures.push_back({fmt::format("link {} - {}", link.from, link.to), "bandwidth, latency",
+                         fmt::format("{}, {}", words_of(link.bandwidth, Dimension::bytes_per_second),
+                                     words_of(link.latency_s, Dimension::seconds)),
+                         source});
+  if (cluster.variation && !cluster.variation->source.empty())
+    figures.push_back({"variation", "speeds of parts that are called alike", "", cluster.variation->source});
+  if (report.interval)
+    figures.push_back({"prediction", "likely interval",
+                       fmt::format("{:.3g} to {:.3g} times the step, {:.0f} %", report.interval->low,
+                                   report.interval->high, 100 * kIntervalShare),
+                       report.interval->source});
+  figures.push_back({"prediction", "model FLOPs", "", report.flop_formula});
+  return figures;
+}
+
+}  // namespace motley
