@@ -63,10 +63,12 @@ function count(value) {
   return unit === 0 && Number.isInteger(value) ? String(value) : value.toFixed(1) + units[unit];
 }
 
-function dollars(value) {
-  if (value >= 1e6) return count(value) + " USD";
-  return (value >= 100 ? grouped(value.toPrecision(3) * 1) : value.toPrecision(3)) + " USD";
+// Three significant digits of an amount of money or energy.
+function amount(value, unit) {
+  if (value >= 1e6) return `${count(value)} ${unit}`;
+  return `${value >= 100 ? grouped(value.toPrecision(3) * 1) : value.toPrecision(3)} ${unit}`;
 }
+const dollars = (value) => amount(value, "USD");
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 

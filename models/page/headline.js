@@ -37,7 +37,7 @@ function headline_rows(side) {
     usd === null ? `no price: ${spending.unpriced.join(", ")}`
       : `${dollars(spending.usd_per_step)} a step, list prices`, usd]);
   const kwh = spending.kwh_per_billion_tokens;
-  if (kwh !== null) rows.push(["Energy", `${three_digits(kwh)} kWh`, "a billion tokens, estimated", kwh]);
+  if (kwh !== null) rows.push(["Energy", amount(kwh, "kWh"), "a billion tokens, estimated", kwh]);
   rows.push(["Fullest chip", percent(full.fraction),
     `stage ${full.stage}: ${bytes(full.peak)} of ${bytes(full.capacity)}`, full.fraction]);
   rows.push(["Chips", grouped(simulate.chips), `${grouped(side.ranks)} ranks`, simulate.chips]);
@@ -56,7 +56,7 @@ function describe_side(side) {
   return [el("p", {}, job_of(side)),
     side.settings.length ? el("p", {class: "quiet"}, "With ", side.settings.join(", "), ".") : null,
     el("p", {class: "quiet"}, software_of(side), " ",
-      side.likely ? `Likely: ${side.likely}.` : ""), variation_of(side)];
+      side.likely ? `The step is likely ${side.likely.split(";")[0]}.` : ""), variation_of(side)];
 }
 
 function draw_cards(side) {
@@ -75,8 +75,8 @@ function draw_comparison() {
     return left && right && left[3] > 0 && right[3] !== null ? three_digits(right[3] / left[3]) : "";
   };
   return table_of([["", (row) => row.label],
-    ["A: " + DATA.scenarios[0].scenario, (row) => words(cell(a, row.label))],
-    ["B: " + DATA.scenarios[1].scenario, (row) => words(cell(b, row.label))],
+    ["A: " + DATA.scenarios[0].scenario, (row) => words(cell(a, row.label)), "words"],
+    ["B: " + DATA.scenarios[1].scenario, (row) => words(cell(b, row.label)), "words"],
     ["B / A", (row) => ratio(row.label), "number"]], labels.map((label) => ({label})));
 }
 

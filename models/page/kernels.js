@@ -8,9 +8,10 @@ function draw_network() {
       `background: var(--tensor); width: ${Math.max(1, 90 * Math.min(1, share))}px`}), percent(share));
   };
   return section("network", "What moves between chips",
-    el("p", {class: "quiet"}, "Payload of a step, of all ranks: messages count once, collectives once for each ",
-      "member, whatever their algorithm sends of it. Busy is the share of the step in which bytes of a rank that uses ",
-      "the wire are under way, hidden or not, the mean. A collective stands at the slowest edge of its group."),
+    el("p", {class: "quiet"}, "Payload that a step is expected to use, of all ranks: messages count once, collectives ",
+      "once for each member, whatever their algorithm sends of it. Busy is the share of the step in which bytes of a ",
+      "rank that uses the wire are under way, hidden or not, the mean. A collective stands at the slowest edge of its ",
+      "group."),
     for_each_side((side) => side.network.length === 0 ? el("p", {}, "Nothing moves between chips.") :
       table_of([["for", (use) => use.purpose + (use.inside_computes ? ", inside computes" : "")],
         ["wire", (use) => use.on], ["of", (use) => use.group],
@@ -42,26 +43,35 @@ function add_ceiling(svg, x, y, bandwidth, peak, words, dashed) {
   svg.append("path").attr("d", d3.svg.line().x((d) => x(d[0])).y((d) => y(d[1]))(line))
     .style({fill: "none", stroke: "var(--quiet)", "stroke-width": 1.5, "stroke-dasharray": dashed ? "4 4" : null});
   if (words)
-    svg.append("text").attr("class", "quiet").attr("x", x(most)).attr("y", y(peak) - 6).attr("text-anchor", "end")
-      .text(words);
+    svg.append("text").attr("class", "quiet").attr("x", x(least) + 8).attr("y", y(peak) + 4).text(words);
+}
+
+// Points that lie on one another, as one: their place and their names; those that take longest first.
+function heaps_of(points, x, y) {
+  const heaps = [];
+  for (const point of points) {
+    const cx = x(point.flops / point.bytes), cy = y(point.flops / point.seconds);
+    const heap = heaps.find((other) => Math.hypot(other.cx - cx, other.cy - cy) < 5);
+    if (heap) heap.name += ", " + point.kernel;
+    else heaps.push({cx, cy, name: point.kernel});
+  }
+  return heaps;
 }
 
 // Names of the points that take longest, where there is room for them.
 function add_names(svg, x, y, points, width) {
-  const taken = points.map((point) => {
-    const cx = x(point.flops / point.bytes), cy = y(point.flops / point.seconds);
-    return [cx - 5, cy - 5, cx + 5, cy + 5];
-  });
-  for (const point of points.slice(0, 8)) {
-    const cx = x(point.flops / point.bytes), cy = y(point.flops / point.seconds), wide = 6.3 * point.kernel.length;
-    for (const [dx, dy] of [[9, 4], [-9 - wide, 4], [-wide / 2, 20], [-wide / 2, -12], [9, 20], [-9 - wide, 20],
-      [9, -12], [-wide / 2, 36], [-wide / 2, 52]]) {
+  const heaps = heaps_of(points, x, y), taken = heaps.map(({cx, cy}) => [cx - 6, cy - 6, cx + 6, cy + 6]);
+  for (const {cx, cy, name} of heaps.slice(0, 8)) {
+    const wide = 6.3 * name.length;
+    for (const [dx, dy] of [[11, 4], [-11 - wide, 4], [-wide / 2, 22], [-wide / 2, -14], [9, 20], [-9 - wide, 20],
+      [9, -12], [-9 - wide, -12], [-wide / 2, 38], [-wide, 22], [-wide, 38], [-wide, -14], [-wide / 2, 54],
+      [-wide, 54]]) {
       const box = [cx + dx, cy + dy - 10, cx + dx + wide, cy + dy + 3];
       if (box[0] < x.range()[0] || box[2] > width - 4 || box[3] > y.range()[0] ||
           taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1]))
         continue;
       taken.push(box);
-      svg.append("text").attr("x", cx + dx).attr("y", cy + dy).style("font-size", "11px").text(point.kernel);
+      svg.append("text").attr("class", "name").attr("x", cx + dx).attr("y", cy + dy).text(name);
       break;
     }
   }
@@ -89,7 +99,8 @@ function draw_roofline_of(roof) {
     add_names(svg, x, y, points, width);
     const powers = (scale) => d3.range(Math.ceil(Math.log10(scale.domain()[0]) - 1e-9),
       Math.floor(Math.log10(scale.domain()[1]) + 1e-9) + 1).map((power) => 10 ** power);
-    add_axis(svg, axis_of(x, "bottom", 5, (value) => short(count(value))).tickValues(powers(x)), 0, height - box.bottom);
+    const below = axis_of(x, "bottom", 5, (value) => short(count(value))).tickValues(powers(x));
+    add_axis(svg, below, 0, height - box.bottom);
     add_axis(svg, axis_of(y, "left", 5, (value) => short(flops(value))).tickValues(powers(y)), box.left, 0);
     svg.append("text").attr("class", "quiet").attr("x", width - box.right).attr("y", height - 6)
       .attr("text-anchor", "end").text("FLOP for each byte of memory");
@@ -100,10 +111,11 @@ function draw_roofline_of(roof) {
 function kernel_table(roof) {
   const all_s = roof.kernels.reduce((sum, point) => sum + point.seconds, roof.network_s + roof.optimizer_s);
   const bandwidth = (point) => rate(point.bytes / point.seconds);
-  const further = [["collectives inside computes", roof.network_s], ["optimizer", roof.optimizer_s]]
+  const further = [["collectives", roof.network_s], ["optimizer", roof.optimizer_s]]
     .filter(([, s]) => s > 0).map(([kernel, s]) => ({kernel, seconds: s, further: true}));
   const unless = (words) => (point) => point.further ? "" : words(point);
-  return el("details", {}, el("summary", {}, `All kernels on ${roof.chip}, as text`), table_of([
+  return el("details", {open: DATA.scenarios.length === 1 && DATA.scenarios[0].rooflines.length === 1 ? "" : null},
+    el("summary", {}, `All kernels on ${roof.chip}, as text`), table_of([
     ["kernel", (point) => point.kernel], ["count", unless((point) => grouped(point.count)), "number"],
     ["time", (point) => seconds(point.seconds), "number"],
     ["share", (point) => percent(point.seconds / all_s), "number"],
@@ -119,7 +131,9 @@ function draw_rooflines() {
     el("p", {class: "quiet"}, "A point is all kernels of one kind in a step of one rank of each stage on the chip, by ",
       "the cost models; its size is the time they take. The solid line is the datasheet, the dashed line what large ",
       "matrix products and element-wise kernels reach. Kernels without counted FLOPs are in the table only."),
-    legend_of(Object.values(BOUNDS).map(([tint, words]) => ["bound by " + words, tint])),
+    legend_of(Object.entries(BOUNDS).filter(([bound]) => DATA.scenarios.some((side) => side.rooflines.some((roof) =>
+      roof.kernels.some((point) => point.flops > 0 && point.bound_by === bound))))
+      .map(([, [tint, words]]) => ["bound by " + words, tint])),
     for_each_side((side) => el("div", {class: side.rooflines.length > 1 ? "pair" : ""}, side.rooflines.map((roof) =>
       el("div", {}, el("h3", {}, `${roof.chip}, memory ${rate(roof.memory_bandwidth)}`), draw_roofline_of(roof),
         kernel_table(roof))))));

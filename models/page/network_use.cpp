@@ -93,12 +93,12 @@ class NetworkCounter {
       case Op::recv:
         return add(wires_.of_transfer(rank, instruction), Purpose::pipeline, false,
                    {event.matched_s, event.end_s}, instruction.op() == Op::send ? 1 : 0,
-                   static_cast<double>(payload_bytes(instruction)));
+                   static_cast<double>(expected_bytes(instruction)));
       case Op::collective: {
         const auto group = program_.ranks[rank].groups[instruction.as<Collective>()->slot];
         if (!group) return;
         return add(wires_.of_group(*group), purpose_of(program_, rank, instruction), false,
-                   {event.matched_s, event.end_s}, 1, static_cast<double>(payload_bytes(instruction)));
+                   {event.matched_s, event.end_s}, 1, static_cast<double>(expected_bytes(instruction)));
       }
       default:
         return;

@@ -18,7 +18,8 @@ struct NetworkUse {
   double rate = 0;         // bytes/s that one flow alone reaches there, the lowest of the wires
   std::int64_t ranks = 0;  // that use it
   double count = 0;        // messages and collectives in a step, by their members together
-  double bytes = 0;        // payload in a step: of messages once, of collectives for each member
+  double bytes =
+      0;  // payload in a step that is expected to be used: of messages once, of collectives for each member
   double busy_s = 0;  // seconds of a step in which bytes of one of those ranks are under way there, the mean
   bool inside_computes = false;  // collectives that are priced inside computes, by their kernels
 };

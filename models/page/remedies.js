@@ -52,19 +52,21 @@ function draw_path_difference(why) {
 function draw_swapped(part) {
   const result = (trial) => trial.refused ? el("span", {class: "quiet"}, trial.refused)
     : [seconds(trial.iteration_s), ", ", gain(trial.change)];
+  const keys = table_of([["key", (row) => el("code", {}, row.key)], ["A", (row) => row.a === null ? "-" : row.a],
+    ["B", (row) => row.b === null ? "-" : row.b]], part.keys);
   return [el("h3", {}, `They differ in ${part.part}`),
     el("p", {}, "A with this of B: ", result(part.a_with_b), ". B with this of A: ", result(part.b_with_a), "."),
-    table_of([["key", (row) => el("code", {}, row.key)], ["A", (row) => row.a === null ? "-" : row.a],
-      ["B", (row) => row.b === null ? "-" : row.b]], part.keys)];
+    part.keys.length <= 12 ? keys : el("details", {}, el("summary", {}, `${part.keys.length} values differ`), keys)];
 }
 
 function draw_why() {
   const why = DATA.why, [a, b] = DATA.scenarios.map((side) => side.simulate);
-  const faster = b.iteration_s < a.iteration_s ? "B" : "A";
+  const shorter = b.iteration_s < a.iteration_s ? "B" : "A";
   const tokens = why.a_tokens === why.b_tokens ? "" :
-    ` A step of A has ${count(why.a_tokens)} tokens, one of B ${count(why.b_tokens)}.`;
+    ` A step of A has ${count(why.a_tokens)} tokens, one of B ${count(why.b_tokens)}: A makes ` +
+    `${count(a.tokens_per_s)} tokens/s, B ${count(b.tokens_per_s)}/s.`;
   return section("why", "Why one is faster",
-    el("p", {}, `A step of ${faster} is shorter: ${seconds(a.iteration_s)} for A, ${seconds(b.iteration_s)} for B.` +
+    el("p", {}, `A step of ${shorter} is shorter: ${seconds(a.iteration_s)} for A, ${seconds(b.iteration_s)} for B.` +
       tokens + " The seconds of the two critical paths add up to the two steps."),
     draw_path_difference(why), why.parts.map(draw_swapped));
 }
@@ -85,7 +87,8 @@ function draw_sources() {
 
 function draw_page() {
   const two = DATA.scenarios.length > 1;
-  const sections = [two ? draw_why() : null, draw_timeline(), draw_waterfall(), draw_memory(), draw_network(),
+  const sections = [...(two ? [draw_waterfall(), draw_why(), draw_timeline()] : [draw_timeline(), draw_waterfall()]),
+    draw_memory(), draw_network(),
     draw_rooflines(), two ? null : draw_remedies(), draw_sources()].filter((each) => each !== null);
   const links = el("nav", {"aria-label": "Sections"}, sections.map((each) =>
     el("a", {href: "#" + each.id}, each.querySelector("h2").textContent)));

@@ -65,7 +65,7 @@ class Timeline {
       ink.fillStyle = tints[kind];
       ink.fillRect(from, y + this.tops[lane], Math.max(0.6, wide > 3 ? wide - 0.6 : wide), LANES[lane]);
       const number = String(marks.micro_batch[i]);
-      if (lane === 0 && marks.micro_batch[i] >= 0 && wide > 7 * number.length + 3) {
+      if (lane === 0 && marks.micro_batch[i] >= 0 && wide > 6.4 * number.length + 2) {
         ink.fillStyle = "#ffffff";
         ink.fillText(number, (from + to) / 2, y + 14);
       }
@@ -201,6 +201,8 @@ function draw_timeline() {
       const timeline = new Timeline(side);
       PLOTS.push(() => timeline.draw());
       return [timeline.controls(), timeline.figure,
+        side.timeline.span_s > 1.0001 * side.timeline.step_s ? el("p", {class: "quiet"}, "Ranks begin the next step " +
+          `before others have ended this one, so this one spans ${seconds(side.timeline.span_s)}.`) : null,
         side.timeline.left_out > 0 ? el("p", {class: "quiet"}, `${grouped(side.timeline.left_out)} instructions of ` +
           `at most ${seconds(side.timeline.shortest_s)} are left out.`) : null,
         timeline_table(side.timeline)];

@@ -66,6 +66,19 @@ std::string name_of_mark(const Program& program, Rank rank, const Instruction& i
   return "?";
 }
 
+// The marks of traces whose steps overlap come from one of many steps, long after the first.
+void begin_with_first_mark(TimelineRows& timeline) {
+  double first_s = timeline.span_s, last_s = 0;
+  for (const TimelineRow& row : timeline.rows)
+    for (const Mark& mark : row.marks) {
+      first_s = std::min(first_s, mark.begin_s);
+      last_s = std::max(last_s, mark.begin_s + mark.length_s);
+    }
+  for (TimelineRow& row : timeline.rows)
+    for (Mark& mark : row.marks) mark.begin_s -= first_s;
+  timeline.span_s = std::max(0.0, last_s - first_s);
+}
+
 // Leaves out the shortest marks, so that at most so many are left.
 void leave_out_shortest(TimelineRows& timeline, std::size_t most_marks) {
   std::vector<double> lengths;
@@ -109,6 +122,7 @@ TimelineRows timeline_rows(const Program& program, const Trace& trace, const std
                      [](const Mark& a, const Mark& b) { return a.begin_s < b.begin_s; });
     timeline.rows.push_back(std::move(row));
   }
+  if (trace.period_s > 0) begin_with_first_mark(timeline);
   leave_out_shortest(timeline, most_marks);
   return timeline;
 }

@@ -53,6 +53,6 @@ struct TimelineRows {
 
 // `ranks`: those to show, in the order of the rows. The trace must be sorted.
 TimelineRows timeline_rows(const Program& program, const Trace& trace, const std::vector<Rank>& ranks,
-                           std::size_t most_marks = 24'000);
+                           std::size_t most_marks = 40'000);
 
 }  // namespace motley

@@ -196,6 +196,44 @@ class Report(unittest.TestCase):
             self.picture(path, f"{scenario}-phone.png", 500, 6000)
 
     @need_browser
+    def test_a_timeline_says_what_is_under_the_mouse_and_zooms(self):
+        path = self.page("quickstart", "--no-changes", "--no-parts")
+        script = """<script>document.addEventListener("DOMContentLoaded", () => {
+          const canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect();
+          const hint = document.querySelector(".hint"), seen = [];
+          const point = (kind, share, y) => canvas.dispatchEvent(new MouseEvent(kind, {bubbles: true,
+            clientX: box.left + 66 + share * (box.width - 78), clientY: box.top + y}));
+          const press = (words) =>
+            [...document.querySelectorAll("button")].find((each) => each.textContent === words).click();
+          const look = (share, y) => { point("mousemove", share, y); seen.push(hint.hidden ? "-" : hint.textContent); };
+          look(0.001, 10);
+          look(0.999, 10);
+          look(0.001, 34);
+          press("Zoom in");
+          press("Zoom in");
+          look(0.001, 10);
+          press("Left");
+          point("mousedown", 0.5, 10);
+          point("mousemove", 0.9, 10);
+          point("mouseup", 0.9, 10);
+          point("dblclick", 0.5, 10);
+          canvas.dispatchEvent(new WheelEvent("wheel", {ctrlKey: true, deltaY: -10, clientX: box.left + 90}));
+          for (const key of ["+", "-", "ArrowLeft", "ArrowRight", "0"])
+            canvas.dispatchEvent(new KeyboardEvent("keydown", {key}));
+          look(0.001, 10);
+          document.body.replaceChildren(...seen.map((words) => el("p", {}, "[" + words + "]")));
+        });</script>"""
+        path.write_text(path.read_text().replace("</body>", script + "</body>"))
+        seen = re.findall(r"\[(.*?)\]", text_of(self.browse(path, "--dump-dom")))
+        self.assertEqual(5, len(seen), seen)
+        first, last, below, zoomed, again = seen
+        self.assertRegex(first, r"^forwardmicro-batch 0, stage 0, rank 0begins at 0 s, takes \S+ ms")
+        self.assertTrue(last.startswith("optimizer") or last == "-", last)
+        self.assertEqual("-", below)
+        self.assertRegex(zoomed, r"micro-batch [1-9]")
+        self.assertEqual(first, again)
+
+    @need_browser
     def test_two_scenarios_stand_side_by_side(self):
         path = self.page("quickstart", "mixed-fleet")
         text = self.read(path)

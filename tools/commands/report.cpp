@@ -87,7 +87,8 @@ Exit run(const ReportArguments& options) {
     page.why =
         why({sides[0].prepared.scenario.job, sides[0].explained},
             {sides[1].prepared.scenario.job, sides[1].explained}, simulate_trial, explain_options(options));
-  for (ReportedSide& side : sides) page.sides.push_back({side.prepared, side.trace, std::move(side.explained)});
+  for (ReportedSide& side : sides)
+    page.sides.push_back(PageSide{side.prepared, side.trace, std::move(side.explained)});
   write_result(options.json ? to_json(page) : to_html(page), options.out);
   return Exit::ok;
 }
