@@ -11,6 +11,9 @@ const PURPOSES = [["compute_s", "compute", "compute"], ["recompute_s", "recomput
   ["bubble_s", "bubble", "bubble"], ["waiting_for_slower_s", "waiting for slower", "waiting"],
   ["optimizer_s", "optimizer", "optimizer"]];
 
+// "exposed TP" of "exposed tensor parallel", for a phone.
+const shorter = (words) => words.replace(/(\w)\w* parallel$/, (_, letter_of) => letter_of.toUpperCase() + "P");
+
 // Those that take time in any of the scenarios.
 function purposes_shown() {
   return PURPOSES.filter(([key]) => DATA.scenarios.some((side) =>
@@ -21,7 +24,7 @@ function purposes_shown() {
 function draw_waterfall_of(side, longest_s) {
   const all = side.simulate.all_chips, step_s = side.simulate.iteration_s;
   return plot(`Where the step of ${side.scenario} goes, of all chips`, (svg, width) => {
-    const left = Math.min(170, width * 0.36), right = 128, row = 24, rows = purposes_shown();
+    const narrow = width < 460, left = narrow ? 112 : 170, right = 128, row = 24, rows = purposes_shown();
     const x = d3.scale.linear().domain([0, longest_s]).range([left, width - right]);
     let begin_s = 0, y = 4;
     const add = (words, from_s, length_s, tint, bold) => {
@@ -35,7 +38,7 @@ function draw_waterfall_of(side, longest_s) {
       y += row;
     };
     for (const [key, words, tint] of rows) {
-      add(words, begin_s, all[key], tint);
+      add(narrow ? shorter(words) : words, begin_s, all[key], tint);
       begin_s += all[key];
       svg.append("line").attr("x1", x(begin_s)).attr("x2", x(begin_s)).attr("y1", y - 4).attr("y2", y + 2)
         .style("stroke", "var(--line)");

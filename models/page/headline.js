@@ -19,6 +19,14 @@ function job_of(side) {
     `${side.schedule}, ${grouped(side.global_batch)} sequences of ${grouped(side.sequence)} tokens a step.`;
 }
 
+// A price at both ends of the likely interval.
+function likely_price(usd, simulate) {
+  const interval = simulate.interval;
+  if (!interval) return "";
+  const at = (step_s) => dollars(usd * step_s / simulate.iteration_s);
+  return `likely ${at(interval.low_s)} to ${at(interval.high_s)}; `;
+}
+
 // [label, text, further text, figure to compare, whether less is better].
 function headline_rows(side) {
   const simulate = side.simulate, spending = simulate.spending, full = fullest(side), interval = simulate.interval;
@@ -35,9 +43,11 @@ function headline_rows(side) {
   const usd = spending.usd_per_billion_tokens;
   rows.push(["A billion tokens", usd === null ? "price unknown" : dollars(usd),
     usd === null ? `no price: ${spending.unpriced.join(", ")}`
-      : `${dollars(spending.usd_per_step)} a step, list prices`, usd]);
+      : `${likely_price(usd, simulate)}${dollars(spending.usd_per_step)} a step, list prices`, usd]);
   const kwh = spending.kwh_per_billion_tokens;
   if (kwh !== null) rows.push(["Energy", amount(kwh, "kWh"), "a billion tokens, estimated", kwh]);
+  const carbon = spending.kg_co2e_per_billion_tokens;
+  if (carbon !== null) rows.push(["Carbon", amount(carbon, "kg CO2e"), "a billion tokens, estimated", carbon]);
   rows.push(["Fullest chip", percent(full.fraction),
     `stage ${full.stage}: ${bytes(full.peak)} of ${bytes(full.capacity)}`, full.fraction]);
   rows.push(["Chips", grouped(simulate.chips), `${grouped(side.ranks)} ranks`, simulate.chips]);
@@ -52,11 +62,26 @@ function variation_of(side) {
     `${seconds(spread.alike_s)} if all were alike.`);
 }
 
+// What a measured chip's prediction rests on, other draws of the routes, and a whole run, where they are known.
+function further_of(side) {
+  const {coverage, route_draws: draws, spending} = side.simulate, run = spending.run, lines = [];
+  if (coverage)
+    lines.push("The kernels' seconds are " + Object.entries(coverage).filter(([, share]) => share > 0)
+      .map(([known, share]) => `${percent(share)} ${known}`).join(", ") + ".");
+  if (draws && draws.others)
+    lines.push(`Routes are chosen by a hash: ${draws.others} other draws take ${seconds(draws.least_s)} to ` +
+      `${seconds(draws.most_s)}.`);
+  if (run)
+    lines.push(`The whole run of ${count(run.tokens)} tokens takes ${grouped(run.steps)} steps and ` +
+      `${seconds(run.seconds)}, at a goodput of ${run.goodput}` + (run.usd === null ? "." : `; ${dollars(run.usd)}.`));
+  return lines.map((words) => el("p", {}, words));
+}
+
 function describe_side(side) {
   return [el("p", {}, job_of(side)),
     side.settings.length ? el("p", {class: "quiet"}, "With ", side.settings.join(", "), ".") : null,
     el("p", {class: "quiet"}, software_of(side), " ",
-      side.likely ? `The step is likely ${side.likely.split(";")[0]}.` : ""), variation_of(side)];
+      side.likely ? `The step is likely ${side.likely.split(";")[0]}.` : ""), variation_of(side), further_of(side)];
 }
 
 function draw_cards(side) {

@@ -32,7 +32,7 @@ function roofline_scales(roof, points, width, height, box) {
   const least = Math.min(...intensities, ridge / 4) / 2, most = Math.max(...intensities, ridge * 4) * 2;
   const top = Math.max(...roof.peaks.map((peak) => peak.flops)) * 2;
   return [d3.scale.log().domain([least, most]).range([box.left, width - box.right]),
-    d3.scale.log().domain([Math.min(...reached, top / 50) / 2, top]).range([height - box.bottom, box.top])];
+    d3.scale.log().domain([Math.min(...reached, top / 20) / 1.5, top]).range([height - box.bottom, box.top])];
 }
 
 // A ceiling: along the bandwidth up to the peak, then along the peak.

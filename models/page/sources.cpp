@@ -6,6 +6,7 @@
 
 #include "models/base/units.hpp"
 #include "models/cluster/chip_figures.hpp"
+#include "models/cluster/message_cost.hpp"
 
 namespace motley {
 namespace {
@@ -18,6 +19,18 @@ std::set<int> groups_in_use(const Cluster& cluster, const Program& program) {
   for (const Rank rank : program.ranks.ids())
     groups.insert(cluster.chip_group[static_cast<std::size_t>(program.ranks[rank].chip)]);
   return groups;
+}
+
+// What a message reaches of its wire, and takes beyond it.
+void add_messages(const NodeGroup& group, std::vector<UsedFigure>& figures) {
+  const auto add = [&](std::string_view wire, double efficiency, const MessageCost& cost) {
+    figures.push_back({fmt::format("messages of node group {}", group.name), std::string(wire),
+                       fmt::format("{:.3g} of the bandwidth, {} a message beyond the wire", efficiency,
+                                   words_of(cost.software_latency_s, Dimension::seconds)),
+                       "measurements that models/cluster/message_cost.cpp names"});
+  };
+  add(name_of(group.inside.kind), efficiency_of(group.inside), inside_message_cost(group.inside.kind));
+  for (const Nic& nic : group.nics) add(name_of(nic.kind), efficiency_of(nic), native_message_cost(nic));
 }
 
 void add_group(const NodeGroup& group, const std::string& source, std::vector<UsedFigure>& figures) {
@@ -56,7 +69,11 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
       cluster.links_measured_on.empty()
           ? fmt::format("given by the cluster {}", cluster.name)
           : fmt::format("given by the cluster {}, measured on {}", cluster.name, cluster.links_measured_on);
-  for (const int group : groups) add_group(cluster.groups[static_cast<std::size_t>(group)], source, figures);
+  for (const int group : groups) {
+    const NodeGroup& nodes = cluster.groups[static_cast<std::size_t>(group)];
+    add_group(nodes, source, figures);
+    add_messages(nodes, figures);
+  }
   for (const GroupLink& link : cluster.links)
     if (link.is_site_link())
       figures.push_back({fmt::format("link {} - {}", link.from, link.to), "bandwidth, latency",
@@ -64,13 +81,24 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
                                      words_of(link.latency_s, Dimension::seconds)),
                          source});
   if (cluster.variation && !cluster.variation->source.empty())
-    figures.push_back({"variation", "speeds of parts that are called alike", "", cluster.variation->source});
+    figures.push_back(
+        {"variation", "speeds of parts that are called alike", "they vary", cluster.variation->source});
   if (report.interval)
     figures.push_back({"prediction", "likely interval",
                        fmt::format("{:.3g} to {:.3g} times the step, {:.0f} %", report.interval->low,
                                    report.interval->high, 100 * kIntervalShare),
                        report.interval->source});
-  figures.push_back({"prediction", "model FLOPs", "", report.flop_formula});
+  figures.push_back({"prediction", "model FLOPs", "by a formula", report.flop_formula});
+  if (!scenario.job.transformer.source.empty())
+    figures.push_back(
+        {"prediction", "shape of the model", scenario.job.transformer.name, scenario.job.transformer.source});
+  if (report.spending.step.kwh)
+    figures.push_back({"prediction", "power of a chip that computes, communicates, waits",
+                       fmt::format("{:.3g}, {:.3g}, {:.3g} of its design power", kComputingPower,
+                                   kCommunicatingPower, kWaitingPower),
+                       "measurements of others that models/report/spending.hpp names, and an assumption"});
+  figures.push_back({"prediction", "memory beyond tensors", "by stage, above",
+                     "assumed from what NCCL and PyTorch allocate, as models/check/memory_extra.hpp says"});
   return figures;
 }
 

@@ -11,6 +11,9 @@ const GAP = 8;
 class Timeline {
   constructor(side) {
     this.data = side.timeline;
+    // By row, where stages stand on unlike nodes: the group of the cluster.
+    const groups = side.simulate.breakdown.map((row) => row.group);
+    this.groups = new Set(groups).size > 1 ? groups : [];
     this.lanes = [0, 1, 2, 3].filter((lane) => this.data.rows.some((row) =>
       row.marks.kind.some((kind) => KINDS[kind][2] === lane)));
     this.tops = {};
@@ -47,6 +50,10 @@ class Timeline {
       ink.fillStyle = words;
       ink.textAlign = "right";
       ink.fillText(`stage ${row.stage}`, this.left - 8, y + 14);
+      if (this.groups.length && this.row_height > 30) {
+        ink.fillStyle = colour("quiet");
+        ink.fillText(this.groups[place].slice(0, 9), this.left - 8, y + 27);
+      }
       ink.fillStyle = ground;
       ink.fillRect(this.left, y, width - 12 - this.left, LANES[0]);
       this.draw_marks(ink, row.marks, y, tints);
@@ -55,6 +62,7 @@ class Timeline {
   }
 
   draw_marks(ink, marks, y, tints) {
+    const number_ink = colour("ground");
     ink.textAlign = "center";
     for (let i = 0; i < marks.kind.length; ++i) {
       const begin_s = marks.begin_s[i], end_s = begin_s + marks.length_s[i];
@@ -66,7 +74,7 @@ class Timeline {
       ink.fillRect(from, y + this.tops[lane], Math.max(0.6, wide > 3 ? wide - 0.6 : wide), LANES[lane]);
       const number = String(marks.micro_batch[i]);
       if (lane === 0 && marks.micro_batch[i] >= 0 && wide > 6.4 * number.length + 2) {
-        ink.fillStyle = "#ffffff";
+        ink.fillStyle = number_ink;
         ink.fillText(number, (from + to) / 2, y + 14);
       }
     }
