@@ -28,8 +28,9 @@ class Timeline {
       "aria-label": `Timeline of a step of ${side.scenario}, a row for each stage; the table below has it as text`});
     this.hint = el("div", {class: "hint", hidden: ""});
     this.figure = el("figure", {}, this.canvas, this.hint);
+    this.whole_s = Math.max(...DATA.scenarios.map((each) => each.timeline.span_s));  // two begin on one axis
     this.begin_s = 0;
-    this.end_s = this.data.span_s;
+    this.end_s = this.whole_s;
     this.listen();
   }
 
@@ -120,8 +121,8 @@ class Timeline {
   }
 
   look_at(begin_s, end_s) {
-    const length_s = Math.min(this.data.span_s, Math.max(end_s - begin_s, this.data.span_s * 1e-5));
-    this.begin_s = Math.max(0, Math.min(begin_s, this.data.span_s - length_s));
+    const length_s = Math.min(this.whole_s, Math.max(end_s - begin_s, this.whole_s * 1e-5));
+    this.begin_s = Math.max(0, Math.min(begin_s, this.whole_s - length_s));
     this.end_s = this.begin_s + length_s;
     this.hint.hidden = true;
     this.draw();
@@ -158,7 +159,7 @@ class Timeline {
     }, {passive: false});
     canvas.addEventListener("keydown", (event) => {
       const does = {ArrowLeft: () => this.move(-0.2), ArrowRight: () => this.move(0.2), "+": () => this.zoom(0.6),
-        "-": () => this.zoom(1 / 0.6), "0": () => this.look_at(0, this.data.span_s)}[event.key];
+        "-": () => this.zoom(1 / 0.6), "0": () => this.look_at(0, this.whole_s)}[event.key];
       if (!does || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       does();
@@ -173,7 +174,7 @@ class Timeline {
     };
     return el("div", {}, button("Zoom in", () => this.zoom(0.5)), button("Zoom out", () => this.zoom(2)),
       button("Left", () => this.move(-0.4)), button("Right", () => this.move(0.4)),
-      button("Whole step", () => this.look_at(0, this.data.span_s)));
+      button("Whole step", () => this.look_at(0, this.whole_s)));
   }
 }
 

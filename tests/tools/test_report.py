@@ -41,7 +41,8 @@ def simulated(scenario, *words):
 
 HAS_PLOTS = motley("doctor", "--need", "D3").returncode == OK
 need_plots = unittest.skipUnless(HAS_PLOTS, "this build has no D3: libjs-d3 was not installed")
-need_browser = unittest.skipUnless(BROWSER and HAS_PLOTS, "chromium is not here; tools/test --all installs it")
+need_browser = unittest.skipUnless(BROWSER and HAS_PLOTS, "chromium is not here; tools/test --all installs it"
+                                   if HAS_PLOTS else "this build has no D3: libjs-d3 was not installed")
 
 
 class Tags(html.parser.HTMLParser):
