@@ -11,7 +11,7 @@ const PURPOSES = [["compute_s", "compute", "compute"], ["recompute_s", "recomput
   ["bubble_s", "bubble", "bubble"], ["waiting_for_slower_s", "waiting for slower", "waiting"],
   ["optimizer_s", "optimizer", "optimizer"]];
 
-// "exposed TP" of "exposed tensor parallel", for a phone.
+// "exposed TP" of "exposed tensor parallel", where there is little room.
 const shorter = (words) => words.replace(/(\w)\w* parallel$/, (_, letter_of) => letter_of.toUpperCase() + "P");
 
 // Those that take time in any of the scenarios.
@@ -54,7 +54,7 @@ function draw_stage_table(side) {
   const unlike = new Set(simulate.breakdown.map((row) => row.chip)).size > 1;
   return table_of([["stage", (row) => row.stage], ["rank", (row) => row.rank, "number"],
     ...(unlike ? [["on", (row) => row.chip ? `${row.group} (${row.chip})` : ""]] : []),
-    ...shown.map(([key, words]) => [words, (row) => row.share ? percent(row[key] / simulate.iteration_s)
+    ...shown.map(([key, words]) => [shorter(words), (row) => row.share ? percent(row[key] / simulate.iteration_s)
       : seconds(row[key]), "number"]),
     ["sum", (row) => row.share ? "" : seconds(shown.reduce((sum, [key]) => sum + row[key], 0)), "number"]],
   [...simulate.breakdown, {...simulate.all_chips, stage: "all chips", rank: "", share: true,

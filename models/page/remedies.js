@@ -49,13 +49,24 @@ function draw_path_difference(why) {
   why.critical_path.filter((row) => row.a_s > 0 || row.b_s > 0));
 }
 
-function draw_swapped(part) {
-  const result = (trial) => trial.refused ? el("span", {class: "quiet"}, trial.refused)
+// What one scenario would take with a part of the other.
+function draw_swaps(parts) {
+  const result = (trial) => trial.refused ? el("span", {class: "quiet"}, "impossible: ", trial.refused)
     : [seconds(trial.iteration_s), ", ", gain(trial.change)];
+  const columns = [["part", (part) => part.part], ["A with this of B", (part) => result(part.a_with_b), "words"],
+    ["B with this of A", (part) => result(part.b_with_a), "words"]];
+  const stands = parts.filter((part) => !part.a_with_b.refused || !part.b_with_a.refused);
+  const refused = parts.filter((part) => !stands.includes(part));
+  return [el("h3", {}, "Each with a part of the other, simulated"),
+    stands.length ? table_of(columns, stands) : el("p", {}, "No part of one suits the other."),
+    refused.length ? el("details", {}, el("summary", {}, `${refused.length} more are impossible both ways`),
+      table_of(columns, refused)) : null];
+}
+
+function draw_differences(part) {
   const keys = table_of([["key", (row) => el("code", {}, row.key)], ["A", (row) => row.a === null ? "-" : row.a],
     ["B", (row) => row.b === null ? "-" : row.b]], part.keys);
   return [el("h3", {}, `They differ in ${part.part}`),
-    el("p", {}, "A with this of B: ", result(part.a_with_b), ". B with this of A: ", result(part.b_with_a), "."),
     part.keys.length <= 12 ? keys : el("details", {}, el("summary", {}, `${part.keys.length} values differ`), keys)];
 }
 
@@ -68,7 +79,8 @@ function draw_why() {
   return section("why", "Why one is faster",
     el("p", {}, `A step of ${shorter} is shorter: ${seconds(a.iteration_s)} for A, ${seconds(b.iteration_s)} for B.` +
       tokens + " The seconds of the two critical paths add up to the two steps."),
-    draw_path_difference(why), why.parts.map(draw_swapped));
+    draw_path_difference(why), draw_swaps(why.parts),
+    why.parts.filter((part) => part.keys.length > 0).map(draw_differences));
 }
 
 function draw_sources() {
