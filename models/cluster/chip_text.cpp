@@ -180,7 +180,7 @@ std::string print(const Chip& chip, const std::string& indent) {
 
 std::vector<ChipFigure> list_figures(const Chip& chip) {
   const auto words_of = [](double value, std::optional<Dimension> dimension) {
-    return dimension ? format_exact(value, *dimension) : format_exact(value);
+    return dimension ? format_exact(value, *dimension) : fmt::format("{:.6g}", value);
   };
   std::vector<ChipFigure> listed;
   for (const auto& [format, peak] : chip.peak_flops)

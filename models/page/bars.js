@@ -122,7 +122,9 @@ function draw_memory() {
   const table = (side) => table_of([["stage", (row) => row.stage],
     ...HELD.map(([words, , value]) => [words, (row) => bytes(value(row)), "number"]),
     ["peak", (row) => bytes(row.peak), "number"], ["capacity", (row) => bytes(row.capacity), "number"],
-    ["used", (row) => percent(row.fraction), "number"]], side.simulate.memory);
+    ["used", (row) => percent(row.fraction), "number"],
+    ...(side.simulate.memory.some((row) => row.host > 0) ? [["in the memory of a node", (row) => bytes(row.host) +
+      (row.host_capacity > 0 ? " of " + bytes(row.host_capacity) : ""), "number"]] : [])], side.simulate.memory);
   return section("memory", "Memory of a chip, by stage",
     el("p", {class: "quiet"}, "At its peak. The red line is what the chip has. `Beyond tensors` is what buffers of ",
       "the communication library, the driver and fragmentation take."),

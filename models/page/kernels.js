@@ -110,20 +110,24 @@ function draw_roofline_of(roof) {
 
 function kernel_table(roof) {
   const all_s = roof.kernels.reduce((sum, point) => sum + point.seconds, roof.network_s + roof.optimizer_s);
-  const bandwidth = (point) => rate(point.bytes / point.seconds);
+  const bandwidth = (point) => point.bytes > 0 && point.seconds > 0 ? rate(point.bytes / point.seconds) : "-";
   const further = [["collectives", roof.network_s], ["optimizer", roof.optimizer_s]]
     .filter(([, s]) => s > 0).map(([kernel, s]) => ({kernel, seconds: s, further: true}));
   const unless = (words) => (point) => point.further ? "" : words(point);
-  return el("details", {open: DATA.scenarios.length === 1 && DATA.scenarios[0].rooflines.length === 1 ? "" : null},
-    el("summary", {}, `All kernels on ${roof.chip}, as text`), table_of([
-    ["kernel", (point) => point.kernel], ["count", unless((point) => grouped(point.count)), "number"],
+  const reached = (point) => point.flops > 0 && point.seconds > 0 ? flops(point.flops / point.seconds) : "-";
+  const columns = [["kernel", (point) => point.kernel], ["count", unless((point) => grouped(point.count)), "number"],
     ["time", (point) => seconds(point.seconds), "number"],
     ["share", (point) => percent(point.seconds / all_s), "number"],
     ["bound by", unless((point) => point.bound_by)],
     ["FLOP", unless((point) => point.flops > 0 ? count(point.flops) : "-"), "number"],
     ["bytes", unless((point) => bytes(point.bytes)), "number"],
-    ["reaches", unless((point) => point.flops > 0 ? flops(point.flops / point.seconds) : "-"), "number"],
-    ["moves", unless(bandwidth), "number"]], [...roof.kernels, ...further]));
+    ["reaches", unless(reached), "number"], ["moves", unless(bandwidth), "number"]];
+  const rows = [...roof.kernels, ...further].sort((a, b) => b.seconds - a.seconds);
+  const shown = DATA.scenarios.length === 1 && DATA.scenarios[0].rooflines.length === 1 ? 10 : 0;
+  const hidden = rows.slice(shown);
+  return [shown ? table_of(columns, rows.slice(0, shown)) : null, hidden.length === 0 ? null
+    : el("details", {}, el("summary", {}, shown ? `${hidden.length} more` : `All kernels on ${roof.chip}, as text`),
+      table_of(columns, hidden))];
 }
 
 function draw_rooflines() {

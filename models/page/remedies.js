@@ -86,8 +86,8 @@ function draw_why() {
 function draw_sources() {
   const by_part = (figures) => d3.nest().key((row) => row.part).entries(figures);
   return section("sources", "Where the figures come from",
-    el("p", {class: "quiet"}, "Every figure of the chips, nodes and wires that the prediction uses, as their files ",
-      "give it."),
+    el("p", {class: "quiet"}, "The figures of the chips, nodes and wires that the prediction uses, with the sources ",
+      "that their files give."),
     for_each_side((side) => by_part(side.figures).map(({key, values}) =>
       el("details", {}, el("summary", {}, `${key}: ${values.length} ${values.length === 1 ? "figure" : "figures"}`),
         table_of([["figure", (row) => row.figure], ["value", (row) => row.value],

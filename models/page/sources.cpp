@@ -42,6 +42,9 @@ void add_group(const NodeGroup& group, const std::string& source, std::vector<Us
   add(fmt::format("{} inside a node", name_of(group.inside.kind)),
       fmt::format("{} for each chip, {}", words_of(group.inside.bandwidth, Dimension::bytes_per_second),
                   words_of(group.inside.latency_s, Dimension::seconds)));
+  if (group.pcie)
+    add("PCIe", fmt::format("generation {}, {} lanes for each chip, {} for each NIC", group.pcie->generation,
+                            group.pcie->lanes, group.pcie->nic_lanes));
   for (const Nic& nic : group.nics)
     add(fmt::format("{} NICs", name_of(nic.kind)),
         fmt::format("{} a node, {} each, {}", nic.count, words_of(nic.bandwidth, Dimension::bytes_per_second),
@@ -74,6 +77,12 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
     add_group(nodes, source, figures);
     add_messages(nodes, figures);
   }
+  for (const Network& network : cluster.networks)
+    figures.push_back(
+        {fmt::format("network over {}", name_of(network.over)), std::string(name_of(network.shape)),
+         fmt::format("{} nodes a leaf, {} spines, oversubscription {:.3g}, {}", network.nodes_per_leaf,
+                     network.spines, network.oversubscription, name_of(network.routing)),
+         source});
   for (const GroupLink& link : cluster.links)
     if (link.is_site_link())
       figures.push_back({fmt::format("link {} - {}", link.from, link.to), "bandwidth, latency",

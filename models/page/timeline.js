@@ -63,7 +63,8 @@ class Timeline {
   }
 
   draw_marks(ink, marks, y, tints) {
-    const number_ink = colour("ground");
+    // Numbers are drawn where the longest of the row has room, so that none is missing among others.
+    const number_ink = colour("ground"), digits = String(Math.max(0, ...marks.micro_batch)).length;
     ink.textAlign = "center";
     for (let i = 0; i < marks.kind.length; ++i) {
       const begin_s = marks.begin_s[i], end_s = begin_s + marks.length_s[i];
@@ -73,10 +74,9 @@ class Timeline {
       const wide = to - from;
       ink.fillStyle = tints[kind];
       ink.fillRect(from, y + this.tops[lane], Math.max(0.6, wide > 3 ? wide - 0.6 : wide), LANES[lane]);
-      const number = String(marks.micro_batch[i]);
-      if (lane === 0 && marks.micro_batch[i] >= 0 && wide > 6.4 * number.length + 2) {
+      if (lane === 0 && marks.micro_batch[i] >= 0 && wide > 6.4 * digits + 2) {
         ink.fillStyle = number_ink;
-        ink.fillText(number, (from + to) / 2, y + 14);
+        ink.fillText(marks.micro_batch[i], (from + to) / 2, y + 14);
       }
     }
   }

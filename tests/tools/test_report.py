@@ -235,6 +235,14 @@ class Report(unittest.TestCase):
         self.assertEqual(first, again)
 
     @need_browser
+    def test_every_figure_of_a_page_is_a_number(self):
+        for scenario in ("deepseek-v3-2048", "dgx-h100", "llama-2-13b-offload", "mixtral-8x7b-256", "quickstart-train",
+                         "two-site-wan"):
+            dom = self.browse(self.page(scenario, "--no-changes", "--no-parts"), "--dump-dom")
+            shown = re.sub(r"(?s)<(script|style)\b.*?</\1>", "", dom)
+            self.assertNotRegex(shown, r"NaN|undefined|Infinity|\[object", scenario)
+
+    @need_browser
     def test_two_scenarios_stand_side_by_side(self):
         path = self.page("quickstart", "mixed-fleet")
         text = self.read(path)
