@@ -21,6 +21,20 @@ std::set<int> groups_in_use(const Cluster& cluster, const Program& program) {
   return groups;
 }
 
+std::string describe(const Network& network) {
+  switch (network.shape) {
+    case NetworkShape::single:
+      return "one switch that never blocks";
+    case NetworkShape::dragonfly:
+      return fmt::format("{} routers a group, links of {} in a group and {} between groups",
+                         network.routers_per_group, words_of(network.local, Dimension::bytes_per_second),
+                         words_of(network.global, Dimension::bytes_per_second));
+    default:
+      return fmt::format("{} nodes a leaf, {} spines, oversubscription {:.3g}, {}", network.nodes_per_leaf,
+                         network.spines, network.oversubscription, name_of(network.routing));
+  }
+}
+
 // What a message reaches of its wire, and takes beyond it.
 void add_messages(const NodeGroup& group, std::vector<UsedFigure>& figures) {
   const auto add = [&](std::string_view wire, double efficiency, const MessageCost& cost) {
@@ -78,11 +92,8 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
     add_messages(nodes, figures);
   }
   for (const Network& network : cluster.networks)
-    figures.push_back(
-        {fmt::format("network over {}", name_of(network.over)), std::string(name_of(network.shape)),
-         fmt::format("{} nodes a leaf, {} spines, oversubscription {:.3g}, {}", network.nodes_per_leaf,
-                     network.spines, network.oversubscription, name_of(network.routing)),
-         source});
+    figures.push_back({fmt::format("network over {}", name_of(network.over)),
+                       std::string(name_of(network.shape)), describe(network), source});
   for (const GroupLink& link : cluster.links)
     if (link.is_site_link())
       figures.push_back({fmt::format("link {} - {}", link.from, link.to), "bandwidth, latency",
