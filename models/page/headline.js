@@ -6,7 +6,7 @@ const fullest = (side) => side.simulate.memory.reduce((most, each) => each.fract
 function software_of(side) {
   const interval = side.simulate.interval;
   if (!interval) return "The step is predicted by the chips' own figures; no published run is like it.";
-  if (interval.regime === "measured") return "The step rests on kernels of this chip that were measured.";
+  if (interval.regime === "measured") return "Kernels of its chips were measured; below stands how far the step rests on them.";
   if (interval.software === "usual")
     return "The scenario names no software, so the usual one is predicted: the mean of those whose runs are published.";
   return interval.software ? `The software that is predicted is ${interval.software}.`
@@ -66,7 +66,7 @@ function variation_of(side) {
 function further_of(side) {
   const {coverage, route_draws: draws, spending} = side.simulate, run = spending.run, lines = [];
   if (coverage)
-    lines.push("The kernels' seconds are " + Object.entries(coverage).filter(([, share]) => share > 0)
+    lines.push("The busy seconds of all ranks are " + Object.entries(coverage).filter(([, share]) => share > 0)
       .map(([known, share]) => `${percent(share)} ${known}`).join(", ") + ".");
   if (draws && draws.others)
     lines.push(`Routes are chosen by a hash: ${draws.others} other draws take ${seconds(draws.least_s)} to ` +

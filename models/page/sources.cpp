@@ -82,10 +82,10 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
     for (const ChipFigure& figure : list_figures(chip))
       figures.push_back({chip.name, figure.key, figure.value, figure.source});
   }
-  const std::string source =
-      cluster.links_measured_on.empty()
-          ? fmt::format("given by the cluster {}", cluster.name)
-          : fmt::format("given by the cluster {}, measured on {}", cluster.name, cluster.links_measured_on);
+  std::string source = fmt::format("given by the cluster {}", cluster.name);
+  if (!cluster.links_measured_on.empty())
+    source += fmt::format(", measured on {}", cluster.links_measured_on);
+  if (!scenario.settings.empty()) source += ", but for what --set changes";
   for (const int group : groups) {
     const NodeGroup& nodes = cluster.groups[static_cast<std::size_t>(group)];
     add_group(nodes, source, figures);
