@@ -6,7 +6,8 @@ const fullest = (side) => side.simulate.memory.reduce((most, each) => each.fract
 function software_of(side) {
   const interval = side.simulate.interval;
   if (!interval) return "The step is predicted by the chips' own figures; no published run is like it.";
-  if (interval.regime === "measured") return "Kernels of its chips were measured; below stands how far the step rests on them.";
+  if (interval.regime === "measured")
+    return "Kernels of its chips were measured; below stands how far the step rests on them.";
   if (interval.software === "usual")
     return "The scenario names no software, so the usual one is predicted: the mean of those whose runs are published.";
   return interval.software ? `The software that is predicted is ${interval.software}.`
