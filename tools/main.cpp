@@ -22,6 +22,7 @@ Exit run_command_line(int argc, char** argv) {
   add_rehearse(program);
   add_compare(program);
   add_explain(program);
+  add_report(program);
   add_plan(program);
   add_export(program);
   add_import(program);

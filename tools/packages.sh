@@ -3,7 +3,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libsimgrid-dev libboost-dev libyaml-cpp-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-  libcli11-dev libdnnl-dev libxxhash-dev libsodium-dev
+  libcli11-dev libdnnl-dev libxxhash-dev libsodium-dev libjs-d3
 )
 fit_packages=(libceres-dev libeigen3-dev)  # only for tools/fit-published
 test_packages=(catch2 ccache python3 python3-torch)
@@ -15,8 +15,8 @@ guest_packages=(
   ibverbs-providers ibverbs-utils perftest libibverbs-dev librdmacm-dev
 )
 rival_packages=(openmpi-bin libopenmpi-dev ucx-utils libgloo-dev iperf3)  # only for tools/bench comm
-# Tests complete words in zsh and fish, and hold files to their JSON Schema.
-check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml)
+# Tests complete words in zsh and fish, hold files to their JSON Schema, and open pages in Chromium.
+check_packages=(clang-format clang-tidy git zsh fish help2man python3-jsonschema python3-yaml chromium)
 fuzz_packages=(clang-14 libclang-rt-14-dev)  # for tools/fuzz
 
 # need_packages NAME...: installs the packages that are missing; silent if none is. Needs root or

@@ -8,6 +8,7 @@
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
 #include "models/cluster/chip.hpp"
+#include "models/cluster/chip_figures.hpp"
 #include "models/cluster/measured_layers.hpp"
 
 namespace motley {
@@ -179,6 +180,29 @@ std::string print(const Chip& chip, const std::string& indent) {
     text += fmt::format("{}  {}: {}\n", indent, name_of(format), print(peak, Dimension::flops));
   for (const Figure& figure : figures()) text += print_figure(figure, chip, indent);
   return text + print(chip.software.kernels, indent) + print(chip.software.layers, indent);
+}
+
+std::vector<ChipFigure> list_figures(const Chip& chip) {
+  const auto words_of = [](double value, std::optional<Dimension> dimension) {
+    return dimension ? format_exact(value, *dimension) : fmt::format("{:.6g}", value);
+  };
+  std::vector<ChipFigure> listed;
+  for (const auto& [format, peak] : chip.peak_flops)
+    listed.push_back(
+        {fmt::format("peak {}", name_of(format)), words_of(peak.value, Dimension::flops), peak.source});
+  for (const Figure& figure : figures())
+    std::visit(
+        [&](auto member) {
+          const auto& given = part_of(chip, member);
+          if (given == std::remove_cvref_t<decltype(given)>{}) return;
+          listed.push_back({figure.key, words_of(given.value, figure.dimension), given.source});
+        },
+        figure.member);
+  if (!chip.software.kernels.source.empty())
+    listed.push_back({"kernels", "speeds by kind", chip.software.kernels.source});
+  if (!chip.software.layers.source.empty())
+    listed.push_back({"layers", "measured seconds", chip.software.layers.source});
+  return listed;
 }
 
 }  // namespace motley

@@ -9,6 +9,7 @@
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 #include "models/check/memory_text.hpp"
+#include "models/report/interval_text.hpp"
 #include "models/report/report.hpp"
 #include "models/report/spending_text.hpp"
 
@@ -156,28 +157,6 @@ std::string print_advice(const Report& report) {
         advice.simulated == 1 ? "1 change was" : fmt::format("{} changes were", advice.simulated));
   return fmt::format("`{}`: {} a step, {:+.1f} %, simulated; `motley explain` tries more\n", advice.change,
                      format_seconds(advice.step_s), 100 * (advice.step_s / report.iteration_s - 1));
-}
-
-// The runs that an interval rests on, and what is predicted where that is not the software's own.
-std::string describe_basis(const Interval& interval) {
-  const std::string& software = interval.software;
-  if (software.empty()) return "of any software; predicted are the chips' own figures alone";
-  if (software == kUsualSoftware)
-    return "of any software; predicted is the usual one (`software` in the scenario names yours)";
-  if (interval.regime == Regime::calibrated) return "of this software";
-  return interval.regime == Regime::similar
-             ? fmt::format("of any software; `{}` was not measured on just these chips and networks",
-                           software)
-             : fmt::format("of any software; nothing is known of `{}` on some of these chips", software);
-}
-
-// Describes an interval: "5.1 s to 6.2 s, as 8 of 10 published runs of this software".
-std::string describe(const Interval& interval, double seconds) {
-  if (interval.regime == Regime::measured)
-    return fmt::format("{} to {}, in 8 of 10 cases, by the errors of the measured kernels on other shapes",
-                       format_seconds(interval.low * seconds), format_seconds(interval.high * seconds));
-  return fmt::format("{} to {}, as 8 of 10 published runs {}", format_seconds(interval.low * seconds),
-                     format_seconds(interval.high * seconds), describe_basis(interval));
 }
 
 }  // namespace

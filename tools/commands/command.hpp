@@ -28,6 +28,7 @@ void add_calibrate(const Command& program);
 void add_rehearse(const Command& program);
 void add_compare(const Command& program);
 void add_explain(const Command& program);
+void add_report(const Command& program);
 void add_plan(const Command& program);
 void add_export(const Command& program);
 void add_import(const Command& program);

@@ -15,6 +15,7 @@
 
 #include "hw/device/probe.hpp"
 #include "models/base/json_text.hpp"
+#include "models/page/page.hpp"
 #include "sim/version.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/doctor_peers.hpp"
@@ -42,6 +43,15 @@ std::string version_of(int major, int minor, int patch) {
   return fmt::format("{}.{}.{}", major, minor, patch);
 }
 
+// D3 draws the plots of a page; the build takes it from Debian's package.
+PartReport plots() {
+  PartReport part = linked("D3", plot_library_version(), "pages for a browser: `motley report`");
+  if (!part.version.empty()) return part;
+  part.state = PartState::absent;
+  part.detail = "libjs-d3 was not installed when this program was built";
+  return part;
+}
+
 std::vector<PartReport> all_parts() {
   std::vector<PartReport> parts = {
       linked("SimGrid", simgrid_version(), "virtual time: `motley simulate`"),
@@ -56,6 +66,7 @@ std::vector<PartReport> all_parts() {
           "--json, traces"),
       linked("CLI11", CLI11_VERSION, "this command line"),
   };
+  parts.push_back(plots());
   const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   for (PartReport& part : probe_hardware(folder)) parts.push_back(std::move(part));
   return parts;

@@ -19,7 +19,6 @@
 #include "hw/launch/rendezvous.hpp"
 #include "hw/world/launched_ranks.hpp"
 #include "models/base/json_text.hpp"
-#include "models/cluster/switches.hpp"
 #include "models/explain/advice.hpp"
 #include "models/report/coverage.hpp"
 #include "models/report/report.hpp"
@@ -28,6 +27,7 @@
 #include "models/transformer/train_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
+#include "tools/commands/likely_step.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/rank_list.hpp"
@@ -165,61 +165,6 @@ void check_recordings(const SimulateArguments& options, const Scenario& scenario
                   "with --recording simulated ranks contribute what was recorded");
 }
 
-// No published run is like one on host processors, or like one in which some ranks really compute.
-bool rests_on_published_runs(const SimulateArguments& options, const Prepared& prepared) {
-  const auto& groups = prepared.scenario.job.cluster.groups;
-  return kind_of(options, prepared.scenario) == WorldKind::sim &&
-         std::none_of(groups.begin(), groups.end(),
-                      [](const NodeGroup& group) { return group.chip.kind == "cpu"; });
-}
-
-// Seconds of the step without any software's figures; 0: the scenario names its software.
-double simulate_own_figures(const Scenario& scenario) {
-  if (!scenario.own) return 0;
-  Job job = scenario.job;
-  job.fidelity.fold = true;
-  use_own_figures(*scenario.own, job.cluster);
-  return run_in_pool(1, [&](std::size_t) { return try_job(job, simulate_trial); }, {}).at(0).step_s;
-}
-
-// What other draws of the spines would give, where the job is small enough to try.
-std::optional<RouteDraws> draws_of(const Job& job, bool try_others) {
-  const auto& networks = job.cluster.network_layout;
-  if (std::none_of(networks.begin(), networks.end(), hashes_flows)) return std::nullopt;
-  RouteDraws draws;
-  draws.repeated = job.fidelity.fold.value_or(false);
-  if (!try_others) return draws;
-  constexpr std::size_t kOthers = 4;
-  const auto redrawn = [&](std::size_t trial) {
-    Job other = job;
-    other.fidelity.fold = true;
-    for (NetworkLayout& layout : other.cluster.network_layout) layout.draw = static_cast<int>(trial) + 1;
-    return try_job(other, simulate_trial);
-  };
-  for (const Trial& trial : run_in_pool(kOthers, redrawn, {})) {
-    if (!(trial.step_s > 0)) continue;  // it was refused
-    draws.least_s = draws.others == 0 ? trial.step_s : std::min(draws.least_s, trial.step_s);
-    draws.most_s = std::max(draws.most_s, trial.step_s);
-    ++draws.others;
-  }
-  return draws;
-}
-
-// What the prediction rests on, where a chip's kernels were measured; its interval then follows from that.
-void add_coverage(const Prepared& prepared, const Trace& trace, Report& report) {
-  const Cluster& cluster = prepared.scenario.job.cluster;
-  if (!has_measured_kernels(cluster)) return;
-  report.coverage = coverage_of(prepared.program, cluster, trace);
-  double noise = 0;
-  std::string source;
-  for (const NodeGroup& group : cluster.groups) {
-    noise = std::max(noise, group.chip.software.kernels.noise);
-    if (source.empty()) source = group.chip.software.kernels.source;
-  }
-  const double width = measured_half_width(*report.coverage, noise);
-  report.interval = Interval{Regime::measured, std::max(0.0, 1 - width), 1 + width, source, ""};
-}
-
 // Bytes of the real ranks that start on this host, as far as this process knows; 0: another process says so.
 double announce_held_here(const Prepared& prepared, const SimulatedWorld& world, double allowed) {
   WorldChoice choice = world.choice;
@@ -280,7 +225,8 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
     report.advice =
         advice_for(prepared.scenario.job, report,
                    options.strict ? strict_trial(prepared.scenario.path) : Simulation(simulate_trial), most);
-  if (rests_on_published_runs(options, prepared)) {
+  if (kind_of(options, prepared.scenario) == WorldKind::sim &&
+      rests_on_published_runs(prepared.scenario.job.cluster)) {
     report.interval = prepared.scenario.interval;
     if (most > 0) report.own_s = simulate_own_figures(prepared.scenario);
   }
