@@ -24,7 +24,7 @@ struct Chip {
   Sourced multiprocessors;   // number of tiles that run at once, for wave quantisation; 0: not modelled
   Sourced watts;             // design power; 0: unknown
   Sourced price_per_hour;    // USD; 0: unknown
-  std::string usual_node;    // the shipped cluster whose nodes are the usual ones of this chip; empty: unknown
+  std::string usual_node;  // the shipped cluster whose nodes are the usual ones of this chip; empty: unknown
   ChipSoftware software;
   bool operator==(const Chip&) const = default;
 };

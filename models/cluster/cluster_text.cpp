@@ -21,10 +21,14 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
 // The group of the chip's usual nodes, in the file of the cluster that has them; nullptr: none is known.
 Yaml usual_group(const Chip& chip, const Location& asked_from) {
   if (chip.usual_node.empty()) return nullptr;
-  const Yaml cluster = read_yaml(find_file(chip.usual_node, ".", "platforms", ".yaml", asked_from), asked_from);
-  const Yaml groups = Fields(cluster, "a cluster", {"name", "groups", "links", "networks", "transport", "site"}).need("groups");
+  const Yaml cluster =
+      read_yaml(find_file(chip.usual_node, ".", "platforms", ".yaml", asked_from), asked_from);
+  const Yaml groups =
+      Fields(cluster, "a cluster", {"name", "groups", "links", "networks", "transport", "site"})
+          .need("groups");
   for (const Yaml& group : to_sequence(groups))
-    if (const YamlEntry* const named = group->find("chip"); named != nullptr && named->value->text == chip.name)
+    if (const YamlEntry* const named = group->find("chip");
+        named != nullptr && named->value->text == chip.name)
       return group;
   return to_sequence(groups).empty() ? nullptr : to_sequence(groups).front();
 }
@@ -33,14 +37,16 @@ Yaml usual_group(const Chip& chip, const Location& asked_from) {
 Yaml completed(const Yaml& group, const Yaml& usual) {
   auto whole = std::make_shared<YamlNode>(*group);
   for (const YamlEntry& entry : usual->entries)
-    if (entry.key != "name" && entry.key != "nodes" && entry.key != "chip" && whole->find(entry.key) == nullptr)
+    if (entry.key != "name" && entry.key != "nodes" && entry.key != "chip" &&
+        whole->find(entry.key) == nullptr)
       whole->entries.push_back(entry);
   return whole;
 }
 
 std::string remark_on_usual(const NodeGroup& group) {
-  return fmt::format("the nodes of `{}` are the usual ones of its chip, as in `{}`: `motley show cluster` prints them",
-                     group.name, group.chip.usual_node);
+  return fmt::format(
+      "the nodes of `{}` are the usual ones of its chip, as in `{}`: `motley show cluster` prints them",
+      group.name, group.chip.usual_node);
 }
 
 // Remarks on a bandwidth that is both directions' together, as makers print it.
@@ -51,9 +57,10 @@ void add_doubts(NodeGroup& group, const Yaml& usual) {
   const double one_way = to_quantity(bandwidth->value, Dimension::bytes_per_second, Sign::positive);
   constexpr double kBothWays = 1.9;
   if (group.inside.bandwidth < kBothWays * one_way) return;
-  group.remarks.texts.push_back(
-      fmt::format("`inside` of `{}` has {}: its chips usually have {} in each direction, and makers print the sum of both",
-                  group.name, format_exact(group.inside.bandwidth, Dimension::bytes_per_second), bandwidth->value->text));
+  group.remarks.texts.push_back(fmt::format(
+      "`inside` of `{}` has {}: its chips usually have {} in each direction, and makers print the sum of "
+      "both",
+      group.name, format_exact(group.inside.bandwidth, Dimension::bytes_per_second), bandwidth->value->text));
 }
 
 std::string print_group(const NodeGroup& group) {
@@ -70,8 +77,8 @@ std::string print_group(const NodeGroup& group) {
 }  // namespace
 
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
-  const std::vector<std::string> keys = {"name", "nodes", "chip", "chips_per_node", "inside", "pcie", "host",
-                                         "site", "nics"};
+  const std::vector<std::string> keys = {"name", "nodes", "chip", "chips_per_node", "inside", "pcie",
+                                         "host", "site",  "nics"};
   const Fields own(node, "a group", keys);
   NodeGroup group;
   group.chip = read_chip_of(own.need("chip"), folder);

@@ -45,8 +45,8 @@ std::vector<std::string> job_notes(const Job& job, const Program& program) {
   std::int64_t longest = job.train.documents.empty() ? job.train.sequence : 0;
   for (const std::int64_t document : job.train.documents) longest = std::max(longest, document);
   if (model.max_positions > 0 && longest > model.max_positions)
-    notes.push_back(fmt::format("{} tokens in a row are more than the {} positions that `{}` was made for", longest,
-                                model.max_positions, model.name));
+    notes.push_back(fmt::format("{} tokens in a row are more than the {} positions that `{}` was made for",
+                                longest, model.max_positions, model.name));
   return notes;
 }
 

@@ -1,5 +1,5 @@
-// What a person should know of a job besides its figures: what was taken for granted, and what may be a slip. Read next:
-// models/report/report.hpp.
+// What a person should know of a job besides its figures: what was taken for granted, and what may be a slip. Read
+// next: models/report/report.hpp.
 #pragma once
 
 #include <string>

@@ -115,7 +115,7 @@ struct Report {
   std::optional<RouteDraws> draws;   // nothing: no flow's spine is drawn
   std::optional<RealPart> real;      // nothing: every rank is imagined
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
-  std::vector<std::string> notes;  // job_notes()
+  std::vector<std::string> notes;    // job_notes()
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
 // Nothing: the trace has no real ranks, or no others.

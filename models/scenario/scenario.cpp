@@ -126,7 +126,8 @@ void read_speeds(const Fields& fields, Cluster& cluster) {
 // The degree of the short form that has this name; 1 where it does not stand there.
 std::int64_t stated_degree(const Yaml& strategy, std::string_view name) {
   for (const std::string_view key : {name, other_name(name)})
-    if (const YamlEntry* const entry = strategy->find(key); entry && entry->value->kind != YamlNode::Kind::null)
+    if (const YamlEntry* const entry = strategy->find(key);
+        entry && entry->value->kind != YamlNode::Kind::null)
       return to_integer(entry->value, kDegree);
   return 1;
 }

@@ -27,7 +27,8 @@ std::vector<Chip> chips_with_usual_nodes() {
   return chips;
 }
 
-std::vector<std::string> notes_of(const std::vector<std::string>& settings, const std::string& name = "quickstart") {
+std::vector<std::string> notes_of(const std::vector<std::string>& settings,
+                                  const std::string& name = "quickstart") {
   const Scenario scenario = load_scenario(name, settings);
   return job_notes(scenario.job, compile(scenario.job));
 }
@@ -66,11 +67,13 @@ TEST_CASE("a chip without usual nodes needs them in the group") {
   CHECK_THROWS_AS(short_cluster("{chip: rtx-4090, nodes: 2}"), Refusal);
 }
 
-TEST_CASE("a bandwidth that is the sum of both directions is remarked on, and no cluster that ships has one") {
+TEST_CASE(
+    "a bandwidth that is the sum of both directions is remarked on, and no cluster that ships has one") {
   const auto remarks = [](const char* bandwidth) {
-    return short_cluster(fmt::format("{{chip: h100-80gb-sxm, nodes: 1, chips_per_node: 8, inside: {{fabric: nvswitch, "
-                                     "bandwidth: {}}}}}",
-                                     bandwidth))
+    return short_cluster(
+               fmt::format("{{chip: h100-80gb-sxm, nodes: 1, chips_per_node: 8, inside: {{fabric: nvswitch, "
+                           "bandwidth: {}}}}}",
+                           bandwidth))
         .groups.at(0)
         .remarks.texts;
   };
@@ -93,8 +96,7 @@ TEST_CASE("idle chips and groups are named, and sequences longer than the model 
   CHECK(notes_of({"train.sequence=20000", "strategy.tp=8", "strategy.dp=2"}) ==
         std::vector<std::string>{
             "20000 tokens in a row are more than the 4096 positions that `llama-2-7b` was made for"});
-  const std::vector<std::string> notes =
-      notes_of({"strategy={tp: 8, dp: 1, on: h100}"}, "mixed-fleet");
+  const std::vector<std::string> notes = notes_of({"strategy={tp: 8, dp: 1, on: h100}"}, "mixed-fleet");
   REQUIRE(notes.size() == 3);
   CHECK(notes[0].find("no rank stands on `a100`") != std::string::npos);
 }
@@ -102,11 +104,12 @@ TEST_CASE("idle chips and groups are named, and sequences longer than the model 
 TEST_CASE("data_parallel: auto takes as many replicas as chips and batch allow") {
   tests::Dice dice(17);
   for (int trial = 0; trial < 60; ++trial) {
-    const int tp = dice.one_of({1, 2, 4, 8}), pp = dice.one_of({1, 2, 4}), batch = dice.one_of({6, 32, 48, 128, 250}),
-              micro = dice.one_of({1, 2});
-    const Scenario scenario = load_scenario(
-        "quickstart", {fmt::format("strategy={{tp: {}, pp: {}, dp: auto}}", tp, pp), fmt::format("train.global_batch={}", batch),
-                       fmt::format("train.micro_batch={}", micro)});
+    const int tp = dice.one_of({1, 2, 4, 8}), pp = dice.one_of({1, 2, 4}),
+              batch = dice.one_of({6, 32, 48, 128, 250}), micro = dice.one_of({1, 2});
+    const Scenario scenario =
+        load_scenario("quickstart", {fmt::format("strategy={{tp: {}, pp: {}, dp: auto}}", tp, pp),
+                                     fmt::format("train.global_batch={}", batch),
+                                     fmt::format("train.micro_batch={}", micro)});
     const std::int64_t chips = scenario.job.cluster.chip_count(), dp = scenario.job.strategy.dp();
     INFO(tp << " " << pp << " " << batch << " " << micro << " " << dp);
     CHECK(dp * tp * pp <= chips);
