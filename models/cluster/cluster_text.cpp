@@ -89,9 +89,14 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   const Yaml usual = usual_group(group.chip, node->where);
   if (is_usual) group.remarks.texts.push_back(remark_on_usual(group));
   const Fields fields(is_usual ? completed(node, usual) : node, "a group", keys);
-  group.chips_per_node = static_cast<int>(to_integer(fields.need("chips_per_node"), kChipsOfNode));
+  // A key that the usual node has is not needed in the group.
+  const auto part = [&](const char* key) {
+    const Yaml value = is_usual ? fields.find(key) : nullptr;
+    return value ? value : fields.need(key);
+  };
+  group.chips_per_node = static_cast<int>(to_integer(part("chips_per_node"), kChipsOfNode));
   if (const Yaml pcie = fields.find("pcie")) group.pcie = read_pcie(pcie, group.chips_per_node);
-  group.inside = read_inside(fields.need("inside"), group.chip, group.pcie);
+  group.inside = read_inside(part("inside"), group.chip, group.pcie);
   if (usual && !is_usual) add_doubts(group, usual);
   if (const Yaml host = fields.find("host")) group.host = read_host(host, group.pcie.has_value());
   if (const Yaml site = fields.find("site")) group.site = read_site(site);

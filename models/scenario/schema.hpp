@@ -1,7 +1,7 @@
 // JSON Schema of the files that people write. Nobody wrote it: it is what the readers ask for while they read every
 // file that ships and every example of scenarios/README.md and platforms/README.md, which name each key (a test).
-// Editors complete and check with it. It knows the form of a file, not what is possible: `motley check` tells that. Read
-// next: models/base/read_watcher.hpp.
+// Editors complete and check with it. It knows the form of a file, not what is possible: `motley check` tells that.
+// Read next: models/base/read_watcher.hpp.
 #pragma once
 
 #include <string>

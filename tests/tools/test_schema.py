@@ -189,7 +189,8 @@ class Schema(unittest.TestCase):
 FORM_WORDS = ["has no key", "needs a value for", "expected ", "has no unit"]
 
 # Keys that are needed because of another key, which a schema of one map does not tell.
-NEEDED_NOW_AND_THEN = ["needs a value for `bandwidth`", "needs a value for `link`", "needs a value for `socket_link`"]
+NEEDED_NOW_AND_THEN = [f"needs a value for `{key}`"
+                       for key in ("bandwidth", "link", "socket_link", "inside", "chips_per_node")]
 
 
 if __name__ == "__main__":
