@@ -75,6 +75,7 @@ function further_of(side) {
   if (run)
     lines.push(`The whole run of ${count(run.tokens)} tokens takes ${grouped(run.steps)} steps and ` +
       `${seconds(run.seconds)}, at a goodput of ${run.goodput}` + (run.usd === null ? "." : `; ${dollars(run.usd)}.`));
+  for (const note of side.simulate.notes || []) lines.push(`Note: ${note}.`);
   return lines.map((words) => el("p", {}, words));
 }
 
