@@ -12,7 +12,7 @@ double measured_step_s(const PrintedRow& row, const Job& job) {
                chips = static_cast<double>(row.cells.count("n_accelerators"));
   const auto sequences = static_cast<double>(job.train.global_batch);
   const double tokens = sequences * static_cast<double>(job.train.sequence);
-  if (metric == "iteration_time") return value;
+  if (metric == "iteration_time" || metric == "step_time") return value;
   if (metric == "tokens_per_s_per_gpu") return tokens / (value * chips);
   if (metric == "samples_per_s_per_gpu") return sequences / (value * chips);
   if (metric == "model_tflops_per_gpu")

@@ -116,6 +116,7 @@ struct Report {
   std::optional<RealPart> real;      // nothing: every rank is imagined
   std::optional<StepSpread> spread;  // nothing: speeds do not vary
   std::vector<std::string> notes;    // job_notes()
+  double measured_s = 0;             // the step of a real run; 0: the scenario says none
   double own_s = 0;  // the step by the chips' own figures, without any software's; 0: it was not simulated
 };
 // Nothing: the trace has no real ranks, or no others.

@@ -207,6 +207,10 @@ std::string to_json(const Report& report) {
         {"software",
          report.interval->software.empty() ? ordered_json(nullptr) : ordered_json(report.interval->software)},
         {"source", report.interval->source}};
+  if (report.measured_s > 0) {
+    json["measured_s"] = report.measured_s;
+    json["error_pct"] = 100 * (report.iteration_s / report.measured_s - 1);
+  }
   if (report.coverage) json["coverage"] = shares_of(*report.coverage);
   if (report.own_s > 0) json["own_figures_s"] = report.own_s;
   if (report.draws) {

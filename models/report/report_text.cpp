@@ -231,9 +231,21 @@ void add_spread(const StepSpread& spread, Table& figures) {
                    format_seconds(spread.drawn.front()), format_seconds(spread.drawn.back()))});
 }
 
+// How far the prediction lies from the run that the scenario says.
+static std::string describe_measured(const Report& report) {
+  const double error = report.iteration_s / report.measured_s - 1;
+  std::string text = fmt::format("{}: the prediction is {:.1f} % too {}", format_seconds(report.measured_s),
+                                 100 * std::abs(error), error > 0 ? "slow" : "fast");
+  if (!report.interval) return text;
+  const double times = report.measured_s / report.iteration_s;
+  const bool is_inside = times >= report.interval->low && times <= report.interval->high;
+  return text + (is_inside ? ", and the run inside what is likely" : ", and the run outside what is likely");
+}
+
 std::string to_text(const Report& report) {
   Table figures("ll", {"iteration", format_seconds(report.iteration_s)});
   if (report.interval) figures.add({"likely", describe(*report.interval, report.iteration_s)});
+  if (report.measured_s > 0) figures.add({"measured", describe_measured(report)});
   if (report.coverage) figures.add({"rests on", describe(*report.coverage)});
   if (report.own_s > 0)
     figures.add({"at best", fmt::format("{}, by the chips' own figures: a bound, software comes on top",

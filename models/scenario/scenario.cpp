@@ -209,7 +209,7 @@ Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse us
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
                       {"name", "model", "cluster", "software", "layers", "transport", "site", "slow",
-                       "variation", "train", "strategy", "plan", "world", "fidelity"});
+                       "variation", "train", "strategy", "plan", "world", "fidelity", "measured"});
   Scenario scenario;
   scenario.path = path;
   const Yaml name = fields.find("name");
@@ -244,6 +244,8 @@ Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse us
     use_layers(layers, folder, job.transformer, job.train, job.cluster);
   read_strategy_or_plan(fields, use, scenario);
   refuse_format(fields, job);
+  if (const Yaml measured = fields.find("measured"))
+    scenario.measured_s = to_quantity(measured, Dimension::seconds, Sign::positive);
   if (const Yaml fidelity = fields.find("fidelity")) job.fidelity = read_fidelity(fidelity);
   // `world: null` is the world in which nothing takes time; YAML reads it as a null value.
   if (const Yaml world = fields.find("world"))

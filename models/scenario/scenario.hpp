@@ -24,6 +24,7 @@ struct Scenario {
   WorldChoice world;
   PlanRequest plan;  // what `plan` asks of the planner
   PlanPlaces plan_places;
+  double measured_s = 0;          // the step of a real run of it; 0: none was measured
   Interval interval;              // interval of measured steps around the predicted ones
   std::optional<OwnFigures> own;  // the cluster's own figures; nothing: the scenario names its software
   // Locations of these keys in the file, for later refusals. strategy_location is that of `plan` where the file leaves

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 # A sanitized build takes five times as long; what these tests run, others run with fewer or smaller jobs.
 unless_sanitized = unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "takes minutes with sanitizers")
 
-OK, USAGE = 0, 2
+OK, USAGE, MISMATCH = 0, 2, 4
 
 
 def motley(*arguments, text=""):
@@ -39,6 +39,43 @@ class Commands(unittest.TestCase):
         self.assertEqual((OK, ""), (answer.returncode, answer.stderr), arguments)
         self.assertNotIn("\x1b", answer.stdout)
         return answer.stdout
+
+
+class OwnRuns(Commands):
+    def columns(self):
+        """The example of --columns: the names and one run."""
+        lines = self.right("validate", "--columns").splitlines()
+        return [line.strip() for line in lines if line.startswith("  id,") or line.startswith("  mine-1,")]
+
+    def table(self, *changes):
+        names, values = (line.split(",") for line in self.columns())
+        run = dict(zip(names, values, strict=True)) | dict(changes)
+        path = self.folder / "mine.csv"
+        path.write_text(",".join(run) + "\n" + ",".join(run.values()) + "\n")
+        return path
+
+    def test_one_run_of_ones_own_is_predicted(self):
+        report = json.loads(self.right("validate", self.table(), "--json"))
+        self.assertEqual(1, len(report["rows"]))
+        self.assertEqual(6.9, report["rows"][0]["measured_s"])
+        same = json.loads(self.right("validate", self.table(("metric", "iteration_time")), "--json"))
+        self.assertEqual(report["rows"][0]["predicted_s"], same["rows"][0]["predicted_s"])
+
+    def test_a_table_of_which_nothing_is_used_is_no_success(self):
+        answer = motley("validate", self.table(("hidden", ""), ("layers", "")))
+        self.assertEqual(MISMATCH, answer.returncode)
+        self.assertIn("none of the 1 runs could be used", answer.stderr)
+        self.assertIn("rows passed over:", answer.stdout)
+
+    def test_a_scenario_says_what_was_measured(self):
+        plain = json.loads(self.right("simulate", "quickstart", "--no-changes", "--json"))
+        held = json.loads(self.right("simulate", "quickstart", "--set", "measured=7 s", "--no-changes", "--json"))
+        self.assertAlmostEqual(100 * (plain["iteration_s"] / 7 - 1), held["error_pct"])
+        self.assertNotIn("measured_s", plain)
+        text = self.right("simulate", "quickstart", "--set", "measured=7 s", "--no-changes")
+        self.assertRegex(text, r"measured +7.00 s: the prediction is 2.\d % too fast, and the run inside what is likely")
+        text = self.right("simulate", "quickstart", "--set", "measured=70 s", "--no-changes")
+        self.assertIn("too fast, and the run outside what is likely", text)
 
 
 class Validate(Commands):

@@ -67,6 +67,7 @@ ReportedSide simulate_side(const ReportArguments& options, const std::string& pa
                            explain_options(options));
   Report& report = side.explained.report;
   report.scenario = ready.name;
+  report.measured_s = ready.measured_s;
   report.spread = std::move(spread);
   report.draws = draws_of(ready.job, !options.no_changes);
   if (rests_on_published_runs(ready.job.cluster)) {

@@ -218,6 +218,7 @@ std::optional<Report> simulated(const SimulateArguments& options, const std::str
   Report report = make_report(prepared.scenario.job, prepared.program, trace, prepared.memory);
   report.simulation_bytes = need.bytes;
   report.scenario = prepared.scenario.name;
+  report.measured_s = prepared.scenario.measured_s;
   report.spread = std::move(spread);
   if (kind_of(options, prepared.scenario) != WorldKind::null)
     report.draws = draws_of(prepared.scenario.job, most > 0);

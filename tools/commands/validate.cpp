@@ -1,6 +1,8 @@
 // motley validate: predicts training runs that others measured and published, and says how wrong the predictions are.
 // tools/commands/predict_runs.hpp simulates the runs. Read next: models/published/published_run.hpp,
 // models/published/validation.hpp.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -22,8 +24,8 @@ namespace {
 
 struct ValidateArguments {
   std::vector<std::string> what;
-  bool rows = false, json = false, no_memory = false, collectives = false, claims = false, choices = false,
-       plans = false;
+  bool rows = false, json = false, no_memory = false, collectives = false, claims = false, columns = false,
+       choices = false, plans = false;
   std::int64_t evaluations = 150;
   std::string show, out;
 };
@@ -54,7 +56,35 @@ std::vector<PublishedRun> chosen_runs(const std::vector<std::string>& what) {
   return runs;
 }
 
+// The columns of a table of runs, for whoever writes one.
+constexpr const char* kColumns =
+    R"(A table of runs is CSV: a line that names the columns, then a line for each run. An empty cell says that the source
+does not print it; a column may be missing altogether, and others are passed over. One run is enough.
+
+  id                  the set, a dash, a number: mine-1. Runs of one set share a software
+  accelerator         H100-SXM-80GB, A100, MI300X, ... (`motley list chips`)
+  n_accelerators      how many; per_node: how many in a node
+  model_name          for people; the shape is what counts: hidden, ffn_hidden, layers, heads, kv_heads, vocab
+  seq_len             tokens in a sequence; global_batch, micro_batch: sequences
+  tp, pp, vpp, dp, cp, ep    degrees; vpp: chunks of a stage; dp may follow from the others
+  schedule            1f1b, interleaved, gpipe, zb-h1, ...
+  zero_stage_or_fsdp  0 to 3, or FSDP ...
+  recompute           full, selective or none
+  precision           bf16, fp16, fp8, ...
+  metric, value       step_time (or iteration_time) in s; tokens_per_s_per_gpu; samples_per_s_per_gpu;
+                      model_tflops_per_gpu; tflops_per_gpu_incl_recompute
+  notes               what else the source says; mem_gib=41.2 is the fullest chip's peak
+  source              where it was printed
+
+  id,accelerator,n_accelerators,per_node,hidden,ffn_hidden,layers,heads,kv_heads,vocab,seq_len,global_batch,micro_batch,tp,pp,recompute,precision,metric,value
+  mine-1,A100-SXM-80GB,32,8,4096,11008,32,32,32,32000,4096,128,1,4,2,full,bf16,step_time,6.9
+)";
+
 Exit run(const ValidateArguments& options) {
+  if (options.columns) {
+    write_result(kColumns, options.out);
+    return Exit::ok;
+  }
   if (options.claims) {
     write_result(validate_claims(options.json), options.out);
     return Exit::ok;
@@ -91,7 +121,13 @@ Exit run(const ValidateArguments& options) {
     return Exit::ok;
   }
   write_result(options.json ? to_json(outcomes) : to_text(outcomes, options.rows), options.out);
-  return Exit::ok;
+  const bool any_used = std::any_of(outcomes.begin(), outcomes.end(),
+                                    [](const RunOutcome& each) { return each.passed_over.empty(); });
+  if (any_used) return Exit::ok;
+  spdlog::error(
+      "none of the {} runs could be used\n  hint: the reasons stand above; `--columns` says what a table has",
+      outcomes.size());
+  return Exit::mismatch;
 }
 
 }  // namespace
@@ -125,6 +161,10 @@ void add_validate(const Command& program) {
       .not_with(choices);
   choices.not_with(collectives);
   plans.not_with(collectives);
+  command.flag("--columns", options->columns, "say what columns a table of runs has, and stop")
+      .not_with(choices)
+      .not_with(plans)
+      .not_with(show);
   command.flag("--no-memory", options->no_memory, "times alone: sooner");
   command.flag("--json", options->json, "print JSON (schema motley.validate/1)");
   command.option("--out", options->out, "write the result to this file instead of stdout");
