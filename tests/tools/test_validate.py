@@ -73,7 +73,7 @@ class OwnRuns(Commands):
         self.assertAlmostEqual(100 * (plain["iteration_s"] / 7 - 1), held["error_pct"])
         self.assertNotIn("measured_s", plain)
         text = self.right("simulate", "quickstart", "--set", "measured=7 s", "--no-changes")
-        self.assertRegex(text, r"measured +7.00 s: the prediction is 2.\d % too fast, and the run inside what is likely")
+        self.assertRegex(text, r"measured +7.00 s: the prediction is 2.\d % too fast, and the run inside")
         text = self.right("simulate", "quickstart", "--set", "measured=70 s", "--no-changes")
         self.assertIn("too fast, and the run outside what is likely", text)
 

@@ -76,9 +76,10 @@ does not print it; a column may be missing altogether, and others are passed ove
   notes               what else the source says; mem_gib=41.2 is the fullest chip's peak
   source              where it was printed
 
-  id,accelerator,n_accelerators,per_node,hidden,ffn_hidden,layers,heads,kv_heads,vocab,seq_len,global_batch,micro_batch,tp,pp,recompute,precision,metric,value
-  mine-1,A100-SXM-80GB,32,8,4096,11008,32,32,32,32000,4096,128,1,4,2,full,bf16,step_time,6.9
-)";
+)"
+    "  id,accelerator,n_accelerators,per_node,hidden,ffn_hidden,layers,heads,kv_heads,"
+    "vocab,seq_len,global_batch,micro_batch,tp,pp,recompute,precision,metric,value\n"
+    "  mine-1,A100-SXM-80GB,32,8,4096,11008,32,32,32,32000,4096,128,1,4,2,full,bf16,step_time,6.9\n";
 
 Exit run(const ValidateArguments& options) {
   if (options.columns) {
