@@ -58,8 +58,8 @@ std::vector<PublishedRun> chosen_runs(const std::vector<std::string>& what) {
 
 // The columns of a table of runs, for whoever writes one.
 constexpr const char* kColumns =
-    R"(A table of runs is CSV: a line that names the columns, then a line for each run. An empty cell says that the source
-does not print it; a column may be missing altogether, and others are passed over. One run is enough.
+    R"(A table of runs is CSV: a line that names the columns, then a line for each run. An empty cell says that the
+source does not print it; a column may be missing altogether, and others are passed over. One run is enough.
 
   id                  the set, a dash, a number: mine-1. Runs of one set share a software
   accelerator         H100-SXM-80GB, A100, MI300X, ... (`motley list chips`)
