@@ -182,7 +182,8 @@ class Input(Commands):
                              self.read("show", "strategy", "-", text=text, cwd=path.parent), path)
         self.assertGreater(written_true, 10)
         for path in sorted((ROOT / "platforms").glob("*.yaml")):
-            self.assertEqual(self.right("show", "cluster", path).replace(path.stem, "stdin"),
+            shown = self.right("show", "cluster", path).replace(f'name: "{path.stem}"', 'name: "stdin"', 1)
+            self.assertEqual(shown,
                              self.read("show", "cluster", "-", text=written(path), cwd=path.parent), path)
 
 

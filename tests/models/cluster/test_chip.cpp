@@ -55,6 +55,7 @@ const std::map<std::string, std::array<std::string, 2>> kOthers = {
     {"vendor", {"nvidia", "amd"}},
     {"family", {"ampere", "hopper"}},
     {"kind", {"gpu", "npu"}},
+    {"usual_node", {"dgx-a100", "dgx-h100-pod"}},
     {"peak", {"{fp32: {value: 1 TFLOP/s, source: a}}", "{fp32: {value: 2 TFLOP/s, source: a}}"}},
     {"kernels",
      {"{source: a, matmul: {overhead: 1 us, flops: 1 TFLOP/s, bandwidth: 2 GB/s}, optimizer: {bandwidth: 1 "
