@@ -62,7 +62,7 @@ class OwnRuns(Commands):
         self.assertEqual(report["rows"][0]["predicted_s"], same["rows"][0]["predicted_s"])
 
     def test_a_table_of_which_nothing_is_used_is_no_success(self):
-        answer = motley("validate", self.table(("hidden", ""), ("layers", "")))
+        answer = motley("validate", self.table(("model_name", "nobody-knows")))
         self.assertEqual(MISMATCH, answer.returncode)
         self.assertIn("none of the 1 runs could be used", answer.stderr)
         self.assertIn("rows passed over:", answer.stdout)

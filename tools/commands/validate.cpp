@@ -64,11 +64,12 @@ source does not print it; a column may be missing altogether, and others are pas
   id                  the set, a dash, a number: mine-1. Runs of one set share a software
   accelerator         H100-SXM-80GB, A100, MI300X, ... (`motley list chips`)
   n_accelerators      how many; per_node: how many in a node
-  model_name          for people; the shape is what counts: hidden, ffn_hidden, layers, heads, kv_heads, vocab
+  model_name          begins with one that is known (Llama-2-7b, GPT-3, Qwen3-8B, ...). Its dimensions
+                      hold where the table has none: hidden, ffn_hidden, layers, heads, kv_heads, vocab
   seq_len             tokens in a sequence; global_batch, micro_batch: sequences
-  tp, pp, vpp, dp, cp, ep    degrees; vpp: chunks of a stage; dp may follow from the others
+  tp, pp, vpp, dp, cp, ep    degrees; vpp: chunks of a stage
   schedule            1f1b, interleaved, gpipe, zb-h1, ...
-  zero_stage_or_fsdp  0 to 3, or FSDP ...
+  zero_stage_or_fsdp  ZeRO-1, ZeRO-2, ZeRO-3, FSDP, HSDP; nothing: the set's, or none
   recompute           full, selective or none
   precision           bf16, fp16, fp8, ...
   metric, value       step_time (or iteration_time) in s; tokens_per_s_per_gpu; samples_per_s_per_gpu;
@@ -77,9 +78,11 @@ source does not print it; a column may be missing altogether, and others are pas
   source              where it was printed
 
 )"
-    "  id,accelerator,n_accelerators,per_node,hidden,ffn_hidden,layers,heads,kv_heads,"
-    "vocab,seq_len,global_batch,micro_batch,tp,pp,recompute,precision,metric,value\n"
-    "  mine-1,A100-SXM-80GB,32,8,4096,11008,32,32,32,32000,4096,128,1,4,2,full,bf16,step_time,6.9\n";
+    "  id,accelerator,n_accelerators,per_node,model_name,hidden,ffn_hidden,layers,heads,"
+    "kv_heads,vocab,seq_len,global_batch,micro_batch,tp,pp,vpp,dp,recompute,precision,metric,value\n"
+    "  "
+    "mine-1,A100-SXM-80GB,32,8,Llama-2-7b,4096,11008,32,32,32,32000,4096,128,1,4,2,1,4,full,bf16,step_time,6."
+    "9\n";
 
 Exit run(const ValidateArguments& options) {
   if (options.columns) {
