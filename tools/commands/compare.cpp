@@ -17,6 +17,7 @@
 #include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/runs.hpp"
+#include "tools/commands/scenario_flags.hpp"
 
 namespace motley {
 namespace {

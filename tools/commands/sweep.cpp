@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/data_files.hpp"
 #include "models/base/text_file.hpp"
 #include "models/base/units.hpp"
 #include "models/plan/prepare.hpp"
