@@ -81,6 +81,11 @@ def text_of(refusal):
     return text + f"exit {refusal['exit_code']}\n"
 
 
+def takes_json(case):
+    """Whether the command may be asked with --json, too."""
+    return "--json" not in shlex.split(case["arguments"]) and "--print-binding" not in case["arguments"]
+
+
 class Refusals(unittest.TestCase):
     maxDiff = None
 
@@ -90,6 +95,9 @@ class Refusals(unittest.TestCase):
             text = page.read_text(encoding="utf-8")
             for case in reversed(list(cases(page))):  # last case first, so that a new message moves no other case
                 asked += 1
+                # The next test asks all of those that take --json, and compares stderr and the exit code as well.
+                if takes_json(case) and asked % 4 and not os.environ.get("MOTLEY_REWRITE"):
+                    continue
                 with self.subTest(where(page, case)):
                     message = message_of(run_case(case))
                     if os.environ.get("MOTLEY_REWRITE"):
@@ -103,7 +111,7 @@ class Refusals(unittest.TestCase):
     def test_with_json_stdout_has_the_refusal_as_one_document_and_stderr_the_same_text(self):
         for page in sorted((ROOT / "tests" / "refusals").glob("*.txt")):
             for case in cases(page):
-                if "--json" in shlex.split(case["arguments"]) or "--print-binding" in case["arguments"]:
+                if not takes_json(case):
                     continue
                 with self.subTest(where(page, case)):
                     run = run_case(case, "--json")

@@ -176,7 +176,7 @@ class Sweep(unittest.TestCase):
             run = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                                    stderr=subprocess.PIPE, start_new_session=True)
             try:
-                errors = run.communicate(timeout=60)[1]
+                errors = run.communicate(timeout=25)[1]
                 self.assertEqual(OK, run.returncode, errors)
                 break
             except subprocess.TimeoutExpired:
