@@ -84,8 +84,9 @@ Closeness check_judges(unsigned first, unsigned last) {
   return closeness;
 }
 
-// A bound far below every step would hold, too.
+// A bound far below every step would hold, too. The few jobs that a sanitized build draws say little of shares.
 void check_is_close(const Closeness& closeness) {
+  if (kSanitized) return;
   CHECK(closeness.sum / closeness.all.jobs > 0.9);
   CHECK(closeness.all.share() > 0.25);
   CHECK(closeness.overlapping.share() > 0.2);
@@ -125,7 +126,7 @@ TEST_CASE("on links so wide that no flow waits for another, a recurrence is the 
     CHECK(least_s > 0.97 * step_s);
     all.add(least_s > (1 - 1e-4) * step_s);
   }
-  CHECK(all.share() > 0.75);
+  CHECK(all.share() > (kSanitized ? 0.5 : 0.75));
 }
 
 namespace {
