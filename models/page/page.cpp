@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/base/json_text.hpp"
+#include "models/base/markup.hpp"
 #include "models/base/refusal.hpp"
 #include "models/page/network_use.hpp"
 #include "models/page/page_parts.hpp"
@@ -126,21 +127,6 @@ ordered_json json_of(const Page& page) {
   for (const PageSide& side : page.sides) sides.push_back(json_of(side));
   json["why"] = page.why ? ordered_json::parse(to_json(*page.why)).at("why") : ordered_json(nullptr);
   return json;
-}
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
-  return safe;
 }
 
 // JSON that may stand in a script element: no `<` in it can end or open one.

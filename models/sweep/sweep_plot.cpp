@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/markup.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
 
@@ -23,27 +24,6 @@ constexpr std::array kColours = {"#3b6fb6", "#c26a1b", "#2e9266", "#7d4a9e", "#a
                                  "#12355f", "#b3872b", "#00798c", "#5a189a", "#7f3b08", "#5b6470"};
 constexpr const char* kInk = "#1d2430";
 constexpr const char* kGrid = "#e2e6ec";
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
-  return safe;
-}
 
 struct Point {
   double x = 0, y = 0;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "models/base/markup.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/table.hpp"
 #include "models/base/units.hpp"
@@ -68,21 +69,6 @@ const char* colour_of(KernelOp op) {
   if (op == KernelOp::attention || op == KernelOp::attention_backward) return kKernelKinds[1].colour;
   const std::string_view name = name_of(op);
   return name.find("matmul") != std::string_view::npos ? kKernelKinds[0].colour : kKernelKinds[2].colour;
-}
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
-  return safe;
 }
 
 // The first rank of each stage that both traces have.
