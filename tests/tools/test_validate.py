@@ -151,7 +151,9 @@ class Validate(Commands):
         table = self.folder / "mine.csv"
         table.write_text("id,accelerator,n_accelerators,model_name,hidden,layers,heads,metric,value\n"
                          "mine-1,A100,8,GPT,1024,24,16,iteration_time,1\n")
-        text = self.right("validate", table)
+        answer = motley("validate", table)
+        self.assertEqual(MISMATCH, answer.returncode)  # nothing of it was used
+        text = answer.stdout
         self.assertIn("1  `seq_len` is not printed", text)
 
     def test_collectives_that_others_timed(self):
