@@ -18,19 +18,13 @@ Chip read_chip_of(const Yaml& node, const std::string& folder) {
   return read_chip(read_yaml(path, node->where), stem_of(path));
 }
 
-// The group of the chip's usual nodes, in the file of the cluster that has them; nullptr: none is known.
+// The group of the chip's usual nodes, the first of the cluster that has them; nullptr: none is known.
 Yaml usual_group(const Chip& chip, const Location& asked_from) {
   if (chip.usual_node.empty()) return nullptr;
   const Yaml cluster =
       read_yaml(find_file(chip.usual_node, ".", "platforms", ".yaml", asked_from), asked_from);
-  const Yaml groups =
-      Fields(cluster, "a cluster", {"name", "groups", "links", "networks", "transport", "site"})
-          .need("groups");
-  for (const Yaml& group : to_sequence(groups))
-    if (const YamlEntry* const named = group->find("chip");
-        named != nullptr && named->value->text == chip.name)
-      return group;
-  return to_sequence(groups).empty() ? nullptr : to_sequence(groups).front();
+  const YamlEntry* const groups = cluster->find("groups");
+  return groups == nullptr || groups->value->items.empty() ? nullptr : groups->value->items.front();
 }
 
 // A group as it is written, with what it leaves out of its nodes taken from the usual ones.
@@ -85,8 +79,8 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   const Yaml name = own.find("name");
   group.name = name ? to_text(name) : group.chip.name;
   group.nodes = static_cast<int>(to_integer(own.need("nodes"), kChips));
-  const bool is_usual = own.find("inside") == nullptr && !group.chip.usual_node.empty();
   const Yaml usual = usual_group(group.chip, node->where);
+  const bool is_usual = usual && own.find("inside") == nullptr;
   if (is_usual) group.remarks.texts.push_back(remark_on_usual(group));
   const Fields fields(is_usual ? completed(node, usual) : node, "a group", keys);
   // A key that the usual node has is not needed in the group.

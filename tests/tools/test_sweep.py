@@ -69,6 +69,7 @@ class Sweep(unittest.TestCase):
             self.assertEqual(report["tokens_per_s"], figures["tokens_per_s"])
             self.assertEqual(report["mfu"], figures["mfu"])
             self.assertEqual(report["strategy_hash"], figures["strategy_hash"])
+            self.assertEqual([report["interval"]["low_s"], report["interval"]["high_s"]], figures["likely_s"])
         self.assertGreater(simulated, 3)
         self.assertGreater(refused, 3)
 
@@ -79,6 +80,41 @@ class Sweep(unittest.TestCase):
             alone = motley("simulate", SCENARIO, "--set", "variation=usual", "--set",
                            f"train.micro_batch={row['values'][1]}", "--no-changes", "--json")
             self.assertEqual(json.loads(alone.stdout)["iteration_s"], row["figures"]["step_s"])
+
+    def test_measured_kernels_give_their_own_interval(self):
+        kernels = "{source: a, busy: 2, matmul: {flops: 50 GFLOP/s}, optimizer: {bandwidth: 1 GB/s}}"
+        settings = ["--set", f"cluster.groups.0.chip.kernels={kernels}"]
+        table = json.loads(self.sweep("quickstart-train", *settings, "--set", "train.sequence=64,128", "--json").stdout)
+        for row, sequence in zip(table["rows"], (64, 128), strict=True):
+            alone = motley("simulate", "quickstart-train", *settings, "--set", f"train.sequence={sequence}",
+                           "--no-changes", "--json")
+            interval = json.loads(alone.stdout)["interval"]
+            self.assertEqual("measured", interval["regime"])
+            self.assertEqual([interval["low_s"], interval["high_s"]], row["figures"]["likely_s"])
+
+    def test_several_scenarios_are_simulated_as_each_alone(self):
+        names = ["quickstart", "mixed-fleet", "gpt3-175b-1024"]
+        several = json.loads(motley("simulate", *names, "--json").stdout)
+        self.assertEqual("motley.simulations/1", several["schema"])
+        for name, report in zip(names, several["results"], strict=True):
+            alone = json.loads(motley("simulate", name, "--json").stdout)
+            for each in (alone, report):
+                each.pop("simulation_bytes", None)
+            self.assertEqual(alone, report)
+        text = motley("simulate", *names, "--no-changes").stdout
+        self.assertRegex(text, r"\n  scenario +chips +step ")
+
+    def test_a_plan_with_settings_is_written_with_them(self):
+        planned = self.folder / "planned.yaml"
+        settings = ["--set", "cluster.groups.0.nodes=2", "--set", "train.global_batch=64", "--set", "strategy.dp=2"]
+        plan = json.loads(motley("plan", SCENARIO, *settings, "--evaluations", "6", "--out", planned, "--json").stdout)
+        step = json.loads(motley("simulate", planned, "--no-changes", "--json").stdout)
+        self.assertEqual(plan["simulated_s"], step["iteration_s"])
+        self.assertEqual(plan["strategy_hash"], step["strategy_hash"])
+
+    def test_real_ranks_train_with_the_settings(self):
+        settings = ["--set", "train.global_batch=4", "--set", "train.micro_batch=1"]
+        self.assertEqual(OK, motley("compare", "quickstart-train", *settings).returncode)
 
     def test_table_csv_and_json_have_the_same_rows(self):
         table = json.loads(self.whole())

@@ -14,7 +14,6 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/memory_limit.hpp"
-#include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
 #include "tools/commands/scenario_flags.hpp"
 #include "tools/commands/trials.hpp"
@@ -56,17 +55,6 @@ Explained explain_side(const Prepared& prepared, const ExplainOptions& options, 
                                 strict ? strict_trial(path) : Simulation(simulate_trial), options);
   explained.report.scenario = prepared.scenario.name;
   return explained;
-}
-
-// Runs the trials in the pool and shows progress, counted in simulations.
-ExplainOptions in_pool(ExplainOptions options) {
-  options.run_trials = run_in_pool;
-  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  options.progress = [progress](std::int64_t done, std::int64_t total, const std::string& what) {
-    if (*progress == nullptr) *progress = std::make_unique<Progress>("simulation", total);
-    (*progress)->show(done, what);
-  };
-  return options;
 }
 
 std::string answer(const ExplainArguments& options) {

@@ -14,7 +14,6 @@
 #include "tools/commands/expected_speeds.hpp"
 #include "tools/commands/likely_step.hpp"
 #include "tools/commands/memory_limit.hpp"
-#include "tools/commands/progress.hpp"
 #include "tools/commands/runs.hpp"
 #include "tools/commands/scenario_flags.hpp"
 #include "tools/commands/trials.hpp"
@@ -39,16 +38,9 @@ struct ReportedSide {
 
 ExplainOptions explain_options(const ReportArguments& options) {
   const bool alone = options.other.empty();  // two scenarios are explained by each other
-  ExplainOptions chosen{.factor = 1 + options.better / 100,
-                        .levers = alone && !options.no_parts,
-                        .changes = alone && !options.no_changes};
-  chosen.run_trials = run_in_pool;
-  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
-  chosen.progress = [progress](std::int64_t done, std::int64_t total, const std::string& what) {
-    if (*progress == nullptr) *progress = std::make_unique<Progress>("simulation", total);
-    (*progress)->show(done, what);
-  };
-  return chosen;
+  return in_pool({.factor = 1 + options.better / 100,
+                  .levers = alone && !options.no_parts,
+                  .changes = alone && !options.no_changes});
 }
 
 // Simulates in a child, because a process simulates only once.

@@ -32,8 +32,10 @@
 #include "models/sweep/sweep_table.hpp"
 #include "sim/simulate.hpp"
 #include "sim/workers/pool.hpp"
+#include "tools/commands/answer.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/expected_speeds.hpp"
+#include "tools/commands/likely_step.hpp"
 #include "tools/commands/memory_limit.hpp"
 #include "tools/commands/place_flags.hpp"
 #include "tools/commands/progress.hpp"
@@ -65,8 +67,6 @@ struct SweepArguments {
   bool csv = false, json = false;
 };
 
-class Interrupted {};
-
 // The scenario that is swept.
 struct Sweep {
   std::string path;
@@ -93,11 +93,10 @@ SweepFigures simulated(const Sweep& sweep, Scenario scenario) {
                     "`--processes 1` leaves it the memory of all");
   };
   const Job& job = prepared.scenario.job;
-  Report report =
-      make_report(job, prepared.program, simulate(job, prepared.program, options), prepared.memory);
-  const bool on_processors = std::any_of(job.cluster.groups.begin(), job.cluster.groups.end(),
-                                         [](const NodeGroup& group) { return group.chip.kind == "cpu"; });
-  if (!on_processors) report.interval = prepared.scenario.interval;
+  const Trace trace = simulate(job, prepared.program, options);
+  Report report = make_report(job, prepared.program, trace, prepared.memory);
+  if (rests_on_published_runs(job.cluster)) report.interval = prepared.scenario.interval;
+  add_coverage(prepared, trace, report);
   return figures_of(report);
 }
 
@@ -232,7 +231,7 @@ bool do_rows(const Sweep& sweep, const SweepShard& shard, int processes, RowsFil
     read_value(in, row);
     file.add(numbers[task], std::move(row));
     progress.show(++ended);
-    if (was_interrupted()) throw Interrupted{};
+    if (was_interrupted()) throw Interrupted();
   };
   PoolOptions options;
   options.processes = static_cast<std::size_t>(processes);

@@ -1,11 +1,14 @@
 #include "tools/commands/trials.hpp"
 
+#include <cstdint>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 
 #include "models/explain/plan_judge.hpp"
 #include "models/report/coverage.hpp"
 #include "sim/workers/child.hpp"
+#include "tools/commands/progress.hpp"
 
 namespace motley {
 
@@ -66,6 +69,16 @@ JudgeBelow judge_below_in_pool() {
     return map_in_pool(jobs.size(), [&](std::size_t i) { return judge_job(jobs[i], simulation); },
                        {.name = [](std::size_t) { return "a simulation"; }});
   };
+}
+
+ExplainOptions in_pool(ExplainOptions options) {
+  options.run_trials = run_in_pool;
+  const auto progress = std::make_shared<std::unique_ptr<Progress>>();
+  options.progress = [progress](std::int64_t done, std::int64_t total, const std::string& what) {
+    if (*progress == nullptr) *progress = std::make_unique<Progress>("simulation", total);
+    (*progress)->show(done, what);
+  };
+  return options;
 }
 
 Judge judge_in_pool(bool needs_bill) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/explain/experiments.hpp"
+#include "models/explain/explain.hpp"
 #include "models/plan/planner.hpp"
 
 namespace motley {
@@ -24,6 +25,9 @@ std::vector<Trial> run_in_pool(std::size_t count, const std::function<Trial(std:
 
 // A JudgeBelow: what the recurrence of its Program rules out is not simulated.
 JudgeBelow judge_below_in_pool();
+
+// The options with trials in the pool, and with progress that is counted in simulations.
+ExplainOptions in_pool(ExplainOptions options);
 
 // A Judge that fills in bills if they are needed.
 Judge judge_in_pool(bool needs_bill);
