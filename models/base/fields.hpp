@@ -148,8 +148,8 @@ template <typename List>
 void read_fields(const List& list, const Fields& map, typename List::Struct& value) {
   list.each([&](const auto& entry) {
     const YamlEntry* const given = find_entry(map, entry.key, entry.short_key);
-    if (entry.is_needed) map.need(entry.key);
-    if (given != nullptr) entry.read(given->value, value);
+    const Yaml needed = entry.is_needed ? map.need(entry.key) : nullptr;
+    if (given != nullptr || needed) entry.read(given != nullptr ? given->value : needed, value);
   });
 }
 

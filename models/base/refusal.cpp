@@ -35,17 +35,17 @@ std::string compose(const Location& where, const std::string& message, const std
   return printable(text);
 }
 
-// Levenshtein distance, computed row by row.
+// The number of letters to insert, leave out, change or swap with their neighbour, row by row.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1), above, above_that;
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    above_that = std::exchange(above, row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], above_that[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -61,18 +61,31 @@ Refusal::Refusal(Exit exit_code, std::string kind, Location where, std::string m
       message_(std::move(message)),
       hint_(std::move(hint)) {}
 
+Refusal::Refusal(const Refusal& first, std::vector<Refusal> others) : Refusal(first) {
+  if (!others.empty()) others_ = std::make_shared<const std::vector<Refusal>>(std::move(others));
+}
+
+const std::vector<Refusal>& Refusal::others() const {
+  static const std::vector<Refusal> kNone;
+  return others_ ? *others_ : kNone;
+}
+
 Refusal located(const Refusal& refusal, const Location& where) {
   if (!refusal.where().file.empty()) return refusal;
   return Refusal(refusal.exit_code(), refusal.kind(), where, refusal.message(), refusal.hint());
 }
 
-std::string suggest(std::string_view written, const std::vector<std::string>& known) {
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& known) {
+  const auto near = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
     return edit_distance(written, a) < edit_distance(written, b);
   });
-  if (nearest != known.end() &&
-      edit_distance(written, *nearest) * 3 <= std::max(written.size(), nearest->size()))
-    return fmt::format("did you mean `{}`?", *nearest);
+  if (near == known.end() || edit_distance(written, *near) * 3 > std::max(written.size(), near->size()))
+    return std::nullopt;
+  return *near;
+}
+
+std::string suggest(std::string_view written, const std::vector<std::string>& known) {
+  if (const auto near = nearest(written, known)) return fmt::format("did you mean `{}`?", *near);
   return fmt::format("known: {}", fmt::join(known, ", "));
 }
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,11 +35,15 @@ class Refusal : public std::runtime_error {
   // what() is "file:line:column: message\n  hint: hint"; empty parts are left out. `kind` is a stable slug such as
   // "unknown-key": every slug has an input in tests/refusals/.
   Refusal(Exit exit_code, std::string kind, Location where, std::string message, std::string hint = {});
+  // The first of several that are told together, with the others.
+  Refusal(const Refusal& first, std::vector<Refusal> others);
   Exit exit_code() const { return exit_code_; }
   const std::string& kind() const { return kind_; }
   const Location& where() const { return where_; }
   const std::string& message() const { return message_; }
   const std::string& hint() const { return hint_; }
+  // What else is wrong, in the order of files and lines. what() says nothing of it.
+  const std::vector<Refusal>& others() const;
 
  private:
   Exit exit_code_;
@@ -45,6 +51,7 @@ class Refusal : public std::runtime_error {
   Location where_;
   std::string message_;
   std::string hint_;
+  std::shared_ptr<const std::vector<Refusal>> others_;  // nullptr: there are none
 };
 
 // Returns the refusal with a location, for code that refuses but knows no file (compile, check). A refusal that has a
@@ -57,8 +64,10 @@ class RunFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns "did you mean `x`?" for the nearest of `known` if its edit distance is at most a third of the longer word,
-// else "known: a, b, c".
+// Returns the nearest of `known` if its edit distance is at most a third of the longer word.
+std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& known);
+
+// Returns "did you mean `x`?" for nearest(), else "known: a, b, c".
 std::string suggest(std::string_view written, const std::vector<std::string>& known);
 
 // Reports a bug of Motley: throws std::logic_error with file and line.

@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "models/base/all_refusals.hpp"
 #include "models/base/read_watcher.hpp"
 #include "models/base/text_file.hpp"
 
@@ -25,6 +26,9 @@ constexpr std::int64_t kMostNodes = 100'000;  // more where larger files are rea
 constexpr int kMostLevels = 32;
 // The absolute value of a number without a unit: shares, factors, learning rates, exponents.
 constexpr NumberRange kPlainNumber{1e-30, 1e18};
+
+// The file of a value that stands in for another. No path has a line break at its end.
+constexpr const char* kStandIn = "stands in\n";
 
 // A comment that is appended to the text. If it ends up in a value, a quote before it was never closed, which
 // yaml-cpp does not report. No file contains it, because control characters are refused.
@@ -161,7 +165,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void add_key(Open& parent, const Yaml& node, const Location& where) {
     if (!node->is_scalar()) throw Refusal(Exit::usage, "wrong-type", where, "a key must be a plain word");
-    if (!parent.keys.insert(node->text).second)
+    if (!parent.keys.insert(node->text).second && !is_excused(where))
       throw Refusal(
           Exit::usage, "duplicate-key", where,
           fmt::format("key `{}` stands here for the second time", shortened(node->text)),
@@ -280,6 +284,39 @@ Yaml with_on(const Yaml& map, const std::vector<std::string>& known) {
   return result;
 }
 
+// The map without the keys whose mistake is excused; one that resembles a known key which the map lacks has that name.
+Yaml without_excused(const Yaml& map, const std::vector<std::string>& known) {
+  const auto is_known = [&](const YamlEntry& entry) {
+    return std::find(known.begin(), known.end(), entry.key) != known.end();
+  };
+  const auto passes = [&](const YamlEntry& entry) { return !is_known(entry) && is_excused(entry.where); };
+  if (std::none_of(map->entries.begin(), map->entries.end(), passes)) return map;
+  auto mended = std::make_shared<YamlNode>(*map);
+  mended->entries.clear();
+  for (const YamlEntry& entry : map->entries) {
+    if (!passes(entry)) {
+      mended->entries.push_back(entry);
+    } else if (const auto near = nearest(entry.key, known);
+               near && map->find(*near) == nullptr && mended->find(*near) == nullptr) {
+      mended->entries.push_back(entry);
+      mended->entries.back().key = *near;
+    }
+  }
+  return mended;
+}
+
+// A value that stands in for one that a map needs: readers take it for whatever scalar they read.
+const Yaml& stand_in() {
+  static const Yaml kNode = [] {
+    auto node = std::make_shared<YamlNode>();
+    node->where.file = kStandIn;
+    return node;
+  }();
+  return kNode;
+}
+
+bool passes(const Yaml& node) { return node->where.file == kStandIn || is_excused(node->where); }
+
 }  // namespace
 
 const YamlEntry* YamlNode::find(std::string_view key) const {
@@ -307,7 +344,7 @@ Yaml read_yaml(const std::string& path, const Location& asked_from) {
 Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
     : map_(std::move(map)), what_(std::move(what)) {
   if (!map_->is_map()) refuse_type(map_, fmt::format("{} (a map of keys)", what_));
-  map_ = with_on(map_, known);
+  map_ = without_excused(with_on(map_, known), known);
   if (read_watcher != nullptr) read_watcher->map_read(map_->where, known);
   for (const YamlEntry& entry : map_->entries)
     if (std::find(known.begin(), known.end(), entry.key) == known.end())
@@ -318,7 +355,8 @@ Fields::Fields(Yaml map, std::string what, std::vector<std::string> known)
 
 const YamlEntry* Fields::entry(std::string_view key) const {
   const YamlEntry* written = map_->find(key);
-  return written && written->value->kind != YamlNode::Kind::null ? written : nullptr;
+  if (!written || written->value->kind == YamlNode::Kind::null) return nullptr;
+  return passes(written->value) ? nullptr : written;
 }
 
 Yaml Fields::find(std::string_view key) const {
@@ -329,10 +367,11 @@ Yaml Fields::find(std::string_view key) const {
 Yaml Fields::need(std::string_view key) const {
   if (read_watcher != nullptr) read_watcher->key_needed(map_->where, key);
   const Yaml value = find(key);
-  if (!value)
-    throw Refusal(Exit::usage, "missing-key", where(key),
-                  fmt::format("{} needs a value for `{}`", what_, key));
-  return value;
+  if (value) return value;
+  const YamlEntry* const written = map_->find(key);
+  if (is_excused(map_->where, key) || (written && passes(written->value))) return stand_in();
+  note_missing(map_->where, key);
+  throw Refusal(Exit::usage, "missing-key", where(key), fmt::format("{} needs a value for `{}`", what_, key));
 }
 
 Location Fields::where(std::string_view key) const {
@@ -342,6 +381,7 @@ Location Fields::where(std::string_view key) const {
 
 std::int64_t to_integer(const Yaml& node, IntegerRange range) {
   tell(node, {.kind = ValueForm::Kind::integer, .range = range});
+  if (passes(node)) return range.least;
   std::int64_t value = 0;
   refuse_fault(read_integer(plain(node, "a whole number"), value), node, "a whole number", {});
   if (value < range.least || value > range.most) {
@@ -356,6 +396,7 @@ std::int64_t to_integer(const Yaml& node, IntegerRange range) {
 
 double to_number(const Yaml& node, Sign sign) {
   tell(node, {.kind = ValueForm::Kind::number, .sign = sign});
+  if (passes(node)) return 1;
   double value = 0;
   refuse_fault(read_number(plain(node, "a number"), value), node, "a number", {});
   if (value != 0 && (std::fabs(value) < kPlainNumber.least || std::fabs(value) > kPlainNumber.most))
@@ -368,6 +409,7 @@ double to_number(const Yaml& node, Sign sign) {
 
 double to_quantity(const Yaml& node, Dimension dimension, Sign sign) {
   tell(node, {.kind = ValueForm::Kind::quantity, .sign = sign, .dimension = dimension});
+  if (passes(node)) return 1;
   if (!node->is_scalar()) refuse_type(node, "a number with its unit");
   double value = 0;
   std::string hint;
@@ -388,6 +430,7 @@ std::int64_t to_bytes(const Yaml& node) {
 
 bool to_bool(const Yaml& node) {
   tell(node, {.kind = ValueForm::Kind::truth});
+  if (passes(node)) return false;
   const std::string& text = plain(node, "true or false");
   if (text == "true") return true;
   if (text != "false") refuse_type(node, "true or false");
@@ -396,11 +439,13 @@ bool to_bool(const Yaml& node) {
 
 std::string to_text(const Yaml& node) {
   tell(node, {.kind = ValueForm::Kind::text});
+  if (passes(node)) return {};
   if (!node->is_scalar()) refuse_type(node, "text");
   return node->text;
 }
 
 static std::string one_of(const Yaml& node, const std::vector<std::string>& choices) {
+  if (passes(node) && !choices.empty()) return nearest(node->text, choices).value_or(choices.front());
   if (!node->is_scalar()) refuse_type(node, "text");
   if (std::find(choices.begin(), choices.end(), node->text) == choices.end())
     throw Refusal(Exit::usage, "unknown-value", node->where,

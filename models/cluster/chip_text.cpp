@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "models/base/all_refusals.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
 #include "models/cluster/chip.hpp"
@@ -157,7 +158,7 @@ Chip read_chip(const Yaml& node, const std::string& default_name) {
 
 Chip load_chip(const std::string& path_or_name) {
   const std::string path = find_file(path_or_name, ".", "platforms/chips", ".yaml", {});
-  return read_chip(read_yaml(path), stem_of(path));
+  return telling_all_refusals([&] { return read_chip(read_yaml(path), stem_of(path)); });
 }
 
 void replace_figures(const Yaml& node, Chip& chip) {

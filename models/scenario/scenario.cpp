@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "models/base/all_refusals.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
 #include "models/base/text_file.hpp"
@@ -200,12 +201,17 @@ Yaml read_scenario_file(const std::string& path_or_name, const std::vector<std::
 }
 
 Scenario load_scenario(const std::string& path_or_name, const std::vector<std::string>& settings) {
-  Scenario scenario = read_scenario(read_scenario_file(path_or_name, settings), find_scenario(path_or_name));
-  scenario.settings = settings;
-  return scenario;
+  return telling_all_refusals([&] {
+    Scenario scenario =
+        read_scenario(read_scenario_file(path_or_name, settings), find_scenario(path_or_name));
+    scenario.settings = settings;
+    return scenario;
+  });
 }
 
-Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse use) {
+namespace {
+
+Scenario read_once(const Yaml& node, const std::string& path, ScenarioUse use) {
   const std::string folder = folder_of(path);
   const Fields fields(node, "a scenario",
                       {"name", "model", "cluster", "software", "layers", "transport", "site", "slow",
@@ -254,6 +260,12 @@ Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse us
   else if (fields.stands("world"))
     scenario.world.kind = WorldKind::null;
   return scenario;
+}
+
+}  // namespace
+
+Scenario read_scenario(const Yaml& node, const std::string& path, ScenarioUse use) {
+  return telling_all_refusals([&] { return read_once(node, path, use); });
 }
 
 }  // namespace motley

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "models/base/all_refusals.hpp"
 #include "models/base/data_files.hpp"
 #include "models/transformer/transformer_fields.hpp"
 
@@ -178,7 +179,7 @@ Transformer find_transformer(const std::string& name, const std::string& folder,
 }
 
 Transformer load_transformer(const std::string& path_or_name) {
-  return find_transformer(path_or_name, ".", {});
+  return telling_all_refusals([&] { return find_transformer(path_or_name, ".", {}); });
 }
 
 }  // namespace motley

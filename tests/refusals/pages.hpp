@@ -201,8 +201,9 @@ inline std::string expected_refusal(const std::string& title) {
 
 // A refusal in the form of the pages.
 inline std::string as_on_page(const Refusal& refusal) {
-  return std::string(refusal.what()) + "\nexit " + std::to_string(static_cast<int>(refusal.exit_code())) +
-         "\n";
+  std::string text = refusal.what();
+  for (const Refusal& other : refusal.others()) text.append("\n").append(other.what());
+  return text + "\nexit " + std::to_string(static_cast<int>(refusal.exit_code())) + "\n";
 }
 
 }  // namespace motley::tests

@@ -37,7 +37,7 @@ pid_t own_process = 0;  // a child that it has forked does not answer interrupts
 
 constexpr char kInterrupted[] =
     "{\n  \"schema\": \"motley.refusal/1\",\n  \"kind\": \"interrupted\",\n  \"exit_code\": 130,\n"
-    "  \"place\": null,\n  \"message\": \"interrupted\",\n  \"hint\": null\n}\n";
+    "  \"place\": null,\n  \"message\": \"interrupted\",\n  \"hint\": null,\n  \"others\": []\n}\n";
 
 const char* answers_folder() { return std::getenv(kAnswersVariable); }
 
@@ -70,23 +70,33 @@ void answer_with(const std::string& text) {
   std::fflush(stdout);
 }
 
-// What a message says may hold bytes of a file that are no text.
-std::string document(const std::string& kind, Exit exit, const Location& place, const std::string& message,
-                     const std::string& hint) {
+Json place_of(const Location& place) {
   const auto known = [](int number) { return number > 0 ? Json(number) : Json(nullptr); };
+  if (place.file.empty()) return nullptr;
+  return {{"file", place.file}, {"line", known(place.line)}, {"column", known(place.column)}};
+}
+
+Json hints_of(const std::string& hint) {
   std::string hints = hint;  // on lines of their own
   for (const std::string mark = "\n  hint: "; hints.find(mark) != std::string::npos;)
     hints.replace(hints.find(mark), mark.size(), "\n");
-  const Json where =
-      place.file.empty()
-          ? Json(nullptr)
-          : Json{{"file", place.file}, {"line", known(place.line)}, {"column", known(place.column)}};
-  const Json whole = {{"schema", "motley.refusal/1"},
-                      {"kind", kind},
-                      {"exit_code", static_cast<int>(exit)},
-                      {"place", where},
-                      {"message", message},
-                      {"hint", hints.empty() ? Json(nullptr) : Json(hints)}};
+  return hints.empty() ? Json(nullptr) : Json(hints);
+}
+
+// What a message says may hold bytes of a file that are no text.
+std::string document(const Refusal& refusal) {
+  Json whole = {{"schema", "motley.refusal/1"},
+                {"kind", refusal.kind()},
+                {"exit_code", static_cast<int>(refusal.exit_code())},
+                {"place", place_of(refusal.where())},
+                {"message", refusal.message()},
+                {"hint", hints_of(refusal.hint())},
+                {"others", Json::array()}};
+  for (const Refusal& other : refusal.others())
+    whole["others"].push_back({{"kind", other.kind()},
+                               {"place", place_of(other.where())},
+                               {"message", other.message()},
+                               {"hint", hints_of(other.hint())}});
   return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -142,13 +152,10 @@ void leave_answer_to_ranks() {
   may_answer_interrupts = 0;
 }
 
-void answer(const Refusal& refusal) {
-  answer_with(
-      document(refusal.kind(), refusal.exit_code(), refusal.where(), refusal.message(), refusal.hint()));
-}
+void answer(const Refusal& refusal) { answer_with(document(refusal)); }
 
 void answer(const std::string& kind, Exit exit, const std::string& message) {
-  answer_with(document(kind, exit, {}, message, ""));
+  answer_with(document({exit, kind, {}, message}));
 }
 
 void answer_interrupted() noexcept {

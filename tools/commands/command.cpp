@@ -63,6 +63,7 @@ Exit run(const CommandBody& body) {
     return Exit::interrupted;
   } catch (const Refusal& refusal) {
     spdlog::error("{}", refusal.what());
+    for (const Refusal& other : refusal.others()) spdlog::error("{}", other.what());
     answer(refusal);
     return refusal.exit_code();
   } catch (const RunFailure& failure) {
