@@ -316,7 +316,8 @@ std::string format_count(double count) {
 
 std::string format_exact(double value) { return fmt::format("{}", value); }
 
-std::string format_exact(double value, Dimension dimension) {
+// The shortest text with one of the dimension's units that `takes` that reads back as the value; empty: none does.
+static std::string shortest_text(double value, Dimension dimension, bool (*takes)(const Unit&)) {
   std::string shortest;
   const auto offer = [&](const Unit& unit) {
     const double number = value * unit.denominator / unit.numerator;
@@ -330,9 +331,24 @@ std::string format_exact(double value, Dimension dimension) {
     }
   };
   for (const Unit& unit : units_of(dimension))  // the base unit always reads back
-    if (unit.numerator == 1 && unit.denominator == 1) offer(unit);
-  for (const Unit& unit : units_of(dimension)) offer(unit);
+    if (takes(unit) && unit.numerator == 1 && unit.denominator == 1) offer(unit);
+  for (const Unit& unit : units_of(dimension))
+    if (takes(unit)) offer(unit);
   return shortest;
+}
+
+std::string format_exact(double value, Dimension dimension) {
+  return shortest_text(value, dimension, [](const Unit&) { return true; });
+}
+
+std::string format_line_rate(double bytes_per_second) {
+  constexpr double kLeast = 1e5;  // below, people count single bytes
+  if (bytes_per_second >= kLeast)
+    if (const std::string text = shortest_text(bytes_per_second, Dimension::bytes_per_second,
+                                               [](const Unit& unit) { return unit.name.ends_with("b/s"); });
+        !text.empty())
+      return text;
+  return format_exact(bytes_per_second, Dimension::bytes_per_second);
 }
 
 }  // namespace motley

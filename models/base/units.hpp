@@ -72,5 +72,7 @@ std::string format_count(double count);  // 175.2 B, 12.3 k
 std::string format_exact(double value);
 // The shortest such text with a unit, in the unit that makes it shortest: "300 GB/s", "2 us", "80 GiB".
 std::string format_exact(double value, Dimension dimension);
+// The same for the rate of a line between nodes, which vendors state in bits: "400 Gb/s".
+std::string format_line_rate(double bytes_per_second);
 
 }  // namespace motley

@@ -230,17 +230,15 @@ std::string print(const GroupLink& link) {
   std::string text =
       fmt::format("{{between: [{}, {}], over: {}", quote(link.from), quote(link.to), name_of(link.over));
   if (link.is_site_link())
-    text +=
-        fmt::format(", bandwidth: {}, latency: {}", format_exact(link.bandwidth, Dimension::bytes_per_second),
-                    format_exact(link.latency_s, Dimension::seconds));
-  if (link.per_flow > 0)
-    text += fmt::format(", per_flow: {}", format_exact(link.per_flow, Dimension::bytes_per_second));
+    text += fmt::format(", bandwidth: {}, latency: {}", format_line_rate(link.bandwidth),
+                        format_exact(link.latency_s, Dimension::seconds));
+  if (link.per_flow > 0) text += fmt::format(", per_flow: {}", format_line_rate(link.per_flow));
   if (link.staged) text += ", staged: true";
   return text + "}";
 }
 
 std::string print(const Network& network) {
-  const auto rate = [](double value) { return format_exact(value, Dimension::bytes_per_second); };
+  const auto rate = [](double value) { return format_line_rate(value); };
   std::string text = fmt::format("{{over: {}", name_of(network.over));
   for (std::size_t i = 0; i < network.groups.size(); ++i)
     text += fmt::format("{}{}", i == 0 ? ", groups: [" : ", ", quote(network.groups[i]));

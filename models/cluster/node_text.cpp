@@ -214,9 +214,9 @@ std::string print(const Host& host) {
 }
 
 std::string print(const Nic& nic) {
-  std::string text = fmt::format("{{kind: {}, count: {}, bandwidth: {}, latency: {}", name_of(nic.kind),
-                                 nic.count, format_exact(nic.bandwidth, Dimension::bytes_per_second),
-                                 format_exact(nic.latency_s, Dimension::seconds));
+  std::string text =
+      fmt::format("{{kind: {}, count: {}, bandwidth: {}, latency: {}", name_of(nic.kind), nic.count,
+                  format_line_rate(nic.bandwidth), format_exact(nic.latency_s, Dimension::seconds));
   if (!nic.near.empty()) text += fmt::format(", near: {}", nic.near);
   if (nic.far != 1) text += fmt::format(", far: {}", format_exact(nic.far));
   text += print_reaches(nic.reaches);

@@ -27,8 +27,8 @@ std::string describe(const Network& network) {
       return "one switch that never blocks";
     case NetworkShape::dragonfly:
       return fmt::format("{} routers a group, links of {} in a group and {} between groups",
-                         network.routers_per_group, words_of(network.local, Dimension::bytes_per_second),
-                         words_of(network.global, Dimension::bytes_per_second));
+                         network.routers_per_group, format_line_rate(network.local),
+                         format_line_rate(network.global));
     default:
       return fmt::format("{} nodes a leaf, {} spines, oversubscription {:.3g}, {}", network.nodes_per_leaf,
                          network.spines, network.oversubscription, name_of(network.routing));
@@ -61,7 +61,7 @@ void add_group(const NodeGroup& group, const std::string& source, std::vector<Us
                             group.pcie->lanes, group.pcie->nic_lanes));
   for (const Nic& nic : group.nics)
     add(fmt::format("{} NICs", name_of(nic.kind)),
-        fmt::format("{} a node, {} each, {}", nic.count, words_of(nic.bandwidth, Dimension::bytes_per_second),
+        fmt::format("{} a node, {} each, {}", nic.count, format_line_rate(nic.bandwidth),
                     words_of(nic.latency_s, Dimension::seconds)));
   if (group.host && !group.host->measured.empty())
     figures.push_back({part, "host memory",
@@ -97,7 +97,7 @@ std::vector<UsedFigure> used_figures(const Scenario& scenario, const Program& pr
   for (const GroupLink& link : cluster.links)
     if (link.is_site_link())
       figures.push_back({fmt::format("link {} - {}", link.from, link.to), "bandwidth, latency",
-                         fmt::format("{}, {}", words_of(link.bandwidth, Dimension::bytes_per_second),
+                         fmt::format("{}, {}", format_line_rate(link.bandwidth),
                                      words_of(link.latency_s, Dimension::seconds)),
                          source});
   if (cluster.variation && !cluster.variation->source.empty())

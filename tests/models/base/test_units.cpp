@@ -92,6 +92,22 @@ TEST_CASE("an exactly printed quantity is short and reads back as the same doubl
   }
 }
 
+TEST_CASE("the rate of a line is printed in bits, and reads back as the same double") {
+  CHECK(format_line_rate(50e9) == "400 Gb/s");
+  CHECK(format_line_rate(3.125e9) == "25 Gb/s");
+  CHECK(format_line_rate(12.5e6) == "100 Mb/s");
+  CHECK(format_line_rate(8) == "8 B/s");
+  std::mt19937_64 engine(7);
+  std::string why;
+  for (int i = 0; i < 2000; ++i) {
+    const double rate = std::pow(10, 1 + 13 * std::uniform_real_distribution<double>()(engine));
+    const std::string text = format_line_rate(rate);
+    CAPTURE(text);
+    CHECK(parse_quantity(text, Dimension::bytes_per_second, why) == rate);
+    CHECK((rate < 1e5 || text.ends_with("b/s")));
+  }
+}
+
 TEST_CASE("quantities far from anything real are out of bounds, and no such figure is printed for people") {
   std::string why;
   for (const char* text : {"1e18 s", "1e-320 s", "-1e18 s", "1e18 d"}) {
