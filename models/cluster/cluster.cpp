@@ -149,22 +149,37 @@ std::string name_of_chip(const Cluster& c, int chip) {
   return (*c.topology)[static_cast<std::uint32_t>(c.chip_vertex[at(chip)])].name;
 }
 
+// What would join two groups: a kind of NIC that both have, else Ethernet.
+std::string hint_to_join(const NodeGroup& a, const NodeGroup& b) {
+  const std::optional<NicKind> shared = fastest_shared_kind(a, b);
+  return fmt::format("add `- {{between: [{}, {}], over: {}}}` under `links:`{}, or use fewer chips", a.name,
+                     b.name, name_of(shared.value_or(NicKind::ethernet)),
+                     shared ? "" : " (both need such a NIC)");
+}
+
 [[noreturn]] void refuse_unreachable(const Cluster& c, int from, int to) {
-  const std::string& a = c.groups[at(c.chip_group[at(from)])].name;
-  const std::string& b = c.groups[at(c.chip_group[at(to)])].name;
-  const std::string hint =
-      a == b ? fmt::format("give group `{}` a NIC under `nics:`", a)
-             : fmt::format(
-                   "add `- {{between: [{}, {}], over: ethernet}}` under `links:` (both need "
-                   "such a NIC), or use fewer chips",
-                   a, b);
+  const NodeGroup& a = c.groups[at(c.chip_group[at(from)])];
+  const NodeGroup& b = c.groups[at(c.chip_group[at(to)])];
   throw Refusal(Exit::infeasible, "unreachable", {},
                 fmt::format("chip {} ({}) cannot reach chip {} ({}) in cluster `{}`", from,
                             name_of_chip(c, from), to, name_of_chip(c, to), c.name),
-                hint);
+                &a == &b ? fmt::format("give group `{}` a NIC under `nics:`", a.name) : hint_to_join(a, b));
 }
 
 }  // namespace
+
+std::optional<NicKind> fastest_shared_kind(const NodeGroup& a, const NodeGroup& b) {
+  std::optional<NicKind> fastest;
+  double most = 0;
+  for (const Nic& nic : a.nics)
+    for (const Nic& other : b.nics) {
+      const double rate = std::min(nic.count * nic.bandwidth, other.count * other.bandwidth);
+      if (nic.kind != other.kind || rate <= most) continue;
+      fastest = nic.kind;
+      most = rate;
+    }
+  return fastest;
+}
 
 std::optional<NicKind> joining_kind(const Cluster& c, int from_group, int to_group) {
   const NodeGroup &a = c.groups[at(from_group)], &b = c.groups[at(to_group)];

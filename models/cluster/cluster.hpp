@@ -92,6 +92,7 @@ struct Site {
 // What a reader remarked on a value, for people. Values that differ in remarks alone are equal.
 struct Remarks {
   std::vector<std::string> texts;
+  bool has_usual_nodes = false;  // whether a group takes its nodes from the usual ones of its chip
   bool operator==(const Remarks&) const { return true; }
 };
 
@@ -280,6 +281,8 @@ struct Route {
 
 // Whether nodes of two groups, or of one group, can communicate over that kind of NIC.
 bool are_joined(const Cluster& cluster, int group, int other, NicKind kind);
+// The kind of NIC that both groups have and whose slower end is fastest; nothing: they share none.
+std::optional<NicKind> fastest_shared_kind(const NodeGroup& a, const NodeGroup& b);
 // The NIC kind that carries traffic between nodes of two groups. Nothing: the nodes cannot communicate.
 std::optional<NicKind> joining_kind(const Cluster& cluster, int from_group, int to_group);
 

@@ -1,6 +1,9 @@
 // A cluster as YAML: the files of platforms/, and what print() writes.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "models/base/all_refusals.hpp"
 #include "models/base/data_files.hpp"
 #include "models/base/refusal.hpp"
 #include "models/cluster/cluster.hpp"
@@ -57,6 +60,43 @@ void add_doubts(NodeGroup& group, const Yaml& usual) {
       group.name, format_exact(group.inside.bandwidth, Dimension::bytes_per_second), bandwidth->value->text));
 }
 
+// Assumes: beside its RDMA NICs a node has an Ethernet port of 100 Gb/s, as those of a DGX BasePOD at their SN4600C
+// switches (NVIDIA, DGX BasePOD, network overview, read 2026-11-27); 30 us is the latency of the shipped clusters.
+const Nic kUsualPort{.kind = NicKind::ethernet, .count = 1, .bandwidth = 12.5e9, .latency_s = 30e-6};
+
+void add_usual_port(NodeGroup& group) {
+  const bool has_one = std::any_of(group.nics.begin(), group.nics.end(),
+                                   [](const Nic& nic) { return nic.kind == kUsualPort.kind; });
+  if (!has_one) group.nics.push_back(kUsualPort);
+}
+
+// Joins groups where nothing says how: groups of usual nodes to all others by the fastest kind of NIC that both have,
+// else to each other by an Ethernet port of each node.
+void add_usual_links(Cluster& cluster) {
+  for (std::size_t to = 1; to < cluster.groups.size(); ++to) {
+    NodeGroup& group = cluster.groups[to];
+    std::vector<std::string> joined;
+    for (std::size_t from = 0; from < to; ++from) {
+      NodeGroup& other = cluster.groups[from];
+      const bool a = other.remarks.has_usual_nodes, b = group.remarks.has_usual_nodes;
+      const std::optional<NicKind> shared = fastest_shared_kind(other, group);
+      if (shared ? !a && !b : !a || !b) continue;
+      if (!shared) {
+        add_usual_port(other);
+        add_usual_port(group);
+      }
+      cluster.links.push_back(
+          {.from = other.name, .to = group.name, .over = shared.value_or(kUsualPort.kind)});
+      joined.push_back(fmt::format("`{}` over {}{}", other.name, name_of(cluster.links.back().over),
+                                   shared ? "" : ", a port of 100 Gb/s of each node"));
+    }
+    if (!joined.empty())
+      group.remarks.texts.push_back(
+          fmt::format("`links` does not say how `{}` is joined: to {}, it is assumed", group.name,
+                      fmt::join(joined, ", to ")));
+  }
+}
+
 std::string print_group(const NodeGroup& group) {
   std::string text = fmt::format("  - name: {}\n    nodes: {}\n    chips_per_node: {}\n    inside: {}\n",
                                  quote(group.name), group.nodes, group.chips_per_node, print_inside(group));
@@ -70,6 +110,17 @@ std::string print_group(const NodeGroup& group) {
 
 }  // namespace
 
+Yaml with_usual_part(const Yaml& group, std::string_view key, const std::string& folder) {
+  const YamlEntry* const chip = group->find("chip");
+  if (chip == nullptr || group->find(key) != nullptr || group->find("inside") != nullptr) return group;
+  const Yaml usual = usual_group(read_chip_of(chip->value, folder), group->where);
+  if (!usual) return group;
+  if (key == "inside") return completed(group, usual);
+  auto with_part = std::make_shared<YamlNode>(*group);
+  if (const YamlEntry* const part = usual->find(key)) with_part->entries.push_back(*part);
+  return with_part;
+}
+
 NodeGroup read_group(const Yaml& node, const std::string& folder) {
   const std::vector<std::string> keys = {"name", "nodes", "chip", "chips_per_node", "inside", "pcie",
                                          "host", "site",  "nics"};
@@ -81,7 +132,7 @@ NodeGroup read_group(const Yaml& node, const std::string& folder) {
   group.nodes = static_cast<int>(to_integer(own.need("nodes"), kChips));
   const Yaml usual = usual_group(group.chip, node->where);
   const bool is_usual = usual && own.find("inside") == nullptr;
-  if (is_usual) group.remarks.texts.push_back(remark_on_usual(group));
+  if (is_usual) group.remarks = {.texts = {remark_on_usual(group)}, .has_usual_nodes = true};
   const Fields fields(is_usual ? completed(node, usual) : node, "a group", keys);
   // A key that the usual node has is not needed in the group.
   const auto part = [&](const char* key) {
@@ -129,7 +180,10 @@ Cluster read_cluster(const Yaml& node, const std::string& default_name, const st
   if (chips < 1 || chips > kChips.most)
     throw Refusal(Exit::usage, "out-of-bounds", groups->where, fmt::format("{} chips in this cluster", chips),
                   fmt::format("must be 1 to {}", kChips.most));
-  if (const Yaml links = fields.find("links")) read_links(links, cluster);
+  if (const Yaml links = fields.find("links"))
+    read_links(links, cluster);
+  else if (!fields.stands("links") && !fields.stands("networks"))
+    add_usual_links(cluster);
   if (const Yaml networks = fields.find("networks"))
     for (const Yaml& item : to_sequence(networks)) cluster.networks.push_back(read_network(item, cluster));
   if (const Yaml policy = fields.find("transport")) cluster.transport = to_transport(policy);
@@ -173,6 +227,8 @@ Cluster find_cluster(const std::string& name, const std::string& folder, const L
   return read_cluster(read_yaml(path, asked_from), stem_of(path), folder_of(path));
 }
 
-Cluster load_cluster(const std::string& path_or_name) { return find_cluster(path_or_name, ".", {}); }
+Cluster load_cluster(const std::string& path_or_name) {
+  return telling_all_refusals([&] { return find_cluster(path_or_name, ".", {}); });
+}
 
 }  // namespace motley

@@ -9,6 +9,9 @@ namespace motley {
 
 // Reads a group of nodes. Files of chips that it names are searched in `folder` first.
 NodeGroup read_group(const Yaml& node, const std::string& folder);
+// A group that leaves its nodes to its chip, with that part of the usual nodes written out; with all parts for
+// `inside`, as a group that has its own `inside` has no usual nodes. Any other group stays as it is.
+Yaml with_usual_part(const Yaml& group, std::string_view key, const std::string& folder);
 // Reads the fabric inside a node of such chips. `pcie` is the PCIe tree of the same group. Nothing: the group has none.
 InsideFabric read_inside(const Yaml& node, const Chip& chip, const std::optional<Pcie>& pcie);
 Pcie read_pcie(const Yaml& node, int chips_per_node);

@@ -7,6 +7,7 @@
 
 #include "models/base/data_files.hpp"
 #include "models/cluster/cluster.hpp"
+#include "models/cluster/node_text.hpp"
 #include "models/strategy/degree_names.hpp"
 #include "models/transformer/train_fields.hpp"
 #include "models/transformer/transformer.hpp"
@@ -116,7 +117,7 @@ class Change {
       case YamlNode::Kind::null:
         return in_map(empty_map(node->where), depth);
       case YamlNode::Kind::map:
-        return in_map(std::make_shared<YamlNode>(*node), depth);
+        return in_map(std::make_shared<YamlNode>(*completed(node, depth)), depth);
       case YamlNode::Kind::sequence:
         return in_list(node, depth);
       case YamlNode::Kind::scalar:
@@ -152,14 +153,28 @@ class Change {
     return map;
   }
 
-  // Whether the part names this item: by its number, its name or its kind.
+  // A group that leaves its nodes to its chip, with what the usual ones have of the part that is changed below.
+  Yaml completed(const Yaml& node, std::size_t depth) const {
+    const std::vector<std::string>& path = setting_.path;
+    const bool is_group = depth == 3 && path[0] == "cluster" && path[1] == "groups";
+    return is_group && depth + 1 < path.size() ? with_usual_part(node, part(depth), folder_) : node;
+  }
+
+  // Whether the part names this item: by its number, its name, its kind, or its chip where that is its name.
   bool names(const YamlNode& item, std::size_t number, std::size_t depth) const {
     const std::string& name = part(depth);
     if (name == "*" || name == std::to_string(number)) return true;
+    const std::vector<std::string> own = names_of(item);
+    return std::find(own.begin(), own.end(), name) != own.end();
+  }
+  static std::vector<std::string> names_of(const YamlNode& item) {
+    std::vector<std::string> names;
     for (const char* const key : {"name", "kind"})
-      if (const YamlEntry* const entry = item.find(key); entry != nullptr && entry->value->text == name)
-        return true;
-    return false;
+      if (const YamlEntry* const entry = item.find(key)) names.push_back(entry->value->text);
+    const YamlEntry* const chip = item.find("chip");
+    if (names.empty() && chip != nullptr && chip->value->is_scalar())
+      names.push_back(stem_of(chip->value->text));
+    return names;
   }
 
   Yaml in_list(const Yaml& list, std::size_t depth) const {
@@ -174,8 +189,7 @@ class Change {
     const std::size_t count = list->items.size();
     std::vector<std::string> known;
     for (const Yaml& item : list->items)
-      for (const char* const key : {"name", "kind"})
-        if (const YamlEntry* const entry = item->find(key)) known.push_back(entry->value->text);
+      for (const std::string& name : names_of(*item)) known.push_back(name);
     throw Refusal(Exit::usage, "no-such-item", where(depth),
                   fmt::format("`{}` has no item `{}`", above(depth), shortened(part(depth))),
                   count == 0      ? "it is empty"

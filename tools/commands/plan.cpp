@@ -123,6 +123,8 @@ void write_planned(const ScenarioText& source, const Plan& plan, const std::stri
     again = read_scenario(parse_yaml(planned, path), path);
   }
   Cluster cluster = again.job.cluster;
+  cluster.name = plan.job.cluster.name;  // one that is written inline has the name of its file
+  again.job.transformer.name = plan.job.transformer.name;
   if (again.job.strategy != plan.job.strategy || again.job.transformer != plan.job.transformer ||
       again.job.train != plan.job.train || !(cluster == plan.job.cluster))
     throw Refusal(Exit::usage, "other-folder", {.file = path},

@@ -63,6 +63,50 @@ TEST_CASE("what a group says stands before the usual node") {
   CHECK(group.inside == load_cluster("dgx-h100-pod").groups.at(0).inside);
 }
 
+TEST_CASE(
+    "groups of usual nodes all reach each other where nothing is said of links, and it is remarked on") {
+  const std::vector<Chip> chips = chips_with_usual_nodes();
+  tests::Dice dice(29);
+  int over_ethernet = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    std::vector<Chip> drawn = chips;
+    dice.shuffle(drawn);
+    drawn.resize(dice.one_of<std::size_t>({2, 3, 4}));
+    std::string groups;
+    for (const Chip& chip : drawn) groups += fmt::format("{{chip: {}, nodes: 1}}, ", chip.name);
+    const Cluster cluster = short_cluster(groups);
+    INFO(groups);
+    const int count = static_cast<int>(cluster.groups.size());
+    for (int a = 0; a < count; ++a)
+      for (int b = 0; b < count; ++b) {
+        const std::optional<NicKind> kind = joining_kind(cluster, a, b);
+        REQUIRE(kind);
+        over_ethernet += a < b && kind == NicKind::ethernet ? 1 : 0;
+      }
+    for (std::size_t i = 0; i < cluster.groups.size(); ++i)
+      CHECK(cluster.groups[i].remarks.texts.size() == (i == 0 ? 1 : 2));
+    CHECK(parse_cluster(print(cluster)) == cluster);
+  }
+  CHECK(over_ethernet > 10);
+}
+
+TEST_CASE("no link is assumed where a cluster says something of its links, or describes all nodes") {
+  const std::string inside = "chips_per_node: 8, inside: {fabric: nvswitch, bandwidth: 300 GB/s}, ",
+                    nics = "nics: [{kind: infiniband, count: 8, bandwidth: 200 Gb/s}]";
+  const auto joined = [](const std::string& text) {
+    return joining_kind(parse_cluster(text), 0, 1).has_value();
+  };
+  const std::string h100 = "{chip: h100-80gb-sxm, nodes: 1}", h200 = "{chip: h200, nodes: 1}",
+                    own = "{chip: a100-80gb-sxm, nodes: 1, " + inside + nics + "}",
+                    other = "{name: b, chip: a100-80gb-sxm, nodes: 1, " + inside + nics + "}",
+                    without = "{chip: a100-80gb-sxm, nodes: 1, " + inside + "nics: []}";
+  CHECK(joined("groups: [" + h100 + ", " + h200 + "]"));
+  CHECK(joined("groups: [" + h100 + ", " + own + "]"));
+  CHECK_FALSE(joined("{groups: [" + h100 + ", " + h200 + "], links: []}"));
+  CHECK_FALSE(joined("groups: [" + own + ", " + other + "]"));
+  CHECK_FALSE(joined("groups: [" + h100 + ", " + without + "]"));
+}
+
 TEST_CASE("a chip without usual nodes needs them in the group") {
   CHECK_THROWS_AS(short_cluster("{chip: rtx-4090, nodes: 2}"), Refusal);
 }

@@ -204,3 +204,26 @@ TEST_CASE("a mistake in a setting is refused at its place") {
         "bad-setting --set strategy..tp=8:1:10: a key is empty here\n  hint: as `--set "
         "strategy.tensor_parallel=8`");
 }
+
+TEST_CASE("parts of a group that leaves its nodes to its chip can be changed, by its chip's name") {
+  const std::string text =
+      "model: llama-3-8b\n"
+      "cluster: {groups: [{chip: h100-80gb-sxm, nodes: 2}, {chip: mi300x, nodes: 2}]}\n"
+      "train: {global_batch: 64, sequence: 4096}\n"
+      "strategy: {tp: 8, dp: 4}\n";
+  const auto changed = [&](const std::string& setting) {
+    return read(with_settings(parse_yaml(text, "own.yaml"), "own.yaml", {parse_setting(setting)}), "own.yaml")
+        .job.cluster;
+  };
+  const Cluster plain = read(parse_yaml(text, "own.yaml"), "own.yaml").job.cluster;
+  const Cluster slower = changed("cluster.groups.mi300x.nics.*.bandwidth=100Gb/s");
+  CHECK(slower.groups[0] == plain.groups[0]);
+  CHECK(slower.groups[1].nics[0].bandwidth == 12.5e9);
+  CHECK(slower.links == plain.links);
+  const Cluster narrower = changed("cluster.groups.0.inside.bandwidth=400GB/s");
+  CHECK(narrower.groups[0].inside.bandwidth == 400e9);
+  CHECK(narrower.groups[0].nics.at(0) == plain.groups[0].nics.at(0));
+  CHECK(changed("cluster.groups.h100-80gb-sxm.nodes=3").groups[0].nodes == 3);
+  // A value that a usual part has already changes nothing.
+  CHECK(changed("cluster.groups.mi300x.nics.roce.latency=6us") == plain);
+}
