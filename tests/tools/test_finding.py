@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+unless_sanitized = unittest.skipIf("MOTLEY_SANITIZED" in os.environ, "starts the program some hundred times")
 
 KINDS = {"chips": "platforms/chips/*.yaml", "clusters": "platforms/*.yaml", "models": "scenarios/models/*.json",
          "software": "platforms/software/*.yaml", "scenarios": "scenarios/*.yaml"}
@@ -96,6 +99,64 @@ class Lists(unittest.TestCase):
                 self.assertNotIn(name, answer.stdout)
 
 
+class DataFolders(unittest.TestCase):
+    """./platforms comes before ~/.config/motley, and that before what ships."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.own = self.folder / "config" / "motley"
+        self.here = self.folder / "here"
+        for folder in (self.here / "platforms/chips", self.own / "platforms/chips", self.own / "scenarios/models"):
+            folder.mkdir(parents=True)
+
+    def motley(self, *words):
+        return subprocess.run([PROGRAM, *words], cwd=self.here, capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=120,
+                              env={**os.environ, "MOTLEY_DATA": str(ROOT), "XDG_CONFIG_HOME": str(self.own.parent)})
+
+    def chip(self, folder, peak):
+        """A chip that has the name of one that ships, and another peak."""
+        text = (ROOT / "platforms/chips/l40s.yaml").read_text(encoding="utf-8")
+        text, count = re.subn(r"(bf16: \{?(?:value: )?)[0-9.]+ TFLOP/s", rf"\g<1>{peak} TFLOP/s", text, count=1)
+        self.assertEqual(1, count)
+        (folder / "platforms/chips/l40s.yaml").write_text(text, encoding="utf-8")
+
+    def peak(self):
+        items = json.loads(self.motley("list", "chips", "--json").stdout)["items"]
+        peaks = [item["bf16_flops"] for item in items if item["name"] == "l40s"]
+        self.assertEqual(1, len(peaks))
+        return peaks[0]
+
+    def test_a_file_nearer_to_a_person_hides_one_further_away_and_doctor_says_so(self):
+        shipped = self.peak()
+        self.assertEqual([], json.loads(self.motley("doctor", "--json").stdout)["hidden"])
+        self.chip(self.own, 222)
+        self.assertEqual(222e12, self.peak())
+        self.chip(self.here, 111)
+        self.assertEqual(111e12, self.peak())
+        self.assertNotIn(shipped, (111e12, 222e12))
+        doctor = json.loads(self.motley("doctor", "--json").stdout)
+        self.assertEqual([".", str(self.own), str(ROOT)], [each["folder"] for each in doctor["data"]])
+        self.assertEqual({str(self.own / "platforms/chips/l40s.yaml"), str(ROOT / "platforms/chips/l40s.yaml")},
+                         {each["hidden"] for each in doctor["hidden"]})
+        self.assertEqual({"platforms/chips/l40s.yaml"}, {each["used"] for each in doctor["hidden"]})
+        self.assertIn("platforms/chips/l40s.yaml is used, which hides", self.motley("doctor").stdout)
+
+    def test_models_and_scenarios_of_ones_own_have_names(self):
+        shutil.copy(ROOT / "scenarios/models/llama-2-7b.json", self.own / "scenarios/models/our-model.json")
+        text = (ROOT / "scenarios/quickstart.yaml").read_text(encoding="utf-8")
+        (self.own / "scenarios/ours.yaml").write_text(text.replace("llama-2-7b", "our-model"), encoding="utf-8")
+        step = json.loads(self.motley("simulate", "ours", "--json", "--no-changes").stdout)["iteration_s"]
+        usual = json.loads(self.motley("simulate", "quickstart", "--json", "--no-changes").stdout)["iteration_s"]
+        self.assertEqual(usual, step)
+        self.assertIn("ours", self.motley("list", "scenarios").stdout)
+        self.assertIn("our-model", self.motley("list", "models").stdout)
+
+    def test_an_empty_folder_changes_nothing(self):
+        self.assertEqual(motley("list", "clusters").stdout, self.motley("list", "clusters").stdout)
+
+
 # What stands before the cursor, and some of what may stand there. The last words are those that must not be offered.
 COMPLETED = [
     (["si"], ["simulate"], ["show"]),
@@ -128,6 +189,7 @@ def run_shell(words, folder):
                           stdin=subprocess.DEVNULL)
 
 
+@unless_sanitized
 class Completions(unittest.TestCase):
     def check(self, shell, complete):
         """`complete(script, folder, words)`: what the shell offers for the last of the words."""
@@ -187,6 +249,7 @@ class Completions(unittest.TestCase):
 
 
 class New(unittest.TestCase):
+    @unless_sanitized
     def test_of_every_model_it_writes_a_scenario_that_check_accepts_or_says_that_it_cannot_fit(self):
         def fits(case):
             model, chip, nodes = case
@@ -255,6 +318,7 @@ class New(unittest.TestCase):
             self.assertIn(line, new.stdout)
 
 
+@unless_sanitized
 class Manual(unittest.TestCase):
     def test_help2man_writes_a_page_for_each_command(self):
         if shutil.which("help2man") is None or shutil.which("cmake") is None:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hw/device/probe.hpp"
+#include "models/base/data_files.hpp"
 #include "models/base/json_text.hpp"
 #include "models/page/page.hpp"
 #include "sim/version.hpp"
@@ -81,9 +82,28 @@ std::string to_json(const std::vector<PartReport>& parts) {
                     {"detail", part.detail},
                     {"devices", part.devices},
                     {"enables", part.enables}});
-  const nlohmann::ordered_json whole = {
+  nlohmann::ordered_json whole = {
       {"schema", "motley.doctor/1"}, {"version", MOTLEY_VERSION}, {"parts", list}};
+  whole["data"] = nlohmann::ordered_json::array();
+  for (const DataFolder& folder : data_folders())
+    whole["data"].push_back(
+        {{"folder", folder.path}, {"only_platforms", folder.only_platforms}, {"exists", folder.exists}});
+  whole["hidden"] = nlohmann::ordered_json::array();
+  for (const HiddenFile& file : hidden_files())
+    whole["hidden"].push_back({{"hidden", file.hidden}, {"used", file.used}});
   return json_text(whole);
+}
+
+// Where files are searched by their names, and which files have a name that another file has before them.
+std::string data_text() {
+  std::string text =
+      "\nchips, clusters, models, software and scenarios are searched by name in this order:\n";
+  for (const DataFolder& folder : data_folders())
+    text += fmt::format("  {}{}\n", folder.path == "." ? "./platforms" : folder.path,
+                        folder.exists ? "" : " (not there)");
+  for (const HiddenFile& file : hidden_files())
+    text += fmt::format("  {} is used, which hides {}\n", file.used, file.hidden);
+  return text;
 }
 
 std::string to_text(const std::vector<PartReport>& parts) {
@@ -98,7 +118,7 @@ std::string to_text(const std::vector<PartReport>& parts) {
   text +=
       "\nran: linked into this program, or did real work here just now; compiled: in this build,\n"
       "but not run here; absent: not found when this program was built.\n";
-  return text;
+  return text + data_text();
 }
 
 // The part named with --need. Null: no part was named.

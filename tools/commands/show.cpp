@@ -3,7 +3,6 @@
 // models/cost/costs_text.hpp.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -237,16 +236,11 @@ std::string show_collectives(const ShowArguments& options) {
 // The chips of a scenario or cluster, the one chip that is named, or all chips that ship.
 std::vector<Chip> chips_of(const ShowArguments& options) {
   const std::string& what = options.what;
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(data_folder()) / "platforms/chips";
   std::vector<Chip> chips;
-  if (what == "all") {
-    std::set<std::string> files;
-    for (const auto& entry : fs::directory_iterator(folder)) files.insert(entry.path().string());
-    for (const std::string& file : files) chips.push_back(load_chip(file));
-    return chips;
-  }
-  if (fs::exists(folder / (what + ".yaml"))) return {load_chip(what)};
+  for (const std::string& path : data_files("platforms/chips", ".yaml"))
+    if ((what == "all" || what == stem_of(path)) && folder_of(path).ends_with("chips"))
+      chips.push_back(load_chip(path));
+  if (!chips.empty()) return chips;
   const Cluster cluster =
       names_a_cluster(what) ? load_scenario(what, options.settings).job.cluster : load_cluster(what);
   std::set<std::string> names;
