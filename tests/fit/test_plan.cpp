@@ -11,6 +11,7 @@
 #include "models/scenario/scenario.hpp"
 #include "tests/support/fit_world.hpp"
 #include "tools/fit/plan.hpp"
+#include "tools/fit/usual.hpp"
 
 using namespace motley;
 using namespace motley::fit;
@@ -85,8 +86,9 @@ TEST_CASE("a software's own held figure replaces the plan's, and whole products 
   int own = 0;
   for (const SoftwarePlan& software : plan.software) {
     const std::vector<HeldFigure> held = plan.held_of(software.name);
-    REQUIRE(held.size() == plan.held.size());
-    for (std::size_t i = 0; i < held.size(); ++i) {
+    REQUIRE(held.size() >= plan.held.size());
+    for (std::size_t i = plan.held.size(); i < held.size(); ++i) CHECK(held[i].kind == "launch_wait");
+    for (std::size_t i = 0; i < plan.held.size(); ++i) {
       CHECK(held[i].kind == plan.held[i].kind);
       bool is_own = false;
       for (const HeldFigure& each : software.held) is_own = is_own || each.kind == held[i].kind;
@@ -106,6 +108,30 @@ TEST_CASE("a software's own held figure replaces the plan's, and whole products 
                  chips_own = load_chip(run.chip).software.gemm_efficiency.value;
     CHECK((1 + 2 * backward) / prior == Approx((1 + 2 * plan_backward) / chips_own));
   }
+}
+
+TEST_CASE("launch times of software whose launches wait are no part of the usual one") {
+  const std::vector<FitRun> runs = some_runs();
+  Plan plan = shipped_plan();
+  const std::string waiting = runs[0].software, other = runs[60].software;
+  REQUIRE(waiting != other);
+  for (SoftwarePlan& software : plan.software) {
+    std::erase_if(software.held, [](const HeldFigure& held) { return held.kind == "launch_wait"; });
+    if (software.name == waiting) software.held.push_back({"launch_wait", 1, "a test"});
+  }
+  CHECK(plan.launches_wait(waiting));
+  CHECK_FALSE(plan.launches_wait(other));
+  const Figures figures(plan, runs);
+  const auto usual_with = [&](const FitRun& run, const char* kind) {
+    Eigen::VectorXd values = figures.prior().mean;
+    values[figures.index(run, kind)] += 0.5;
+    return usual_text(figures, values, "", "2026-11", 1);
+  };
+  const std::string usual = usual_text(figures, figures.prior().mean, "", "2026-11", 1);
+  CHECK(usual_with(runs[0], "layer_launch") == usual);
+  CHECK(usual_with(runs[0], "step_overhead") != usual);
+  CHECK(usual_with(runs[60], "layer_launch") != usual);
+  CHECK(usual.find("launch_wait") == std::string::npos);
 }
 
 TEST_CASE("a plan with what is not known, said twice or of no use is refused") {

@@ -88,9 +88,12 @@ void refuse_sets_twice(const Plan& plan, const Yaml& software) {
                     fmt::format("the set `{}` tells of two generations of software", set));
 }
 
-// Refuses figures that software holds and the plan does not.
+// What software may hold although the plan does not: the figure is 0 elsewhere.
+constexpr const char* kLaunchWait = "launch_wait";
+
+// Refuses other figures that software holds and the plan does not.
 void refuse_held(const Plan& plan, const YamlEntry& software) {
-  std::vector<std::string> known;
+  std::vector<std::string> known{kLaunchWait};
   for (const HeldFigure& held : plan.held) known.push_back(held.kind);
   for (const HeldFigure& held : plan.software.back().held)
     if (std::find(known.begin(), known.end(), held.kind) == known.end())
@@ -119,10 +122,21 @@ const SoftwarePlan& Plan::software_named(const std::string& name) const {
 
 std::vector<HeldFigure> Plan::held_of(const std::string& name) const {
   std::vector<HeldFigure> figures_held = held;
-  for (const HeldFigure& own : software_named(name).held)
-    for (HeldFigure& each : figures_held)
-      if (each.kind == own.kind) each = own;
+  for (const HeldFigure& own : software_named(name).held) {
+    const auto same = std::find_if(figures_held.begin(), figures_held.end(),
+                                   [&](const HeldFigure& each) { return each.kind == own.kind; });
+    if (same == figures_held.end())
+      figures_held.push_back(own);
+    else
+      *same = own;
+  }
   return figures_held;
+}
+
+bool Plan::launches_wait(const std::string& name) const {
+  const std::vector<HeldFigure> figures_held = held_of(name);
+  return std::any_of(figures_held.begin(), figures_held.end(),
+                     [](const HeldFigure& each) { return each.kind == kLaunchWait && each.value > 0; });
 }
 
 double Plan::same_products(const std::string& name) const {

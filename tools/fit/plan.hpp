@@ -36,7 +36,7 @@ struct SoftwarePlan {
   std::optional<double> attention;
   double collective_share = 1;
   bool drains = false;           // true: it waits for the chip to have ended before it passes messages on
-  std::vector<HeldFigure> held;  // what it holds differently from Plan::held
+  std::vector<HeldFigure> held;  // what it holds differently from Plan::held, or beside it
 };
 struct Plan {
   double error = 0, rows_of_a_set = 0, step = 0;
@@ -50,6 +50,8 @@ struct Plan {
   const FigurePlan& figure(const std::string& kind) const;
   // The figures that no fit moves, as the software holds them.
   std::vector<HeldFigure> held_of(const std::string& software) const;
+  // Whether its launches wait for kernels: its launch times then hold what others hide, and are no mean's part.
+  bool launches_wait(const std::string& software) const;
   // Throws Refusal("unknown-value") if there is no such software.
   const SoftwarePlan& software_named(const std::string& software) const;
   // A product's forward and two backwards take as long at this times the efficiency, with the software's own

@@ -26,6 +26,7 @@ std::vector<double> logs_of(const Figures& figures, const Eigen::VectorXd& value
   for (std::size_t i = 0; i < figures.names().size(); ++i) {
     const FigureName& name = figures.names()[i];
     if (name.kind != plan.kind || name.software == left_out) continue;
+    if (name.kind == "layer_launch" && figures.plan().launches_wait(name.software)) continue;
     double own = plan.prior_owner == PriorOf::chip ? log_of_own(name) : 0;
     if (plan.kind == "gemm_efficiency") own += std::log(figures.plan().same_products(name.software));
     by_software[name.software].push_back(values[static_cast<Eigen::Index>(i)] - own);
