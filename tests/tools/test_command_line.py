@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,11 @@ class Help(unittest.TestCase):
     def test_version_is_one_line(self):
         for flag in ["--version", "-V"]:
             self.assertRegex(motley(flag).stdout, r"^\d+\.\d+\.\d+\n$")
+
+    def test_the_newest_changes_are_those_of_this_version(self):
+        version = motley("--version").stdout.split()[-1]
+        heads = re.findall(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "tools/CHANGELOG.md").read_text(), re.M)
+        self.assertEqual(version, heads[0])
 
 
 class Mistakes(unittest.TestCase):
